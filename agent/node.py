@@ -39,10 +39,10 @@ from sbon_agent.migration.migrations import Migrations
 from sbon_agent.network.peers import Peers
 from sbon_agent.optimising.leaving import Leaving
 from sbon_agent.optimising.multicasting import Multicasting
+from sbon_agent.optimising.offering import Sharing
 from sbon_agent.optimising.rebalancing import Rebalancing
 from sbon_agent.optimising.remembering import Remembering
 from sbon_agent.optimising.reviewing import Surroundings
-from sbon_agent.optimising.sharing import Sharing
 from sbon_agent.optimising.surveying import Surveying
 from sbon_agent.periodic import PeriodicTasks
 from sbon_agent.queries.homes import Homes

@@ -9,7 +9,7 @@ latency_column : a column that holds an event time. How far it is behind the wal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sbon.errors import ConnectorError
@@ -63,21 +63,6 @@ class DiscardSink:
         self.rows += values.rows
         if self.latency is not None:
             _note_few(self.latency, values.columns[self._place], self._host.wall(), self._host.now())
-
-    def close(self) -> None:
-        """Does nothing: no files or sockets are open."""
-
-
-class CallbackSink:
-    """Sink that passes every frame to a function, on whichever thread the engine writes from."""
-
-    def __init__(self, callback: Callable[[pl.DataFrame], None]) -> None:
-        self._callback = callback
-        self.dropped_rows = 0
-
-    def write(self, frame: pl.DataFrame) -> None:
-        """Passes the frame on."""
-        self._callback(frame)
 
     def close(self) -> None:
         """Does nothing: no files or sockets are open."""

@@ -21,7 +21,7 @@ from sbon_agent.directory import Directory, Done
 from sbon_agent.engine.engine import Engine
 from sbon_agent.gossip import Gossip
 from sbon_agent.host import Host
-from sbon_agent.optimising.sharing import Sharing
+from sbon_agent.optimising.offering import Sharing
 
 ABOUT_MAX = 256
 """Most nodes that one question may ask to measure: each costs a few datagrams, and nobody may make this host flood the network."""

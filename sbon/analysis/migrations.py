@@ -22,7 +22,6 @@ CALM_S = 15
 FLAP = timedelta(minutes=30)
 """Time within which an operator that returns to its former host has flapped."""
 KEY = "migration"
-PHASES = ("asked_at", "locked_at", "prepared_at", "paused_at", "moved_at", "ended_at")
 
 
 def examine(bench: Workbench, priced: Priced | None) -> Findings:

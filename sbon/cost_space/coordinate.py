@@ -13,7 +13,6 @@ import msgspec
 
 from sbon.errors import CoordinateError
 
-DIMENSIONS = 3
 VECTOR_MS_MAX = 100_000.0
 """Largest component or height, beyond any path on Earth; larger ones are refused."""
 ERROR_MAX = 10.0

@@ -70,11 +70,6 @@ class JsonBlocks:
         return data.count(b'"%b"' % name.encode()) == len(self._patterns[name].findall(data)) == count
 
 
-def line_ends(data: bytes) -> npt.NDArray[np.int64]:
-    """Returns where the line ends of a block are."""
-    return np.flatnonzero(np.frombuffer(data, np.uint8) == _LINE_END)
-
-
 def lines_of(data: bytes) -> list[bytes]:
     """Those that are not blank."""
     return [line for line in data.split(b"\n") if line.strip()]

@@ -20,7 +20,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from sbon.errors import QueryError, RemoteProtocolError
+from sbon.errors import QueryError
 from sbon.query.system import SYSTEM_STREAMS, SourceDefinition
 from sbon.types import NodeId, QueryId
 
@@ -61,7 +61,6 @@ class Entry(msgspec.Struct, frozen=True):
     """The running query that feeds a sink."""
 
 
-_DECODER = msgspec.msgpack.Decoder(list[Entry])
 _ENCODER = msgspec.msgpack.Encoder(order="deterministic")
 
 
@@ -320,20 +319,6 @@ def _sensible(entry: Entry) -> bool:
 def encode_entries(entries: Iterable[Entry]) -> bytes:
     """Encodes entries as MessagePack; equal entries give equal bytes."""
     return _ENCODER.encode(list(entries))
-
-
-def decode_entries(data: bytes) -> list[Entry]:
-    """Decodes the bytes of `encode_entries`.
-
-    Raises
-    ------
-    RemoteProtocolError
-        The bytes are no encoded entries.
-    """
-    try:
-        return _DECODER.decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise RemoteProtocolError(f"catalogue entries do not decode: {error}") from error
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -62,7 +62,7 @@ from sbon.query.relation import (
 from sbon.query.rewrite import TRUE, columns_of, conjoin, substitute
 from sbon.query.schema import ColumnType, Schema
 from sbon.query.signature import signature
-from sbon.query.sql import CreateSink, CreateView, SelectQuery
+from sbon.query.sql import CreateSink, SelectQuery
 from sbon.query.system import SourceDefinition, known_columns
 from sbon.query.table_versions import ROWS_PER_S, sent_columns
 from sbon.types import NodeId, QueryId
@@ -140,17 +140,6 @@ def _plan(
         raise QueryError(f"the sink's node {place} is not alive", line=line, column=column, hint=did_you_mean(place, nodes))
     builder.sink(lowered, sink, place)
     return estimate(with_reads(Plan(query, name, sql, tuple(builder.operators), tuple(builder.links), delay_bound_ms)))
-
-
-def check_view(statement: CreateView, catalog: Catalog, nodes: Labels) -> Schema:
-    """Returns the columns of a view, before it is entered into the catalogue.
-
-    Raises
-    ------
-    QueryError
-        The view could not be used.
-    """
-    return lower_query(bind(statement, catalog, nodes)[0]).schema
 
 
 class _Builder:

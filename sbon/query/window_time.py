@@ -8,9 +8,6 @@ from sqlglot import exp
 from sbon.query.literals import identifier
 
 NAME = "window_time"
-BEFORE_END_US = 1000
-"""Time from window_time to window_end in microseconds. Flink's times have milliseconds."""
-
 _WINDOWS = ("TUMBLE", "HOP", "SESSION")
 
 

@@ -10,10 +10,6 @@ from sbon.cli.options import Wide
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
-PEERS_EXAMPLES = (
-    "sbon bench peers --flink flink/bin/python; sbon bench peers --flink flink/bin/python --workload W2 --source csv --runs 5 --json"
-)
-
 
 def register(app: typer.Typer) -> None:
     """Add `sbon bench` to the program; called through the entry point group `sbon.commands`."""
@@ -31,7 +27,6 @@ def register(app: typer.Typer) -> None:
     bench.command("closing", epilog="Examples: sbon bench closing; sbon bench closing --keys 100000 --json")(closing)
     bench.command("link", epilog="Examples: sbon bench link; sbon bench link --seconds 5 --runs 5 --json")(link)
     bench.command("outage", epilog="Examples: sbon bench outage; sbon bench outage --seconds 600 --rate 20000 --json")(outage)
-    bench.command("scheduling", epilog="Examples: sbon bench scheduling --json")(scheduling)
     bench.command("nexmark", epilog="Examples: sbon bench nexmark --query q5 --query q7; sbon bench nexmark --runs 5 --json")(nexmark)
     bench.command("migrate", epilog="Examples: sbon bench migrate; sbon bench migrate --states 1MB --rtt 0 --runs 1 --json")(migrate)
     bench.command(
@@ -167,17 +162,6 @@ def outage(
 
     result = measure(seconds, rate, _progress)
     _tell(result, show, json, wide=wide)
-
-
-def scheduling(
-    repeat: Annotated[int, typer.Option(metavar="N", help="Repetitions; the least counts.")] = 5,
-    json: Json = False,
-) -> None:
-    """Show what the scheduler's queue costs a batch, by the number of ways to an operator and of batches that wait."""
-    from sbon_testbed.bench.scheduling import measure, show
-
-    result = measure(repeat, _progress)
-    _tell(result, show, json)
 
 
 def nexmark(

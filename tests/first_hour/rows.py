@@ -20,7 +20,7 @@ import polars as pl
 
 from sbon.query.catalog import Catalog
 from sbon.query.plan import Plan
-from sbon.query.planner import check_view, plan
+from sbon.query.planner import plan
 from sbon.query.sql import CreateSink, CreateSource, CreateView, DropStatement, SelectQuery, parse
 from sbon.query.text import duration_text
 from tests.query_worlds import run
@@ -88,7 +88,7 @@ def understood(sql: str) -> Plan | None:
                 source = msgspec.structs.replace(statement.definition, home="a")
                 catalog.put("source", statement.name, sql=statement.sql, owner="a", stamp=number, source=source)
             case CreateView():
-                check_view(statement, catalog, NODES)
+                plan(statement.query, catalog, NODES, "a", "check")
                 catalog.put("view", statement.name, sql=statement.sql, owner="a", stamp=number)
             case SelectQuery() | CreateSink():
                 made = plan(statement, catalog, NODES, "a", f"q{number}")

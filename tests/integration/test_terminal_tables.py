@@ -31,7 +31,6 @@ from sbon_testbed.bench import (
     peers,
     placement,
     probe,
-    scheduling,
     telemetry,
 )
 from sbon_testbed.bench import input as input_
@@ -201,7 +200,6 @@ RESULT_TABLES: dict[str, tuple[Callable[..., None], dict[str, Any], list[list[st
     "bench placement": (placement.show, {}, [["nodes", "operators", "queries", "median ms", "p99 ms", "index s", "median CPU ms"]]),
     "bench placement --wide": (partial(placement.show, wide=True), {}, []),
     "probe": (probe.show, {"idle": LARGE, "saturated": LARGE}, [["agents", "median ms", "p99 ms", "probes", "CPU", "rows/s"]]),
-    "scheduling": (scheduling.show, {"queues": [LARGE]}, [["ways", "waiting", "enqueue ns", "dequeue ns"]]),
     "bench telemetry": (telemetry.show, {}, []),
     "closing": (
         closing.show,

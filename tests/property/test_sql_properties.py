@@ -13,7 +13,7 @@ from sbon.operators.compile import columns_of, compile_expression
 from sbon.query.expression import Call, Case, Cast, Column, Expression, Literal
 from sbon.query.fold import fold, like_matches
 from sbon.query.plan import SinkParams
-from sbon.query.planner import check_view, plan
+from sbon.query.planner import plan
 from sbon.query.rewrite import canonical, substitute
 from sbon.query.schema import ColumnType
 from sbon.query.sql import CreateSink, CreateView, SelectQuery, parse
@@ -37,7 +37,7 @@ def refusal(text: str) -> QueryError | None:
             if isinstance(statement, SelectQuery | CreateSink):
                 plan(statement, CATALOG, NODES, "b", "q")
             elif isinstance(statement, CreateView):
-                check_view(statement, CATALOG, NODES)
+                plan(statement.query, CATALOG, NODES, "b", "check")
     except QueryError as error:
         return error
     return None

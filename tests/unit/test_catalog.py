@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbon.errors import QueryError, RemoteProtocolError
+from sbon.errors import QueryError
 from sbon.query.catalog import (
     AHEAD_US_MAX,
     BYTES_MAX,
@@ -15,7 +15,6 @@ from sbon.query.catalog import (
     VERSION_MAX,
     Catalog,
     Entry,
-    decode_entries,
     did_you_mean,
     encode_entries,
 )
@@ -204,19 +203,6 @@ def test_copies_agree_whatever_the_order_of_exchange(entries: list[Entry], rng: 
     assert one.entries() == other.entries()
     assert one.digest() == other.digest()
     assert other.merge(one.entries()) == []
-
-
-@examples(50)
-@given(st.binary(max_size=80))
-def test_bytes_of_a_peer_decode_or_are_refused(data: bytes) -> None:
-    try:
-        Catalog().merge(decode_entries(data))
-    except RemoteProtocolError:
-        return
-
-
-def test_entries_travel() -> None:
-    assert decode_entries(encode_entries(CATALOG.entries())) == CATALOG.entries()
 
 
 def test_a_source_is_on_the_nodes_that_it_names() -> None:

@@ -31,7 +31,6 @@ from sbon.query.plan import (
     SinkParams,
     TopParams,
     UnionParams,
-    UnnestParams,
     WindowParams,
 )
 from sbon.query.schema import ColumnType
@@ -44,7 +43,6 @@ JOIN = JoinParams("t", "t", (Column("k"),), (Column("k"),), 5, 5, (("t", 0, "t")
 TOP = TopParams("t", (OrderColumn("x", True, False),), ("k",), 2)
 OVER = OverParams("t", ("k",), ("x",), (Aggregate("total", "sum", X),), (1,))
 FIRST = DeduplicateParams("t", ("k",), (OrderColumn("x", True, False),), (), 10)
-TAKEN_APART = UnnestParams("k", ColumnType.INT, "e", ("t",))
 LEFT = msgspec.structs.replace(JOIN, outer=(ColumnType.FLOAT,))
 
 

@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from sbon.optimiser.sharing import why_not_share
+from sbon.optimiser.offers import why_not_share
 from sbon.placement.reservations import HostingConfig, Reservations
 
 SLOTS = 5

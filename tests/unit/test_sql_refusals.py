@@ -4,7 +4,7 @@ import pytest
 
 from sbon.errors import QueryError
 from sbon.extensions import Extensions
-from sbon.query.planner import check_view, plan
+from sbon.query.planner import plan
 from sbon.query.sql import CreateSink, CreateSource, CreateView, SelectQuery, parse
 from sbon_agent.extensions import installed
 from tests.query_worlds import CATALOG, NODES, make_catalog, plan_of
@@ -222,7 +222,7 @@ REFUSED = [
 def understand(text: str) -> None:
     for statement in parse(text):
         if isinstance(statement, CreateView):
-            check_view(statement, CATALOG, NODES)
+            plan(statement.query, CATALOG, NODES, "b", "check")
         elif isinstance(statement, SelectQuery | CreateSink):
             plan(statement, CATALOG, NODES, "b", "q")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from sbon.errors import PlacementError
 from sbon.execution.life import State
-from sbon.optimiser.sharing import why_not_share
+from sbon.optimiser.offers import why_not_share
 from sbon.placement.reservations import HostingConfig
 from sbon.types import OperatorId
 from sbon.wire.deployment import Use
