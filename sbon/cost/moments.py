@@ -60,15 +60,16 @@ class MomentCounter:
     memory : observations after which the weight of one has fallen to 1 / e; infinite for all alike
     """
 
-    __slots__ = ("_kept", "count", "first", "second", "third")
+    __slots__ = ("count", "first", "kept", "second", "third")
 
     def __init__(self, memory: float = 1000.0) -> None:
-        self._kept = math.exp(-1 / memory)
+        self.kept = math.exp(-1 / memory)
+        """Weight of all earlier observations after another one."""
         self.count = self.first = self.second = self.third = 0.0
 
     def add(self, value: float) -> None:
         """Adds one observation."""
-        self.count = self.count * self._kept + 1
+        self.count = self.count * self.kept + 1
         share = 1 / self.count
         self.first += share * (value - self.first)
         self.second += share * (value * value - self.second)

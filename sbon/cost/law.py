@@ -1,0 +1,318 @@
+"""What a batch costs: a per batch + b per row + c per (row, open window), fitted to measured batches.
+
+`sbon.batching.Cost` answers how large the next batch should be, and forgets within eight batches. A prediction needs a law over all
+sizes with its error, so it is fitted here, over hundreds of batches:
+
+- Errors count relative to the cost, as the scatter of a batch's cost grows with it: a batch of 100 rows tells as much as one of
+  65,536.
+- A coefficient is never below 0.
+- The prior is a rule of thumb with a wide covariance. What batches do not tell apart (all of one size: fixed cost or cost per row?)
+  keeps it.
+
+Model: y = x theta (1 + e), where e has mean 0 and deviation `scatter`. theta minimises
+sum_i w_i ((y_i - x_i theta) / (x_i theta'))^2 + scatter^2 (theta - theta_0)^T C_0^-1 (theta - theta_0) for theta >= 0, where theta' is the
+last estimate, w_i falls with age and (theta_0, C_0) is the prior; covariance scatter^2 (X^T W X + scatter^2 C_0^-1)^-1.
+"""
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from sbon.cost.figure import RULE_FACTOR, Edge, Figure, Source, around
+from sbon.errors import ShapeError
+from sbon.types import FloatArray
+
+MEMORY_BATCHES = 512.0
+"""Batches after which the weight of one has fallen to 1 / e."""
+BLOCK = 64
+"""Batches folded at once: a single one costs the engine an append to a list."""
+CLASSES_MAX = 16
+_SCATTER_FIRST = 0.3
+_SCATTER_MIN = 0.01
+_OFF = 2.0
+_CAP = 4.0
+"""Least relative excess at which one batch is cut off, once a block is known: a page fault storm is no law."""
+
+
+class Law(msgspec.Struct, frozen=True, kw_only=True):
+    """The cost of a batch in reference ns, with its errors. k is the number of classes of rows.
+
+    Raises
+    ------
+    ShapeError
+        The lengths disagree, or a number is negative or not finite.
+    """
+
+    coefficients: tuple[float, ...]
+    """Cost per batch, per (row, open window), and per row of each class: (2 + k,)."""
+    covariance: tuple[tuple[float, ...], ...]
+    """Of the coefficients, (2 + k, 2 + k)."""
+    source: Source
+    scatter: float = _SCATTER_FIRST
+    """Relative deviation of the cost of a single batch."""
+    classes: tuple[str, ...] = ("",)
+    """Classes of rows that cost different amounts, such as types of events."""
+    shares: tuple[float, ...] = (1.0,)
+    """Share of all rows that each class has, (k,)."""
+    samples: float = 0.0
+    """Batches behind the law, forgotten ones left out."""
+    age_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        size = 2 + len(self.classes)
+        if not 1 <= len(self.classes) <= CLASSES_MAX or len(self.shares) != len(self.classes):
+            raise ShapeError(f"a law for {len(self.classes)} classes with {len(self.shares)} shares, expected 1 to {CLASSES_MAX}, as many")
+        if len(self.coefficients) != size or [len(row) for row in self.covariance] != [size] * size:
+            raise ShapeError(f"a law with {len(self.coefficients)} coefficients, expected {size} and their covariance")
+        numbers = (*self.coefficients, *self.shares, self.scatter, self.samples, self.age_s, *(self.covariance[i][i] for i in range(size)))
+        if not all(0 <= number < math.inf for number in numbers):
+            raise ShapeError("a law with a number that is negative or not finite")
+        if not all(math.isfinite(number) for row in self.covariance for number in row):
+            raise ShapeError("a law with a covariance that is not finite")
+        if not sum(self.shares) > 0:
+            raise ShapeError("a law whose classes have no rows")
+
+    @property
+    def per_batch_ns(self) -> float:
+        """Cost of a batch beside its rows."""
+        return self.coefficients[0]
+
+    @property
+    def per_row_window_ns(self) -> float:
+        """Cost of a row for each window that is open for it."""
+        return self.coefficients[1]
+
+    @property
+    def per_row_ns(self) -> float:
+        """Cost of a row, over the mix of classes."""
+        return sum(share * cost for share, cost in zip(self.shares, self.coefficients[2:], strict=True)) / sum(self.shares)
+
+    def cost_ns(self, rows: float, open_windows: float = 0.0, batches: float = 1.0) -> Figure:
+        """Returns the expected cost of batches with so many rows in all, and two standard errors of that mean.
+
+        `scatter` is not part of the bounds: it is what single batches differ by.
+        """
+        total = sum(self.shares)
+        return self._cost([batches, rows * open_windows, *(rows * share / total for share in self.shares)])
+
+    def cost_of_classes_ns(self, rows: Sequence[float], open_windows: float = 0.0, batches: float = 1.0) -> Figure:
+        """Returns the same for so many rows of each class.
+
+        Raises
+        ------
+        ShapeError
+            There are other than `classes`.
+        """
+        if len(rows) != len(self.classes):
+            raise ShapeError(f"rows of {len(rows)} classes, expected {len(self.classes)}")
+        return self._cost([batches, sum(rows) * open_windows, *rows])
+
+    def _cost(self, inputs: Sequence[float]) -> Figure:
+        value = sum(map(math.prod, zip(inputs, self.coefficients, strict=True)))
+        variance = sum(x * y * entry for x, row in zip(inputs, self.covariance, strict=True) for y, entry in zip(inputs, row, strict=True))
+        figure = around(value, math.sqrt(max(0.0, variance)), self.source, samples=self.samples)
+        return figure.aged(self.age_s)
+
+    def at(self, edge: Edge, rows: float, open_windows: float = 0.0) -> tuple[float, float]:
+        """Returns the cost per batch and per row (open windows included) with which batches of so many rows cost their bound.
+
+        Fixed cost and cost per row err in opposite directions, so both at their bounds would be too much.
+        """
+        figure = self.cost_ns(rows, open_windows)
+        factor = figure.at(edge) / figure.value if figure.value > 0 else 1.0
+        return self.per_batch_ns * factor, (self.per_row_ns + open_windows * self.per_row_window_ns) * factor
+
+
+def rule_law(
+    per_batch_ns: float = 200_000.0, per_row_ns: float = 100.0, per_row_window_ns: float = 20.0, classes: tuple[str, ...] = ("",)
+) -> Law:
+    """Returns a law by rule: bounds of a factor of 4 on each coefficient."""
+    coefficients = (per_batch_ns, per_row_window_ns, *(per_row_ns for _ in classes))
+    deviations = [(RULE_FACTOR - 1) / 2 * value for value in coefficients]
+    covariance = tuple(tuple(one**2 if i == j else 0.0 for j in range(len(deviations))) for i, one in enumerate(deviations))
+    shares = tuple(1 / len(classes) for _ in classes)
+    return Law(coefficients=coefficients, covariance=covariance, source=Source.RULE, classes=classes, shares=shares)
+
+
+def widened(law: Law) -> Law:
+    """Returns a law as a prior: each coefficient may be wrong by about half, or, where it is near 0, by that of a rule for a cheap row."""
+    coefficients = tuple(
+        max(value, least) for value, least in zip(law.coefficients, (100.0, *(0.1 for _ in law.coefficients[1:])), strict=True)
+    )
+    covariance = tuple(
+        tuple(4 * entry + (coefficients[i] ** 2 / 4 if i == j else 0.0) for j, entry in enumerate(row))
+        for i, row in enumerate(law.covariance)
+    )
+    return msgspec.structs.replace(law, coefficients=coefficients, covariance=covariance, scatter=max(law.scatter, _SCATTER_FIRST))
+
+
+class CostFit:
+    """A law that is fitted while batches are measured.
+
+    Parameters
+    ----------
+    prior : what is believed before the first batch; its coefficients are above 0
+    speed : reference ns per ns of this machine; measured times are multiplied by it
+    source : measured, or sampled where rows were sent only to measure
+
+    Raises
+    ------
+    ShapeError
+        A coefficient of the prior is 0, which no batch could correct, or it is known without error.
+
+    Examples
+    --------
+    >>> fit = CostFit()
+    >>> for rows in (100, 1_000, 10_000) * 30:
+    ...     fit.took(rows, 50_000 + 20 * rows, at_s=1.0)
+    >>> law = fit.law(now=1.0)
+    >>> round(law.per_batch_ns), round(law.per_row_ns), law.samples
+    (50000, 20, 83.0)
+    """
+
+    def __init__(self, prior: Law | None = None, *, speed: float = 1.0, source: Source = Source.MEASURED) -> None:
+        self.prior = prior if prior is not None else rule_law()
+        if not all(value > 0 for value in self.prior.coefficients):
+            raise ShapeError(f"a prior of {self.prior.coefficients}, expected costs above 0")
+        self._speed, self._source = speed, source
+        self._scale = np.array(self.prior.coefficients)
+        # Coefficients are kept as multiples of the prior's, so that all are of the same order.
+        covariance = np.array(self.prior.covariance) / np.outer(self._scale, self._scale)
+        if not np.linalg.matrix_rank(covariance) == len(covariance):
+            raise ShapeError("a prior without error, expected a covariance of full rank")
+        self._belief = np.linalg.inv(covariance)
+        self._squares = np.zeros_like(covariance)
+        self._products = np.zeros(len(covariance))
+        self._theta = np.ones(len(covariance))
+        self._variance = _SCATTER_FIRST**2
+        self._rows = np.zeros(len(self.prior.classes))
+        self._waiting: list[tuple[float, float, float, Sequence[float] | None]] = []
+        self._samples = 0.0
+        self._latest_s = -math.inf
+
+    def took(self, rows: float, ns: float, *, at_s: float, open_windows: float = 0.0, by_class: Sequence[float] | None = None) -> None:
+        """Records the processor time of a batch.
+
+        Parameters
+        ----------
+        rows : of all classes
+        ns : of this machine
+        open_windows : per row, as a mean
+        by_class : rows of each class; None: all of the first
+        """
+        self._latest_s = at_s
+        self._waiting.append((rows, ns, rows * open_windows, by_class))
+        if len(self._waiting) >= BLOCK:
+            self._fold()
+
+    @property
+    def samples(self) -> float:
+        """Batches behind the law, forgotten ones left out."""
+        self._fold()
+        return self._samples
+
+    def law(self, now: float) -> Law:
+        """Returns the law as it is known; the prior before the first batch."""
+        self._fold()
+        if not self._samples:
+            return self.prior
+        theta = self._theta * self._scale
+        covariance = (
+            self._variance * np.linalg.inv(self._squares + min(self._variance, 1.0) * self._belief) * np.outer(self._scale, self._scale)
+        )
+        return Law(
+            coefficients=tuple(theta.tolist()),
+            covariance=tuple(map(tuple, covariance.tolist())),
+            source=self._source,
+            scatter=math.sqrt(self._variance),
+            classes=self.prior.classes,
+            shares=tuple((self._rows / self._rows.sum()).tolist()) if self._rows.sum() > 0 else self.prior.shares,
+            samples=round(self._samples, 0),
+            age_s=max(0.0, now - self._latest_s),
+        )
+
+    def _fold(self) -> None:
+        if not self._waiting:
+            return
+        waiting, self._waiting = self._waiting, []
+        count, classes = len(waiting), len(self.prior.classes)
+        inputs = np.empty((count, 2 + classes))
+        inputs[:, 0] = 1.0
+        inputs[:, 1] = [row_windows for _, _, row_windows, _ in waiting]
+        inputs[:, 2:] = [(rows, *(0.0,) * (classes - 1)) if of_class is None else of_class for rows, _, _, of_class in waiting]
+        costs = np.array([ns for _, ns, _, _ in waiting]) * self._speed
+        kept = math.exp(-1 / MEMORY_BATCHES)
+        decay = kept ** np.arange(count - 1, -1, -1.0)
+        before = kept**count
+        self._rows = self._rows * before + decay @ inputs[:, 2:]
+        if not self._samples:
+            self._rescale(inputs, costs)
+        inputs *= self._scale
+        expected = np.maximum(inputs @ self._theta, 1e-3)
+        if self._samples >= BLOCK:
+            costs = np.minimum(costs, expected * (1 + max(_CAP, 5 * math.sqrt(self._variance))))
+        squares, products = self._squares * before, self._products * before
+        samples = self._samples * before + float(decay.sum())
+        # The first block corrects the prior, from which weights may be far off; later ones are near.
+        for _ in range(2 if self._samples >= BLOCK else 8):
+            weights = decay / expected**2
+            new_squares = squares + (inputs * weights[:, None]).T @ inputs
+            new_products = products + inputs.T @ (weights * costs)
+            belief = min(self._variance, 1.0) * self._belief  # a prior that is far off makes the scatter huge, and must not gain by it
+            self._theta = least_squares_from_zero(new_squares + belief, new_products + belief.sum(1))
+            expected = np.maximum(inputs @ self._theta, 1e-3)
+            error = float(decay @ ((costs - expected) / expected) ** 2) / float(decay.sum())
+            share = float(decay.sum()) / samples
+            latest = error * count / max(1, count - len(self._theta)) if samples <= count else error
+        self._variance = max(_SCATTER_MIN**2, (1 - share) * self._variance + share * latest)
+        self._squares, self._products, self._samples = new_squares, new_products, samples
+
+    def _rescale(self, inputs: FloatArray, costs: FloatArray) -> None:
+        """Multiplies the prior by what the first batches cost more or less, if it is off by more than a factor of 2.
+
+        The rule knows what fixed costs and costs per row are like to each other; by how much an operator is dearer, it does not.
+        """
+        factor = float(np.median(costs / (inputs @ self._scale)))
+        if factor > 0 and not 1 / _OFF <= factor <= _OFF:
+            self._scale = self._scale * factor
+
+
+def least_squares_from_zero(matrix: FloatArray, vector: FloatArray) -> FloatArray:
+    """Returns the x >= 0 that minimises x^T `matrix` x - 2 `vector`^T x, for a positive definite matrix: (n, n), (n,) -> (n,).
+
+    Source
+    ------
+    Lawson and Hanson, Solving Least Squares Problems (1974), chapter 23; on normal equations as Bro and de Jong (1997).
+
+    Examples
+    --------
+    >>> least_squares_from_zero(np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([2.0, -1.0])).tolist()
+    [1.0, 0.0]
+    """
+    size = len(vector)
+    found: FloatArray = np.asarray(np.linalg.solve(matrix, vector), dtype=np.float64)
+    if found.min() >= 0:
+        return found
+    found, tried = np.zeros(size), np.zeros(size)
+    free = np.zeros(size, dtype=bool)
+    tolerance = 1e-12 * float(np.abs(vector).max())
+    for _ in range(8 * size):
+        gradient = np.where(free, -math.inf, vector - matrix @ found)
+        best = int(gradient.argmax())
+        if gradient[best] <= tolerance:
+            break
+        free[best] = True
+        while True:
+            tried = np.zeros(size)
+            tried[free] = np.linalg.solve(matrix[np.ix_(free, free)], vector[free])
+            negative = free & (tried <= 0)
+            if not negative.any():
+                break
+            step = float((found[negative] / (found[negative] - tried[negative])).min())
+            found += step * (tried - found)
+            free &= found > 1e-15
+            found[~free] = 0.0
+        found = tried
+    return found

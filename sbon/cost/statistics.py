@@ -1,0 +1,368 @@
+"""What is known of operators by signature: cost, selectivity, service times, sizes. Measured here, told by peers, or kept over a restart.
+
+Models read `OperatorStatistics` from the book. This host's own measurements come first. Of what peers tell, the middle one counts, so that
+less than half of them cannot make an operator look free or unbearable; a figure that no operator can have is refused and counted.
+"""
+
+import math
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from sbon.cost.figure import SAMPLES_MIN, Edge, Figure, Source, around, by_rule
+from sbon.cost.flow import PortFlow
+from sbon.cost.law import CostFit, Law, widened
+from sbon.cost.moments import MomentCounter, Moments
+from sbon.errors import ShapeError
+from sbon.types import NodeId
+
+SIGNATURES_MAX = 4096
+"""Signatures in a book; those not asked for or told of the longest are dropped."""
+PER_PEER_MAX = 512
+"""Signatures of which one peer may tell."""
+PEERS_MAX = 1024
+"""Peers whose refused reports are counted apart; those of all others are counted together."""
+OTHERS = "others"
+
+BATCH_NS_MIN = 100.0
+"""Least cost of a batch of one row: a call of a function takes longer."""
+BATCH_NS_MAX = 1e12
+ROW_NS_MAX = 1e11
+SCATTER_MAX = 1e3
+SELECTIVITY_MAX = 1e6
+WINDOWS_MAX = 1e6
+SIGNATURE_CHARACTERS_MAX = 1024
+STATE_BYTES_MAX = 2.0**50
+ROW_BYTES_MAX = 2.0**26
+SAMPLES_MAX = 2.0**53
+AGE_S_MAX = 10 * 365.25 * 86_400
+PORTS_MAX = 1024
+
+
+class PortStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of one input port of an operator; of a source, of its rows."""
+
+    law: Law
+    """Cost of a batch in reference ns."""
+    selectivity: Figure
+    """Rows out per row in."""
+    service: Moments | None = None
+    """Cost of a batch, in reference ns; None if none was measured."""
+    open_windows: float = 0.0
+    """Open windows per row, as a mean."""
+
+    def flow(self, edge: Edge, rows_per_batch: float) -> PortFlow:
+        """Returns the numbers that a walk needs, for batches of so many rows."""
+        per_batch_ns, per_row_ns = self.law.at(edge, rows_per_batch, self.open_windows)
+        return PortFlow(selectivity=self.selectivity.at(edge), per_row_ns=per_row_ns, per_batch_ns=per_batch_ns)
+
+
+class OperatorStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the operators with one signature."""
+
+    signature: str
+    ports: tuple[PortStatistics, ...]
+    state_bytes: Figure | None = None
+    """Size of the state, at the rate of `state_rows_per_s`; None if it was never measured."""
+    state_rows_per_s: float = 0.0
+    row_bytes: Figure | None = None
+    """Bytes of a row out on a link; None if none has left."""
+
+    @property
+    def source(self) -> Source:
+        """Returns the worst source of a law of a port."""
+        order = list(Source)
+        return max((port.law.source for port in self.ports), key=order.index)
+
+    @property
+    def samples(self) -> float:
+        """Returns the batches behind the law of the port with the fewest."""
+        return min(port.law.samples for port in self.ports)
+
+    def state_at(self, rows_per_s: float) -> Figure | None:
+        """Returns the size of the state at another rate in, in proportion: windows and joins hold what comes within a time."""
+        if self.state_bytes is None or self.state_rows_per_s <= 0:
+            return self.state_bytes
+        factor = rows_per_s / self.state_rows_per_s
+        figure = self.state_bytes
+        return msgspec.structs.replace(figure, value=figure.value * factor, low=figure.low * factor, high=figure.high * factor)
+
+
+class PortFit:
+    """Measures one port while batches are processed."""
+
+    __slots__ = ("_cross", "_in_squares", "_out_squares", "_rows_in", "_rows_out", "_windows", "cost", "service", "speed")
+
+    def __init__(self, prior: Law | None, speed: float, source: Source) -> None:
+        self.cost = CostFit(prior, speed=speed, source=source)
+        self.service = MomentCounter()
+        self.speed = speed
+        self._rows_in = self._rows_out = self._windows = 0.0
+        self._in_squares = self._out_squares = self._cross = 0.0
+
+    def took(
+        self, rows_in: int, rows_out: int, ns: float, *, at_s: float, open_windows: float = 0.0, by_class: Sequence[float] | None = None
+    ) -> None:
+        """Records a batch: the rows that it had, the rows that came of it, and its processor time on this machine."""
+        self.cost.took(rows_in, ns, at_s=at_s, open_windows=open_windows, by_class=by_class)
+        self.service.add(ns * self.speed)
+        kept = self.service.kept
+        self._rows_in = self._rows_in * kept + rows_in
+        self._rows_out = self._rows_out * kept + rows_out
+        self._windows = self._windows * kept + rows_in * open_windows
+        self._in_squares = self._in_squares * kept + rows_in * rows_in
+        self._out_squares = self._out_squares * kept + rows_out * rows_out
+        self._cross = self._cross * kept + rows_in * rows_out
+
+    def statistics(self, now: float, selectivity: Figure | None = None) -> PortStatistics:
+        """Returns what is known; where no row has come, `selectivity` stands, else a rule of 1."""
+        law = self.cost.law(now)
+        known = self._selectivity(law)
+        if known is None:
+            known = selectivity if selectivity is not None else by_rule(1.0)
+        windows = self._windows / self._rows_in if self._rows_in > 0 else 0.0
+        return PortStatistics(law=law, selectivity=known, service=self.service.moments, open_windows=windows)
+
+    def _selectivity(self, law: Law) -> Figure | None:
+        """Returns the ratio of rows out to rows in, with the error of a ratio estimator and at least that of counting rows."""
+        if self._rows_in <= 0:
+            return None
+        ratio = self._rows_out / self._rows_in
+        samples, age_s, source = law.samples, law.age_s, law.source
+        if ratio == 0:
+            # Rule of three: with no row out of n, the share is at most 3 / n with 95 % confidence.
+            figure = Figure(value=0.0, low=0.0, high=3 / self._rows_in, source=source, samples=samples)
+        else:
+            squares = max(0.0, self._out_squares - 2 * ratio * self._cross + ratio**2 * self._in_squares)
+            figure = around(ratio, max(math.sqrt(squares), math.sqrt(self._rows_out)) / self._rows_in, source, samples=samples)
+        return figure.aged(age_s)
+
+
+class OperatorFit:
+    """Measures one operator of this host.
+
+    Parameters
+    ----------
+    priors : for each port what is believed before the first batch; empty: rules
+    speed : reference ns per ns of this machine
+
+    Raises
+    ------
+    ShapeError
+        There is no port, too many, or another number of priors.
+    """
+
+    def __init__(
+        self, signature: str, ports: int, *, priors: Sequence[Law] = (), speed: float = 1.0, source: Source = Source.MEASURED
+    ) -> None:
+        if not 1 <= ports <= PORTS_MAX or len(priors) not in (0, ports):
+            raise ShapeError(f"an operator with {ports} ports and {len(priors)} priors, expected 1 to {PORTS_MAX}, and as many or none")
+        self.signature = signature
+        self.ports = tuple(PortFit(prior, speed, source) for prior in (priors or (None,) * ports))
+        self._source = source
+        self._state, self._state_rate = MomentCounter(60.0), MomentCounter(60.0)
+        self._state_at_s = 0.0
+        self._rows = self._bytes = 0
+
+    def state(self, size_bytes: float, rows_per_s: float, *, at_s: float) -> None:
+        """Records the size of the state and the rate of all rows in at that time."""
+        self._state.add(size_bytes)
+        self._state_rate.add(rows_per_s)
+        self._state_at_s = at_s
+
+    def sent(self, rows: int, size_bytes: int) -> None:
+        """Records rows that left on a link, and their bytes there."""
+        self._rows += rows
+        self._bytes += size_bytes
+
+    def statistics(self, now: float) -> OperatorStatistics:
+        """Returns what is known of the operator."""
+        state, rate = self._state.moments, self._state_rate.moments
+        size = None
+        if state is not None:
+            size = around(state.first, math.sqrt(state.variance), self._source, samples=state.count).aged(max(0.0, now - self._state_at_s))
+        row = None
+        if self._rows > 0:
+            row = around(self._bytes / self._rows, self._bytes / self._rows**1.5, self._source, samples=self._rows)
+        return OperatorStatistics(
+            signature=self.signature,
+            ports=tuple(port.statistics(now) for port in self.ports),
+            state_bytes=size,
+            state_rows_per_s=rate.first if rate is not None else 0.0,
+            row_bytes=row,
+        )
+
+
+class StatisticsBook:
+    """Statistics by signature.
+
+    Parameters
+    ----------
+    speed : reference ns per ns of this machine, when it is known
+    """
+
+    def __init__(self, *, speed: Callable[[], float] = lambda: 1.0) -> None:
+        self._speed = speed
+        self._fits: OrderedDict[str, OperatorFit] = OrderedDict()
+        self._told: OrderedDict[str, dict[NodeId, tuple[OperatorStatistics, float]]] = OrderedDict()
+        self._kept: dict[str, tuple[OperatorStatistics, float]] = {}
+        self._signatures_of: Counter[NodeId] = Counter()
+        self._refused_peers: set[NodeId] = set()
+        self.refused: Counter[tuple[NodeId, str]] = Counter()
+        """Refused reports by peer and reason."""
+
+    def fit(self, signature: str, ports: int, *, now: float) -> OperatorFit:
+        """Returns the fit that operators of this host with a signature add to; made anew where there is none with so many ports.
+
+        It begins with what was kept or told, with wider bounds, so that the first batches correct it.
+        """
+        found = self._fits.get(signature)
+        if found is None or len(found.ports) != ports:
+            known = self.of(signature, now)
+            priors = [widened(port.law) for port in known.ports] if known is not None and len(known.ports) == ports else []
+            found = self._fits[signature] = OperatorFit(signature, ports, priors=priors, speed=self._speed())
+            while len(self._fits) > SIGNATURES_MAX:
+                self._fits.popitem(last=False)
+        self._fits.move_to_end(signature)
+        return found
+
+    def told(self, peer: NodeId, report: object, now: float) -> bool:
+        """Takes what a peer tells of a signature, decoded but not checked; returns False if it is refused.
+
+        A later report of a peer replaces its earlier one.
+        """
+        try:
+            statistics = msgspec.convert(report, OperatorStatistics, from_attributes=True)
+        except msgspec.ValidationError:
+            return self._refuse(peer, "malformed")
+        except ShapeError:
+            return self._refuse(peer, "not finite or negative")
+        wrong = absurdity(statistics)
+        if wrong is not None:
+            return self._refuse(peer, wrong)
+        by_peer = self._told.get(statistics.signature)
+        if by_peer is None or peer not in by_peer:
+            if self._signatures_of[peer] >= PER_PEER_MAX:
+                return self._refuse(peer, "too many signatures")
+            self._signatures_of[peer] += 1
+        by_peer = self._told.setdefault(statistics.signature, {})
+        by_peer[peer] = (statistics, now)
+        self._told.move_to_end(statistics.signature)
+        while len(self._told) > SIGNATURES_MAX:
+            _, dropped = self._told.popitem(last=False)
+            self._signatures_of.subtract(dropped.keys())
+        return True
+
+    def forget(self, peer: NodeId) -> None:
+        """Drops what a peer has told: it has left, or is not trusted any more."""
+        for by_peer in self._told.values():
+            by_peer.pop(peer, None)
+        del self._signatures_of[peer]
+
+    def restore(self, kept: Sequence[OperatorStatistics], now: float) -> None:
+        """Takes what this host had measured before a restart; absurd figures of a damaged file are left out and counted."""
+        for statistics in kept:
+            wrong = absurdity(statistics)
+            if wrong is not None:
+                self._refuse("kept", wrong)
+            else:
+                self._kept[statistics.signature] = (statistics, now)
+
+    def kept(self, now: float) -> list[OperatorStatistics]:
+        """Returns what is worth keeping over a restart: own measurements, with their age."""
+        found = {signature: aged(statistics, now - since) for signature, (statistics, since) in self._kept.items()}
+        for signature, fit in self._fits.items():
+            statistics = fit.statistics(now)
+            if statistics.samples >= 1:
+                found[signature] = statistics
+        return list(found.values())
+
+    def of(self, signature: str, now: float) -> OperatorStatistics | None:
+        """Returns what is known of a signature, the best source first: this host's batches, what it had kept, what peers tell.
+
+        None if nothing is known: rules apply (`sbon.query.estimate`).
+        """
+        fit = self._fits.get(signature)
+        own = fit.statistics(now) if fit is not None else None
+        if own is not None and own.samples >= SAMPLES_MIN:
+            return own
+        if signature in self._kept:
+            statistics, since = self._kept[signature]
+            return aged(statistics, now - since)
+        told = [aged(statistics, now - since) for statistics, since in self._told.get(signature, {}).values()]
+        if told:
+            return middle(told)
+        return own if own is not None and own.samples >= 1 else None
+
+    def _refuse(self, peer: NodeId, reason: str) -> bool:
+        if len(self._refused_peers) < PEERS_MAX:
+            self._refused_peers.add(peer)
+        self.refused[peer if peer in self._refused_peers else OTHERS, reason] += 1
+        return False
+
+
+def aged(statistics: OperatorStatistics, seconds: float) -> OperatorStatistics:
+    """Returns statistics that many seconds later."""
+    seconds = max(0.0, seconds)
+    ports = tuple(
+        msgspec.structs.replace(
+            port, law=msgspec.structs.replace(port.law, age_s=port.law.age_s + seconds), selectivity=port.selectivity.aged(seconds)
+        )
+        for port in statistics.ports
+    )
+    state, row = statistics.state_bytes, statistics.row_bytes
+    return msgspec.structs.replace(
+        statistics,
+        ports=ports,
+        state_bytes=state.aged(seconds) if state is not None else None,
+        row_bytes=row.aged(seconds) if row is not None else None,
+    )
+
+
+def middle(told: Sequence[OperatorStatistics]) -> OperatorStatistics:
+    """Returns the statistics whose cost for 1,000 rows at all ports, rows out included, is the median; of an even number the dearer one.
+
+    Only those with the number of ports that most have are compared.
+
+    Raises
+    ------
+    ShapeError
+        There are none.
+    """
+    if not told:
+        raise ShapeError("the middle of no statistics, expected one at least")
+    ports = Counter(len(statistics.ports) for statistics in told).most_common(1)[0][0]
+    alike = sorted((one for one in told if len(one.ports) == ports), key=_price)
+    return alike[len(alike) // 2]
+
+
+def _price(statistics: OperatorStatistics) -> float:
+    return sum(port.law.cost_ns(1_000, port.open_windows).value * (1 + port.selectivity.value) for port in statistics.ports)
+
+
+def absurdity(statistics: OperatorStatistics) -> str | None:
+    """Returns why no operator can have such statistics; None if one can."""
+    if not 1 <= len(statistics.ports) <= PORTS_MAX or len(statistics.signature) > SIGNATURE_CHARACTERS_MAX:
+        return "absurd shape"
+    for port in statistics.ports:
+        law = port.law
+        if law.per_batch_ns > BATCH_NS_MAX or max(law.coefficients[1:]) > ROW_NS_MAX or law.scatter > SCATTER_MAX:
+            return "absurd cost"
+        if any(abs(entry) > BATCH_NS_MAX**2 for row in law.covariance for entry in row) or max(law.shares) > 1 + 1e-9:
+            return "absurd cost"
+        if law.cost_ns(1).value < BATCH_NS_MIN:
+            return "absurd cost"
+        if port.selectivity.high > SELECTIVITY_MAX:
+            return "absurd selectivity"
+        if not 0 <= port.open_windows <= WINDOWS_MAX:
+            return "absurd windows"
+        if law.samples > SAMPLES_MAX or law.age_s > AGE_S_MAX or port.selectivity.age_s > AGE_S_MAX:
+            return "absurd samples or age"
+    if statistics.state_bytes is not None and statistics.state_bytes.high > STATE_BYTES_MAX:
+        return "absurd state"
+    if not 0 <= statistics.state_rows_per_s < math.inf:
+        return "absurd state"
+    if statistics.row_bytes is not None and statistics.row_bytes.high > ROW_BYTES_MAX:
+        return "absurd row"
+    return None

@@ -1,0 +1,184 @@
+"""The law of a batch's cost, fitted while batches are measured."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from sbon.cost.figure import Edge, Source
+from sbon.cost.law import CostFit, Law, least_squares_from_zero, rule_law
+from sbon.errors import ShapeError
+from sbon.types import FloatArray
+
+
+def by_enumeration(matrix: FloatArray, vector: FloatArray) -> FloatArray:
+    """The plain twin: the best of all sets of coefficients above 0."""
+    best, least = np.zeros(len(vector)), 0.0
+    for count in range(1, len(vector) + 1):
+        for chosen in itertools.combinations(range(len(vector)), count):
+            some = list(chosen)
+            found = np.zeros(len(vector))
+            found[some] = np.linalg.solve(matrix[np.ix_(some, some)], vector[some])
+            cost = found @ matrix @ found - 2 * vector @ found
+            if found.min() >= 0 and cost < least:
+                best, least = found, cost
+    return best
+
+
+def test_least_squares_from_zero_is_the_best_of_all_sets_of_coefficients():
+    rng = np.random.default_rng(3)
+    for _ in range(200):
+        size = int(rng.integers(1, 6))
+        root = rng.normal(size=(size + 2, size))
+        matrix, vector = root.T @ root + 0.01 * np.eye(size), rng.normal(size=size)
+
+        np.testing.assert_allclose(least_squares_from_zero(matrix, vector), by_enumeration(matrix, vector), atol=1e-9)
+
+
+def measured(
+    fit: CostFit, rng: np.random.Generator, a: float, b: float, c: float = 0.0, *, batches: int = 400, scatter: float = 0.1
+) -> None:
+    """Batches of 100 to 65,536 rows, evenly over the logarithm of their size."""
+    for _ in range(batches):
+        rows = round(100 * 655.36 ** rng.random())
+        windows = float(rng.integers(1, 20)) if c else 0.0
+        cost = (a + b * rows + c * rows * windows) * (1 + scatter * rng.normal())
+        fit.took(rows, cost, at_s=7.0, open_windows=windows)
+
+
+@pytest.mark.parametrize(("a", "b", "c"), [(50_000, 20, 0), (2e6, 1, 0), (3e4, 400, 3), (5e5, 5, 90), (500, 2_000, 0), (1e3, 1e9, 0)])
+def test_a_fit_finds_the_law_whatever_the_rule_says(a: float, b: float, c: float):
+    fit = CostFit()
+    measured(fit, np.random.default_rng(1), a, b, c)
+
+    law = fit.law(7.0)
+
+    for rows in (100, 3_000, 65_536):
+        windows = 5.0 if c else 0.0
+        cost = law.cost_ns(rows, windows)
+        assert cost.value == pytest.approx(a + b * rows + c * rows * windows, rel=0.05)
+        assert cost.source is Source.MEASURED
+    assert law.scatter == pytest.approx(0.1, rel=0.35)  # the first block still contains the error of the rule
+
+
+def test_bounds_hold_the_true_cost_in_most_runs():
+    held = 0
+    for seed in range(60):
+        fit = CostFit()
+        measured(fit, np.random.default_rng(seed), 80_000, 30, batches=60, scatter=0.2)
+        cost = fit.law(7.0).cost_ns(5_000)
+        held += cost.low <= 230_000 <= cost.high
+    assert held >= 52  # of 60; two standard errors hold in 95 %; observed 56
+
+
+def test_small_batches_count_as_much_as_large_ones():
+    """Unweighted least squares would let the scatter of large batches decide what small ones cost."""
+    rng = np.random.default_rng(5)
+    errors = []
+    for _ in range(20):
+        fit = CostFit()
+        measured(fit, rng, 40_000, 50, batches=100, scatter=0.15)
+        errors.append(abs(fit.law(7.0).cost_ns(100).value / 45_000 - 1))
+    assert np.median(errors) < 0.06  # observed 0.02; unweighted 0.5
+
+
+def test_what_batches_do_not_tell_apart_stays_uncertain():
+    fit = CostFit()
+    for _ in range(300):
+        fit.took(4096, 600_000, at_s=1.0)
+    law = fit.law(1.0)
+
+    assert law.cost_ns(4096).value == pytest.approx(600_000, rel=0.01)
+    assert law.cost_ns(4096).error < 0.05
+    assert law.cost_ns(100).error > 0.5
+    assert law.cost_ns(4096, open_windows=10).error > 0.3
+    assert law.per_row_window_ns == 20.0  # the rule's: no row had an open window
+
+
+def test_a_change_of_cost_shows_after_some_hundred_batches():
+    rng = np.random.default_rng(2)
+    fit = CostFit()
+    measured(fit, rng, 50_000, 20, batches=2_000)
+    measured(fit, rng, 50_000, 60, batches=2_000)
+
+    assert fit.law(7.0).per_row_ns == pytest.approx(60, rel=0.1)
+    assert fit.samples < 600
+
+
+def test_one_stall_does_not_make_a_law():
+    fit = CostFit()
+    rng = np.random.default_rng(2)
+    measured(fit, rng, 50_000, 20)
+    fit.took(1_000, 3e10, at_s=7.0)
+
+    assert fit.law(7.0).cost_ns(1_000).value == pytest.approx(70_000, rel=0.1)
+
+
+def test_classes_of_rows_have_costs_of_their_own():
+    fit = CostFit(rule_law(classes=("click", "buy")))
+    rng = np.random.default_rng(4)
+    for _ in range(300):
+        clicks, buys = float(rng.integers(10, 1000)), float(rng.integers(0, 300))
+        fit.took(clicks + buys, (20_000 + 10 * clicks + 500 * buys) * rng.uniform(0.9, 1.1), at_s=1.0, by_class=(clicks, buys))
+    law = fit.law(1.0)
+
+    assert law.cost_of_classes_ns((100, 0)).value == pytest.approx(21_000, rel=0.05)
+    assert law.cost_of_classes_ns((0, 100)).value == pytest.approx(70_000, rel=0.05)
+    assert law.per_row_ns == pytest.approx(10 + law.shares[1] * 490, rel=0.05)
+    with pytest.raises(ShapeError, match="2"):
+        law.cost_of_classes_ns((1.0,))
+
+
+def test_costs_are_kept_in_reference_ns():
+    fit = CostFit(speed=2.0)
+    measured(fit, np.random.default_rng(1), 50_000, 20, scatter=0.0)
+
+    assert fit.law(7.0).per_row_ns == pytest.approx(40, rel=0.01)
+
+
+def test_before_the_first_batch_the_rule_stands_and_is_wide():
+    law = CostFit().law(0.0)
+
+    assert law.source is Source.RULE
+    assert law.cost_ns(1_000).low > 0
+    assert law.cost_ns(1_000).error > 0.5
+
+
+def test_at_a_bound_the_batch_asked_for_costs_its_bound():
+    fit = CostFit()
+    measured(fit, np.random.default_rng(1), 50_000, 20, batches=40, scatter=0.3)
+    law = fit.law(107.0)
+    per_batch, per_row = law.at(Edge.HIGH, 1_000, 2.0)
+
+    assert law.age_s == 100.0
+    assert per_batch + 1_000 * per_row == pytest.approx(law.cost_ns(1_000, 2.0).high)
+    assert law.at(Edge.EXPECTED, 1_000)[0] == law.per_batch_ns
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"coefficients": (1.0, 1.0)},
+        {"coefficients": (1.0, -1.0, 1.0)},
+        {"coefficients": (1.0, math.nan, 1.0)},
+        {"covariance": ((1.0, 0.0), (0.0, 1.0))},
+        {"covariance": ((1.0, math.nan, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))},
+        {"covariance": ((-1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))},
+        {"shares": (0.0,)},
+        {"shares": (0.5, 0.5)},
+        {"scatter": math.inf},
+        {"samples": -1.0},
+    ],
+)
+def test_a_law_of_a_wrong_shape_is_refused(changes: dict[str, object]):
+    good = {"coefficients": (1.0, 1.0, 1.0), "covariance": ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)), "source": Source.RULE}
+    Law(**good)  # type: ignore[arg-type]
+
+    with pytest.raises(ShapeError):
+        Law(**(good | changes))  # type: ignore[arg-type]
+
+
+def test_a_prior_that_no_batch_could_correct_is_refused():
+    with pytest.raises(ShapeError, match="above 0"):
+        CostFit(rule_law(per_row_ns=0.0))
