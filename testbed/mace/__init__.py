@@ -1,0 +1,1 @@
+"""Evaluation of worst-case latency prediction (Mace): its own figures, and placement for latency against other searches."""
