@@ -538,11 +538,19 @@ class Engine:
         self.flow.left(operator, node, epoch)
         self._lives.on(instance, Event.HAND_OVER)
 
-    def install(self, assembly: Assembly, epoch: int, done: Callable[[Instance | BaseException], None]) -> None:
-        """Adds an operator whose state has arrived, as PREPARED; `activate` or `destroy` must follow."""
+    def install(
+        self, assembly: Assembly, epoch: int, is_wanted: Callable[[], bool], done: Callable[[Instance | BaseException], None]
+    ) -> None:
+        """Makes an operator whose state has arrived, and adds it as PREPARED if it is still wanted; `activate` or `destroy` must follow.
+
+        By then the migration may be off, and another attempt may be on the way with the same id and the same room.
+        """
 
         def installed(result: Instance | BaseException) -> None:
             if isinstance(result, Instance):
+                if not is_wanted():
+                    done(LocalProtocolError(f"operator {result.id} is not wanted here any more"))
+                    return
                 if result.id in self.instances:
                     done(LocalProtocolError(f"operator {result.id} is here already"))
                     return

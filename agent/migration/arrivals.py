@@ -68,7 +68,7 @@ class Arrival:
             case newcomer.Take(data):
                 parts.host.execute(partial(metered, parts.host, partial(self.assembly.take, data)), self._taken, rows=0)
             case newcomer.Install():
-                parts.engine.install(self.assembly, self.machine.epoch, self._installed)
+                parts.engine.install(self.assembly, self.machine.epoch, lambda: self.machine.stage is Stage.INSTALLING, self._installed)
             case newcomer.Answer(index):
                 self._waiting.pop(index)(DoneMessage())
             case newcomer.KeepRoom():

@@ -69,7 +69,7 @@ TABLE = Transitions(
             "verdict": (Stage.INSTALLED, Stage.RUNNING, Stage.DROPPED),
         },
         Stage.RUNNING: {},
-        Stage.DROPPED: {"installed": (Stage.DROPPED,)},
+        Stage.DROPPED: {},
     }
 )
 """The methods of `Newcomer` that each stage takes, and the stages that may follow."""
@@ -88,7 +88,7 @@ class Take(msgspec.Struct, frozen=True):
 
 
 class Install(msgspec.Struct, frozen=True):
-    """Make the operator, which does not run yet; then call `installed` or `not_taken`."""
+    """Make the operator, which does not run yet, and add it if the stage is INSTALLING still; then call `installed` or `not_taken`."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -118,7 +118,7 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class Drop(msgspec.Struct, frozen=True):
-    """Free the room, and refuse all pieces that wait for an answer. No further action but `Remove` will come."""
+    """Free the room, and refuse all pieces that wait for an answer. Only `Remove` may follow, and at once."""
 
     reason: str
 
@@ -213,8 +213,6 @@ class Newcomer:
         """Records that the engine has made the operator."""
         if not self._takes("installed"):
             return []
-        if self.stage is Stage.DROPPED:
-            return [Remove()]
         self._enter("installed", Stage.INSTALLED)
         return [self._applied()]
 

@@ -99,6 +99,30 @@ def test_half_a_state_goes_with_the_host_that_sent_it(world: World) -> None:
     assert other.engine.reservations.held(world.now) == 0
 
 
+def test_an_attempt_that_is_called_off_while_its_operator_is_made_is_in_nobodys_way(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was made for the first attempt is ready only when the second one's state is on its way."""
+    host, other = agent_of(world, HOST), agent_of(world, OTHER)
+    join, records, late = join_of(host), list[Any](), list[Any]()
+    install = other.engine.install
+    monkeypatch.setattr(other.engine, "install", lambda *given: late.append(lambda: install(*given)))
+    host.migrations.migrate(join, world.nodes[OTHER], "called off by the test", records.append)
+    world.run_until(lambda: bool(late), 10.0, "the first operator is to be made")
+    other.migrations._arrivals.call_off()
+    world.run_until(lambda: bool(records), 30.0, "the first attempt has ended")
+    assert not records[0].committed
+    (first,) = late
+    monkeypatch.undo()
+    host.migrations.migrate(join, world.nodes[OTHER], "tried again", records.append)
+    world.run_until(lambda: join in other.migrations._arrivals, 30.0, "the second attempt is on its way")
+    first()
+    world.run_until(lambda: len(records) == 2, 30.0, "the second attempt has ended")
+    assert records[1].committed, records[1].outcome
+    world.run(3.0)
+    assert join_of(other) == join
+    assert not join_of(host)
+    assert other.engine.reservations.held(world.now) == 0
+
+
 def test_who_is_asked_for_an_operator_of_another_agent_says_where_it_is(world: World) -> None:
     join = join_of(agent_of(world, HOST))
     for asked in (OWNER, SOURCES, SINK):

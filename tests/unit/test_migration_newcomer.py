@@ -103,7 +103,7 @@ EXPECTED: dict[Stage, dict[str, tuple[Stage, list[type]]]] = {
         **dict.fromkeys(DROPS - {"not_taken", "call_off", "coordinator_gone"}, (Stage.DROPPED, [Drop, Remove])),
     },
     Stage.RUNNING: {},
-    Stage.DROPPED: {"installed": (Stage.DROPPED, [Remove])},
+    Stage.DROPPED: {},
 }
 """What changes anything, with the stage after it and the kinds of actions. The rest is late, repeated, or for somebody else."""
 
