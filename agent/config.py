@@ -15,13 +15,13 @@ from sbon.links.config import LinkConfig
 from sbon.membership.config import MembershipConfig, check_labels
 from sbon.migration.config import MigrationConfig
 from sbon.optimiser.config import OptimiserConfig
+from sbon.peer_settings import PeerConfig
 from sbon.placement.config import PlacementConfig
 from sbon.placement.reservations import HostingConfig
 from sbon.reach import ConnectorsConfig
 from sbon.types import Address
 from sbon_agent.control import ControlConfig
 from sbon_agent.logs import LogConfig
-from sbon_agent.network.settings import PeerConfig
 from sbon_agent.telemetry.log import TelemetryConfig
 
 NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")

@@ -1,7 +1,7 @@
 """Dispatches the messages of other agents, and of this one to itself, to the component that carries them out.
 
 The connections and the directory call it (`sbon_agent.network.peers.PeerEvents`, `sbon_agent.directory.Requests`). It asks
-`sbon_agent.authority` first whether the sender may say such a thing.
+`sbon.wire.entitlement` first whether the sender may say such a thing.
 """
 
 from collections.abc import Callable

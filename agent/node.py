@@ -17,10 +17,11 @@ from sbon.control import ControlReply, ControlRequest
 from sbon.errors import ConfigError
 from sbon.execution.misfit_log import MisfitLog
 from sbon.extensions import Extensions
+from sbon.reloading import Reload, reload_of
 from sbon.sealing import KeyRing
 from sbon.telemetry.recording import Recording
 from sbon.types import Address, NodeId
-from sbon_agent.authority import Authority
+from sbon.wire.entitlement import Authority
 from sbon_agent.cluster_keys import ClusterKeys
 from sbon_agent.config import AgentConfig, format_address, parse_address
 from sbon_agent.connectors.base import ConnectorContext
@@ -54,7 +55,6 @@ from sbon_agent.queries.resuming import Resuming
 from sbon_agent.reactions.engine import EngineReactions
 from sbon_agent.reactions.membership import MembershipReactions
 from sbon_agent.reactions.queries import QueryReactions
-from sbon_agent.reloading import Reload, reload_of
 from sbon_agent.shutdown import Shutdown
 from sbon_agent.state import StateFile
 from sbon_agent.telemetry.log import DIRECTORY_NAME, Telemetry
@@ -204,7 +204,14 @@ class Agent:
         self.periodic = PeriodicTasks(self)
         self.keys = ClusterKeys(self.host, self.directory, self.gossip, lambda: self.config.key_file, lambda: self.key_ring, self.use_keys)
         self.authority = Authority(
-            self.host, self.name, self.engine.flow, self.migrations, self.queries, self.gossip, self.config.peers.check_addresses
+            self.name,
+            self.engine.flow,
+            self.migrations,
+            self.queries,
+            self.gossip,
+            self.config.peers.check_addresses,
+            self.host.now,
+            lambda event, peer, reason: self.log.warning(event, peer=peer, reason=reason),
         )
         self.requests = ControlRequests(self)
 
@@ -230,8 +237,8 @@ class Agent:
         self.recording.agent("stopped", format_address(self.address), self.config.labels)
         self.telemetry.close()
 
-    def reload(self, fresh: AgentConfig) -> Reload:
-        """Applies the settings that take effect while running (`sbon_agent.reloading.EFFECTS`); the others stay as they are.
+    def reload(self, fresh: AgentConfig) -> Reload[AgentConfig]:
+        """Applies the settings that take effect while running (`sbon.reloading.EFFECTS`); the others stay as they are.
 
         Raises
         ------

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 from sbon.errors import SbonError
+from sbon.peer_settings import PeerConfig
 from sbon.sealing import KeyRing
 from sbon.types import Address, NodeId
 from sbon_agent.host import Host
 from sbon_agent.network.connection import Connection
 from sbon_agent.network.peers import Peers
-from sbon_agent.network.settings import PeerConfig
 
 
 class Recorder:

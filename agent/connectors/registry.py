@@ -18,7 +18,7 @@ _SOURCES = {
     "http": "sbon_agent.connectors.http_source:build_http_source",
     "mqtt": "sbon_agent.connectors.mqtt_source:MqttSource",
     "tcp": "sbon_agent.connectors.tcp_source:TcpSource",
-    "system": "sbon_agent.connectors.system_source:SystemSource",
+    "system": "sbon.connectors.system_source:SystemSource",
 }
 _SINKS = {
     "file": "sbon_agent.connectors.file_sink:build_file_sink",
@@ -26,7 +26,7 @@ _SINKS = {
     "mqtt": "sbon_agent.connectors.mqtt_sink:MqttSink",
     "sse": "sbon_agent.connectors.sse:build_sse_sink",
     "tcp": "sbon_agent.connectors.tcp:TcpSink",
-    "discard": "sbon_agent.connectors.discard:DiscardSink",
+    "discard": "sbon.connectors.discard:DiscardSink",
     "websocket": "sbon_agent.connectors.websocket:build_websocket_sink",
 }
 _SINK_CHECKS = {
@@ -35,7 +35,7 @@ _SINK_CHECKS = {
     "mqtt": "sbon_agent.connectors.mqtt_sink:check_mqtt_sink",
     "sse": "sbon_agent.connectors.sse:check_sse_sink",
     "tcp": "sbon_agent.connectors.tcp:check_tcp_sink",
-    "discard": "sbon_agent.connectors.discard:DiscardSink",
+    "discard": "sbon.connectors.discard:DiscardSink",
     "websocket": "sbon_agent.connectors.websocket:check_websocket_sink",
 }
 """The same, for checks that access nothing outside."""

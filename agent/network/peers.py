@@ -25,12 +25,12 @@ from sbon.admission import LineLimit, Places, source_of
 from sbon.errors import KeyMismatchError, LinkError, LocalProtocolError, RemoteProtocolError, SbonError
 from sbon.handshake import SPOKEN
 from sbon.links.frames import Data
+from sbon.peer_settings import PeerConfig
 from sbon.sealing import KeyRing
 from sbon.types import Address, NodeId
 from sbon_agent.host import Host, Stream, StreamHandler, Timer
 from sbon_agent.network.connection import Connection
 from sbon_agent.network.remotes import Remote, Request
-from sbon_agent.network.settings import PeerConfig
 
 log = structlog.get_logger()
 

@@ -16,7 +16,7 @@ bare number is seconds. Packages add connectors of their own, in the entry point
 
 CONNECTORS: dict[str, dict[str, str]] = {
     "datagen": {"source": "datagen"},
-    "discard": {"sink": "discard"},
+    "discard": {"sink": "sbon.connectors.discard"},
     "file": {"source": "file_source", "sink": "file_sink", "lookup table": "file_table"},
     "http": {"source": "http_source", "sink": "http_sink"},
     "mqtt": {"source": "mqtt_source", "sink": "mqtt_sink"},
@@ -24,7 +24,8 @@ CONNECTORS: dict[str, dict[str, str]] = {
     "tcp": {"source and sink": "tcp"},
     "websocket": {"sink": "websocket"},
 }
-"""By the name in a statement: as what it is used, and the module of `sbon_agent.connectors` whose docstring has the options."""
+"""By the name in a statement: as what it is used, and the module whose docstring has the options; without a dot, one of
+`sbon_agent.connectors`."""
 
 SHARED: dict[str, str] = {
     "sbon_agent.connectors.http_client.HttpClient": "Options of requests over HTTP",
@@ -60,7 +61,12 @@ def _connectors() -> Iterator[str]:
     for name, uses in CONNECTORS.items():
         for use, module in uses.items():
             yield f"## {code(name)} as a {use}"
-            yield from _parts(_document(f"sbon_agent.connectors.{module}"))
+            yield from _parts(_document(_place(module)))
+
+
+def _place(module: str) -> str:
+    """Returns the full name of a module."""
+    return module if "." in module else f"sbon_agent.connectors.{module}"
 
 
 def _shared() -> Iterator[str]:
@@ -115,7 +121,7 @@ def options(paragraph: str) -> list[tuple[str, str]]:
 
 def documented() -> set[str]:
     """Returns the name of every option on the page."""
-    texts = [_document(f"sbon_agent.connectors.{place}") for uses in CONNECTORS.values() for place in uses.values()]
+    texts = [_document(_place(place)) for uses in CONNECTORS.values() for place in uses.values()]
     texts += [_document(place) for place in SHARED]
     texts.append(importlib.import_module("sbon.query.options").__doc__ or "")
     return {name for text in texts for names, _ in options(text) for name in names.split(", ")}

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import msgspec
 
+from sbon.reloading import Effect, effect_of
 from sbon_agent.config import AgentConfig
-from sbon_agent.reloading import Effect, effect_of
 from sbon_testbed.reference.markdown import code, page, prose, table
 from sbon_testbed.reference.structs import about, fields, structs_of
 

@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 
 from sbon.batching import Cost
+from sbon.connectors.discard import DiscardSink
 from sbon.connectors.interface import Congested
-from sbon_agent.connectors.discard import DiscardSink
 from sbon_agent.engine.instance import Instance
 from sbon_agent.node import Agent
 from sbon_testbed.cpu import CpuConfig

@@ -12,11 +12,11 @@ import pytest
 
 from sbon.config import load
 from sbon.errors import ConfigError
+from sbon.reloading import EFFECTS, Effect, effect_of, reload_of, settings
 from sbon.types import NodeId
 from sbon_agent import logs
 from sbon_agent.config import AgentConfig
 from sbon_agent.node import Agent
-from sbon_agent.reloading import EFFECTS, Effect, effect_of, reload_of, settings
 from sbon_testbed.simulator.harness import World
 from tests.worlds import settled_world
 
@@ -110,15 +110,15 @@ def world() -> World:
 
 
 def test_every_setting_has_its_line_and_every_line_its_setting():
-    used = {max((line for line in EFFECTS if path == line or path.startswith(f"{line}.")), key=len) for path in settings()}
+    used = {max((line for line in EFFECTS if path == line or path.startswith(f"{line}.")), key=len) for path in settings(AgentConfig)}
 
     assert used == set(EFFECTS)
-    assert len(settings()) > 100
+    assert len(settings(AgentConfig)) > 100
     assert effect_of("membership.interval_s") is Effect.AT_ONCE
     assert effect_of("membership.introductions_max") is effect_of("links.window_bytes") is Effect.RESTART
 
 
-@pytest.mark.parametrize("path", settings())
+@pytest.mark.parametrize("path", settings(AgentConfig))
 def test_what_is_told_as_applied_is_in_force_and_what_waits_is_not(world: World, path: str):
     """Every part that keeps the section of a setting has its new value if it was applied, and the old one if not."""
     agent: Any = world.agents[0]

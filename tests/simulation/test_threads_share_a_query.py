@@ -7,11 +7,11 @@ from typing import Any
 import polars as pl
 import pytest
 
+from sbon.connectors.discard import DiscardSink
 from sbon.connectors.interface import Congested
 from sbon.errors import ConnectorError
 from sbon.query.plan import WindowParams
 from sbon_agent.connectors.datagen import DatagenSource
-from sbon_agent.connectors.discard import DiscardSink
 from sbon_agent.engine import prefetching
 from sbon_agent.engine.instance import Instance
 from sbon_agent.node import Agent

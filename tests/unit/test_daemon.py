@@ -7,12 +7,12 @@ import pytest
 
 from sbon.control import ControlReply, ControlRequest
 from sbon.errors import ConfigError
+from sbon.reloading import reload_of
 from sbon.sealing import KeyRing, generate_key
 from sbon_agent.__main__ import main, overrides, parser
 from sbon_agent.config import AgentConfig
 from sbon_agent.daemon import Daemon, read_key_ring, resolved
 from sbon_agent.logs import LogConfig
-from sbon_agent.reloading import reload_of
 
 
 class Recorder:

@@ -3,7 +3,7 @@
 import pytest
 
 from sbon.errors import LinkError
-from sbon_agent.network.settings import PeerConfig
+from sbon.peer_settings import PeerConfig
 from tests.unit.peers.world import PORT, World, connect
 
 

@@ -1,30 +1,57 @@
-"""Checks whether another agent is entitled to send a message (`sbon.wire.authority`): provides the facts, and counts and logs refused
-messages. The node asks before it handles a message.
+"""Checks whether another agent is entitled to send a message (`sbon.wire.authority`): asks the parts of the agent for the facts, and counts
+refused messages. The node asks before it handles a message.
 
-Refused messages are counted by type, logged at a bounded rate, and otherwise ignored; the connection stays open.
+Refused messages are counted by type, reported at a bounded rate, and otherwise ignored; the connection stays open.
 """
 
 import ipaddress
 from collections import Counter
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Protocol
-
-import structlog
 
 from sbon.errors import AuthorityError, ProtocolError, UnsupportedError
 from sbon.links.places import Standing, Whereabouts
 from sbon.types import Address, LinkId, NodeId, OperatorId
 from sbon.wire.authority import Way, judge, ways
-from sbon_agent.engine.flow import Flow
-from sbon_agent.host import Host
-from sbon_agent.migration.migrations import Migrations
-from sbon_agent.network.connection import Connection
 
-log = structlog.get_logger()
+REPORT_PAUSE_S = 60.0
+"""Seconds between two reports about the same node and type: a peer that sends refused messages at will must not fill the disk."""
+REPORTED_MAX = 256
 
-LOG_PAUSE_S = 60.0
-"""Seconds between two log lines for the same node and type: a peer that sends refused messages at will must not fill the disk."""
-LOGGED_MAX = 256
+
+class Links(Protocol):
+    """Ends of links on this host."""
+
+    def input(self, link: LinkId) -> Whereabouts | None:
+        """Returns the receiving end of a link."""
+
+    def carrier(self, link: LinkId) -> tuple[Any, Whereabouts] | None:
+        """Returns the operator that sends on a link, and the sending end."""
+
+    def places(self, operator: OperatorId) -> list[Whereabouts]:
+        """Returns what the links tell about where an operator on another host runs."""
+
+
+class Migrations(Protocol):
+    """Migrations that this host takes part in."""
+
+    def coordinator(self, operator: OperatorId) -> tuple[NodeId, int] | None:
+        """Returns the host that moves an operator to here, and the epoch."""
+
+    def holder(self, operator: OperatorId) -> NodeId | None:
+        """Returns the host for whose migration of this operator neighbours here are locked."""
+
+
+class Connection(Protocol):
+    """A connection to another agent."""
+
+    @property
+    def dialled(self) -> bool: ...
+    @property
+    def node(self) -> NodeId: ...
+    @property
+    def address(self) -> Address: ...
 
 
 class Owned(Protocol):
@@ -42,19 +69,37 @@ class Members(Protocol):
 
 
 class Authority:
-    """Check of messages before they are handled; implements `sbon.wire.authority.Facts`."""
+    """Check of messages before they are handled; implements `sbon.wire.authority.Facts`.
 
-    def __init__(self, host: Host, me: NodeId, flow: Flow, migrations: Migrations, owned: Owned, members: Members, check: bool) -> None:
-        self._host = host
+    Parameters
+    ----------
+    check : whether a connection counts as a member's only if it comes from that member's address
+    now : returns monotonic seconds
+    report : called with an event, the node that a message came from, and the reason why the message was refused
+    """
+
+    def __init__(
+        self,
+        me: NodeId,
+        links: Links,
+        migrations: Migrations,
+        owned: Owned,
+        members: Members,
+        check: bool,
+        now: Callable[[], float],
+        report: Callable[[str, NodeId, str], None],
+    ) -> None:
         self._me = me
-        self._flow = flow
+        self._links = links
         self._migrations = migrations
         self._owned = owned
         self._members = members
         self._check_addresses = check
+        self._now = now
+        self._report_to = report
         self._refused: Counter[str] = Counter()
         self._totals = {"messages_refused": 0, "messages_late": 0, "messages_unsupported": 0}
-        self._logged_at_s: dict[tuple[NodeId, str], float] = {}
+        self._reported_at_s: dict[tuple[NodeId, str], float] = {}
 
     @property
     def counters(self) -> dict[str, int]:
@@ -99,28 +144,28 @@ class Authority:
             return problem
         self._totals["messages_refused"] += 1
         self._refused[name] += 1
-        self._log("message.refused", claimed or speaker, name, str(problem))
+        self._report("message.refused", claimed or speaker, name, str(problem))
         return problem
 
     def unsupported(self, node: NodeId, problem: ProtocolError) -> None:
         """Counts and logs a message that this release does not know."""
         self._totals["messages_unsupported"] += 1
-        self._log("message.unsupported", node, "", str(problem))
+        self._report("message.unsupported", node, "", str(problem))
 
     # ------------------------------------------------------------------------------------------------------------ facts
 
     def sending_end(self, link: LinkId) -> Whereabouts | None:
         """Returns where a link begins whose receiving end is here."""
-        return self._flow.input(link)
+        return self._links.input(link)
 
     def receiving_end(self, link: LinkId) -> Whereabouts | None:
         """Returns where a link leads whose sending end is here."""
-        carrier = self._flow.carrier(link)
+        carrier = self._links.carrier(link)
         return None if carrier is None else carrier[1]
 
     def places(self, operator: OperatorId) -> list[Whereabouts]:
         """Returns all that is known here about where an operator on another host runs."""
-        return self._flow.places(operator) + self._owned.places(operator)
+        return self._links.places(operator) + self._owned.places(operator)
 
     def coordinator(self, operator: OperatorId) -> tuple[NodeId, int] | None:
         """Returns the host that moves an operator to here, and the epoch."""
@@ -130,14 +175,14 @@ class Authority:
         """Returns the host for whose migration of this operator neighbours here are locked."""
         return self._migrations.holder(operator)
 
-    def _log(self, event: str, node: NodeId, name: str, reason: str) -> None:
-        now, key = self._host.now(), (node, name)
-        if now - self._logged_at_s.get(key, float("-inf")) < LOG_PAUSE_S:
+    def _report(self, event: str, node: NodeId, name: str, reason: str) -> None:
+        now, key = self._now(), (node, name)
+        if now - self._reported_at_s.get(key, float("-inf")) < REPORT_PAUSE_S:
             return
-        if len(self._logged_at_s) >= LOGGED_MAX:
-            del self._logged_at_s[next(iter(self._logged_at_s))]
-        self._logged_at_s[key] = now
-        log.warning(event, node=self._me, peer=node, reason=reason)
+        if len(self._reported_at_s) >= REPORTED_MAX:
+            del self._reported_at_s[next(iter(self._reported_at_s))]
+        self._reported_at_s[key] = now
+        self._report_to(event, node, reason)
 
 
 @lru_cache(maxsize=4096)

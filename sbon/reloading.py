@@ -6,12 +6,11 @@
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
-from typing import Any
+from typing import Any, Generic
 
 import msgspec
 
 from sbon.config import ConfigType, setting_paths
-from sbon_agent.config import AgentConfig
 
 
 class Effect(Enum):
@@ -54,10 +53,10 @@ EFFECTS: dict[str, Effect] = {
 
 
 @dataclass(frozen=True)
-class Reload:
+class Reload(Generic[ConfigType]):
     """Result of comparing the running configuration with a new one."""
 
-    config: AgentConfig
+    config: ConfigType
     """Configuration from now on: the old one with the settings that take effect at once."""
     applied: tuple[str, ...]
     """Paths of changed settings that take effect at once."""
@@ -69,9 +68,9 @@ class Reload:
         return any(path == section or path.startswith(f"{section}.") for path in self.applied)
 
 
-def reload_of(old: AgentConfig, fresh: AgentConfig) -> Reload:
+def reload_of(old: ConfigType, fresh: ConfigType) -> Reload[ConfigType]:
     """Sorts the settings in which two configurations differ by when they take effect."""
-    seals_as_before = bool(old.key_file) == bool(fresh.key_file)
+    seals_as_before = bool(_value(old, "key_file")) == bool(_value(fresh, "key_file"))
     config, applied, waiting = old, [], []
     for path in changed(old, fresh):
         if effect_of(path) is Effect.AT_ONCE and (path != "key_file" or seals_as_before):
@@ -90,15 +89,15 @@ def effect_of(path: str) -> Effect:
 
 
 @cache
-def settings() -> tuple[str, ...]:
-    """Returns the paths of all settings, without those of sections."""
-    paths = setting_paths(AgentConfig)
+def settings(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    """Returns the paths of all settings of a configuration, without those of sections."""
+    paths = setting_paths(kind)
     return tuple(path for path in paths if not any(other.startswith(f"{path}.") for other in paths))
 
 
-def changed(old: AgentConfig, new: AgentConfig) -> list[str]:
+def changed(old: ConfigType, new: ConfigType) -> list[str]:
     """Returns the paths of the settings in which two configurations differ, within sections too."""
-    return [path for path in settings() if _value(old, path) != _value(new, path)]
+    return [path for path in settings(type(old)) if _value(old, path) != _value(new, path)]
 
 
 def _value(config: Any, path: str) -> Any:

@@ -10,7 +10,7 @@ latency_column : a column that holds an event time. How far it is behind the wal
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from sbon.errors import ConnectorError
 from sbon.operators.values import Values
@@ -18,7 +18,6 @@ from sbon.options import Options
 from sbon.query.plan import SinkParams
 from sbon.query.schema import ColumnType, Schema
 from sbon.telemetry.digest import LEAST_MS, MOST_MS, PER_LOG, RecentDigest, bucket_of
-from sbon_agent.connectors.base import ConnectorContext
 
 if TYPE_CHECKING:
     import polars as pl
@@ -27,12 +26,26 @@ _ONE_BY_ONE = 16
 """Number of rows up to which Python is faster than numpy."""
 
 
+class Clock(Protocol):
+    """Instants as seconds: monotonic, and since 1970."""
+
+    def now(self) -> float: ...
+    def wall(self) -> float: ...
+
+
+class Timed(Protocol):
+    """What the sink needs of its context."""
+
+    @property
+    def host(self) -> Clock: ...
+
+
 class DiscardSink:
     """Sink that drops everything; `rows` is the number of rows so far."""
 
     brief = True
 
-    def __init__(self, params: SinkParams, schema: Schema, context: ConnectorContext) -> None:
+    def __init__(self, params: SinkParams, schema: Schema, context: Timed) -> None:
         what = f"sink {params.name}"
         options = Options(what, params.connector, params.options)
         self._latency_column = options.optional("latency_column")

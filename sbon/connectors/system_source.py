@@ -6,11 +6,12 @@ The columns are in `sbon.query.system`. The watermark follows the wall clock, so
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import polars as pl
 
 from sbon.connectors.interface import BATCH_ROWS_MAX, Polled
+from sbon.connectors.system_streams import SystemStreams
 from sbon.connectors.watermark import Watermark
 from sbon.errors import ConnectorError
 from sbon.operators.frames import polars_schema, polars_type
@@ -18,16 +19,22 @@ from sbon.options import Options
 from sbon.query.plan import SourceParams
 from sbon.query.schema import ColumnType
 from sbon.query.system import SYSTEM_STREAMS
-from sbon_agent.connectors.base import ConnectorContext
 
 WATERMARK_INTERVAL_S = 1.0
 """Seconds between moves of a quiet stream's watermark. Shorter: windows over quiet streams close sooner, more messages."""
 
 
+class Measured(Protocol):
+    """What the source needs of its context."""
+
+    @property
+    def system(self) -> SystemStreams: ...
+
+
 class SystemSource:
     """Empties this query's own queue of `SystemStreams`."""
 
-    def __init__(self, params: SourceParams, context: ConnectorContext) -> None:
+    def __init__(self, params: SourceParams, context: Measured) -> None:
         definition = SYSTEM_STREAMS.get(params.name)
         if definition is None:
             raise ConnectorError(f"source {params.name}: there is no such system stream, expected one of {', '.join(SYSTEM_STREAMS)}")
