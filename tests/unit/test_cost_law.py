@@ -69,7 +69,7 @@ def test_bounds_hold_the_true_cost_in_most_runs():
         measured(fit, np.random.default_rng(seed), 80_000, 30, batches=60, scatter=0.2)
         cost = fit.law(7.0).cost_ns(5_000)
         held += cost.low <= 230_000 <= cost.high
-    assert held >= 52  # of 60; two standard errors hold in 95 %; observed 56
+    assert held >= 52  # of 60; two standard errors hold in 95 %; observed 57
 
 
 def test_small_batches_count_as_much_as_large_ones():
@@ -80,7 +80,7 @@ def test_small_batches_count_as_much_as_large_ones():
         fit = CostFit()
         measured(fit, rng, 40_000, 50, batches=100, scatter=0.15)
         errors.append(abs(fit.law(7.0).cost_ns(100).value / 45_000 - 1))
-    assert np.median(errors) < 0.06  # observed 0.02; unweighted 0.5
+    assert np.median(errors) < 0.06  # observed 0.03; unweighted least squares: 0.17
 
 
 def test_what_batches_do_not_tell_apart_stays_uncertain():
@@ -110,7 +110,7 @@ def test_one_stall_does_not_make_a_law():
     fit = CostFit()
     rng = np.random.default_rng(2)
     measured(fit, rng, 50_000, 20)
-    fit.took(1_000, 3e10, at_s=7.0)
+    fit.took(1_000, 2e7, at_s=7.0)
 
     assert fit.law(7.0).cost_ns(1_000).value == pytest.approx(70_000, rel=0.1)
 

@@ -1,0 +1,267 @@
+"""What nodes and the network between them can do: cores, speed, memory, what others use of a node, bandwidth and propagation.
+
+Costs are kept in reference ns, so that they hold for every node: one reference ns is one ns of a machine on which `kernel` takes
+`KERNEL_REFERENCE_NS`. The agent times the kernel, this module does the arithmetic.
+"""
+
+import math
+from collections import Counter, OrderedDict, deque
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from sbon.cost.figure import Edge, Figure, Source, around, by_rule, declared
+from sbon.cost.latency import Latencies
+from sbon.cost.moments import MomentCounter
+from sbon.errors import ShapeError
+from sbon.types import FloatArray, NodeId
+
+NS_PER_S = 1e9
+KERNEL_REFERENCE_NS = 250_000.0
+"""Time of the kernel on the reference machine: one core of a server of 2024."""
+TIMINGS_MIN = 5
+BINS = 60
+"""Bins of each of the two series of use: of one second, and of ten."""
+UNKNOWN_USE_SHARE = 0.1
+"""Share of the cores that others use, where a node has not told it; at worst `UNKNOWN_USE_SHARE_MAX`."""
+UNKNOWN_USE_SHARE_MAX = 0.5
+BANDWIDTH_RULE = 12.5e6
+"""Bytes per second between two nodes of which nothing is known: 100 Mbit/s."""
+PAIRS_MAX = 65_536
+
+CORES_MAX = 4096.0
+SPEED_MIN, SPEED_MAX = 1e-3, 1e3
+MEMORY_BYTES_MAX = 2.0**60
+BANDWIDTH_MAX = 1e12
+AGE_S_MAX = 10 * 365.25 * 86_400
+
+
+def kernel() -> float:
+    """Does a fixed piece of work of the kinds that operators do: arithmetic, comparison, sorting, grouping. Returns its checksum."""
+    numbers = (np.arange(8192, dtype=np.int64) * 7919) % 8191
+    values = numbers.astype(np.float64) * 0.5 + 1.0
+    chosen = values[values > 1024.0]
+    order = np.argsort(numbers, kind="stable")
+    sums = np.bincount(numbers % 64, values, 64)
+    return float(np.cumsum(chosen)[-1] + values[order][-1] + sums.max())
+
+
+def speed_of(timings_ns: Sequence[float]) -> Figure:
+    """Returns the speed of a machine from timings of the kernel, in reference ns per ns.
+
+    The lower quartile counts, as other work only makes a timing longer; the spread below the median is the error.
+
+    Raises
+    ------
+    ShapeError
+        There are fewer than `TIMINGS_MIN`, or one is not above 0.
+
+    Examples
+    --------
+    >>> speed_of([500_000.0] * 8).value
+    0.5
+    """
+    if len(timings_ns) < TIMINGS_MIN or not all(0 < timing < math.inf for timing in timings_ns):
+        raise ShapeError(f"{len(timings_ns)} timings of the kernel, expected {TIMINGS_MIN} above 0")
+    typical, middle = (float(value) for value in np.percentile(timings_ns, [25, 50]))
+    value = min(SPEED_MAX, max(SPEED_MIN, KERNEL_REFERENCE_NS / typical))
+    return around(value, value * (middle - typical) / middle, Source.MEASURED, samples=len(timings_ns))
+
+
+class UseSeries(msgspec.Struct, frozen=True):
+    """Cores that others used: the last 60 s by second, and what was before by ten seconds, oldest first."""
+
+    seconds: tuple[float, ...]
+    tens: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.seconds) > BINS or len(self.tens) > BINS or not (self.seconds or self.tens):
+            raise ShapeError(f"use of {len(self.seconds)} s and {len(self.tens)} x 10 s, expected 1 to {BINS} of each")
+        if not all(0 <= cores <= CORES_MAX for cores in (*self.seconds, *self.tens)):
+            raise ShapeError("use of cores that is negative, absurd or not finite")
+
+    def history(self) -> FloatArray:
+        """Returns the use by second, oldest first, ten seconds as they were told: (seconds + 10 tens,)."""
+        return np.concatenate([np.repeat(np.array(self.tens, dtype=np.float64), 10), np.array(self.seconds, dtype=np.float64)])
+
+    def over(self, intervals: int, width_s: float, edge: Edge = Edge.EXPECTED) -> FloatArray:
+        """Returns the cores that others may use in the coming intervals, (intervals,).
+
+        EXPECTED: as in the latest seconds, repeated where that is too short, so that bursts are bursts. LOW and HIGH: the least and the
+        greatest mean of any stretch as long as an interval.
+        """
+        history = self.history()
+        if edge is Edge.EXPECTED:
+            needed = math.ceil(intervals * width_s - 1e-9)
+            latest = history[-needed:] if needed <= len(history) else np.resize(history[::-1], needed)[::-1]
+            sums = np.concatenate([[0.0], np.cumsum(latest)])
+            ends = np.interp(np.arange(intervals + 1) * width_s, np.arange(len(sums)), sums)
+            expected: FloatArray = np.maximum(0.0, np.diff(ends)) / width_s
+            return expected
+        length = min(len(history), max(1, round(width_s)))
+        sums = np.concatenate([[0.0], np.cumsum(history)])
+        means = (sums[length:] - sums[:-length]) / length
+        return np.full(intervals, max(0.0, float(means.max() if edge is Edge.HIGH else means.min())))
+
+
+class UseRecorder:
+    """Records what others use of a node, from readings at any time."""
+
+    def __init__(self) -> None:
+        self._seconds: deque[float] = deque(maxlen=BINS)
+        self._tens: deque[float] = deque(maxlen=BINS)
+        self._second: int | None = None
+        self._sum, self._count, self._old = 0.0, 0, list[float]()
+
+    def record(self, now: float, cores: float) -> None:
+        """Takes a reading; of a second without one, the reading before stands. Readings that are no number, or of the past, are ignored."""
+        second = math.floor(now)
+        if not 0 <= cores < math.inf or (self._second is not None and second < self._second):
+            return
+        if self._second is not None and second > self._second:
+            mean = self._sum / self._count
+            for _ in range(min(second - self._second, 11 * BINS)):
+                self._push(mean)
+            self._sum, self._count = 0.0, 0
+        self._second = second
+        self._sum += cores
+        self._count += 1
+
+    def _push(self, cores: float) -> None:
+        if len(self._seconds) == BINS:
+            self._old.append(self._seconds[0])
+            if len(self._old) == 10:
+                self._tens.append(sum(self._old) / 10)
+                self._old.clear()
+        self._seconds.append(cores)
+
+    def series(self) -> UseSeries | None:
+        """Returns the use so far, without the second that runs; None before the first has ended."""
+        return UseSeries(tuple(self._seconds), tuple(self._tens)) if self._seconds else None
+
+
+class NodeResources(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node can do."""
+
+    node: NodeId
+    cores: float
+    speed: Figure
+    """Reference ns per ns of one core."""
+    memory_bytes: float = 0.0
+    """For states of operators; 0: not told."""
+    others: UseSeries | None = None
+    """Cores used by others than the operators of which models know; None: not told."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.cores <= CORES_MAX or not 0 <= self.memory_bytes <= MEMORY_BYTES_MAX:
+            raise ShapeError(f"node {self.node!r} with {self.cores} cores and {self.memory_bytes} bytes, expected some, and not absurd")
+        if not (self.speed.low >= SPEED_MIN / 10 and self.speed.high <= SPEED_MAX * 10 and self.speed.age_s <= AGE_S_MAX):
+            raise ShapeError(f"node {self.node!r} has the speed {self.speed.value}, expected {SPEED_MIN} to {SPEED_MAX}")
+
+    def capacity_ns(self, intervals: int, width_s: float, edge: Edge = Edge.EXPECTED) -> FloatArray:
+        """Returns the reference ns that operators can have in each interval, all cores less what others use: (intervals,); may be 0."""
+        least_used, most_used = Edge.LOW, Edge.HIGH
+        if self.others is not None:
+            used = self.others.over(intervals, width_s, {Edge.LOW: most_used, Edge.HIGH: least_used}.get(edge, edge))
+        else:
+            share = {Edge.LOW: UNKNOWN_USE_SHARE_MAX, Edge.EXPECTED: UNKNOWN_USE_SHARE, Edge.HIGH: 0.0}[edge]
+            used = np.full(intervals, share * self.cores)
+        free: FloatArray = np.maximum(0.0, self.cores - used) * (self.speed.at(edge) * width_s * NS_PER_S)
+        return free
+
+    def core_ns(self, width_s: float, edge: Edge = Edge.EXPECTED) -> float:
+        """Returns the reference ns of one core in an interval: an operator never runs twice at once, so it can have no more."""
+        return min(1.0, self.cores) * self.speed.at(edge) * width_s * NS_PER_S
+
+
+class NodeBook:
+    """Resources that nodes have told, checked."""
+
+    def __init__(self) -> None:
+        self._told: dict[NodeId, tuple[NodeResources, float]] = {}
+        self.refused: Counter[str] = Counter()
+        """Refused reports by reason."""
+
+    def told(self, node: NodeId, report: object, now: float) -> bool:
+        """Takes what a node tells about itself, decoded but not checked; returns False if it is refused, and keeps what it told before."""
+        try:
+            resources = msgspec.convert(report, NodeResources, from_attributes=True)
+        except msgspec.ValidationError:
+            self.refused["malformed"] += 1
+            return False
+        except ShapeError:
+            self.refused["absurd"] += 1
+            return False
+        if resources.node != node:
+            self.refused["about another node"] += 1
+            return False
+        self._told[node] = (resources, now)
+        return True
+
+    def forget(self, node: NodeId) -> None:
+        """Drops a node that has left."""
+        self._told.pop(node, None)
+
+    def of(self, node: NodeId, now: float) -> NodeResources:
+        """Returns the resources of a node; of one that has told nothing, a core of a speed by rule."""
+        if node not in self._told:
+            return NodeResources(node=node, cores=1.0, speed=by_rule(1.0))
+        resources, since = self._told[node]
+        return msgspec.structs.replace(resources, speed=resources.speed.aged(max(0.0, now - since)))
+
+
+class Bandwidths:
+    """Bytes per second between pairs of nodes, by direction.
+
+    Parameters
+    ----------
+    uplinks : declared limit of what a node sends, bytes/s (`hosting.uplink_bytes_per_s`); others are not limited
+    """
+
+    def __init__(self, uplinks: Mapping[NodeId, float] | None = None) -> None:
+        self._uplinks = dict(uplinks or {})
+        self._measured: OrderedDict[tuple[NodeId, NodeId], tuple[MomentCounter, float]] = OrderedDict()
+        self.refused = 0
+        """Measurements that were negative, not finite or absurd."""
+
+    def measured(self, source: NodeId, target: NodeId, bytes_per_s: float, *, at_s: float) -> None:
+        """Takes what passed while the sender's buffer was full: with room in it, a link tells the rate of its stream and not its own."""
+        if not 0 < bytes_per_s <= BANDWIDTH_MAX or source == target:
+            self.refused += 1
+            return
+        counter, _ = self._measured.pop((source, target), (MomentCounter(30.0), 0.0))
+        counter.add(bytes_per_s)
+        self._measured[source, target] = (counter, at_s)
+        if len(self._measured) > PAIRS_MAX:
+            self._measured.popitem(last=False)
+
+    def of(self, source: NodeId, target: NodeId, now: float) -> Figure:
+        """Returns the bandwidth: measured, else declared by the sender, else a rule.
+
+        Raises
+        ------
+        ShapeError
+            Both are one node: rows stay in its memory.
+        """
+        if source == target:
+            raise ShapeError(f"bandwidth from {source!r} to itself, expected two nodes")
+        counter, at_s = self._measured.get((source, target), (None, 0.0))
+        if counter is not None and counter.moments is not None:
+            moments = counter.moments
+            # Between two readings the network may change: at least a tenth of the value counts as error.
+            deviation = max(math.sqrt(moments.variance), 0.1 * moments.first / math.sqrt(moments.count))
+            return around(moments.first, deviation, Source.MEASURED, samples=moments.count).aged(max(0.0, now - at_s))
+        limit = self._uplinks.get(source)
+        return declared(limit) if limit is not None else by_rule(BANDWIDTH_RULE)
+
+
+class Network:
+    """Bandwidth and propagation between nodes."""
+
+    def __init__(self, bandwidths: Bandwidths, latencies: Latencies) -> None:
+        self.bandwidths, self.latencies = bandwidths, latencies
+
+    def propagation_s(self, source: NodeId, target: NodeId) -> float:
+        """Returns the one-way latency in seconds; 0 within a node."""
+        return self.latencies.one_way_ms(source, target) / 1e3
