@@ -1,10 +1,26 @@
-"""How rows arrive at a source or a port: by interval, their gaps, and what to expect next."""
+"""How rows arrive at a source or a port: by interval, their gaps, profile points, and what to expect next.
+
+An interval without arrivals between the first arrival and now is a known 0. What was before the first arrival is unknown and left out.
+"""
+
+import bisect
+import math
+from collections import deque
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
 
+from sbon.cost.moments import MomentCounter, Moments
 from sbon.errors import ShapeError
 from sbon.types import FloatArray
+
+INTERVALS_MAX = 3600
+"""Intervals kept by a recorder."""
+EDGES_S: tuple[float, ...] = tuple(1e-6 * 2**power for power in range(31))
+"""Edges of the bins of gaps: 1 microsecond, doubling, to 18 minutes."""
+SMOOTHINGS = (0.05, 0.1, 0.2, 0.4, 0.8)
+"""Weights of the latest interval that a forecast chooses from."""
 
 
 class Series(msgspec.Struct, frozen=True):
@@ -32,7 +48,179 @@ class Series(msgspec.Struct, frozen=True):
             if len(values) and not (values.min() >= 0 and values.max() < np.inf):
                 raise ShapeError("a series with a number that is negative or not finite")
 
+    def merged(self, count: int) -> "Series":
+        """Returns the series in intervals `count` times as wide; a rest at the start, too short for one, is left out.
+
+        Raises
+        ------
+        ShapeError
+            `count` is below 1.
+        """
+        if count < 1:
+            raise ShapeError(f"intervals {count} times as wide, expected 1 at least")
+        rest = len(self.rows) % count
+        wide = [values[rest:].reshape(-1, count).sum(1) for values in (self.rows, self.batches, self.size_bytes)]
+        return Series(self.start_s + rest * self.width_s, self.width_s * count, *wide)
+
 
 def series_of(rows: FloatArray, width_s: float, *, start_s: float = 0.0, rows_per_batch: float = 1.0, row_bytes: float = 0.0) -> Series:
     """Returns a series of rows whose batches and bytes follow from the rows."""
     return Series(start_s, width_s, rows, np.ceil(rows / rows_per_batch), rows * row_bytes)
+
+
+class Forecast(msgspec.Struct, frozen=True):
+    """Rows expected in each of the coming intervals, (h,)."""
+
+    width_s: float
+    expected: FloatArray
+    upper: FloatArray
+    """What an interval that many intervals ahead stays below with the probability asked for."""
+    samples: int
+    """Intervals behind it."""
+
+
+class GapHistogram(msgspec.Struct, frozen=True):
+    """Gaps between rows by bin: counts of the bins below, between and above `EDGES_S`, (edges + 1,)."""
+
+    counts: FloatArray
+
+    def mean_of_bins(self) -> FloatArray:
+        """Returns a gap for each bin in seconds: the middle between its edges, by their ratio; (edges + 1,)."""
+        edges = np.array(EDGES_S)
+        return np.concatenate([[edges[0] / math.sqrt(2)], edges * math.sqrt(2)])
+
+
+class Arrivals:
+    """Records arrivals at one source or port.
+
+    Parameters
+    ----------
+    width_s : width of an interval
+    """
+
+    def __init__(self, width_s: float = 1.0) -> None:
+        if not 0 < width_s < math.inf:
+            raise ShapeError(f"intervals of {width_s} s, expected more than 0")
+        self.width_s = width_s
+        self._done: deque[tuple[float, float, float]] = deque(maxlen=INTERVALS_MAX)
+        self._number: int | None = None
+        """Number of the interval that runs, from 0 of the clock."""
+        self._rows = self._batches = self._bytes = 0.0
+        self._latest_s: float | None = None
+        self._gaps = MomentCounter()
+        self._bins = [0.0] * (len(EDGES_S) + 1)
+
+    def arrived(self, at_s: float, rows: int, size_bytes: int) -> None:
+        """Records a batch. Times never go back; one that does counts as the latest."""
+        if rows <= 0:
+            return
+        at_s = at_s if self._latest_s is None else max(at_s, self._latest_s)
+        self._advance(at_s)
+        if self._latest_s is not None:
+            gap_s = at_s - self._latest_s
+            self._gaps.add(gap_s)
+            # Rows of a batch are taken as evenly spread over the gap before it.
+            self._bins[bisect.bisect_right(EDGES_S, gap_s / rows)] += rows
+        self._latest_s = at_s
+        self._rows += rows
+        self._batches += 1
+        self._bytes += size_bytes
+
+    def _advance(self, now: float) -> None:
+        number = math.floor(now / self.width_s)
+        if self._number is None:
+            self._number = number
+        if number > self._number:
+            self._done.append((self._rows, self._batches, self._bytes))
+            for _ in range(min(number - self._number - 1, INTERVALS_MAX)):
+                self._done.append((0.0, 0.0, 0.0))
+            self._rows = self._batches = self._bytes = 0.0
+            self._number = number
+
+    @property
+    def gaps(self) -> Moments | None:
+        """Moments of the gap between batches, in seconds; None before the second batch."""
+        return self._gaps.moments
+
+    @property
+    def histogram(self) -> GapHistogram:
+        """Histogram of the gaps between rows."""
+        return GapHistogram(np.array(self._bins))
+
+    def series(self, now: float, intervals: int) -> Series:
+        """Returns the latest intervals that have ended, as many as there are and are asked for; the first one is left out, as it began in
+        the middle."""
+        if self._number is None:
+            return Series(0.0, self.width_s, *(np.zeros(0) for _ in range(3)))
+        self._advance(max(now, self._number * self.width_s))
+        begun = 0 if len(self._done) == INTERVALS_MAX else 1
+        kept = list(self._done)[begun:]
+        kept = kept[max(0, len(kept) - intervals) :]
+        table = np.array(kept, dtype=np.float64).reshape(len(kept), 3)
+        return Series((self._number - len(kept)) * self.width_s, self.width_s, *(table[:, place].copy() for place in range(3)))
+
+    def profile(self, now: float, shares: Sequence[float]) -> FloatArray:
+        """Returns the rates in rows per second below which an interval stays with these probabilities, (shares,).
+
+        Raises
+        ------
+        ShapeError
+            No interval has ended, or a share is not between 0 and 1.
+        """
+        rows = self.series(now, INTERVALS_MAX).rows
+        if not len(rows) or not all(0 <= share <= 1 for share in shares):
+            raise ShapeError(f"profile at {list(shares)} of {len(rows)} intervals, expected shares of 0 to 1, and an interval at least")
+        found: FloatArray = np.quantile(rows, np.array(shares)) / self.width_s
+        return found
+
+    def forecast(self, now: float, intervals: int, share: float = 0.95) -> Forecast:
+        """Returns the rows expected in each of the coming intervals, with an upper edge.
+
+        Raises
+        ------
+        ShapeError
+            No interval has ended: a source without history needs a declared rate. Or `share` is not between 0 and 1.
+        """
+        return forecast(self.series(now, INTERVALS_MAX), intervals, share)
+
+
+def forecast(series: Series, intervals: int, share: float = 0.95) -> Forecast:
+    """Forecasts the rows of the coming intervals by exponential smoothing, whose weight is that with the least squared errors so far.
+
+    The upper edge h intervals ahead is the level plus an upper order statistic of the errors that forecasts h ahead have made, so that it
+    holds for any distribution that stays as it was. With too few errors for the share, the edge is as far above their mean as Cantelli's
+    inequality asks, with the level itself as the least deviation. Seasons are not modelled; they widen the edge.
+
+    Raises
+    ------
+    ShapeError
+        The series is empty, no interval is asked for, or `share` is not between 0 and 1.
+    """
+    rows = series.rows
+    if not len(rows) or intervals < 1 or not 0 < share < 1:
+        raise ShapeError(f"forecast of {intervals} intervals at {share} from {len(rows)}, expected 1 at least, and a share between 0 and 1")
+    levels = min((_levels(rows, weight) for weight in SMOOTHINGS), key=lambda found: float(((rows[1:] - found[:-1]) ** 2).sum()))
+    level = float(levels[-1])
+    upper = np.empty(intervals)
+    for ahead in range(1, intervals + 1):
+        errors = np.sort(rows[ahead:] - levels[:-ahead])
+        rank = math.ceil(share * (len(errors) + 1))
+        if rank <= len(errors):
+            edge = level + float(errors[rank - 1])
+        else:
+            mean, deviation = (float(errors.mean()), float(errors.std())) if len(errors) else (0.0, 0.0)
+            edge = level + max(0.0, mean) + max(deviation, level) * math.sqrt(share / (1 - share))
+        # An edge further ahead is not below one that is nearer: noise of few errors would make it so.
+        upper[ahead - 1] = max(level, edge, upper[ahead - 2] if ahead > 1 else 0.0)
+    return Forecast(series.width_s, np.full(intervals, level), upper, len(rows))
+
+
+def _levels(rows: FloatArray, weight: float) -> FloatArray:
+    """Returns the level after each interval, (d,); that after the first is its rows."""
+    found = np.empty(len(rows))
+    level = float(rows[0])
+    for place, value in enumerate(rows.tolist()):
+        # The first intervals count as means, so that the very first one does not stay in the level.
+        level += max(weight, 1 / (place + 1)) * (value - level)
+        found[place] = level
+    return found
