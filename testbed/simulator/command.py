@@ -25,6 +25,7 @@ def simulate_command(
     faults: Annotated[str, typer.Option(metavar="LIST", help=f"Kinds of faults, with commas; all by default: {','.join(KINDS)}.")] = "",
     jobs: Annotated[int, typer.Option(metavar="N", help="Processes; 0: one for each core.")] = 0,
     json: Annotated[str | None, typer.Option(metavar="FILE", help="Write the result as JSON; - for standard output.")] = None,
+    stop: Annotated[bool, typer.Option("--stop", help="Stop at the first seed that fails.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
     """Run random queries on random overlays in virtual time, seed after seed: first with faults, during which nothing wrong may happen,
@@ -46,6 +47,8 @@ def simulate_command(
         if outcome.problem:
             print(report(outcome, kinds), file=sys.stderr if json == "-" else sys.stdout, flush=True)
         progress("seeds", len(outcomes), seeds)
+        if outcome.problem and stop:
+            break
     result = summary(outcomes, first, kinds, time.monotonic() - began_s)
     if json is not None:
         write_json(json, result)

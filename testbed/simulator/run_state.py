@@ -9,6 +9,13 @@ from sbon_testbed.simulator.harness import World
 from sbon_testbed.simulator.reference import Reference
 from sbon_testbed.simulator.workload import Workload
 
+ACTIVE = frozenset(
+    (
+        *(State.RUNNING, State.STALLED, State.RESTING, State.PAUSED, State.FORKING),
+        *(State.EXPORTED, State.FINISHING, State.FINISHED),
+    )
+)
+"""States in which an operator is the one that its links mean; one that is being made or has arrived and waits for the word is not."""
 TRACE_LINES = 60
 """Lines of the trace that are shown, the latest ones."""
 

@@ -6,8 +6,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sbon.errors import SbonError
+from sbon.supervision.record import QueryState
 from sbon_testbed.leftovers import run_directory
 from sbon_testbed.simulator.checkers.base import Checker
+from sbon_testbed.simulator.checkers.bounds import Bounds
+from sbon_testbed.simulator.checkers.coordinates import Coordinates
+from sbon_testbed.simulator.checkers.copies import Copies
+from sbon_testbed.simulator.checkers.crashes import Crashes
+from sbon_testbed.simulator.checkers.leftovers import Leftovers
+from sbon_testbed.simulator.checkers.links import Links
 from sbon_testbed.simulator.checkers.members import Members
 from sbon_testbed.simulator.checkers.rows import Rows
 from sbon_testbed.simulator.faults import KINDS, Faults, network_of, settings_of
@@ -16,7 +23,7 @@ from sbon_testbed.simulator.reference import make_reference
 from sbon_testbed.simulator.run_state import TRACE_LINES, Run
 from sbon_testbed.simulator.workload import make_workload
 
-CHECKERS: tuple[Callable[[Run], Checker], ...] = (Rows, Members)
+CHECKERS: tuple[Callable[[Run], Checker], ...] = (Links, Copies, Bounds, Coordinates, Rows, Crashes, Members, Leftovers)
 LOOK_S = 0.1
 """Virtual seconds between two looks of the checkers."""
 FAULTS_S = 14.0
@@ -137,17 +144,30 @@ class Simulation:
             faults.step()
 
     def _converge(self) -> None:
-        run, world = self.run, self.run.world
-        run.tell("calm", "no more faults; everything must converge")
+        self.run.tell("calm", "no more faults; everything must converge")
         self._faults.calm()
-        until = world.now + CONVERGED_S
-        for checker in self._checkers:
-            while problem := checker.converged():
-                if world.now >= until:
-                    raise FoundError(f"not converged {CONVERGED_S:g} s after the faults: {problem}")
-                self._pass(5 * LOOK_S)
+        self._await([checker for checker in self._checkers if not checker.after_drop])
         for checker in self._checkers:
             self._judge(checker.end())
+        self._drop_all()
+        self._await([checker for checker in self._checkers if checker.after_drop])
+
+    def _await(self, checkers: list[Checker]) -> None:
+        until = self.run.world.now + CONVERGED_S
+        for checker in checkers:
+            while problem := checker.converged():
+                if self.run.world.now >= until:
+                    raise FoundError(f"not converged {CONVERGED_S:g} s after the faults: {problem}")
+                self._pass(5 * LOOK_S)
+
+    def _drop_all(self) -> None:
+        """Ends the queries that go on: those that were harmed. Their hosts end those whose home was killed by themselves."""
+        run, homes = self.run, dict(self.run.agents())
+        for asked in run.reference.queries:
+            record = homes[asked.owner].queries.find(run.ids[asked.name])
+            if record is not None and record.state is not QueryState.FINISHED:
+                run.tell("drop", asked.name)
+                run.world.ask(asked.owner, "drop", query=record.id)
 
     def _pass(self, seconds: float) -> None:
         """Lets time pass, then looks."""

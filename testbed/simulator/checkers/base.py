@@ -6,6 +6,9 @@ from sbon_testbed.simulator.run_state import Run
 class Checker:
     """Watches one property of a run. A problem is a sentence; an empty text means that there is none."""
 
+    after_drop = False
+    """True if convergence is awaited after the queries that go on have been dropped."""
+
     def __init__(self, run: Run) -> None:
         self.run = run
 

@@ -1,0 +1,49 @@
+"""The numbers of batches on each link: nobody takes what was never offered, nothing is acknowledged before it is processed, and no number
+falls, whichever host has the end.
+"""
+
+from collections.abc import Iterator
+
+from sbon.types import LinkId, OperatorId
+from sbon_testbed.simulator.checkers.base import Checker
+from sbon_testbed.simulator.run_state import ACTIVE, Run
+
+
+class Links(Checker):
+    """Compares both ends of each link, and each end with its own past."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        self._offered: dict[LinkId, int] = {}
+        self._processed: dict[LinkId, int] = {}
+
+    def look(self) -> str:
+        """Returns the first link whose numbers are wrong."""
+        return next(self._problems(), "")
+
+    def _problems(self) -> Iterator[str]:
+        offered: dict[LinkId, tuple[int, int, OperatorId]] = {}
+        processed: dict[LinkId, tuple[int, int]] = {}
+        for agent, instance in self.run.instances():
+            if instance.state not in ACTIVE:
+                continue
+            for output in instance.outputs.values():
+                sender = output.sender
+                offered[sender.link] = (sender.offered, sender.offered - sender.held, instance.id)
+            for link, incoming in instance.inputs.items():
+                processed[link] = (incoming.receiver.processed, incoming.receiver.received)
+                if incoming.receiver.processed > incoming.receiver.received:
+                    yield f"{instance.id} on {agent.name} has processed more of {link} than it has received"
+        for link, (number, acknowledged, operator) in offered.items():
+            if number < self._offered.get(link, 0):
+                yield f"{operator} gives batch {number} of {link}, and gave {self._offered[link]} before"
+            self._offered[link] = number
+            done, received = processed.get(link, (acknowledged, 0))
+            if acknowledged > done:
+                yield f"batch {acknowledged} of {link} is acknowledged, but only {done} are processed"
+            if received > number:
+                yield f"batch {received} of {link} has been received, but only {number} were offered"
+        for link, (done, _) in processed.items():
+            if done < self._processed.get(link, 0):
+                yield f"{link} is at batch {done}, and was at {self._processed[link]} before"
+            self._processed[link] = done

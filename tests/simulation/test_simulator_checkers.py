@@ -1,0 +1,220 @@
+"""Each checker of the simulator finds what it is there for, and nothing else."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sbon.cost_space.coordinate import ORIGIN, Coordinate
+from sbon.execution.life import State
+from sbon.links.config import LinkConfig
+from sbon.links.receiver import LinkReceiver
+from sbon.links.sender import LinkSender
+from sbon.membership.members import MemberStatus
+from sbon.supervision.record import QueryState
+from sbon_testbed.random_queries.parts import Query
+from sbon_testbed.simulator.checkers.bounds import Bounds
+from sbon_testbed.simulator.checkers.coordinates import Coordinates
+from sbon_testbed.simulator.checkers.copies import Copies
+from sbon_testbed.simulator.checkers.crashes import Crashes
+from sbon_testbed.simulator.checkers.leftovers import Leftovers
+from sbon_testbed.simulator.checkers.links import Links
+from sbon_testbed.simulator.checkers.members import Members
+from sbon_testbed.simulator.checkers.rows import Rows
+from sbon_testbed.simulator.workload import Asked
+
+WINDOW = LinkConfig(window_batches=2)
+LINK = "a>b"
+
+
+class Agents:
+    """Stands for a run: agents with operators, written down by hand."""
+
+    def __init__(self, *operators: tuple[str, Any], members: Sequence[str] = ("n0", "n1")) -> None:
+        self.world = SimpleNamespace(
+            nodes=("n0", "n1"),
+            world=SimpleNamespace(machines=[SimpleNamespace(disk=SimpleNamespace(used_bytes=0, names=list)) for _ in range(2)]),
+            data_dir_of=lambda number: Path("nowhere"),
+        )
+        self.harmed: dict[str, str] = {}
+        self.orphaned: set[str] = set()
+        self.made = [make_agent(name, [i for there, i in operators if there == name], members) for name in ("n0", "n1")]
+
+    def agents(self) -> Any:
+        return enumerate(self.made)
+
+    def instances(self) -> Any:
+        return ((agent, instance) for agent in self.made for instance in agent.engine.instances.values())
+
+
+def make_agent(name: str, operators: Sequence[Any], members: Sequence[str]) -> Any:
+    alive = SimpleNamespace(status=MemberStatus.ALIVE)
+    return SimpleNamespace(
+        name=name,
+        config=SimpleNamespace(links=WINDOW, engine=SimpleNamespace(operators_max=4)),
+        engine=SimpleNamespace(
+            instances={instance.id: instance for instance in operators}, budget=SimpleNamespace(used_bytes=0), free_slots=4 - len(operators)
+        ),
+        gossip=SimpleNamespace(
+            members=dict.fromkeys(members, alive), localiser=SimpleNamespace(coordinate=ORIGIN), coordinate_of=lambda other: ORIGIN
+        ),
+        migrations=SimpleNamespace(departing=0, arriving=0),
+        queries=SimpleNamespace(find=lambda query: None),
+    )
+
+
+def operator(name: str, state: State = State.RUNNING, sender: Any = None, receiver: Any = None, queue: int = 0) -> Any:
+    outputs = {} if sender is None else {LINK: SimpleNamespace(sender=sender)}
+    inputs = {} if receiver is None else {LINK: SimpleNamespace(receiver=receiver, queue=[0] * queue)}
+    return SimpleNamespace(id=name, state=state, outputs=outputs, inputs=inputs, users={"q1": "n0"})
+
+
+def sender_of(offered: int, acknowledged: int) -> LinkSender:
+    sender = LinkSender(LINK, WINDOW)
+    for _ in range(offered):
+        sender.offer(0.0, 0, None)
+    assert sender.acknowledge(acknowledged, 2)
+    return sender
+
+
+# The checkers take anything that looks like a run.
+def look(checker: Any, run: Any) -> str:
+    return str(checker(run).look())
+
+
+def test_an_operator_that_runs_on_two_hosts_is_found() -> None:
+    assert "b runs on n0 and on n1" in look(Copies, Agents(("n0", operator("b")), ("n1", operator("b", State.PAUSED))))
+    assert not look(Copies, Agents(("n0", operator("b")), ("n1", operator("b", State.PREPARED)), ("n1", operator("c"))))
+
+
+@pytest.mark.parametrize(
+    ("offered", "acknowledged", "processed", "received", "problem"),
+    [
+        (3, 1, 2, 3, ""),
+        (3, 2, 2, 2, ""),
+        (3, 3, 2, 3, "batch 3 of a>b is acknowledged, but only 2 are processed"),
+        (3, 1, 1, 4, "batch 4 of a>b has been received, but only 3 were offered"),
+        (3, 0, 3, 2, "b on n1 has processed more of a>b than it has received"),
+    ],
+)
+def test_numbers_of_a_link_that_cannot_be_are_found(offered: int, acknowledged: int, processed: int, received: int, problem: str) -> None:
+    receiver = LinkReceiver(LINK, WINDOW, processed)
+    receiver.received = received
+    run = Agents(("n0", operator("a", sender=sender_of(offered, acknowledged))), ("n1", operator("b", receiver=receiver)))
+
+    assert look(Links, run) == problem
+
+
+def test_numbers_that_fall_when_an_operator_moves_are_found() -> None:
+    run: Any = Agents(("n0", operator("b", receiver=LinkReceiver(LINK, WINDOW, 5))))
+    links = Links(run)
+    assert not links.look()
+    run.made = Agents(("n1", operator("b", receiver=LinkReceiver(LINK, WINDOW, 4)))).made
+    assert links.look() == "a>b is at batch 4, and was at 5 before"
+
+    run = Agents(("n0", operator("a", sender=sender_of(5, 4))))
+    links = Links(run)
+    assert not links.look()
+    run.made = Agents(("n1", operator("a", sender=sender_of(4, 4)))).made
+    assert links.look() == "a gives batch 4 of a>b, and gave 5 before"
+
+
+def test_links_queues_disks_and_tables_beyond_their_bounds_are_found() -> None:
+    assert not look(Bounds, Agents(("n0", operator("a", sender=sender_of(4, 0)))))
+    assert "holds 5 batches in memory, its window is 2" in look(Bounds, Agents(("n0", operator("a", sender=sender_of(5, 0)))))
+    waiting = operator("b", receiver=LinkReceiver(LINK, WINDOW), queue=5)
+    assert "5 batches of a>b wait at b" in look(Bounds, Agents(("n1", waiting)))
+    full = Agents()
+    full.world.world.machines[1].disk.used_bytes = 1
+    assert look(Bounds, full) == "n1 has 1 bytes on disk, links.spill_bytes is 0"
+    assert "n0 knows 3 members of 2" in look(Bounds, Agents(members=("n0", "n1", "ghost")))
+
+
+def test_a_coordinate_that_is_not_finite_is_found() -> None:
+    run = Agents()
+    assert not look(Coordinates, run)
+    run.made[1].gossip.coordinate_of = lambda name: Coordinate((float("nan"), 0.0, 0.0), 0.0, 1.0)
+    assert "n1 has a wrong coordinate of n0" in look(Coordinates, run)
+
+
+def test_agents_that_disagree_about_the_members_are_found() -> None:
+    def converged(**members: Any) -> str:
+        run: Any = Agents(**members)
+        return Members(run).converged()
+
+    assert not converged()
+    assert converged(members=("n0",)) == "n0 sees n0 alive, expected n0, n1"
+
+
+def test_what_ended_queries_have_left_behind_is_found() -> None:
+    def left(run: Any) -> str:
+        return Leftovers(run).converged()
+
+    assert not left(Agents())
+    assert "a is still on n0 (running) for q1" in left(Agents(("n0", operator("a"))))
+    for change, problem in (
+        (lambda agent: setattr(agent.migrations, "arriving", 1), "n1 has 0 operators leaving and 1 arriving"),
+        (lambda agent: setattr(agent.engine.budget, "used_bytes", 7), "the states on n1 take 7 bytes"),
+        (lambda agent: setattr(agent.engine, "free_slots", 3), "n1 has 3 free slots of 4"),
+    ):
+        run = Agents()
+        change(run.made[1])
+        assert left(run) == problem
+    run = Agents()
+    run.world.world.machines[0].disk.names = lambda: ["spill-1"]
+    assert left(run) == "n0 has spill-1 on disk"
+
+
+def with_query(tmp_path: Path, rows: str, state: QueryState, shape: str = "filters", reason: str = "") -> Any:
+    """A run with the query `k0`, whose right rows are 1, 2 and 2, and whose sink has written these."""
+    (tmp_path / "k0.csv").write_text(f"c0\n{rows}")
+    run: Any = Agents()
+    query = Query("SELECT c0 FROM p", "", ("BIGINT",), (1e-9,), shape)
+    run.reference = SimpleNamespace(queries=(Asked("k0", query, 0, 1, "csv"),), rows={"k0": [(1,), (2,), (2,)]})
+    run.ids = {"k0": "q1"}
+    run.world.data_dir_of = lambda number: tmp_path
+    run.made[0].queries.find = {"q1": SimpleNamespace(state=state, reason=reason)}.get
+    return run
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [("1\n2\n2\n", ""), ("2\n1\n2\n", ""), ("1\n2\n", "1 missing"), ("1\n1\n2\n2\n", "1 too many"), ("1\n2\n3\n", "1 too many, 1 missing")],
+)
+def test_rows_that_one_node_does_not_give_are_found(tmp_path: Path, rows: str, problem: str) -> None:
+    found = Rows(with_query(tmp_path, rows, QueryState.FINISHED)).end()
+
+    assert problem in found
+    assert bool(found) == bool(problem)
+
+
+def test_a_query_that_does_not_end_is_found(tmp_path: Path) -> None:
+    assert not Rows(with_query(tmp_path, "1\n", QueryState.FINISHED)).converged()
+    assert Rows(with_query(tmp_path, "1\n", QueryState.DEGRADED, reason="p is lost")).converged() == "k0 is degraded: p is lost"
+
+
+@pytest.mark.parametrize(
+    ("rows", "state", "shape", "reason", "problem"),
+    [
+        ("1\n", QueryState.DEGRADED, "filters", "gone", ""),
+        ("1\n", QueryState.RUNNING, "filters", "", "k0 is running, but n1 was killed"),
+        ("1\n", QueryState.DEGRADED, "filters", "", "k0 is degraded without a reason"),
+        ("1\n", QueryState.FINISHED, "filters", "", "k0 is called finished after n1 was killed"),
+        ("1\n2\n2\n", QueryState.FINISHED, "filters", "", ""),
+        ("1\n3\n", QueryState.DEGRADED, "filters", "gone", "k0 has rows that one node does not give"),
+        ("1\n1\n", QueryState.DEGRADED, "filters", "gone", "k0 has rows that one node does not give"),
+        ("1\n3\n", QueryState.DEGRADED, "windows", "gone", ""),
+    ],
+)
+def test_rows_lost_without_a_word_are_found(tmp_path: Path, rows: str, state: QueryState, shape: str, reason: str, problem: str) -> None:
+    run = with_query(tmp_path, rows, state, shape, reason)
+    run.harmed["k0"] = "n1 was killed"
+    checker = Crashes(run)
+    found = checker.converged() or checker.end()
+
+    assert problem in found
+    assert bool(found) == bool(problem)
+    assert not Rows(run).converged()
+    assert not Rows(run).end()
