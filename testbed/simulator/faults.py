@@ -41,7 +41,7 @@ PAUSE_S = {
     "restarts": 6.0,
     "leaving": 8.0,
     "kills": 5.0,
-    "moves": 0.12,
+    "moves": 0.1,
 }
 """Mean virtual seconds between two faults of a kind."""
 TICK_S = 1e-6

@@ -17,14 +17,16 @@ from sbon_testbed.random_queries.statements import make_query
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.topology import CitiesConfig, Topology, TransitStubConfig, build
 
-SPEED = 5.0
-"""How many times faster than their event times the streams go: they last about ten seconds."""
+SPEED = 4.0
+"""How many times faster than their event times the streams go: they last about twelve seconds."""
 DRAWN = 10
 """Number of queries drawn for a seed; the first ones that one node does not refuse run."""
 RUN = 3
 """Number of queries that run."""
+LARGE = ("twice", "join_of_aggregates", "window_join", "interval_join")
+"""Shapes of queries with several operators that may move; one of them runs where one was drawn."""
 ROW_BY_ROW = ("scalars", "filters", "taken_apart", "union_all")
-"""Shapes of queries without state: each row of theirs comes of one row. At most one of the queries that run has such a shape."""
+"""Shapes of queries without state: each of their rows comes of one row. At most one of the queries that run has such a shape."""
 SMALL_TRANSIT_STUB = TransitStubConfig(transit_domains=3, transit_nodes=2, stub_domains=12, stub_nodes=3)
 FORMATS = ("csv", "ndjson", "parquet")
 
@@ -107,8 +109,10 @@ def make_workload(seed: int) -> Workload:
     numbers = [int(number) for number in rng.choice(QUERIES, DRAWN, replace=False)]
     drawn = [make_query(data.seed, number) for number in numbers]
     plain = [query for query in drawn if query.shape in ROW_BY_ROW][: int(rng.integers(2))]
+    large = [query for query in drawn if query.shape in LARGE][:1]
+    rest = [query for query in drawn if query.shape not in ROW_BY_ROW and query not in large]
     queries = tuple(
         Asked(f"k{place}", query, node(), node(), FORMATS[int(rng.integers(len(FORMATS)))])
-        for place, query in enumerate([*plain, *(query for query in drawn if query.shape not in ROW_BY_ROW)])
+        for place, query in enumerate([*large, *plain, *rest])
     )
     return Workload(seed, build(kind, nodes, seed), data, sources, queries)
