@@ -18,7 +18,7 @@ from sbon.connectors.row_batches import RowBatches, Rows, no_rows
 from sbon.errors import ConnectorError
 from sbon.formats.json_blocks import lines_of
 from sbon.formats.json_documents import dense, of_array, of_object
-from sbon.formats.json_rows import JsonRows
+from sbon.formats.json_rows import FEW_BYTES_MAX, JsonRows
 from sbon.formats.time_format import TimeFormat
 from sbon.misfits import Misfit, Misfits
 from sbon.operators.frames import frame_of_values
@@ -162,7 +162,8 @@ class BodyReader:
         return self._batches.polled(parts, next_poll)
 
     def _read_ndjson(self, data: bytes) -> Rows:
-        few = self._json.read_few(lines_of(data)) if data.count(b"\n") <= FEW_ROWS else None
+        is_small = len(data) <= FEW_BYTES_MAX and data.count(b"\n") <= FEW_ROWS
+        few = self._json.read_few(lines_of(data)) if is_small else None
         return self._json.read_block(data) if few is None else few
 
     def _read_csv(self, data: bytes) -> pl.DataFrame:

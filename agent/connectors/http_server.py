@@ -71,7 +71,7 @@ class Request:
         self.path, _, self._query = bytes(event.target).decode("ascii").partition("?")
         self._headers = [(bytes(name), bytes(value)) for name, value in event.headers]
         self.body = b""
-        self._parts: list[bytes] = []
+        self._parts: list[bytes | bytearray] = []
         self._held = 0
         self._size = 0
         self._inflate: zlib._Decompress | None = None
@@ -107,8 +107,8 @@ class Request:
             return self._too_large()
         return self._reserve(REQUEST_OVERHEAD_BYTES)
 
-    def add(self, data: bytes) -> Answer | None:
-        """Takes a piece of the body. Returns a refusal where it is too much, or cannot be decompressed."""
+    def add(self, data: bytes | bytearray) -> Answer | None:
+        """Takes a piece of the body, which nobody changes any more. Returns a refusal where it is too much, or cannot be decompressed."""
         if self._inflate is not None:
             try:
                 data = self._inflate.decompress(data, self._server.body_bytes_max + 1 - self._size)
@@ -355,7 +355,7 @@ class _Connection(asyncio.Protocol):
             self._request = Request(self, event)
             refused = self.server.handler.admit(self._request) or self._request.begin_body()
         elif isinstance(event, h11.Data) and self._request is not None:
-            refused = self._request.add(bytes(event.data))
+            refused = self._request.add(event.data)
         elif isinstance(event, h11.EndOfMessage) and self._request is not None:
             refused = self._request.end_body()
             if refused is None:

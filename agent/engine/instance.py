@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from sbon.batching import Cost
 from sbon.execution.figures import Figures
 from sbon.execution.life import Life, State
+from sbon.execution.polls import Polls
 from sbon.execution.users import Users
 from sbon.misfits import Misfits
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, MulticastParams, OperatorSpec, SinkParams, SourceParams
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon_agent.engine.ends import Input, Output
-from sbon_agent.engine.polls import Polls
 from sbon_agent.engine.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sbon.execution.closing import Closing
     from sbon.migration.state_copy import InputLog
     from sbon.operators.operator import Operator
+    from sbon_agent.engine.prefetching import Fetch
     from sbon_agent.engine.work import Task
     from sbon_agent.host import Timer
 
@@ -40,7 +41,7 @@ class Instance(Life):
         self.outputs: dict[str, Output] = {}
         self.waiting = Waiting(self.inputs)
         self.figures = Figures()
-        self.polls = Polls()
+        self.polls: Polls[Fetch] = Polls()
         self.operator: Operator | None = None
         self.source: SourceConnector | None = None
         self.sink: SinkConnector | None = None

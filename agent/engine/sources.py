@@ -22,6 +22,10 @@ AHEAD_QUANTA = 4
 two threads get into each other's way the less, the larger the batches are."""
 SHARE_LEAST = 0.02
 """Smallest share of a core for all sources together, however busy the machine is: rare rows still leave at once."""
+MANY_ROWS = 8192
+"""Rows between two pauses of a source from which on the next pause is the shortest. A pause gathers rows to share the fixed cost of a
+batch, a small part of the cost of so many. A peer that posts large bodies over HTTP, each when the last is answered, would wait for
+nothing."""
 ANSWER_S_MAX = 1.0
 """Seconds after which an acknowledgement is no longer awaited; the link may be gone."""
 ANSWER_SHARE = 1 / 3
@@ -86,6 +90,7 @@ class Polling:
     def again(self, instance: Instance, polled: Polled, asked_at: float) -> None:
         """Schedules the next poll after a source has answered and `has_more` is known."""
         waiting, instance.polls.due = instance.polls.due, False
+        instance.polls.rows += polled.rows
         self._look_around()  # now, not when the next row has come, which would be delayed by it
         if instance.polls.has_more:
             # More is waiting: only credit holds it back. Other operators run between two batches.
@@ -95,6 +100,7 @@ class Polling:
                 self._host.call_soon(lambda: self._due(instance))
             return
         instance.polls.polled_at = self._asked[instance] = asked_at
+        instance.polls.stretch_rows, instance.polls.rows = instance.polls.rows, 0
         if polled.next_poll is not None or waiting:
             self.at(instance, self._host.now() if waiting or polled.next_poll is None else polled.next_poll)
 
@@ -107,6 +113,8 @@ class Polling:
         self._look_for_acknowledgements(instance)
         cost_s = instance.polls.batch_cost.per_batch_s * self._active
         least_s = max(config.batch_interval_min_s, instance.polls.answered_s * ANSWER_SHARE)
+        if instance.polls.stretch_rows >= MANY_ROWS:
+            return min(least_s, config.batch_interval_s)
         # Squared: where many agents share a machine and see the same load, each leaves most of it to the others.
         share = max(min(SHARE_LEAST, config.batch_share), config.batch_share * self._spare**2)
         return pause_s(cost_s, share, least_s, config.batch_interval_s)

@@ -1,7 +1,7 @@
 """A process that sends the lines of a file to a source of an agent: `python -m sbon_testbed.bench.sender KIND PLACE FILE BROKER_PORT`.
 
 tcp : the file as it is, to the port PLACE
-http : bodies of some `BODY_BYTES` by POST over one connection, each when the last has been answered, to the port PLACE
+http : bodies of `BODY_BYTES` or a line more by POST over one connection, each when the last has been answered, to the port PLACE
 mqtt : messages of `MESSAGE_ROWS` rows at QoS 1, as many under way as the broker takes, to the topic `rows/PLACE`
 
 It connects, says `ready` on standard output, and sends when a line comes on standard input; it ends when all has been sent, or with the
@@ -21,7 +21,7 @@ from sbon_testbed.kernel import die_with_parent
 
 CONNECT_TIMEOUT_S = 30.0
 RETRY_S = 0.02
-BODY_BYTES = 512 << 10
+BODY_BYTES = 1_000_000
 MESSAGE_ROWS = 100
 SENT_TIMEOUT_S = 600.0
 

@@ -1,17 +1,19 @@
 """How long a source rests between two batches, by what they cost and how much of the machine is free; and how large they are."""
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import polars as pl
 import pytest
 
 from sbon.batching import Cost
 from sbon.connectors.interface import Polled
 from sbon.execution.figures import Figures
 from sbon.execution.life import State
+from sbon.execution.polls import Polls
 from sbon.execution.settings import EngineConfig
-from sbon_agent.engine.polls import Polls
-from sbon_agent.engine.sources import SHARE_LEAST, Polling
+from sbon_agent.engine.sources import MANY_ROWS, SHARE_LEAST, Polling
 
 
 class Host:
@@ -30,15 +32,29 @@ class Host:
         self.calls.append(when)
         return SimpleNamespace(cancel=lambda: None)
 
+    def call_soon(self, callback):
+        """The next poll comes at once."""
 
-def pause_s(use: float, cost_s: float, config: EngineConfig) -> float:
-    host = Host(use)
-    polling = Polling(host, config, lambda instance: None)
-    instance = type("Instance", (), {"__hash__": object.__hash__})()
-    vars(instance).update(state=State.RUNNING, timer=None, polls=Polls(), source=None)
+
+def source(cost_s: float) -> Any:
+    instance: Any = type("Instance", (), {"__hash__": object.__hash__})()
+    vars(instance).update(state=State.RUNNING, timer=None, polls=Polls[Any](), source=None)
     instance.polls.batch_cost.took(1, cost_s)
     instance.polls.polled_at = 100.0
-    polling.again(instance, Polled(None, 0, 100.0001), 100.0)
+    return instance
+
+
+def polled(rows: int) -> Polled:
+    return Polled(pl.DataFrame({"x": range(rows)}) if rows else None, 0, 100.0001)
+
+
+def pause_s(use: float, cost_s: float, config: EngineConfig, stretch: Sequence[int] = (0,)) -> float:
+    """The pause behind polls that brought so many rows each, without a pause between them."""
+    host, instance = Host(use), source(cost_s)
+    polling = Polling(host, config, lambda instance: None)
+    for left, rows in zip(reversed(range(len(stretch))), stretch, strict=True):
+        instance.polls.has_more = left > 0
+        polling.again(instance, polled(rows), 100.0)
     return host.calls[-1] - 100.0
 
 
@@ -60,6 +76,22 @@ def test_nobody_takes_more_than_was_granted():
     assert pause_s(1.0, 0.0004, config) == pytest.approx(0.0004 / 0.01)
 
 
+def test_behind_many_rows_a_source_pauses_no_longer_than_it_must():
+    """Also on a full machine: a peer that posts large bodies waits for the answer to each."""
+    config = EngineConfig()
+    assert pause_s(1.0, 0.01, config, [MANY_ROWS - 1]) == pytest.approx(config.batch_interval_s)
+    assert pause_s(1.0, 0.01, config, [MANY_ROWS - 1, 1]) == pytest.approx(config.batch_interval_min_s)
+    assert pause_s(1.0, 0.01, EngineConfig(batch_interval_min_s=0.2), [MANY_ROWS]) == pytest.approx(config.batch_interval_s)
+
+
+def test_after_the_next_pause_few_rows_are_gathered_again():
+    config, host = EngineConfig(), Host(1.0)
+    polling, instance = Polling(host, config, lambda instance: None), source(0.01)
+    for rows in (MANY_ROWS, 10):
+        polling.again(instance, polled(rows), 100.0)
+    assert [when - 100.0 for when in host.calls] == pytest.approx([config.batch_interval_min_s, config.batch_interval_s])
+
+
 @pytest.mark.parametrize(
     ("making_us", "behind_us", "alone", "ahead"),
     [(4, 1, 1000, 4000), (9, 1, 500, 2222), (4, 4, 625, 1250), (90, 1, 55, 222)],
@@ -67,7 +99,7 @@ def test_nobody_takes_more_than_was_granted():
 )
 def test_a_batch_made_ahead_is_as_large_as_the_operators_behind_it_take(making_us: float, behind_us: float, alone: int, ahead: int) -> None:
     config = EngineConfig(quantum_s=0.005, quantum_rows=1000)
-    instance: Any = SimpleNamespace(source=SimpleNamespace(batch_rows=0), cost=Cost(), figures=Figures(), polls=Polls())
+    instance: Any = SimpleNamespace(source=SimpleNamespace(batch_rows=0), cost=Cost(), figures=Figures(), polls=Polls[Any]())
     costs = ((instance.figures.step_cost, making_us), (instance.polls.behind_cost, behind_us), (instance.cost, making_us + behind_us))
     for cost, row_us in costs:
         for rows in (500, 1000, 500, 1000):

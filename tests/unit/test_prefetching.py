@@ -9,7 +9,7 @@ import pytest
 from sbon.connectors.interface import Polled
 from sbon.execution.figures import Figures
 from sbon.execution.life import State
-from sbon_agent.engine.polls import Polls
+from sbon.execution.polls import Polls
 from sbon_agent.engine.prefetching import BATCHES_MAX, MAKING_S_MIN, Fetch, Prefetching
 
 
@@ -79,7 +79,7 @@ def worlds(
     due: list[Any], *, workers: int = 2, cost_s: float = 0.01, has_more: bool = True, **attributes: Any
 ) -> tuple[Host, Any, Prefetching]:
     host = Host(workers)
-    figures, polls = Figures(), Polls()
+    figures, polls = Figures(), Polls[Any]()
     figures.step_cost.took(1000, cost_s)
     polls.has_more = has_more
     instance = SimpleNamespace(source=Source(), state=State.RUNNING, task=None, figures=figures, polls=polls, asked=[])

@@ -1,19 +1,19 @@
 """What is known of one source between two polls."""
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import Generic, TypeVar
 
 from sbon.batching import Cost
 from sbon.links.sender import LinkSender
 
-if TYPE_CHECKING:
-    from sbon_agent.engine.prefetching import Fetch
+Fetch = TypeVar("Fetch")
+"""A batch that the source has promised."""
 
 
-class Polls:
+class Polls(Generic[Fetch]):
     """Polls of one source: what the last one brought, what has been promised, and what is under way."""
 
-    __slots__ = ("answered_s", "batch_cost", "behind_cost", "due", "fetches", "has_more", "polled_at", "unanswered")
+    __slots__ = ("answered_s", "batch_cost", "behind_cost", "due", "fetches", "has_more", "polled_at", "rows", "stretch_rows", "unanswered")
 
     def __init__(self) -> None:
         self.has_more = False
@@ -21,6 +21,10 @@ class Polls:
         self.due = False
         """The source is due to be polled, but is busy."""
         self.polled_at = float("-inf")
+        self.rows = 0
+        """Rows given since the last pause."""
+        self.stretch_rows = 0
+        """Rows given between the last two pauses."""
         self.fetches: deque[Fetch] = deque()
         """Batches that the source has promised, in order."""
         self.behind_cost = Cost()
