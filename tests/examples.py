@@ -22,6 +22,6 @@ def examples(count: int) -> settings:
     return settings(max_examples=count * _times)
 
 
-def seeds(every: Iterable[int], long: Iterable[int]) -> list[Any]:
-    """Returns parameters for a test: those of every run, and those of a long run (`--soak`) alone."""
-    return [*every, *(pytest.param(seed, marks=pytest.mark.soak) for seed in long)]
+def seeds(every: Iterable[Any], long: Iterable[Any]) -> list[Any]:
+    """Returns parameters for a test, or tuples of them: those of every run, and those of a long run (`--soak`) alone."""
+    return [*every, *(pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.soak) for case in long)]

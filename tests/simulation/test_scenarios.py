@@ -59,8 +59,9 @@ def test_another_seed_gives_another_run(tmp_path):
     assert results[0]["skipped"] == ["4 statements and events after the end at 10 s"]
 
 
+@pytest.mark.soak
 def test_a_scenario_moves_operators_and_loses_nothing(tmp_path):
-    """What the same scenario does in network namespaces, where it runs as root."""
+    """What the same scenario does in network namespaces, where it runs as root in every run."""
     result = tmp_path / "wan.json"
     command = [sys.executable, "-m", "sbon.cli", "testbed", "run", str(SCENARIOS / "wan.toml"), "--json", str(result), "-q"]
     subprocess.run(command, check=True, capture_output=True, timeout=600)
