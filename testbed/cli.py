@@ -27,6 +27,7 @@ _EVALUATIONS = {
     "coordinates": "sbon_testbed.coordinates.command",
     "exactly-once": "sbon_testbed.exactly_once.command",
     "figures": "sbon_testbed.figures.command",
+    "mace": "sbon_testbed.mace.command",
     "membership": "sbon_testbed.membership.command",
     "placement": "sbon_testbed.placement.command",
     "simulate": "sbon_testbed.simulator.command",

@@ -318,6 +318,11 @@ def test_section_vii_b_links_are_nodes_and_propagation_adds_up(seed):
         (int(node_of[one.operator]), int(node_of[n])) for n, o in enumerate(operators) for one in o.inputs if isinstance(one, Upstream)
     }
     assert set(made.links) == {pair for pair in pairs if pair[0] != pair[1]}
+    for number, operator in zip(made.number, operators, strict=True):
+        for one, before in zip(made.operators[number].inputs, operator.inputs, strict=True):
+            if isinstance(one, Upstream):
+                pair = node_of[before.operator], made.node_of[number]
+                assert one.delay_s == (far_s[pair] if pair[0] != pair[1] else 0.0)
 
 
 def test_section_vii_b_least_and_greatest_propagation_of_paths_through_a_node():

@@ -1,0 +1,136 @@
+"""What a search works on, what it may spend, and what it finds.
+
+A configuration (an assignment of operators, later also rates or plans) can tell its value and what it would be after each of some moves,
+without making them. Searches know nothing else, so that one search serves all, and all searches can be compared on one problem.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Generic, Protocol, TypeVar
+
+from sbon.errors import ShapeError
+from sbon.types import FloatArray, IntArray
+
+C = TypeVar("C")
+
+
+class Configuration(Protocol[C]):
+    """A configuration that changes by moves; less value is better. Moves are rows of numbers whose meaning is its own."""
+
+    def value(self) -> float:
+        """Returns the value now."""
+
+    def neighbourhoods(self) -> Iterator[IntArray]:
+        """Yields moves in groups, promising ones first: (moves, numbers). A search stops after a group with a better configuration."""
+
+    def values_after(self, moves: IntArray) -> FloatArray:
+        """Returns the value after each of a group's moves alone: (moves,)."""
+
+    def apply(self, move: IntArray) -> None:
+        """Makes a move."""
+
+    def scatter(self) -> None:
+        """Draws the whole configuration anew."""
+
+    def arrange(self) -> None:
+        """Makes a good configuration in one pass."""
+
+    def disturb(self) -> None:
+        """Changes a small part by chance."""
+
+    def snapshot(self) -> C:
+        """Returns what `restore` needs."""
+
+    def restore(self, taken: C) -> None:
+        """Goes back to an earlier configuration."""
+
+
+class Budget:
+    """What a search may spend. It always evaluates one configuration.
+
+    Parameters
+    ----------
+    evaluations : most configurations and moves that are evaluated
+    seconds : most time, by `clock`
+    clock : returns seconds; needed for `seconds`, and for times of what is found
+    stale : most rounds one after the other that find nothing better
+
+    Raises
+    ------
+    ShapeError
+        A search would never end, or there is no clock for a limit of time.
+
+    Examples
+    --------
+    >>> budget = Budget(evaluations=10)
+    >>> budget.spend(9), budget.is_spent, budget.spend(1), budget.is_spent
+    (None, False, None, True)
+    """
+
+    def __init__(
+        self,
+        *,
+        evaluations: float = math.inf,
+        seconds: float = math.inf,
+        clock: Callable[[], float] | None = None,
+        stale: float = math.inf,
+    ) -> None:
+        if math.isinf(evaluations) and math.isinf(seconds) and math.isinf(stale):
+            raise ShapeError("a budget without any limit, expected evaluations, seconds or stale")
+        if clock is None and not math.isinf(seconds):
+            raise ShapeError(f"a budget of {seconds} s without a clock, expected one")
+        self._evaluations, self._seconds, self._stale = evaluations, seconds, stale
+        self._clock = clock
+        self._began_s = clock() if clock is not None else 0.0
+        self._rounds = 0
+        self.evaluated = 0
+        """Configurations and moves evaluated so far."""
+
+    def spend(self, evaluations: int) -> None:
+        """Records so many evaluations."""
+        self.evaluated += evaluations
+
+    def end_round(self, *, is_better: bool) -> None:
+        """Records the end of a round of the search."""
+        self._rounds = 0 if is_better else self._rounds + 1
+
+    @property
+    def seconds(self) -> float:
+        """Returns the time since the start; 0 without a clock."""
+        return self._clock() - self._began_s if self._clock is not None else 0.0
+
+    @property
+    def is_spent(self) -> bool:
+        """Tells whether the search must end."""
+        return self.evaluated >= self._evaluations or self._rounds >= self._stale or self.seconds >= self._seconds
+
+
+class Record(Generic[C]):
+    """The best configuration so far, and when each better one was found.
+
+    Parameters
+    ----------
+    configuration : what is searched
+    budget : whose times are recorded
+    """
+
+    def __init__(self, configuration: Configuration[C], budget: Budget) -> None:
+        self._configuration, self._budget = configuration, budget
+        self.best = configuration.snapshot()
+        self.value = math.inf
+        """Infinite until something is offered."""
+        self.curve: list[tuple[float, int, float]] = []
+        """Seconds, evaluations and value of each configuration that was better than all before."""
+
+    def offer(self, value: float) -> bool:
+        """Keeps the configuration if it is better than all before; tells whether."""
+        if not value < self.value:
+            return False
+        self.value, self.best = value, self._configuration.snapshot()
+        self.curve.append((self._budget.seconds, self._budget.evaluated, value))
+        return True
+
+    def finish(self) -> "Record[C]":
+        """Makes the best configuration the one that is there, and returns the record."""
+        self._configuration.restore(self.best)
+        return self

@@ -1,0 +1,27 @@
+"""`sbon testbed mace`, small: what is in its result."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sbon.cli.__main__ import run
+
+
+def test_placement_compares_searches_at_equal_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = tmp_path / "mace.json"
+
+    assert run(["testbed", "mace", "--part", "placement", "--scale", "1", "--draws", "20", "--seconds", "0.1", "--json", str(where)]) in (
+        0,
+        None,
+    )
+
+    found = json.loads(where.read_text())["placement"]["1"]
+    assert (found["nodes"], found["operators"], found["baseline"]["draws"]) == (20, 200, 20)
+    for name in ("mace_hc", "ours", "random", "corr"):
+        values = [value for *_, value in found[name]["curve"]]
+        assert found[name]["worst_s"] >= found["spread_evenly_s"]
+        assert found[name]["worst_s"] == pytest.approx(values[-1])
+    assert found["mace_hc"]["worst_s"] < found["baseline"]["p5_s"]
+    assert found["ours"]["worst_s"] < found["baseline"]["p5_s"]
+    assert "20 / 200" in capsys.readouterr().out
