@@ -43,7 +43,7 @@ class ControlRequests:
             "queries": lambda arguments, done: agent.queries.all_rows(done),
             "names": self._now(self.names),
             "submit": self._submit,
-            "explain": lambda arguments, done: agent.queries.explain(_text(arguments, "sql"), done),
+            "explain": lambda arguments, done: agent.queries.statements.explain(_text(arguments, "sql"), done),
             "drop": self._drop,
             "keys": lambda arguments, done: agent.keys.change(_text(arguments, "action"), arguments, done),
             "migrate": self._migrate,
@@ -262,7 +262,7 @@ class ControlRequests:
     def _submit(self, arguments: dict[str, Any], done: Callable[[Any], None]) -> None:
         if self._agent.leaving.begun:
             raise PlacementError(f"{self._agent.name} is leaving and takes no more statements; give them to another agent")
-        self._agent.queries.submit(_text(arguments, "sql"), done)
+        self._agent.queries.statements.submit(_text(arguments, "sql"), done)
 
     def _drop(self, arguments: dict[str, Any], done: Callable[[Any], None]) -> None:
         name = _text(arguments, "query")

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from sbon.errors import LinkError, RemoteProtocolError, SbonError, UnsupportedError
 from sbon.links.frames import Data
 from sbon.types import Address, NodeId, OperatorId
@@ -160,11 +162,11 @@ class Dispatch:
                 agent.replication.updated(message)
                 respond(DoneMessage())
             case WantedAsk(queries):
-                respond(Unwanted(queries=agent.queries.unwanted(queries)))
+                respond(Unwanted(queries=agent.queries.register.unwanted(queries)))
             case KeysAsk() | KeyInstall() | KeyUse() | KeyRemove():
                 respond(agent.keys.apply(message))
             case QueriesAsk():
-                respond(QueriesAnswer(rows=agent.queries.encoded_rows(), orphans=agent.homes.hosted()))
+                respond(QueriesAnswer(rows=msgspec.msgpack.encode(agent.queries.rows()), orphans=agent.homes.hosted()))
             case EndOrphan(query):
                 agent.homes.end_hosted(query, respond)
             case Drop(query):

@@ -207,7 +207,7 @@ class Agent:
             self.name,
             self.engine.flow,
             self.migrations,
-            self.queries,
+            self.queries.register,
             self.gossip,
             self.config.peers.check_addresses,
             self.host.now,

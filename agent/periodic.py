@@ -31,7 +31,7 @@ class PeriodicTasks:
         """Starts all tasks; each runs first after its interval."""
         engine = self._agent.config.engine
         self._every("sample", engine.sample_interval_s, self._sample)
-        self._every("watch", engine.report_interval_s, self._agent.queries.watch)
+        self._every("watch", engine.report_interval_s, self._agent.queries.watching.watch)
         self._every("save", SAVE_INTERVAL_S, self.save)
         self._every("wanted", engine.wanted_interval_s, self.ask_whether_wanted)
 

@@ -2,18 +2,27 @@
 hosts on request.
 """
 
-import re
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
-import msgspec
 import structlog
 
 from sbon.errors import LinkError, PlacementError, SbonError
 from sbon.query.catalog import Entry
 from sbon.query.text import describe
-from sbon.supervision.homes import Doubt, HomeState, OrphanExpired, OrphanFound, Orphans, gone, home_state, orphan_rows
+from sbon.supervision.homes import (
+    Doubt,
+    HomeState,
+    OrphanExpired,
+    OrphanFound,
+    Orphans,
+    decode_rows,
+    gone,
+    home_state,
+    names_sink,
+    orphan_rows,
+)
 from sbon.types import NodeId, OperatorId, QueryId
 from sbon.wire.messages import Message
 from sbon.wire.replication import EndOrphan, Orphan, OrphanEnded, OrphanOperator, Queries, QueriesAsk, Unwanted, WantedAsk
@@ -176,7 +185,7 @@ class Homes:
             elif home == self._directory.me:
                 if not is_ours(entry.query):
                     doubts[entry.name] = Doubt(entry.query, "its query has ended", gone=True)
-            elif _names_sink(sql, entry.name):
+            elif names_sink(sql, entry.name):
                 asked.setdefault(home, []).append(entry)
 
         def answered(home: NodeId, result: Message | SbonError) -> None:
@@ -194,19 +203,6 @@ class Homes:
             done(doubts)
         for home in sorted(asked):
             self._directory.request(home, QueriesAsk(), partial(answered, home), ANSWER_S)
-
-
-def decode_rows(data: bytes) -> list[dict[str, Any]]:
-    """Returns another agent's rows of `sbon queries`; none if they cannot be decoded."""
-    try:
-        return msgspec.msgpack.decode(data, type=list[dict[str, Any]])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return []
-
-
-def _names_sink(sql: str, name: str) -> bool:
-    """Tells whether a text seems to create or drop the sink. A name that it misses is refused later as taken."""
-    return re.search(rf'\bsink\s+(if\s+not\s+exists\s+)?"?{re.escape(name)}"?(?![\w$])', sql, re.IGNORECASE) is not None
 
 
 def _operator(instance: Instance) -> OrphanOperator:

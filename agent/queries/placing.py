@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from sbon.connectors.reading import is_read_whole
 from sbon.errors import DelayBoundError, PlacementError, SbonError
 from sbon.membership.digest import may_contain
 from sbon.membership.members import MemberStatus
@@ -20,7 +21,6 @@ from sbon.placement.config import PlacementConfig
 from sbon.query.plan import Plan, needs_of
 from sbon.query.text import describe
 from sbon.types import NodeId, OperatorId
-from sbon_agent.connectors.registry import is_read_whole
 from sbon_agent.gossip import Gossip
 from sbon_agent.host import Host
 from sbon_agent.optimising.remembering import Remembering

@@ -7,14 +7,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
-import msgspec
 import structlog
 
 from sbon.errors import ConfigError, QueryError, SbonError
 from sbon.membership.members import MemberStatus
 from sbon.query.catalog import Entry
 from sbon.query.ids import boot_of
-from sbon.query.plan import Plan, SinkParams
 from sbon.supervision.homes import bare_row
 from sbon.supervision.resumption import FORMAT, PEERS_MAX, Kept, KeptQuery, Renamed, Resume, Resumption, Taken, Waiting
 from sbon.types import Address, QueryId
@@ -286,18 +284,6 @@ class Resuming:
                 self._log.warning("query.waits", query=query.id, sink=query.sink, reason=reason)
         self.keep()
         self._look_soon()
-
-
-def taking_up(plan: Plan) -> Plan:
-    """Returns the plan with file sinks that continue what a former process of the agent has written, instead of replacing it."""
-    operators = []
-    for spec in plan.operators:
-        params = spec.params
-        if isinstance(params, SinkParams) and params.connector == "file" and ("mode", "replace") in params.options:
-            options = tuple(("mode", "resume") if option == ("mode", "replace") else option for option in params.options)
-            spec = msgspec.structs.replace(spec, params=msgspec.structs.replace(params, options=options))
-        operators.append(spec)
-    return msgspec.structs.replace(plan, operators=tuple(operators))
 
 
 def _address(text: str) -> Address | None:

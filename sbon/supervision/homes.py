@@ -18,6 +18,7 @@ A query whose home is not present is an *orphan*. Its operators run on, since a 
 See docs/queries-without-a-home.md.
 """
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 from typing import Any
@@ -233,3 +234,16 @@ def reason_for(query: QueryId, home: NodeId, state: HomeState, seconds: float | 
         return f"{why}; nothing of it runs: CREATE SINK {sink} makes it anew, DROP SINK {sink} forgets the name"
     remedy = f"DROP SINK {sink} ends them, CREATE SINK {sink} makes it anew" if sink else f"`sbon drop {query}` ends them"
     return f"{why}; its operators run on, on {', '.join(hosts)}, and nobody watches them: {remedy}"
+
+
+def decode_rows(data: bytes) -> list[dict[str, Any]]:
+    """Returns another agent's rows of `sbon queries`; none if they cannot be decoded."""
+    try:
+        return msgspec.msgpack.decode(data, type=list[dict[str, Any]])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return []
+
+
+def names_sink(sql: str, name: str) -> bool:
+    """Tells whether a text seems to create or drop the sink. A name that it misses is refused later as taken."""
+    return re.search(rf'\bsink\s+(if\s+not\s+exists\s+)?"?{re.escape(name)}"?(?![\w$])', sql, re.IGNORECASE) is not None

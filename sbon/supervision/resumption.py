@@ -24,7 +24,7 @@ import numpy as np
 
 from sbon.query.catalog import Entry
 from sbon.query.ids import is_short_for
-from sbon.query.plan import SourceParams
+from sbon.query.plan import Plan, SinkParams, SourceParams
 from sbon.types import NodeId, QueryId
 
 FORMAT = 1
@@ -272,3 +272,15 @@ def taken(query: KeptQuery, latest: Callable[[str], Entry | None]) -> str:
     if entry.dropped:
         return f"{entry.owner} has dropped {query.sink}"
     return f"{entry.owner} has made another {entry.kind} {query.sink}" if entry.query != query.id else ""
+
+
+def taking_up(plan: Plan) -> Plan:
+    """Returns the plan with file sinks that continue what a former process of the agent has written, instead of replacing it."""
+    operators = []
+    for spec in plan.operators:
+        params = spec.params
+        if isinstance(params, SinkParams) and params.connector == "file" and ("mode", "replace") in params.options:
+            options = tuple(("mode", "resume") if option == ("mode", "replace") else option for option in params.options)
+            spec = msgspec.structs.replace(spec, params=msgspec.structs.replace(params, options=options))
+        operators.append(spec)
+    return msgspec.structs.replace(plan, operators=tuple(operators))

@@ -210,3 +210,10 @@ def _some(names: list[NodeId]) -> str:
     if not names:
         return "no living node yet"
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def as_refusal(problem: BaseException, places: Places) -> SbonError:
+    """Returns the error that people see, with its place in their text; anything but an SbonError is a bug."""
+    if isinstance(problem, SbonError):
+        return located(problem, places)
+    return QueryError(f"the statement broke the planner ({type(problem).__name__}: {problem})", hint="please report it")

@@ -90,7 +90,7 @@ class Authority:
         report: Callable[[str, NodeId, str], None],
     ) -> None:
         self._me = me
-        self._links = links
+        self._flow = links
         self._migrations = migrations
         self._owned = owned
         self._members = members
@@ -156,16 +156,16 @@ class Authority:
 
     def sending_end(self, link: LinkId) -> Whereabouts | None:
         """Returns where a link begins whose receiving end is here."""
-        return self._links.input(link)
+        return self._flow.input(link)
 
     def receiving_end(self, link: LinkId) -> Whereabouts | None:
         """Returns where a link leads whose sending end is here."""
-        carrier = self._links.carrier(link)
+        carrier = self._flow.carrier(link)
         return None if carrier is None else carrier[1]
 
     def places(self, operator: OperatorId) -> list[Whereabouts]:
         """Returns all that is known here about where an operator on another host runs."""
-        return self._links.places(operator) + self._owned.places(operator)
+        return self._flow.places(operator) + self._owned.places(operator)
 
     def coordinator(self, operator: OperatorId) -> tuple[NodeId, int] | None:
         """Returns the host that moves an operator to here, and the epoch."""

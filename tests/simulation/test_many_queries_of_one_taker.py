@@ -6,8 +6,10 @@ from threading import Thread
 import pytest
 
 from sbon.errors import SbonError
+from sbon.supervision import register
+from sbon.supervision.record import QueryState
 from sbon_agent.node import Agent
-from sbon_agent.queries import queries
+from sbon_agent.queries import watching
 from sbon_testbed.simulator.harness import World
 from tests.worlds import settled_world
 
@@ -50,7 +52,7 @@ def test_queries_that_are_prepared_on_many_threads_at_once_have_names_of_their_o
 
 
 def test_more_queries_than_a_host_takes_requests_at_a_time_are_all_watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queries, "ASKED_AT_ONCE", 4)
+    monkeypatch.setattr(watching, "ASKED_AT_ONCE", 4)
     world = make_world(requests_max=8)
     names = [world.submit("SELECT ts, key FROM s") for _ in range(12)]
     world.run(5.0)
@@ -64,7 +66,7 @@ def test_a_query_that_is_dropped_as_it_ends_is_over_once() -> None:
     world = make_world(rows=", rows = 20")
     query = world.submit("SELECT ts, key FROM s")
     owned = taker(world).queries
-    world.run_until(lambda: query in owned.records and owned.records[query].state is queries.QueryState.FINISHED, 30)
+    world.run_until(lambda: query in owned.records and owned.records[query].state is QueryState.FINISHED, 30)
     owned.drop(query, lambda problem: None)
     world.run(10.0)
     assert not owned.records
@@ -82,7 +84,7 @@ def test_a_source_that_breaks_in_any_way_says_so(monkeypatch: pytest.MonkeyPatch
         raise ZeroDivisionError("division by zero")
 
     monkeypatch.setattr(source.source, "poll", broken)
-    world.run_until(lambda: taker(world).queries.records[query].state is queries.QueryState.DEGRADED, 30, "its taker knows")
+    world.run_until(lambda: taker(world).queries.records[query].state is QueryState.DEGRADED, 30, "its taker knows")
     assert "ZeroDivisionError: division by zero" in taker(world).queries.records[query].reason
 
 
@@ -92,8 +94,8 @@ def test_ended_queries_keep_their_last_rows_within_a_bound(monkeypatch: pytest.M
     names = []
     for _ in range(4):
         names.append(world.submit("SELECT ts, key FROM s"))
-        world.run_until(lambda: names[-1] in owned._ended, 60)
-        monkeypatch.setattr(queries, "ENDED_ROWS_BYTES_MAX", int(2.5 * owned.tails[names[-1]].kept_bytes))
+        world.run_until(lambda: names[-1] in owned.register.ended, 60)
+        monkeypatch.setattr(register, "ENDED_ROWS_BYTES_MAX", int(2.5 * owned.tails[names[-1]].kept_bytes))
     assert list(owned.tails) == names[-2:]
     assert [row["id"] for row in world.ask(0, "queries")] == names, "what became of them is still told"
     with pytest.raises(SbonError, match="its rows are kept no more; submit it again"):
@@ -101,10 +103,10 @@ def test_ended_queries_keep_their_last_rows_within_a_bound(monkeypatch: pytest.M
 
 
 def test_the_name_of_a_sink_goes_with_the_last_that_is_known_of_its_query(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queries, "ENDED_MAX", 1)
+    monkeypatch.setattr(register, "ENDED_MAX", 1)
     world = make_world(rows=", rows = 20")
     owned = taker(world).queries
     for name in ("first", "second"):
         query = world.submit(f"CREATE SINK {name} AS SELECT ts, key FROM s WITH (connector = 'discard')")
-        world.run_until(lambda query=query: query in owned._ended, 60)
+        world.run_until(lambda query=query: query in owned.register.ended, 60)
     assert [row["name"] for row in world.ask(0, "names") if row["kind"] == "sink"] == ["second"]

@@ -9,9 +9,10 @@ import pytest
 
 import sbon_agent.connectors.file_table as file_table
 from sbon.connectors.interface import Polled
+from sbon.connectors.reading import is_read_whole
 from sbon.errors import ConnectorError
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, SourceParams
-from sbon_agent.connectors.registry import build_source, is_read_whole
+from sbon_agent.connectors.registry import build_source
 from tests.connector_world import WALL, columns, context
 
 SITES = columns(id="int", name="text")

@@ -22,9 +22,9 @@ from sbon.supervision.resumption import (
     Taken,
     decode_kept,
     encode_kept,
+    taking_up,
 )
 from sbon_agent.queries.kept_file import KeptFile
-from sbon_agent.queries.resuming import taking_up
 
 PLAIN = KeptQuery("a.old.01", "SELECT 1", nodes=("b",))
 SINK = KeptQuery("a.old.02", "CREATE SINK k ...", "k")

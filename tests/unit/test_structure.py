@@ -26,7 +26,7 @@ WIRING = {
     "agent/reactions/queries.py",
 }
 """Modules that connect the others, and the interface to the machine: they have no protocol logic."""
-LINES_WITHOUT_IO_MAX = 11_640
+LINES_WITHOUT_IO_MAX = 11_635
 """In modules of `agent/` that do no I/O of their own. The aim is 3,000."""
 METHODS_MAX = 25
 ATTRIBUTES_MAX = 20
@@ -43,7 +43,6 @@ LARGE_CLASSES = {
     "LinkSender",
     "MembershipWorld",
     "Migration",
-    "OwnedQueries",
     "Peers",
     "ProcessWorld",
     "Roster",

@@ -1,0 +1,233 @@
+"""Carries out the statements of people: has them understood, places and begins queries, enters and removes names.
+
+The control socket calls it. Whatever needs the SQL parser or takes long runs on an executor thread (`sbon.supervision.statements`), so that
+probes stay on time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from sbon.errors import PlacementError, QueryError, SbonError
+from sbon.query.listing import Listing, listing_of_queries
+from sbon.query.places import located
+from sbon.supervision.homes import Doubt
+from sbon.supervision.record import QueryRecord, QueryState
+from sbon.supervision.statements import Effect, Prepared, as_refusal, prepare
+from sbon.types import QueryId
+from sbon_agent.connectors.checking import InstalledConnectors
+from sbon_agent.connectors.reaches import Reaches
+from sbon_agent.directory import Directory
+from sbon_agent.gossip import Gossip
+from sbon_agent.host import Host
+from sbon_agent.queries.homes import Homes
+from sbon_agent.queries.placing import Placed, Placing, unsettled
+from sbon_agent.queries.replication import Replication
+from sbon_agent.queries.resuming import Resuming
+
+if TYPE_CHECKING:
+    from sbon_agent.queries.queries import OwnedQueries
+
+QUERIES_MAX = 1000
+"""Most queries that one agent takes."""
+
+Done = Callable[[Any], None]
+"""Called with a result, or with the SbonError that prevented it."""
+
+
+class Submitting:
+    """Statements given to one agent."""
+
+    def __init__(
+        self,
+        owned: OwnedQueries,
+        host: Host,
+        directory: Directory,
+        gossip: Gossip,
+        placing: Placing,
+        replication: Replication,
+        homes: Homes,
+        connectors: InstalledConnectors,
+        reaches: Reaches,
+        resuming: Resuming,
+    ) -> None:
+        self._owned = owned
+        self._host = host
+        self._directory = directory
+        self._gossip = gossip
+        self._placing = placing
+        self._replication = replication
+        self._homes = homes
+        self._connectors = connectors
+        self._reaches = reaches
+        self._resuming = resuming
+
+    def submit(self, sql: str, done: Done) -> None:
+        """Carries out all statements of a text, in order; `done` gets their results. The first one that fails ends it.
+
+        Statements before the failed one stay done, and the error says how many there are. What was done has been saved for a restart when
+        `done` is called.
+        """
+        done = self._resuming.then(done)
+        self._prepare(sql, lambda prepared: self._carry_out(prepared, [], done), done)
+
+    def explain(self, sql: str, done: Done) -> None:
+        """Explains what `submit` would do with the last query of a text; nothing is created or run."""
+
+        def prepared(effects: list[Prepared]) -> None:
+            queries = [effect for effect in effects if effect.plan is not None]
+            if not queries:
+                done(QueryError("there is no query to explain", hint="give a SELECT or a CREATE SINK"))
+                return
+            self._explain(queries[-1], done)
+
+        self._prepare(sql, prepared, done)
+
+    def _explain(self, effect: Prepared, done: Done) -> None:
+        plan = effect.plan
+        assert plan is not None
+        notes = [*effect.notes, *unsettled(plan, self._gossip)]
+
+        def placed(result: Placed | SbonError) -> None:
+            if isinstance(result, SbonError):
+                done(located(result, effect.places))
+                return
+            explained = {**result.explained(plan), "notes": notes}
+
+            def checked(problem: BaseException | None) -> None:
+                done(explained if problem is None else as_refusal(problem, effect.places))
+
+            self._host.execute(lambda: self._connectors.check_sinks(plan, result.nodes), checked, rows=0)
+
+        self._placing.place(plan, placed, reserve=False)
+
+    def _prepare(self, sql: str, then: Callable[[list[Prepared]], None], done: Done) -> None:
+        me, wall_s = self._directory.me, self._host.wall()
+        ids = (self._owned.new_id() for _ in range(QUERIES_MAX))
+        nodes = self._gossip.alive_labels()
+
+        def known(doubts: Mapping[str, Doubt]) -> None:
+            entries = self._replication.catalog.entries()
+            now_us = int(wall_s * 1e6)
+            understand(self._host, lambda: prepare(sql, entries, nodes, me, ids, now_us, self._connectors, doubts), then, done)
+
+        self._homes.doubts(sql, self._knows, known)
+
+    def _knows(self, query: QueryId) -> bool:
+        """Tells whether this agent has taken a query and has not forgotten it."""
+        return self._owned.register.knows(query) or self._resuming.find(query) is not None
+
+    def _carry_out(self, waiting: list[Prepared], results: list[dict[str, Any]], done: Done) -> None:
+        if not waiting:
+            done(results)
+            return
+        effect, rest = waiting[0], waiting[1:]
+
+        def next_one(result: dict[str, Any] | SbonError) -> None:
+            if isinstance(result, SbonError):
+                result = located(result, effect.places)
+            if isinstance(result, QueryError):
+                before = f" ({len(results)} before it {'is' if len(results) == 1 else 'are'} done)" if results else ""
+                done(QueryError(result.message + before, line=result.line, column=result.column, hint=result.hint))
+            elif isinstance(result, SbonError):
+                done(result)
+            else:
+                self._carry_out(rest, [*results, result], done)
+
+        try:
+            self._carry_out_one(effect, next_one)
+        except SbonError as problem:
+            next_one(problem)
+
+    def _carry_out_one(self, effect: Prepared, done: Done) -> None:
+        stamp = int(self._host.wall() * 1e6)
+        row: dict[str, Any] = {"statement": effect.kind, "name": effect.name, "query": None, "operators": [], "message": effect.message}
+        match effect.effect:
+            case Effect.NOTHING:
+                if effect.source is not None:
+                    self._reaches.declared(effect.source.params)
+                done(row)
+            case Effect.ENTER:
+                self._replication.put(effect.kind, effect.name, sql=effect.sql, stamp=stamp, source=effect.source)
+                if effect.source is not None:
+                    self._reaches.declared(effect.source.params)
+                done(row)
+            case Effect.FORGET:
+                self._replication.drop(effect.kind, effect.name, stamp=stamp)
+                if effect.kind == "source":
+                    self._reaches.dropped(effect.name)
+                done(row)
+            case Effect.END:
+                self._end_by_name(effect, row, done)
+            case Effect.RUN:
+                self._begin(effect, row, done)
+            case Effect.TELL if effect.listing is None:
+                self._owned.all_rows(lambda rows: done(row | _told(listing_of_queries(rows))))
+            case Effect.TELL:
+                done(row | _told(effect.listing))
+
+    def _begin(self, effect: Prepared, row: dict[str, Any], done: Done) -> None:
+        plan = effect.plan
+        assert plan is not None
+        if (count := len(self._owned.records) + self._resuming.count) >= QUERIES_MAX:
+            raise PlacementError(f"{self._directory.me} has {count} queries and takes no more; drop some, or ask another agent")
+        self._owned.register.begin(plan.query)
+        row["message"] = "; ".join([effect.message, *unsettled(plan, self._gossip)])
+
+        def begun(result: QueryRecord | SbonError) -> None:
+            self._owned.register.begun(plan.query, runs=not isinstance(result, SbonError))
+            if isinstance(result, SbonError):
+                done(result)
+                return
+            if effect.kind == "sink":
+                stamp = int(self._host.wall() * 1e6)
+                try:
+                    self._replication.put("sink", effect.name, sql=effect.sql, stamp=stamp, query=plan.query)
+                except QueryError as problem:
+                    self._owned.end(result, QueryState.STOPPING)
+                    done(problem)
+                    return
+            row["query"] = plan.query
+            row["operators"] = [
+                {"id": operator, "node": node, "kind": result.kind_of(operator), "reused": operator not in result.specs}
+                for operator, node in result.nodes.items()
+            ]
+            done(row)
+
+        def ended(problem: SbonError | None) -> None:
+            if problem is not None:
+                begun(problem)
+                return
+            self._owned.forget_sink(effect.name, effect.replaces)
+            self._owned.deploy(plan, begun)
+
+        if effect.replaces:
+            self._homes.end(effect.replaces, ended)
+        else:
+            self._owned.deploy(plan, begun)
+
+    def _end_by_name(self, effect: Prepared, row: dict[str, Any], done: Done) -> None:
+        def ended(problem: SbonError | None) -> None:
+            if effect.if_exists and isinstance(problem, QueryError):
+                done({**row, "message": f"there is no query {effect.name}"})
+            else:
+                done(problem or row)
+
+        self._owned.drop(effect.name, ended)
+
+
+def understand(host: Host, work: Callable[[], list[Prepared]], then: Callable[[list[Prepared]], None], done: Done) -> None:
+    """Prepares statements on an executor thread; `then` gets them, or `done` the error."""
+
+    def prepared(result: list[Prepared] | BaseException) -> None:
+        if isinstance(result, BaseException):
+            done(as_refusal(result, {}))
+        else:
+            then(result)
+
+    host.execute(work, prepared, rows=0)
+
+
+def _told(listing: Listing) -> dict[str, Any]:
+    return {"columns": list(listing.columns), "rows": listing.as_objects()}

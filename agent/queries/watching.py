@@ -1,0 +1,105 @@
+"""Asks the hosts of queries for reports on the operators, and tells them what follows: lost inputs, broken links, slack of delay bounds.
+
+`sbon_agent.queries.queries` owns it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+
+from sbon.errors import SbonError
+from sbon.supervision.delay_bounds import DelayBounds
+from sbon.supervision.record import QueryRecord
+from sbon.types import NodeId, OperatorId, QueryId
+from sbon.wire.deployment import InputLost
+from sbon.wire.messages import Message
+from sbon.wire.reports import OperatorReports, OperatorsAsk
+from sbon_agent.directory import Directory
+from sbon_agent.host import Host
+from sbon_agent.queries.refeeding import Refeeding
+
+REPORT_TIMEOUT_S = 5.0
+ASKED_AT_ONCE = 64
+"""Number of queries whose hosts are asked for reports at the same time."""
+ASK_PAUSE_S = 0.1
+"""Pause before the next such group, in seconds."""
+
+
+class Watching:
+    """Rounds of reports about the queries of one agent.
+
+    Parameters
+    ----------
+    records : the running queries
+    reported : called with a query after each report
+    """
+
+    def __init__(
+        self, host: Host, directory: Directory, records: Mapping[QueryId, QueryRecord], reported: Callable[[QueryRecord], None]
+    ) -> None:
+        self._host = host
+        self._directory = directory
+        self._records = records
+        self._reported = reported
+        self._bounds = DelayBounds()
+        self._refeeding = Refeeding(directory)
+
+    def watch(self) -> None:
+        """Asks the hosts for reports on all operators; called every `engine.report_interval_s`.
+
+        The queries are asked about in groups: a host takes a limited number of requests at a time (`peers.requests_max`), and would never
+        report on the last ones.
+        """
+        records = list(self._records.values())
+        for number, first in enumerate(range(0, len(records), ASKED_AT_ONCE)):
+            watch = partial(self._watch, records[first : first + ASKED_AT_ONCE])
+            if number:
+                self._host.call_at(self._host.now() + number * ASK_PAUSE_S, watch)
+            else:
+                watch()
+
+    def _watch(self, records: list[QueryRecord]) -> None:
+        for record in records:
+            if record.id in self._records:
+                self.ask(record, lambda record: self._tell(self._bounds.reported(record)))
+
+    def ask(self, record: QueryRecord, then: Callable[[QueryRecord], None]) -> None:
+        """Asks all hosts of a query; calls `then` when all have answered or timed out."""
+        by_node: dict[NodeId, list[OperatorId]] = {}
+        for operator, node in record.nodes.items():
+            by_node.setdefault(node, []).append(operator)
+        waiting = set(by_node)
+
+        def answered(node: NodeId, result: Message | SbonError) -> None:
+            waiting.discard(node)
+            if isinstance(result, OperatorReports):
+                for report in result.reports:
+                    if record.nodes.get(report.id) == node:
+                        record.reported(report)
+                self._reported(record)
+            if not waiting:
+                self._tell_of_lost_inputs(record)
+                record.losses.look(record.links, record.reports)
+                self._refeeding.look(record)
+                then(record)
+
+        for node, operators in sorted(by_node.items()):
+            self._directory.request(
+                node, OperatorsAsk(operators=tuple(operators), query=record.id), partial(answered, node), REPORT_TIMEOUT_S
+            )
+
+    def moved(self, record: QueryRecord) -> None:
+        """Handles a query of which an operator has moved."""
+        self._tell(self._bounds.moved(record))
+
+    def forget(self, query: QueryId) -> None:
+        """Forgets a query that has ended."""
+        self._refeeding.forget(query)
+
+    def _tell(self, messages: Iterable[tuple[NodeId, Message]]) -> None:
+        for node, message in messages:
+            self._directory.tell(node, message)
+
+    def _tell_of_lost_inputs(self, record: QueryRecord) -> None:
+        """Tells operators about inputs whose sources are gone for good (failed, or forgotten by a host that has restarted)."""
+        for link in record.lost_links():
+            self._directory.tell(record.nodes[link.target], InputLost(operator=link.target, link=link.id))

@@ -1,0 +1,142 @@
+"""The queries that an agent has taken: those that begin, those that run, and the latest that have ended. A machine without I/O.
+
+    unknown --begin--> beginning --enter--> running --end--> ended (finished) --too many after it--> unknown
+                           '--begun--> unknown (refused)       '--> unknown (stopped)
+
+The rows of a query without CREATE SINK are in its `Tail`, as long as there is memory for them.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+
+from sbon.connectors.tails import Tail
+from sbon.errors import QueryError
+from sbon.links.places import Whereabouts
+from sbon.query.catalog import Catalog, Entry, did_you_mean, no_query
+from sbon.query.ids import home_of, is_short_for
+from sbon.supervision.record import QueryRecord, QueryState
+from sbon.supervision.resumption import KeptQuery, taken
+from sbon.types import NodeId, OperatorId, QueryId
+
+ENDED_MAX = 200
+"""Most ended queries that are still shown."""
+ENDED_ROWS_BYTES_MAX = 32 * 2**20
+"""Memory for the rows of ended queries, for `sbon tail`. More: rows of more ended queries can still be read."""
+
+
+class Register:
+    """Queries of one agent, by their ids."""
+
+    def __init__(self) -> None:
+        self.running: dict[QueryId, QueryRecord] = {}
+        self.ended: OrderedDict[QueryId, QueryRecord] = OrderedDict()
+        self.tails: dict[QueryId, Tail] = {}
+        self._beginning: set[QueryId] = set()
+
+    def begin(self, query: QueryId) -> None:
+        """Notes that a query is being placed."""
+        self._beginning.add(query)
+
+    def begun(self, query: QueryId, *, runs: bool) -> None:
+        """Notes that placing a query is over; `runs` is False if it was refused."""
+        self._beginning.discard(query)
+        if not runs:
+            self.tails.pop(query, None)
+
+    def enter(self, record: QueryRecord) -> None:
+        """Adds a query that runs."""
+        self.running[record.id] = record
+
+    def knows(self, query: QueryId) -> bool:
+        """Tells whether a query has been taken and has not been forgotten."""
+        return query in self.running or query in self.ended or query in self._beginning
+
+    def unwanted(self, queries: Iterable[QueryId]) -> tuple[QueryId, ...]:
+        """Returns those of these queries that have ended, or are unknown because the agent has restarted."""
+        return tuple(query for query in queries if query not in self.running and query not in self._beginning)
+
+    def places(self, operator: OperatorId) -> list[Whereabouts]:
+        """Returns where an operator of running queries is, as far as is known."""
+        known = [record for record in self.running.values() if operator in record.nodes]
+        return [Whereabouts(record.nodes[operator], record.epochs.get(operator, 0)) for record in known]
+
+    def find(self, name: str, is_name: Callable[[str], bool]) -> QueryRecord | None:
+        """Finds a query by id, name, or an unambiguous prefix of its id for which `is_name` is False."""
+        everything = {**self.ended, **self.running}
+        if name in everything:
+            return everything[name]
+        named = [record for record in everything.values() if name in (record.name, record.former)]
+        if named:
+            return named[-1]
+        if is_name(name):
+            return None
+        begun = [record for query, record in everything.items() if is_short_for(name, query)]
+        return begun[0] if len(begun) == 1 else None
+
+    def kept(self) -> list[KeptQuery]:
+        """Returns the queries to run again after a restart, and finished sinks, whose names stay taken."""
+        running = [_kept(record) for record in self.running.values() if record.state is not QueryState.FINISHED]
+        finished = [record for record in [*self.running.values(), *self.ended.values()] if record.state is QueryState.FINISHED]
+        return running + [_kept(record) for record in finished if record.name != record.id]
+
+    def dropped_elsewhere(self, entries: Iterable[Entry]) -> Iterator[tuple[QueryRecord, str]]:
+        """Yields the queries that other agents have dropped or replaced, by what has changed in the catalogue, each with the reason.
+
+        Ended ones are forgotten.
+        """
+        ours: dict[str, list[QueryRecord]] = {}
+        for record in [*self.running.values(), *self.ended.values()]:
+            for name in [record.name] if record.name != record.id else filter(None, (record.id, record.former)):
+                ours.setdefault(name, []).append(record)
+        for entry in entries:
+            for record in ours.get(entry.name, ()):
+                if why := taken(_kept(record), {entry.name: entry}.get):
+                    self.ended.pop(record.id, None)
+                    yield record, why
+
+    def end(self, record: QueryRecord) -> list[QueryRecord]:
+        """Ends a query in the state that it has now: a finished one is kept, with its rows.
+
+        Returns the ended queries that are forgotten for it.
+        """
+        self.running.pop(record.id, None)
+        tail = self.tails.pop(record.id, None)
+        if tail is not None:
+            tail.end()
+        if record.state is not QueryState.FINISHED:
+            return []
+        if tail is not None:
+            self.tails[record.id] = tail
+        self.ended[record.id] = record
+        forgotten = []
+        while len(self.ended) > ENDED_MAX:
+            query, old = self.ended.popitem(last=False)
+            self.tails.pop(query, None)
+            forgotten.append(old)
+        kept_bytes = 0
+        for query in reversed(self.ended):
+            kept_bytes += self.tails[query].kept_bytes if query in self.tails else 0
+            if kept_bytes > ENDED_ROWS_BYTES_MAX:
+                self.tails.pop(query, None)
+        return forgotten
+
+
+def _kept(record: QueryRecord) -> KeptQuery:
+    nodes = sorted({spec.pinned for spec in record.plan.operators if spec.pinned is not None})
+    sink = record.name if record.name != record.id else ""
+    return KeptQuery(record.id, record.plan.sql, sink, tuple(nodes), record.former, record.state is QueryState.FINISHED)
+
+
+def nothing_to_drop(name: str, catalog: Catalog, known: Iterable[str]) -> QueryError:
+    """Returns why there is no query of this name to end; `known` are the ids and names of queries."""
+    if kind := catalog.kind_of(name):
+        return no_query(name, kind, "nothing ends it" if kind == "system stream" else f"write DROP {kind.upper()} {name}")
+    return QueryError(f"there is no query {name}", hint=did_you_mean(name, known) or "`sbon queries` lists them")
+
+
+def home_and_id(name: str, catalog: Catalog) -> tuple[NodeId, QueryId]:
+    """Returns the home and the id of the query with this sink name or id."""
+    entry = catalog.get(name)
+    if entry is not None and entry.query:
+        return entry.owner, entry.query
+    return home_of(name), name
