@@ -1,11 +1,17 @@
 """What a batch costs: a per batch + b per row + c per (row, open window), fitted to measured batches.
 
+Rows of a batch beyond a knee have a b of their own. A filter leaves the caches of its core there: it takes 7 ns for a row of a batch of
+10,000 and 14 for further ones. A window by key finds its groups already open: it takes 60 ns for a row of small batches and 25 for
+further ones.
+
 `sbon.batching.Cost` answers how large the next batch should be, and forgets within eight batches. A prediction needs a law over all
 sizes with its error, so it is fitted here, over hundreds of batches:
 
 - Errors count relative to the cost, as the scatter of a batch's cost grows with it: a batch of 100 rows tells as much as one of
   65,536.
 - A coefficient is never below 0.
+- Many operators gather rows and work on them once in a while, so that one batch pays for hundreds. Batches of about one size count
+  together with their sum, which is a law of sums all the same, and no batch is cut off below 300 times what was expected of it.
 - The prior is a rule of thumb with a wide covariance. What batches do not tell apart (all of one size: fixed cost or cost per row?)
   keeps it.
 
@@ -24,16 +30,20 @@ from sbon.cost.figure import RULE_FACTOR, Edge, Figure, Source, around
 from sbon.errors import ShapeError
 from sbon.types import FloatArray
 
-MEMORY_BATCHES = 512.0
+MEMORY_BATCHES = 2048.0
 """Batches after which the weight of one has fallen to 1 / e."""
+KNEE_ROWS = 16_384.0
+"""Rows of a batch from which each further one has a cost of its own: some columns of 8 bytes each fill the cache of a core."""
 BLOCK = 64
 """Batches folded at once: a single one costs the engine an append to a list."""
 CLASSES_MAX = 16
 _SCATTER_FIRST = 0.3
 _SCATTER_MIN = 0.01
 _OFF = 2.0
-_CAP = 4.0
-"""Least relative excess at which one batch is cut off, once a block is known: a page fault storm is no law."""
+_CAP = 300.0
+"""Relative excess at which one batch is cut off, once a block is known: a storm of page faults is no law."""
+_LEADING = 3
+"""Coefficients before those of the classes."""
 
 
 class Law(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,9 +56,9 @@ class Law(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     coefficients: tuple[float, ...]
-    """Cost per batch, per (row, open window), and per row of each class: (2 + k,)."""
+    """Cost per batch, per (row, open window), per row beyond the knee, and per row of each class up to it: (3 + k,)."""
     covariance: tuple[tuple[float, ...], ...]
-    """Of the coefficients, (2 + k, 2 + k)."""
+    """Of the coefficients, (3 + k, 3 + k)."""
     source: Source
     scatter: float = _SCATTER_FIRST
     """Relative deviation of the cost of a single batch."""
@@ -61,7 +71,7 @@ class Law(msgspec.Struct, frozen=True, kw_only=True):
     age_s: float = 0.0
 
     def __post_init__(self) -> None:
-        size = 2 + len(self.classes)
+        size = _LEADING + len(self.classes)
         if not 1 <= len(self.classes) <= CLASSES_MAX or len(self.shares) != len(self.classes):
             raise ShapeError(f"a law for {len(self.classes)} classes with {len(self.shares)} shares, expected 1 to {CLASSES_MAX}, as many")
         if len(self.coefficients) != size or [len(row) for row in self.covariance] != [size] * size:
@@ -86,8 +96,13 @@ class Law(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def per_row_ns(self) -> float:
-        """Cost of a row, over the mix of classes."""
-        return sum(share * cost for share, cost in zip(self.shares, self.coefficients[2:], strict=True)) / sum(self.shares)
+        """Cost of a row up to the knee, over the mix of classes."""
+        return sum(share * cost for share, cost in zip(self.shares, self.coefficients[_LEADING:], strict=True)) / sum(self.shares)
+
+    @property
+    def per_row_beyond_ns(self) -> float:
+        """Cost of a row beyond the knee, of any class."""
+        return self.coefficients[2]
 
     def cost_ns(self, rows: float, open_windows: float = 0.0, batches: float = 1.0) -> Figure:
         """Returns the expected cost of batches with so many rows in all, and two standard errors of that mean.
@@ -95,7 +110,7 @@ class Law(msgspec.Struct, frozen=True, kw_only=True):
         `scatter` is not part of the bounds: it is what single batches differ by.
         """
         total = sum(self.shares)
-        return self._cost([batches, rows * open_windows, *(rows * share / total for share in self.shares)])
+        return self.cost_of_classes_ns([rows * share / total for share in self.shares], open_windows, batches)
 
     def cost_of_classes_ns(self, rows: Sequence[float], open_windows: float = 0.0, batches: float = 1.0) -> Figure:
         """Returns the same for so many rows of each class.
@@ -107,29 +122,37 @@ class Law(msgspec.Struct, frozen=True, kw_only=True):
         """
         if len(rows) != len(self.classes):
             raise ShapeError(f"rows of {len(rows)} classes, expected {len(self.classes)}")
-        return self._cost([batches, sum(rows) * open_windows, *rows])
-
-    def _cost(self, inputs: Sequence[float]) -> Figure:
+        total = sum(rows)
+        beyond = beyond_knee(total, batches)
+        below = 1 - beyond / total if total > 0 else 1.0
+        inputs = [batches, total * open_windows, beyond, *(count * below for count in rows)]
         value = sum(map(math.prod, zip(inputs, self.coefficients, strict=True)))
         variance = sum(x * y * entry for x, row in zip(inputs, self.covariance, strict=True) for y, entry in zip(inputs, row, strict=True))
         figure = around(value, math.sqrt(max(0.0, variance)), self.source, samples=self.samples)
         return figure.aged(self.age_s)
 
     def at(self, edge: Edge, rows: float, open_windows: float = 0.0) -> tuple[float, float]:
-        """Returns the cost per batch and per row (open windows included) with which batches of so many rows cost their bound.
+        """Returns the cost per batch and per row (open windows and knee included) with which batches of so many rows cost their bound.
 
         Fixed cost and cost per row err in opposite directions, so both at their bounds would be too much.
         """
         figure = self.cost_ns(rows, open_windows)
         factor = figure.at(edge) / figure.value if figure.value > 0 else 1.0
-        return self.per_batch_ns * factor, (self.per_row_ns + open_windows * self.per_row_window_ns) * factor
+        beyond = beyond_knee(rows, 1.0) / rows if rows > 0 else 0.0
+        per_row_ns = (1 - beyond) * self.per_row_ns + beyond * self.per_row_beyond_ns + open_windows * self.per_row_window_ns
+        return self.per_batch_ns * factor, per_row_ns * factor
+
+
+def beyond_knee(rows: float, batches: float) -> float:
+    """Returns the rows beyond the knee, of batches of one size with so many rows in all."""
+    return max(0.0, rows - KNEE_ROWS * batches)
 
 
 def rule_law(
     per_batch_ns: float = 200_000.0, per_row_ns: float = 100.0, per_row_window_ns: float = 20.0, classes: tuple[str, ...] = ("",)
 ) -> Law:
     """Returns a law by rule: bounds of a factor of 4 on each coefficient."""
-    coefficients = (per_batch_ns, per_row_window_ns, *(per_row_ns for _ in classes))
+    coefficients = (per_batch_ns, per_row_window_ns, per_row_ns, *(per_row_ns for _ in classes))
     deviations = [(RULE_FACTOR - 1) / 2 * value for value in coefficients]
     covariance = tuple(tuple(one**2 if i == j else 0.0 for j in range(len(deviations))) for i, one in enumerate(deviations))
     shares = tuple(1 / len(classes) for _ in classes)
@@ -156,6 +179,7 @@ class CostFit:
     prior : what is believed before the first batch; its coefficients are above 0
     speed : reference ns per ns of this machine; measured times are multiplied by it
     source : measured, or sampled where rows were sent only to measure
+    memory : batches after which the weight of one has fallen to 1 / e
 
     Raises
     ------
@@ -169,14 +193,16 @@ class CostFit:
     ...     fit.took(rows, 50_000 + 20 * rows, at_s=1.0)
     >>> law = fit.law(now=1.0)
     >>> round(law.per_batch_ns), round(law.per_row_ns), law.samples
-    (50000, 20, 83.0)
+    (50000, 20, 89.0)
     """
 
-    def __init__(self, prior: Law | None = None, *, speed: float = 1.0, source: Source = Source.MEASURED) -> None:
+    def __init__(
+        self, prior: Law | None = None, *, speed: float = 1.0, source: Source = Source.MEASURED, memory: float = MEMORY_BATCHES
+    ) -> None:
         self.prior = prior if prior is not None else rule_law()
         if not all(value > 0 for value in self.prior.coefficients):
             raise ShapeError(f"a prior of {self.prior.coefficients}, expected costs above 0")
-        self._speed, self._source = speed, source
+        self._speed, self._source, self._kept = speed, source, math.exp(-1 / memory)
         self._scale = np.array(self.prior.coefficients)
         # Coefficients are kept as multiples of the prior's, so that all are of the same order.
         covariance = np.array(self.prior.covariance) / np.outer(self._scale, self._scale)
@@ -238,33 +264,41 @@ class CostFit:
             return
         waiting, self._waiting = self._waiting, []
         count, classes = len(waiting), len(self.prior.classes)
-        inputs = np.empty((count, 2 + classes))
+        inputs = np.empty((count, _LEADING + classes))
         inputs[:, 0] = 1.0
         inputs[:, 1] = [row_windows for _, _, row_windows, _ in waiting]
-        inputs[:, 2:] = [(rows, *(0.0,) * (classes - 1)) if of_class is None else of_class for rows, _, _, of_class in waiting]
+        inputs[:, _LEADING:] = [(rows, *(0.0,) * (classes - 1)) if of_class is None else of_class for rows, _, _, of_class in waiting]
+        rows = inputs[:, _LEADING:].sum(1)
+        inputs[:, 2] = np.maximum(0.0, rows - KNEE_ROWS)
+        rows_of_classes = inputs[:, _LEADING:].sum(0)
+        inputs[:, _LEADING:] *= (1 - inputs[:, 2] / np.maximum(rows, 1.0))[:, None]
         costs = np.array([ns for _, ns, _, _ in waiting]) * self._speed
-        kept = math.exp(-1 / MEMORY_BATCHES)
-        decay = kept ** np.arange(count - 1, -1, -1.0)
-        before = kept**count
-        self._rows = self._rows * before + decay @ inputs[:, 2:]
         if not self._samples:
             self._rescale(inputs, costs)
+        before = self._kept**count
+        self._rows = self._rows * before + rows_of_classes
         inputs *= self._scale
         expected = np.maximum(inputs @ self._theta, 1e-3)
         if self._samples >= BLOCK:
-            costs = np.minimum(costs, expected * (1 + max(_CAP, 5 * math.sqrt(self._variance))))
+            costs = np.minimum(costs, expected * (1 + _CAP))
+        # Batches of about one size, within a factor of 2, count with their sums; of classes of rows, sums would hide what tells them apart.
+        place = np.unique(np.frexp(np.maximum(rows, 1.0))[1], return_inverse=True)[1] if classes == 1 else np.arange(count)
+        sizes = np.bincount(place).astype(np.float64)
+        sums, total = np.zeros((len(sizes), inputs.shape[1])), np.bincount(place, costs)
+        np.add.at(sums, place, inputs)
         squares, products = self._squares * before, self._products * before
-        samples = self._samples * before + float(decay.sum())
-        # The first block corrects the prior, from which weights may be far off; later ones are near.
-        for _ in range(2 if self._samples >= BLOCK else 8):
-            weights = decay / expected**2
-            new_squares = squares + (inputs * weights[:, None]).T @ inputs
-            new_products = products + inputs.T @ (weights * costs)
+        samples = self._samples * before + count
+        share = count / samples
+        # The first block corrects the prior, from which weights may be far off. Later ones are weighed by what was expected before them: a
+        # weight that falls with a batch's own cost would make the law too cheap.
+        for _ in range(1 if self._samples >= BLOCK else 8):
+            weights = sizes / np.maximum(sums @ self._theta, 1e-3) ** 2
+            new_squares = squares + (sums * weights[:, None]).T @ sums
+            new_products = products + sums.T @ (weights * total)
             belief = min(self._variance, 1.0) * self._belief  # a prior that is far off makes the scatter huge, and must not gain by it
             self._theta = least_squares_from_zero(new_squares + belief, new_products + belief.sum(1))
             expected = np.maximum(inputs @ self._theta, 1e-3)
-            error = float(decay @ ((costs - expected) / expected) ** 2) / float(decay.sum())
-            share = float(decay.sum()) / samples
+            error = float((((costs - expected) / expected) ** 2).mean())
             latest = error * count / max(1, count - len(self._theta)) if samples <= count else error
         self._variance = max(_SCATTER_MIN**2, (1 - share) * self._variance + share * latest)
         self._squares, self._products, self._samples = new_squares, new_products, samples
@@ -274,7 +308,7 @@ class CostFit:
 
         The rule knows what fixed costs and costs per row are like to each other; by how much an operator is dearer, it does not.
         """
-        factor = float(np.median(costs / (inputs @ self._scale)))
+        factor = float(costs.sum() / (inputs @ self._scale).sum())
         if factor > 0 and not 1 / _OFF <= factor <= _OFF:
             self._scale = self._scale * factor
 

@@ -2,9 +2,15 @@
 
 An operator gets batches that were made before, in order of event time, with a watermark behind each, as a source would send them.
 Processor time is counted, not the clock's: what else runs on the machine slows the caches only.
+
+Every second round of batches, over two seconds of event time, goes into a law of costs (`sbon.cost.law`). The law's cost of a batch is
+compared with the mean of the other rounds, for each size and for a size between each two, which the law has not seen: what predictions of
+latency and throughput rest on.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
+from statistics import median
 from time import process_time
 from typing import Any
 
@@ -12,7 +18,8 @@ import numpy as np
 import polars as pl
 
 from sbon.cli import tables
-from sbon.cli.output import number, print_table
+from sbon.cli.output import number, print_table, say
+from sbon.cost.law import CostFit
 from sbon.operators.operator import Operator
 from sbon.operators.registry import build
 from sbon.query.expression import Call, Column, Expression, Literal
@@ -86,34 +93,82 @@ WORKLOADS: dict[str, Params] = {
 
 
 def measure(batch_rows: Sequence[int], seconds: float, names: Sequence[str], tell: Callable[[str], None]) -> dict[str, Any]:
-    """Rows a second of processor time, by workload and rows of a batch; each measured for about `seconds`."""
-    result: dict[str, Any] = {"event_rows_per_s": EVENT_ROWS_PER_S, "keys": KEYS, "rows_per_s_per_core": {}}
+    """Rows a second of processor time, by workload and rows of a batch, and the error of the predicted cost of a batch; each measured for
+    about `seconds`, and for two rounds at least."""
+    result: dict[str, Any] = {"event_rows_per_s": EVENT_ROWS_PER_S, "keys": KEYS, "rows_per_s_per_core": {}, "prediction_error": {}}
     for name in names:
         tell(name)
-        result["rows_per_s_per_core"][name] = {str(rows): _rate(WORKLOADS[name], rows, seconds) for rows in batch_rows}
+        rates, result["prediction_error"][name] = _rates(WORKLOADS[name], batch_rows, seconds)
+        result["rows_per_s_per_core"][name] = {str(rows): rate for rows, rate in zip(batch_rows, rates, strict=True)}
+    found = [abs(error) for by_size in result["prediction_error"].values() for error in by_size.values()]
+    result["prediction_error_p50"], result["prediction_error_max"] = median(found), max(found)
     return result
 
 
-def _rate(params: Params, batch_rows: int, seconds: float) -> float:
-    batches = _batches(batch_rows)
-    if isinstance(params, AssignParams | DeduplicateParams):  # they give whole rows, and would carry the texts of the others' keys
-        batches = [batch.drop("name") for batch in batches]
-    column = params.time_column if isinstance(params, TopParams) else "time"
-    _run(build(params), batches[:2], 0, column, _ports(params))
-    operator, rows, start_us, spent = build(params), 0, 0, 0.0
-    while spent < seconds:
-        spent += _run(operator, batches, start_us, column, _ports(params))
-        start_us += 2 * SECOND_US
-        rows += batch_rows * len(batches) * len(_ports(params))
-    return round(rows / spent)
+class _Size:
+    """An operator that is fed with batches of one size.
+
+    Parameters
+    ----------
+    unseen : the law sees none of its batches
+    """
+
+    def __init__(self, params: Params, batch_rows: int, *, unseen: bool = False) -> None:
+        self.params, self.batch_rows, self.unseen = params, batch_rows, unseen
+        self.batches = _batches(batch_rows)
+        if isinstance(params, AssignParams | DeduplicateParams):  # they give whole rows, and would carry the texts of the others' keys
+            self.batches = [batch.drop("name") for batch in self.batches]
+        self.time = params.time_column if isinstance(params, TopParams) else "time"
+        self.rows = batch_rows * len(_ports(params))
+        """Rows of a batch, of all ports."""
+        _run(build(params), self.batches[:2], 0, self.time, _ports(params))
+        self.operator, self.rounds, self.spent = build(params), 0, 0.0
+        self.tested_s: list[float] = []
+        """Processor time of each batch of the rounds that the law has not seen."""
+
+    def round(self, fit: CostFit) -> None:
+        """Feeds two seconds of event time. Every second round goes into the law, beginning with the first."""
+        costs: list[float] = []
+        self.spent += _run(self.operator, self.batches, self.rounds * 2 * SECOND_US, self.time, _ports(self.params), costs)
+        if self.rounds % 2 or self.unseen:
+            self.tested_s += costs
+        else:
+            for batch, cost_s in zip(self.batches, costs, strict=True):
+                fit.took(batch.height * len(_ports(self.params)), cost_s * 1e9, at_s=0.0)
+        self.rounds += 1
+
+
+def _rates(params: Params, batch_rows: Sequence[int], seconds: float) -> tuple[list[int], dict[str, float]]:
+    """Returns the rows a second for each size, and by size the error of the predicted cost of a batch as a share of its measured mean."""
+    fit = CostFit(memory=1e9)
+    sizes = [_Size(params, rows) for rows in batch_rows]
+    between = [_Size(params, round((one * other) ** 0.5), unseen=True) for one, other in pairwise(sorted(set(batch_rows)))]
+    while unfinished := [size for size in sizes if size.spent < seconds or size.rounds < 2 or size.rounds % 2]:
+        # In turns, so that what else runs on the machine disturbs all sizes and both halves alike.
+        for size in (*unfinished, *(size for size in between if size.rounds < 2)):
+            size.round(fit)
+    law = fit.law(0.0)
+    rates = [round(size.rows * len(size.batches) * size.rounds / size.spent) for size in sizes]
+    errors = {
+        str(size.batch_rows): round(law.cost_ns(size.rows).value / (1e9 * sum(size.tested_s) / len(size.tested_s)) - 1, 4)
+        for size in (*sizes, *between)
+    }
+    return rates, errors
 
 
 def _ports(params: Params) -> tuple[int, ...]:
     return (0, 1) if isinstance(params, JoinParams | WindowJoinParams) else (0,)
 
 
-def _run(operator: Operator, batches: Sequence[pl.DataFrame], start_us: int, time: str = "time", ports: Sequence[int] = (0,)) -> float:
-    """Feed batches, the first beginning at this event time; the processor time that the operator took, seconds."""
+def _run(
+    operator: Operator,
+    batches: Sequence[pl.DataFrame],
+    start_us: int,
+    time: str = "time",
+    ports: Sequence[int] = (0,),
+    costs: list[float] | None = None,
+) -> float:
+    """Feed batches, the first beginning at this event time; the processor time that the operator took, seconds, also of each batch."""
     spent = 0.0
     for batch in batches:
         shifted = batch.with_columns(pl.col("time", "second") + pl.duration(microseconds=start_us))
@@ -122,7 +177,10 @@ def _run(operator: Operator, batches: Sequence[pl.DataFrame], start_us: int, tim
         for port in ports:
             operator.process(port, shifted)
         operator.advance(watermark_us)
-        spent += process_time() - begin
+        cost_s = process_time() - begin
+        spent += cost_s
+        if costs is not None:
+            costs.append(cost_s)
     return spent
 
 
@@ -141,9 +199,21 @@ def _batches(batch_rows: int) -> list[pl.DataFrame]:
 
 
 def show(result: dict[str, Any]) -> None:
-    """A table: a line for each workload, a column for each size of batch."""
-    rates = result["rows_per_s_per_core"]
+    """A table: a line for each workload, a column for each size of batch; and how well costs were predicted."""
+    rates, errors = result["rows_per_s_per_core"], result["prediction_error"]
     sizes = list(next(iter(rates.values())))
-    columns = (tables.Column("rows a batch"), *(tables.Column(f"{int(size):,}", right=True) for size in sizes))
-    rows = [[name, *(number(by_size[size] / 1e6, 2) for size in sizes)] for name, by_size in rates.items()]
+    columns = (
+        tables.Column("rows a batch"),
+        *(tables.Column(f"{int(size):,}", right=True) for size in sizes),
+        tables.Column("CPU of a batch predicted within", right=True),
+    )
+    rows = [
+        [name, *(number(by_size[size] / 1e6, 2) for size in sizes), f"{100 * median(map(abs, errors[name].values())):.1f} %"]
+        for name, by_size in rates.items()
+    ]
     print_table(columns, rows, title="M rows/s/core")
+    figures = sum(map(len, errors.values()))
+    say(
+        f"CPU of a batch predicted within {100 * result['prediction_error_p50']:.1f} % (median of {figures} operators and sizes), "
+        f"{100 * result['prediction_error_max']:.1f} % at worst."
+    )

@@ -37,8 +37,13 @@ def answers(operator: Operator) -> int:
 def test_figures_are_by_workload_and_rows_of_a_batch(capsys: pytest.CaptureFixture[str]) -> None:
     result = measure([65_536], 0.0001, ["tumbling, no keys"], lambda _: None)
     assert result["rows_per_s_per_core"]["tumbling, no keys"]["65536"] > 0
+    error = result["prediction_error"]["tumbling, no keys"]["65536"]
+    assert result["prediction_error_p50"] == result["prediction_error_max"] == abs(error)
+    assert -1 < error < 1  # the second round against the first, on any machine
     show(result)
-    assert "tumbling, no keys" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "tumbling, no keys" in shown
+    assert f"{100 * abs(error):.1f} % at worst" in shown
 
 
 def test_a_window_of_many_keys_is_told_by_its_steps(capsys: pytest.CaptureFixture[str]) -> None:
