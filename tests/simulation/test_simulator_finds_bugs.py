@@ -23,7 +23,6 @@ BUGS = (
     "migration/abandoned-and-left-paused",
     "migration/decided-before-the-state-has-arrived",
     "migration/a-dropped-newcomer-is-not-destroyed",
-    "migration/made-too-late-and-never-removed",
     "migration/the-record-goes-before-the-input",
 )
 """Mutants of `tests/mutants/`."""
