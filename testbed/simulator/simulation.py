@@ -5,7 +5,6 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import NamedTuple
 
-from sbon.errors import SbonError
 from sbon.supervision.record import QueryState
 from sbon_testbed.leftovers import run_directory
 from sbon_testbed.simulator.checkers.base import Checker
@@ -127,13 +126,14 @@ class Simulation:
 
     def _submitted(self, sql: str, owner: int) -> str:
         """Submits statements as soon as their agent has heard of the sources."""
-        while True:
-            try:
-                return self.run.world.submit(sql, at=owner)
-            except SbonError:
-                if self.run.world.now > SUBMITTED_S:
-                    raise
-                self.run.world.run(0.3)
+        world, until = self.run.world, self.run.world.now + SUBMITTED_S
+        while not {f"{name}{suffix}" for name in self.run.workload.sources for suffix in ("", "2")} <= {
+            entry["name"] for entry in world.ask(owner, "names")
+        }:
+            if world.now >= until:
+                raise FoundError(f"{world.nodes[owner]} has not heard of the sources after {SUBMITTED_S:g} s")
+            world.run(LOOK_S)
+        return world.submit(sql, at=owner)
 
     def _make_trouble(self) -> None:
         world, faults = self.run.world, self._faults

@@ -14,23 +14,13 @@ from tests.mutants.run import Tree
 
 ROOT = Path(__file__).parents[2]
 SEEDS = 200
-BUGS = (
-    "links/duplicate-is-taken",
-    "links/gap-is-taken",
-    "links/rewind-loses-one",
-    "links/moved-sender-forgets-what-it-held",
-    "links/moved-sender-sends-nothing-again",
-    "migration/abandoned-and-left-paused",
-    "migration/decided-before-the-state-has-arrived",
-    "migration/a-dropped-newcomer-is-not-destroyed",
-    "migration/the-record-goes-before-the-input",
-)
-"""Mutants of `tests/mutants/`."""
+BUGS = [mutant.name for mutant in chosen(read_mutants(), ["simulator"])]
+"""Those of `tests/mutants/simulator.toml`."""
 COMMAND = "from sbon.cli.__main__ import main; main()"
 
 
-def test_the_bugs_are_there() -> None:
-    assert [mutant.name for mutant in chosen(read_mutants(), BUGS)] == sorted(BUGS, key=[m.name for m in read_mutants()].index)
+def test_there_are_ten_bugs_to_find() -> None:
+    assert len(BUGS) >= 10
 
 
 @pytest.fixture(scope="module")
