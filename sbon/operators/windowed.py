@@ -19,8 +19,11 @@ from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, SessionParams, WindowP
 from sbon.query.schema import ColumnType
 
 PENDING_ROWS_MAX = 32_768
-"""Rows that wait to be aggregated together, because a batch of a few rows costs as much as one of thousands. A window that closes first
-aggregates waiting rows, a millisecond for so many."""
+"""Rows that wait to be processed together, because a batch of a few rows costs as much as one of thousands."""
+TOGETHER_ROWS_MAX = 131_072
+TOGETHER_BYTES_MAX = 8 << 20
+"""The same for rows to be aggregated, and for their memory. A millisecond for an aggregation whatever its rows, and another for 100,000 of
+them; a window that closes first aggregates the waiting rows."""
 ROWS_AT_ONCE = 65_536
 """Partial rows, of all tables together, from which windows are closed in one step; more are processed range by range."""
 FRAME_ROWS_MAX = 65_536
@@ -42,7 +45,7 @@ class Windowed(Operator):
         self._columns: list[pl.Expr] = []
         self._aggregates: Aggregates | None = None
         self._pending: list[pl.DataFrame] = []
-        self._pending_rows = 0
+        self._pending_rows = self._pending_bytes = 0
         self.late_rows = 0
 
     @abc.abstractmethod
@@ -72,7 +75,8 @@ class Windowed(Operator):
         self._pending_rows += frame.height
         times = frame[self._shared.time_column]
         late = times.null_count() > 0 or int(physical(times).min()) < self._late_below()
-        if late or self._pending_rows >= PENDING_ROWS_MAX:
+        self._pending_bytes += int(frame.estimated_size())
+        if late or self._pending_rows >= TOGETHER_ROWS_MAX or self._pending_bytes >= TOGETHER_BYTES_MAX:
             self._aggregate_pending()  # counts late rows at once
         return ()
 
@@ -98,7 +102,7 @@ class Windowed(Operator):
         if self._aggregates is None or not self._pending:
             return
         frame = self._pending[0] if len(self._pending) == 1 else stacked(self._pending)
-        self._pending, self._pending_rows = [], 0
+        self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
         rows = self._in_time(computed(frame, self._columns))
         if not rows.is_empty():
             self._add(self._aggregates, rows)

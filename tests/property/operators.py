@@ -174,7 +174,7 @@ SMALL += (
     (partials, "FOLD_ROWS_MIN"),
     (partials, "FOLD_ROWS_MAX"),
     (partials, "FOLD_FRAMES"),
-    (windowed, "PENDING_ROWS_MAX"),
+    (windowed, "TOGETHER_ROWS_MAX"),
 )
 
 

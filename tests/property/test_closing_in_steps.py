@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from sbon.operators import partials
+from sbon.operators import partials, windowed
 from sbon.operators.ranges import in_ranges
 from sbon.operators.registry import build
 from sbon.query.plan import WATERMARK_END, Aggregate, Params, SessionParams, WindowParams
@@ -57,6 +57,21 @@ def test_partials_are_folded_in_steps_and_at_the_latest_when_there_are_several_t
     tables = 3  # counts and extremes, sums, sums of squares
     assert most <= 20 * tables * (partials.PUT_OFF_MAX + 2)
     assert longest > 5 or not watermarks
+
+
+@pytest.mark.parametrize("limit", ["TOGETHER_ROWS_MAX", "TOGETHER_BYTES_MAX"])
+def test_rows_wait_for_each_other_until_they_are_many_or_large(limit: str, monkeypatch: pytest.MonkeyPatch):
+    rows = frame([(0, "k", n, 1.0, None) for n in range(100)])
+    monkeypatch.setattr(windowed, limit, 250 if limit == "TOGETHER_ROWS_MAX" else 2.5 * rows.estimated_size())
+    operator = build(FOLDED["window"])
+    held = []
+    for _ in range(4):
+        operator.process(0, rows)
+        held.append(operator.state_rows)
+
+    few = held[2]
+    assert few < 20, "one key's partials"
+    assert held == [100, 200, few, 100 + few]
 
 
 VALUES: dict[str, tuple[pl.DataType, st.SearchStrategy[Any]]] = {
