@@ -16,6 +16,10 @@ class Part(StrEnum):
     """What there is to run."""
 
     PLACEMENT = "placement"
+    TRAINING = "training"
+    SERIES = "series"
+    OPERATORS = "operators"
+    WIDE = "wide"
 
 
 def mace_command(
@@ -29,6 +33,8 @@ def mace_command(
     seconds: Annotated[
         float, typer.Option(metavar="S", min=0.1, help="placement: most time for load correlation; the others get what it took.")
     ] = 10.0,
+    events: Annotated[int, typer.Option(metavar="N", min=200, help="The other parts: events of a source.")] = 6000,
+    runs: Annotated[int, typer.Option(metavar="N", min=1, help="wide: placements by chance.")] = 3,
     json: Annotated[str | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON; - for standard output.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
@@ -37,6 +43,7 @@ def mace_command(
     \b
     Examples:
       sbon testbed mace
+      sbon testbed mace --part training --part series --events 75000
       sbon testbed mace --part placement --scale 1 --scale 5 --scale 20 --draws 10000 --seconds 600 --json mace.json
     """
     from sbon_testbed.cli import write_json
@@ -50,6 +57,28 @@ def mace_command(
 
         result["placement"] = evaluate_placement(scale or (1, 5), seed, draws=draws, seconds_max=seconds, report=progress)
         shows.append(lambda: show_placement(result["placement"]))
+    if Part.TRAINING in wanted or Part.SERIES in wanted:
+        from sbon_testbed.mace.virtual import evaluate_training
+
+        training, series = evaluate_training(events, seed, progress)
+        if Part.TRAINING in wanted:
+            result["training"] = training
+            shows.append(lambda: show_worst("training: one query of 14 operators, by events that statistics are from", "events", training))
+        if Part.SERIES in wanted:
+            result["series"] = series
+            shows.append(lambda: show_series(series))
+    if Part.OPERATORS in wanted:
+        from sbon_testbed.mace.virtual import evaluate_operators
+
+        result["operators"] = evaluate_operators(events, seed, progress)
+        shows.append(lambda: show_worst("operators: queries of 14 operators on one node", "operators", result["operators"]))
+    if Part.WIDE in wanted:
+        from sbon_testbed.mace.virtual import evaluate_wide
+
+        wide = result["wide"] = evaluate_wide(events, seed, runs, progress)
+        by_run = {str(number): one for number, one in enumerate(wide["runs"], 1)}
+        shows.append(lambda: show_worst("wide: three queries over six cities of two cores, by run", "run", by_run))
+        shows.append(lambda: print_note(f"  outside the bounds: {wide['outside_bounds']} of {wide['intervals']} intervals"))
     if json is not None:
         write_json(json, result)
     if json != "-":
@@ -73,3 +102,23 @@ def show_placement(results: dict[str, Any]) -> None:
     ]
     titles = ("Mace-HC s", "ours s", "Corr s", "Random s", "Baseline s", "even s", "time s", "correlation", "move us")
     print_table((Column("nodes / operators"), *(Column(title, right=True) for title in titles)), rows)
+
+
+def show_worst(title: str, by: str, results: dict[str, dict[str, float]]) -> None:
+    """Predicted and measured worst cases as a table for people."""
+    print_note(title)
+    rows = [
+        [name, *(f"{found[key]:.3f}" for key in ("measured_s", "predicted_s", "mace_s", "upper_s")), f"{found['error']:.1%}"]
+        for name, found in results.items()
+    ]
+    titles = ("measured s", "predicted s", "Mace s", "bound s", "error")
+    print_table((Column(by), *(Column(title, right=True) for title in titles)), rows)
+
+
+def show_series(found: dict[str, float]) -> None:
+    """The part `series` in two lines for people."""
+    print_note(f"series: of the latest answer of each of {found['intervals']} intervals, {found['outside_bounds']} outside the bounds")
+    print_note(
+        f"  error {found['error_p50']:.1%} (median), {found['error_p90']:.1%} (90th percentile); "
+        f"of the mean {found['mean_error']:.1%}, of the 99th percentile {found['p99_error']:.1%}"
+    )

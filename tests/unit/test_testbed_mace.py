@@ -25,3 +25,20 @@ def test_placement_compares_searches_at_equal_time(tmp_path: Path, capsys: pytes
     assert found["mace_hc"]["worst_s"] < found["baseline"]["p5_s"]
     assert found["ours"]["worst_s"] < found["baseline"]["p5_s"]
     assert "20 / 200" in capsys.readouterr().out
+
+
+def test_predictions_are_compared_with_virtual_time(tmp_path: Path) -> None:
+    where = tmp_path / "mace.json"
+    parts = [word for part in ("training", "series", "operators", "wide") for word in ("--part", part)]
+
+    assert run(["testbed", "mace", *parts, "--events", "300", "--runs", "1", "--quiet", "--json", str(where)]) in (0, None)
+
+    found = json.loads(where.read_text())
+    assert list(found["training"]) == ["100", "300"]
+    assert list(found["operators"]) == ["14", "28", "42", "56", "70"]
+    assert found["training"]["300"]["measured_s"] == found["training"]["100"]["measured_s"] > 0
+    assert found["series"]["intervals"] > 0
+    assert found["wide"]["outside_bounds"] == 0
+    for one in (*found["training"].values(), *found["wide"]["runs"]):
+        assert one["error"] == pytest.approx(abs(one["predicted_s"] / one["measured_s"] - 1))
+        assert one["mace_s"] <= one["predicted_s"] * 1.001 <= one["upper_s"]

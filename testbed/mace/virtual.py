@@ -1,0 +1,229 @@
+"""Predicted against measured latency in virtual time: with few training events, over time, with many operators, and over a wide area.
+
+Sections VIII.1, 2 and 4 of the Mace paper, and a wide area that it has not. Events come in high and low periods with exponential gaps.
+Costs of single events scatter, and rows out are drawn by chance; but not in the wide area, where costs are what they are declared to be.
+The prediction knows averages, measured on some first events, and the number of source events in each interval.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from sbon.cost.load import Input, OperatorCost, Polynomial, Source, Upstream, deterministic_load, with_links
+from sbon.cost.mace import Nodes, Prediction, predict
+from sbon.types import FloatArray, IntArray
+from sbon_testbed.mace.streams import HIGH_OVER_LOW, HIGH_SHARE
+from sbon_testbed.mace.world import Measured, Noise, simulate
+from sbon_testbed.topology import CitiesConfig, build
+
+INTERVAL_S = 1.0
+INTERVAL_WIDE_S = 0.25
+"""In the wide area, where several nodes and links are on the way: an interval of 1 s hides how steeply a high period begins."""
+NOISE = Noise(cost=0.5, drawn=True)
+LOAD = 0.6
+"""Average share of the capacity that one query takes: high periods are far above it."""
+LOAD_OF_MANY = 0.9
+"""The same where high periods of several queries rarely meet."""
+LOAD_WIDE = 0.3
+"""The same where operators are placed by chance, so that some nodes have much more than others."""
+RATE_PER_S = 50.0
+"""Average events per second of a source."""
+HIGH_S = 4.0
+ROW_BYTES = 200.0
+CORES = 2
+"""Of each node in the wide area."""
+BANDWIDTH_BYTES_PER_S = 50_000.0
+"""Of each link in the wide area: little, so that links queue in high periods."""
+COUNTED = 0.1
+"""Intervals count for errors over time where the latency is at least this share of the worst: in an idle system it is one event's cost."""
+
+QUERY: tuple[tuple[tuple[int, ...], float, float], ...] = (
+    *(((-1,), 1.0, 1.0), ((0,), 1.0, 0.5), ((1,), 0.8, 1.0), ((2,), 1.0, 2.0)),  # input, project, select, URL's part
+    *(((3,), 0.5, 0.5), ((3,), 0.5, 0.5), ((4,), 1.0, 1.5), ((5,), 1.0, 1.5)),  # two groups of visitors, their windows
+    *(((3,), 1.0, 1.0), ((6, 8), 0.5, 2.0), ((7, 8), 0.5, 2.0)),  # all visitors, joined with each group
+    *(((9, 10), 1.0, 1.0), ((11,), 1.0, 3.0), ((12,), 1.0, 0.5)),  # union, user-defined computation, output
+)
+"""Inputs (-1: the source), rows out for each row in, and cost in parts, of 14 operators."""
+
+
+class Case(msgspec.Struct, frozen=True):
+    """Queries with their events, on nodes."""
+
+    operators: tuple[OperatorCost, ...]
+    node_of: IntArray
+    nodes: Nodes
+    arrivals_s: tuple[FloatArray, ...]
+    interval_s: float = INTERVAL_S
+
+    @property
+    def counts(self) -> FloatArray:
+        """Returns the events of each source in each interval."""
+        last_s = max(float(one[-1]) for one in self.arrivals_s)
+        edges = self.interval_s * np.arange(int(last_s / self.interval_s) + 2)
+        return np.array([np.histogram(one, edges)[0] for one in self.arrivals_s], dtype=float)
+
+
+def queries(count: int) -> tuple[OperatorCost, ...]:
+    """Returns the operators of some queries, each over its own source; work is in parts of a second as in `QUERY`."""
+    made: list[OperatorCost] = []
+    for query in range(count):
+        first = len(made)
+        for inputs, selectivity, cost in QUERY:
+            taken: tuple[Input, ...] = tuple(Source(query) if one < 0 else Upstream(first + one) for one in inputs)
+            made.append(OperatorCost(taken, Polynomial((selectivity,) * len(inputs)), Polynomial((cost,) * len(inputs))))
+    return tuple(made)
+
+
+def on_off_events(rng: np.random.Generator, events: int) -> FloatArray:
+    """Returns the instants of so many events: high and low periods of exponential lengths, exponential gaps within them."""
+    low = RATE_PER_S * (1 + HIGH_SHARE) / (1 + HIGH_SHARE * HIGH_OVER_LOW)
+    found: list[FloatArray] = []
+    at_s, count, is_high = 0.0, 0, False
+    while count < events:
+        length_s = float(rng.exponential(HIGH_S if is_high else HIGH_S / HIGH_SHARE))
+        instants = np.sort(rng.random(rng.poisson(length_s * low * (HIGH_OVER_LOW if is_high else 1.0)))) * length_s
+        found.append(at_s + instants)
+        at_s, count, is_high = at_s + length_s, count + len(instants), not is_high
+    return np.concatenate(found)[:events]
+
+
+def learnt(case: Case, events: int, rng: np.random.Generator) -> tuple[OperatorCost, ...]:
+    """Returns the operators as the first events of each source show them: average cost and rows out for each row in."""
+    arrivals = tuple(one[:events] for one in case.arrivals_s)
+    seen = simulate(case.operators, case.node_of, case.nodes, arrivals, rng, NOISE)
+    made = []
+    for number, operator in enumerate(case.operators):
+        rows = max(1, int(seen.events_in[number]))
+        speed = float(case.nodes.capacity_per_s[case.node_of[number]])
+        cost, selectivity = float(seen.busy_s[number]) * speed / rows, float(seen.events_out[number]) / rows
+        if not any(isinstance(one, Upstream) and one.operator == number for other in case.operators for one in other.inputs):
+            selectivity = 1.0
+        ports = len(operator.inputs)
+        made.append(OperatorCost(operator.inputs, Polynomial((selectivity,) * ports), Polynomial((cost,) * ports)))
+    return tuple(made)
+
+
+def foretold(case: Case, operators: Sequence[OperatorCost]) -> Prediction:
+    """Returns the prediction for the events of a case, with operators as they are known."""
+    counts = case.counts
+    work = deterministic_load(operators, counts).work
+    sources = np.eye(len(counts))
+    grain = sum((deterministic_load(operators, sources[:, [one]]).work[:, 0] for one in range(len(counts))), np.zeros(len(operators)))
+    return predict(operators, work, case.node_of, case.nodes, case.interval_s, grain, even=False)
+
+
+def on_one_node(count: int, events: int, rng: np.random.Generator, load: float = LOAD) -> Case:
+    """Returns so many queries on one node of one core, with so many events each."""
+    operators = queries(count)
+    arrivals = tuple(on_off_events(rng, events) for _ in range(count))
+    return Case(
+        operators,
+        np.zeros(len(operators), dtype=np.int64),
+        Nodes(np.full(1, _speed(operators, count, 1, load)), np.ones(1, dtype=np.int64)),
+        arrivals,
+    )
+
+
+def over_cities(count: int, cities: int, events: int, rng: np.random.Generator, seed: int) -> Case:
+    """Returns queries whose operators are on cities by chance: two cores each, links with bandwidth and propagation."""
+    operators = queries(count)
+    node_of = rng.integers(0, cities, len(operators))
+    one_way_s = build(CitiesConfig(), cities, seed).rtt_ms / 2000
+    made = with_links(operators, node_of, cities, [ROW_BYTES] * len(operators), one_way_s)
+    capacity = np.concatenate(
+        [np.full(cities, _speed(operators, count, cities * CORES, LOAD_WIDE)), np.full(len(made.links), BANDWIDTH_BYTES_PER_S)]
+    )
+    cores = np.concatenate([np.full(cities, CORES), np.ones(len(made.links))]).astype(np.int64)
+    return Case(
+        made.operators, made.node_of, Nodes(capacity, cores), tuple(on_off_events(rng, events) for _ in range(count)), INTERVAL_WIDE_S
+    )
+
+
+def _speed(operators: Sequence[OperatorCost], sources: int, cores: int, load: float) -> float:
+    """Speed of each core at which the average load is as given."""
+    return float(deterministic_load(operators, np.full((sources, 1), RATE_PER_S)).work.sum()) / load / cores
+
+
+# ------------------------------------------------------------------------------------------------------------------ parts
+
+
+def evaluate_training(events: int, seed: int, report: Callable[[str, int, int], None]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the parts `training` and `series`: one query on one node, with statistics from more and more of its events."""
+    case = on_one_node(1, events, np.random.default_rng(seed))
+    measured = simulate(case.operators, case.node_of, case.nodes, case.arrivals_s, np.random.default_rng([seed, 1]), NOISE)
+    worst_s = float(measured.latency_s.max())
+    samples = [*(size for size in (100, 500, 1500, 6000, 20_000) if size < events), events]
+    training = {}
+    for number, size in enumerate(samples):
+        report("training", number, len(samples))
+        found = foretold(case, learnt(case, size, np.random.default_rng([seed, 2])))
+        training[str(size)] = _worst(found, worst_s)
+    report("training", len(samples), len(samples))
+    return training, over_time(found, measured, INTERVAL_S)
+
+
+def evaluate_operators(events: int, seed: int, report: Callable[[str, int, int], None]) -> dict[str, Any]:
+    """Returns the part `operators`: one to five queries of 14 operators on one node, statistics from the first half of their events."""
+    result = {}
+    for count in range(1, 6):
+        report("operators", count - 1, 5)
+        case = on_one_node(count, max(2, events // 2), np.random.default_rng([seed, count]), LOAD if count == 1 else LOAD_OF_MANY)
+        measured = simulate(case.operators, case.node_of, case.nodes, case.arrivals_s, np.random.default_rng([seed, count, 1]), NOISE)
+        found = foretold(case, learnt(case, max(1, events // 4), np.random.default_rng([seed, count, 2])))
+        result[str(len(case.operators))] = _worst(found, float(measured.latency_s.max()))
+    report("operators", 5, 5)
+    return result
+
+
+def evaluate_wide(events: int, seed: int, runs: int, report: Callable[[str, int, int], None]) -> dict[str, Any]:
+    """Returns the part `wide`: three queries over six cities, placed by chance; statistics as declared, so that bounds must hold."""
+    each, seen = [], []
+    for run in range(runs):
+        report("wide", run, runs)
+        case = over_cities(3, 6, max(1, events // 6), np.random.default_rng([seed, run]), seed)
+        measured = simulate(case.operators, case.node_of, case.nodes, case.arrivals_s, np.random.default_rng([seed, run, 1]))
+        found = foretold(case, case.operators)
+        each.append(_worst(found, float(measured.latency_s.max())))
+        seen.append(over_time(found, measured, INTERVAL_WIDE_S))
+    report("wide", runs, runs)
+    return {
+        "error": float(np.median([one["error"] for one in each])),
+        "mace_error": float(np.median([one["mace_error"] for one in each])),
+        "outside_bounds": sum(one["outside_bounds"] for one in seen),
+        "intervals": sum(one["intervals"] for one in seen),
+        "interval_s": INTERVAL_WIDE_S,
+        "runs": each,
+    }
+
+
+def over_time(found: Prediction, measured: Measured, interval_s: float) -> dict[str, Any]:
+    """Returns errors over intervals: of the latest answer of each, and of their mean and 99th percentile."""
+    intervals = len(found.likely_s)
+    latest_s = measured.worst_by_interval(interval_s, intervals)
+    has = np.isin(np.arange(intervals), (measured.stimulus_s / interval_s).astype(np.int64))
+    counted = has & (latest_s >= COUNTED * latest_s.max())
+    error = np.abs(found.likely_s - latest_s)[counted] / latest_s[counted]
+    mean_s, p99_s = float(latest_s[has].mean()), float(np.quantile(latest_s[has], 0.99))
+    return {
+        "error_p50": float(np.median(error)),
+        "error_p90": float(np.quantile(error, 0.9)),
+        "mean_error": abs(float(found.likely_s[has].mean()) - mean_s) / mean_s,
+        "p99_error": abs(float(np.quantile(found.likely_s[has], 0.99)) - p99_s) / p99_s,
+        "outside_bounds": int(np.count_nonzero((latest_s > found.upper_s + 1e-9) & has)) + int(found.mace_s.max() > latest_s.max() + 1e-9),
+        "intervals": int(has.sum()),
+    }
+
+
+def _worst(found: Prediction, measured_s: float) -> dict[str, float]:
+    """Predicted and measured worst case. The events end, so that a load above capacity until then is no reason for an endless one."""
+    likely_s, mace_s = float(found.likely_s.max()), float(found.mace_s.max())
+    return {
+        "predicted_s": likely_s,
+        "mace_s": mace_s,
+        "upper_s": float(found.upper_s.max()),
+        "measured_s": measured_s,
+        "error": abs(likely_s - measured_s) / measured_s,
+        "mace_error": abs(mace_s - measured_s) / measured_s,
+    }
