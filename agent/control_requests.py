@@ -87,7 +87,7 @@ class ControlRequests:
             "catalog_refused": agent.replication.catalog.refused,
             **{f"telemetry_{name}": count for name, count in agent.telemetry.counters.items()},
         }
-        spill = agent.engine.flow.spilling.budget
+        spill = agent.engine.flow.sending.spilling.budget
         return {
             "name": agent.name,
             "address": format_address(agent.address),
@@ -293,7 +293,7 @@ class ControlRequests:
         """
         agent = self._agent
         nodes = [record.nodes[operator] for record in agent.queries.records.values() if operator in record.nodes]
-        gone = agent.engine.flow.whereabouts(operator)
+        gone = agent.engine.flow.ends.place(operator)
         nodes += [gone[0]] if gone is not None else []
         for instance in agent.engine.instances.values():
             nodes += [incoming.node for incoming in instance.inputs.values() if incoming.link.source == operator]

@@ -205,7 +205,7 @@ class Agent:
         self.keys = ClusterKeys(self.host, self.directory, self.gossip, lambda: self.config.key_file, lambda: self.key_ring, self.use_keys)
         self.authority = Authority(
             self.name,
-            self.engine.flow,
+            self.engine.flow.ends,
             self.migrations,
             self.queries.register,
             self.gossip,

@@ -111,7 +111,7 @@ class Books:
             relay = next((made for made in joined if output.link.id in made.inputs), None) if joined else None
             goes_on = onward is not None and output.link.id == onward.link.id
             large = payload is not None and relay is None and not goes_on and payload.size_bytes > LOCAL_BYTES_MAX
-            *parts, last = payload.parts() if payload is not None and (large or self._flow.leaves(output)) else (payload,)
+            *parts, last = payload.parts() if payload is not None and (large or self._flow.sending.leaves(output)) else (payload,)
             for part in parts:
                 output.sender.offer(stimulus_s, before_us, part, path)
             batch = output.sender.offer(stimulus_s, instance.watermark_out_us, last, path)
@@ -126,7 +126,7 @@ class Books:
                 relay.watermark_us = incoming.watermark_us
                 carried = self._emit(relay, payload, stimulus_s, relay.watermark_us, way(path, relay.id), onward, joined, source) or carried
             else:
-                self._flow.transmit(output)
+                self._flow.sending.transmit(output)
                 if source is not None and payload is not None:
                     self._polling.offered(source, output)
                     self._acknowledgement.offered(output)

@@ -12,8 +12,8 @@ from sbon.types import LinkId, NodeId
 from sbon.wire.reports import UpstreamDelay
 from sbon_agent.engine.ends import Output
 from sbon_agent.engine.engine import Engine
-from sbon_agent.engine.flow import Router
 from sbon_agent.engine.instance import Instance
+from sbon_agent.engine.sending import Router
 from sbon_agent.gossip import Gossip
 from sbon_agent.host import Host
 
@@ -82,9 +82,9 @@ class Delays:
         return self._router.send(output.node, UpstreamDelay(link=output.link.id, delay_ms=delay_ms))
 
     def _set(self, link: LinkId, delay_ms: float) -> None:
-        incoming = self._engine.flow.input(link)
-        if incoming is not None:
-            incoming.delay_ms = delay_ms
+        found = self._engine.flow.ends.takes(link)
+        if found is not None:
+            found[1].delay_ms = delay_ms
 
 
 def _same(before_ms: float, now_ms: float) -> bool:

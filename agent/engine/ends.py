@@ -10,7 +10,7 @@ from sbon.compression import Packing
 from sbon.execution.rates import Rate, SteadyRate
 from sbon.links.batch import Batch
 from sbon.links.dead_ends import Absence, Obstruction
-from sbon.links.places import Whereabouts
+from sbon.links.ends import End
 from sbon.links.receiver import LinkReceiver
 from sbon.links.sender import LinkSender
 from sbon.query.plan import WATERMARK_MIN, LinkSpec
@@ -19,14 +19,13 @@ from sbon.scheduling import StimulusFifo
 from sbon.types import NodeId, QueryId
 
 
-class Input(Whereabouts):
+class Input(End):
     """Receiving end of a link; `node` is the host of its source."""
 
     __slots__ = (
         "byte_rate",
         "bytes_in",
         "delay_ms",
-        "link",
         "lost",
         "queue",
         "queued_rows",
@@ -49,8 +48,7 @@ class Input(Whereabouts):
         watermark_us: int = WATERMARK_MIN,
         epoch: int = 0,
     ) -> None:
-        super().__init__(node, epoch)
-        self.link = link
+        super().__init__(link, node, epoch)
         self.schema = schema
         self.receiver = receiver
         self.watermark_us = watermark_us
@@ -73,7 +71,7 @@ class Input(Whereabouts):
         """Latency of the longest way from a producer to the source of this link, in ms; None until its host has sent it."""
 
 
-class Output(Whereabouts):
+class Output(End):
     """Sending end of a link; `node` is the host of its target."""
 
     __slots__ = (
@@ -85,7 +83,6 @@ class Output(Whereabouts):
         "is_packing",
         "left_out",
         "left_out_because",
-        "link",
         "missing",
         "obstructed",
         "packing",
@@ -98,8 +95,7 @@ class Output(Whereabouts):
     )
 
     def __init__(self, link: LinkSpec, node: NodeId, epoch: int, schema: Schema, sender: LinkSender, users: set[QueryId]) -> None:
-        super().__init__(node, epoch)
-        self.link = link
+        super().__init__(link, node, epoch)
         self.schema = schema
         self.sender = sender
         self.users = users

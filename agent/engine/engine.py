@@ -34,10 +34,11 @@ from sbon_agent.engine.building import build, opening
 from sbon_agent.engine.ends import Input, Output
 from sbon_agent.engine.events import EngineEvents
 from sbon_agent.engine.execution import Execution
-from sbon_agent.engine.flow import MISSING_MAX, Flow, Router
+from sbon_agent.engine.flow import Flow
 from sbon_agent.engine.handover import export, install
 from sbon_agent.engine.instance import Instance
 from sbon_agent.engine.reporting import operator_report
+from sbon_agent.engine.sending import MISSING_MAX, Router
 from sbon_agent.engine.splitting import fold, may_fold, split
 from sbon_agent.host import Host
 
@@ -197,11 +198,11 @@ class Engine:
         for end in request.inputs:
             receiver = LinkReceiver(end.link.id, self._links)
             instance.inputs[end.link.id] = Input(end.link, end.node, end.schema, receiver, epoch=end.epoch)
-        if (link := self.flow.taken(instance)) is not None:
+        if (link := self.flow.ends.claimed(instance, instance.inputs, instance.outputs)) is not None:
             answer(LocalProtocolError(f"operator {spec.id} has link {link}, which another operator on {self._me} has already"))
             return
         self.instances[spec.id] = instance
-        self.flow.forget_whereabouts(spec.id)
+        self.flow.ends.returned(spec.id)
         self.flow.add(instance)
         for end in request.outputs:
             self.connect(spec.id, end, request.user.query)
@@ -280,7 +281,7 @@ class Engine:
             The operator is not here.
         """
         instance = self._known(operator)
-        existing = self.flow.carrier(end.link.id)
+        existing = self.flow.ends.gives(end.link.id)
         if existing is not None:
             existing[1].users.add(query)
             return
@@ -290,7 +291,7 @@ class Engine:
             # Earlier watermarks hold for the new consumer too, and nothing else may follow them: an ended source sends no more.
             sender.offer(self._host.wall(), instance.watermark_out_us, None)
         self.flow.add_output(instance, output)
-        self.flow.transmit(output)
+        self.flow.sending.transmit(output)
 
     def disconnect(self, operator: OperatorId, link: LinkId) -> None:
         """Removes an output; batches not acknowledged on it are lost, on purpose."""
@@ -328,7 +329,7 @@ class Engine:
             output.absence if output.node != self._me else None,
             is_unknown_there=output.missing > MISSING_MAX,
             told=output.dead_end if now < output.dead_end_until_s else None,
-            has_disk=self.flow.spilling.budget is not None and output.node != self._me and output.sender.has_credit,
+            has_disk=self.flow.sending.spilling.budget is not None and output.node != self._me and output.sender.has_credit,
             may_be_last=instance.is_multicast or is_multicast(output.link.target),
         )
 
@@ -376,7 +377,7 @@ class Engine:
         PlacementError
             It is moving: its users have been exported already, and the new one would be missing.
         """
-        carrier = self.flow.carrier(through) if through is not None else None
+        carrier = self.flow.ends.gives(through) if through is not None else None
         instance = carrier[0] if carrier is not None else self._known(operator)
         if instance.state is State.FAILED:
             raise LocalProtocolError(f"operator {operator} has failed: {instance.reason}")
@@ -438,7 +439,7 @@ class Engine:
         self._execution.join(parent, relay)
         self._lives.on(relay, Event.BUILT)
         for output in relay.outputs.values():
-            self.flow.transmit(output)
+            self.flow.sending.transmit(output)
         self._execution.consider(parent)
         return relay
 
@@ -535,7 +536,7 @@ class Engine:
         """Removes an operator whose migration is committed. Queued batches are dropped; their senders send them to the new host."""
         instance = self._known(operator)
         self._remove(instance)
-        self.flow.left(operator, node, epoch)
+        self.flow.ends.left(operator, node, epoch)
         self._lives.on(instance, Event.HAND_OVER)
 
     def install(
@@ -554,7 +555,7 @@ class Engine:
                 if result.id in self.instances:
                     done(LocalProtocolError(f"operator {result.id} is here already"))
                     return
-                if (link := self.flow.taken(result)) is not None:
+                if (link := self.flow.ends.claimed(result, result.inputs, result.outputs)) is not None:
                     done(LocalProtocolError(f"operator {result.id} has link {link}, which another operator on {self._me} has already"))
                     return
                 if not self.reservations.fill(result.id, self.empty_slots, self._host.now()):
@@ -575,14 +576,14 @@ class Engine:
         instance = self._known(operator)
         if not instance.allows(Event.RUN):
             return
-        self.flow.forget_whereabouts(operator)
+        self.flow.ends.returned(operator)
         self._lives.on(instance, Event.RUN)
         for output in instance.outputs.values():
-            self.flow.transmit(output)
+            self.flow.sending.transmit(output)
 
     def close(self) -> None:
         """Stops all operators and deletes spilled batches."""
-        self.flow.spilling.close()
+        self.flow.sending.spilling.close()
         for instance in list(self.instances.values()):
             self.destroy(instance.id)
 
@@ -601,7 +602,7 @@ class Engine:
     def _remove(self, instance: Instance) -> None:
         self.flow.remove(instance)
         for link in instance.outputs:
-            self.flow.spilling.drop(link)
+            self.flow.sending.spilling.drop(link)
         self.instances.pop(instance.id, None)
         self.budget.forget(instance.id)
 
@@ -609,7 +610,7 @@ class Engine:
         instance = self.instances.get(operator)
         if instance is not None:
             return operator_report(instance, self._me, query)
-        gone = self.flow.whereabouts(operator)
+        gone = self.flow.ends.place(operator)
         if gone is not None:
             return OperatorReport(id=operator, state="moved", node=gone[0], epoch=gone[1])
         return OperatorReport(id=operator, state="missing", node=self._me)

@@ -49,7 +49,7 @@ class Handing:
                 self._tell(output.link.id, RETRY_S_MIN, told)
 
     def _tell(self, link: LinkId, pause_s: float, told: Callable[[], None]) -> None:
-        found = self._engine.flow.carrier(link)
+        found = self._engine.flow.ends.gives(link)
         if found is None:
             self._telling.discard(link)
             return
@@ -80,7 +80,7 @@ class Handing:
                 lost = any(incoming.lost for incoming in instance.inputs.values())
                 outputs |= {link: (output, lost) for link, output in instance.outputs.items() if output.told}
         for link in self._lost.keys() - outputs.keys():
-            if self._engine.flow.carrier(link) is None:
+            if self._engine.flow.ends.gives(link) is None:
                 del self._lost[link]
         for link, (output, lost) in outputs.items():
             if lost != self._lost.get(link, False):
@@ -111,7 +111,7 @@ class Handing:
         instance = self._engine.instances.get(link.target)
         if instance is None or link.id not in instance.inputs or self._is_leaving(link.target):
             raise LocalProtocolError(f"the receiver of {link.id} is not on {self._directory.me}, or about to leave")
-        self._engine.flow.handed(link, message.node)
+        self._engine.flow.passed(link, message.node)
         respond(DoneMessage())
 
 

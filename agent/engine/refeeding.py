@@ -44,13 +44,13 @@ def refeed(engine: Engine, is_leaving: Callable[[OperatorId], bool], message: Re
 
 def replaced(engine: Engine, link: LinkId) -> None:
     """Removes the sending end of a link that has been replaced. A multicast without any other output ends."""
-    found = engine.flow.carrier(link)
+    found = engine.flow.ends.gives(link)
     if found is not None:
         engine.disconnect(found[0].id, link)
 
 
 def _take_from(engine: Engine, message: Refeed) -> NodeId:
-    found = engine.flow.consumer(message.lost)
+    found = engine.flow.ends.takes(message.lost)
     if found is None:
         raise LocalProtocolError(f"operator {message.end.link.target} has no link {message.lost}")
     instance, old = found

@@ -76,5 +76,5 @@ class SourceAcknowledgement:
             acknowledged(upto)
 
     def _is_under_way(self, link: LinkId, sender: LinkSender, sequence: int) -> bool:
-        found = self._flow.carrier(link)
+        found = self._flow.ends.gives(link)
         return found is not None and found[1].sender is sender and sender.offered - sender.held < sequence

@@ -85,7 +85,7 @@ def fold(parent: Instance, relay: Instance, flow: Flow) -> list[Output]:
         for batch in waiting:
             output.sender.offer(batch.stimulus_s, batch.watermark_us, batch.payload, batch.path)
         flow.add_output(parent, _handed_to(output, parent.id))
-        flow.transmit(output)
+        flow.sending.transmit(output)
     relay.outputs = {}
     return outputs
 

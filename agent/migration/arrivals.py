@@ -185,7 +185,7 @@ class Arrivals:
         if found is not None and found.machine.epoch == message.epoch:
             found.happens(lambda now: found.machine.word(message, now))
             return
-        gone = self._parts.engine.flow.whereabouts(message.operator)
+        gone = self._parts.engine.flow.ends.place(message.operator)
         epoch_here = self._epoch_here(message.operator)
         check_unexpected_word(message, self._parts.engine.me, epoch_here, None if gone is None else gone[1])
 

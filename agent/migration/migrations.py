@@ -185,24 +185,24 @@ class Migrations:
                 respond(DoneMessage())
             case OutcomeAsk():
                 leaving = self._leaving.get(message.operator)
-                gone = self._engine.flow.whereabouts(message.operator)
+                gone = self._engine.flow.ends.place(message.operator)
                 respond(Outcome(verdict=verdict(sender, message.epoch, None if leaving is None else leaving.steps, gone)))
             case _:
                 return False
         return True
 
     def _lock(self, message: Lock, respond: Done) -> None:
-        beside = tuple(sorted({instance.id for instance, _ in self._engine.flow.far_ends(message.operator)}))
+        beside = tuple(sorted({instance.id for instance, _ in self._engine.flow.ends.beside(message.operator)}))
         self._perform(self._neighbour.lock(message, beside, self._engine.instances, self._leaving, self._host.now()), respond)
 
     def _perform(self, wanted: list[neighbour.Action], respond: Done) -> None:
         for action in wanted:
             match action:
                 case neighbour.NameNext(operator, node, epoch):
-                    for _, end in self._engine.flow.far_ends(operator):
+                    for _, end in self._engine.flow.ends.beside(operator):
                         end.name(node, epoch)
                 case neighbour.UnnameNext(operator, holder):
-                    for _, end in self._engine.flow.far_ends(operator):
+                    for _, end in self._engine.flow.ends.beside(operator):
                         end.unname(holder)
                 case neighbour.Grant():
                     respond(DoneMessage())

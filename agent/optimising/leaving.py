@@ -212,7 +212,7 @@ class Leaving:
                 reason = self._why_it_stays(instance) or (f"{why}; {last}" if last else why)
                 self.stayed.append(Stayed(instance.id, self._queries[instance.id], reason))
         for operator in self._queries:
-            gone = self._engine.flow.whereabouts(operator)
+            gone = self._engine.flow.ends.place(operator)
             if operator not in self._engine.instances and gone is not None:
                 self.moved[operator] = gone[0]
         self._tell()

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from sbon.errors import AuthorityError, ProtocolError, UnsupportedError
+from sbon.links.ends import Ends
 from sbon.links.places import Standing, Whereabouts
 from sbon.types import Address, LinkId, NodeId, OperatorId
 from sbon.wire.authority import Way, judge, ways
@@ -18,19 +19,6 @@ from sbon.wire.authority import Way, judge, ways
 REPORT_PAUSE_S = 60.0
 """Seconds between two reports about the same node and type: a peer that sends refused messages at will must not fill the disk."""
 REPORTED_MAX = 256
-
-
-class Links(Protocol):
-    """Ends of links on this host."""
-
-    def input(self, link: LinkId) -> Whereabouts | None:
-        """Returns the receiving end of a link."""
-
-    def carrier(self, link: LinkId) -> tuple[Any, Whereabouts] | None:
-        """Returns the operator that sends on a link, and the sending end."""
-
-    def places(self, operator: OperatorId) -> list[Whereabouts]:
-        """Returns what the links tell about where an operator on another host runs."""
 
 
 class Migrations(Protocol):
@@ -81,7 +69,7 @@ class Authority:
     def __init__(
         self,
         me: NodeId,
-        links: Links,
+        ends: Ends[Any, Any, Any],
         migrations: Migrations,
         owned: Owned,
         members: Members,
@@ -90,7 +78,7 @@ class Authority:
         report: Callable[[str, NodeId, str], None],
     ) -> None:
         self._me = me
-        self._flow = links
+        self._ends = ends
         self._migrations = migrations
         self._owned = owned
         self._members = members
@@ -156,16 +144,17 @@ class Authority:
 
     def sending_end(self, link: LinkId) -> Whereabouts | None:
         """Returns where a link begins whose receiving end is here."""
-        return self._flow.input(link)
+        found = self._ends.takes(link)
+        return None if found is None else found[1]
 
     def receiving_end(self, link: LinkId) -> Whereabouts | None:
         """Returns where a link leads whose sending end is here."""
-        carrier = self._flow.carrier(link)
-        return None if carrier is None else carrier[1]
+        found = self._ends.gives(link)
+        return None if found is None else found[1]
 
     def places(self, operator: OperatorId) -> list[Whereabouts]:
         """Returns all that is known here about where an operator on another host runs."""
-        return self._flow.places(operator) + self._owned.places(operator)
+        return self._ends.places(operator) + self._owned.places(operator)
 
     def coordinator(self, operator: OperatorId) -> tuple[NodeId, int] | None:
         """Returns the host that moves an operator to here, and the epoch."""

@@ -19,7 +19,7 @@ QUERIES = (
     "SELECT a.ts, a.key, b.value FROM s AS a JOIN s AS b ON a.key = b.key AND b.ts BETWEEN a.ts - INTERVAL '1 second' AND a.ts",
 )
 REMEMBERED = (
-    "gossip", "measuring.migrations", "migrations._epochs", "flow._gone", "remembering._knowledge", "register.ended", "polling._asked",
+    "gossip", "measuring.migrations", "migrations._epochs", "ends._gone", "remembering._knowledge", "register.ended", "polling._asked",
 )  # fmt: skip
 """What is kept of the past on purpose, each with a bound of its own."""
 CYCLES = 6

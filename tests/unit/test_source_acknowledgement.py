@@ -23,7 +23,8 @@ class World:
         self.source.id, self.source.state, self.source.source = "s", State.RUNNING, SimpleNamespace(acknowledged=self.told.append)
         self.instances = {"s": self.source}
         host: Any = SimpleNamespace(now=lambda: self.now, call_at=lambda when, call: self.timers.append((when, call)))
-        flow: Any = SimpleNamespace(carrier=lambda link: (self.source, self.outputs[link]) if link in self.outputs else None)
+        ends = SimpleNamespace(gives=lambda link: (self.source, self.outputs[link]) if link in self.outputs else None)
+        flow: Any = SimpleNamespace(ends=ends)
         self.machine = SourceAcknowledgement(host, flow, self.instances)
 
     def poll(self, upto: int | None, *outputs: str) -> None:

@@ -37,7 +37,6 @@ LARGE_CLASSES = {
     "Engine",
     "FileSource",
     "FileTable",
-    "Flow",
     "FullOptimiser",
     "HttpSink",
     "LinkSender",
