@@ -150,7 +150,7 @@ class Dispatch:
                 replaced(engine, link)
                 respond(DoneMessage())
             case Handed():
-                agent.handing.handle(message, respond)
+                agent.telling.handle(message, respond)
             case Moved(operator, node, epoch):
                 self.moved(operator, node, epoch)
                 respond(DoneMessage())

@@ -31,7 +31,7 @@ from sbon_agent.directory import Directory
 from sbon_agent.dispatch import Dispatch
 from sbon_agent.engine.delays import Delays
 from sbon_agent.engine.engine import Engine
-from sbon_agent.engine.handing import Handing
+from sbon_agent.engine.telling import Telling
 from sbon_agent.extensions import installed
 from sbon_agent.gossip import Gossip
 from sbon_agent.host import Host, StreamHandler
@@ -188,14 +188,14 @@ class Agent:
     def _make_optimisers(self) -> None:
         """Makes the optimisers, which move running operators."""
         config, host = self.config, self.host
-        self.handing = Handing(host, self.directory, self.engine, self.migrations.is_leaving)
+        self.telling = Telling(host, self.directory, self.engine, self.migrations.is_leaving)
         around = Surroundings(
             host, self.directory, self.gossip, self.engine, self.surveying, self.migrations, self.remembering, self.recording
         )
         self.rebalancing = Rebalancing(
             around, config.optimiser, config.placement, lambda operator: self.multicasting.is_considering(operator)
         )
-        self.multicasting = Multicasting(around, config.optimiser, config.placement, self.handing)
+        self.multicasting = Multicasting(around, config.optimiser, config.placement, self.telling)
         self.leaving = Leaving(around)
 
     def _make_control(self) -> None:

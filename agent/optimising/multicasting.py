@@ -22,9 +22,9 @@ from sbon.placement.config import PlacementConfig
 from sbon.query.plan import SinkParams, multicast_id
 from sbon.types import NodeId, OperatorId
 from sbon_agent.engine.ends import Output
-from sbon_agent.engine.handing import Handing, settled
 from sbon_agent.engine.instance import Instance
 from sbon_agent.engine.splitting import feeds
+from sbon_agent.engine.telling import Telling, settled
 from sbon_agent.optimising.returning import Returning
 from sbon_agent.optimising.reviewing import Reports, Reviewing, Surroundings
 
@@ -51,9 +51,9 @@ class _Journey(msgspec.Struct, frozen=True):
 class Multicasting(Reviewing["MulticastOptimiser"]):
     """All multicasts that begin or end on one host."""
 
-    def __init__(self, around: Surroundings, config: OptimiserConfig, placement: PlacementConfig, handing: Handing) -> None:
+    def __init__(self, around: Surroundings, config: OptimiserConfig, placement: PlacementConfig, telling: Telling) -> None:
         super().__init__(around, config, placement)
-        self._handing = handing
+        self._telling = telling
         self._returning = Returning(around, self._stands)
         self._asking: set[OperatorId] = set()
         self._journeys: dict[OperatorId, _Journey] = {}
@@ -186,7 +186,7 @@ class Multicasting(Reviewing["MulticastOptimiser"]):
         relay = self._engine.split(parent.id, decision.links, name)
         self.counters["multicasts_made"] += 1
         self._journeys[name] = _Journey(decision.to, decision.reason, self._host.now() + JOURNEY_S)
-        self._handing.tell(list(relay.outputs.values()), partial(self._set_out, name))
+        self._telling.tell(list(relay.outputs.values()), partial(self._set_out, name))
         self._recording.multicast("made", parent.id, name, decision.to, decision.reason)
         return name
 
@@ -243,7 +243,7 @@ class Multicasting(Reviewing["MulticastOptimiser"]):
             self.counters["multicasts_folded"] += 1
             self._folded[parent.id] = (self._folded.get(parent.id, (0, 0.0))[0] + 1, self._host.now())
             self._recording.multicast("folded", parent.id, relay.id, self._directory.me)
-            self._handing.tell(outputs)
+            self._telling.tell(outputs)
 
         if free() and settled(relay):
             self._engine.fold(relay.id, parent.id, free, folded)

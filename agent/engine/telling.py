@@ -1,4 +1,4 @@
-"""Tells receivers of links which operator sends on them now, after a link has been handed to a multicast or back.
+"""Tells receivers of links which operator sends on them now, after a link has passed to a multicast or back (`sbon.links.passing`).
 
 `sbon_agent.optimising.multicasting` calls `tell` after each such change, and the periodic work of the agent calls `look_at_losses`.
 
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from sbon.errors import LocalProtocolError, SbonError
+from sbon.links.passing import Action, Passing, Told
 from sbon.types import LinkId, OperatorId
 from sbon.wire.deployment import InputLost
 from sbon.wire.links import Handed
@@ -20,13 +21,10 @@ from sbon_agent.engine.ends import Output
 from sbon_agent.engine.engine import Engine
 from sbon_agent.engine.instance import Instance
 from sbon_agent.host import Host
-
-RETRY_S_MIN = 0.5
-RETRY_S_MAX = 15.0
-"""Longest pause in seconds; a receiver that does not answer, or is moving, is told again after a pause that doubles."""
+from sbon_agent.shell import Shell
 
 
-class Handing:
+class Telling:
     """Sender and receiver of the message about a link's new source."""
 
     def __init__(self, host: Host, directory: Directory, engine: Engine, is_leaving: Callable[[OperatorId], bool]) -> None:
@@ -34,7 +32,10 @@ class Handing:
         self._directory = directory
         self._engine = engine
         self._is_leaving = is_leaving
-        self._telling: set[LinkId] = set()
+        self._passing = Passing()
+        self._shell = Shell[Action](host, self._passing, self._perform)
+        self._told: dict[LinkId, Callable[[], None]] = {}
+        """What to call when a receiver has answered."""
         self._lost: dict[LinkId, bool] = {}
         """Outputs of multicasts, and whether their receivers were last told that the multicast has lost its source."""
 
@@ -44,30 +45,25 @@ class Handing:
         """Tells the receivers of these outputs which operator has the sending end now; calls `told` for each that has answered."""
         for output in outputs:
             output.told = False
-            if output.link.id not in self._telling:
-                self._telling.add(output.link.id)
-                self._tell(output.link.id, RETRY_S_MIN, told)
+            self._told.setdefault(output.link.id, told)
+            self._shell.do(self._passing.passed(output.link.id, output.link.handed))
 
-    def _tell(self, link: LinkId, pause_s: float, told: Callable[[], None]) -> None:
-        found = self._engine.flow.ends.gives(link)
-        if found is None:
-            self._telling.discard(link)
-            return
-        output = found[1]
-        sent = output.link
+    def _perform(self, action: Action) -> None:
+        found = self._engine.flow.ends.gives(action.link)
+        if isinstance(action, Told):
+            if found is not None:
+                found[1].told = True
+            self._told.pop(action.link)()
+        elif found is None:
+            del self._told[action.link]
+            self._shell.do(self._passing.gone(action.link))
+        else:
+            handed = Handed(link=found[1].link, node=self._directory.me)
+            self._directory.request(found[1].node, handed, partial(self._answered, action.link))
 
-        def answered(result: Message | SbonError) -> None:
-            if isinstance(result, SbonError):
-                again = partial(self._tell, link, min(2 * pause_s, RETRY_S_MAX), told)
-                self._host.call_at(self._host.now() + pause_s, again)
-            elif output.link.handed != sent.handed:
-                self._tell(link, RETRY_S_MIN, told)
-            else:
-                self._telling.discard(link)
-                output.told = True
-                told()
-
-        self._directory.request(output.node, Handed(link=sent, node=self._directory.me), answered)
+    def _answered(self, link: LinkId, result: Message | SbonError) -> None:
+        refused = isinstance(result, SbonError)
+        self._shell.do(self._passing.refused(link, self._host.now()) if refused else self._passing.answered(link))
 
     def look_at_losses(self) -> None:
         """Tells the receivers of multicasts whether the multicast has lost its only input; called every second.
@@ -90,7 +86,7 @@ class Handing:
         output.told = False
 
         def answered(result: Message | SbonError) -> None:
-            output.told = output.link.id not in self._telling  # the receiver may also have to be told the new source
+            output.told = not self._passing.is_telling(output.link.id)  # the receiver may also have to be told the new source
             if not isinstance(result, SbonError):
                 self._lost[output.link.id] = lost
 

@@ -1,0 +1,99 @@
+"""Tells the receiver of each link whose giving end has passed which operator has it now, until it has answered. A machine without I/O.
+
+passed      the receiver is asked to note the turn that the end has now; while it is, a later turn waits for the answer
+answered    the receiver knows the turn that it was asked to note: it is told, or asked at once to note the later one
+refused     the receiver is away or moving: it is asked again after a pause (`sbon.links.ends.pause_s`)
+gone        the end is not on this host any more: nobody is asked again
+"""
+
+import msgspec
+
+from sbon.errors import LocalProtocolError
+from sbon.links.ends import pause_s
+from sbon.types import LinkId
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """Ask the receiver of a link to note who gives on it now; `answered`, `refused` or `gone` must follow."""
+
+    link: LinkId
+
+
+class Told(msgspec.Struct, frozen=True):
+    """The receiver of a link knows who gives on it."""
+
+    link: LinkId
+
+
+Action = Ask | Told
+
+
+class _Word(msgspec.Struct):
+    turn: int
+    """Turn that the end has now."""
+    asked: int
+    """Turn that the receiver was last asked to note."""
+    tries: int = 0
+    """Number of successive requests without success."""
+    due_s: float | None = None
+    """When to ask again; None while an answer is awaited."""
+
+
+class Passing:
+    """The links of one host whose receivers do not know yet who gives on them."""
+
+    def __init__(self) -> None:
+        self._words: dict[LinkId, _Word] = {}
+
+    def is_telling(self, link: LinkId) -> bool:
+        """Tells whether the receiver of a link does not know yet who gives on it."""
+        return link in self._words
+
+    def passed(self, link: LinkId, turn: int) -> list[Action]:
+        """Records that the giving end of a link has passed to another operator here, for the `turn`-th time."""
+        word = self._words.get(link)
+        if word is not None:
+            word.turn = turn
+            return []
+        self._words[link] = _Word(turn, turn)
+        return [Ask(link)]
+
+    def answered(self, link: LinkId) -> list[Action]:
+        """Records that the receiver has noted the turn that it was asked to note."""
+        word = self._asked(link)
+        if word.turn != word.asked:
+            word.asked, word.tries = word.turn, 0
+            return [Ask(link)]
+        del self._words[link]
+        return [Told(link)]
+
+    def refused(self, link: LinkId, now: float) -> list[Action]:
+        """Records that the receiver has not answered, or not now."""
+        word = self._asked(link)
+        word.tries += 1
+        word.due_s = now + pause_s(word.tries)
+        return []
+
+    def gone(self, link: LinkId) -> list[Action]:
+        """Records that the giving end of a link is not on this host any more."""
+        self._asked(link)
+        del self._words[link]
+        return []
+
+    def wake(self, now: float) -> list[Action]:
+        """Asks again where a pause is over."""
+        due = [link for link, word in self._words.items() if word.due_s is not None and word.due_s <= now]
+        for link in due:
+            word = self._words[link]
+            word.asked, word.due_s = word.turn, None
+        return [Ask(link) for link in due]
+
+    def next_wake(self) -> float | None:
+        """Returns when the first pause ends; None if there is none."""
+        return min((word.due_s for word in self._words.values() if word.due_s is not None), default=None)
+
+    def _asked(self, link: LinkId) -> _Word:
+        word = self._words.get(link)
+        if word is None or word.due_s is not None:
+            raise LocalProtocolError(f"the receiver of {link} is not being asked who gives on it")
+        return word
