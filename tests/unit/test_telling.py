@@ -1,0 +1,90 @@
+"""Receivers hear over the directory who gives on their links, and the operator that gives stays until they have answered."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from sbon.errors import LinkError, LocalProtocolError
+from sbon.links.config import LinkConfig
+from sbon.links.ends import Ends
+from sbon.links.sender import LinkSender
+from sbon.query.plan import LinkSpec
+from sbon.wire.links import Handed
+from sbon.wire.messages import Done
+from sbon_agent.engine.ends import Output
+from sbon_agent.engine.telling import Telling
+from sbon_testbed.simulator.world import SimulatedWorld
+
+LINK = LinkSpec("q.1>q.2:0", "q.1~m", "q.2", 0, 1.0, 1.0, handed=1)
+
+
+class Directory:
+    """Keeps what is asked; the test answers."""
+
+    me = "here"
+
+    def __init__(self):
+        self.asked = []
+
+    def request(self, node, message, done):
+        self.asked.append((node, message, done))
+
+    def answer(self, result):
+        node, message, done = self.asked.pop()
+        assert not self.asked, "one request at a time"
+        done(result)
+        return node, message
+
+
+@pytest.fixture
+def telling():
+    world, directory, ends = SimulatedWorld(np.zeros((1, 1)), 1), Directory(), Ends(10)
+    output = Output(LINK, "far", 0, (), LinkSender(LINK.id, LinkConfig()), {"q"})
+    ends.add_giving(object(), output)
+    engine = SimpleNamespace(flow=SimpleNamespace(ends=ends), instances={})
+    return Telling(world.boot(0), directory, engine, lambda operator: False), directory, output, ends, world
+
+
+def test_receiver_that_does_not_answer_is_told_again_where_it_is_then(telling):
+    machine, directory, output, _, world = telling
+    told = []
+    machine.tell([output], lambda: told.append("once"))
+    assert directory.answer(LinkError("away")) == ("far", Handed(LINK, "here"))
+    assert (output.told, directory.asked) == (False, [])
+
+    output.moved("there", 1)
+    world.time.run_until(0.49)
+    assert directory.asked == []
+    world.time.run_until(0.51)
+    assert not told
+    assert directory.answer(Done()) == ("there", Handed(LINK, "here"))
+    assert (output.told, told) == (True, ["once"])
+    world.time.run_until(100.0)
+    assert directory.asked == []
+
+
+def test_end_that_is_gone_when_the_pause_is_over_is_told_no_more(telling):
+    machine, directory, output, ends, world = telling
+    machine.tell([output], lambda: pytest.fail("nobody was told"))
+    directory.answer(LinkError("away"))
+    ends.drop_giving(LINK.id)
+
+    world.time.run_until(100.0)
+    assert directory.asked == []
+
+
+def test_end_that_goes_while_its_receiver_answers_calls_back_all_the_same(telling):
+    machine, directory, output, ends, _ = telling
+    told = []
+    machine.tell([output], lambda: told.append("once"))
+    ends.drop_giving(LINK.id)
+
+    directory.answer(Done())
+    assert told == ["once"]
+
+
+def test_who_does_not_have_the_receiving_end_refuses(telling):
+    machine, *_ = telling
+    with pytest.raises(LocalProtocolError, match="is not on here"):
+        machine.handle(Handed(LINK, "far"), lambda result: None)
