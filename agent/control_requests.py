@@ -167,6 +167,7 @@ class ControlRequests:
             "quanta": report.quanta,
             "cpu_ns": report.cpu_ns,
             "cpu_ns_per_row": report.cpu_ns_per_row,
+            "costs": [msgspec.structs.asdict(cost) for cost in instance.figures.port_costs.known(self._agent.host.now())],
             "longest_quantum_ms": report.longest_quantum_ms,
             "late_rows": report.late_rows,
             "dropped_rows": report.dropped_rows,

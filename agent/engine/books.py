@@ -57,11 +57,10 @@ class Books:
             onward = task.stages[number + 1].incoming if number + 1 < len(task.steps) else None
             path = way(path, instance.id)
             carried = self._emit(instance, made.payload, task.stimulus_s, made.watermark_out_us, path, onward, task.joined, source)
-            instance.figures.rows_in += step.rows
             if step.state_bytes is not None:
                 instance.figures.state_bytes = step.state_bytes
-            instance.figures.accounts.quantum(step.rows, step.cpu_ns, max(step.spent_s, step.cpu_ns / 1e9))
-            instance.figures.step_cost.took(step.rows, step.cpu_ns / 1e9)
+            port = stage.incoming.link.port if stage.incoming is not None else 0 if instance is source else None
+            instance.figures.step(port, step.rows, made.payload.rows if made.payload is not None else 0, step.cpu_ns, step.spent_s)
             if stage.incoming is not None:
                 self._count(instance, stage.incoming, batch, task, first=number == 0)
             batch = carried

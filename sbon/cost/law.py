@@ -37,6 +37,8 @@ KNEE_ROWS = 16_384.0
 BLOCK = 64
 """Batches folded at once: a single one costs the engine an append to a list."""
 CLASSES_MAX = 16
+LEAST_NS = 50.0
+"""Cost of a batch below which errors count as shares of this: clocks tell 0 for what is quick."""
 _SCATTER_FIRST = 0.3
 _SCATTER_MIN = 0.01
 _OFF = 2.0
@@ -245,9 +247,7 @@ class CostFit:
         if not self._samples:
             return self.prior
         theta = self._theta * self._scale
-        covariance = (
-            self._variance * np.linalg.inv(self._squares + min(self._variance, 1.0) * self._belief) * np.outer(self._scale, self._scale)
-        )
+        covariance = self._variance * np.linalg.inv(self._squares + self._believed(self._squares)) * np.outer(self._scale, self._scale)
         return Law(
             coefficients=tuple(theta.tolist()),
             covariance=tuple(map(tuple, covariance.tolist())),
@@ -278,7 +278,7 @@ class CostFit:
         before = self._kept**count
         self._rows = self._rows * before + rows_of_classes
         inputs *= self._scale
-        expected = np.maximum(inputs @ self._theta, 1e-3)
+        expected = np.maximum(inputs @ self._theta, LEAST_NS)
         if self._samples >= BLOCK:
             costs = np.minimum(costs, expected * (1 + _CAP))
         # Batches of about one size, within a factor of 2, count with their sums; of classes of rows, sums would hide what tells them apart.
@@ -292,16 +292,26 @@ class CostFit:
         # The first block corrects the prior, from which weights may be far off. Later ones are weighed by what was expected before them: a
         # weight that falls with a batch's own cost would make the law too cheap.
         for _ in range(1 if self._samples >= BLOCK else 8):
-            weights = sizes / np.maximum(sums @ self._theta, 1e-3) ** 2
+            weights = sizes / np.maximum(sums @ self._theta, LEAST_NS * sizes) ** 2
             new_squares = squares + (sums * weights[:, None]).T @ sums
             new_products = products + sums.T @ (weights * total)
-            belief = min(self._variance, 1.0) * self._belief  # a prior that is far off makes the scatter huge, and must not gain by it
+            belief = self._believed(new_squares)
             self._theta = least_squares_from_zero(new_squares + belief, new_products + belief.sum(1))
-            expected = np.maximum(inputs @ self._theta, 1e-3)
+            expected = np.maximum(inputs @ self._theta, LEAST_NS)
             error = float((((costs - expected) / expected) ** 2).mean())
             latest = error * count / max(1, count - len(self._theta)) if samples <= count else error
         self._variance = max(_SCATTER_MIN**2, (1 - share) * self._variance + share * latest)
         self._squares, self._products, self._samples = new_squares, new_products, samples
+
+    def _believed(self, squares: FloatArray) -> FloatArray:
+        """Returns the weight of the prior beside that of the batches.
+
+        A prior that is far off makes the scatter huge, and must not gain by it. A trace of the weight of the batches keeps the sum from
+        being singular where they are all alike and many.
+        """
+        trace = 1e-10 * float(np.trace(squares))
+        weight: FloatArray = min(self._variance, 1.0) * self._belief + trace * np.eye(len(squares))
+        return weight
 
     def _rescale(self, inputs: FloatArray, costs: FloatArray) -> None:
         """Multiplies the prior by what the first batches cost more or less, if it is off by more than a factor of 2.

@@ -9,10 +9,11 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 
 import msgspec
+import numpy as np
 
 from sbon.cost.figure import SAMPLES_MIN, Edge, Figure, Source, around, by_rule
 from sbon.cost.flow import PortFlow
-from sbon.cost.law import CostFit, Law, widened
+from sbon.cost.law import BLOCK, CostFit, Law, widened
 from sbon.cost.moments import MomentCounter, Moments
 from sbon.errors import ShapeError
 from sbon.types import NodeId
@@ -90,52 +91,62 @@ class OperatorStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PortFit:
-    """Measures one port while batches are processed."""
+    """Measures one port while batches are processed. A batch costs two appends to lists; every `BLOCK` of them are folded at once."""
 
-    __slots__ = ("_cross", "_in_squares", "_out_squares", "_rows_in", "_rows_out", "_windows", "cost", "service", "speed")
+    __slots__ = ("_kept", "_sums", "_waiting", "cost", "service", "speed")
 
-    def __init__(self, prior: Law | None, speed: float, source: Source) -> None:
+    def __init__(self, prior: Law | None = None, speed: float = 1.0, source: Source = Source.MEASURED) -> None:
         self.cost = CostFit(prior, speed=speed, source=source)
         self.service = MomentCounter()
         self.speed = speed
-        self._rows_in = self._rows_out = self._windows = 0.0
-        self._in_squares = self._out_squares = self._cross = 0.0
+        self._kept = self.service.kept
+        self._waiting: list[tuple[int, int, float, float]] = []
+        self._sums = np.zeros(6)
+        """Of rows in, rows out, row-windows, rows in squared, rows out squared and their product; older batches count less."""
 
     def took(
         self, rows_in: int, rows_out: int, ns: float, *, at_s: float, open_windows: float = 0.0, by_class: Sequence[float] | None = None
     ) -> None:
         """Records a batch: the rows that it had, the rows that came of it, and its processor time on this machine."""
         self.cost.took(rows_in, ns, at_s=at_s, open_windows=open_windows, by_class=by_class)
-        self.service.add(ns * self.speed)
-        kept = self.service.kept
-        self._rows_in = self._rows_in * kept + rows_in
-        self._rows_out = self._rows_out * kept + rows_out
-        self._windows = self._windows * kept + rows_in * open_windows
-        self._in_squares = self._in_squares * kept + rows_in * rows_in
-        self._out_squares = self._out_squares * kept + rows_out * rows_out
-        self._cross = self._cross * kept + rows_in * rows_out
+        self._waiting.append((rows_in, rows_out, ns, open_windows))
+        if len(self._waiting) >= BLOCK:
+            self._fold()
+
+    def _fold(self) -> None:
+        if not self._waiting:
+            return
+        rows_in, rows_out, ns, windows = np.array(self._waiting, dtype=np.float64).T
+        self._waiting.clear()
+        self.service.add_all(ns * self.speed)
+        weights = self._kept ** np.arange(len(ns) - 1, -1, -1.0)
+        terms = np.array([rows_in, rows_out, rows_in * windows, rows_in**2, rows_out**2, rows_in * rows_out])
+        self._sums = self._sums * self._kept ** len(ns) + terms @ weights
 
     def statistics(self, now: float, selectivity: Figure | None = None) -> PortStatistics:
         """Returns what is known; where no row has come, `selectivity` stands, else a rule of 1."""
+        self._fold()
         law = self.cost.law(now)
         known = self._selectivity(law)
         if known is None:
             known = selectivity if selectivity is not None else by_rule(1.0)
-        windows = self._windows / self._rows_in if self._rows_in > 0 else 0.0
+        rows_in, _, row_windows, *_ = self._sums.tolist()
+        windows = row_windows / rows_in if rows_in > 0 else 0.0
         return PortStatistics(law=law, selectivity=known, service=self.service.moments, open_windows=windows)
 
     def _selectivity(self, law: Law) -> Figure | None:
         """Returns the ratio of rows out to rows in, with the error of a ratio estimator and at least that of counting rows."""
-        if self._rows_in <= 0:
+        rows_in, rows_out, _, in_squares, out_squares, product = self._sums.tolist()
+        if rows_in <= 0:
             return None
-        ratio = self._rows_out / self._rows_in
+        ratio = rows_out / rows_in
         samples, age_s, source = law.samples, law.age_s, law.source
         if ratio == 0:
             # Rule of three: with no row out of n, the share is at most 3 / n with 95 % confidence.
-            figure = Figure(value=0.0, low=0.0, high=3 / self._rows_in, source=source, samples=samples)
+            figure = Figure(value=0.0, low=0.0, high=3 / rows_in, source=source, samples=samples)
         else:
-            squares = max(0.0, self._out_squares - 2 * ratio * self._cross + ratio**2 * self._in_squares)
-            figure = around(ratio, max(math.sqrt(squares), math.sqrt(self._rows_out)) / self._rows_in, source, samples=samples)
+            squares = max(0.0, out_squares - 2 * ratio * product + ratio**2 * in_squares)
+            figure = around(ratio, max(math.sqrt(squares), math.sqrt(rows_out)) / rows_in, source, samples=samples)
         return figure.aged(age_s)
 
 

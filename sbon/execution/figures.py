@@ -2,6 +2,7 @@
 
 from sbon.batching import Cost
 from sbon.execution.accounts import Accounts
+from sbon.execution.port_costs import PortCosts
 from sbon.execution.rates import Rate
 from sbon.misfits import Misfits
 
@@ -16,6 +17,7 @@ class Figures:
         "late_rows",
         "migrations",
         "misfits",
+        "port_costs",
         "rate_in",
         "rate_out",
         "rows_in",
@@ -46,11 +48,29 @@ class Figures:
         self.accounts = Accounts()
         self.step_cost = Cost()
         """Processor time of this operator alone."""
+        self.port_costs = PortCosts()
+        """Laws of the processor time of batches, by input port."""
         self.rate_in = Rate()
         self.rate_out = Rate()
+
+    def step(self, port: int | None, rows_in: int, rows_out: int, cpu_ns: int, spent_s: float) -> None:
+        """Counts one step of a task: a batch, or a slice of one, at a port.
+
+        Parameters
+        ----------
+        port : of a source 0; None for more answers to earlier batches
+        """
+        self.rows_in += rows_in
+        self.accounts.quantum(rows_in, cpu_ns, max(spent_s, cpu_ns / 1e9))
+        self.step_cost.took(rows_in, cpu_ns / 1e9)
+        if port is None:
+            self.port_costs.continued(rows_out, cpu_ns)
+        else:
+            self.port_costs.took(port, rows_in, rows_out, cpu_ns)
 
     def sample(self, now: float) -> None:
         """Samples all rates; called once a second."""
         self.accounts.sample()
+        self.port_costs.sample(now)
         self.rate_in.sample(now, self.rows_in)
         self.rate_out.sample(now, self.rows_out)

@@ -4,6 +4,7 @@ import pytest
 
 import sbon_agent.cpu_meter
 from sbon.execution.accounts import Accounts
+from sbon.execution.port_costs import PortCosts
 from sbon_agent.cpu_meter import CpuMeter
 from tests.worlds import settled_world
 
@@ -42,6 +43,33 @@ def test_the_virtual_world_charges_batches_and_rows():
     assert filtered["longest_quantum_ms"] >= BATCH_NS / 1e6
     assert filtered["selectivity"] == filtered["rows_out"] / 3000
     assert (told["source"]["selectivity"], told["source"]["cpu_ns"], told["sink"]["queue_rows"]) == (None, 0, 0)
+
+
+def test_the_law_of_a_port_is_what_the_virtual_world_charges():
+    told = operators_of_a_run(1)
+    (law,) = told["map"]["costs"]
+    mean_ns = BATCH_NS + ROW_NS * law["rows_per_batch"]
+
+    assert (law["port"], law["source"]) == (0, "measured")
+    assert law["batches"] == pytest.approx(told["map"]["quanta"], rel=0.05)  # the first ones count a little less
+    assert law["batch_ns"] == pytest.approx(mean_ns, rel=0.02)
+    assert law["batch_ns_low"] <= mean_ns * 1.001
+    assert law["batch_ns_high"] >= mean_ns * 0.999
+    assert law["rows_per_batch"] == pytest.approx(3000 / told["map"]["quanta"])
+    assert law["selectivity_low"] <= told["map"]["selectivity"] <= law["selectivity_high"]
+    assert [operator["costs"][0]["port"] for operator in told.values()] == [0] * len(told)
+
+
+def test_work_on_answers_counts_with_the_next_batch():
+    costs = PortCosts()
+    for _ in range(200):
+        costs.took(1, 1_000, 10, 100_000)
+        costs.continued(40, 300_000)
+    (known,) = costs.known(now=0.0)
+
+    assert known.port == 1
+    assert known.batch_ns == pytest.approx(400_000, rel=0.02)
+    assert known.selectivity == pytest.approx(0.05, rel=0.02)
 
 
 def test_what_is_recent_forgets_what_rows_cost_before():

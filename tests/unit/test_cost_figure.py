@@ -90,3 +90,18 @@ def test_a_sample_with_nonsense_is_refused():
     for sample in ([], [-1.0], [float("nan")], [float("inf")]):
         with pytest.raises(ShapeError):
             moments_of(sample)
+
+
+def test_observations_in_one_go_count_like_one_after_the_other():
+    values = np.random.default_rng(2).gamma(2.0, 3.0, 70)
+    each, at_once = MomentCounter(memory=30), MomentCounter(memory=30)
+    for value in values:
+        each.add(float(value))
+    at_once.add_all(values[:40])
+    at_once.add_all(values[40:])
+
+    assert each.moments is not None
+    assert at_once.moments is not None
+    np.testing.assert_allclose(
+        [at_once.count, at_once.first, at_once.second, at_once.third], [each.count, each.first, each.second, each.third], rtol=1e-9
+    )

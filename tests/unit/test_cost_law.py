@@ -222,3 +222,16 @@ def test_work_put_off_is_part_of_the_cost_per_row():
     for rows, mean in costs.items():
         assert mean == pytest.approx(80_000 + 100 * rows, rel=0.05)
         assert law.cost_ns(rows).value == pytest.approx(mean, rel=0.1)
+
+
+@pytest.mark.parametrize("ns", [0, 1, 1e-9, 1e13])
+@pytest.mark.parametrize("rows", [0, 1, 4_096, 131_072])
+def test_any_batches_have_a_law(ns: float, rows: int):
+    """Clocks that tell 0, watermarks without rows, and many batches that are all alike."""
+    fit = CostFit()
+    for number in range(700):
+        fit.took(rows, ns, at_s=1.0)
+        if number in (0, 1, 70, 699):
+            cost = fit.law(1.0).cost_ns(rows)
+            assert cost.low <= cost.value <= cost.high < math.inf
+    assert cost.value == pytest.approx(ns, rel=0.05, abs=100)
