@@ -36,6 +36,9 @@ KNEE_ROWS = 16_384.0
 """Rows of a batch from which each further one has a cost of its own: some columns of 8 bytes each fill the cache of a core."""
 BLOCK = 64
 """Batches folded at once: a single one costs the engine an append to a list."""
+BLOCK_LATER = 256
+"""The same, once `LATER` batches are behind the law: a fold costs as much for more of them."""
+LATER = 1024
 CLASSES_MAX = 16
 LEAST_NS = 50.0
 """Cost of a batch below which errors count as shares of this: clocks tell 0 for what is quick."""
@@ -217,6 +220,7 @@ class CostFit:
         self._variance = _SCATTER_FIRST**2
         self._rows = np.zeros(len(self.prior.classes))
         self._waiting: list[tuple[float, float, float, Sequence[float] | None]] = []
+        self._block = BLOCK
         self._samples = 0.0
         self._latest_s = -math.inf
 
@@ -232,7 +236,7 @@ class CostFit:
         """
         self._latest_s = at_s
         self._waiting.append((rows, ns, rows * open_windows, by_class))
-        if len(self._waiting) >= BLOCK:
+        if len(self._waiting) >= self._block:
             self._fold()
 
     @property
@@ -302,6 +306,7 @@ class CostFit:
             latest = error * count / max(1, count - len(self._theta)) if samples <= count else error
         self._variance = max(_SCATTER_MIN**2, (1 - share) * self._variance + share * latest)
         self._squares, self._products, self._samples = new_squares, new_products, samples
+        self._block = BLOCK if samples < LATER else BLOCK_LATER
 
     def _believed(self, squares: FloatArray) -> FloatArray:
         """Returns the weight of the prior beside that of the batches.

@@ -13,7 +13,7 @@ import numpy as np
 
 from sbon.cost.figure import SAMPLES_MIN, Edge, Figure, Source, around, by_rule
 from sbon.cost.flow import PortFlow
-from sbon.cost.law import BLOCK, CostFit, Law, widened
+from sbon.cost.law import BLOCK_LATER, CostFit, Law, widened
 from sbon.cost.moments import MomentCounter, Moments
 from sbon.errors import ShapeError
 from sbon.types import NodeId
@@ -91,7 +91,7 @@ class OperatorStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PortFit:
-    """Measures one port while batches are processed. A batch costs two appends to lists; every `BLOCK` of them are folded at once."""
+    """Measures one port while batches are processed. A batch costs two appends to lists; some hundred of them are folded at once."""
 
     __slots__ = ("_kept", "_sums", "_waiting", "cost", "service", "speed")
 
@@ -110,7 +110,7 @@ class PortFit:
         """Records a batch: the rows that it had, the rows that came of it, and its processor time on this machine."""
         self.cost.took(rows_in, ns, at_s=at_s, open_windows=open_windows, by_class=by_class)
         self._waiting.append((rows_in, rows_out, ns, open_windows))
-        if len(self._waiting) >= BLOCK:
+        if len(self._waiting) >= BLOCK_LATER:
             self._fold()
 
     def _fold(self) -> None:
