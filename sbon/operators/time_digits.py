@@ -29,6 +29,10 @@ _FORMS_TRIED = 8
 _CLOCK = int.from_bytes(b"00:00:00", "little")
 _CLOCK_MARGINS = int.from_bytes(bytes([0x7D, 0x76, 0x7F, 0x7A, 0x76, 0x7F, 0x7A, 0x76]), "little")
 """Numbers that, added to the digits of a time of day, set the highest bit of an octet if it is more than 2, 5 or 9, or no colon."""
+_NO_SECONDS = int.from_bytes(b"\0\0\0\0\0:00", "little")
+_MINUTE_END, _TAIL_END = 16, 24
+"""Where the eight characters begin and end that hold the seconds and up to `_TAIL_DIGITS_MAX` digits of their fraction."""
+_TAIL_DIGITS_MAX = 4
 _HIGH_BITS = 0x8080808080808080
 _DIGITS = int.from_bytes(b"0" * 8, "little")
 _DIGIT_MARGINS = int.from_bytes(bytes([0x76] * 8), "little")
@@ -63,33 +67,83 @@ def _times_of_one_length(texts: pl.Series) -> pl.Series:
         return pl.Series([], dtype=_TIME).clear(len(texts))
     data = texts.str.join("").cast(pl.Binary()).item()
     characters = np.frombuffer(data, np.uint8).reshape(len(texts), -1)
-    times, good = np.empty(len(texts), np.int64), np.empty(len(texts), np.bool_)
+    times, good = _minutes_us(characters, form)
     for first in range(0, len(texts), _ROWS_AT_ONCE):
         part = slice(first, first + _ROWS_AT_ONCE)
-        times[part], good[part] = _times_us(characters[part], form)
+        _add_rest(characters[part], form, times[part], good[part])
     made = pl.Series(times).cast(_TIME)
     return made if good.all() else made.to_frame("time").select(pl.when(pl.Series(good)).then(pl.col("time"))).to_series()
 
 
-def _times_us(characters: _Octets, form: re.Match[str]) -> tuple[_Numbers, _Flags]:
-    """Returns the microseconds since 1970 of texts of this form, and which texts are of this form."""
+def _add_rest(characters: _Octets, form: re.Match[str], times: _Numbers, good: _Flags) -> None:
+    """Adds what follows the minutes to times, in microseconds; clears the flag of texts that are not of this form."""
     sample = form.group().encode()
-    times, good = _days(characters, sample[10])
-    for place in [form.start("point")] * bool(form["point"]) + list(range(*form.span("zone"))):
-        good &= characters[:, place] == sample[place]
-    times *= 86_400
-    times += _clock_s(_words(characters, 11), good)
-    times -= _offset_s(form["zone"])
-    times *= 1_000_000
-    if form["fraction"]:
-        times += _fraction_us(_words(characters, form.end("fraction") - 8), len(form["fraction"]), good)
-    return times, good
+    digits = len(form["fraction"] or "")
+    rest, fits = _seconds_us(characters, sample, digits if digits <= _TAIL_DIGITS_MAX else 0)
+    times += rest
+    good &= fits
+    for place in range(_TAIL_END, len(sample)):
+        if not form.start("fraction") <= place < form.end("fraction"):
+            good &= characters[:, place] == sample[place]
+    if digits > _TAIL_DIGITS_MAX:
+        times += _fraction_us(_words(characters, form.end("fraction") - 8), digits, good)
+
+
+def _seconds_us(characters: _Octets, sample: bytes, fraction: int) -> tuple[_Numbers, _Flags]:
+    """Returns the microseconds of what follows the minute, such as `:59.650Z`, and which texts have digits where they belong and are like
+    the sample elsewhere, up to `_TAIL_END`.
+
+    Parameters
+    ----------
+    fraction : digits of the fraction to read, at most `_TAIL_DIGITS_MAX`; 0: only the seconds
+    """
+    place = min(_MINUTE_END, len(sample) - 8)
+    tail = sample[_MINUTE_END:_TAIL_END]
+    limits = {1: 5, 2: 9} | dict.fromkeys(range(4, 4 + fraction), 9)
+    zeros, margins = bytearray(tail.ljust(8, b"\0")), bytearray([0x7F] * 8)
+    for at, most in limits.items():
+        zeros[at], margins[at] = ord("0"), 0x7F - most
+    words = _words(characters, place)
+    if place < _MINUTE_END:
+        words >>= np.uint64(8 * (_MINUTE_END - place))
+    if not fraction and len(tail) > 4:  # digits of a longer fraction are read elsewhere
+        kept = np.uint64(2**32 - 1) if tail[3:4] == b"." else np.uint64(2**64 - 1)
+        words &= kept
+        zeros = bytearray((int.from_bytes(zeros, "little") & int(kept)).to_bytes(8, "little"))
+    words ^= np.uint64(int.from_bytes(zeros, "little"))
+    good = ((words + np.uint64(int.from_bytes(margins, "little"))) | words) & np.uint64(_HIGH_BITS) == 0
+    pairs = words * np.uint64(10)
+    words >>= np.uint64(8)
+    pairs += words
+    octet = np.uint64(0xFF)
+    found = (pairs >> np.uint64(8) & octet) * np.uint64(1_000_000)
+    if fraction:
+        found += (pairs >> np.uint64(32) & octet) * np.uint64(10_000)
+    if fraction > 2:
+        found += (pairs >> np.uint64(48) & octet) * np.uint64(100)
+    return found.view(np.int64), good
 
 
 def _words(characters: _Octets, place: int) -> _Words:
     """Returns eight characters of each text."""
     rows, width = characters.shape
     return np.ndarray((rows,), "<u8", characters, place, (width,)).astype(np.uint64)
+
+
+def _minutes_us(characters: _Octets, form: re.Match[str]) -> tuple[_Numbers, _Flags]:
+    """Returns the microseconds since 1970 in UTC of date, hour and minute, and which are valid. Adjacent texts that begin alike are parsed
+    once."""
+    begun, ended = _words(characters, 0), _words(characters, 8)
+    changes = np.flatnonzero((begun[1:] != begun[:-1]) | (ended[1:] != ended[:-1])) + 1
+    starts = np.concatenate(([0], changes))
+    first = characters[starts]
+    minutes, good = _days(first, ord(form.group()[10]))
+    minutes *= 86_400
+    minutes += _clock_s(_words(first, 11) & np.uint64(2**40 - 1) | np.uint64(_NO_SECONDS), good)
+    minutes -= _offset_s(form["zone"])
+    minutes *= 1_000_000
+    lengths = np.diff(starts, append=len(characters))
+    return np.repeat(minutes, lengths), np.repeat(good, lengths)
 
 
 def _days(characters: _Octets, behind: int) -> tuple[_Numbers, _Flags]:

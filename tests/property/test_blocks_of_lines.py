@@ -1,7 +1,7 @@
 """Blocks of many lines, read in columns, give the rows and the misfits of the same lines read one by one."""
 
 import json
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import polars as pl
@@ -237,6 +237,23 @@ def test_regular_times_need_no_general_way() -> None:
     assert regular_times(pl.Series(written)).to_list() == [time, time, time, None, None, None]
     assert regular_times(pl.Series(["2024-02-29 23:59:58.12-01:30"])).to_list() == [datetime(2024, 3, 1, 1, 29, 58, 120_000)]
     assert regular_times(pl.Series([], dtype=pl.String())).to_list() == []
+
+
+@pytest.mark.parametrize("zone", ["", "Z", "+02:30"])
+@pytest.mark.parametrize("digits", range(7))
+def test_a_wrong_character_anywhere_is_found_and_right_times_need_no_general_way(digits: int, zone: str) -> None:
+    fraction = "." + "987654"[:digits] if digits else ""
+    right = [
+        f"2024-02-{day}T{hour}:59:{second}{fraction}{zone}" for day in ("28", "29") for hour in ("00", "23") for second in ("00", "59")
+    ]
+    times = [datetime.fromisoformat(text).replace(tzinfo=None) - timedelta(minutes=150 if zone[:1] == "+" else 0) for text in right]
+    assert regular_times(pl.Series(right)).to_list() == times
+
+    wrong = [text[:place] + mark + text[place + 1 :] for text in right[:1] for place in range(len(text)) for mark in "/:9 T"]
+    mixed = pl.Series("text", [text for pair in zip(wrong, right * len(wrong), strict=False) for text in pair])
+    general = mixed.to_frame().select(parse_time(pl.col("text"))).to_series()
+    assert parse_times(mixed).to_list() == general.to_list()
+    assert regular_times(mixed)[1::2].to_list() == general[1::2].to_list()
 
 
 def test_rows_of_a_block_that_is_read_in_parts_have_the_places_of_their_lines() -> None:
