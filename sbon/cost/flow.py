@@ -265,26 +265,24 @@ class _Past:
     """Rows before each end of an interval, and their integral over time, as rows come evenly within an interval."""
 
     def __init__(self, rows: FloatArray, width_s: float, warm: bool) -> None:
-        self._rates = rows / width_s
+        self._new = rows
         self._width_s = width_s
         self._count = len(rows)
-        self._rate_before = float(rows.sum()) / (self._count * width_s) if warm and self._count else 0.0
         self._rows = np.empty(self._count + 1)
         self._rows[0] = 0.0
-        np.cumsum(rows, out=self._rows[1:])
-        self._integral = np.empty(self._count + 1)
-        self._integral[0] = 0.0
-        np.cumsum((self._rows[:-1] + rows / 2) * width_s, out=self._integral[1:])
+        rows.cumsum(out=self._rows[1:])
+        self._rate_before = float(self._rows[-1]) / (self._count * width_s) if warm and self._count else 0.0
 
     def _places(self, back_s: float) -> tuple[int, float]:
         """Returns the intervals and the rest in seconds by which `back_s` lies before the end of an interval."""
         whole = math.ceil(back_s / self._width_s - 1e-9)
         return whole, max(0.0, whole * self._width_s - back_s)
 
-    def integrals(self, back_s: float) -> FloatArray:
-        """Returns the integral of the rows so far, from 0 to `back_s` before each end of an interval and the start: (d + 1,)."""
-        if back_s == 0.0:
-            return self._integral
+    def _integrals(self, integral: FloatArray, back_s: float) -> FloatArray:
+        """Returns the integral of the rows so far, from 0 to `back_s` before each end of an interval and the start: (d + 1,).
+
+        `integral` is the same for 0 s before.
+        """
         whole, rest_s = self._places(back_s)
         found = np.empty(self._count + 1)
         cut = min(whole, self._count + 1)
@@ -293,9 +291,9 @@ class _Past:
             found[:cut] = 0.5 * self._rate_before * early_s * early_s
         if cut <= self._count:
             end = self._count + 1 - whole
-            found[cut:] = self._integral[:end]
+            found[cut:] = integral[:end]
             if rest_s > 0:
-                found[cut:] += self._rows[:end] * rest_s + self._rates[:end] * (0.5 * rest_s * rest_s)
+                found[cut:] += self._rows[:end] * rest_s + self._new[:end] * (0.5 * rest_s * rest_s / self._width_s)
         return found
 
     def rows_at(self, times_s: FloatArray) -> FloatArray:
@@ -309,9 +307,15 @@ class _Past:
 
     def held(self, span_s: float) -> FloatArray:
         """Returns the mean number of rows of the last `span_s`, over each interval: (d,)."""
-        now, before = self._integral, self.integrals(span_s)
-        found: FloatArray = ((now[1:] - now[:-1]) - (before[1:] - before[:-1])) / self._width_s
-        return found
+        grown: FloatArray = (self._rows[:-1] + self._new * 0.5) * self._width_s
+        integral = np.empty(self._count + 1)
+        integral[0] = 0.0
+        grown.cumsum(out=integral[1:])
+        before = self._integrals(integral, span_s)
+        grown += before[:-1]
+        grown -= before[1:]
+        grown /= self._width_s
+        return grown
 
 
 def _joined(join: JoinFlow, left: FloatArray, right: FloatArray, width_s: float, warm: bool) -> FloatArray:
@@ -334,7 +338,8 @@ def _closed(window: WindowFlow, rows: FloatArray, start_s: float, width_s: float
     first = math.ceil(start_s / window.slide_s - 1e-9)
     last = math.ceil((start_s + count * width_s) / window.slide_s - 1e-9)
     ends_s: FloatArray = np.arange(first, last, dtype=np.float64) * window.slide_s - start_s
-    full = np.minimum(window.groups, past.rows_at(ends_s) - past.rows_at(ends_s - window.size_s))
+    rows_at = past.rows_at(np.concatenate([ends_s, ends_s - window.size_s]))
+    full = np.minimum(window.groups, rows_at[: len(ends_s)] - rows_at[len(ends_s) :])
     places = np.minimum((ends_s / width_s + 1e-9).astype(np.int64), count - 1)
     found: FloatArray = np.bincount(places, full, count).astype(np.float64, copy=False)
     return found

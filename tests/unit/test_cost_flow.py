@@ -308,7 +308,7 @@ def benchmark(intervals: int = 100, repeats: int = 200) -> tuple[float, Flow]:
 
 
 def test_a_walk_of_40_operators_over_100_intervals_is_quick():
-    """Observed: see `docs/costs.md`; the bound leaves room for a busy machine."""
+    """Observed: 0.12 ms; the bound leaves room for a busy machine."""
     least_s, flow = benchmark(repeats=50)
 
     assert flow.load_ns.shape == (40, 100)
