@@ -8,6 +8,7 @@ import msgspec
 import sbon
 from sbon.control import COMMANDS, ControlReply, ControlRequest, refusal
 from sbon.errors import ConfigError, PlacementError, QueryError, SbonError
+from sbon.execution.reporting import operator_report
 from sbon.extensions import described
 from sbon.membership.members import Member, MemberStatus
 from sbon.misfits import clause
@@ -17,11 +18,10 @@ from sbon.query.system import SYSTEM_STREAMS
 from sbon.query.text import describe
 from sbon.types import NodeId, OperatorId
 from sbon_agent.config import LEAVING_S_MAX, format_address
-from sbon_agent.engine.reporting import operator_report
 
 if TYPE_CHECKING:
+    from sbon.execution.instance import Instance
     from sbon.links.sender import LinkSender
-    from sbon_agent.engine.instance import Instance
     from sbon_agent.node import Agent
 
 Reply = Callable[[ControlReply], None]

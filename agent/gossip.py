@@ -11,6 +11,7 @@ from sbon.cost_space.config import CoordinateConfig
 from sbon.cost_space.coordinate import Coordinate, estimated_rtt_ms
 from sbon.cost_space.localiser import Localiser
 from sbon.errors import RemoteProtocolError
+from sbon.execution.ports import Timer
 from sbon.membership.actions import (
     Action,
     CoordinateHeard,
@@ -30,7 +31,7 @@ from sbon.membership.members import Member, MemberStatus
 from sbon.membership.messages import with_held
 from sbon.sealing import NONCE_BYTES, KeyRing
 from sbon.types import Address, NodeId
-from sbon_agent.host import Host, Timer
+from sbon_agent.host import Host
 
 
 class GossipEvents(Protocol):
@@ -160,6 +161,14 @@ class Gossip:
     def alive_labels(self) -> dict[NodeId, Mapping[str, str]]:
         """Returns the living members and their labels, in order of name."""
         return {name: dict(m.labels) for name, m in sorted(self.members.items()) if m.status is MemberStatus.ALIVE}
+
+    def latency_ms(self, node: NodeId) -> float | None:
+        """Returns the one-way latency to a node in ms: half the measured RTT, or half of what the coordinates predict."""
+        if node == self.name:
+            return 0.0
+        measured = self.localiser.measured_rtt_ms(node)
+        rtt_ms = measured if measured is not None else self.estimated_rtt_ms(self.name, node)
+        return None if rtt_ms is None else rtt_ms / 2
 
     def estimated_rtt_ms(self, a: NodeId, b: NodeId) -> float | None:
         """Returns the RTT that the coordinates predict, in ms; None if one is unknown."""

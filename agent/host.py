@@ -10,17 +10,11 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
+from sbon.execution.ports import Meter, Timer
 from sbon.links.frames import Buffer
 from sbon.types import Address
 
 T = TypeVar("T")
-
-
-class Timer(Protocol):
-    """A pending call."""
-
-    def cancel(self) -> None:
-        """Cancels the call; does nothing if it has been made."""
 
 
 class StreamHandler(Protocol):
@@ -91,16 +85,6 @@ class Disk(Protocol):
 
     def names(self) -> list[str]:
         """Returns the names of all files; none if the folder is missing."""
-
-
-class Meter(Protocol):
-    """Measures the processor time of one piece of work, on the thread that does it."""
-
-    def lap(self, rows: int) -> int:
-        """Returns the nanoseconds since the last call or the beginning; the simulation computes them from the rows processed since."""
-
-    def end(self) -> None:
-        """Ends the measurement; call it once."""
 
 
 class Host(Protocol):

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from sbon.cost_space.load import LoadDimension
 from sbon.membership.digest import make_digest
 from sbon.membership.members import Capacity
+from sbon.telemetry.figures import link_rates, operator_statistics
 from sbon.telemetry.rows import CoordinateSample, Load
 from sbon.types import NodeId
-from sbon_agent.telemetry.figures import link_rates, operator_statistics
 
 if TYPE_CHECKING:
     from sbon_agent.node import Agent

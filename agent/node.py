@@ -15,6 +15,7 @@ import sbon_agent.logs
 from sbon.connectors.system_streams import SystemStreams
 from sbon.control import ControlReply, ControlRequest
 from sbon.errors import ConfigError
+from sbon.execution.delays import Delays
 from sbon.execution.misfit_log import MisfitLog
 from sbon.extensions import Extensions
 from sbon.reloading import Reload, reload_of
@@ -29,7 +30,6 @@ from sbon_agent.connectors.reaches import Reaches
 from sbon_agent.control_requests import ControlRequests
 from sbon_agent.directory import Directory
 from sbon_agent.dispatch import Dispatch
-from sbon_agent.engine.delays import Delays
 from sbon_agent.engine.engine import Engine
 from sbon_agent.engine.telling import Telling
 from sbon_agent.extensions import installed
@@ -158,7 +158,7 @@ class Agent:
             config.hosting,
         )
         self.migrations = Migrations(host, self.directory, self.engine, config.migration, QueryReactions(self), self.gossip.departure_of)
-        self.delays = Delays(host, self.directory, self.gossip, self.engine)
+        self.delays = Delays(config.name, self.engine.instances, self.engine.flow.ends.takes, self.gossip.latency_ms, self.directory.send)
 
     def _make_queries(self) -> None:
         """Makes what turns statements into placed operators."""

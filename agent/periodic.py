@@ -5,12 +5,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sbon.errors import SbonError
+from sbon.execution.ports import Timer
 from sbon.links.dead_ends import Absence
 from sbon.membership.members import MemberStatus
 from sbon.types import NodeId
 from sbon.wire.messages import Message
 from sbon.wire.replication import Unwanted, WantedAsk
-from sbon_agent.host import Timer
 from sbon_agent.state import SavedState
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class PeriodicTasks:
         agent, engine = self._agent, self._agent.engine
         engine.sample(agent.host.now())
         agent.misfit_log.look(engine.instances.values(), agent.host.now())
-        agent.delays.sample()
+        agent.delays.sample(agent.host.now())
         agent.directory.keep(engine.flow.sending.destinations())
         settings = agent.config.engine
         engine.look_at_outputs(self._absence, settings.lost_consumer_s)

@@ -6,9 +6,9 @@ The engine calls it when an operator is instantiated.
 from collections.abc import Callable
 
 from sbon.connectors.interface import SinkConnector
+from sbon.execution.instance import Instance
 from sbon.query.plan import SinkParams, SourceParams
 from sbon_agent.connectors.base import ConnectorContext
-from sbon_agent.engine.instance import Instance
 
 
 def build(instance: Instance, context: ConnectorContext, make_sink: Callable[[Instance, SinkParams], SinkConnector | None]) -> None:

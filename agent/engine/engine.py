@@ -1,7 +1,7 @@
 """The built-in engine of an agent: it runs the operators that the overlay layer places here (SBON, section 3, figure 2).
 
 It instantiates, destroys, connects, disconnects and hands over operators, and reports their figures. `sbon_agent.engine.flow` transports
-batches, `sbon_agent.engine.execution` runs operators, and `sbon_agent.engine.handover` encodes what moves with an operator. The agent's
+batches, `sbon_agent.engine.execution` runs operators, and `sbon.migration.handover` encodes what moves with an operator. The agent's
 node, and the modules for queries and migrations, call it.
 """
 
@@ -13,13 +13,18 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sbon.errors import ConnectorError, LocalProtocolError, PlacementError, SbonError
+from sbon.execution.ends import Input, Output
+from sbon.execution.instance import Instance
 from sbon.execution.life import Event, State
+from sbon.execution.reporting import operator_report
 from sbon.execution.settings import EngineConfig
+from sbon.execution.splitting import fold, may_fold, split
 from sbon.extensions import Extensions
 from sbon.links.config import LinkConfig
 from sbon.links.dead_ends import Absence, Way, judge
 from sbon.links.receiver import LinkReceiver
 from sbon.links.sender import LinkSender
+from sbon.migration.handover import export, install
 from sbon.migration.state_copy import Assembly, InputLog
 from sbon.placement.reservations import HostingConfig, Reservations
 from sbon.query.plan import OperatorSpec, SinkParams, SourceParams, is_multicast, keeps_state
@@ -31,15 +36,10 @@ from sbon.wire.reports import OperatorReport
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.reaches import Reaches
 from sbon_agent.engine.building import build, opening
-from sbon_agent.engine.ends import Input, Output
 from sbon_agent.engine.events import EngineEvents
 from sbon_agent.engine.execution import Execution
 from sbon_agent.engine.flow import Flow
-from sbon_agent.engine.handover import export, install
-from sbon_agent.engine.instance import Instance
-from sbon_agent.engine.reporting import operator_report
 from sbon_agent.engine.sending import MISSING_MAX, Router
-from sbon_agent.engine.splitting import fold, may_fold, split
 from sbon_agent.host import Host
 
 if TYPE_CHECKING:

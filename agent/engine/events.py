@@ -3,11 +3,11 @@
 from typing import Protocol
 
 from sbon.connectors.interface import SinkConnector
+from sbon.execution.ends import Output
+from sbon.execution.instance import Instance
 from sbon.links.batch import Batch
 from sbon.query.plan import SinkParams
 from sbon.types import NodeId, OperatorId
-from sbon_agent.engine.ends import Output
-from sbon_agent.engine.instance import Instance
 
 
 class EngineEvents(Protocol):

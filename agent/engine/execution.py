@@ -6,7 +6,7 @@ can therefore move without loss (`sbon.links`). A batch that takes longer than a
 watermark likewise (`sbon.execution.closing`). The batch that brought a watermark is acknowledged when the answers begin, since the
 operator has taken it in whole. The operator stays busy until the last slice or answer, and so never moves in the middle of a batch.
 
-Consecutive operators on this host run in one task where possible (`sbon_agent.engine.chains`).
+Consecutive operators on this host run in one task where possible (`sbon.execution.chains`).
 """
 
 from collections.abc import Callable, Mapping
@@ -14,25 +14,25 @@ from functools import partial
 
 import msgspec
 
+from sbon.execution.brief import is_brief
+from sbon.execution.chains import backlog, chain, first_part, joins_soon
 from sbon.execution.closing import Closing, Quantum
+from sbon.execution.ends import Input
+from sbon.execution.instance import Instance, is_threaded
 from sbon.execution.life import Event, State
 from sbon.execution.settings import EngineConfig
+from sbon.execution.task_accounting import TaskAccounting
+from sbon.execution.work import Task, advancing, run
 from sbon.links.batch import Batch
 from sbon.operators.values import FEW_ROWS
 from sbon.scheduling import EarliestStimulusFirst
 from sbon.state_budget import StateBudget
 from sbon.types import NodeId, OperatorId
-from sbon_agent.engine.books import Books
-from sbon_agent.engine.brief import is_brief
-from sbon_agent.engine.chains import backlog, chain, first_part, joins_soon
-from sbon_agent.engine.ends import Input
 from sbon_agent.engine.flow import Flow
-from sbon_agent.engine.instance import Instance
 from sbon_agent.engine.lives import Lives
 from sbon_agent.engine.prefetching import Prefetching, may_spread
 from sbon_agent.engine.source_acknowledgement import SourceAcknowledgement
-from sbon_agent.engine.sources import Polling, is_threaded
-from sbon_agent.engine.work import Task, advancing, run
+from sbon_agent.engine.sources import Polling
 from sbon_agent.host import Host
 
 SLICE_ROWS_MIN = 64
@@ -65,7 +65,7 @@ class Execution:
         self._acknowledgement = SourceAcknowledgement(host, flow, instances)
         self._ready = EarliestStimulusFirst[OperatorId]()
         self.lives = Lives(host, self._polling, budget, self._ready, self.consider, failed, finished)
-        self._books = Books(flow, self._polling, self._acknowledgement, self.lives.ended, delivered)
+        self._accounting = TaskAccounting(flow, self._polling, self._acknowledgement, self.lives.ended, delivered)
         self._running = 0
         self._pumps_soon = False
         self._on_threads = 0
@@ -238,7 +238,7 @@ class Execution:
     def _settle(self, task: Task) -> None:
         """Applies a finished task to its operators and links, on the event loop, then schedules what follows."""
         began = self._host.stopwatch()
-        self._books.enter(task)
+        self._accounting.enter(task)
         head = task.stages[0].instance
         rest = self._free(task)
         if task.problem is not None:

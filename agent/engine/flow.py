@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+from sbon.execution.ends import Input, Output
+from sbon.execution.instance import Instance
 from sbon.execution.life import State
 from sbon.execution.rows import Rows
 from sbon.links.batch import Batch
@@ -22,8 +24,6 @@ from sbon.query.plan import LinkSpec, target_of
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire.links import Acknowledge, DeadEnd, Moved, NoSuchLink
 from sbon.wire.messages import Message
-from sbon_agent.engine.ends import Input, Output
-from sbon_agent.engine.instance import Instance
 from sbon_agent.engine.sending import Router, Sending, SendingEvents
 from sbon_agent.host import Disk, Host
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from sbon.connectors.interface import Congested
 from sbon.errors import SbonError
+from sbon.execution.instance import Instance
 from sbon.execution.life import Do, Event, State
 from sbon.scheduling import EarliestStimulusFirst
 from sbon.state_budget import StateBudget
 from sbon.types import OperatorId
-from sbon_agent.engine.instance import Instance
 from sbon_agent.engine.sources import Polling
 from sbon_agent.host import Host
 

@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any
 
 from sbon.connectors.interface import Polled
+from sbon.execution.instance import Instance, can_promise
 from sbon.execution.life import State
-from sbon_agent.engine.instance import Instance
-from sbon_agent.engine.sources import Polling, can_promise
+from sbon_agent.engine.sources import Polling
 from sbon_agent.host import Host
 
 BATCHES_MAX = 4

@@ -8,10 +8,10 @@ from a partition finds no receiver, so nothing arrives twice.
 from collections.abc import Callable
 
 from sbon.errors import LocalProtocolError
+from sbon.execution.ends import Input
 from sbon.execution.life import State
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire.deployment import Refeed
-from sbon_agent.engine.ends import Input
 from sbon_agent.engine.engine import Engine
 
 

@@ -10,6 +10,8 @@ from typing import Protocol
 
 from sbon.compression import Codec
 from sbon.errors import SbonError, UnpackableError
+from sbon.execution.ends import Input, Output
+from sbon.execution.instance import Instance
 from sbon.execution.rows import Packed, Rows
 from sbon.links.batch import Batch
 from sbon.links.config import LinkConfig
@@ -20,8 +22,6 @@ from sbon.printable import printable
 from sbon.types import LinkId, NodeId
 from sbon.wire.links import Acknowledge, DeadEnd, NoSuchLink
 from sbon.wire.messages import Message
-from sbon_agent.engine.ends import Input, Output
-from sbon_agent.engine.instance import Instance
 from sbon_agent.engine.spilling import Spilling
 from sbon_agent.host import Disk, Host
 

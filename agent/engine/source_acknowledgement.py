@@ -10,12 +10,12 @@ counts as acknowledged: its query has been dropped, or its operator has moved wi
 from collections import deque
 from collections.abc import Mapping
 
+from sbon.execution.ends import Output
+from sbon.execution.instance import Instance
 from sbon.execution.life import State
 from sbon.links.sender import LinkSender
 from sbon.types import LinkId, OperatorId
-from sbon_agent.engine.ends import Output
 from sbon_agent.engine.flow import Flow
-from sbon_agent.engine.instance import Instance
 from sbon_agent.host import Host
 
 LOOK_AGAIN_S = 1.0

@@ -6,10 +6,10 @@ from typing import Any
 
 from sbon.batching import pause_s
 from sbon.connectors.interface import Polled
+from sbon.execution.ends import Output
+from sbon.execution.instance import Instance, is_threaded
 from sbon.execution.life import State
 from sbon.execution.settings import EngineConfig
-from sbon_agent.engine.ends import Output
-from sbon_agent.engine.instance import Instance
 from sbon_agent.host import Host
 
 UNANSWERED_MAX = 4
@@ -33,16 +33,6 @@ ANSWER_SHARE = 1 / 3
 pause; with a third of it, two or three batches are in transit."""
 ANSWER_WEIGHT = 0.25
 """Weight of the latest acknowledgement time in the smoothed one."""
-
-
-def is_threaded(instance: Instance) -> bool:
-    """Tells whether the source may be polled on an executor thread."""
-    return bool(getattr(instance.source, "threaded", False))
-
-
-def can_promise(instance: Instance) -> bool:
-    """Tells whether the source promises batches that any thread may make (`prefetch`)."""
-    return is_threaded(instance) and hasattr(instance.source, "prefetch")
 
 
 class Polling:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from sbon.errors import SpillError
+from sbon.execution.ports import Timer
 from sbon.links.backlog import SpillBudget, SpillFetch, SpillWrite
 from sbon.links.batch import Batch
 from sbon.links.config import LinkConfig
@@ -15,7 +16,7 @@ from sbon.links.sender import LinkSender
 from sbon.query.schema import Schema
 from sbon.types import LinkId
 from sbon_agent.engine.spill_log import SUFFIX, SpillLog
-from sbon_agent.host import Disk, Host, Timer
+from sbon_agent.host import Disk, Host
 
 T = TypeVar("T")
 

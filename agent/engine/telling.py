@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import partial
 
 from sbon.errors import LocalProtocolError, SbonError
+from sbon.execution.ends import Output
+from sbon.execution.instance import Instance
 from sbon.links.passing import Action, Passing, Told
 from sbon.types import LinkId, OperatorId
 from sbon.wire.deployment import InputLost
@@ -17,9 +19,7 @@ from sbon.wire.links import Handed
 from sbon.wire.messages import Done as DoneMessage
 from sbon.wire.messages import Message
 from sbon_agent.directory import Directory, Done
-from sbon_agent.engine.ends import Output
 from sbon_agent.engine.engine import Engine
-from sbon_agent.engine.instance import Instance
 from sbon_agent.host import Host
 from sbon_agent.shell import Shell
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from sbon.errors import MigrationError, PlacementError, SbonError
+from sbon.execution.instance import Instance
 from sbon.migration import newcomer
 from sbon.migration.latecomers import check_prepare, check_unexpected_piece, check_unexpected_word
 from sbon.migration.newcomer import Newcomer, Stage
@@ -13,7 +14,6 @@ from sbon.wire.messages import Done as DoneMessage
 from sbon.wire.messages import Message
 from sbon.wire.migration import Activate, Outcome, OutcomeAsk, Prepare, StateChunk
 from sbon_agent.directory import Done
-from sbon_agent.engine.instance import Instance
 from sbon_agent.migration.parts import Parts
 from sbon_agent.migration.sending import metered
 from sbon_agent.shell import Shell

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from sbon.errors import AuthorityError, LinkError, MigrationError, SbonError
+from sbon.execution.instance import Instance
 from sbon.membership.members import MemberStatus
 from sbon.migration import actions, copy
 from sbon.migration.coordinator import Migration
@@ -12,7 +13,6 @@ from sbon.types import NodeId, OperatorId
 from sbon.wire.links import Moved
 from sbon.wire.messages import Message
 from sbon.wire.migration import Abandon, Activate, Lock, Prepare, Unlock
-from sbon_agent.engine.instance import Instance
 from sbon_agent.migration.parts import Parts
 from sbon_agent.migration.sending import Sending
 from sbon_agent.shell import Shell

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Protocol
 
 from sbon.errors import MigrationError, SbonError
+from sbon.execution.instance import Instance
 from sbon.execution.life import State
 from sbon.membership.members import MemberStatus
 from sbon.migration import neighbour
@@ -21,7 +22,6 @@ from sbon.wire.messages import Message
 from sbon.wire.migration import Abandon, Activate, Lock, Outcome, OutcomeAsk, Prepare, StateChunk, Unlock
 from sbon_agent.directory import Directory, Done
 from sbon_agent.engine.engine import Engine
-from sbon_agent.engine.instance import Instance
 from sbon_agent.host import Host
 from sbon_agent.migration.arrivals import Arrivals
 from sbon_agent.migration.departure import Departure

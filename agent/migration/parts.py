@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sbon.execution.instance import Instance
 from sbon.membership.members import MemberStatus
 from sbon.migration.config import MigrationConfig
 from sbon.types import NodeId, OperatorId
 from sbon_agent.directory import Directory
 from sbon_agent.engine.engine import Engine
-from sbon_agent.engine.instance import Instance
 from sbon_agent.host import Host
 
 Neighbours = dict[NodeId, tuple[OperatorId, ...]]

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from sbon.errors import SbonError
+from sbon.execution.ports import Timer
 from sbon.types import Address, NodeId
-from sbon_agent.host import Timer
 from sbon_agent.network.connection import Connection
 
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from sbon.execution.ports import Timer
 from sbon.types import Address
-from sbon_agent.host import Host, Stream, StreamHandler, Timer
+from sbon_agent.host import Host, Stream, StreamHandler
 
 HELD_BYTES_MAX = 1 << 20
 """Bytes held back in one direction above which a stream is congested."""

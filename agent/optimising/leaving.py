@@ -16,14 +16,14 @@ from typing import Any
 import msgspec
 
 from sbon.errors import MigrationError
+from sbon.execution.instance import Instance
 from sbon.execution.life import State
+from sbon.execution.ports import Timer
 from sbon.migration.coordinator import Phase
 from sbon.migration.outcome import MigrationRecord
 from sbon.optimiser.config import OptimiserConfig
 from sbon.placement.config import PlacementConfig
 from sbon.types import NodeId, OperatorId, QueryId
-from sbon_agent.engine.instance import Instance
-from sbon_agent.host import Timer
 from sbon_agent.logs import structlog
 from sbon_agent.optimising.reviewing import Surroundings
 from sbon_agent.optimising.seeking import Seeking

@@ -2,7 +2,7 @@
 
 The node runs it.
 
-A new multicast starts beside the operator that feeds it and takes over some of its outputs (`sbon_agent.engine.splitting`). The receivers
+A new multicast starts beside the operator that feeds it and takes over some of its outputs (`sbon.execution.splitting`). The receivers
 are told; then it migrates to its place like any operator. It also ends beside that operator, which gets the outputs back. Every change of
 the tree is thus either local or a migration, and rows arrive once and in order throughout.
 """
@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sbon.errors import MigrationError
+from sbon.execution.ends import Output
+from sbon.execution.instance import Instance
 from sbon.execution.life import State
+from sbon.execution.splitting import feeds
 from sbon.migration.outcome import MigrationRecord
 from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.slack import least_slack_ms
@@ -21,9 +24,6 @@ from sbon.optimiser.views import BRANCHES_MIN, Branch, Insert, Migrate, SourceVi
 from sbon.placement.config import PlacementConfig
 from sbon.query.plan import SinkParams, multicast_id
 from sbon.types import NodeId, OperatorId
-from sbon_agent.engine.ends import Output
-from sbon_agent.engine.instance import Instance
-from sbon_agent.engine.splitting import feeds
 from sbon_agent.engine.telling import Telling, settled
 from sbon_agent.optimising.returning import Returning
 from sbon_agent.optimising.reviewing import Reports, Reviewing, Surroundings

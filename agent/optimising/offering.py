@@ -6,13 +6,13 @@
 from collections.abc import Callable, Sequence
 
 from sbon.errors import PlacementError
+from sbon.execution.instance import Instance
 from sbon.execution.life import State
 from sbon.optimiser.offers import why_not_share
 from sbon.placement.reservations import HostingConfig
 from sbon.types import OperatorId
 from sbon.wire.deployment import Use
 from sbon_agent.engine.engine import Engine
-from sbon_agent.engine.instance import Instance
 
 STALLED_SAMPLES = 2
 """Number of successive samples without credit after which an operator counts as stalled, rather than waiting by chance."""

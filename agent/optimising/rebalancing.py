@@ -12,13 +12,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sbon.errors import MigrationError
+from sbon.execution.instance import Instance
 from sbon.migration.outcome import MigrationRecord
 from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.views import Insert, Migrate, Neighbour, OperatorView, Stay, bodies
 from sbon.placement.config import PlacementConfig
 from sbon.query.plan import needs_of
 from sbon.types import NodeId, OperatorId
-from sbon_agent.engine.instance import Instance
 from sbon_agent.optimising.reviewing import Reports, Reviewing, Surroundings
 
 if TYPE_CHECKING:

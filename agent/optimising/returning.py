@@ -5,9 +5,9 @@ than the direct one. `sbon_agent.optimising.multicasting` uses it.
 from collections.abc import Callable
 
 from sbon.errors import MigrationError
+from sbon.execution.instance import Instance
 from sbon.placement.candidates import CandidateReport
 from sbon.types import NodeId, OperatorId
-from sbon_agent.engine.instance import Instance
 from sbon_agent.optimising.reviewing import Surroundings
 
 ANSWER_TIMEOUT_S = 3.0

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from sbon.execution.ports import Timer
 from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.views import Ask
 from sbon.placement.candidates import CandidateReport
@@ -18,7 +19,7 @@ from sbon.types import NodeId
 from sbon_agent.directory import Directory
 from sbon_agent.engine.engine import Engine
 from sbon_agent.gossip import Gossip
-from sbon_agent.host import Host, Timer
+from sbon_agent.host import Host
 from sbon_agent.migration.migrations import Migrations
 from sbon_agent.optimising.remembering import Remembering
 from sbon_agent.optimising.surveying import Surveying

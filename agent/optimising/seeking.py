@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from sbon.execution.instance import Instance
 from sbon.optimiser.attempts import Attempt
 from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.views import OperatorView, bodies
@@ -19,7 +20,6 @@ from sbon.placement.candidates import CandidateReport
 from sbon.placement.config import PlacementConfig
 from sbon.query.plan import needs_of
 from sbon.types import NodeId, OperatorId
-from sbon_agent.engine.instance import Instance
 from sbon_agent.optimising.rebalancing import view_of
 from sbon_agent.optimising.reviewing import Surroundings
 

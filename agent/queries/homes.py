@@ -9,6 +9,7 @@ from typing import Any
 import structlog
 
 from sbon.errors import LinkError, PlacementError, SbonError
+from sbon.execution.instance import Instance
 from sbon.query.catalog import Entry
 from sbon.query.text import describe
 from sbon.supervision.homes import (
@@ -28,7 +29,6 @@ from sbon.wire.messages import Message
 from sbon.wire.replication import EndOrphan, Orphan, OrphanEnded, OrphanOperator, Queries, QueriesAsk, Unwanted, WantedAsk
 from sbon_agent.directory import Directory
 from sbon_agent.engine.engine import Engine
-from sbon_agent.engine.instance import Instance
 from sbon_agent.gossip import Gossip
 from sbon_agent.host import Host
 from sbon_agent.queries.replication import Replication

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import structlog
 
 from sbon.errors import ConfigError, QueryError, SbonError
+from sbon.execution.ports import Timer
 from sbon.membership.members import MemberStatus
 from sbon.query.catalog import Entry
 from sbon.query.ids import boot_of
@@ -20,7 +21,7 @@ from sbon_agent.config import format_address, parse_address
 from sbon_agent.connectors.reaches import Reaches
 from sbon_agent.directory import Directory
 from sbon_agent.gossip import Gossip
-from sbon_agent.host import Host, Timer
+from sbon_agent.host import Host
 from sbon_agent.queries.kept_file import KeptFile
 from sbon_agent.queries.replication import Replication
 

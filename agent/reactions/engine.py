@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING
 
 from sbon.connectors.interface import SinkConnector
 from sbon.connectors.tails import Tail
+from sbon.execution.ends import Output
+from sbon.execution.instance import Instance
 from sbon.links.batch import Batch
 from sbon.query.plan import SinkParams
+from sbon.telemetry.figures import operator_statistics
 from sbon.types import NodeId, OperatorId
-from sbon_agent.engine.ends import Output
-from sbon_agent.engine.instance import Instance
-from sbon_agent.telemetry.figures import operator_statistics
 
 if TYPE_CHECKING:
     from sbon_agent.node import Agent

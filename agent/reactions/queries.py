@@ -5,11 +5,11 @@ Implements `sbon_agent.queries.queries.QueryEvents` and `sbon_agent.migration.mi
 
 from typing import TYPE_CHECKING, Any
 
+from sbon.execution.instance import Instance
 from sbon.migration.outcome import MigrationRecord
 from sbon.query.plan import Plan
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.record import QueryRecord
-from sbon_agent.engine.instance import Instance
 from sbon_agent.queries.placing import Placed
 
 if TYPE_CHECKING:

@@ -14,9 +14,10 @@ from pathlib import Path
 import msgspec
 
 from sbon.errors import ConfigError
+from sbon.execution.ports import Timer
 from sbon.telemetry.rows import Row
 from sbon.types import NodeId
-from sbon_agent.host import Host, Timer
+from sbon_agent.host import Host
 from sbon_agent.logs import structlog
 from sbon_agent.telemetry.broker import parse_broker
 from sbon_agent.telemetry.spool import Spool, adopt, encode_line

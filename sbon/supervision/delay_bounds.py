@@ -2,7 +2,7 @@
 
 The home of the query does so after each round of reports.
 
-The slack is the bound minus the delay that the host of the sink reports (`sbon_agent.engine.delays`). Several operators of a query may move
+The slack is the bound minus the delay that the host of the sink reports (`sbon.execution.delays`). Several operators of a query may move
 at once, though never two neighbours (`sbon.migration`); each gets a part of the slack, so that all moves together stay within the bound.
 After a migration nothing may lengthen the query's ways until its delay is known again.
 """

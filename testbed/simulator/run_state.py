@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from sbon.execution.instance import Instance
 from sbon.execution.life import State
-from sbon_agent.engine.instance import Instance
 from sbon_agent.node import Agent
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.simulator.reference import Reference

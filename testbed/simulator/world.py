@@ -13,8 +13,9 @@ from typing import TypeVar
 import numpy as np
 
 from sbon.errors import ConfigError
+from sbon.execution.ports import Timer
 from sbon.types import Address, FloatArray
-from sbon_agent.host import StreamHandler, Timer
+from sbon_agent.host import StreamHandler
 from sbon_testbed.cpu import Cpu, CpuConfig
 from sbon_testbed.simulator.disk import VirtualDisk
 from sbon_testbed.simulator.network import Network, NetworkConfig

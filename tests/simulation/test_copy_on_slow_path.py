@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from sbon.execution.instance import Instance
+from sbon.execution.reporting import operator_report
 from sbon.migration.coordinator import Phase
 from sbon.query.plan import JoinParams, SinkParams
-from sbon_agent.engine.instance import Instance
-from sbon_agent.engine.reporting import operator_report
 from sbon_agent.node import Agent
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.simulator.network import NetworkConfig

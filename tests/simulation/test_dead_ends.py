@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from sbon.execution.instance import Instance
 from sbon.links.dead_ends import Obstruction
 from sbon.wire.links import DeadEnd
-from sbon_agent.engine.instance import Instance
 from sbon_agent.node import Agent
 from sbon_testbed.simulator.harness import World
 from tests.worlds import settled_world

@@ -9,7 +9,7 @@ import pytest
 from sbon.batching import Cost
 from sbon.connectors.discard import DiscardSink
 from sbon.connectors.interface import Congested
-from sbon_agent.engine.instance import Instance
+from sbon.execution.instance import Instance
 from sbon_agent.node import Agent
 from sbon_testbed.cpu import CpuConfig
 from sbon_testbed.simulator.harness import World
@@ -82,7 +82,7 @@ def test_a_batch_goes_from_source_to_sink_in_one_task_and_every_link_counts_it(m
 
 def test_the_answers_are_those_of_operators_that_run_each_for_itself(monkeypatch):
     apart, together = make_world(), make_world()
-    monkeypatch.setattr("sbon_agent.engine.chains._behind", lambda *_: None)
+    monkeypatch.setattr("sbon.execution.chains._behind", lambda *_: None)
     apart.submit(SOURCE.format(node=apart.nodes[0]))
     expected = finished(apart, QUERY)
     monkeypatch.undo()

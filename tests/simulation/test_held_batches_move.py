@@ -4,10 +4,10 @@ to its new host. In both cases nothing follows that would tell anyone of a gap.
 
 import numpy as np
 
+from sbon.execution.instance import Instance
 from sbon.execution.life import State
 from sbon.migration.outcome import MigrationRecord
 from sbon.query.plan import MapParams, WindowParams
-from sbon_agent.engine.instance import Instance
 from sbon_agent.node import Agent
 from sbon_testbed.backend import Tail
 from sbon_testbed.cpu import CpuConfig

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from sbon.errors import AuthorityError, SbonError, UnsupportedError
+from sbon.execution.instance import Instance
 from sbon.execution.life import State
 from sbon.links.dead_ends import Obstruction
 from sbon.links.frames import Data
@@ -22,7 +23,6 @@ from sbon.wire.messages import encode
 from sbon.wire.migration import Abandon, Activate, Lock, OutcomeAsk, Prepare, StateChunk, Unlock
 from sbon.wire.replication import EndOrphan, QueriesAsk, WantedAsk
 from sbon.wire.reports import DelaySlack, OperatorsAsk, UpstreamDelay
-from sbon_agent.engine.instance import Instance
 from sbon_agent.network.peers import Peers
 from sbon_agent.node import Agent
 from tests.worlds import settled_world

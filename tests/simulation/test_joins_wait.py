@@ -2,7 +2,7 @@
 
 import pytest
 
-from sbon_agent.engine.reporting import operator_report
+from sbon.execution.reporting import operator_report
 from tests.worlds import settled_world
 
 SOURCES = """

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from sbon.execution import rows
+from sbon.execution import rows, task_accounting
 from sbon.query.plan import WindowParams
-from sbon_agent.engine import books
 from sbon_agent.node import Agent
 from tests.worlds import settled_world
 
@@ -24,7 +23,7 @@ FROM (SELECT window_end, number, max(pad) AS p FROM TUMBLE(wide, ts, INTERVAL '1
 
 def test_what_waited_for_a_consumer_here_reaches_it_elsewhere_however_large_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "PART_BYTES_MAX", 32 * 1024)
-    monkeypatch.setattr(books, "LOCAL_BYTES_MAX", 32 * 1024)
+    monkeypatch.setattr(task_accounting, "LOCAL_BYTES_MAX", 32 * 1024)
     settings = {
         "engine": {"batch_interval_s": 0.2},
         "optimiser": {"enabled": False},

@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from sbon.errors import SbonError
-from sbon_agent.engine.reporting import operator_report
+from sbon.execution.reporting import operator_report
 from sbon_testbed.exactly_once.trouble import Trouble
 from sbon_testbed.simulator.harness import Tail
 from tests.worlds import settled_world

@@ -10,10 +10,10 @@ import pytest
 from sbon.connectors.discard import DiscardSink
 from sbon.connectors.interface import Congested
 from sbon.errors import ConnectorError
+from sbon.execution.instance import Instance
 from sbon.query.plan import WindowParams
 from sbon_agent.connectors.datagen import DatagenSource
 from sbon_agent.engine import prefetching
-from sbon_agent.engine.instance import Instance
 from sbon_agent.node import Agent
 from sbon_testbed.cpu import CpuConfig
 from sbon_testbed.simulator.harness import World

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from sbon.errors import LocalProtocolError, MigrationError, SbonError
+from sbon.execution.instance import Instance
 from sbon.migration.coordinator import Phase
 from sbon.query.plan import MapParams, WindowParams
 from sbon.wire.deployment import InputLost, Use
 from sbon.wire.messages import Done, Message
 from sbon.wire.migration import Lock, Prepare, Unlock
-from sbon_agent.engine.instance import Instance
 from sbon_agent.node import Agent
 from tests.worlds import settled_world
 

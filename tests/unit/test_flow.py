@@ -4,15 +4,15 @@ import numpy as np
 import polars as pl
 import pytest
 
+from sbon.execution.ends import Output
+from sbon.execution.instance import Instance
 from sbon.execution.rows import Rows
 from sbon.links.config import LinkConfig
 from sbon.links.sender import LinkSender
 from sbon.query.plan import LinkSpec, OperatorSpec, UnionParams
 from sbon.query.schema import ColumnType, Field
 from sbon.wire.links import Acknowledge, Moved, NoSuchLink
-from sbon_agent.engine.ends import Output
 from sbon_agent.engine.flow import Flow
-from sbon_agent.engine.instance import Instance
 from sbon_testbed.simulator.world import SimulatedWorld
 
 LINK = LinkSpec("q.1>q.2:0", "q.1", "q.2", 0, 1.0, 1.0)

@@ -11,17 +11,17 @@ from structlog.testing import capture_logs
 
 from sbon.connectors.interface import Polled
 from sbon.connectors.required import RequiredColumns
+from sbon.execution.instance import Instance
 from sbon.execution.misfit_log import REPEAT_S, MisfitLog
+from sbon.execution.reporting import operator_report
 from sbon.misfits import KINDS_MAX, KINDS_REPORTED_MAX, LINE_CHARACTERS_MAX, OTHER, Misfits, clause, cut
 from sbon.operators.values import Values
 from sbon.query.plan import OperatorSpec, SourceParams
+from sbon.telemetry.figures import operator_statistics
 from sbon.telemetry.rows import MisfitCount
 from sbon.wire.messages import decode, encode
 from sbon.wire.reports import OperatorReports
-from sbon_agent.engine.instance import Instance
-from sbon_agent.engine.reporting import operator_report
 from sbon_agent.logs import structlog
-from sbon_agent.telemetry.figures import operator_statistics
 from tests.connector_world import columns
 
 INTEGER = "is not an integer (BIGINT)"

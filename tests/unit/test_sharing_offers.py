@@ -6,10 +6,10 @@ import pytest
 
 from sbon.errors import PlacementError
 from sbon.execution.life import State
+from sbon.execution.waiting import Waiting
 from sbon.placement.reservations import HostingConfig
 from sbon.query.plan import LinkSpec
 from sbon.wire.deployment import End, Use, User
-from sbon_agent.engine.waiting import Waiting
 from sbon_agent.optimising.offering import Sharing
 
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from sbon.errors import LinkError, LocalProtocolError
+from sbon.execution.ends import Output
 from sbon.links.config import LinkConfig
 from sbon.links.ends import Ends
 from sbon.links.sender import LinkSender
 from sbon.query.plan import LinkSpec
 from sbon.wire.links import Handed
 from sbon.wire.messages import Done
-from sbon_agent.engine.ends import Output
 from sbon_agent.engine.telling import Telling
 from sbon_testbed.simulator.world import SimulatedWorld
 

@@ -1,6 +1,6 @@
 """The work of an executor thread: a batch, or a slice of one, passes through an operator and through those behind it on this host.
 
-A task is made on the event loop (`sbon_agent.engine.chains`), run here, and applied on the event loop (`sbon_agent.engine.execution`).
+A task is made on the event loop (`sbon.execution.chains`), run here, and applied on the event loop (`sbon_agent.engine.execution`).
 While it runs, its operators are busy: nobody else touches their state, and nothing else that is read here changes.
 """
 
@@ -12,15 +12,15 @@ import msgspec
 from sbon.compression import Codec
 from sbon.errors import RemoteProtocolError
 from sbon.execution.closing import Closing, Quantum
+from sbon.execution.ends import Input
+from sbon.execution.instance import Instance
+from sbon.execution.ports import Meter
 from sbon.execution.rows import Rows
 from sbon.links.batch import Batch
 from sbon.operators.values import Values
 from sbon.query.plan import WATERMARK_END, SinkParams
 from sbon.query.schema import Schema
 from sbon.state_budget import StateBudget
-from sbon_agent.engine.ends import Input
-from sbon_agent.engine.instance import Instance
-from sbon_agent.host import Meter
 
 if TYPE_CHECKING:
     import polars as pl

@@ -1,6 +1,6 @@
 """The two ends of a link as the engine keeps them: inputs with their queues, outputs with their senders.
 
-Operators (`sbon_agent.engine.instance`) hold them.
+Operators (`sbon.execution.instance`) hold them.
 """
 
 from collections.abc import Callable

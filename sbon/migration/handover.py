@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sbon.errors import LocalProtocolError, RemoteProtocolError
+from sbon.execution.ends import Input, Output
+from sbon.execution.instance import Instance
 from sbon.execution.life import State
 from sbon.execution.rows import Rows
 from sbon.links.batch import Batch
@@ -18,8 +20,6 @@ from sbon.migration.snapshot import HeldBatch, InputRecord, OutputRecord, Record
 from sbon.query.plan import LinkSpec
 from sbon.types import LinkId
 from sbon.wire.deployment import User
-from sbon_agent.engine.ends import Input, Output
-from sbon_agent.engine.instance import Instance
 
 if TYPE_CHECKING:
     from sbon.operators.operator import Operator

@@ -5,27 +5,42 @@ two polls in `Polls`, and its state in `sbon.execution.life`.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from sbon.batching import Cost
+from sbon.execution.ends import Input, Output
 from sbon.execution.figures import Figures
 from sbon.execution.life import Life, State
 from sbon.execution.polls import Polls
 from sbon.execution.users import Users
+from sbon.execution.waiting import Waiting
 from sbon.misfits import Misfits
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, MulticastParams, OperatorSpec, SinkParams, SourceParams
 from sbon.types import LinkId, NodeId, OperatorId
-from sbon_agent.engine.ends import Input, Output
-from sbon_agent.engine.waiting import Waiting
 
 if TYPE_CHECKING:
-    from sbon.connectors.interface import SinkConnector, SourceConnector
+    from sbon.connectors.interface import Polled, SinkConnector, SourceConnector
     from sbon.execution.closing import Closing
+    from sbon.execution.ports import Timer
+    from sbon.execution.work import Task
     from sbon.migration.state_copy import InputLog
     from sbon.operators.operator import Operator
-    from sbon_agent.engine.prefetching import Fetch
-    from sbon_agent.engine.work import Task
-    from sbon_agent.host import Timer
+
+
+class Promise(Protocol):
+    """A batch that a source has promised; any thread may make it."""
+
+    now: float
+    wall: float
+    polled: "Polled | None"
+    problem: BaseException | None
+    spent_s: float
+    cpu_ns: int
+
+    def make(self) -> "Polled": ...
+    def begin(self) -> bool: ...
+    @property
+    def is_made(self) -> bool: ...
 
 
 class Instance(Life):
@@ -41,7 +56,7 @@ class Instance(Life):
         self.outputs: dict[str, Output] = {}
         self.waiting = Waiting(self.inputs)
         self.figures = Figures()
-        self.polls: Polls[Fetch] = Polls()
+        self.polls: Polls[Promise] = Polls()
         self.operator: Operator | None = None
         self.source: SourceConnector | None = None
         self.sink: SinkConnector | None = None
@@ -140,3 +155,13 @@ class Instance(Life):
             outgoing.byte_rate.sample(now, outgoing.bytes_out)
             outgoing.steady_rate.sample(now, outgoing.bytes_out)
             outgoing.row_rate.sample(now, outgoing.sender.rows_offered)
+
+
+def is_threaded(instance: Instance) -> bool:
+    """Tells whether the source may be polled on an executor thread."""
+    return bool(getattr(instance.source, "threaded", False))
+
+
+def can_promise(instance: Instance) -> bool:
+    """Tells whether the source promises batches that any thread may make (`prefetch`)."""
+    return is_threaded(instance) and hasattr(instance.source, "prefetch")

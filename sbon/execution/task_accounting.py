@@ -6,23 +6,50 @@ Each task is applied in a single turn of the event loop, so that no other code s
 """
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
+from sbon.execution.ends import Input, Output
+from sbon.execution.instance import Instance
 from sbon.execution.life import State
 from sbon.execution.rows import PART_BYTES_MAX, Rows
+from sbon.execution.work import Task
 from sbon.links.batch import Batch, way
-from sbon_agent.engine.ends import Input
-from sbon_agent.engine.flow import Flow
-from sbon_agent.engine.instance import Instance
-from sbon_agent.engine.source_acknowledgement import SourceAcknowledgement
-from sbon_agent.engine.sources import Polling
-from sbon_agent.engine.work import Task
 
 LOCAL_BYTES_MAX = 4 * PART_BYTES_MAX
 """Bytes of a batch above which it is cut even for a consumer on this host: the consumer may move while the batch waits, and frames have a
 maximum size."""
 
 
-class Books:
+class Sending(Protocol):
+    """Outputs of operators on this host."""
+
+    def leaves(self, output: Output) -> bool: ...
+    def transmit(self, output: Output) -> None: ...
+
+
+class Flow(Protocol):
+    """Links of this host."""
+
+    @property
+    def sending(self) -> Sending: ...
+    def processed(self, incoming: Input, batch: Batch) -> None: ...
+    def carried(self, output: Output, incoming: Input, batch: Batch) -> None: ...
+
+
+class Polling(Protocol):
+    """Pauses of sources, which depend on how soon their batches are acknowledged."""
+
+    def offered(self, instance: Instance, output: Output) -> None: ...
+
+
+class SourceAcknowledgement(Protocol):
+    """Acknowledgement of what sources have given."""
+
+    def offered(self, output: Output) -> None: ...
+    def entered(self, source: Instance, upto: int | None) -> None: ...
+
+
+class TaskAccounting:
     """Applies the results of tasks to the operators of this host.
 
     Parameters

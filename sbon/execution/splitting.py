@@ -7,10 +7,14 @@ the operator are in the outputs' senders already; later ones come through the mu
 """
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import msgspec
 
+from sbon.execution.ends import Input, Output
+from sbon.execution.instance import Instance
 from sbon.execution.life import State
+from sbon.execution.task_accounting import Sending
 from sbon.links.batch import Batch
 from sbon.links.config import LinkConfig
 from sbon.links.receiver import LinkReceiver
@@ -18,9 +22,16 @@ from sbon.links.sender import LinkSender
 from sbon.query.plan import LinkSpec, MulticastParams, OperatorSpec, link_id
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire.deployment import User
-from sbon_agent.engine.ends import Input, Output
-from sbon_agent.engine.flow import Flow
-from sbon_agent.engine.instance import Instance
+
+
+class Flow(Protocol):
+    """Links of this host."""
+
+    @property
+    def sending(self) -> Sending: ...
+    def remove(self, instance: Instance) -> None: ...
+    def add_output(self, instance: Instance, output: Output) -> None: ...
+    def remove_output(self, instance: Instance, link: LinkId) -> None: ...
 
 
 def multicast_spec(of: Instance, name: OperatorId) -> OperatorSpec:

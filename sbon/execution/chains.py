@@ -7,17 +7,17 @@ count as if the batches had travelled (`Flow.carried`).
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
+from typing import Protocol
 
 from sbon.compression import Codec
+from sbon.execution.ends import Input, Output
+from sbon.execution.instance import Instance, can_promise
 from sbon.execution.life import State
+from sbon.execution.work import Stage
 from sbon.links.batch import Batch
+from sbon.links.ends import Ends
 from sbon.query.plan import WATERMARK_END
 from sbon.types import NodeId, OperatorId
-from sbon_agent.engine.ends import Input, Output
-from sbon_agent.engine.flow import Flow
-from sbon_agent.engine.instance import Instance
-from sbon_agent.engine.sources import can_promise
-from sbon_agent.engine.work import Stage
 
 BATCHES_MAX = 256
 """Most batches of one link that are processed as if they were one."""
@@ -30,6 +30,15 @@ hand-over."""
 PART_SHARE_MIN = 0.15
 """When a chain is split, each part takes at least this share of the whole chain's time: two threads gain at most the time of the shorter
 part."""
+
+
+class Flow(Protocol):
+    """Links of this host, as far as chains ask for them."""
+
+    @property
+    def is_carrying(self) -> bool: ...
+    @property
+    def ends(self) -> Ends[Instance, Input, Output]: ...
 
 
 def chain(

@@ -8,14 +8,12 @@ periodically because messages may be lost. The host of a running operator thus k
 share it, and the host of a sink knows the delay of its query.
 """
 
-from sbon.types import LinkId, NodeId
+from collections.abc import Callable, Mapping
+
+from sbon.execution.ends import Input, Output
+from sbon.execution.instance import Instance
+from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire.reports import UpstreamDelay
-from sbon_agent.engine.ends import Output
-from sbon_agent.engine.engine import Engine
-from sbon_agent.engine.instance import Instance
-from sbon_agent.engine.sending import Router
-from sbon_agent.gossip import Gossip
-from sbon_agent.host import Host
 
 CHANGE_MS = 0.5
 """Smallest change worth telling, in ms; it must also exceed CHANGE_FRACTION of the delay. Smaller changes are noise."""
@@ -26,20 +24,34 @@ DELAY_MS_MAX = 1e7
 
 
 class Delays:
-    """Computes and exchanges the delays of this host's operators."""
+    """Computes and exchanges the delays of this host's operators.
 
-    def __init__(self, host: Host, router: Router, gossip: Gossip, engine: Engine) -> None:
-        self._host = host
-        self._router = router
-        self._gossip = gossip
-        self._engine = engine
+    Parameters
+    ----------
+    takes : finds the receiving end of a link on this host
+    latency_ms : returns the one-way latency to a node, None if it is unknown
+    send : sends a message to another host; returns False if there is no connection
+    """
+
+    def __init__(
+        self,
+        me: NodeId,
+        instances: Mapping[OperatorId, Instance],
+        takes: Callable[[LinkId], tuple[Instance, Input] | None],
+        latency_ms: Callable[[NodeId], float | None],
+        send: Callable[[NodeId, UpstreamDelay], bool],
+    ) -> None:
+        self._me = me
+        self._instances = instances
+        self._takes = takes
+        self._latency_ms = latency_ms
+        self._send = send
         self._told: dict[LinkId, tuple[NodeId, float, float]] = {}
 
-    def sample(self) -> None:
+    def sample(self, now: float) -> None:
         """Computes all delays and tells those that have changed; called once a second."""
-        now = self._host.now()
         told: dict[LinkId, tuple[NodeId, float, float]] = {}
-        for instance in self._engine.instances.values():
+        for instance in self._instances.values():
             delay_ms = instance.figures.upstream_delay_ms = self._delay_ms(instance)
             if delay_ms is None:
                 continue
@@ -66,23 +78,14 @@ class Delays:
             longest = max(longest, incoming.delay_ms + way)
         return longest
 
-    def _latency_ms(self, node: NodeId) -> float | None:
-        """One-way latency to a node in ms: half the measured RTT, or half of what the coordinates predict."""
-        if node == self._router.me:
-            return 0.0
-        rtt_ms = self._gossip.localiser.measured_rtt_ms(node)
-        if rtt_ms is None:
-            rtt_ms = self._gossip.estimated_rtt_ms(self._router.me, node)
-        return None if rtt_ms is None else rtt_ms / 2
-
     def _tell(self, output: Output, delay_ms: float) -> bool:
-        if output.node == self._router.me:
+        if output.node == self._me:
             self._set(output.link.id, delay_ms)
             return True
-        return self._router.send(output.node, UpstreamDelay(link=output.link.id, delay_ms=delay_ms))
+        return self._send(output.node, UpstreamDelay(link=output.link.id, delay_ms=delay_ms))
 
     def _set(self, link: LinkId, delay_ms: float) -> None:
-        found = self._engine.flow.ends.takes(link)
+        found = self._takes(link)
         if found is not None:
             found[1].delay_ms = delay_ms
 

@@ -1,11 +1,11 @@
 """Tells of an operator on this host what homes of queries and `sbon operators` show: its figures, and why it does nothing."""
 
+from sbon.execution.instance import Instance
 from sbon.execution.life import State
 from sbon.misfits import KINDS_REPORTED_MAX
 from sbon.query.plan import is_multicast
 from sbon.types import NodeId, OperatorId, QueryId
 from sbon.wire.reports import OperatorReport
-from sbon_agent.engine.instance import Instance
 
 
 def operator_report(instance: Instance, node: NodeId, query: QueryId = "") -> OperatorReport:

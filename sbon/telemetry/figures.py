@@ -1,13 +1,24 @@
 """Makes telemetry rows of the figures of an operator and of its links."""
 
 from collections.abc import Iterator
+from typing import Protocol
 
+from sbon.cost_space.localiser import Localiser
+from sbon.execution.ends import Output
+from sbon.execution.instance import Instance
+from sbon.execution.reporting import operator_report
 from sbon.telemetry.rows import LinkRate, MisfitCount, OperatorStatistics
 from sbon.types import NodeId
-from sbon_agent.engine.ends import Output
-from sbon_agent.engine.instance import Instance
-from sbon_agent.engine.reporting import operator_report
-from sbon_agent.gossip import Gossip
+
+
+class Latencies(Protocol):
+    """What is known of the network."""
+
+    @property
+    def name(self) -> NodeId: ...
+    @property
+    def localiser(self) -> Localiser: ...
+    def estimated_rtt_ms(self, a: NodeId, b: NodeId) -> float | None: ...
 
 
 def operator_statistics(instance: Instance, me: NodeId) -> OperatorStatistics:
@@ -48,10 +59,10 @@ def operator_statistics(instance: Instance, me: NodeId) -> OperatorStatistics:
     )
 
 
-def link_rates(instance: Instance, gossip: Gossip) -> Iterator[LinkRate]:
+def link_rates(instance: Instance, network: Latencies) -> Iterator[LinkRate]:
     """Yields the figures of an operator's outputs."""
     for output in instance.outputs.values():
-        latency_ms, measured = _latency_ms(output, gossip)
+        latency_ms, measured = _latency_ms(output, network)
         yield LinkRate(
             link=output.link.id,
             source=output.link.source,
@@ -70,10 +81,10 @@ def link_rates(instance: Instance, gossip: Gossip) -> Iterator[LinkRate]:
         )
 
 
-def _latency_ms(output: Output, gossip: Gossip) -> tuple[float | None, bool]:
+def _latency_ms(output: Output, network: Latencies) -> tuple[float | None, bool]:
     """Returns the one-way latency in ms, and whether it was measured."""
-    if output.node == gossip.name:
+    if output.node == network.name:
         return 0.0, True
-    measured = gossip.localiser.measured_rtt_ms(output.node)
-    rtt = measured if measured is not None else gossip.estimated_rtt_ms(gossip.name, output.node)
+    measured = network.localiser.measured_rtt_ms(output.node)
+    rtt = measured if measured is not None else network.estimated_rtt_ms(network.name, output.node)
     return None if rtt is None else round(float(rtt) / 2, 4), measured is not None

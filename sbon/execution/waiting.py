@@ -3,11 +3,11 @@
 import math
 from collections.abc import Callable, Sequence
 
+from sbon.execution.ends import Input
 from sbon.links.batch import Batch
 from sbon.query.plan import WATERMARK_END
 from sbon.scheduling import EarliestStimulusFirst
 from sbon.types import LinkId, NodeId
-from sbon_agent.engine.ends import Input
 
 
 class Waiting:
