@@ -65,6 +65,7 @@ class LatencyPlacement:
         self._rng, self._nodes, self._already = rng, count, already
         self._capacity = nodes.per_interval(width_s, work.shape[1])
         self._speed = nodes.capacity_per_s * nodes.cores
+        self._mean = self._capacity.mean(axis=1)
         self._share = self._capacity.sum(axis=1) / self._capacity.sum()
         self._may_move = np.ones(len(work), dtype=bool) if pinned is None else ~pinned.astype(bool)
         self._own_s = self._alone(work, nodes, width_s)
@@ -92,14 +93,13 @@ class LatencyPlacement:
         # Operators that work most while the node is behind come first.
         behind = np.maximum(self._load.of_nodes[worst] - self._capacity[worst], 0.0)
         movable = movable[np.argsort(-(work @ behind), kind="stable")]
-        free = self._load.of_nodes / self._capacity.mean()
         for size in (TARGETS, self._nodes):
             if size > TARGETS and self._nodes <= TARGETS:
                 return
             for operator in movable.tolist():
                 targets = np.arange(self._nodes)
                 if size < self._nodes:
-                    targets = np.argpartition(free @ self._load.work[operator], size)[:size]
+                    targets = np.argpartition(self._load.of_nodes @ self._load.work[operator] / self._mean, size)[:size]
                 targets = targets[targets != worst]
                 yield np.column_stack((np.full(len(targets), operator), targets))
 
@@ -136,12 +136,14 @@ class LatencyPlacement:
         for operator in np.flatnonzero(~self._may_move).tolist():
             of_nodes[node_of[operator]] += work[operator]
         relative = of_nodes / self._capacity
-        for operator in np.argsort(-(work**2).sum(axis=1), kind="stable").tolist():
-            if self._may_move[operator]:
-                added = (work[operator] ** 2).sum() / (2 * self._capacity.mean(axis=1))
-                node = int((relative @ work[operator] + added).argmin())
-                relative[node] += work[operator] / self._capacity[node]
-                node_of[operator] = node
+        squares = (work**2).sum(axis=1)
+        by_node = 0.5 / self._mean
+        order = np.argsort(-squares, kind="stable")
+        for operator in order[self._may_move[order]].tolist():
+            one = work[operator]
+            node = int((relative @ one + squares[operator] * by_node).argmin())
+            relative[node] += one / self._capacity[node]
+            node_of[operator] = node
         self.restore(node_of)
 
     def disturb(self) -> None:
