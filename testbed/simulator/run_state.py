@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 from sbon.execution.instance import Instance
 from sbon.execution.life import State
+from sbon.supervision.record import QueryState
+from sbon_agent.engine.instance import Instance
 from sbon_agent.node import Agent
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.simulator.reference import Reference
@@ -52,10 +54,11 @@ class Run:
                 yield agent, instance
 
     def served_by(self, agent: Agent) -> set[str]:
-        """Returns the names of the queries that lose something if this agent ends now."""
-        kept = [i for i in agent.engine.instances.values() if i.state is not State.FINISHED or _owes(i)]
-        users = {query for instance in kept for query in instance.users}
-        return {name for name, query in self.ids.items() if query in users}
+        """Returns the names of the queries that lose something if this agent ends now: rows, or the news that the sink has them all."""
+        users = {query for i in agent.engine.instances.values() if i.state is not State.FINISHED or _owes(i) for query in i.users}
+        sinks = {query for i in agent.engine.instances.values() if i.sink is not None for query in i.users}
+        heard = {record.id for _, home in self.agents() for record in home.queries.records.values() if record.state is QueryState.FINISHED}
+        return {name for name, query in self.ids.items() if query in users or query in sinks - heard}
 
     def harm(self, agent: Agent, number: int, what: str) -> None:
         """Records that an agent ends now with all that it has."""
