@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from sbon.execution.instance import Instance
 from sbon.execution.life import State
 from sbon.supervision.record import QueryState
-from sbon_agent.engine.instance import Instance
 from sbon_agent.node import Agent
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.simulator.reference import Reference
