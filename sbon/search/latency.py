@@ -72,6 +72,8 @@ class LatencyPlacement:
         self._start = np.zeros(len(work), dtype=np.int64) if node_of is None else node_of
         self._load = NodeLoad(work, self._start, count, already)
         self._peaks_s = self._peaks()
+        self._greatest: list[tuple[int, float]] | None = None
+        """The three nodes that are furthest behind, the furthest last, and by how much; None until it is asked for."""
         if node_of is None:
             self.scatter()
 
@@ -123,6 +125,7 @@ class LatencyPlacement:
         self._load.move(operator, target)
         changed = np.array([source, target])
         self._peaks_s[changed] = self._peaks(changed)
+        self._greatest = None
 
     def scatter(self) -> None:
         """Draws a node for each operator, by the nodes' capacities."""
@@ -154,7 +157,7 @@ class LatencyPlacement:
         chosen = self._rng.choice(movable, min(len(movable), max(2, round(DISTURBED * len(movable)))), replace=False)
         for operator in chosen.tolist():
             self._load.move(operator, int(self._rng.choice(self._nodes, p=self._share)))
-        self._peaks_s = self._peaks()
+        self._peaks_s, self._greatest = self._peaks(), None
 
     def snapshot(self) -> IntArray:
         """Returns the assignment."""
@@ -163,7 +166,7 @@ class LatencyPlacement:
     def restore(self, taken: IntArray) -> None:
         """Goes back to an earlier assignment; loads are added up anew, so that rounding does not pile up."""
         self._load = NodeLoad(self._load.work, taken, self._nodes, self._already)
-        self._peaks_s = self._peaks()
+        self._peaks_s, self._greatest = self._peaks(), None
 
     def _alone(self, work: FloatArray, nodes: Nodes, width_s: float) -> FloatArray | None:
         """Peak of each operator alone on one core of each node, s: (operators, nodes); None if no node has several cores."""
@@ -196,9 +199,10 @@ class LatencyPlacement:
 
     def _others(self, sources: IntArray, targets: IntArray) -> FloatArray:
         """Greatest peak of all nodes but two, for each pair."""
-        order = np.argpartition(-self._peaks_s, min(2, self._nodes - 1))[:3]
-        order = order[np.argsort(-self._peaks_s[order])]
+        if self._greatest is None:
+            order = np.argpartition(-self._peaks_s, min(2, self._nodes - 1))[:3]
+            self._greatest = [(node, float(self._peaks_s[node])) for node in order[np.argsort(self._peaks_s[order])].tolist()]
         found = np.zeros(len(sources))
-        for node in order[::-1].tolist():
-            found = np.where((sources != node) & (targets != node), self._peaks_s[node], found)
+        for node, peak_s in self._greatest:
+            found[(sources != node) & (targets != node)] = peak_s
         return found
