@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from sbon.cost_space.load import LoadDimension
+from sbon.execution.telemetry_rows import link_rates, operator_statistics
 from sbon.membership.digest import make_digest
 from sbon.membership.members import Capacity
-from sbon.telemetry.figures import link_rates, operator_statistics
 from sbon.telemetry.rows import CoordinateSample, Load
 from sbon.types import NodeId
 

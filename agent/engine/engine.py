@@ -14,6 +14,7 @@ import msgspec
 
 from sbon.errors import ConnectorError, LocalProtocolError, PlacementError, SbonError
 from sbon.execution.ends import Input, Output
+from sbon.execution.events import EngineEvents
 from sbon.execution.instance import Instance
 from sbon.execution.life import Event, State
 from sbon.execution.reporting import operator_report
@@ -36,7 +37,6 @@ from sbon.wire.reports import OperatorReport
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.reaches import Reaches
 from sbon_agent.engine.building import build, opening
-from sbon_agent.engine.events import EngineEvents
 from sbon_agent.engine.execution import Execution
 from sbon_agent.engine.flow import Flow
 from sbon_agent.engine.sending import MISSING_MAX, Router

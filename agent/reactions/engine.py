@@ -1,4 +1,4 @@
-"""What a node does when its engine reports something about operators and links; implements `sbon_agent.engine.events.EngineEvents`."""
+"""What a node does when its engine reports something about operators and links; implements `sbon.execution.events.EngineEvents`."""
 
 from typing import TYPE_CHECKING
 
@@ -6,9 +6,9 @@ from sbon.connectors.interface import SinkConnector
 from sbon.connectors.tails import Tail
 from sbon.execution.ends import Output
 from sbon.execution.instance import Instance
+from sbon.execution.telemetry_rows import operator_statistics
 from sbon.links.batch import Batch
 from sbon.query.plan import SinkParams
-from sbon.telemetry.figures import operator_statistics
 from sbon.types import NodeId, OperatorId
 
 if TYPE_CHECKING:

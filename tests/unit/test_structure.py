@@ -26,7 +26,7 @@ WIRING = {
     "agent/reactions/queries.py",
 }
 """Modules that connect the others, and the interface to the machine: they have no protocol logic."""
-LINES_WITHOUT_IO_MAX = 10_060
+LINES_WITHOUT_IO_MAX = 10_015
 """In modules of `agent/` that do no I/O of their own. The aim is 3,000."""
 METHODS_MAX = 25
 ATTRIBUTES_MAX = 20
@@ -61,9 +61,6 @@ IN_CIRCLES = {
     "sbon.query",
     "sbon.wire",
     "sbon_agent.config",
-    "sbon_agent.directory",
-    "sbon_agent.engine",
-    "sbon_agent.network",
     "sbon_agent.telemetry",
     "sbon_testbed.cpu",
     "sbon_testbed.logs",
