@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from sbon.cli import tables
-from sbon.cli.output import number, print_table, say
+from sbon.cli.output import number, print_note, print_table
 from sbon.cost.law import CostFit
 from sbon.operators.operator import Operator
 from sbon.operators.registry import build
@@ -205,7 +205,7 @@ def show(result: dict[str, Any]) -> None:
     columns = (
         tables.Column("rows a batch"),
         *(tables.Column(f"{int(size):,}", right=True) for size in sizes),
-        tables.Column("CPU of a batch predicted within", right=True),
+        tables.Column("CPU off by", right=True),
     )
     rows = [
         [name, *(number(by_size[size] / 1e6, 2) for size in sizes), f"{100 * median(map(abs, errors[name].values())):.1f} %"]
@@ -213,7 +213,7 @@ def show(result: dict[str, Any]) -> None:
     ]
     print_table(columns, rows, title="M rows/s/core")
     figures = sum(map(len, errors.values()))
-    say(
+    print_note(
         f"CPU of a batch predicted within {100 * result['prediction_error_p50']:.1f} % (median of {figures} operators and sizes), "
         f"{100 * result['prediction_error_max']:.1f} % at worst."
     )

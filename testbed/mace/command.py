@@ -88,20 +88,20 @@ def mace_command(
 
 def show_placement(results: dict[str, Any]) -> None:
     """The part `placement` as a table for people."""
-    print_note("placement: worst-case latency predicted, of the best placement within the time that load correlation took")
+    print_note("placement: worst-case latency predicted in seconds, of the best placement within the time that load correlation took")
     rows = [
         [
-            f"{found['nodes']} / {found['operators']}",
+            str(found["operators"]),
             *(f"{found[name]['worst_s']:.2f}" for name in ("mace_hc", "ours", "corr", "random", "baseline")),
             f"{found['spread_evenly_s']:.2f}",
-            f"{found['corr']['seconds']:.1f}",
-            f"{found['corr']['correlation']:.2f}",
             f"{found['move_cpu_us']:.1f}",
         ]
         for found in results.values()
     ]
-    titles = ("Mace-HC s", "ours s", "Corr s", "Random s", "Baseline s", "even s", "time s", "correlation", "move us")
-    print_table((Column("nodes / operators"), *(Column(title, right=True) for title in titles)), rows)
+    titles = ("Mace-HC", "ours", "Corr", "Random", "Baseline", "even", "move us")
+    print_table((Column("operators"), *(Column(title, right=True) for title in titles)), rows)
+    for found in results.values():
+        print_note(f"  {found['operators']} operators on {found['nodes']} nodes: load correlation took {found['corr']['seconds']:.1f} s")
 
 
 def show_worst(title: str, by: str, results: dict[str, dict[str, float]]) -> None:

@@ -38,6 +38,7 @@ from sbon_testbed.coordinates import adversaries
 from sbon_testbed.coordinates import command as coordinates
 from sbon_testbed.demo import view
 from sbon_testbed.documents import print_document
+from sbon_testbed.mace import command as mace
 from sbon_testbed.membership import command as membership
 from sbon_testbed.netns import bench as netns
 from sbon_testbed.nexmark import bench as nexmark
@@ -155,6 +156,7 @@ AGENT_TABLES: list[tuple[list[str], list[list[str]], list[str]]] = [
 """Arguments, the titles that each table has at 80 columns, words that stay whole there and on narrower terminals."""
 
 LARGE = defaultdict(lambda: 98_765.4)
+LARGE_BY = dict.fromkeys(("mace_hc", "ours", "corr", "random", "baseline"), LARGE)
 """A result that has every figure."""
 SIZES = {"1000": 98_765_432.1, "8192": 98_765_432.1, "65536": 98_765_432.1}
 OUTAGE_TITLES = ["outage s", "rows", "lost", "MiB on disk", "caught up in s", "MB at most", "MB before"]
@@ -208,8 +210,11 @@ RESULT_TABLES: dict[str, tuple[Callable[..., None], dict[str, Any], list[list[st
     ),
     "operators": (
         operators.show,
-        {"rows_per_s_per_core": dict.fromkeys(operators.WORKLOADS, SIZES)},
-        [["rows a batch", "1,000", "8,192", "65,536"]],
+        {
+            "rows_per_s_per_core": dict.fromkeys(operators.WORKLOADS, SIZES),
+            "prediction_error": dict.fromkeys(operators.WORKLOADS, dict.fromkeys(SIZES, 0.1234)),
+        },
+        [["rows a batch", "1,000", "8,192", "65,536", "CPU off by"]],
     ),
     "wan": (
         netns.show,
@@ -237,6 +242,16 @@ RESULT_TABLES: dict[str, tuple[Callable[..., None], dict[str, Any], list[list[st
     ),
     "adversaries": (adversaries.show, {"honest": LARGE, "attacks": {"oscillation": LARGE}}, [["honest pairs", "median", "p90", "ratio"]]),
     "membership": (membership.show, RESTED, []),
+    "mace placement": (
+        mace.show_placement,
+        {"20": {"nodes": 400, "operators": 4000, **LARGE_BY, "spread_evenly_s": 4.27, "move_cpu_us": 49.5}},
+        [["operators", "Mace-HC", "ours", "Corr", "Random", "Baseline", "even", "move us"]],
+    ),
+    "mace training": (
+        partial(mace.show_worst, "training", "events"),
+        {"75000": LARGE},
+        [["events", "measured s", "predicted s", "Mace s", "bound s", "error"]],
+    ),
 }
 """What shows the results of a benchmark or an evaluation, a result, and the titles that each of its tables has at 80 columns."""
 
@@ -371,8 +386,9 @@ def test_every_table_of_the_program_is_tried_here():
             if called & {"print_table", "print_record", "table_lines"} and path.name not in ("output.py", "tables.py"):
                 found.add(f"{path}:{function.name}")
 
-    tried = {f"{inspect.getsourcefile(inspect.unwrap(getattr(show, 'func', show)))}" for show, _, _ in RESULT_TABLES.values()}
-    results = {str(Path(path).resolve().relative_to(Path.cwd().resolve())) + ":show" for path in tried}
+    tried = {inspect.unwrap(getattr(show, "func", show)) for show, _, _ in RESULT_TABLES.values()}
+    here = Path.cwd().resolve()
+    results = {f"{Path(str(inspect.getsourcefile(show))).resolve().relative_to(here)}:{show.__name__}" for show in tried}
     cli = {
         "overview.py:status", "overview.py:members", "overview.py:operators", "overview.py:queries", "names.py:names",
         "names.py:functions", "coordinates.py:coordinates", "keys.py:_change", "statements.py:sql", "statements.py:print_listing",
