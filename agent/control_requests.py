@@ -87,7 +87,7 @@ class ControlRequests:
             "catalog_refused": agent.replication.catalog.refused,
             **{f"telemetry_{name}": count for name, count in agent.telemetry.counters.items()},
         }
-        spill = agent.engine.flow.sending.spilling.budget
+        spill = agent.engine.flow.outgoing.spilling.budget
         return {
             "name": agent.name,
             "address": format_address(agent.address),

@@ -49,11 +49,11 @@ class Dispatch:
             return
         match message:
             case Acknowledge():
-                self._agent.engine.flow.sending.acknowledged(message)
+                self._agent.engine.flow.outgoing.acknowledged(message)
             case NoSuchLink():
-                self._agent.engine.flow.sending.unknown_there(message)
+                self._agent.engine.flow.outgoing.unknown_there(message)
             case DeadEnd():
-                self._agent.engine.flow.sending.dead_end_told(message)
+                self._agent.engine.flow.outgoing.dead_end_told(message)
             case UpstreamDelay():
                 self._agent.delays.told(message)
             case Moved(operator, node, epoch):
@@ -96,7 +96,7 @@ class Dispatch:
 
     def connected(self, address: Address, node: NodeId) -> None:
         """Resends on a wanted connection that is open again."""
-        self._agent.engine.flow.sending.reconnected(node)
+        self._agent.engine.flow.outgoing.reconnected(node)
 
     def no_common_key(self, address: Address) -> None:
         """Passes on that the agent at an address holds none of our cluster keys."""
@@ -109,7 +109,7 @@ class Dispatch:
     def writable(self, address: Address) -> None:
         """Sends on a connection that has room again."""
         for node in self._agent.directory.node_at(address):
-            self._agent.engine.flow.sending.writable(node, self._agent.peers.drained_bytes_per_s(address))
+            self._agent.engine.flow.outgoing.writable(node, self._agent.peers.drained_bytes_per_s(address))
 
     def carry_out(self, sender: NodeId, message: Message, respond: Done) -> None:
         """Answers a permitted request, now or later, exactly once."""

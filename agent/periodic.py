@@ -61,7 +61,7 @@ class PeriodicTasks:
         engine.sample(agent.host.now())
         agent.misfit_log.look(engine.instances.values(), agent.host.now())
         agent.delays.sample(agent.host.now())
-        agent.directory.keep(engine.flow.sending.destinations())
+        agent.directory.keep(engine.flow.outgoing.destinations())
         settings = agent.config.engine
         engine.look_at_outputs(self._absence, settings.lost_consumer_s)
         engine.look_at_inputs(

@@ -39,7 +39,7 @@ from sbon_agent.connectors.reaches import Reaches
 from sbon_agent.engine.building import build, opening
 from sbon_agent.engine.execution import Execution
 from sbon_agent.engine.flow import Flow
-from sbon_agent.engine.sending import MISSING_MAX, Router
+from sbon_agent.engine.outgoing import MISSING_MAX, Router
 from sbon_agent.host import Host
 
 if TYPE_CHECKING:
@@ -291,7 +291,7 @@ class Engine:
             # Earlier watermarks hold for the new consumer too, and nothing else may follow them: an ended source sends no more.
             sender.offer(self._host.wall(), instance.watermark_out_us, None)
         self.flow.add_output(instance, output)
-        self.flow.sending.transmit(output)
+        self.flow.outgoing.transmit(output)
 
     def disconnect(self, operator: OperatorId, link: LinkId) -> None:
         """Removes an output; batches not acknowledged on it are lost, on purpose."""
@@ -329,7 +329,7 @@ class Engine:
             output.absence if output.node != self._me else None,
             is_unknown_there=output.missing > MISSING_MAX,
             told=output.dead_end if now < output.dead_end_until_s else None,
-            has_disk=self.flow.sending.spilling.budget is not None and output.node != self._me and output.sender.has_credit,
+            has_disk=self.flow.outgoing.spilling.budget is not None and output.node != self._me and output.sender.has_credit,
             may_be_last=instance.is_multicast or is_multicast(output.link.target),
         )
 
@@ -439,7 +439,7 @@ class Engine:
         self._execution.join(parent, relay)
         self._lives.on(relay, Event.BUILT)
         for output in relay.outputs.values():
-            self.flow.sending.transmit(output)
+            self.flow.outgoing.transmit(output)
         self._execution.consider(parent)
         return relay
 
@@ -579,11 +579,11 @@ class Engine:
         self.flow.ends.returned(operator)
         self._lives.on(instance, Event.RUN)
         for output in instance.outputs.values():
-            self.flow.sending.transmit(output)
+            self.flow.outgoing.transmit(output)
 
     def close(self) -> None:
         """Stops all operators and deletes spilled batches."""
-        self.flow.sending.spilling.close()
+        self.flow.outgoing.spilling.close()
         for instance in list(self.instances.values()):
             self.destroy(instance.id)
 
@@ -602,7 +602,7 @@ class Engine:
     def _remove(self, instance: Instance) -> None:
         self.flow.remove(instance)
         for link in instance.outputs:
-            self.flow.sending.spilling.drop(link)
+            self.flow.outgoing.spilling.drop(link)
         self.instances.pop(instance.id, None)
         self.budget.forget(instance.id)
 

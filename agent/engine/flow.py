@@ -3,7 +3,7 @@
 The same state machines serve both.
 
 The ends of a link are `LinkSender` and `LinkReceiver`, and `Ends` knows where the other ends are (`sbon.links`). This module takes what
-arrives, and acknowledges it; `sbon_agent.engine.sending` sends. The engine owns it; the agent's node gives it incoming messages.
+arrives, and acknowledges it; `sbon_agent.engine.outgoing` sends. The engine owns it; the agent's node gives it incoming messages.
 """
 
 from collections import deque
@@ -24,7 +24,7 @@ from sbon.query.plan import LinkSpec, target_of
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire.links import Acknowledge, DeadEnd, Moved, NoSuchLink
 from sbon.wire.messages import Message
-from sbon_agent.engine.sending import Router, Sending, SendingEvents
+from sbon_agent.engine.outgoing import Outgoing, OutgoingEvents, Router
 from sbon_agent.host import Disk, Host
 
 Reply = Callable[[Message], bool]
@@ -34,7 +34,7 @@ ACKNOWLEDGE_TRIES = 50
 """Retries of an acknowledgement whose connection is full; a connection that stays full for longer is broken."""
 
 
-class FlowEvents(SendingEvents, Protocol):
+class FlowEvents(OutgoingEvents, Protocol):
     """Callbacks of the flow; the engine implements them."""
 
     def arrived_at_prepared(self, operator: OperatorId) -> None:
@@ -49,7 +49,7 @@ class Flow:
         self._me = router.me
         self._events = events
         self.ends = Ends[Instance, Input, Output](remembered)
-        self.sending = Sending(host, router, events, self.ends, links, disk, self._carry)
+        self.outgoing = Outgoing(host, router, events, self.ends, links, disk, self._carry)
         self._acks: dict[LinkId, Input] = {}
         self._local: deque[tuple[LinkId, Batch]] = deque()
         self._counters = {"batches_duplicate": 0, "batches_missing": 0, "batches_turned_away": 0, "links_unknown": 0}
@@ -57,7 +57,7 @@ class Flow:
     @property
     def counters(self) -> dict[str, int]:
         """Numbers of batches, links and acknowledgements that were not as they should be."""
-        return self._counters | self.sending.counters
+        return self._counters | self.outgoing.counters
 
     # --------------------------------------------------------------------------------------------- ends of links
 
@@ -70,7 +70,7 @@ class Flow:
 
     def add_output(self, instance: Instance, output: Output) -> None:
         """Starts to transport for one more output."""
-        output.sender.may_spill(self.sending.spilling.budget)
+        output.sender.may_spill(self.outgoing.spilling.budget)
         instance.outputs[output.link.id] = output
         self.ends.add_giving(instance, output)
 
@@ -93,7 +93,7 @@ class Flow:
         """Removes an output that has no consumer any more."""
         instance.outputs.pop(link, None)
         self.ends.drop_giving(link)
-        self.sending.spilling.drop(link)
+        self.outgoing.spilling.drop(link)
 
     def _drop_input(self, link: LinkId) -> None:
         self.ends.drop_taking(link)
@@ -111,7 +111,7 @@ class Flow:
         for action in actions:
             if isinstance(action, SendAgain) and (giving := self.ends.gives(action.link)) is not None:
                 giving[1].packing.elsewhere()
-                self.sending.resend(giving[1])
+                self.outgoing.resend(giving[1])
             elif isinstance(action, ForgetDelay) and (taking := self.ends.takes(action.link)) is not None:
                 taking[1].delay_ms = None
 
@@ -127,7 +127,7 @@ class Flow:
             if incoming.reply is not None:
                 incoming.reply(message)
             elif incoming.node == self._me:
-                self.sending.dead_end_told(message)
+                self.outgoing.dead_end_told(message)
 
     def receive(self, message: Data, reply: Reply) -> None:
         """Takes a batch from another host."""
@@ -206,7 +206,7 @@ class Flow:
         for link, batch in waiting:
             found = self.ends.takes(link)
             if found is not None and found[0].state is State.FAILED:
-                self.sending.unknown_there(NoSuchLink(link=link))
+                self.outgoing.unknown_there(NoSuchLink(link=link))
                 continue
             if found is not None:
                 found[1].reply = None
@@ -216,7 +216,7 @@ class Flow:
             if isinstance(answer, Moved):
                 self.moved(answer.operator, answer.node, answer.epoch)
             elif isinstance(answer, NoSuchLink):
-                self.sending.unknown_there(answer)
+                self.outgoing.unknown_there(answer)
 
     def _acknowledge_soon(self, incoming: Input) -> None:
         if not self._acks:
@@ -232,7 +232,7 @@ class Flow:
         receiver = incoming.receiver
         message = Acknowledge(link=incoming.link.id, processed=receiver.processed, credit=receiver.credit, resume=resume)
         if incoming.reply is None:
-            self.sending.acknowledged(message)
+            self.outgoing.acknowledged(message)
         elif incoming.reply(message):
             incoming.unheard = 0
         elif incoming.unheard < ACKNOWLEDGE_TRIES:

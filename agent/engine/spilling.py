@@ -1,6 +1,6 @@
 """Writes to disk and reads back what the links' backlogs ask for (`sbon.links.backlog`), on executor threads, within the agent's budget.
 
-`sbon_agent.engine.sending` owns it.
+`sbon_agent.engine.outgoing` owns it.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ SEGMENTS_MIN = 16
 
 
 class SpillEvents(Protocol):
-    """Callbacks of spilling; `Sending` implements them."""
+    """Callbacks of spilling; `Outgoing` implements them."""
 
     def disk_done(self, link: LinkId) -> None:
         """A read or write has ended: there may be room, or a batch to send. Look again."""

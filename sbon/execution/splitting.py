@@ -14,7 +14,7 @@ import msgspec
 from sbon.execution.ends import Input, Output
 from sbon.execution.instance import Instance
 from sbon.execution.life import State
-from sbon.execution.task_accounting import Sending
+from sbon.execution.task_accounting import Outgoing
 from sbon.links.batch import Batch
 from sbon.links.config import LinkConfig
 from sbon.links.receiver import LinkReceiver
@@ -28,7 +28,7 @@ class Flow(Protocol):
     """Links of this host."""
 
     @property
-    def sending(self) -> Sending: ...
+    def outgoing(self) -> Outgoing: ...
     def remove(self, instance: Instance) -> None: ...
     def add_output(self, instance: Instance, output: Output) -> None: ...
     def remove_output(self, instance: Instance, link: LinkId) -> None: ...
@@ -96,7 +96,7 @@ def fold(parent: Instance, relay: Instance, flow: Flow) -> list[Output]:
         for batch in waiting:
             output.sender.offer(batch.stimulus_s, batch.watermark_us, batch.payload, batch.path)
         flow.add_output(parent, _handed_to(output, parent.id))
-        flow.sending.transmit(output)
+        flow.outgoing.transmit(output)
     relay.outputs = {}
     return outputs
 

@@ -20,7 +20,7 @@ LOCAL_BYTES_MAX = 4 * PART_BYTES_MAX
 maximum size."""
 
 
-class Sending(Protocol):
+class Outgoing(Protocol):
     """Outputs of operators on this host."""
 
     def leaves(self, output: Output) -> bool: ...
@@ -31,7 +31,7 @@ class Flow(Protocol):
     """Links of this host."""
 
     @property
-    def sending(self) -> Sending: ...
+    def outgoing(self) -> Outgoing: ...
     def processed(self, incoming: Input, batch: Batch) -> None: ...
     def carried(self, output: Output, incoming: Input, batch: Batch) -> None: ...
 
@@ -137,7 +137,7 @@ class TaskAccounting:
             relay = next((made for made in joined if output.link.id in made.inputs), None) if joined else None
             goes_on = onward is not None and output.link.id == onward.link.id
             large = payload is not None and relay is None and not goes_on and payload.size_bytes > LOCAL_BYTES_MAX
-            *parts, last = payload.parts() if payload is not None and (large or self._flow.sending.leaves(output)) else (payload,)
+            *parts, last = payload.parts() if payload is not None and (large or self._flow.outgoing.leaves(output)) else (payload,)
             for part in parts:
                 output.sender.offer(stimulus_s, before_us, part, path)
             batch = output.sender.offer(stimulus_s, instance.watermark_out_us, last, path)
@@ -152,7 +152,7 @@ class TaskAccounting:
                 relay.watermark_us = incoming.watermark_us
                 carried = self._emit(relay, payload, stimulus_s, relay.watermark_us, way(path, relay.id), onward, joined, source) or carried
             else:
-                self._flow.sending.transmit(output)
+                self._flow.outgoing.transmit(output)
                 if source is not None and payload is not None:
                     self._polling.offered(source, output)
                     self._acknowledgement.offered(output)

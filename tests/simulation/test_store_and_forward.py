@@ -193,7 +193,7 @@ def test_a_query_that_ends_while_a_batch_is_being_worked_on_leaves_nothing_behin
     world.run(5)
     assert not engine.instances
     assert not disk_of(world, 1).files
-    assert engine.flow.sending.spilling.budget.used_bytes == 0
+    assert engine.flow.outgoing.spilling.budget.used_bytes == 0
     world.close()
 
 

@@ -54,7 +54,7 @@ def far():
     flow.add_output(instance, output)
     for _ in range(3):
         output.sender.offer(0.0, 0, None)
-    flow.sending.transmit(output)
+    flow.outgoing.transmit(output)
     assert router.taken() == [("far", 1), ("far", 2), ("far", 3)]
     return flow, router, output
 
@@ -65,19 +65,19 @@ def acknowledge(processed, *, resume=False):
 
 def test_what_a_lost_connection_swallowed_goes_again_over_the_next(far):
     flow, router, _ = far
-    flow.sending.acknowledged(acknowledge(1))
-    flow.sending.reconnected("elsewhere")
+    flow.outgoing.acknowledged(acknowledge(1))
+    flow.outgoing.reconnected("elsewhere")
     assert router.taken() == []
-    flow.sending.reconnected("far")
+    flow.outgoing.reconnected("far")
 
     assert router.taken() == [("far", 2), ("far", 3)]
 
 
 def test_receiver_that_lacks_a_batch_is_sent_all_from_there(far):
     flow, router, _ = far
-    flow.sending.acknowledged(acknowledge(1))
+    flow.outgoing.acknowledged(acknowledge(1))
     assert router.taken() == []
-    flow.sending.acknowledged(acknowledge(1, resume=True))
+    flow.outgoing.acknowledged(acknowledge(1, resume=True))
 
     assert router.taken() == [("far", 2), ("far", 3)]
 
@@ -95,7 +95,7 @@ def test_new_place_of_the_receiver_gets_all_that_is_not_acknowledged_and_older_n
 
 def test_latecomers_hear_where_an_operator_has_gone_and_only_the_latest(far):
     flow, router, _ = far
-    flow.sending.reconnected("far")
+    flow.outgoing.reconnected("far")
     data = router.sent[0][1]
     heard = []
     flow.receive(data, heard.append)
@@ -109,7 +109,7 @@ def test_latecomers_hear_where_an_operator_has_gone_and_only_the_latest(far):
 
 def test_acknowledgement_of_what_was_never_sent_is_counted_and_changes_nothing(far):
     flow, _, output = far
-    flow.sending.acknowledged(acknowledge(9))
+    flow.outgoing.acknowledged(acknowledge(9))
 
     assert flow.counters["acknowledgements_bad"] == 1
     assert output.sender.held == 3
@@ -131,7 +131,7 @@ def test_batch_that_cannot_be_packed_goes_without_its_rows_and_those_behind_it_f
     for number, frame in enumerate(frames):
         output.sender.offer(0.0, number, Rows(frame.height, 100, SCHEMA, frame))
 
-    flow.sending.transmit(output)
+    flow.outgoing.transmit(output)
     world.time.run_until(1.0)
 
     assert [(data.sequence, data.rows, data.watermark_us) for _, data in router.sent] == [(1, 1, 0), (2, 0, 1), (3, 3, 2)]
@@ -141,7 +141,7 @@ def test_batch_that_cannot_be_packed_goes_without_its_rows_and_those_behind_it_f
     assert (flow.counters["batches_unpackable"], flow.counters["rows_unpackable"]) == (1, 2)
     assert (output.sender.rows_offered, output.sender.rows_held) == (6, 4)
 
-    flow.sending.acknowledged(acknowledge(3))
+    flow.outgoing.acknowledged(acknowledge(3))
     assert (output.sender.held, output.sender.rows_held, output.sender.rows_acknowledged) == (0, 0, 4)
     assert output.sender.memory_bytes == 0
     assert output.sender.export()[1:3] == (4, 4)

@@ -36,10 +36,10 @@ class Router(Protocol):
     me: NodeId
 
     def send(self, node: NodeId, message: Message | Data) -> bool:
-        """Sends a message. Returns False if there is no connection with room; `Sending.reconnected` or `Sending.writable` follows later."""
+        """Sends a message. Returns False if no connection has room: `Outgoing.reconnected` or `Outgoing.writable` follows."""
 
 
-class SendingEvents(Protocol):
+class OutgoingEvents(Protocol):
     """Callbacks of sending; the engine implements them."""
 
     def runnable(self, instance: Instance) -> None:
@@ -55,7 +55,7 @@ class SendingEvents(Protocol):
         """A batch could not be packed and is sent without its rows."""
 
 
-class Sending:
+class Outgoing:
     """The senders of all links that begin here.
 
     Parameters
@@ -67,7 +67,7 @@ class Sending:
         self,
         host: Host,
         router: Router,
-        events: SendingEvents,
+        events: OutgoingEvents,
         ends: Ends[Instance, Input, Output],
         links: LinkConfig,
         disk: Disk,
