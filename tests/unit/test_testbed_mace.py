@@ -24,7 +24,7 @@ def test_placement_compares_searches_at_equal_time(tmp_path: Path, capsys: pytes
         assert found[name]["worst_s"] == pytest.approx(values[-1])
     assert found["mace_hc"]["worst_s"] < found["baseline"]["p5_s"]
     assert found["ours"]["worst_s"] < found["baseline"]["p5_s"]
-    assert "20 / 200" in capsys.readouterr().out
+    assert "200 operators on 20 nodes" in capsys.readouterr().out
 
 
 def test_predictions_are_compared_with_virtual_time(tmp_path: Path) -> None:
