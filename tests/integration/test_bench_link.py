@@ -8,8 +8,6 @@ import sbon_testbed.bench.link as bench
 from sbon.cli.__main__ import run
 from sbon.errors import ConfigError
 
-pytestmark = pytest.mark.alone
-
 
 @pytest.mark.slow
 def test_a_link_is_measured_flooded_by_the_clock_and_row_by_row(monkeypatch, capsys):

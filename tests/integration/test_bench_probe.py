@@ -8,8 +8,6 @@ import sbon_testbed.bench.probe as bench
 from sbon.cli.__main__ import run
 from sbon.errors import ConfigError
 
-pytestmark = pytest.mark.alone
-
 
 @pytest.mark.slow
 def test_a_busy_agent_measures_about_the_round_trips_of_an_idle_one(monkeypatch, capsys):

@@ -104,7 +104,7 @@ def test_a_tricky_line_among_many_is_read_as_alone(line: bytes) -> None:
     expect_same([line])
 
 
-@examples(40)
+@examples(25)
 @given(st.lists(st.sampled_from([GOOD, *TRICKY]), max_size=6))
 @example([b'{"n": 1}', b'{"n": 1, "n": 2}'])
 @example([b"{}", b'{"n": 1, "n": null}'])
@@ -112,7 +112,7 @@ def test_tricky_lines_beside_each_other_are_read_as_alone(lines: list[bytes]) ->
     expect_same(lines)
 
 
-@examples(60)
+@examples(35)
 @given(
     st.lists(
         st.fixed_dictionaries(
@@ -181,7 +181,7 @@ FIELDS = st.one_of(NUMBERS, st.sampled_from(["true", "TRUE", "t", "0", "15778368
 RECORDS = st.lists(st.tuples(*[FIELDS] * 5).map(lambda record: (",".join(record) + "\n").encode()), max_size=4).map(b"".join)
 
 
-@examples(40)
+@examples(25)
 @given(st.lists(st.one_of(RECORDS, st.just(PLAIN)), max_size=4), st.booleans())
 @example([b"007,+5, 5,x,TRUE\n", b"1,5.0,1.50,x,true\n", b"2,6,7,x,true\n"], True)
 @example([b"253402300800,1,1,007,true\n"], True)

@@ -84,7 +84,7 @@ VALUES: dict[str, tuple[pl.DataType, st.SearchStrategy[Any]]] = {
 }
 
 
-@examples(150)
+@examples(90)
 @given(st.data(), st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=3), st.integers(2, 6))
 def test_ranges_follow_each_other_in_order_and_keep_equal_rows_together(data: st.DataObject, kinds: list[str], rows: int):
     by = [f"b{number}" for number in range(len(kinds))]

@@ -60,7 +60,7 @@ def seen(data: bytes, schema: Schema, rows: int) -> str | None:
     return told(Values(rows, tuple(whole[field.name].to_list() for field in schema)))
 
 
-@examples(200)
+@examples(120)
 @given(batches())
 def test_values_come_back_as_they_were(batch: tuple[Values, Schema]) -> None:
     values, schema = batch
@@ -69,7 +69,7 @@ def test_values_come_back_as_they_were(batch: tuple[Values, Schema]) -> None:
     assert told(decode_values(data, schema, values.rows)) == told(values) == seen(data, schema, values.rows)
 
 
-@examples(150)
+@examples(90)
 @given(batches())
 def test_a_frame_and_plain_values_make_the_same_bytes_and_are_read_alike(batch: tuple[Values, Schema]) -> None:
     values, schema = batch
@@ -85,7 +85,7 @@ def test_a_frame_and_plain_values_make_the_same_bytes_and_are_read_alike(batch: 
     assert_frame_equal(decode_batch(by_built, schema, values.rows), frame)
 
 
-@examples(400)
+@examples(240)
 @given(batches(rows_max=3), st.data())
 @example((Values(2, (("a", "é"), (True, None))), schema_of(ColumnType.TEXT, ColumnType.BOOL)), None)
 def test_damage_is_refused_or_read_as_a_frame_is(batch: tuple[Values, Schema], data: st.DataObject | None) -> None:

@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @given(RECORDS, st.booleans(), st.booleans(), st.integers(1, 80), st.integers(1, 80))
 @example(['"a\n",b', '"c\nd",e'], True, False, 5, 2)
-@examples(60)
+@examples(35)
 def test_blocks_end_between_records(folder: Path, records: list[str], ended: bool, zipped: bool, size: int, look: int) -> None:
     data = ("\n".join(records) + "\n" * ended).encode()
     (folder / "r").write_bytes(gzip.compress(data) if zipped else data)

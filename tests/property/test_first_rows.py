@@ -83,7 +83,7 @@ def as_twin(rows: list[Row]) -> list[Row]:
     return sorted((tuple(value + 0.0 if isinstance(value, float) else value for value in row) for row in rows), key=repr)
 
 
-@examples(150)
+@examples(90)
 @given(STEPS, SPANS, st.booleans(), st.sampled_from([0, 4]), st.integers(0, 2**32))
 def test_first_rows_are_those_of_the_twin_however_rows_are_cut_and_mixed(
     steps: list[Any], span: int, session: bool, lateness: int, seed: int
@@ -98,7 +98,7 @@ def test_first_rows_are_those_of_the_twin_however_rows_are_cut_and_mixed(
     assert (one.state_rows, other.state_rows) == (0, 0)
 
 
-@examples(80)
+@examples(50)
 @given(ROWS.filter(bool), ROWS.filter(bool), SPANS, st.booleans(), st.integers(-10, 70), st.sampled_from([0, 4]))
 def test_a_row_leaves_when_the_watermark_has_passed_it_and_none_comes_behind_the_promise(
     first: list[Any], second: list[Any], span: int, session: bool, watermark: int, lateness: int
@@ -182,7 +182,7 @@ def test_deduplication_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> 
 # Windows as columns.
 
 
-@examples(80)
+@examples(50)
 @given(ROWS.filter(bool), st.sampled_from([(10, 10), (10, 5), (10, 3), (7, 1)]), st.integers(-20, 70), st.sampled_from([0, 4]))
 def test_every_row_has_each_window_that_it_lies_in(rows: list[Any], window: tuple[int, int], watermark: int, lateness: int) -> None:
     size, slide = window
@@ -209,7 +209,7 @@ def test_windows_that_make_no_sense_are_refused(wrong: tuple[int, int, int]) -> 
 # The first rows of partitions.
 
 
-@examples(80)
+@examples(50)
 @given(st.integers(0, 2**32), st.integers(1, 200), st.integers(1, 3), st.booleans(), st.booleans(), st.integers(1, 3))
 def test_first_rows_of_partitions_are_numbered(seed: int, count: int, keys: int, descending: bool, holes: bool, limit: int) -> None:
     rng = random.Random(seed)

@@ -176,7 +176,7 @@ def texts_of(rows: list[tuple[Any, ...]]) -> list[str]:
     return [repr(row) for row in rows]  # -0.0 is not 0.0 here
 
 
-@examples(50)
+@examples(30)
 @given(st.lists(st.one_of(OBJECTS, BROKEN), max_size=6))
 @example([{"n": "5.5"}, {"n": "99999999999999999999", "x": '"wide"'}, {"s": "1.50", "x": '"wide"', "b": "2"}])
 @example([{"n": '"7"', "x": '"20.5"', "b": '"true"', "s": "1.50"}, {"n": "5.0"}, {"s": '{"a": 1}'}])
@@ -249,7 +249,7 @@ RECORDS = st.one_of(
 )
 
 
-@examples(50)
+@examples(30)
 @given(st.lists(RECORDS, max_size=6), st.sampled_from(["\n", "\r\n"]))
 @example([[("", None)] * 5, [("1", "1")] * 3], "\n")
 @example([[("", None), ("5.0", "5.0"), ("", None), ('""', ""), ("", None)]], "\n")

@@ -33,14 +33,14 @@ def expected(twin: dict[tuple[int, int, str | None], dict[str, Any]]) -> list[tu
     return [(start, end, key, *(twin[start, end, key][name] for name in NAMES)) for start, end, key in order]
 
 
-@examples(80)
+@examples(50)
 @given(ROWS, GAPS, CUTS)
 def test_answers_are_those_of_the_twin_to_the_last_bit(rows: list[Any], gap: int, cuts: list[int]) -> None:
     frames = run(Session(params(gap)), [*cut(rows, cuts), ("watermark", 0, WATERMARK_END)])
     assert rows_of(frames) == expected(session_twin(rows, gap, None))
 
 
-@examples(80)
+@examples(50)
 @given(ROWS, GAPS, st.sampled_from([0, 7]), CUTS, st.integers(-80, 100))
 def test_a_watermark_ends_what_no_row_can_join_and_no_more(
     rows: list[Any], gap: int, lateness: int, cuts: list[int], watermark: int
@@ -55,7 +55,7 @@ def test_a_watermark_ends_what_no_row_can_join_and_no_more(
     assert session.state_rows == 0
 
 
-@examples(60)
+@examples(35)
 @given(ROWS, GAPS, CUTS, st.lists(st.integers(-80, 100), max_size=6))
 def test_rows_in_time_give_the_same_sessions_whatever_watermarks_come_between(
     rows: list[Any], gap: int, cuts: list[int], marks: list[int]
@@ -72,7 +72,7 @@ def test_rows_in_time_give_the_same_sessions_whatever_watermarks_come_between(
     assert session.late_rows == 0
 
 
-@examples(60)
+@examples(35)
 @given(ROWS, GAPS, st.sampled_from([0, 7]), st.integers(-80, 80))
 def test_late_rows_are_those_that_alone_would_have_ended(rows: list[Any], gap: int, lateness: int, watermark: int) -> None:
     session = Session(params(gap, lateness))

@@ -107,7 +107,7 @@ def answers(plan: Plan, names: Sequence[str]) -> Counter[tuple[object, ...]]:
     return Counter(pl.DataFrame(run(plan)).select(names).rows())
 
 
-@examples(60)
+@examples(35)
 @given(JOINED, st.integers(0, 2**32))
 def test_a_join_written_another_way_is_the_same_operators(meaning: Joined, seed: int) -> None:
     rng = random.Random(seed)
@@ -135,7 +135,7 @@ def another(meaning: Joined, rng: random.Random) -> Joined:
     return replace(meaning, **rng.choice(changes))  # type: ignore[arg-type]
 
 
-@examples(150)
+@examples(90)
 @given(JOINED, st.integers(0, 2**32))
 def test_a_join_that_means_something_else_has_another_signature(meaning: Joined, seed: int) -> None:
     rng = random.Random(seed)
@@ -205,7 +205,7 @@ def write_window(meaning: Counted, rng: random.Random) -> tuple[str, list[str]]:
     return f"SELECT {', '.join(shuffled(rng, names))} FROM ({inner}) WHERE many > {meaning.having}", names
 
 
-@examples(60)
+@examples(35)
 @given(COUNTED, st.integers(0, 2**32))
 def test_a_window_written_another_way_is_the_same_operators(meaning: Counted, seed: int) -> None:
     rng = random.Random(seed)
@@ -215,7 +215,7 @@ def test_a_window_written_another_way_is_the_same_operators(meaning: Counted, se
     assert answers(plans[0], one_names) == answers(plans[1], other_names)
 
 
-@examples(100)
+@examples(60)
 @given(COUNTED, COUNTED, st.integers(0, 2**32))
 def test_windows_of_one_signature_give_one_answer(meaning: Counted, another: Counted, seed: int) -> None:
     """Whatever the two were meant to be."""
@@ -253,7 +253,7 @@ def test_sessions_are_the_same_operators_whoever_writes_them_and_no_windows() ->
 SELF_JOINS = st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans())
 
 
-@examples(40)
+@examples(25)
 @given(SELF_JOINS, st.integers(0, 2**32))
 def test_a_stream_joined_with_itself_has_no_first_side(meaning: tuple[int, int, bool], seed: int) -> None:
     rng = random.Random(seed)

@@ -47,7 +47,7 @@ def answer(batches: list[pl.DataFrame]) -> tuple[Any, ...]:
     return row[2:]
 
 
-@examples(100)
+@examples(60)
 @given(st.lists(VALUES, min_size=1, max_size=60), st.lists(st.integers(0, 60), max_size=3), st.integers(0, 2**32))
 def test_percentiles_are_within_their_error_however_rows_are_cut_and_mixed(values: list[Any], cuts: list[int], seed: int) -> None:
     places = sorted({0, len(values), *(c % (len(values) + 1) for c in cuts)})
@@ -63,7 +63,7 @@ def test_percentiles_are_within_their_error_however_rows_are_cut_and_mixed(value
         assert found == exact or abs(found - exact) <= ERROR * abs(exact) * 1.0001 + 1e-300
 
 
-@examples(50)
+@examples(30)
 @given(st.lists(st.integers(-127, 127), min_size=1, max_size=200), st.sampled_from(SHARES))
 def test_percentiles_of_small_whole_numbers_are_exact(values: list[int], share: float) -> None:
     found = answer([frame([float(value) for value in values])])[SHARES.index(share)]
@@ -79,7 +79,7 @@ def test_counts_of_distinct_values_are_within_their_error(count: int) -> None:
     assert abs(found - count) <= (0 if count < LEAST_KEPT else 4 * count / math.sqrt(LEAST_KEPT - 2))
 
 
-@examples(40)
+@examples(25)
 @given(st.integers(0, 2**32), st.integers(1, 5), st.booleans())
 def test_of_each_group_the_least_hashes_are_kept(seed: int, keys: int, alike: bool) -> None:
     """Hashes drawn as they are, among them, if `alike`, such as differ in their last bits only."""
@@ -93,7 +93,7 @@ def test_of_each_group_the_least_hashes_are_kept(seed: int, keys: int, alike: bo
         assert merged.filter(k=key)["h"].to_list() == expected
 
 
-@examples(40)
+@examples(25)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 2**33), st.integers(1, 50)), min_size=1, max_size=30), st.integers(0, 10**9))
 def test_ranks_among_billions_are_exact(cells: list[tuple[int, int, int]], billionths: int) -> None:
     """Buckets with counts as long streams have them: the bucket of the rank, by whole numbers without bounds."""
@@ -134,7 +134,7 @@ def test_panes_of_hopping_windows_merge() -> None:
     assert [(row[0], row[4], row[-1]) for row in rows] == [(0, 24.0, 50), (5, 49.0, 100), (10, 74.0, 50)]
 
 
-@examples(60)
+@examples(35)
 @given(st.lists(st.text(max_size=30), max_size=20, unique=True))
 def test_texts_have_hashes_of_their_own_whatever_stands_beside_them(texts: list[str]) -> None:
     together = hashes(pl.Series(texts, dtype=pl.String))

@@ -131,7 +131,7 @@ def told(value: Any) -> str:
 
 
 @pytest.mark.parametrize("name", QUERIES)
-@examples(40)
+@examples(25)
 @given(rows=ROWS)
 def test_queries_have_the_answers_of_duckdb(name: str, rows: list[tuple[Any, ...]]) -> None:
     ours, theirs = QUERIES[name]
@@ -163,7 +163,7 @@ CREATE SOURCE g (ts TIMESTAMP, k TEXT, v DOUBLE, ok BOOLEAN, at TIMESTAMP, doc J
 """)
 
 
-@examples(40)
+@examples(25)
 @given(st.lists(st.fixed_dictionaries({name: st.none() | values for name, values in VALUES.items()}), min_size=1, max_size=6), st.randoms())
 def test_values_of_a_window_are_gathered_in_the_order_of_their_times(rows: list[dict[str, Any]], random: Random) -> None:
     start = datetime(2026, 1, 31)

@@ -61,7 +61,7 @@ def expected(twin: dict[tuple[int, str | None], dict[str, Any]], size: int) -> l
     return [(start, start + size, key, *(twin[start, key][name] for name in NAMES)) for start, key in order]
 
 
-@examples(80)
+@examples(50)
 @given(ROWS, SHAPES, st.lists(st.integers(0, 100), max_size=4))
 def test_answers_are_those_of_the_twin_to_the_last_bit(rows: list[Any], shape: tuple[int, int, int], cuts: list[int]):
     size, slide, lateness = shape
@@ -69,7 +69,7 @@ def test_answers_are_those_of_the_twin_to_the_last_bit(rows: list[Any], shape: t
     assert rows_of(frames) == expected(window_twin(rows, size, slide, lateness, None), size)
 
 
-@examples(60)
+@examples(35)
 @given(ROWS, SHAPES, st.lists(st.integers(0, 100), max_size=4))
 def test_keys_that_are_whole_numbers_change_nothing(rows: list[Any], shape: tuple[int, int, int], cuts: list[int]):
     size, slide, lateness = shape
@@ -81,7 +81,7 @@ def test_keys_that_are_whole_numbers_change_nothing(rows: list[Any], shape: tupl
     assert found == expected(window_twin(rows, size, slide, lateness, None), size)
 
 
-@examples(60)
+@examples(35)
 @given(ROWS, SHAPES, st.integers(-80, 80))
 def test_a_watermark_closes_what_has_ended_and_no_more(rows: list[Any], shape: tuple[int, int, int], watermark: int):
     size, slide, lateness = shape
@@ -95,7 +95,7 @@ def test_a_watermark_closes_what_has_ended_and_no_more(rows: list[Any], shape: t
     assert window.state_rows == 0
 
 
-@examples(60)
+@examples(35)
 @given(ROWS, SHAPES, st.integers(-80, 80))
 def test_late_rows_are_those_whose_windows_have_all_closed(rows: list[Any], shape: tuple[int, int, int], watermark: int):
     size, slide, lateness = shape

@@ -50,7 +50,8 @@ def hosts(world: World) -> dict[str, str]:
     return {i.id: agent.name for agent in world.agents for i in agent.engine.instances.values() if i.movable}
 
 
-@pytest.mark.parametrize("hours", [1.2, pytest.param(8.0, marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("hours", [1.2, 8.0])
 def test_equal_places_and_jitter_move_an_operator_at_most_once_an_hour_and_a_lasting_change_once(hours: float):
     world = settled_world(triangle(), seed=4, network=NetworkConfig(jitter_ms=5.0), settings=SLOW)
     world.run(600.0)

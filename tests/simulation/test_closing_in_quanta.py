@@ -149,6 +149,7 @@ def test_an_operator_asked_to_move_in_the_midst_of_a_window_moves_when_it_is_don
     assert len(tail.rows) == WINDOWS * KEYS
 
 
+@pytest.mark.soak
 def test_answers_in_parts_are_those_of_a_run_on_one_node_whatever_moves_meanwhile():
     expected, _ = run(SESSIONS, nodes=1, seed=1)
     with small_steps(4):

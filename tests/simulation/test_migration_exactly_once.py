@@ -17,9 +17,9 @@ from sbon_testbed.exactly_once.sinks import FORMATS, Place
 from sbon_testbed.exactly_once.story import Outcome, Run, make_world, problem_of, tell
 from tests.examples import seeds
 
-SEEDS = (6,)
-SOAK_SEEDS = (0, *range(12, 120, 6))
-SEEDS_PER_TEST = 6
+SEEDS = (8,)
+SOAK_SEEDS = (0, 4, *range(12, 120, 4))
+SEEDS_PER_TEST = 4
 
 
 def test_a_dozen_seeds_have_every_query():

@@ -136,6 +136,7 @@ def test_owners_see_the_multicasts_that_serve_their_queries_and_stay_well():
     assert shown == set(where.items())
 
 
+@pytest.mark.soak
 def test_what_the_queries_cost_is_counted_once():
     """Each counts its own links and its share of those to multicasts; the first also those that it brought."""
     world = make_world()
@@ -148,6 +149,7 @@ def test_what_the_queries_cost_is_counted_once():
     assert report.network_usage(world, report.running(world)) == pytest.approx(network_usage(world), rel=0.01)
 
 
+@pytest.mark.soak
 def test_one_consumer_left_needs_no_multicast_and_nobody_left_nothing():
     world = make_world()
     queries = ask_everywhere(world)
@@ -168,6 +170,7 @@ def test_one_consumer_left_needs_no_multicast_and_nobody_left_nothing():
     world.run_until(lambda: not any(agent.engine.instances for agent in living(world)), 30, "every operator is gone")
 
 
+@pytest.mark.soak
 def test_a_newcomer_is_served_by_the_multicast_near_it():
     world = make_world()
     ask_everywhere(world)

@@ -39,7 +39,7 @@ TINY = Extent(
     zipf_sources=2,
     apart_s=60.0,
     zipf_apart_s=60.0,
-    settle_s=180.0,
+    settle_s=120.0,
     after_s=60.0,
 )
 
