@@ -86,6 +86,7 @@ async def test_lines_come_over_tls_at_once_behind_the_handshake(tmp_path, where)
 
 async def test_handshakes_under_way_are_bounded(tmp_path, where, monkeypatch):
     monkeypatch.setattr(listening, "HANDSHAKES_MAX", 3)
+    monkeypatch.setattr(listening, "HANDSHAKE_TIMEOUT_S", 600.0)  # none ends by itself
     stream, address = await posts(where)
     listener = stream.source._server._listener
     silent = [await asyncio.open_connection(*address) for _ in range(6)]
