@@ -38,7 +38,7 @@ def grown(count: int, seed: int, config: MembershipConfig | None = None, *, loss
     return world
 
 
-@pytest.mark.parametrize("seed", seeds([1], [2]))
+@pytest.mark.parametrize("seed", seeds([2], [1]))
 def test_fifty_agents_that_start_at_once_all_know_each_other_within_five_seconds(seed):
     world = World(seed, loss=0.01)
     names = world.start_many(50)
