@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
-import msgspec
 import typer
 from typer.core import TyperGroup
 
 from sbon.cli.output import pairs, print_note, print_record, print_table, say
 from sbon.cli.tables import Column, Shorten
-from sbon.errors import ConfigError, SbonError, UsageError
+from sbon.errors import ConfigError, UsageError
+from sbon_testbed.json_files import JsonFile, write_json
 
 if TYPE_CHECKING:
     from sbon_testbed.topology import Topology
@@ -39,7 +39,6 @@ _KINDS = (
     ("transit-stub", "generated backbones and stub domains with policy routes, as in section 4.1 of the SBON paper"),
     ("matrix", 'any RTT matrix file; only in scenarios: [topology] kind = "matrix", file = "rtt.npz"'),
 )
-_JSON = typer.Option("--json", metavar="FILE", help="Write the result as JSON; - for standard output.")
 
 
 class _Group(TyperGroup):
@@ -101,7 +100,7 @@ def run(
     ] = None,
     nodes: Annotated[int | None, typer.Option(metavar="N", help="Only the first N nodes; events of others do not happen.")] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the agents' state, telemetry and logs here.")] = None,
-    json: Annotated[str | None, _JSON] = None,
+    json: JsonFile = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
     """Run a scenario and show what came of it. Exit code 1 where it did not go as the scenario expects."""
@@ -171,7 +170,7 @@ def topologies(
     kind: Annotated[str | None, typer.Argument(metavar="[KIND]", help="cities or transit-stub; without, what there is.")] = None,
     nodes: Annotated[int, typer.Option(metavar="N", help="How many nodes.")] = 16,
     seed: Annotated[int, typer.Option(min=0, help="Of what is drawn at random.")] = 1,
-    json: Annotated[str | None, _JSON] = None,
+    json: JsonFile = None,
 ) -> None:
     """List the kinds of topology, or show one: its nodes, labels and RTTs."""
     from sbon_testbed import topology as known
@@ -206,21 +205,6 @@ def topology_table(made: "Topology") -> tuple[list[Column], list[list[str]]]:
         for name, labels, row in zip(made.nodes, made.labels, made.rtt_ms, strict=True)
     ]
     return columns, rows
-
-
-def write_json(where: str, value: Any) -> None:
-    """Writes a result as indented JSON, to a file that is replaced atomically; `-` is standard output."""
-    data = msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
-    if where == "-":
-        sys.stdout.buffer.write(data)
-        return
-    path = Path(where)
-    try:
-        part = path.with_name(path.name + ".part")
-        part.write_bytes(data)
-        part.replace(path)
-    except OSError as problem:
-        raise SbonError(f"cannot write {where}: {problem.strerror}") from problem
 
 
 def _show(result: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from sbon.cli.options import Wide
+from sbon_testbed.json_files import JsonFile, write_json
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
@@ -194,11 +195,10 @@ def input_(
     ] = None,
     rows: Annotated[int, typer.Option(metavar="N", help="Rows of a run.")] = 4_000_000,
     runs: Annotated[int, typer.Option(metavar="R", help="Runs of each; figures are their medians.")] = 1,
-    json: Annotated[str | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON; - for standard output.")] = None,
+    json: JsonFile = None,
 ) -> None:
     """Show what one agent takes from each source, through each workload, into each sink, beside polars and cat over the same bytes."""
     from sbon_testbed.bench.input import measure, show
-    from sbon_testbed.cli import write_json
 
     result = measure(source or [], workload or [], sink or [], rows, runs, _progress)
     if json is not None:

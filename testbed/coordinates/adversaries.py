@@ -20,6 +20,7 @@ from sbon.errors import UsageError
 from sbon.types import FloatArray
 from sbon_testbed.coordinates.evaluation import evaluate
 from sbon_testbed.coordinates.liars import ATTACKS, Liar
+from sbon_testbed.json_files import JsonFile, write_json
 from sbon_testbed.matrix import load_matrix, slice_of
 
 
@@ -102,10 +103,9 @@ def adversaries_command(
     neighbours: Annotated[str, typer.Option(metavar="K|all", help="Probe only K fixed random peers, or any.")] = "32",
     taken: Annotated[str | None, typer.Option("--slice", metavar="first|median|N", help="Of a matrix over time only this slice.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same result.")] = 0,
-    json: Annotated[str | None, typer.Option(metavar="FILE", help="Write the result as JSON; - for standard output.")] = None,
+    json: JsonFile = None,
 ) -> None:
     """Let some nodes lie about where they are, and say what that does to the others."""
-    from sbon_testbed.cli import write_json
 
     loaded = load_matrix(matrix)
     if taken is not None:

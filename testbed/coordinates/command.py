@@ -1,6 +1,5 @@
 """`sbon testbed coordinates`: measures the accuracy of coordinates on a matrix of RTTs."""
 
-import json as json_module
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,11 +10,12 @@ import typer
 from sbon.cli.output import number, print_note, print_table
 from sbon.cli.tables import Column
 from sbon.cost_space.config import CoordinateConfig
-from sbon.errors import ConfigError, SbonError, UsageError
+from sbon.errors import SbonError, UsageError
 from sbon.membership.config import MembershipConfig
 from sbon_testbed.coordinates.evaluation import evaluate
 from sbon_testbed.coordinates.jitter import JITTER_HELP, JITTER_SHARE
 from sbon_testbed.coordinates.liars import ATTACKS
+from sbon_testbed.json_files import JsonFile, write_json
 from sbon_testbed.matrix import load_matrix, slice_of
 
 TOLD = MembershipConfig().vitals_per_datagram
@@ -34,7 +34,7 @@ def coordinates_command(
     jitter: Annotated[float, typer.Option(metavar="SHARE", help=JITTER_HELP)] = JITTER_SHARE,
     taken: Annotated[str | None, typer.Option("--slice", metavar="first|median|N", help=SLICE_HELP)] = None,
     attack: Annotated[str, typer.Option(metavar="NAME", help=f"Let a tenth of the nodes lie: {', '.join(ATTACKS)}.")] = "none",
-    json: Annotated[str | None, typer.Option(metavar="FILE", help="Write the result as JSON; - for standard output.")] = None,
+    json: JsonFile = None,
 ) -> None:
     """Find coordinates on a matrix of RTTs, and say how well they predict it."""
     try:
@@ -54,7 +54,10 @@ def coordinates_command(
             liar=ATTACKS[attack]() if attack in ATTACKS else None,
             progress=_progress(rounds) if sys.stderr.isatty() else None,
         )
-        _write(result, json)
+        if json is not None:
+            write_json(json, result)
+        if json != "-":
+            show(result)
     except SbonError as error:
         print(f"sbon: {error}", file=sys.stderr)
         raise typer.Exit(2 if isinstance(error, UsageError) else 1) from error
@@ -75,19 +78,6 @@ def _progress(rounds: int) -> Callable[[int], None]:
             print(f"\rround {number} of {rounds}", end="\n" if number == rounds else "", file=sys.stderr, flush=True)
 
     return show
-
-
-def _write(result: dict[str, Any], target: str | None) -> None:
-    text = json_module.dumps(result, indent=2)
-    if target == "-":
-        print(text)
-        return
-    if target is not None:
-        try:
-            Path(target).write_text(text + "\n", encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(f"--json {target}: {error.strerror}") from error
-    show(result)
 
 
 def show(result: dict[str, Any]) -> None:

@@ -1,18 +1,15 @@
 """`sbon testbed exactly-once`: runs many seeds of `sbon_testbed.exactly_once.story`, on all cores."""
 
-import multiprocessing
-import os
-import signal
+import sys
 import time
-from collections.abc import Iterator
-from multiprocessing import resource_tracker
 from typing import Annotated, Any
 
 import typer
 
-from sbon.errors import UsageError
 from sbon_testbed.exactly_once.story import Outcome, tell
+from sbon_testbed.json_files import JsonFile, write_json
 from sbon_testbed.progress import Progress
+from sbon_testbed.seeds import outcomes_of
 
 PROBLEMS_SHOWN = 20
 
@@ -21,7 +18,7 @@ def exactly_once_command(
     seeds: Annotated[int, typer.Option(metavar="N", help="How many seeds.")] = 200,
     first: Annotated[int, typer.Option(metavar="SEED", help="The first of them.")] = 0,
     jobs: Annotated[int, typer.Option(metavar="N", help="Processes; 0: one for each core.")] = 0,
-    json: Annotated[str | None, typer.Option(metavar="FILE", help="Write the result as JSON; - for standard output.")] = None,
+    json: JsonFile = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
     """Lose, double and delay messages, cut nodes off, slow machines down, move operators and kill homes of queries, seed after seed, in
@@ -29,15 +26,14 @@ def exactly_once_command(
 
     Example: sbon testbed exactly-once --seeds 2000
     """
-    from sbon_testbed.cli import write_json
 
-    if seeds < 1 or first < 0 or jobs < 0:
-        raise UsageError(f"--seeds {seeds} --first {first} --jobs {jobs}, expected at least 1, 0 and 0")
     progress = Progress(not quiet)
     outcomes: list[Outcome] = []
     began_s = time.monotonic()
-    for outcome in told(range(first, first + seeds), jobs or os.cpu_count() or 1):
+    for outcome in outcomes_of(tell, seeds, first, jobs):
         outcomes.append(outcome)
+        if outcome.problem:
+            print(outcome.problem, file=sys.stderr if json == "-" else sys.stdout, flush=True)
         progress("seeds", len(outcomes), seeds)
     result = summary(outcomes, first, time.monotonic() - began_s)
     if json is not None:
@@ -46,23 +42,6 @@ def exactly_once_command(
         _show(result)
     if result["wrong"]:
         raise typer.Exit(1)
-
-
-def told(seeds: range, jobs: int) -> Iterator[Outcome]:
-    """Yields the outcomes as they arrive."""
-    if jobs == 1:
-        yield from map(tell, seeds)
-        return
-    # Only this process handles Ctrl-C and ends the others, which start with it blocked. (Starting the tracker meanwhile would unblock it.)
-    resource_tracker.ensure_running()
-    heard = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        # Fresh processes: polars and its threads do not survive a fork.
-        pool = multiprocessing.get_context("spawn").Pool(jobs)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, heard)
-    with pool:
-        yield from pool.imap_unordered(tell, seeds, chunksize=4)
 
 
 def summary(outcomes: list[Outcome], first: int, seconds: float) -> dict[str, Any]:
@@ -91,5 +70,3 @@ def _show(result: dict[str, Any]) -> None:
         f" {result['batches_resent']:,} batches sent again, {result['homes_restarted']:,} homes killed and started again,"
         f" {result['spilled_mib']:,} MiB through disks; took {result['seconds']:,.0f} s"
     )
-    for problem in result["problems"]:
-        print(f"  {problem}")

@@ -14,6 +14,7 @@ from sbon_testbed.figures.experiments import EXPERIMENTS, FULL, QUICK, run_figur
 from sbon_testbed.figures.plots import draw_figure10, draw_figure11, draw_figure12, draw_figure13, draw_zipf
 from sbon_testbed.figures.text import as_text
 from sbon_testbed.figures.world import MeasuredNetwork, read_loads, read_measured
+from sbon_testbed.json_files import JsonFile, write_json
 from sbon_testbed.placement.plots import require_matplotlib
 from sbon_testbed.progress import Progress
 
@@ -34,7 +35,7 @@ def figures_command(
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small and short: that everything works, not what it reaches.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same figures.")] = 1,
-    json: Annotated[str | None, typer.Option("--json", metavar="FILE", help="Write the result here, too; - for standard output.")] = None,
+    json: JsonFile = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
     wide: Wide = False,
 ) -> None:
@@ -45,7 +46,6 @@ def figures_command(
       sbon testbed figures --data ../shared/data --out figures
       sbon testbed figures --data ../shared/data --out figures --only figure13 --seed 2
     """
-    from sbon_testbed.cli import write_json
 
     unknown = [name for name in only or () if name not in EXPERIMENTS]
     if unknown:

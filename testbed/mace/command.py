@@ -9,6 +9,7 @@ import typer
 
 from sbon.cli.output import print_note, print_table
 from sbon.cli.tables import Column
+from sbon_testbed.json_files import JsonFile, write_json
 from sbon_testbed.progress import Progress
 
 
@@ -35,7 +36,7 @@ def mace_command(
     ] = 10.0,
     events: Annotated[int, typer.Option(metavar="N", min=200, help="The other parts: events of a source.")] = 6000,
     runs: Annotated[int, typer.Option(metavar="N", min=1, help="wide: placements by chance.")] = 3,
-    json: Annotated[str | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON; - for standard output.")] = None,
+    json: JsonFile = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
     """Predict worst-case latency and compare with virtual time; place operators by it and compare with other searches.
@@ -46,7 +47,6 @@ def mace_command(
       sbon testbed mace --part training --part series --events 75000
       sbon testbed mace --part placement --scale 1 --scale 5 --scale 20 --draws 10000 --seconds 600 --json mace.json
     """
-    from sbon_testbed.cli import write_json
 
     progress = Progress(wanted=not quiet)
     wanted = part or list(Part)

@@ -12,6 +12,7 @@ from sbon.config import load
 from sbon.errors import ConfigError, UsageError
 from sbon.membership import MembershipConfig
 from sbon_agent.config import AgentConfig
+from sbon_testbed.json_files import JsonFile, write_json
 from sbon_testbed.membership.evaluation import STORIES, MembershipTrial, Slow, evaluate
 from sbon_testbed.membership.world import MembershipWorldConfig
 
@@ -26,10 +27,9 @@ def membership_command(
     story: Annotated[list[str] | None, typer.Option(metavar="NAME", help=f"Only {', '.join(STORIES)}; may be repeated.")] = None,
     loss: Annotated[float, typer.Option(help="Share of datagrams that vanish.")] = 0.01,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same result.")] = 1,
-    json: Annotated[str | None, typer.Option(metavar="FILE", help="Write the result as JSON; - for standard output.")] = None,
+    json: JsonFile = None,
 ) -> None:
     """Let membership machines form, crash, stall, split and come back, in virtual time."""
-    from sbon_testbed.cli import write_json
 
     if not 0 <= loss < 1:
         raise UsageError(f"--loss {loss}, expected 0 to less than 1")

@@ -10,6 +10,7 @@ from sbon.cli.tables import Column
 from sbon.cost_space.config import CoordinateConfig
 from sbon.errors import ConfigError
 from sbon_testbed.coordinates.jitter import JITTER_HELP, JITTER_SHARE
+from sbon_testbed.json_files import JsonFile, write_json
 from sbon_testbed.placement.evaluation import STRATEGIES, evaluate, strategies_for
 from sbon_testbed.placement.network import ROUNDS, read_network, transit_stub
 from sbon_testbed.progress import Progress
@@ -30,7 +31,7 @@ def placement_command(
     strategy: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help=f"Only this one; may be repeated. One of {', '.join(STRATEGIES)}.")
     ] = None,
-    json: Annotated[str | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON; - for standard output.")] = None,
+    json: JsonFile = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
     """Place queries by every strategy and compare their network usage and delay with the optimum's.
@@ -40,7 +41,6 @@ def placement_command(
       sbon testbed placement --matrix rtt.npz --queries 200
       sbon testbed placement --topology transit-stub --strategy relaxation --strategy ip-multicast --json -
     """
-    from sbon_testbed.cli import write_json
 
     if (matrix is None) == (topology is None):
         raise typer.BadParameter("give either --matrix FILE or --topology transit-stub")

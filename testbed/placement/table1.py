@@ -14,6 +14,7 @@ import typer
 from sbon.cli.options import Wide
 from sbon.errors import ConfigError
 from sbon_testbed.documents import print_document
+from sbon_testbed.json_files import write_json
 from sbon_testbed.placement.evaluation import IP_MULTICAST, OPTIMAL, Evaluation, evaluate
 from sbon_testbed.placement.network import ROUNDS, Report, transit_stub
 from sbon_testbed.placement.plots import Curve, draw_distribution, require_matplotlib
@@ -135,7 +136,6 @@ def table1_command(
       sbon testbed table1 --out table1
       sbon testbed table1 --out quick --queries 100 --seeds 1 --stub-domains 30 --rounds 100
     """
-    from sbon_testbed.cli import write_json
 
     chosen = _seeds(seeds)
     require_matplotlib()  # before minutes of work, not after

@@ -1,20 +1,16 @@
 """`sbon testbed simulate`: runs many seeds of `sbon_testbed.simulator.simulation`, on all cores."""
 
-import multiprocessing
-import os
 import shlex
-import signal
 import sys
 import time
-from collections.abc import Iterator
 from functools import partial
-from multiprocessing import resource_tracker
 from typing import Annotated, Any
 
 import typer
 
-from sbon.errors import UsageError
+from sbon_testbed.json_files import JsonFile, write_json
 from sbon_testbed.progress import Progress
+from sbon_testbed.seeds import outcomes_of
 from sbon_testbed.simulator.faults import KINDS, kinds_of
 from sbon_testbed.simulator.simulation import Outcome, simulate
 
@@ -24,7 +20,7 @@ def simulate_command(
     first: Annotated[int, typer.Option(metavar="SEED", help="The first of them.")] = 0,
     faults: Annotated[str, typer.Option(metavar="LIST", help=f"Kinds of faults, with commas; all by default: {','.join(KINDS)}.")] = "",
     jobs: Annotated[int, typer.Option(metavar="N", help="Processes; 0: one for each core.")] = 0,
-    json: Annotated[str | None, typer.Option(metavar="FILE", help="Write the result as JSON; - for standard output.")] = None,
+    json: JsonFile = None,
     stop: Annotated[bool, typer.Option("--stop", help="Stop at the first seed that fails.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
@@ -34,15 +30,12 @@ def simulate_command(
 
     Example: sbon testbed simulate --seeds 200 --faults moves,partitions
     """
-    from sbon_testbed.cli import write_json
 
-    if seeds < 1 or first < 0 or jobs < 0:
-        raise UsageError(f"--seeds {seeds} --first {first} --jobs {jobs}, expected at least 1, 0 and 0")
     kinds = kinds_of(faults)
     progress = Progress(not quiet)
     outcomes: list[Outcome] = []
     began_s = time.monotonic()
-    for outcome in simulated(range(first, first + seeds), kinds, jobs or os.cpu_count() or 1):
+    for outcome in outcomes_of(partial(simulate, kinds=kinds), seeds, first, jobs):
         outcomes.append(outcome)
         if outcome.problem:
             print(report(outcome, kinds), file=sys.stderr if json == "-" else sys.stdout, flush=True)
@@ -56,24 +49,6 @@ def simulate_command(
         _show(result)
     if result["failed"]:
         raise typer.Exit(1)
-
-
-def simulated(seeds: range, kinds: tuple[str, ...], jobs: int) -> Iterator[Outcome]:
-    """Yields the outcomes as they arrive."""
-    one = partial(simulate, kinds=kinds)
-    if jobs == 1 or len(seeds) == 1:
-        yield from map(one, seeds)
-        return
-    # Only this process handles Ctrl-C and ends the others, which start with it blocked. (Starting the tracker meanwhile would unblock it.)
-    resource_tracker.ensure_running()
-    heard = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        # Fresh processes: polars and its threads do not survive a fork.
-        pool = multiprocessing.get_context("spawn").Pool(min(jobs, len(seeds)))
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, heard)
-    with pool:
-        yield from pool.imap_unordered(one, seeds)
 
 
 def replay(seed: int, kinds: tuple[str, ...]) -> str:

@@ -15,6 +15,7 @@ import typer
 from sbon.errors import ConfigError, UsageError
 from sbon.telemetry import layout
 from sbon.telemetry.schema import TABLES, VERSION, VERSION_KEY
+from sbon_testbed.json_files import JsonFile, write_json
 from sbon_testbed.telemetry.events import events_of_hour
 from sbon_testbed.telemetry.story import BEGIN, DOWN_S, Story
 from sbon_testbed.telemetry.tables import samples_of_hour
@@ -159,7 +160,7 @@ def telemetry_command(
     queries: Annotated[int | None, typer.Option(metavar="N", help="How many; three for each agent if not given.")] = None,
     probe_interval: Annotated[float, typer.Option(metavar="S", help="Between two probes of an agent.")] = 0.6,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same log.")] = 0,
-    json: Annotated[str | None, typer.Option(metavar="FILE", help="Write what was made as JSON; - for standard output.")] = None,
+    json: JsonFile = None,
 ) -> None:
     """Make up a log of telemetry, as agents would have written it, to try `sbon analyze` on.
 
@@ -168,7 +169,6 @@ def telemetry_command(
       sbon testbed telemetry --agents 10 --hours 1 --out small
       sbon testbed telemetry --agents 100 --hours 24 --out large --seed 7
     """
-    from sbon_testbed.cli import write_json
 
     result = generate(out, agents, hours, queries, probe_interval, seed, lambda line: print(line, file=sys.stderr, flush=True))
     if json is not None:

@@ -1,12 +1,13 @@
 """Random queries under random faults: every seed is right, a wrong one is reported with the command that runs it again."""
 
-from functools import cache
+from functools import cache, partial
 
 import pytest
 
 from sbon.errors import UsageError
+from sbon_testbed.seeds import outcomes_of
 from sbon_testbed.simulator import simulation
-from sbon_testbed.simulator.command import replay, report, simulated, summary
+from sbon_testbed.simulator.command import replay, report, summary
 from sbon_testbed.simulator.faults import KINDS, kinds_of
 from sbon_testbed.simulator.simulation import Outcome, simulate
 from sbon_testbed.simulator.workload import make_workload
@@ -46,7 +47,7 @@ def test_an_exception_fails_its_seed_alone(monkeypatch: pytest.MonkeyPatch) -> N
         raise KeyError("k7")
 
     monkeypatch.setattr(simulation.Simulation, "go", broken)
-    outcomes = list(simulated(range(2), KINDS, 1))
+    outcomes = list(outcomes_of(partial(simulation.simulate, kinds=KINDS), seeds=2, first=0, jobs=1))
 
     assert [outcome.seed for outcome in outcomes] == [0, 1]
     assert all("KeyError: 'k7'" in outcome.problem for outcome in outcomes)

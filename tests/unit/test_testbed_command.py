@@ -15,6 +15,31 @@ def test_a_wrong_spelling_names_what_may_have_been_meant(typed: str, meant: str,
     assert f"No such command '{typed}'. Did you mean '{meant}'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["exactly-once", "simulate", "mace", "membership", "placement"])
+@pytest.mark.parametrize(("where", "told"), [("no/one.json", "there is no folder"), (".", "it is a folder")])
+def test_a_result_that_cannot_be_written_is_refused_before_minutes_of_work(
+    command: str, where: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["testbed", command, "--json", str(tmp_path / where)]) == 1
+
+    said = capsys.readouterr()
+    assert told in said.err
+    assert said.err.startswith("sbon: cannot write --json ")
+    assert said.err.count("\n") == 1
+    assert said.out == ""
+
+
+@pytest.mark.parametrize("command", ["exactly-once", "simulate"])
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [("--seeds 0", "--seeds 0, expected at least 1"), ("--first -1", "--first -1, expected"), ("--jobs -1", "--jobs -1, expected")],
+)
+def test_seeds_that_cannot_be_are_refused(command: str, typed: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["testbed", command, *typed.split()]) == 2
+
+    assert told in capsys.readouterr().err
+
+
 def test_a_made_up_log_that_is_interrupted_leaves_nothing(tmp_path: Path) -> None:
     seen: list[bool] = []
 

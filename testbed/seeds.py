@@ -1,0 +1,48 @@
+"""Runs one function for many seeds, on all cores."""
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator
+from multiprocessing import resource_tracker
+from typing import TypeVar
+
+from sbon.errors import UsageError
+
+T = TypeVar("T")
+
+
+def outcomes_of(one: Callable[[int], T], seeds: int, first: int, jobs: int) -> Iterator[T]:
+    """Yields what comes of each seed, as it arrives; one that is stopped ends its processes.
+
+    Parameters
+    ----------
+    one : importable by its name, as other processes call it
+    seeds, first : how many, and the first of them
+    jobs : processes; 0: one for each core
+
+    Raises
+    ------
+    UsageError
+        A number is too small; it names the option.
+    """
+    for option, value, least in (("--seeds", seeds, 1), ("--first", first, 0), ("--jobs", jobs, 0)):
+        if value < least:
+            raise UsageError(f"{option} {value}, expected at least {least}")
+    return _each(one, range(first, first + seeds), min(jobs or os.cpu_count() or 1, seeds))
+
+
+def _each(one: Callable[[int], T], seeds: range, jobs: int) -> Iterator[T]:
+    if jobs == 1:
+        yield from map(one, seeds)
+        return
+    # Only this process handles Ctrl-C and ends the others, which start with it blocked. (Starting the tracker meanwhile would unblock it.)
+    resource_tracker.ensure_running()
+    heard = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        # Fresh processes: polars and its threads do not survive a fork.
+        pool = multiprocessing.get_context("spawn").Pool(jobs)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, heard)
+    with pool:
+        yield from pool.imap_unordered(one, seeds)
