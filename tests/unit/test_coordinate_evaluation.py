@@ -194,20 +194,19 @@ def test_the_command_takes_one_slice_of_a_matrix_over_time(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("extra", "words", "code"),
+    ("extra", "words"),
     [
-        (("--neighbours", "many"), "expected a number or all", 2),
-        (("--algorithm", "guess"), "expected refit or vivaldi", 2),
-        (("--attack", "hunger"), "--attack hunger, expected one of", 2),
-        (("--jitter", "-1"), "jitter = -1.0, expected 0 to 10", 2),
-        (("--slice", "4"), "--slice 4, expected first, median or a number from 0 to 0", 2),
-        (("--json", "/nowhere/out.json"), "--json /nowhere/out.json", 1),
+        (("--neighbours", "many"), "expected a number or all"),
+        (("--algorithm", "guess"), "expected refit or vivaldi"),
+        (("--attack", "hunger"), "--attack hunger, expected one of"),
+        (("--jitter", "-1"), "jitter = -1.0, expected 0 to 10"),
+        (("--slice", "4"), "--slice 4, expected first, median or a number from 0 to 0"),
     ],
 )
-def test_a_wrong_option_is_one_line_of_error(tmp_path: Path, extra: tuple[str, ...], words: str, code: int):
+def test_a_wrong_option_is_one_line_of_error(tmp_path: Path, extra: tuple[str, ...], words: str):
     np.savetxt(tmp_path / "m.txt", plane(5))
     result = run("--matrix", str(tmp_path / "m.txt"), "--rounds", "2", *extra)
 
-    assert result.exit_code == code
+    assert result.exit_code == 2
     assert words in result.output
     assert "Traceback" not in result.output
