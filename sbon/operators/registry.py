@@ -8,6 +8,7 @@ from sbon.operators.function import Function
 from sbon.operators.join import IntervalJoin
 from sbon.operators.lookup import Lookup
 from sbon.operators.map import Map
+from sbon.operators.match.operator import MatchRows
 from sbon.operators.multicast import Multicast
 from sbon.operators.operator import Operator
 from sbon.operators.over import Over
@@ -24,6 +25,7 @@ from sbon.query.plan import (
     JoinParams,
     LookupParams,
     MapParams,
+    MatchParams,
     MulticastParams,
     OverParams,
     Params,
@@ -59,6 +61,8 @@ def build(params: Params, extensions: Extensions = NOTHING) -> Operator:
             return Top(params)
         case OverParams():
             return Over(params)
+        case MatchParams():
+            return MatchRows(params)
         case AssignParams():
             return Assign(params)
         case UnnestParams():

@@ -18,6 +18,7 @@ from sbon.query.foreign import foreign_input, refuse_subqueries
 from sbon.query.functions import MaybeType, common_type
 from sbon.query.joins import join_inputs
 from sbon.query.literals import column_name, identifier
+from sbon.query.match import matched
 from sbon.query.numbering import assigned, bounded, first_of, limited, numbered, numbering_of
 from sbon.query.over_rows import OverRows, has_over
 from sbon.query.relation import Numbered, Relation, Scan, Select, Union
@@ -53,13 +54,27 @@ _REFUSED = {
     "rename": ("RENAME is not supported here", "name the columns that you want, with AS"),
     "laterals": ("LATERAL is not supported", "JOIN the other stream within an interval"),
     "pivots": ("PIVOT is not supported", "use CASE within aggregates"),
-    "match": ("MATCH_RECOGNIZE is not supported", "JOIN the stream with itself within an interval"),
+    "match": ("MATCH_RECOGNIZE is not supported here", "put the SELECT that it belongs to in brackets"),
     "into": ("SELECT INTO is not supported", "use CREATE SINK"),
     "locks": ("FOR UPDATE is not supported", "streams are only read"),
     "sample": ("TABLESAMPLE is not supported", "use WHERE"),
 }
 _REFUSED_ORDER = {part: place for place, part in enumerate(_REFUSED)}
-_SELECT_PARTS = ("expressions", "distinct", "order", "limit", "from_", "joins", "where", "group", "having", "with_", "kind", "hint")
+_SELECT_PARTS = (
+    "expressions",
+    "distinct",
+    "order",
+    "limit",
+    "from_",
+    "joins",
+    "where",
+    "group",
+    "having",
+    "with_",
+    "kind",
+    "hint",
+    "match",
+)
 
 
 @dataclass
@@ -294,6 +309,10 @@ class Binder:
             raise self.text.error(tree, "FROM is missing", "a stream query reads from a source: SELECT ... FROM name")
         joins = tree.args.get("joins") or []
         relation, scope, call = self.table(source.this, numbered=not joins)
+        if (clause := tree.args.get("match")) is not None:
+            if call is not None or joins:
+                raise self.text.error(clause, "MATCH_RECOGNIZE beside a window or a join", "put one of them in a SELECT in brackets")
+            relation, scope = matched(self.text, clause, relation, scope)
         if any(unnest_of(join.this) for join in joins):
             (relation, scope), joins = unnested(self, joins, relation, scope), []
         where = tree.args.get("where")

@@ -17,6 +17,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from sbon.errors import QueryError
 from sbon.query.function_names import READ_BY_NAME
+from sbon.query.match_clause import row_pattern_clause
 
 TEXT_LENGTH_MAX = 100_000
 TOKENS_MAX = 20_000
@@ -48,6 +49,8 @@ class _Parser(RisingWaveParser):
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
         self._called: list[Token | None] = []
+        self.in_pattern = False
+        """Within the brackets of MATCH_RECOGNIZE."""
 
     def _parse_interval(self, *arguments: Any, **keywords: Any) -> exp.Add | exp.Interval | None:
         first = self._curr
@@ -79,8 +82,17 @@ class _Parser(RisingWaveParser):
             called.meta["end"] = self._prev.end
         return tree
 
+    def _parse_match_recognize(self) -> exp.MatchRecognize | None:
+        return row_pattern_clause(self)
+
     def _parse_unary(self) -> exp.Expr | None:
         first = self._curr
+        if self.in_pattern and first is not None and first.text.upper() in ("RUNNING", "FINAL") and self._next.text != "(":
+            self._advance()
+            called: exp.Expr | None = self._parse_unary()
+            if called is not None:
+                called.meta["semantics"] = first.text.lower()
+            return called
         tree: exp.Expr | None = super()._parse_unary()
         if isinstance(tree, exp.Neg | exp.Not) and first is not None:
             tree.meta.setdefault("start", first.start)
@@ -215,6 +227,8 @@ def tokenize(text: Text) -> list[Token]:
         infix = place > 0 and tokens[place - 1].token_type in _VALUE_ENDS
         if token.token_type == TokenType.RLIKE and following.token_type == TokenType.L_PAREN and token.text[:1].isalpha() and not infix:
             token.token_type = TokenType.VAR
+        if token.text.upper() == "MATCH_RECOGNIZE" and token.token_type == TokenType.VAR and following.token_type == TokenType.L_PAREN:
+            token.token_type = TokenType.MATCH_RECOGNIZE
         if token.text == "`" and token.token_type not in (TokenType.STRING, TokenType.IDENTIFIER):
             raise text.error(token, "` does not quote names here", 'write the name without quotes, or as "name"')
     if len(tokens) > TOKENS_MAX:

@@ -20,6 +20,7 @@ from sbon.query.plan import (
     LinkSpec,
     LookupParams,
     MapParams,
+    MatchParams,
     OperatorSpec,
     Plan,
     SessionParams,
@@ -38,6 +39,10 @@ FIRST_ROWS = 0.5
 """Assumed share of rows that deduplication keeps. It is between a stream with one duplicate in a hundred and one with many of each."""
 ELEMENTS = 3.0
 """Elements of an array."""
+MATCHES = 0.05
+"""Assumed matches of a pattern for each row."""
+MATCHED_ROWS = 0.2
+"""Assumed share of rows that are in a match."""
 SESSION_GAPS = 10.0
 """Assumed time from the start of a session to that of its key's next one, in gaps."""
 _DATAGEN_MAX_ROWS_PER_S = 100_000.0
@@ -115,6 +120,8 @@ def output_rows(params: object, schema: Schema, rates: Sequence[float]) -> float
             return _session_rows(params, schema, rates[0])
         case FunctionParams():
             return rates[0] * params.selectivity
+        case MatchParams():
+            return rates[0] * (MATCHES if params.passed is None else MATCHED_ROWS)
         case AssignParams():
             return rates[0] * params.size_us / params.slide_us
         case UnnestParams():

@@ -38,9 +38,6 @@ def refuse_query_words(text: Text, tokens: Sequence[Token]) -> None:
         word, following = token.text.upper(), tokens[place + 1] if place + 1 < len(tokens) else None
         if token.token_type in (TokenType.STRING, TokenType.IDENTIFIER) or following is None:
             continue
-        if word == "MATCH_RECOGNIZE" and following.token_type == TokenType.L_PAREN:
-            hint = "JOIN the stream with itself within an interval: one JOIN for each step of the pattern"
-            raise text.error(token, "MATCH_RECOGNIZE is not supported", hint)
         if word == "TOP" and following.token_type == TokenType.NUMBER and tokens[place - 1].token_type == TokenType.SELECT:
             hint = f"write ORDER BY x DESC LIMIT {following.text} over a window: the first rows of each"
             raise text.error(token, "TOP is not supported", hint)

@@ -17,7 +17,7 @@ from sbon.query.expression import Column, Expression, Literal
 from sbon.query.fold import fold, met
 from sbon.query.link_bytes import VALUE_BYTES
 from sbon.query.outer_joins import mirrored
-from sbon.query.plan import Aggregate, OrderColumn
+from sbon.query.plan import Aggregate, MatchNumber, Navigation, Operand, OrderColumn, Tally
 from sbon.query.projection import Lowered, arranged, declared, free_name, mapped, types_of
 from sbon.query.relation import (
     BOUNDS,
@@ -26,6 +26,7 @@ from sbon.query.relation import (
     Deduplicate,
     Join,
     Lookup,
+    Match,
     Numbered,
     Over,
     Relation,
@@ -100,6 +101,8 @@ def lower(relation: Relation, conditions: Iterable[Expression], wanted: Sequence
             return _lower_top(relation, known, wanted)
         case Over():
             return _lower_over(relation, known, wanted)
+        case Match():
+            return _lower_match(relation, known, wanted)
         case Assigned():
             return _lower_assigned(relation, known, wanted)
         case Unnest():
@@ -251,6 +254,80 @@ def _lower_over(over: Over, conditions: tuple[Expression, ...], wanted: Sequence
     ordered = [made[name] for name in sorted(made)]
     stream = Over(inner.relation, time, partition, ties, tuple(one for one, _ in ordered), tuple(rows for _, rows in ordered))
     return mapped(stream, tuple(substitute(c, renamed) for c in late), [substitute(value, renamed) for value in wanted])
+
+
+def _lower_match(match: Match, conditions: tuple[Expression, ...], wanted: Sequence[Expression]) -> Lowered:
+    """Lowers a Match. All columns that its clause reads decide the order of rows, so only conditions on whole partitions move below it."""
+    clause = match.params
+    early = [condition for condition in conditions if columns_of([condition]) and set(clause.partition).issuperset(columns_of([condition]))]
+    late = [condition for condition in conditions if condition not in early]
+    inputs = list(dict.fromkeys([clause.time_column, *clause.partition, *clause.ties]))
+    inner = lower(match.input, early, [Column(name) for name in inputs])
+    places = dict(zip(inputs, inner.names, strict=True))
+    read: dict[str, Expression] = {name: Column(found) for name, found in places.items()}
+    match = _pruned(match, set(columns_of([*late, *wanted])))
+    params, types = match.params, dict(match.operand_types)
+    operands: dict[str, Expression] = {one.name: Column(f"o{place}") for place, one in enumerate(params.operands)}
+    kept = tuple(dict.fromkeys(places[name] for name in (params.partition if params.passed is None else params.passed)))
+    measures: dict[str, Expression] = {}
+    made: dict[Expression, tuple[str, ColumnType]] = {}
+    for (name, value), type_ in zip(params.measures, match.measure_types, strict=True):
+        same = fold(canonical(substitute(value, operands)))
+        if same not in made:
+            made[same] = free_name(f"measure {len(made) + 1}", kept), type_
+        measures[name] = Column(made[same][0])
+    lowered = msgspec.structs.replace(
+        params,
+        time_column=places[params.time_column],
+        partition=tuple(dict.fromkeys(places[name] for name in params.partition)),
+        ties=tuple(dict.fromkeys(places[name] for name in params.ties)),
+        conditions=tuple(None if one is None else fold(canonical(substitute(one, operands))) for one in params.conditions),
+        operands=tuple(_renamed(one, f"o{place}", read) for place, one in enumerate(params.operands)),
+        measures=tuple((name, value) for value, (name, _) in made.items()),
+        passed=None if params.passed is None else kept,
+    )
+    stream = Match(
+        inner.relation,
+        lowered,
+        tuple(type_ for _, type_ in made.values()),
+        tuple((f"o{place}", types[one.name]) for place, one in enumerate(params.operands)),
+    )
+    renamed = {**read, **measures}
+    return mapped(stream, tuple(substitute(c, renamed) for c in late), [substitute(value, renamed) for value in wanted])
+
+
+def _pruned(match: Match, needed: set[str]) -> Match:
+    """Returns the clause with the measures that are needed, and the operands of those and of the conditions."""
+    params = match.params
+    both = list(zip(params.measures, match.measure_types, strict=True))
+    kept = [(one, type_) for one, type_ in both if one[0] in needed]
+    if not (kept or params.partition or params.passed):
+        kept = both[:1]  # a stream has at least one column
+    read = columns_of([*(value for (_, value), _ in kept), *(one for one in params.conditions if one is not None)])
+    operands = tuple(one for one in params.operands if one.name in read)
+    measures = tuple(one for one, _ in kept)
+    types: Mapping[str, ColumnType] = dict(match.operand_types)
+    return replace(
+        match,
+        params=msgspec.structs.replace(params, measures=measures, operands=operands),
+        measure_types=tuple(type_ for _, type_ in kept),
+        operand_types=tuple((one.name, types[one.name]) for one in operands),
+    )
+
+
+def _renamed(operand: Operand, name: str, read: Mapping[str, Expression]) -> Operand:
+    """Returns an operand of a pattern over the columns of a stream."""
+    match operand:
+        case Navigation(value=value):
+            return msgspec.structs.replace(operand, name=name, value=None if value is None else fold(canonical(substitute(value, read))))
+        case Tally(aggregate=Aggregate(operand=None)):
+            return msgspec.structs.replace(operand, name=name)
+        case Tally(aggregate=aggregate):
+            assert aggregate.operand is not None
+            same = msgspec.structs.replace(aggregate, operand=fold(canonical(substitute(aggregate.operand, read))))
+            return msgspec.structs.replace(operand, name=name, aggregate=same)
+        case MatchNumber():
+            return MatchNumber(name)
 
 
 def _without_bounds(lowered: Lowered) -> Lowered:

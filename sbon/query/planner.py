@@ -48,6 +48,7 @@ from sbon.query.relation import (
     Deduplicate,
     Join,
     Lookup,
+    Match,
     Numbered,
     Over,
     Relation,
@@ -189,6 +190,8 @@ class _Builder:
                 return self._emit_window(relation)
             case Top() | Over() | Assigned() | Deduplicate():
                 return self._emit_rows_of_windows(relation)
+            case Match():
+                return self._emit_match(relation)
             case Unnest():
                 return self._emit_unnest(relation)
             case Numbered():
@@ -299,6 +302,10 @@ class _Builder:
             case Deduplicate(time_column=time, keys=keys, order=order, ties=ties):
                 params = DeduplicateParams(time, keys, order, ties, relation.span_us, relation.session, relation.lateness_us)
         return [self._add(params, relation.schema, _time(relation), [branches], None)]
+
+    def _emit_match(self, match: Match) -> list[OperatorSpec]:
+        branches = self._emit(match.input)
+        return [self._add(match.params, match.schema, _time(match), [branches], None)] if branches else []
 
     def _emit_unnest(self, unnest: Unnest) -> list[OperatorSpec]:
         branches = self._emit(unnest.input)

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from sbon.errors import QueryError
 from sbon.query.expression import Call, Column, Expression, Literal
 from sbon.query.limits import SPAN_US_MAX
-from sbon.query.plan import Aggregate, FunctionParams, OrderColumn
+from sbon.query.plan import Aggregate, FunctionParams, MatchParams, Navigation, OrderColumn
 from sbon.query.schema import ColumnType, Field, Schema
 from sbon.query.system import SourceDefinition
 
@@ -241,6 +241,40 @@ class Over:
 
 
 @dataclass(frozen=True)
+class Match:
+    """Rows that match a pattern; see `MatchParams`."""
+
+    input: "Relation"
+    params: MatchParams
+    measure_types: tuple[ColumnType, ...]
+    operand_types: tuple[tuple[str, ColumnType], ...]
+    """Types of the operands, by name."""
+
+    @cached_property
+    def schema(self) -> Schema:
+        """Columns of the output."""
+        types = {column.name: column.type for column in sent(self.input)}
+        kept = self.params.partition if self.params.passed is None else self.params.passed
+        measures = (Field(name, type_) for (name, _), type_ in zip(self.params.measures, self.measure_types, strict=True))
+        return (*(Field(name, types[name]) for name in kept), *measures)
+
+    @property
+    def times(self) -> Times:
+        """Columns that are event times; see the module."""
+        time = self.params.time_column
+        if self.params.passed is not None:  # rows leave with their own times, and no row before the first one that waits
+            return {time: (time, 0)} if time in self.params.passed else {}
+        last = [one.name for one in self.params.operands if isinstance(one, Navigation) and _is_last_time(one, time)]
+        return {name: (name, 0) for name, value in self.params.measures if isinstance(value, Column) and value.name in last}
+
+
+def _is_last_time(operand: Navigation, time: str) -> bool:
+    """Tells whether an operand is the event time of a match's last row."""
+    same = operand.value == Column(time) and not operand.variables
+    return same and not (operand.first or operand.skip or operand.shift) and operand.final
+
+
+@dataclass(frozen=True)
 class Assigned:
     """Rows with the windows that they lie in; see `AssignParams`."""
 
@@ -396,7 +430,9 @@ class Union:
         return {names[i]: (names[base], offset) for i, (base, offset) in common.items() if base in common}
 
 
-Relation: TypeAlias = Scan | Select | Window | Top | Over | Assigned | Unnest | Deduplicate | Numbered | Join | Lookup | Union | Apply
+Relation: TypeAlias = (
+    Scan | Select | Window | Top | Over | Match | Assigned | Unnest | Deduplicate | Numbered | Join | Lookup | Union | Apply
+)
 
 
 def sent(relation: Relation) -> Schema:
@@ -415,7 +451,7 @@ def sources_of(relation: Relation) -> tuple[SourceDefinition, ...]:
     match relation:
         case Scan():
             return (relation.source,)
-        case Select() | Window() | Top() | Over() | Assigned() | Unnest() | Deduplicate() | Apply():
+        case Select() | Window() | Top() | Over() | Match() | Assigned() | Unnest() | Deduplicate() | Apply():
             return sources_of(relation.input)
         case Numbered():
             return sources_of(relation.rows)

@@ -22,6 +22,7 @@ from sbon.query.plan import (
     JoinParams,
     LookupParams,
     MapParams,
+    MatchParams,
     MulticastParams,
     OverParams,
     Params,
@@ -64,7 +65,7 @@ def _form(params: Params) -> Any:
     match params:
         case SourceParams() | SinkParams() | UnionParams() | MulticastParams() | FunctionParams():
             return msgspec.to_builtins(params)
-        case TopParams() | AssignParams() | UnnestParams() | DeduplicateParams():
+        case TopParams() | MatchParams() | AssignParams() | UnnestParams() | DeduplicateParams():
             return msgspec.to_builtins(params)
         case MapParams():
             columns = None if params.columns is None else [(name, _expression(value)) for name, value in params.columns]

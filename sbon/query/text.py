@@ -14,6 +14,7 @@ from sbon.query.plan import (
     JoinParams,
     LookupParams,
     MapParams,
+    MatchParams,
     MulticastParams,
     OrderColumn,
     OverParams,
@@ -27,6 +28,7 @@ from sbon.query.plan import (
     WindowJoinParams,
     WindowParams,
 )
+from sbon.query.row_pattern import pattern_text
 from sbon.query.schema import ColumnType
 
 _BINDING = {"or": 1, "and": 2, "not": 3, "eq": 4, "ne": 4, "lt": 4, "le": 4, "gt": 4, "ge": 4, "like": 4, "ilike": 4, "in": 4, "is_null": 4}
@@ -174,6 +176,9 @@ def describe(params: Params) -> str:
         case OverParams(partition=partition, aggregates=aggregates, preceding=preceding):
             over = [f"{aggregate.name} of {rows + 1} rows" for aggregate, rows in zip(aggregates, preceding, strict=True)]
             return f"rows with {', '.join(over)}" + (f" by {', '.join(partition)}" if partition else "")
+        case MatchParams(pattern=pattern, variables=variables, partition=partition, within_us=within):
+            text = f"match {pattern_text(pattern, variables)}" + (f" within {duration_text(within)}" if within is not None else "")
+            return text + (f" by {', '.join(partition)}" if partition else "")
         case AssignParams():
             return f"rows of windows {_every(params)}"
         case UnnestParams(array=array, element=element):

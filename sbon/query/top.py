@@ -20,6 +20,7 @@ from sbon.query.relation import (
     Deduplicate,
     Join,
     Lookup,
+    Match,
     Numbered,
     Over,
     Relation,
@@ -131,7 +132,7 @@ def _is_windowed(relation: Relation) -> bool:
     match relation:
         case Window() | Assigned() | Deduplicate():
             return not relation.session  # each session is a window of its own
-        case Scan() | Apply() | Numbered() | Over():
+        case Scan() | Apply() | Numbered() | Over() | Match():
             return False
         case Select() | Top() | Unnest():
             return _is_windowed(relation.input)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from sbon.extensions import Extensions
 from sbon.functions import batch_function
 from sbon.operators import join, over, partials, ranges, session, top, window, window_join, windowed
+from sbon.operators.match import operator as match
 from sbon.operators.operator import Operator
 from sbon.operators.registry import build
 from sbon.query.expression import Call, Case, Cast, Column, Expression, Literal
@@ -24,17 +25,22 @@ from sbon.query.plan import (
     JoinParams,
     LookupParams,
     MapParams,
+    MatchNumber,
+    MatchParams,
     MulticastParams,
+    Navigation,
     OrderColumn,
     OverParams,
     Params,
     SessionParams,
+    Tally,
     TopParams,
     UnionParams,
     UnnestParams,
     WindowJoinParams,
     WindowParams,
 )
+from sbon.query.row_pattern import Repeat, Sequence, Variable
 from sbon.query.schema import ColumnType
 
 BOOL, INT, FLOAT, TEXT = ColumnType.BOOL, ColumnType.INT, ColumnType.FLOAT, ColumnType.TEXT
@@ -75,6 +81,19 @@ WINDOW_JOIN = WindowJoinParams("t", "t", (K, CHOSEN), (K, N), 20, 10, COLUMNS, R
 LOOKUP = LookupParams((K, N), (K, N), COLUMNS)
 
 
+STAIRS = Sequence((Variable(0), Repeat(Variable(1), 1, None)))
+READS = (
+    Navigation("o0", N, shift=-1),
+    Navigation("o1", N),
+    Navigation("o2", X, shift=1),
+    Navigation("o3", X, (0,), first=True),
+    Tally("o4", Aggregate("", "sum", X)),
+    Navigation("o5", None),
+    MatchNumber("o6"),
+)
+TOLD = tuple((f"m{place}", Column(f"o{place}")) for place in range(7))
+
+
 @batch_function(name="pieces", version="1", inputs={"i": "int", "b": "bool"}, outputs={"i": "int", "pieces": "int"})
 def pieces(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.select("i", pieces=pl.lit(max(frame.n_chunks("all")), pl.Int64()))
@@ -92,6 +111,33 @@ OPERATORS: dict[str, Params] = {
     "late session": SessionParams("t", 33, (), AGGREGATES, 7),
     "top": TopParams("t", (OrderColumn("x", True, False),), ("k", "i", "b"), 2),
     "over": OverParams("t", ("k",), ("i", "x", "b"), (Aggregate("n", "count", None), Aggregate("s", "sum", Column("x"))), (2, 5)),
+    "match": MatchParams(
+        "t",
+        ("k",),
+        ("i", "x", "b"),
+        ("a", "c"),
+        (call("gt", Column("o3"), Literal(0.0, FLOAT)), call("lt", Column("o0"), Column("o1"))),
+        STAIRS,
+        READS,
+        TOLD,
+        None,
+    ),
+    "match of all rows": MatchParams(
+        "t",
+        ("k",),
+        ("i", "x", "b"),
+        ("a", "c"),
+        (None, call("lt", Column("o0"), Column("o1"))),
+        STAIRS,
+        READS,
+        TOLD,
+        ("t", "i"),
+        within_us=9,
+        unmatched=True,
+    ),
+    "match to the next row": MatchParams(
+        "t", (), ("k", "i", "x", "b"), ("a",), (call("is_null", Column("o2")),), Repeat(Variable(0), 0, 3), READS, TOLD, None, "next"
+    ),
     "assign": AssignParams("t", 20, 10),
     "unnest": UnnestParams("a", INT, "e", ("k", "i", "b")),
     "first of windows": DeduplicateParams("t", ("k", "i"), (OrderColumn("x", True, False),), ("b",), 20),
@@ -169,6 +215,8 @@ SMALL += (
     (window, "PIECE_ROWS"),
     (session, "ROWS_AT_ONCE"),
     (over, "FRAME_ROWS"),
+    (match, "STEP_ROWS"),
+    (match, "ANSWER_ROWS"),
     (window_join, "JOIN_ROWS_MAX"),
     (window_join, "STEP_ROWS"),
     (partials, "FOLD_ROWS_MIN"),

@@ -10,6 +10,7 @@ from sbon.errors import UnsupportedError
 from sbon.query.expression import Call, Cast, Column, Expression, Literal
 from sbon.query.limits import COLUMNS_MAX, DEPTH_MAX, IDLE_US_MAX, LIMIT_MAX, NODES_MAX, PANES_MAX, PRECEDING_MAX, SPAN_US_MAX, LimitError
 from sbon.query.plan import (
+    VARIABLES_MAX,
     Aggregate,
     AssignParams,
     DeduplicateParams,
@@ -17,7 +18,9 @@ from sbon.query.plan import (
     JoinParams,
     LookupParams,
     MapParams,
+    MatchParams,
     MulticastParams,
+    Navigation,
     OperatorSpec,
     OverParams,
     Params,
@@ -30,6 +33,7 @@ from sbon.query.plan import (
     WindowJoinParams,
     WindowParams,
 )
+from sbon.query.row_pattern import REPEATS_MAX, Excluded, Repeat, Sequence, Variable
 from sbon.query.schema import ColumnType, Field
 from sbon.wire.deployment import Instantiate, User
 from sbon.wire.messages import decode, encode
@@ -61,6 +65,8 @@ LATENESS = [-1, SPAN_US_MAX + 1]
 SLIDES = [0, -5, 2**59 // PANES_MAX - 1, SPAN_US_MAX + 1]
 MANY = COLUMNS_MAX + 1
 FIELDS = tuple(Field(f"c{n}", ColumnType.INT) for n in range(MANY))
+STAIRS = Sequence((Variable(0), Repeat(Variable(1), 1, 1)))
+READS = (Navigation("o0", K, (1,)),)
 CASES = {
     "source": Case(
         SourceParams("s", "datagen", (), (Field("t", ColumnType.TIME),), "t", SPAN_US_MAX, IDLE_US_MAX),
@@ -97,6 +103,29 @@ CASES = {
             "preceding": [(-1,), (PRECEDING_MAX + 1,), (), (1, 1)],
             "ties": [("k",) * MANY],
             "aggregates": [(), (Aggregate("n", "last", K),), *((Aggregate("n", "sum", value),) for value in TOO_LARGE)],
+        },
+    ),
+    "match": Case(
+        MatchParams("t", ("k",), (), ("a", "b"), (None, None), STAIRS, READS, (("m", Column("o0")),), None, "last", (1,), SPAN_US_MAX),
+        {
+            "ties": [("k",) * MANY],
+            "variables": [(), ("a",) * (VARIABLES_MAX + 1), ("a",)],
+            "conditions": [(), (TOO_LARGE[0], None)],
+            "pattern": [
+                Variable(2),
+                Variable(-1),
+                Repeat(Variable(1), 0, REPEATS_MAX + 1),
+                Repeat(Variable(1), 3, 2),
+                Repeat(Variable(1), 0, 0),
+                Repeat(Repeat(Variable(1), 1, 100), 1, 100),
+                Excluded(Variable(0)),
+            ],
+            "operands": [(Navigation("o0", None, (2,)),), (Navigation("o0", K),) * MANY],
+            "measures": [(("m", TOO_LARGE[0]),)],
+            "passed": [("k",) * MANY],
+            "skip_to": ["past", "nowhere"],
+            "skip_variables": [(), (0,), (7,)],
+            "within_us": SPANS,
         },
     ),
     "assign": Case(

@@ -14,7 +14,10 @@ from sbon.query.plan import (
     JoinParams,
     LookupParams,
     MapParams,
+    MatchNumber,
+    MatchParams,
     MulticastParams,
+    Navigation,
     OrderColumn,
     OverParams,
     Params,
@@ -28,6 +31,7 @@ from sbon.query.plan import (
     WindowJoinParams,
     WindowParams,
 )
+from sbon.query.row_pattern import Sequence, Variable
 from sbon.query.schema import ColumnType, Field
 from sbon.query.signature import signature
 
@@ -36,6 +40,7 @@ K, X = Column("k"), Column("x")
 OVER = Call("gt", (X, Literal(2, ColumnType.INT)))
 ORDER = (OrderColumn("x", False, False),)
 COUNT, SUM = Aggregate("n", "count", None), Aggregate("n", "sum", X)
+STAIRS = Sequence((Variable(0), Variable(1), Variable(1), Variable(0)))
 
 MEANINGS = [
     (SourceParams("s", "file", (("path", "a"),), SCHEMA, "ts"), {"not_null": ("k",), "reads": Reads(("k",))}),
@@ -49,6 +54,21 @@ MEANINGS = [
     (
         OverParams("ts", ("p",), ("k",), (COUNT,), (3,)),
         {"partition": ("k",), "ties": (), "aggregates": (msgspec.structs.replace(COUNT, operand=X),), "preceding": (4,)},
+    ),
+    (
+        MatchParams("ts", ("p",), ("k",), ("a", "b"), (OVER, None), STAIRS, (Navigation("o0", X),), (("m", K),), ("k",), "last", (1,), 5),
+        {
+            "partition": ("k",),
+            "ties": (),
+            "variables": ("a", "c"),
+            "conditions": (None, None),
+            "pattern": Sequence((Variable(0), Variable(1), Variable(1))),
+            "operands": (MatchNumber("o0"),),
+            "measures": (("m", X),),
+            "passed": None,
+            "skip_to": "first",
+            "skip_variables": (0, 1),
+        },
     ),
     (AssignParams("ts", 10, 5), {}),
     (UnnestParams("a", ColumnType.INT, "e", ("k",)), {"kind": ColumnType.FLOAT, "columns": ("k", "l")}),

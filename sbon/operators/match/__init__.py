@@ -1,0 +1,1 @@
+"""Matches row patterns: MATCH_RECOGNIZE."""

@@ -1,0 +1,203 @@
+"""The conditions of a pattern's variables, in two parts: what a row and its neighbours decide, and what depends on the match so far.
+
+The first part is computed in columns, for all rows of a batch, and kept as one number a row with a bit for each variable. The second is
+computed for one row and one attempt at a time (`sbon.operators.match.bindings`).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from sbon.errors import RemoteProtocolError
+from sbon.operators.compile import compile_column, compile_expression
+from sbon.operators.frames import computed
+from sbon.operators.match.bindings import Binding, States, ValueAt
+from sbon.operators.match.plain import Plain, evaluator
+from sbon.operators.match.program import ANY
+from sbon.query.expression import Expression, Literal
+from sbon.query.functions import aggregate_type
+from sbon.query.plan import MatchNumber, MatchParams, Navigation, Operand, Tally
+from sbon.query.rewrite import columns_of, conjoin, conjuncts, substitute
+from sbon.query.schema import ColumnType
+from sbon.types import IntArray
+
+
+def operand_type(operand: Operand, columns: Mapping[str, ColumnType]) -> ColumnType:
+    """Returns the type of an operand over rows with these columns.
+
+    Raises
+    ------
+    RemoteProtocolError
+        Its expression is not one that the planner makes.
+    """
+    match operand:
+        case Navigation(value=None):
+            return ColumnType.TEXT
+        case Navigation(value=value):
+            assert value is not None
+            return compile_column(value, columns)[1]
+        case Tally(aggregate=aggregate):
+            of = None if aggregate.operand is None else compile_column(aggregate.operand, columns)[1]
+            return aggregate_type(aggregate.function, of)
+        case MatchNumber():
+            return ColumnType.INT
+
+
+def own_shift(operand: Operand, variable: int) -> int | None:
+    """Returns how far the row that an operand reads is from the row being taken for a variable; None if that depends on the match."""
+    if not isinstance(operand, Navigation) or operand.first or operand.skip:
+        return None
+    return operand.shift if not operand.variables or variable in operand.variables else None
+
+
+class Classes(NamedTuple):
+    """What single rows decide, for some rows."""
+
+    masks: IntArray
+    """For each row, the bits of the variables whose first part holds."""
+    values: list[list[Any]]
+    """For each operand with a value on each row, its values."""
+
+
+class Conditions:
+    """The conditions of all variables.
+
+    Parameters
+    ----------
+    columns : of the rows
+
+    Raises
+    ------
+    RemoteProtocolError
+        A condition is not one that the planner makes.
+    """
+
+    def __init__(self, params: MatchParams, columns: Mapping[str, ColumnType]) -> None:
+        self._count = len(params.variables)
+        self._types = {one.name: operand_type(one, columns) for one in params.operands}
+        self._own: dict[str, tuple[pl.Expr, int]] = {}
+        """Operands of the first part: the expression, and the shift."""
+        self._plain: dict[int, pl.Expr] = {}
+        """The first part of each variable that has one."""
+        self._late: dict[int, tuple[Plain, tuple[str, ...]]] = {}
+        """The second part, and the operands that it reads."""
+        by_name = {one.name: one for one in params.operands}
+        late: dict[str, None] = {}
+        for variable, condition in enumerate(params.conditions):
+            if condition is None:
+                continue
+            first, second = self._parted(condition, variable, by_name, params.variables)
+            if first is not None:
+                self._add_plain(variable, first, by_name, columns)
+            if second is not None:
+                names = columns_of([second])
+                late.update(dict.fromkeys(names))
+                self._late[variable] = evaluator(second, {name: self._types[name] for name in names}), names
+        self._values: list[tuple[pl.Expr, bool]] = []
+        self.bindings = [self._binding(by_name[name], columns, params.variables) for name in late]
+        self._place = {name: place for place, name in enumerate(late)}
+
+    @property
+    def value_count(self) -> int:
+        """Returns the number of operands with a value on each row."""
+        return len(self._values)
+
+    @property
+    def depends_on_match(self) -> bool:
+        """Tells whether a condition has a second part."""
+        return bool(self._late)
+
+    def _parted(
+        self, condition: Expression, variable: int, operands: Mapping[str, Operand], names: Sequence[str]
+    ) -> tuple[Expression | None, Expression | None]:
+        """Returns what the row and its neighbours decide, and the rest."""
+        known: dict[str, Expression] = {}
+        for name, operand in operands.items():
+            if isinstance(operand, Navigation) and operand.value is None and own_shift(operand, variable) == 0:
+                known[name] = Literal(names[variable], ColumnType.TEXT)
+        first: list[Expression] = []
+        second: list[Expression] = []
+        for part in conjuncts(substitute(condition, known)):
+            reads = [operands.get(name) for name in columns_of([part])]
+            if None in reads:
+                raise RemoteProtocolError(f"a condition of a pattern reads {', '.join(columns_of([part]))[:100]}, expected its operands")
+            own = all(one is not None and own_shift(one, variable) is not None for one in reads)
+            own = own and not any(isinstance(one, Navigation) and one.value is None for one in reads)
+            (first if own else second).append(part)
+        return conjoin(first), conjoin(second)
+
+    def _add_plain(self, variable: int, condition: Expression, operands: Mapping[str, Operand], columns: Mapping[str, ColumnType]) -> None:
+        types = {}
+        for name in columns_of([condition]):
+            operand = operands[name]
+            assert isinstance(operand, Navigation)
+            assert operand.value is not None
+            value, types[name], _ = compile_column(operand.value, columns)
+            self._own[name] = value.alias(name), operand.shift
+        compiled = compile_expression(condition, types)
+        if compiled.type not in (ColumnType.BOOL, None):
+            raise RemoteProtocolError(f"a condition of a pattern is {compiled.type}, expected a truth value")
+        self._plain[variable] = compiled.value.cast(pl.Boolean).fill_null(False).alias(f"v{variable}")
+
+    def _binding(self, operand: Operand, columns: Mapping[str, ColumnType], names: tuple[str, ...]) -> Binding:
+        value = operand.aggregate.operand if isinstance(operand, Tally) else getattr(operand, "value", None)
+        if value is None:
+            return Binding(operand, -1, names)
+        compiled, kind, _ = compile_column(value, columns)
+        self._values.append((compiled.alias(f"x{len(self._values)}"), kind in (ColumnType.TIME, ColumnType.INTERVAL)))
+        return Binding(operand, len(self._values) - 1, names)
+
+    def classify(self, rows: pl.DataFrame, lanes: IntArray) -> Classes:
+        """Computes the first part for rows that lie beside each other in their partitions.
+
+        Parameters
+        ----------
+        rows : rows of several partitions, those of one behind each other, in order
+        lanes : for each row, a number of its partition
+        """
+        masks = np.full(rows.height, ANY | sum(1 << place for place in range(self._count) if place not in self._plain), np.int64)
+        if self._plain and rows.height:
+            own = rows.select([value for value, _ in self._own.values()])
+            columns = [_shifted(own[name], shift, lanes) for name, (_, shift) in self._own.items()]
+            truths = computed(pl.DataFrame(columns) if columns else rows, list(self._plain.values()))
+            for variable in self._plain:
+                masks |= truths[f"v{variable}"].to_numpy().astype(np.int64) << variable
+        values = []
+        for value, is_number in self._values:
+            column = computed(rows, [value])[value.meta.output_name()]
+            values.append((column.cast(pl.Int64) if is_number else column).to_list())
+        return Classes(masks, values)
+
+    # ------------------------------------------------------------------------------------------------------ the second part
+
+    def begin(self) -> States:
+        """Returns the states before the first row of a match."""
+        return tuple(binding.begin() for binding in self.bindings)
+
+    def after(self, states: States, place: int, variable: int, match_number: int, value_at: ValueAt) -> States | None:
+        """Returns the states behind a row that is taken for a variable; None if its condition does not hold then."""
+        found = tuple(binding.after(state, place, variable, value_at) for binding, state in zip(self.bindings, states, strict=True))
+        late = self._late.get(variable)
+        if late is not None:
+            holds, names = late
+            row = {name: self._value(name, found, match_number, value_at) for name in names}
+            if holds(row) is not True:
+                return None
+        return found
+
+    def _value(self, name: str, states: States, match_number: int, value_at: ValueAt) -> Any:
+        place = self._place[name]
+        return self.bindings[place].value(states[place], match_number, value_at)
+
+
+def _shifted(column: pl.Series, shift: int, lanes: IntArray) -> pl.Series:
+    """Returns for each row the value of the row so far behind it in its partition; NULL where there is none."""
+    if shift == 0:
+        return column
+    places = np.arange(lanes.size) + shift
+    inside = (places >= 0) & (places < lanes.size)
+    places = np.clip(places, 0, max(0, lanes.size - 1))
+    same = inside & (lanes[places] == lanes)
+    return column.gather(pl.Series(np.where(same, places, -1)).replace(-1, None).cast(pl.UInt32))

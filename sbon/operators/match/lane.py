@@ -1,0 +1,194 @@
+"""One partition of a pattern: its rows that may still be in a match, and the attempt that goes on.
+
+Places are counted from the partition's first row on; the lists have the rows from `base` on.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+from sbon.operators.match.attempts import Attempt, Labels
+from sbon.query.plan import WATERMARK_END, MatchParams
+
+Key: TypeAlias = tuple[Any, ...]
+Instant: TypeAlias = tuple[int, int]
+"""When something is known: an event time, and 0 if a watermark of that time tells, 1 if the row of that time does."""
+
+
+class Found(NamedTuple):
+    """A match, or with `number` None a row that is in none."""
+
+    known: Instant
+    first: int
+    """Place of its first row, or of the row where a match without rows is."""
+    labels: Labels
+    number: int | None
+
+
+class Rules(NamedTuple):
+    """What all partitions have in common."""
+
+    params: MatchParams
+    before: int
+    """Most rows before a match that its values may read."""
+    behind: int
+    """Most rows behind a row that its conditions and values may read."""
+    first_mask: int
+    """Bits of the variables that a match can begin with; `ANY` if it can have no row."""
+    attempt: Callable[["Lane"], Attempt]
+    """Begins an attempt at the row `start` of a partition."""
+
+
+class Lane:
+    """One partition."""
+
+    __slots__ = ("attempt", "base", "ids", "known", "masks", "matched", "number", "start", "taken", "times", "values")
+
+    def __init__(self, values: int) -> None:
+        self.base = 0
+        self.ids: list[int] = []
+        """Numbers of the rows in the operator's store."""
+        self.times: list[int] = []
+        self.masks: list[int] = []
+        """Of the rows whose conditions are known: all but the last ones, if conditions read later rows."""
+        self.values: list[list[Any]] = [[] for _ in range(values)]
+        self.start = 0
+        """Place where the attempt begins, or where the next one may."""
+        self.taken = 0
+        """Place behind the last row that the attempt has taken."""
+        self.matched = 0
+        """Place behind the last row of any match."""
+        self.number = 0
+        """Matches so far."""
+        self.known: Instant = (0, 0)
+        """When the last match was known."""
+        self.attempt: Attempt | None = None
+
+    @property
+    def end(self) -> int:
+        """Returns the place behind the last row."""
+        return self.base + len(self.ids)
+
+    @property
+    def waits_since(self) -> int | None:
+        """Returns the event time of the first row that is not settled; None if all are."""
+        return self.times[self.start - self.base] if self.start < self.end else None
+
+    def value_at(self, number: int, place: int) -> Any:
+        """Returns the value of an operand on a row; None where there is no row."""
+        at, values = place - self.base, self.values[number]
+        return values[at] if 0 <= at < len(values) else None
+
+    def settle(self, rules: Rules, watermark_us: int) -> list[Found]:
+        """Returns what is known now, from left to right.
+
+        Parameters
+        ----------
+        watermark_us : no row below it is still to come
+        """
+        found: list[Found] = []
+        ended = watermark_us >= WATERMARK_END
+        ready = self.base + len(self.masks)
+        while self.start < ready:
+            if self.attempt is None and not self._begin(rules, ready, found):
+                break
+            attempt = self.attempt
+            assert attempt is not None
+            limit, timed = self._limit(rules, ready, watermark_us)
+            if attempt.alive:
+                self.taken = self.base + attempt.take(self.masks, self.taken - self.base, limit - self.base, self.base)
+            if attempt.alive and not timed and not ended:
+                break
+            self._know(rules, alive=attempt.alive)
+            self._close(rules, attempt, found)
+        return found
+
+    def _begin(self, rules: Rules, ready: int, found: list[Found]) -> bool:
+        """Begins an attempt at the next row where a match can begin; False if there is none among those that are ready."""
+        masks, first, base = self.masks, rules.first_mask, self.base
+        at = self.start - base
+        if rules.params.unmatched:
+            while at < len(masks) and not masks[at] & first:
+                self.taken = self.start = base + at
+                self._know(rules, alive=False)
+                self._pass(found)
+                at += 1
+        else:
+            while at < len(masks) and not masks[at] & first:
+                at += 1
+        self.start = base + at
+        if self.start >= ready:
+            return False
+        self.taken = self.start
+        self.attempt = rules.attempt(self)
+        return True
+
+    def _limit(self, rules: Rules, ready: int, watermark_us: int) -> tuple[int, bool]:
+        """Returns the place behind the last row that the match may have among those that are ready, and whether none can come later."""
+        within = rules.params.within_us
+        if within is None:
+            return ready, False
+        until = self.times[self.start - self.base] + within
+        last = self.base + len(self.masks)
+        at = self.taken
+        while at < last and self.times[at - self.base] < until:
+            at += 1
+        if at < last:
+            return at, True
+        waiting = ready < self.end and self.times[ready - self.base] < until
+        return ready, not waiting and watermark_us >= until
+
+    def _know(self, rules: Rules, *, alive: bool) -> None:
+        """Notes when what is settled now is known: with the last row taken and those behind it that were read, or when time is up."""
+        at = max(self.start, self.taken - 1) + rules.behind - self.base
+        row = (self.times[at], 1) if at < len(self.times) else (WATERMARK_END, 0)
+        self.known = max(self.known, row)
+        if alive:
+            within = rules.params.within_us
+            until = WATERMARK_END if within is None else self.times[self.start - self.base] + within
+            self.known = max(self.known, (until, 0))
+
+    def _close(self, rules: Rules, attempt: Attempt, found: list[Found]) -> None:
+        """Notes the attempt's match and where the next one may begin."""
+        params, length = rules.params, attempt.length
+        self.attempt = None
+        if length is None:
+            if params.unmatched:
+                self._pass(found)
+            self.start += 1
+        elif length == 0:
+            self.number += 1
+            if params.empty:
+                found.append(Found(self.known, self.start, Labels([], []), self.number))
+                self.matched = max(self.matched, self.start + 1)
+            self.start += 1
+        else:
+            self.number += 1
+            labels = attempt.labels(self.masks, self.start - self.base)
+            found.append(Found(self.known, self.start, labels, self.number))
+            self.matched = max(self.matched, self.start + length)
+            self.start += _next_start(params, labels)
+        self.taken = self.start
+
+    def _pass(self, found: list[Found]) -> None:
+        """Answers the row at `start` as one that is in no match, unless it is in an earlier one."""
+        if self.start >= self.matched:
+            found.append(Found(self.known, self.start, Labels([], []), None))
+
+    def trim(self, rules: Rules) -> None:
+        """Lets go of rows that nothing reads any more."""
+        unneeded = min(self.start, self.end) - rules.before - self.base
+        if unneeded > 0:
+            del self.ids[:unneeded], self.times[:unneeded], self.masks[:unneeded]
+            for values in self.values:
+                del values[:unneeded]
+            self.base += unneeded
+
+
+def _next_start(params: MatchParams, labels: Labels) -> int:
+    """Returns how far behind the first row of a match the next one may begin."""
+    if params.skip_to == "past":
+        return len(labels.variables)
+    if params.skip_to == "next":
+        return 1
+    places = [place for place, variable in enumerate(labels.variables) if variable in params.skip_variables]
+    return places[0] if params.skip_to == "first" else places[-1]

@@ -1,0 +1,207 @@
+"""Turns a pattern into a program, and finds in linear time where the preferred match ends if conditions depend on single rows alone.
+
+A program is a list of places that each wait for one row. Behind a row, the places that may come next have an order of preference, which
+does not depend on rows; so it is computed once for each place. All places that are waiting at once, in their order, are a state of a
+deterministic automaton, whose transitions are computed when they are first needed.
+"""
+
+from collections.abc import Sequence as SequenceOf
+from typing import NamedTuple, TypeAlias
+
+from sbon.query.row_pattern import Choice, Excluded, Pattern, Repeat, Sequence, Variable, may_be_empty
+
+END = -1
+"""Stands for the end of a match among places."""
+ANY = 1 << 62
+"""A bit that every row has beside those of the variables whose conditions it meets."""
+STATES_MAX = 4_096
+"""States of the automaton that are kept; with more it is forgotten and computed anew."""
+Follow: TypeAlias = tuple[int, ...]
+
+
+class Program(NamedTuple):
+    """A pattern as places that wait for a row."""
+
+    variables: tuple[int, ...]
+    """For each place, the variable that its row must be of."""
+    excluded: tuple[bool, ...]
+    """Whether its row is left out of the answer."""
+    follow: tuple[Follow, ...]
+    """The places that may come behind it, best first; END is the last one if it is there."""
+    start: Follow
+    """The places of the first row."""
+
+
+class _Code:
+    """Instructions while they are made: a row, a choice between two instructions, or a jump."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[str, int, int]] = []
+
+    def add(self, kind: str, first: int = 0, second: int = 0) -> int:
+        self.steps.append((kind, first, second))
+        return len(self.steps) - 1
+
+    def emit(self, pattern: Pattern, excluded: bool) -> None:
+        match pattern:
+            case Variable(index=index):
+                self.add("row", index, int(excluded))
+            case Sequence(parts=parts):
+                for part in parts:
+                    self.emit(part, excluded)
+            case Excluded(part=part):
+                self.emit(part, True)
+            case Choice(parts=parts):
+                self._choice(parts, excluded)
+            case Repeat():
+                self._repeat(pattern, excluded)
+
+    def _choice(self, parts: SequenceOf[Pattern], excluded: bool) -> None:
+        ends = []
+        for part in parts[:-1]:
+            split = self.add("split")
+            self.emit(part, excluded)
+            ends.append(self.add("split"))
+            self.steps[split] = ("split", split + 1, len(self.steps))
+        self.emit(parts[-1], excluded)
+        for end in ends:
+            self.steps[end] = ("split", len(self.steps), len(self.steps))
+
+    def _repeat(self, repeat: Repeat, excluded: bool) -> None:
+        for _ in range(repeat.least):
+            self.emit(repeat.part, excluded)
+        if repeat.most is None:
+            # A part that may be empty goes round at least once: an empty round ends the repetition, before less preferred rounds.
+            if may_be_empty(repeat.part):
+                self._optional(repeat, excluded, endless=True)
+            else:
+                split = self.add("split")
+                self.emit(repeat.part, excluded)
+                self.add("split", split, split)
+                self._set(split, split + 1, len(self.steps), repeat.reluctant)
+            return
+        splits = []
+        for _ in range(repeat.most - repeat.least):
+            splits.append(self.add("split"))
+            self.emit(repeat.part, excluded)
+        for split in splits:
+            self._set(split, split + 1, len(self.steps), repeat.reluctant)
+
+    def _optional(self, repeat: Repeat, excluded: bool, *, endless: bool) -> None:
+        outer = self.add("split")
+        begin = len(self.steps)
+        self.emit(repeat.part, excluded)
+        again = self.add("split")
+        self._set(again, begin, again + 1, repeat.reluctant)
+        self._set(outer, begin, len(self.steps), repeat.reluctant)
+
+    def _set(self, split: int, inside: int, behind: int, reluctant: bool) -> None:
+        self.steps[split] = ("split", behind, inside) if reluctant else ("split", inside, behind)
+
+
+def compile_pattern(pattern: Pattern) -> Program:
+    """Returns the program of a pattern.
+
+    Examples
+    --------
+    >>> compile_pattern(Sequence((Variable(0), Repeat(Variable(1), 0, None)))).follow
+    ((1, -1), (1, -1))
+    """
+    code = _Code()
+    code.emit(pattern, False)
+    steps = code.steps
+    places = [at for at, (kind, _, _) in enumerate(steps) if kind == "row"]
+    number = {at: place for place, at in enumerate(places)}
+
+    def closure(at: int) -> Follow:
+        found: list[int] = []
+        seen: set[int] = set()
+        stack = [at]
+        while stack:
+            step = stack.pop()
+            if step in seen:
+                continue
+            seen.add(step)
+            if step == len(steps):
+                found.append(END)
+                break  # whatever is less preferred than an end is never needed
+            kind, first, second = steps[step]
+            if kind == "row":
+                found.append(number[step])
+            else:
+                stack += (second, first)
+        return tuple(found)
+
+    return Program(
+        tuple(steps[at][1] for at in places),
+        tuple(bool(steps[at][2]) for at in places),
+        tuple(closure(at + 1) for at in places),
+        closure(0),
+    )
+
+
+class Automaton:
+    """Finds the end of the preferred match, for conditions that depend on single rows alone.
+
+    A state is the waiting places in the order of preference. State 0 is dead: no place waits.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self.begin()
+
+    def begin(self) -> None:
+        """Forgets all states but the dead one and the first, which is 1."""
+        waiting = tuple(place for place in self._program.start if place != END)
+        self._places: list[Follow] = [(), waiting]
+        self._numbers: dict[Follow, int] = {(): 0} | ({waiting: 1} if waiting else {})
+        self.next: list[dict[int, tuple[int, bool]]] = [{}, {}]
+        """For each state, by the conditions that a row meets: the next state, and whether a match ends with the row."""
+
+    @property
+    def first(self) -> int:
+        """Returns the state before any row."""
+        return 1 if self._places[1] else 0
+
+    @property
+    def takes_nothing(self) -> bool:
+        """Tells whether no row at all is a match, if nothing better is found."""
+        return END in self._program.start
+
+    def step(self, state: int, mask: int) -> tuple[int, bool]:
+        """Returns the next state, and whether a match ends with this row; computes the transition the first time.
+
+        Parameters
+        ----------
+        mask : bits of the variables whose conditions the row meets
+        """
+        known = self.next[state].get(mask)
+        if known is not None:
+            return known
+        program, found = self._program, dict[int, None]()
+        ended = False
+        for place in self._places[state]:
+            if mask >> program.variables[place] & 1:
+                for target in program.follow[place]:
+                    if target == END:
+                        ended = True
+                        break
+                    found.setdefault(target)
+                if ended:
+                    break
+        after = self._number(tuple(found))
+        self.next[state][mask] = after, ended
+        return after, ended
+
+    def _number(self, places: Follow) -> int:
+        number = self._numbers.get(places)
+        if number is None:
+            number = self._numbers[places] = len(self._places)
+            self._places.append(places)
+            self.next.append({})
+        return number
+
+    @property
+    def is_full(self) -> bool:
+        """Tells whether it is time to `begin` anew, between two matches."""
+        return len(self._places) > STATES_MAX

@@ -1,0 +1,338 @@
+"""MATCH_RECOGNIZE: equal to a row-wise twin that tries all ways, in any batches, at any watermarks, wherever a snapshot falls."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sbon.errors import QueryError
+from sbon.operators.frames import arranged
+from sbon.operators.operator import Operator
+from sbon.operators.registry import build
+from sbon.query.plan import WATERMARK_END, MatchParams, SinkParams, SourceParams
+from tests.examples import examples
+from tests.property.match_twin import Here, Query, Row, answers
+from tests.query_worlds import plan_of
+
+NAMES = ("a", "b", "c")
+
+
+def less(one: Any, other: Any) -> bool | None:
+    return None if one is None or other is None else one < other
+
+
+def either(one: Any, other: Any) -> bool | None:
+    return True if one is True or other is True else None if one is None or other is None else False
+
+
+CONDITIONS: list[tuple[str, Any]] = [
+    ("v > 1", lambda here: less(1, here.value(None))),
+    ("v < 2", lambda here: less(here.value(None), 2)),
+    ("ok", lambda here: here.rows[here.taken[-1][0]].ok),
+    ("v > PREV(v)", lambda here: less(here.value(None, shift=-1), here.value(None))),
+    ("v <= NEXT(v)", lambda here: (lambda more: None if more is None else not more)(less(here.value(None, shift=1), here.value(None)))),
+    ("PREV(v, 2) IS NULL", lambda here: here.value(None, shift=-2) is None),
+    ("v > LAST(a.v)", lambda here: less(here.value("a"), here.value(None))),
+    ("v > FIRST(v)", lambda here: less(here.value(None, first=True), here.value(None))),
+    ("LAST(v, 1) IS NULL OR v >= LAST(v, 1)", lambda here: either(here.value(None, skip=1) is None, at_least(here))),
+    ("COUNT(*) < 3", lambda here: len(here.taken) < 3),
+    ("COUNT(a.*) < 3 AND v > 0", lambda here: both(len(here.places("a")) < 3, less(0, here.value(None)))),
+    ("SUM(a.v) < 5", lambda here: less(sum(here.values("a")), 5) if here.values("a") else None),
+    ("AVG(v) > 1", lambda here: less(1, sum(here.values(None)) / len(here.values(None))) if here.values(None) else None),
+    ("MAX(v) < 4", lambda here: less(max(here.values(None), default=None), 4)),
+    ("LAST(CLASSIFIER(), 1) = 'a'", lambda here: None if len(here.taken) < 2 else here.taken[-2][1] == "a"),
+    ("CLASSIFIER() = 'a'", lambda here: here.taken[-1][1] == "a"),
+    ("MATCH_NUMBER() < 3", lambda here: here.number < 3),
+    ("PREV(FIRST(a.v)) > 0", lambda here: less(0, here.value("a", first=True, shift=-1))),
+    ("v * 2 - 1 > LAST(a.v, 1)", lambda here: less(here.value("a", skip=1), twice(here.value(None)))),
+    ("ABS(v) > ABS(LAST(a.v))", lambda here: less(size(here.value("a")), size(here.value(None)))),
+]
+
+
+def at_least(here: Here) -> bool | None:
+    below = less(here.value(None), here.value(None, skip=1))
+    return None if below is None else not below
+
+
+def both(one: bool | None, other: bool | None) -> bool | None:
+    return False if one is False or other is False else None if one is None or other is None else True
+
+
+def twice(value: float | None) -> float | None:
+    return None if value is None else value * 2 - 1
+
+
+def size(value: float | None) -> float | None:
+    return None if value is None else abs(value)
+
+
+MEASURES: list[tuple[str, Any]] = [
+    ("a.v", lambda here: here.value("a")),
+    ("FIRST(b.v)", lambda here: here.value("b", first=True)),
+    ("LAST(v, 1)", lambda here: here.value(None, skip=1)),
+    ("COUNT(*)", lambda here: len(here.taken)),
+    ("COUNT(a.*)", lambda here: len(here.places("a"))),
+    ("COUNT(b.v)", lambda here: len(here.values("b"))),
+    ("SUM(b.v)", lambda here: sum(here.values("b")) if here.values("b") else None),
+    ("AVG(v)", lambda here: sum(here.values(None)) / len(here.values(None)) if here.values(None) else None),
+    ("MIN(u.v)", lambda here: min(here.values("u"), default=None)),
+    ("FINAL COUNT(*)", lambda here: len(here.whole)),
+    ("FINAL LAST(v)", lambda here: here.value(None, final=True)),
+    ("PREV(v)", lambda here: here.value(None, shift=-1)),
+    ("NEXT(v, 2)", lambda here: here.value(None, shift=2)),
+    ("PREV(FIRST(a.v), 1)", lambda here: here.value("a", first=True, shift=-1)),
+    ("CLASSIFIER()", lambda here: here.label(None)),
+    ("FIRST(CLASSIFIER(u))", lambda here: here.label("u", first=True)),
+    ("PREV(CLASSIFIER())", lambda here: here.label(None, shift=-1)),
+    ("MATCH_NUMBER()", lambda here: here.number),
+    ("COALESCE(LAST(a.v), -1.0) + 1", lambda here: (-1.0 if here.value("a") is None else here.value("a")) + 1),
+    ("7", lambda here: 7),
+]
+MODES = ("ONE ROW PER MATCH", "ALL ROWS PER MATCH", "ALL ROWS PER MATCH OMIT EMPTY MATCHES", "ALL ROWS PER MATCH WITH UNMATCHED ROWS")
+COUNTS = [(0, None), (1, None), (0, 1), (2, 2), (1, 3), (0, 2), (2, None)]
+
+
+def random_pattern(random: Random, levels: int) -> Any:
+    """A pattern of few parts, in which every form comes often."""
+    kind = random.choice(["var", "var", "seq", "seq", "rep", "rep", "alt", "perm", "out"]) if levels else "var"
+    if kind == "var":
+        return "var", random.choice(NAMES)
+    if kind == "rep":
+        return "rep", random_pattern(random, levels - 1), *random.choice(COUNTS), random.random() < 0.4
+    if kind == "out":
+        return "out", random_pattern(random, levels - 1)
+    return kind, [random_pattern(random, levels - 1) for _ in range(random.choice([2, 2, 3]))]
+
+
+def random_query(random: Random) -> Query:
+    """A query in which a good part of the rows match."""
+    pattern = random_pattern(random, random.choice([1, 2, 2, 3]))
+    present = [name for name in NAMES if f"'{name}'" in repr(pattern)]
+    usable = [one for one in CONDITIONS if "a." not in one[0] or "a" in present]
+    define = {name: random.choice(usable) for name in present if random.random() < 0.7}
+    subsets = {"u": tuple(present[:2])}
+    told = [one for one in MEASURES if all(f"{name}." not in one[0] or name in present for name in NAMES)]
+    skips = [("past", "")] * 3 + [("next", "")] * 2 + [(edge, name) for edge in ("first", "last") for name in present]
+    within = random.choice([None, random.randint(1, 6), random.randint(4, 12), random.randint(4, 12)])
+    return Query(pattern, define, random.sample(told, random.randint(1, 5)), random.choice(MODES), random.choice(skips), within, subsets)
+
+
+def random_rows(random: Random) -> list[Row]:
+    values = [None, -1.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.5]
+    keys = random.choice([["x"], ["x", "y"], ["x", "x", "y", None]])
+    span = random.choice([8, 20])
+    return [
+        Row(random.randint(0, span), random.choice(keys), random.choice(values), n, random.choice([True, True, False, None]))
+        for n in range(random.randint(2, 14))
+    ]
+
+
+def operators(sql: str) -> tuple[list[Any], MatchParams, tuple[tuple[str, str], ...] | None]:
+    """What comes before the pattern, the pattern, and how the answer's columns are named."""
+    plan = plan_of(sql)
+    sink = plan.operators[-1].params
+    assert isinstance(sink, SinkParams)
+    place = next(place for place, one in enumerate(plan.operators) if isinstance(one.params, MatchParams))
+    params = plan.operators[place].params
+    assert isinstance(params, MatchParams)
+    assert place >= len(plan.operators) - 2, "something comes behind the pattern"
+    sources = [one.params for one in plan.operators[:place] if not isinstance(one.params, SourceParams)][:1]
+    return sources, params, sink.columns
+
+
+def planned(sql: str) -> tuple[list[Any], MatchParams, tuple[tuple[str, str], ...] | None] | None:
+    """The same; None where the statement is one that is refused for a good reason."""
+    try:
+        return operators(sql)
+    except QueryError as refused:
+        if any(why in refused.message for why in ("repeated without an end", "that row may be missing", "WITH UNMATCHED ROWS")):
+            return None
+        raise
+
+
+def frame(rows: list[Row], before: list[Any], params: MatchParams) -> pl.DataFrame:
+    whole = pl.DataFrame(rows, schema={"ts": pl.Int64, "k": pl.String, "v": pl.Float64, "n": pl.Int64, "ok": pl.Boolean}, orient="row")
+    whole = whole.with_columns((pl.col("ts") * 1_000_000).cast(pl.Datetime("us")))
+    for one in before:
+        (whole,) = build(one).process(0, whole)
+    return whole
+
+
+def run(operator: Operator, batches: list[pl.DataFrame], marks: list[int | None], snapshots: list[bool], params: MatchParams) -> list[Any]:
+    """The answers; after each batch a watermark, and maybe a move to another host."""
+    found: list[Any] = []
+    last = -(2**62)
+    for batch, mark, moved in zip(batches, marks, snapshots, strict=True):
+        if batch.height:
+            found += [row for answer in operator.process(0, batch) for row in answer.rows()]
+        if mark is not None:
+            last = max(last, mark)
+            found += [row for answer in operator.advance(last) for row in answer.rows()]
+            assert operator.output_watermark(last) <= last
+        if moved:
+            state, operator = operator.snapshot(), build(params)
+            operator.restore(state)
+    return found + [row for answer in operator.advance(WATERMARK_END) for row in answer.rows()]
+
+
+def plain(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(round(value.timestamp()) if hasattr(value, "timestamp") else value for value in row)
+
+
+def by_partition(rows: list[Any], key: int) -> dict[Any, list[Any]]:
+    found: dict[Any, list[Any]] = {}
+    for row in rows:
+        found.setdefault(row[key], []).append(row)
+    return found
+
+
+def pieces(rows: list[Row], cuts: list[int]) -> Iterator[tuple[list[Row], int | None]]:
+    """Batches of rows, and the least event time still to come behind each."""
+    edges = [0, *sorted({at for at in cuts if 0 < at < len(rows)}), len(rows)]
+    for begin, end in pairwise(edges):
+        yield rows[begin:end], min((row.ts * 1_000_000 for row in rows[end:]), default=None)
+
+
+@examples(400)
+@given(seed=st.integers(0, 2**40))
+def test_matches_are_those_of_a_twin_that_tries_all_ways(seed: int) -> None:
+    random = Random(seed)
+    query, rows = random_query(random), random_rows(random)
+    cuts, moved = [random.randint(1, 13) for _ in range(random.randint(0, 5))], random.random() < 0.5
+    check(query, rows, cuts, moved=moved, disorder=random.random() < 0.5)
+
+
+def check(query: Query, rows: list[Row], cuts: list[int], *, moved: bool, disorder: bool) -> None:
+    """Compares all answers of a query with those of the twin, in pieces and in one."""
+    made = planned(query.sql)
+    if made is None:
+        return
+    before, params, columns = made
+    given_ = rows if disorder else sorted(rows, key=lambda row: row.ts)
+    parts = list(pieces(given_, cuts))
+    batches = [frame(part, before, params) for part, _ in parts]
+    found = run(build(params), batches, [mark for _, mark in parts], [moved] * len(parts), params)
+    whole = run(build(params), [frame(given_, before, params)], [None], [False], params)
+    expected = []
+    for key in ("x", "y", None):
+        expected += answers(query, sorted((row for row in rows if row.k == key), key=lambda row: (row.ts, row.n)))
+
+    assert found == whole, "the order depends on batches and watermarks"
+    out = build(params)
+    names = [*(params.partition if params.passed is None else params.passed), *(name for name, _ in params.measures)]
+    assert out.late_rows == 0
+    shown = [dict(zip(names, plain(row), strict=True)) for row in found]
+    order = [inner for _, inner in columns] if columns is not None else names
+    told = [tuple(row[name] for name in order) for row in shown]
+    assert by_partition(told, 0) == by_partition(expected, 0)
+
+
+def test_arranged_columns_are_those_of_the_statement() -> None:
+    before, params, columns = operators(
+        "SELECT * FROM s MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES a.v AS x PATTERN (a) DEFINE a AS ok)"
+    )
+    (answer,) = _run(params, frame([Row(0, "x", 2.0, 0, True)], before, params))
+    assert arranged(answer, columns).to_dicts() == [{"k": "x", "x": 2.0}]
+
+
+def _run(params: MatchParams, rows: pl.DataFrame) -> list[pl.DataFrame]:
+    operator = build(params)
+    operator.process(0, rows)
+    return [one for one in operator.advance(WATERMARK_END) if one.height]
+
+
+A, B, C = (("var", name) for name in NAMES)
+CONDITION, MEASURE = dict(CONDITIONS), dict(MEASURES)
+
+
+def by(texts: dict[str, str]) -> dict[str, Any]:
+    return {name: (text, CONDITION[text]) for name, text in texts.items()}
+
+
+def told(*texts: str) -> list[Any]:
+    return [(text, MEASURE[text]) for text in texts]
+
+
+def many(part: Any, least: int = 0, most: int | None = None, *, reluctant: bool = False) -> Any:
+    return "rep", part, least, most, reluctant
+
+
+ALL = MODES[1]
+STEPS = [
+    Row(n, "x", value, n, ok)
+    for n, (value, ok) in enumerate([(1.0, True), (2.0, True), (3.0, False), (2.0, True), (4.5, False), (0.5, None)])
+]
+LATER = [Row(n + n // 2, "xy"[n % 2], float(n % 4), n, n % 3 != 0) for n in range(12)]
+CASES = {
+    "reluctant": Query(("seq", [A, many(B, reluctant=True), C]), by({"a": "ok", "c": "v > 1"}), told("COUNT(*)"), ALL, ("past", ""), 9, {}),
+    "greedy": Query(("seq", [A, many(B), C]), by({"a": "ok", "c": "v > 1"}), told("COUNT(*)"), ALL, ("past", ""), 9, {}),
+    "preferred first": Query(("alt", [A, ("seq", [A, B])]), by({"a": "ok"}), told("CLASSIFIER()"), ALL, ("past", ""), None, {}),
+    "longer first": Query(("alt", [("seq", [A, B]), A]), by({"a": "ok"}), told("CLASSIFIER()"), ALL, ("past", ""), None, {}),
+    "empty rounds": Query(many(many(A, 0, 1, reluctant=True)), by({"a": "ok"}), told("COUNT(*)"), ALL, ("past", ""), None, {}),
+    "bound": Query(
+        ("seq", [A, B, ("alt", [C, B])]), by({"b": "v > LAST(a.v)", "c": "v > FIRST(v)"}), told("a.v"), ALL, ("next", ""), None, {}
+    ),
+    "two ways": Query(
+        ("seq", [many(A, 1), many(("alt", [A, B])), C]),
+        by({"a": "v > 1", "c": "SUM(a.v) < 5"}),
+        told("SUM(b.v)"),
+        ALL,
+        ("next", ""),
+        12,
+        {},
+    ),
+    "within": Query(("seq", [A, B, C]), {}, told("COUNT(*)"), MODES[0], ("next", ""), 2, {}),
+    "within three": Query(("seq", [A, B, C]), {}, told("COUNT(*)"), MODES[0], ("next", ""), 3, {}),
+    "time up": Query(("seq", [A, many(B)]), by({"a": "ok"}), told("COUNT(*)"), MODES[0], ("next", ""), 4, {}),
+    "next": Query(("seq", [A, B]), by({"a": "v <= NEXT(v)"}), told("NEXT(v, 2)"), ALL, ("next", ""), None, {}),
+    "prev": Query(A, by({"a": "PREV(v, 2) IS NULL"}), told("PREV(v)"), ALL, ("past", ""), None, {}),
+    "prev of all": Query(A, by({"a": "ok"}), told("PREV(v)"), MODES[3], ("past", ""), None, {}),
+    "empty": Query(many(A, 0, 2), by({"a": "ok"}), told("MATCH_NUMBER()", "COUNT(*)"), ALL, ("past", ""), None, {}),
+    "no empty": Query(many(A, 0, 2), by({"a": "ok"}), told("MATCH_NUMBER()", "COUNT(*)"), MODES[2], ("past", ""), None, {}),
+    "final": Query(("seq", [A, B]), {}, told("FINAL LAST(v)", "LAST(v, 1)", "FINAL COUNT(*)"), ALL, ("past", ""), None, {}),
+    "excluded": Query(("seq", [A, ("out", many(B, 1)), C]), by({"b": "ok"}), told("COUNT(*)"), ALL, ("past", ""), None, {}),
+    "skip to last": Query(("seq", [A, many(B, 1), C]), by({"b": "ok"}), told("COUNT(*)"), ALL, ("last", "b"), None, {}),
+    "skip to first": Query(("seq", [A, many(B, 1), C]), by({"b": "ok"}), told("COUNT(*)"), ALL, ("first", "b"), None, {}),
+    "any order": Query(("perm", [A, B, C]), by({"a": "ok", "b": "v > 1"}), told("CLASSIFIER()"), ALL, ("next", ""), None, {}),
+    "unmatched": Query(("seq", [A, B]), by({"a": "ok", "b": "v > PREV(v)"}), told("CLASSIFIER()"), MODES[3], ("next", ""), None, {}),
+}
+"""Each form at least once, whatever comes by chance."""
+
+
+@pytest.mark.parametrize("rows", [STEPS, LATER], ids=["steps", "later"])
+@pytest.mark.parametrize("case", CASES)
+def test_every_form_in_any_pieces(case: str, rows: list[Row]) -> None:
+    for cuts in ([], [3], list(range(1, 12))):
+        for moved in (False, True):
+            check(CASES[case], rows, cuts, moved=moved, disorder=False)
+
+
+def test_windows_wait_for_a_match_that_is_open() -> None:
+    pattern = "PATTERN (a b) WITHIN INTERVAL '9 seconds' DEFINE a AS ok"
+    before, params, _ = operators(f"SELECT * FROM s MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES MATCH_ROWTIME() AS t {pattern})")
+    operator = build(params)
+    operator.process(0, frame([Row(3, "x", 1.0, 0, True), Row(4, "y", 1.0, 1, False)], before, params))
+    marks = []
+    for mark in (2, 5, 11, 12, 20):
+        operator.advance(mark * 1_000_000)
+        marks.append(operator.output_watermark(mark * 1_000_000) // 1_000_000)
+    assert marks == [2, 3, 3, 12, 20]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "rows"), [("(a|a)*b", 61), ("(a?){30}a{30}", 60), ("((a*)*)*b", 61), ("(a|b|a b)*c", 62)], ids=lambda case: str(case)
+)
+def test_ambiguous_patterns_take_linear_time(pattern: str, rows: int) -> None:
+    """By backtracking these would take years."""
+    conditions = {"a": "ok", "b": "NOT ok", "c": "ok IS NULL"}
+    define = ", ".join(f"{name} AS {text}" for name, text in conditions.items() if name in pattern)
+    clause = f"PATTERN ({pattern}) DEFINE {define}"
+    before, params, _ = operators(f"SELECT * FROM s MATCH_RECOGNIZE (ORDER BY ts MEASURES COUNT(*) AS n {clause})")
+    given_ = [Row(n, "x", 1.0, n, True) for n in range(60)] + [Row(60, "x", 1.0, 60, False), Row(61, "x", 1.0, 61, None)]
+    (answer,) = _run(params, frame(given_, before, params))
+    assert answer.rows() == [(rows,)]
