@@ -10,7 +10,7 @@ from sbon_testbed.bench.agent_process import one_agent
 ROWS = 5_000
 SOURCE = """
 CREATE SOURCE payments (ts TIMESTAMP, card TEXT, ok BOOLEAN, amount BIGINT, WATERMARK FOR ts AS ts - INTERVAL '5 seconds')
-    WITH (connector = 'file', path = '{path}', time_format = 'epoch', time_unit = 'ms');
+    WITH (connector = 'file', path = '{path}', time_unit = 'ms');
 CREATE SINK alarms AS SELECT card, failures, first_s, amount FROM payments MATCH_RECOGNIZE (
     PARTITION BY card ORDER BY ts
     MEASURES COUNT(f.*) AS failures, EXTRACT(EPOCH FROM FIRST(f.ts)) AS first_s, w.amount AS amount
