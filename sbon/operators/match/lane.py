@@ -3,6 +3,7 @@
 Places are counted from the partition's first row on; the lists have the rows from `base` on.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
@@ -128,11 +129,8 @@ class Lane:
         if within is None:
             return ready, False
         until = self.times[self.start - self.base] + within
-        last = self.base + len(self.masks)
-        at = self.taken
-        while at < last and self.times[at - self.base] < until:
-            at += 1
-        if at < last:
+        at = self.base + bisect_left(self.times, until, self.taken - self.base, len(self.masks))
+        if at < ready:
             return at, True
         waiting = ready < self.end and self.times[ready - self.base] < until
         return ready, not waiting and watermark_us >= until
