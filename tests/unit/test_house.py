@@ -12,6 +12,7 @@ import pytest
 
 from sbon.config import field_docstrings, load, sample
 from sbon_agent.config import AgentConfig
+from tests.mutants.listing import read_mutants
 
 ROOT = Path(__file__).parents[2]
 IMPURE = {"asyncio", "socket", "time", "random", "threading", "selectors", "subprocess", "multiprocessing", "concurrent"}
@@ -162,3 +163,18 @@ def test_two_commands_of_a_new_user_are_in_the_readme():
 
     assert "make demo" in readme
     assert "make test" in readme
+
+
+def test_every_deliberate_bug_finds_its_text():
+    """Whoever changes a line that `tests/mutants/*.toml` break on purpose writes the new line there."""
+    texts = {mutant.file: (ROOT / mutant.file).read_text(encoding="utf-8") for mutant in read_mutants()}
+
+    assert [mutant.name for mutant in read_mutants() if mutant.apply(texts[mutant.file]) is None] == []
+
+
+def test_every_deliberate_bug_names_tests_that_are_there():
+    """A node id that names no test would end the mutation run as broken."""
+    named = {test for mutant in read_mutants() for test in mutant.tests if "::" in test}
+    defined = {(file, test.rpartition("::")[2].partition("[")[0]) for test in named for file in [test.partition("::")[0]]}
+
+    assert [name for file, name in sorted(defined) if f"def {name}(" not in (ROOT / file).read_text(encoding="utf-8")] == []
