@@ -45,7 +45,7 @@ class Host:
 
 
 def test_the_longest_way_counts_and_nothing_is_told_while_part_of_it_is_unknown():
-    join = operator("join", {"a": "near", "b": "far"}, {"c": "far"})
+    join = operator("join", {"b": "far", "a": "near"}, {"c": "far"})
     host = Host(join)
     host.delays.told(UpstreamDelay(link="a", delay_ms=5.0))
     assert host.sample(0.0) == []
