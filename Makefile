@@ -6,7 +6,7 @@ OUT ?= demo-out
 # Agents that tests start by the hundred load what has been compiled, whatever the caller's environment says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test soak mutants lint types unit reference clean
+.PHONY: demo test soak mutants lint types unit reference site clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "sbon needs Python 3.11 or newer: set PYTHON=/path/to/python3.11")'
@@ -59,5 +59,10 @@ mutants: $(VENV)/.installed-dev
 reference: $(VENV)/.installed-dev
 	$(BIN)/python -m sbon_testbed.reference
 
+# Makes a web site of README, docs/ and the other pages in site/: open site/index.html.
+site: $(VENV)/.installed-dev
+	$(BIN)/python -m sphinx -q -W --keep-going -c docs -b html . site
+	@echo '<meta http-equiv="refresh" content="0; url=docs/index.html">' > site/index.html
+
 clean:
-	rm -rf $(VENV) $(OUT) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(OUT) site build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
