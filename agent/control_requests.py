@@ -44,6 +44,7 @@ class ControlRequests:
             "names": self._now(self.names),
             "submit": self._submit,
             "explain": lambda arguments, done: agent.queries.statements.explain(_text(arguments, "sql"), done),
+            "plan": self._plan,
             "drop": self._drop,
             "keys": lambda arguments, done: agent.keys.change(_text(arguments, "action"), arguments, done),
             "migrate": self._migrate,
@@ -264,6 +265,12 @@ class ControlRequests:
         if self._agent.leaving.begun:
             raise PlacementError(f"{self._agent.name} is leaving and takes no more statements; give them to another agent")
         self._agent.queries.statements.submit(_text(arguments, "sql"), done)
+
+    def _plan(self, arguments: dict[str, Any], done: Callable[[Any], None]) -> None:
+        options = arguments.get("options", {})
+        if not isinstance(options, dict):
+            raise ConfigError(f"options = {options!r}, expected a table")
+        self._agent.queries.statements.ask(_text(arguments, "sql"), _text(arguments, "question"), options, done)
 
     def _drop(self, arguments: dict[str, Any], done: Callable[[Any], None]) -> None:
         name = _text(arguments, "query")

@@ -14,6 +14,7 @@ from typing import Any
 import sbon_agent.logs
 from sbon.connectors.system_streams import SystemStreams
 from sbon.control import ControlReply, ControlRequest
+from sbon.cost.books import Books
 from sbon.errors import ConfigError
 from sbon.execution.delays import Delays
 from sbon.execution.misfit_log import MisfitLog
@@ -79,6 +80,7 @@ class Agent:
         self.telemetry = Telemetry(config.telemetry, directory, host, config.name)
         self.recording = Recording(self.telemetry.record, host.now, host.wall, self.telemetry.config.latency_window_s)
         self.system = SystemStreams()
+        self.books = Books()
         self.state_file = StateFile(_path(config.data_dir) if config.data_dir else "")
         self.stopped = False
         self.dispatch = Dispatch(self)
@@ -183,6 +185,7 @@ class Agent:
             self._context,
             self.reaches,
             self.resuming,
+            self.books,
         )
 
     def _make_optimisers(self) -> None:

@@ -34,6 +34,7 @@ COMMANDS = (
     "names",
     "submit",
     "explain",
+    "plan",
     "tail",
     "drop",
     "keys",

@@ -7,8 +7,7 @@ The optimiser is loaded with the first query, because most agents get none.
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,9 +16,9 @@ from sbon.errors import DelayBoundError, PlacementError, SbonError
 from sbon.membership.digest import may_contain
 from sbon.membership.members import MemberStatus
 from sbon.optimiser.config import OptimiserConfig
+from sbon.optimiser.placed import Placed, placed_as
 from sbon.placement.config import PlacementConfig
 from sbon.query.plan import Plan, needs_of
-from sbon.query.text import describe
 from sbon.types import NodeId, OperatorId
 from sbon_agent.gossip import Gossip
 from sbon_agent.host import Host
@@ -41,74 +40,6 @@ UNSETTLED_ERROR = 0.5
 """Error estimate from which on a coordinate says little about where its node is. Two agents get below it within a second of meeting."""
 ROOM_RETRY_S = 1.0
 """Mean pause before a waiting query asks again, in seconds; others have decided by then."""
-
-
-@dataclass(frozen=True)
-class Placed:
-    """Result of the optimiser, in the engine's terms."""
-
-    decision: "Decision"
-    nodes: dict[OperatorId, NodeId]
-    """Operators to make, with their hosts."""
-    reused: dict[OperatorId, tuple[OperatorId, NodeId]]
-    """Operators that running ones replace, with these and their hosts."""
-    unpinned_nodes: frozenset[NodeId]
-    """Nodes that the optimiser chose, as opposed to those that operators are pinned to."""
-
-    def explained(self, plan: Plan) -> dict[str, Any]:
-        """Returns the result as `sbon explain --json` shows it."""
-        specs = {spec.id: spec for spec in plan.operators}
-        rates = {(link.source, link.target): link.rate_rows_per_s for link in plan.links}
-        ids = {(link.source, link.target): link.id for link in plan.links}
-        decision = self.decision
-        return {
-            "query": plan.query,
-            "sql": plan.sql,
-            "operators": [
-                {
-                    "id": placed.operator,
-                    "kind": str(specs[placed.operator].params.__struct_config__.tag),
-                    "text": describe(specs[placed.operator].params),
-                    "node": placed.node,
-                    "pinned": placed.pinned,
-                    "reuse": placed.reuse.operator if placed.reuse is not None else None,
-                    "candidates": [
-                        {
-                            "node": view.node,
-                            "network_usage": view.usage_bytes,
-                            "predicted_network_usage": view.predicted_usage_bytes,
-                            "measured": view.measured,
-                            "load_ms": view.load_ms,
-                            "free_slots": view.free_slots,
-                            "answered": view.answered,
-                            "runs": view.runs,
-                        }
-                        for view in placed.candidates
-                    ],
-                }
-                for placed in decision.explanation
-            ],
-            "links": [
-                {
-                    "id": ids[link.source, link.target],
-                    "source": link.source,
-                    "target": link.target,
-                    "source_node": link.source_node,
-                    "target_node": link.target_node,
-                    "rate_rows_per_s": rates[link.source, link.target],
-                    "rate_bytes_per_s": link.rate_bytes_per_s,
-                    "latency_ms": link.latency_ms,
-                    "latency_measured": link.measured,
-                }
-                for link in decision.links
-            ],
-            "dropped": list(decision.dropped),
-            "network_usage": {"here": decision.usage_here, "producer": decision.usage_producer, "consumer": decision.usage_consumer},
-            "delay_ms": decision.delay_ms,
-            "delay_bound_ms": decision.delay_bound_ms,
-            "candidates_asked": decision.candidates_asked,
-            "rtts_measured": decision.rtts_measured,
-        }
 
 
 class Placing:
@@ -275,7 +206,7 @@ class _Placement:
         self._perform(lambda: self._full.answered(told))
 
     def _decided(self, decision: "Decision") -> None:
-        placed = _placed(self._plan, decision)
+        placed = placed_as(self._plan, decision)
         coming = Counter(placed.nodes.values())
         unasked = {node for node in coming if node not in self._slots} if self._reserve else set()
 
@@ -345,14 +276,3 @@ def unsettled(plan: Plan, gossip: Gossip) -> list[str]:
         return []
     named = ", ".join(young[:5]) + (f" and {len(young) - 5} more" if len(young) > 5 else "")
     return [f"the coordinates of {named} have not settled: some seconds later, operators may go elsewhere"]
-
-
-def _placed(plan: Plan, decision: "Decision") -> Placed:
-    pinned = {spec.id for spec in plan.operators if spec.pinned is not None}
-    nodes = {operator: node for operator, node in decision.assignment.items() if operator not in decision.reused}
-    return Placed(
-        decision=decision,
-        nodes=nodes,
-        reused={operator: (reuse.operator, reuse.node) for operator, reuse in decision.reused.items()},
-        unpinned_nodes=frozenset(node for operator, node in nodes.items() if operator not in pinned),
-    )

@@ -10,7 +10,9 @@ from typing import Any, Protocol
 
 import structlog
 
+from sbon.cost.books import Books
 from sbon.errors import LinkError, QueryError, SbonError
+from sbon.optimiser.placed import Placed
 from sbon.query.catalog import Entry
 from sbon.query.ids import is_short_for, query_id
 from sbon.query.plan import Plan
@@ -32,7 +34,7 @@ from sbon_agent.gossip import Gossip
 from sbon_agent.host import Host
 from sbon_agent.queries.deploying import Deploying
 from sbon_agent.queries.homes import Homes
-from sbon_agent.queries.placing import Placed, Placing
+from sbon_agent.queries.placing import Placing
 from sbon_agent.queries.replication import Replication
 from sbon_agent.queries.resuming import Resuming
 from sbon_agent.queries.submitting import Submitting, understand
@@ -67,6 +69,7 @@ class OwnedQueries:
         context: ConnectorContext,
         reaches: Reaches,
         resuming: Resuming,
+        books: Books,
     ) -> None:
         self.register = Register()
         self.records, self.tails = self.register.running, self.register.tails
@@ -80,7 +83,7 @@ class OwnedQueries:
         self._connectors = InstalledConnectors(context)
         self._resuming = resuming
         self.watching = Watching(host, directory, self.records, self._settle)
-        self.statements = Submitting(self, host, directory, gossip, placing, replication, homes, self._connectors, reaches, resuming)
+        self.statements = Submitting(self, host, directory, gossip, placing, replication, homes, self._connectors, reaches, resuming, books)
         self._numbers = count(1)
         self._log = structlog.get_logger("agent").bind(node=directory.me)
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from sbon.cost.books import Books
 from sbon.errors import PlacementError, QueryError, SbonError
+from sbon.optimiser.placed import Placed
 from sbon.query.listing import Listing, listing_of_queries
 from sbon.query.places import located
+from sbon.query.plan import Plan
 from sbon.supervision.homes import Doubt
 from sbon.supervision.record import QueryRecord, QueryState
 from sbon.supervision.statements import Effect, Prepared, as_refusal, prepare
@@ -22,11 +25,12 @@ from sbon_agent.directory import Directory
 from sbon_agent.gossip import Gossip
 from sbon_agent.host import Host
 from sbon_agent.queries.homes import Homes
-from sbon_agent.queries.placing import Placed, Placing, unsettled
+from sbon_agent.queries.placing import Placing, unsettled
 from sbon_agent.queries.replication import Replication
 from sbon_agent.queries.resuming import Resuming
 
 if TYPE_CHECKING:
+    from sbon.cost.placed_query import PlacedQuery
     from sbon_agent.queries.queries import OwnedQueries
 
 QUERIES_MAX = 1000
@@ -51,6 +55,7 @@ class Submitting:
         connectors: InstalledConnectors,
         reaches: Reaches,
         resuming: Resuming,
+        books: Books,
     ) -> None:
         self._owned = owned
         self._host = host
@@ -62,6 +67,7 @@ class Submitting:
         self._connectors = connectors
         self._reaches = reaches
         self._resuming = resuming
+        self._books = books
 
     def submit(self, sql: str, done: Done) -> None:
         """Carries out all statements of a text, in order; `done` gets their results. The first one that fails ends it.
@@ -75,32 +81,56 @@ class Submitting:
     def explain(self, sql: str, done: Done) -> None:
         """Explains what `submit` would do with the last query of a text; nothing is created or run."""
 
+        def work(plan: Plan, placed: Placed, query: PlacedQuery) -> dict[str, Any]:
+            from sbon.cost.prediction import predict
+
+            self._connectors.check_sinks(plan, placed.nodes)
+            return {**placed.explained(plan), "notes": unsettled(plan, self._gossip), "prediction": predict(query).explained()}
+
+        self._imagine(sql, work, done)
+
+    def ask(self, sql: str, question: str, options: Mapping[str, Any], done: Done) -> None:
+        """Answers a question about the last query of a text (`sbon.planning`); nothing is created or run."""
+
+        def work(plan: Plan, placed: Placed, query: PlacedQuery) -> dict[str, Any]:
+            from sbon.planning.questions import answer
+
+            return {"query": plan.query, "sql": plan.sql, **answer(question, query, options)}
+
+        self._imagine(sql, work, done)
+
+    def _imagine(self, sql: str, work: Callable[[Plan, Placed, PlacedQuery], dict[str, Any]], done: Done) -> None:
+        """Places the last query of a text without starting it; `done` gets what `work` returns of it, on an executor thread."""
+
         def prepared(effects: list[Prepared]) -> None:
-            queries = [effect for effect in effects if effect.plan is not None]
-            if not queries:
+            effect = next((effect for effect in reversed(effects) if effect.plan is not None), None)
+            if effect is None or effect.plan is None:
                 done(QueryError("there is no query to explain", hint="give a SELECT or a CREATE SINK"))
                 return
-            self._explain(queries[-1], done)
+            plan, places, notes = effect.plan, effect.places, effect.notes
+
+            def placed(result: Placed | SbonError) -> None:
+                if isinstance(result, SbonError):
+                    done(located(result, places))
+                    return
+                query = self._gather(plan, result)
+
+                def worked(found: dict[str, Any] | BaseException) -> None:
+                    if isinstance(found, BaseException):
+                        done(as_refusal(found, places))
+                    else:
+                        done({**found, "notes": [*notes, *found.get("notes", ())]})
+
+                self._host.execute(lambda: work(plan, result, query), worked, rows=0)
+
+            self._placing.place(plan, placed, reserve=False)
 
         self._prepare(sql, prepared, done)
 
-    def _explain(self, effect: Prepared, done: Done) -> None:
-        plan = effect.plan
-        assert plan is not None
-        notes = [*effect.notes, *unsettled(plan, self._gossip)]
+    def _gather(self, plan: Plan, placed: Placed) -> PlacedQuery:
+        from sbon.planning.gathering import gathered
 
-        def placed(result: Placed | SbonError) -> None:
-            if isinstance(result, SbonError):
-                done(located(result, effect.places))
-                return
-            explained = {**result.explained(plan), "notes": notes}
-
-            def checked(problem: BaseException | None) -> None:
-                done(explained if problem is None else as_refusal(problem, effect.places))
-
-            self._host.execute(lambda: self._connectors.check_sinks(plan, result.nodes), checked, rows=0)
-
-        self._placing.place(plan, placed, reserve=False)
+        return gathered(self._books, plan, placed, self._host.now())
 
     def _prepare(self, sql: str, then: Callable[[list[Prepared]], None], done: Done) -> None:
         me, wall_s = self._directory.me, self._host.wall()

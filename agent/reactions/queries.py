@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from sbon.execution.instance import Instance
 from sbon.migration.outcome import MigrationRecord
+from sbon.optimiser.placed import Placed
 from sbon.query.plan import Plan
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.record import QueryRecord
-from sbon_agent.queries.placing import Placed
 
 if TYPE_CHECKING:
     from sbon_agent.node import Agent

@@ -12,7 +12,7 @@ from typing import Annotated
 try:
     import typer
 
-    from sbon.cli import analyze, coordinates, keygen, keys, names, overview, service, statements, top
+    from sbon.cli import analyze, coordinates, keygen, keys, names, overview, plan, service, statements, top
     from sbon.cli.output import print_error, say
     from sbon.errors import SbonError, UsageError
 except KeyboardInterrupt:  # loading takes a slow machine seconds, in which Ctrl-C may come
@@ -38,7 +38,7 @@ def build() -> typer.Typer:
             entry.load()(app)
         except ImportError as problem:
             print_error(f"the commands of {entry.name!r} ({entry.value}) cannot be loaded: {problem}; is the installation complete?")
-    for module in (overview, names, coordinates, analyze, statements, top, service, keygen, keys):
+    for module in (overview, names, coordinates, analyze, statements, plan, top, service, keygen, keys):
         module.register(app)
     return app
 

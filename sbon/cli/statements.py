@@ -22,6 +22,7 @@ from sbon.cli.output import (
     step_order,
 )
 from sbon.cli.tables import Column, Shorten
+from sbon.cost.explaining import table
 from sbon.printable import printable
 from sbon.query.ids import is_short_for
 
@@ -98,7 +99,7 @@ def sql(file: SqlFile = None, command: SqlText = None, socket: Socket = None, js
       sbon sql -c "DESCRIBE sys.load; SHOW SOURCES"
     """
     text, origin = read_sql(file, command)
-    result = _ask_sql("submit", text, origin, socket)
+    result = ask_about_sql("submit", text, origin, socket)
     if json:
         print_json(result)
         return
@@ -150,7 +151,7 @@ def explain(
       sbon explain --candidates -c "SELECT * FROM sys.probes WHERE rtt_ms > 200"
     """
     text, origin = read_sql(file, command)
-    result = _ask_sql("explain", text, origin, socket)
+    result = ask_about_sql("explain", text, origin, socket)
     if json:
         print_json(result)
     else:
@@ -185,6 +186,10 @@ def print_plan(plan: dict[str, Any], *, candidates: bool, wide: bool = False) ->
         for link in plan.get("links", ())
     ]
     print_table(LINK_COLUMNS, links, title="\nlinks", wide=wide)
+    if plan.get("prediction") is not None:
+        say()
+        for line in table(plan["prediction"]):
+            print_note(line)
     usage = plan["network_usage"]
     say()
     say("network usage (bytes in transit; less is better):")
@@ -346,10 +351,17 @@ def cell_text(value: Any) -> str:
     return printable(str(value))
 
 
-def _ask_sql(command: str, text: str, origin: str, socket: str | None) -> Any:
+def ask_about_sql(command: str, text: str, origin: str, socket: str | None, **arguments: Any) -> Any:
+    """Sends SQL to an agent with a request; shows the place of an error in it.
+
+    Raises
+    ------
+    typer.Exit
+        The agent has refused it, and the reason is printed.
+    """
     with ControlClient(find_socket(socket)) as agent:
         try:
-            return agent.ask(command, sql=text)
+            return agent.ask(command, sql=text, **arguments)
         except RefusedError as problem:
             print_sql_error(text, problem, origin)
             raise typer.Exit(1) from None

@@ -115,6 +115,7 @@ class FlowGraph:
     def __init__(self, operators: Sequence[OperatorFlow], links: Sequence[FlowLink]) -> None:
         self.index: dict[OperatorId, int] = {operator.id: row for row, operator in enumerate(operators)}
         """Row of each operator in series."""
+        self.operators: dict[OperatorId, OperatorFlow] = {operator.id: operator for operator in operators}
         self._operators, self._links = tuple(operators), tuple(links)
         _check(self._operators, self._links, self.index)
         incoming: dict[OperatorId, list[FlowLink]] = {operator.id: [] for operator in operators}

@@ -190,6 +190,7 @@ def predict(
     terms: Terms | None = None,
     *,
     even: bool = True,
+    service_s: FloatArray | None = None,
 ) -> Prediction:
     """Returns the latency of the answers of a graph, with bounds.
 
@@ -202,6 +203,8 @@ def predict(
     grain : (operators,), work that one event from outside brings at once
     terms : what this engine adds; nothing if left out
     even : events of an interval come evenly (assumption A-2); if not, the upper bound counts an interval's work at each node
+    service_s : (operators,), time that one batch takes from its coming to the operator's node until the operator has done it, if nothing
+        else is there; added to what is expected at each completion. Nothing if left out
 
     Raises
     ------
@@ -218,8 +221,9 @@ def predict(
     terms = Terms() if terms is None else terms
     least_s, _ = path_propagation_s(operators, node_of, len(nodes.cores))
     series = np.where(np.isfinite(least_s)[:, None], excess_s(work, node_of, nodes, width_s) + least_s[:, None], 0.0).max(axis=0)
-    smooth = completions(operators, work, node_of, nodes, width_s)
-    bound = completions(operators, work, node_of, nodes, width_s, late_s=hop_epsilon_s(grain, node_of, nodes, terms), even=even)
+    smooth = completions(operators, work, node_of, nodes, width_s, late_s=service_s)
+    late_at_most_s = hop_epsilon_s(grain, node_of, nodes, terms)
+    bound = completions(operators, work, node_of, nodes, width_s, late_s=late_at_most_s, even=even, is_bound=True)
     exits = _exits(operators)
     knots_s = width_s * np.arange(work.shape[1] + 1)
     late_s = smooth.done_s[exits] - knots_s
@@ -250,6 +254,7 @@ def completions(
     *,
     late_s: FloatArray | None = None,
     even: bool = True,
+    is_bound: bool = False,
 ) -> Completions:
     """Returns until when each operator has done its work of all stimulus times up to the end of each interval.
 
@@ -260,6 +265,7 @@ def completions(
     ----------
     operators, work, node_of, nodes, width_s, even : as for `predict`
     late_s : (operators,), added to each completion; nothing if left out
+    is_bound : whether no completion may be later; otherwise completions are what is expected
 
     Raises
     ------
@@ -269,7 +275,7 @@ def completions(
     _check(work, node_of, nodes, width_s)
     if len(operators) != len(work):
         raise ShapeError(f"{len(operators)} operators, work of {len(work)}")
-    return _Relay(operators, work, node_of, nodes, width_s, late_s, even).run()
+    return _Relay(operators, work, node_of, nodes, width_s, late_s, even, is_bound).run()
 
 
 def hop_epsilon_s(grain: FloatArray, node_of: IntArray, nodes: Nodes, terms: Terms) -> FloatArray:
@@ -338,10 +344,11 @@ class _Relay:
         width_s: float,
         late_s: FloatArray | None,
         even: bool,
+        is_bound: bool,
     ) -> None:
         count, intervals = work.shape
         self._operators, self._node_of, self._even = operators, node_of.tolist(), even
-        self._is_bound = late_s is not None
+        self._is_bound = is_bound
         self._late_s = np.zeros(count) if late_s is None else late_s
         self._ends_s = width_s * np.arange(intervals + 1)
         self._cores = nodes.cores.tolist()

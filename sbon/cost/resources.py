@@ -6,7 +6,7 @@ Costs are kept in reference ns, so that they hold for every node: one reference 
 
 import math
 from collections import Counter, OrderedDict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -26,6 +26,8 @@ BINS = 60
 UNKNOWN_USE_SHARE = 0.1
 """Share of the cores that others use, where a node has not told it; at worst `UNKNOWN_USE_SHARE_MAX`."""
 UNKNOWN_USE_SHARE_MAX = 0.5
+FAIR_SHARE = 0.2
+"""Share of the cores that operators get however much others use: the system's scheduler shares out, and operators run at a low priority."""
 BANDWIDTH_RULE = 12.5e6
 """Bytes per second between two nodes of which nothing is known: 100 Mbit/s."""
 PAIRS_MAX = 65_536
@@ -160,14 +162,14 @@ class NodeResources(msgspec.Struct, frozen=True, kw_only=True):
             raise ShapeError(f"node {self.node!r} has the speed {self.speed.value}, expected {SPEED_MIN} to {SPEED_MAX}")
 
     def capacity_ns(self, intervals: int, width_s: float, edge: Edge = Edge.EXPECTED) -> FloatArray:
-        """Returns the reference ns that operators can have in each interval, all cores less what others use: (intervals,); may be 0."""
+        """Returns the reference ns that operators can have in each interval: all cores less what others use, `FAIR_SHARE` at least."""
         least_used, most_used = Edge.LOW, Edge.HIGH
         if self.others is not None:
             used = self.others.over(intervals, width_s, {Edge.LOW: most_used, Edge.HIGH: least_used}.get(edge, edge))
         else:
             share = {Edge.LOW: UNKNOWN_USE_SHARE_MAX, Edge.EXPECTED: UNKNOWN_USE_SHARE, Edge.HIGH: 0.0}[edge]
             used = np.full(intervals, share * self.cores)
-        free: FloatArray = np.maximum(0.0, self.cores - used) * (self.speed.at(edge) * width_s * NS_PER_S)
+        free: FloatArray = np.maximum(FAIR_SHARE * self.cores, self.cores - used) * (self.speed.at(edge) * width_s * NS_PER_S)
         return free
 
     def core_ns(self, width_s: float, edge: Edge = Edge.EXPECTED) -> float:
@@ -257,10 +259,17 @@ class Bandwidths:
 
 
 class Network:
-    """Bandwidth and propagation between nodes."""
+    """Bandwidth and propagation between nodes.
 
-    def __init__(self, bandwidths: Bandwidths, latencies: Latencies) -> None:
-        self.bandwidths, self.latencies = bandwidths, latencies
+    Parameters
+    ----------
+    is_measured : whether the latency between two nodes was measured, and not only predicted from coordinates
+    """
+
+    def __init__(
+        self, bandwidths: Bandwidths, latencies: Latencies, is_measured: Callable[[NodeId, NodeId], bool] = lambda source, target: False
+    ) -> None:
+        self.bandwidths, self.latencies, self.is_measured = bandwidths, latencies, is_measured
 
     def propagation_s(self, source: NodeId, target: NodeId) -> float:
         """Returns the one-way latency in seconds; 0 within a node."""

@@ -20,6 +20,7 @@ from sbon.query.joins import join_inputs
 from sbon.query.literals import column_name, identifier
 from sbon.query.match import matched
 from sbon.query.numbering import assigned, bounded, first_of, limited, numbered, numbering_of
+from sbon.query.options import NO_BOUNDS, Bounds
 from sbon.query.over_rows import OverRows, has_over
 from sbon.query.relation import Numbered, Relation, Scan, Select, Union
 from sbon.query.rewrite import conjuncts
@@ -88,8 +89,8 @@ class Environment:
     """User functions that may be called."""
     inputs: int = 0
     open_views: list[str] = field(default_factory=list)
-    delay_bounds_ms: list[float] = field(default_factory=list)
-    """Delay bounds of the views that have been expanded."""
+    bounds: Bounds = NO_BOUNDS
+    """Those of the views that have been expanded."""
 
 
 @dataclass(frozen=True)
@@ -418,8 +419,8 @@ def bind(
     catalog: Catalog,
     labels: Mapping[str, Mapping[str, str]],
     extensions: Extensions = NOTHING,
-) -> tuple[Relation, float | None]:
-    """Binds a statement; returns its relation and the shortest delay bound (ms) of it and of the views that it uses, or None.
+) -> tuple[Relation, Bounds]:
+    """Binds a statement; returns its relation and the bounds that keep those of it and of the views that it uses.
 
     Parameters
     ----------
@@ -438,8 +439,8 @@ def bind(
     except RecursionError as error:
         raise QueryError("the query is nested too deeply", hint="split it with CREATE VIEW") from error
     bounded([relation])
-    own = None if isinstance(statement, SelectQuery) else statement.delay_bound_ms
-    return relation, min([*environment.delay_bounds_ms, *([] if own is None else [own])], default=None)
+    own = NO_BOUNDS if isinstance(statement, SelectQuery) else statement.bounds
+    return relation, environment.bounds.tightened(own)
 
 
 def bind_view(sql: str, environment: Environment) -> Relation:
@@ -447,7 +448,6 @@ def bind_view(sql: str, environment: Environment) -> Relation:
     statements = parse(sql)
     if len(statements) != 1 or not isinstance(statements[0], CreateView):
         raise QueryError("its text in the catalogue is no view")
-    query, bound_ms = statements[0].query, statements[0].delay_bound_ms
-    if bound_ms is not None:
-        environment.delay_bounds_ms.append(bound_ms)
+    query = statements[0].query
+    environment.bounds = environment.bounds.tightened(statements[0].bounds)
     return Binder(environment, query.text, {}).query(query.tree)

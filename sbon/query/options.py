@@ -18,6 +18,8 @@ connector : required; which connector takes the rows
 node : name of the node that the sink runs on; default: the agent that takes the statement
 delay_bound : the longest network latency from any source to the sink that the query accepts, such as '250 ms'; default: none. CREATE
     MATERIALIZED VIEW takes it, too, for every query that reads the view
+max_latency : the latest that an answer may be, from when its latest source row enters to when the sink has it, such as '500 ms': waiting,
+    computing and the network together, as predicted; default: none. CREATE MATERIALIZED VIEW takes it, too
 """
 
 from collections.abc import Sequence
@@ -37,7 +39,7 @@ IDLE_US_MIN = 100_000
 """Shortest `idle_after`. A shorter one would treat every network delay as silence; the longest is a month."""
 
 _FORM = "write WITH (name = 'value', ...)"
-_DELAY_FORM = "write WITH (delay_bound = '250 ms')"
+_DELAY_BOUND, _MAX_LATENCY = ("delay_bound", "250 ms"), ("max_latency", "500 ms")
 _IDLE_FORM = "write WITH (idle_after = '10 seconds')"
 
 
@@ -48,6 +50,27 @@ class Option:
     value: str
     where: Token
     """Its first token."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What the author of a query accepts, in milliseconds; None: no bound."""
+
+    delay_ms: float | None = None
+    """Longest way through the network from any source to the sink."""
+    latency_ms: float | None = None
+    """Greatest predicted latency of an answer."""
+
+    def tightened(self, other: "Bounds") -> "Bounds":
+        """Returns the bounds that keep both."""
+        return Bounds(_least(self.delay_ms, other.delay_ms), _least(self.latency_ms, other.latency_ms))
+
+
+NO_BOUNDS = Bounds()
+
+
+def _least(one: float | None, other: float | None) -> float | None:
+    return min((bound for bound in (one, other) if bound is not None), default=None)
 
 
 def split_with(tokens: Sequence[Token]) -> tuple[list[Token], list[Token]]:
@@ -168,20 +191,26 @@ def take_list(text: Text, options: dict[str, Option], key: str) -> list[str]:
     return values
 
 
-def take_delay_bound(text: Text, options: dict[str, Option]) -> float | None:
-    """Takes the option `delay_bound` out, in milliseconds; returns None if it is not given.
+def take_bounds(text: Text, options: dict[str, Option]) -> Bounds:
+    """Takes the options `delay_bound` and `max_latency` out.
 
     Raises
     ------
     QueryError
-        It is no time span, or not above 0.
+        One is no time span, or not above 0.
     """
-    option = options.pop("delay_bound", None)
+    delay_ms, latency_ms = (_take_bound(text, options, key, example) for key, example in (_DELAY_BOUND, _MAX_LATENCY))
+    return Bounds(delay_ms, latency_ms)
+
+
+def _take_bound(text: Text, options: dict[str, Option], key: str, example: str) -> float | None:
+    form = f"write WITH ({key} = '{example}')"
+    option = options.pop(key, None)
     if option is None:
         return None
-    bound_us = _span_us(text, "delay_bound", option, _DELAY_FORM)
+    bound_us = _span_us(text, key, option, form)
     if bound_us <= 0:
-        raise text.error(option.where, f"delay_bound is {option.value!r}, expected more than 0", _DELAY_FORM)
+        raise text.error(option.where, f"{key} is {option.value!r}, expected more than 0", form)
     return bound_us / 1000
 
 

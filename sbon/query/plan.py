@@ -671,6 +671,8 @@ class Plan(msgspec.Struct, frozen=True):
     links: tuple[LinkSpec, ...]
     delay_bound_ms: float | None = None
     """Longest network latency from any source to the sink that the author accepts, in milliseconds; None: no bound."""
+    max_latency_ms: float | None = None
+    """Greatest predicted latency of an answer that the author accepts, in milliseconds; None: no bound."""
 
 
 def link_id(source: OperatorId, target: OperatorId, port: int) -> LinkId:

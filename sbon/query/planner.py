@@ -125,7 +125,7 @@ def _plan(
     notes: list[str],
     extensions: Extensions,
 ) -> Plan:
-    bound, delay_bound_ms = bind(statement, catalog, nodes, extensions)
+    bound, bounds = bind(statement, catalog, nodes, extensions)
     lowered = lower_query(bound)
     columns = None if lowered.is_plain else lowered.columns
     builder = _Builder(query, nodes, notes)
@@ -140,7 +140,8 @@ def _plan(
         line, column = statement.places.get("node", (0, 0))
         raise QueryError(f"the sink's node {place} is not alive", line=line, column=column, hint=did_you_mean(place, nodes))
     builder.sink(lowered, sink, place)
-    return estimate(with_reads(Plan(query, name, sql, tuple(builder.operators), tuple(builder.links), delay_bound_ms)))
+    built = Plan(query, name, sql, tuple(builder.operators), tuple(builder.links), bounds.delay_ms, bounds.latency_ms)
+    return estimate(with_reads(built))
 
 
 class _Builder:

@@ -4,8 +4,9 @@
                                         [, WATERMARK FOR column AS column [- INTERVAL '2 seconds']])
         WITH (connector = '...', [nodes = 'a,b' | labels = 'region=eu,site=x',] [estimated_rows_per_second = 100,]
               [idle_after = '10 seconds',] option = value, ...)
-    CREATE [MATERIALIZED] VIEW name [WITH (delay_bound = '250 ms')] AS select
-    CREATE SINK name AS select WITH (connector = '...', [node = 'a',] [delay_bound = '250 ms',] option = value, ...)
+    CREATE [MATERIALIZED] VIEW name [WITH ([delay_bound = '250 ms',] [max_latency = '500 ms'])] AS select
+    CREATE SINK name AS select WITH (connector = '...', [node = 'a',] [delay_bound = '250 ms',] [max_latency = '500 ms',]
+        option = value, ...)
     CREATE SINK name FROM source_or_view WITH (...)
     DROP SOURCE | VIEW | SINK | QUERY [IF EXISTS] name
     DESCRIBE name, SHOW ... (see `sbon.query.show`)
@@ -15,8 +16,9 @@ TABLE stands for SOURCE, too. `nodes` and `labels` say where a source has physic
 labels match (values of one label are alternatives, different labels must all match). Without either the one physical source is on the
 agent that takes the statement.
 
-`delay_bound` is the longest latency of the network that an answer may have behind it, from any of its sources to where it is wanted. That
-of a view holds for every query that reads from the view; of several the shortest counts. WITH may stand before AS, too.
+`delay_bound` is the longest latency of the network that an answer may have behind it, from any of its sources to where it is wanted.
+`max_latency` is the greatest latency of an answer: the network, waiting and computing, as predicted. Those of a view hold for every query
+that reads from the view; of several the shortest counts. WITH may stand before AS, too.
 """
 
 from collections.abc import Sequence
@@ -35,7 +37,7 @@ from sbon.query.emit import without_emit
 from sbon.query.flink import windows_as_ours
 from sbon.query.foreign import refuse_create_words, refuse_query_words
 from sbon.query.literals import identifier
-from sbon.query.options import read_options, rest_of, split_early_with, split_with, take_connector, take_delay_bound
+from sbon.query.options import NO_BOUNDS, Bounds, read_options, rest_of, split_early_with, split_with, take_bounds, take_connector
 from sbon.query.places import NAME, Places
 from sbon.query.show import ShowStatement, read_show
 from sbon.query.system import SINK_CONNECTORS, SourceDefinition
@@ -70,8 +72,8 @@ class CreateView:
     query: SelectQuery
     if_not_exists: bool
     sql: str
-    delay_bound_ms: float | None = None
-    """Bound in milliseconds for every query that uses the view."""
+    bounds: Bounds = NO_BOUNDS
+    """Of every query that uses the view."""
     places: Places = field(default_factory=dict, compare=False)
 
 
@@ -87,7 +89,7 @@ class CreateSink:
     """Node of the sink; None: the agent that takes the statement."""
     if_not_exists: bool
     sql: str
-    delay_bound_ms: float | None = None
+    bounds: Bounds = NO_BOUNDS
     places: Places = field(default_factory=dict, compare=False)
 
 
@@ -234,16 +236,16 @@ def _read_create(text: Text, tokens: list[Token], extensions: Extensions) -> Sta
         raise text.error(tree, f"what the {kind.lower()} is made of is missing", f"write CREATE {kind} {name} AS SELECT ...")
     query = SelectQuery(text, as_query(text, body), sql)
     if kind == "VIEW":
-        bound_ms = take_delay_bound(text, options)
+        bounds = take_bounds(text, options)
         if options:
             stray = next(iter(options.values())).where
-            raise text.error(stray, "a view takes no option but delay_bound", "give the others to its sources and sinks")
-        return CreateView(name, query, if_not_exists, sql, bound_ms, places)
+            raise text.error(stray, "a view takes no option but delay_bound and max_latency", "give the others to its sources and sinks")
+        return CreateView(name, query, if_not_exists, sql, bounds, places)
     connector = take_connector(text, options, "sink", SINK_CONNECTORS, extensions, tokens[-1], elsewhere="node" in options)
     node = options.pop("node", None)
-    bound_ms = take_delay_bound(text, options)
+    bounds = take_bounds(text, options)
     place = None if node is None else node.value
-    return CreateSink(name, query, connector, rest_of(options), place, if_not_exists, sql, bound_ms, places)
+    return CreateSink(name, query, connector, rest_of(options), place, if_not_exists, sql, bounds, places)
 
 
 def _as_source(text: Text, head: Sequence[Token], table: Token) -> list[Token]:

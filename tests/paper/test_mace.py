@@ -398,7 +398,7 @@ def test_without_delays_upstream_completions_are_the_cumulative_excess(seed):
         expected = excess_s(work, np.array([0, 0]), nodes, WIDTH_S)[0] + WIDTH_S * np.arange(1, 13)
 
         for late_s in (None, np.zeros(2)):
-            found = completions(operators, work, np.array([0, 0]), nodes, WIDTH_S, late_s=late_s)
+            found = completions(operators, work, np.array([0, 0]), nodes, WIDTH_S, late_s=late_s, is_bound=True)
             assert found.done_s[1, 1:] == pytest.approx(expected)
 
 

@@ -106,6 +106,24 @@ def test_the_shortest_delay_bound_of_a_query_and_its_views_holds() -> None:
     assert bound("CREATE SINK o FROM quick WITH (connector = 'discard', delay_bound = '1 s')") == 300.0
 
 
+def test_the_least_of_the_latencies_that_a_query_and_its_views_accept_holds() -> None:
+    catalog = make_catalog(
+        SOURCES
+        + """CREATE VIEW slow WITH (max_latency = '2 s', delay_bound = '90 ms') AS SELECT ts, k FROM s;
+        CREATE VIEW quick WITH (max_latency = '300 ms') AS SELECT ts, k FROM slow;"""
+    )
+
+    def bounds(sql: str) -> tuple[float | None, float | None]:
+        (statement,) = parse(sql)
+        assert isinstance(statement, SelectQuery | CreateSink)
+        made = plan(statement, catalog, NODES, "b", "q")
+        return made.max_latency_ms, made.delay_bound_ms
+
+    assert bounds("SELECT k FROM s") == (None, None)
+    assert bounds("SELECT k FROM quick") == (300.0, 90.0)
+    assert bounds("CREATE SINK o FROM slow WITH (connector = 'discard', max_latency = '1 s')") == (1000.0, 90.0)
+
+
 def test_a_plan_travels() -> None:
     for sql in GOLDEN:
         made = plan_of(sql)

@@ -16,6 +16,8 @@ TIMED = "CREATE SOURCE t (a TIMESTAMP, WATERMARK FOR a AS a) WITH (connector = '
 NUMBERED = "SELECT *, ^ROW_NUMBER() OVER (PARTITION BY window_start, k ORDER BY ts) AS r FROM TUMBLE(s, ts, INTERVAL '1 s')"
 LATEST = "SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, k ORDER BY ^ts DESC) AS r FROM SESSION(s, ts, INTERVAL '1 s')"
 
+VIEW_OPTIONS = "a view takes no option but delay_bound and max_latency"
+
 PAIRED = (
     "FROM TUMBLE(s, ts, INTERVAL '5 s') AS x JOIN TUMBLE(u, ts, INTERVAL '5 s') AS y "
     "ON x.window_start = y.window_start AND x.k = y.k GROUP BY window_start"
@@ -205,10 +207,11 @@ REFUSED = [
     ("CREATE SOURCE t (a INT) WITH (^connector = 'datagne', nodes = 'a')", "there is no connector 'datagne'", "did you mean datagen?"),
     ("CREATE SOURCE t (a INT) WITH (^connector = 'kafka')", "there is no connector 'kafka'", "there is datagen, file, http, mqtt, tcp"),
     ("CREATE SOURCE t (a INT) WITH (connector = 'file') ^FORMAT PLAIN ENCODE JSON", "FORMAT is not supported", "WITH (format = 'csv'"),
-    ("CREATE VIEW v AS SELECT k FROM s WITH (^x = 1)", "a view takes no option but delay_bound", "sources and sinks"),
-    ("CREATE VIEW v WITH (^x = 1, delay_bound = '1 s') AS SELECT k FROM s", "a view takes no option but delay_bound", "sources and sinks"),
+    ("CREATE VIEW v AS SELECT k FROM s WITH (^x = 1)", VIEW_OPTIONS, "sources and sinks"),
+    ("CREATE VIEW v WITH (^x = 1, delay_bound = '1 s') AS SELECT k FROM s", VIEW_OPTIONS, "sources and sinks"),
     ("CREATE VIEW v WITH (^delay_bound = '250') AS SELECT k FROM s", "delay_bound: interval '250' cannot be read", "'250 ms'"),
     ("CREATE VIEW v WITH (^delay_bound = '0 s') AS SELECT k FROM s", "delay_bound is '0 s', expected more than 0", "'250 ms'"),
+    ("CREATE VIEW v WITH (^max_latency = '0 s') AS SELECT k FROM s", "max_latency is '0 s', expected more than 0", "'500 ms'"),
     ("CREATE SINK k WITH (connector='discard') AS SELECT k FROM s WITH (^delay_bound='1 s')", "WITH is given twice", "one of them"),
     ("DROP ^INDEX s", "DROP INDEX is not supported", "DROP SOURCE"),
     ("DROP SOURCE^", "the name of the source is missing", "DROP SOURCE name"),

@@ -1,0 +1,230 @@
+"""How late the answers of a placed query can be: Mace over what is known of it, with bounds (docs/mace.md).
+
+The graph of the plan becomes one of operators on nodes and on links (Mace, section VII-B), with the work that `flow` gives. Three walks:
+all figures at their low edge and nodes at their fastest give the lower bound, expected figures the prediction, and high figures on nodes at
+their slowest the upper bound.
+"""
+
+import math
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from sbon.cost.figure import Edge, Figure
+from sbon.cost.figure import Source as FigureSource
+from sbon.cost.load import Input, OperatorCost, Polynomial, Source, Upstream
+from sbon.cost.mace import Nodes, Terms
+from sbon.cost.mace import Prediction as MacePrediction
+from sbon.cost.mace import predict as mace_of
+from sbon.cost.placed_query import PlacedQuery
+from sbon.types import FloatArray, NodeId, OperatorId
+
+WIDTH_S = 0.01
+"""Width of an interval: the pace of sources, so that an interval has one batch of each."""
+INTERVALS = 200
+PROPAGATION_ERROR = 0.1
+"""Share by which a one-way latency may differ from half of a measured round trip; without a measurement, three times that."""
+PARTS_SHOWN = 3
+PART_LEAST = 0.01
+"""Share of the worst case below which a part is not named."""
+
+
+class LatencyPrediction(msgspec.Struct, frozen=True, kw_only=True):
+    """Latency of answers, from the entry of the latest row behind them to the sink, in seconds."""
+
+    worst_s: Figure | None
+    """None where it never ends; its `high` is the greatest float where only the upper bound does not end."""
+    p99_s: float | None
+    mean_s: float | None
+    parts_s: dict[str, float]
+    """What the worst case is made of: "nyc", "link nyc > ams", "batching", "network"."""
+    overloaded: tuple[str, ...] = ()
+    """Nodes and links whose load is above their capacity, as expected."""
+    at_worst_overloaded: tuple[str, ...] = ()
+    """The same at the high edge of all figures."""
+
+    @property
+    def ends(self) -> bool:
+        """Tells whether the worst case is finite, as expected."""
+        return self.worst_s is not None
+
+    @property
+    def upper_s(self) -> float:
+        """Returns the upper bound of the worst case; infinite where there is none."""
+        return math.inf if self.worst_s is None or self.at_worst_overloaded else self.worst_s.high
+
+    def text(self) -> str:
+        """Returns the line for people."""
+        if self.worst_s is None or self.p99_s is None or self.mean_s is None:
+            return f"never ends: {', '.join(self.overloaded)} {'have' if len(self.overloaded) > 1 else 'has'} more load than capacity"
+        high = "no upper bound" if self.at_worst_overloaded else f"{milliseconds(self.worst_s.high)}"
+        bounds = f"({milliseconds(self.worst_s.low)} to {high})"
+        if self.at_worst_overloaded:
+            bounds = f"({milliseconds(self.worst_s.low)} or more: {', '.join(self.at_worst_overloaded)} may be overloaded)"
+        total = sum(self.parts_s.values())
+        parts = sorted(((part / total, name) for name, part in self.parts_s.items()), reverse=True)[:PARTS_SHOWN] if total > 0 else []
+        made_of = ", ".join(f"{name} {share:.0%}" for share, name in parts if share >= PART_LEAST)
+        shown = f"worst {milliseconds(self.worst_s.value)} ms {bounds}, 99 % {milliseconds(self.p99_s)}, mean {milliseconds(self.mean_s)}"
+        return shown + (f"; {made_of}" if made_of else "")
+
+    def figures(self) -> dict[str, Any]:
+        """Returns the figures for programs, in ms; None where there is no end."""
+        worst = self.worst_s
+        return {
+            "worst_ms": None if worst is None else worst.value * 1e3,
+            "worst_low_ms": None if worst is None else worst.low * 1e3,
+            "worst_high_ms": None if math.isinf(self.upper_s) else self.upper_s * 1e3,
+            "p99_ms": None if self.p99_s is None else self.p99_s * 1e3,
+            "mean_ms": None if self.mean_s is None else self.mean_s * 1e3,
+            "parts_ms": {name: part * 1e3 for name, part in self.parts_s.items()},
+            "overloaded": list(self.overloaded),
+            "may_be_overloaded": list(self.at_worst_overloaded),
+        }
+
+
+def predicted_latency(query: PlacedQuery, *, width_s: float = WIDTH_S, intervals: int = INTERVALS) -> LatencyPrediction:
+    """Returns the latency of a query's answers, with bounds.
+
+    Parameters
+    ----------
+    width_s : width of an interval
+    intervals : how many are looked at
+
+    Source
+    ------
+    Mace, sections IV, VI-C and VII.
+    """
+    expected = _Case(query, Edge.EXPECTED, width_s, intervals)
+    least = _Case(query, Edge.LOW, width_s, intervals)
+    most = _Case(query, Edge.HIGH, width_s, intervals)
+    source = max(query.known(), key=list(FigureSource).index)
+    overloaded, at_worst = expected.overloaded, most.overloaded
+    if overloaded:
+        return LatencyPrediction(worst_s=None, p99_s=None, mean_s=None, parts_s={}, overloaded=overloaded, at_worst_overloaded=at_worst)
+    found = expected.mace
+    worst_s = float(found.likely_s.max())
+    low_s = max(float(least.mace.mace_s.max()), least.longest_s())
+    high_s = float(most.mace.upper_s.max()) if not at_worst else np.finfo(float).max
+    samples = min(query.statistics[spec.id].samples for spec in query.plan.operators)
+    figure = Figure(value=worst_s, low=min(low_s, worst_s), high=max(high_s, worst_s), source=source, samples=samples)
+    weights = expected.answers if expected.answers.sum() > 0 else None
+    return LatencyPrediction(
+        worst_s=figure,
+        p99_s=found.quantile_s(0.99, weights),
+        mean_s=found.mean_s(weights),
+        parts_s=expected.parts_s(),
+        at_worst_overloaded=at_worst,
+    )
+
+
+class _Case:
+    """One walk: all figures at one edge."""
+
+    def __init__(self, query: PlacedQuery, edge: Edge, width_s: float, intervals: int) -> None:
+        self.query, self.edge, self.width_s = query, edge, width_s
+        graph = query.flow(edge)
+        flow = graph.series(query.series(intervals, width_s))
+        row, link_row = graph.index, {name: number for number, name in enumerate(flow.links)}
+        slow_or_fast = {Edge.LOW: Edge.HIGH, Edge.HIGH: Edge.LOW}.get(edge, edge)
+        self.names: list[NodeId] = list(dict.fromkeys(query.node_of[spec.id] for spec in query.plan.operators))
+        hosts = query.nodes_at(tuple(self.names), slow_or_fast, intervals, width_s)
+        self.operators: list[OperatorCost] = []
+        self._where: list[int] = []
+        self._work: list[FloatArray] = []
+        self._grain: list[float] = []
+        self.pairs: dict[tuple[NodeId, NodeId], int] = {}
+        number: dict[OperatorId, int] = {}
+        per_batch, flows = query.rows_per_batch(), graph.operators
+        for place, spec in enumerate(query.plan.operators):
+            node = query.node_of[spec.id]
+            here = self.names.index(node)
+            inputs: list[Input] = []
+            for link in (link for link in query.plan.links if link.target == spec.id):
+                sender = query.node_of[link.source]
+                if sender == node:
+                    inputs.append(Upstream(number[link.source]))
+                    continue
+                way = len(self.names) + self.pairs.setdefault((sender, node), len(self.pairs))
+                size_bytes = flows[link.source].row_bytes * per_batch[spec.id]
+                self._add((Upstream(number[link.source]),), way, flow.link_bytes[link_row[link.id]], size_bytes)
+                inputs.append(Upstream(len(self.operators) - 1, self._propagation_s(sender, node)))
+            if not inputs:
+                inputs.append(Source(place))
+                if (begun_s := query.begun_s.get(spec.id, 0.0)) > 0:
+                    self._add(tuple(inputs), here, np.zeros(intervals), 0.0)
+                    inputs = [Upstream(len(self.operators) - 1, begun_s)]
+            number[spec.id] = len(self.operators)
+            batch_ns = max((port.per_batch_ns + port.per_row_ns * per_batch[spec.id] for port in flows[spec.id].ports), default=0.0)
+            self._add(tuple(inputs), here, flow.load_ns[row[spec.id]], batch_ns)
+        bandwidths = [query.network.bandwidths.of(*pair, query.now).at(slow_or_fast) for pair in self.pairs]
+        left = np.ones((len(self.pairs), intervals))
+        self.nodes = Nodes(
+            np.concatenate([hosts.capacity_per_s, bandwidths]),
+            np.concatenate([hosts.cores, np.ones(len(bandwidths), dtype=np.int64)]).astype(np.int64),
+            None if hosts.left is None else np.concatenate([hosts.left, left]),
+        )
+        self.node_of, self.work, self.grain = np.array(self._where, dtype=np.int64), np.array(self._work), np.array(self._grain)
+        self.service_s = self._service()
+        self.answers = flow.rows_in[row[query.plan.operators[-1].id]]
+        terms = Terms(blocking_s=query.quantum_s if edge is Edge.HIGH else 0.0, pace_s=query.pace_s, clock_s=query.clock_s)
+        self.mace: MacePrediction = mace_of(
+            self.operators, self.work, self.node_of, self.nodes, width_s, self.grain, terms, service_s=self.service_s
+        )
+        self.overloaded = tuple(self._name(number) for number in self.mace.overloaded)
+
+    def _add(self, inputs: tuple[Input, ...], where: int, work: FloatArray, grain: float) -> None:
+        """Adds an operator on a node, or a stream on a link."""
+        linear = Polynomial((1.0,) * len(inputs))
+        self.operators.append(OperatorCost(inputs, linear, linear))
+        self._where.append(where)
+        self._work.append(work)
+        self._grain.append(grain)
+
+    def _propagation_s(self, sender: NodeId, node: NodeId) -> float:
+        """Returns the one-way latency at this edge."""
+        value = self.query.network.propagation_s(sender, node)
+        error = PROPAGATION_ERROR if self.query.network.is_measured(sender, node) else 3 * PROPAGATION_ERROR
+        return value * {Edge.LOW: 1 - error, Edge.EXPECTED: 1.0, Edge.HIGH: 1 + error}[self.edge]
+
+    def _service(self) -> FloatArray:
+        """Returns the time that a batch takes on its way over each operator's node, up to and with the operator: (operators,)."""
+        alone = self.grain / self.nodes.capacity_per_s[self.node_of]
+        found = alone.copy()
+        for number, operator in enumerate(self.operators):
+            local = [
+                found[one.operator]
+                for one in operator.inputs
+                if isinstance(one, Upstream) and one.delay_s == 0.0 and self.node_of[one.operator] == self.node_of[number]
+            ]
+            found[number] += max(local, default=0.0)
+        return found
+
+    def longest_s(self) -> float:
+        """Returns the longest way through the graph if nothing waits: work of one batch, transfer and propagation."""
+        alone, found = self.grain / self.nodes.capacity_per_s[self.node_of], np.zeros(len(self.operators))
+        for number, operator in enumerate(self.operators):
+            ways = [found[one.operator] + one.delay_s for one in operator.inputs if isinstance(one, Upstream)]
+            found[number] = alone[number] + max(ways, default=0.0)
+        return float(found.max())
+
+    def parts_s(self) -> dict[str, float]:
+        """Returns what the worst case is made of, by name."""
+        found: dict[str, float] = {}
+        for number, part in self.mace.parts_s.items():
+            found[self._name(number)] = found.get(self._name(number), 0.0) + part
+        if self.mace.propagation_s > 0:
+            found["network"] = self.mace.propagation_s
+        return found
+
+    def _name(self, number: int) -> str:
+        if number < len(self.names):
+            return self.names[number]
+        sender, node = next(pair for pair, place in self.pairs.items() if place == number - len(self.names))
+        return f"link {sender} > {node}"
+
+
+def milliseconds(seconds: float) -> str:
+    """Returns a time in ms for people: two digits below 10."""
+    value = seconds * 1e3
+    return f"{value:.0f}" if value >= 9.95 else f"{value:.1f}"

@@ -1,0 +1,179 @@
+"""A query with a placement, and what is known of its operators, nodes and links: what every model predicts from.
+
+`placed_query` gathers it once; models ask for plain numbers at one edge of all figures (`flow`, `nodes_at`). An operator of which nothing
+is known has the costs of `by_rule`, which are marked as such and have wide bounds.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+
+import msgspec
+import numpy as np
+
+from sbon.cost.arrivals import Series
+from sbon.cost.figure import Edge, Figure, Source, by_rule
+from sbon.cost.flow import FlowGraph, FlowLink, JoinFlow, OperatorFlow, PortFlow, WindowFlow
+from sbon.cost.law import rule_law
+from sbon.cost.mace import Nodes
+from sbon.cost.resources import NS_PER_S, Network, NodeResources
+from sbon.cost.statistics import OperatorStatistics, PortStatistics
+from sbon.errors import ShapeError
+from sbon.query.link_bytes import SOURCE_BATCHES_PER_S, Pace, expected_pace
+from sbon.query.plan import JoinParams, LinkSpec, OperatorSpec, Plan, WindowJoinParams, WindowParams
+from sbon.types import NodeId, OperatorId
+
+LEAST_FLOW = 1e-9
+"""Selectivity by rule of an operator that is expected to give nothing."""
+
+
+class PlacedQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """What models read. All mappings by operator have every operator of `plan`, those by node every node that may be used."""
+
+    plan: Plan
+    """With expected rates on its links (`sbon.query.estimate`)."""
+    node_of: Mapping[OperatorId, NodeId]
+    shared: frozenset[OperatorId] = frozenset()
+    """Operators that run already for other queries: their work is part of what others use of their nodes."""
+    begun_s: Mapping[OperatorId, float] = {}
+    """Of shared operators whose inputs are left out of the plan, latency from a source to them."""
+    statistics: Mapping[OperatorId, OperatorStatistics]
+    nodes: Mapping[NodeId, NodeResources]
+    network: Network
+    arrivals: Mapping[OperatorId, Series] = {}
+    """Measured arrivals of sources; those left out come evenly, at the rate of their links."""
+    network_usage_bytes: float = 0.0
+    now: float = 0.0
+    """Instant of the prediction, on the clock of the books."""
+    quantum_s: float = 0.005
+    """Longest time for which a batch that has begun keeps a thread (`engine.quantum_s`)."""
+    pace_s: float = 1.0 / SOURCE_BATCHES_PER_S
+    """Longest time for which a row waits until its source's batch leaves."""
+    clock_s: float = 0.0
+    """Greatest difference of two hosts' clocks."""
+
+    def __post_init__(self) -> None:
+        for spec in self.plan.operators:
+            if spec.id not in self.node_of or spec.id not in self.statistics:
+                raise ShapeError(f"operator {spec.id!r} without node or statistics, expected both for every operator of the plan")
+            if self.node_of[spec.id] not in self.nodes:
+                raise ShapeError(f"operator {spec.id!r} is on {self.node_of[spec.id]!r}, of which there are no resources")
+
+    @property
+    def sources(self) -> tuple[OperatorSpec, ...]:
+        """Returns the operators without inputs: sources, and shared operators whose inputs are left out of the plan."""
+        fed = {link.target for link in self.plan.links}
+        return tuple(spec for spec in self.plan.operators if spec.id not in fed)
+
+    def rows_per_s(self) -> dict[OperatorId, float]:
+        """Returns the expected rows out of each operator that has a link."""
+        return {link.source: link.rate_rows_per_s for link in self.plan.links}
+
+    def known(self) -> dict[Source, int]:
+        """Returns the number of operators by the source of their costs."""
+        return dict(Counter(self.statistics[spec.id].source for spec in self.plan.operators))
+
+    def flow(self, edge: Edge) -> FlowGraph:
+        """Returns the graph with the numbers of one edge of all figures."""
+        return FlowGraph([_flow_of(spec, self, edge) for spec in self.plan.operators], [_flow_link(link) for link in self.plan.links])
+
+    def paces(self) -> dict[OperatorId, Pace]:
+        """Returns the frames per second that each operator is expected to send."""
+        rates, found = self.rows_per_s(), dict[OperatorId, Pace]()
+        for spec in self.plan.operators:
+            inputs = [found[link.source] for link in self.plan.links if link.target == spec.id]
+            found[spec.id] = expected_pace(spec.params, rates.get(spec.id, 0.0), inputs)
+        return found
+
+    def series(self, intervals: int, width_s: float) -> dict[OperatorId, Series]:
+        """Returns the arrivals of all sources. Windows end in the middle of it, all at once, as on any clock they sometimes do."""
+        rates, found = self.rows_per_s(), dict[OperatorId, Series]()
+        start_s = -(intervals // 2) * width_s
+        for spec in self.sources:
+            given = self.arrivals.get(spec.id)
+            if given is not None and given.rows.sum() > 0:
+                found[spec.id] = _resampled(given, start_s, intervals, width_s)
+                continue
+            rate = rates.get(spec.id, 0.0)
+            ones = np.ones(intervals)
+            found[spec.id] = Series(start_s, width_s, rate * width_s * ones, min(rate, SOURCE_BATCHES_PER_S) * width_s * ones, 0.0 * ones)
+        return found
+
+    def nodes_at(self, names: tuple[NodeId, ...], edge: Edge, intervals: int, width_s: float) -> Nodes:
+        """Returns what nodes can do for operators, in reference ns: LOW is the least."""
+        told = [self.nodes[name] for name in names]
+        cores = np.array([max(1, int(one.cores)) for one in told], dtype=np.int64)
+        speed = np.array([one.speed.at(edge) * min(1.0, one.cores) * NS_PER_S for one in told])
+        free = np.array([one.capacity_ns(intervals, width_s, edge) for one in told]).reshape(len(told), intervals)
+        return Nodes(speed, cores, np.minimum(1.0, free / (speed * cores * width_s)[:, None]))
+
+    def rows_per_batch(self) -> dict[OperatorId, float]:
+        """Returns the rows of a batch at each operator's input, as expected."""
+        rates, paces, found = self.rows_per_s(), self.paces(), dict[OperatorId, float]()
+        for spec in self.plan.operators:
+            incoming = [link.source for link in self.plan.links if link.target == spec.id] or [spec.id]
+            rows, batches = sum(rates.get(one, 0.0) for one in incoming), sum(paces[one].batches_per_s for one in incoming)
+            found[spec.id] = rows / batches if batches > 0 else 1.0
+        return found
+
+
+def by_rule_of(spec: OperatorSpec, rows_out_per_row: float) -> OperatorStatistics:
+    """Returns the statistics of an operator of which nothing is known: the rules' cost, and the expected selectivity."""
+    selectivity = by_rule(max(LEAST_FLOW, rows_out_per_row)) if spec.ports else Figure(value=1.0, low=1.0, high=1.0, source=Source.RULE)
+    port = PortStatistics(law=rule_law(), selectivity=selectivity)
+    return OperatorStatistics(signature=spec.signature, ports=(port,) * max(1, spec.ports))
+
+
+def _flow_link(link: LinkSpec) -> FlowLink:
+    return FlowLink(link.id, link.source, link.target, link.port)
+
+
+def _flow_of(spec: OperatorSpec, query: PlacedQuery, edge: Edge) -> OperatorFlow:
+    """Returns an operator as flow sees it. What joins and windows give is scaled to the rows that are expected of them."""
+    known, links = query.statistics[spec.id], query.plan.links
+    rows_per_batch = query.rows_per_batch()[spec.id]
+    given = known.ports if len(known.ports) == max(1, spec.ports) else by_rule_of(spec, spec.selectivity).ports
+    ports = tuple(port.flow(edge, rows_per_batch) for port in given)
+    out = [link for link in links if link.source == spec.id]
+    row_bytes = known.row_bytes.at(edge) if known.row_bytes is not None else 0.0
+    if not row_bytes and out and out[0].rate_rows_per_s > 0:
+        row_bytes = out[0].rate_bytes_per_s / out[0].rate_rows_per_s
+    rates = [0.0] * len(ports)
+    for link in links:
+        if link.target == spec.id:
+            rates[link.port] += link.rate_rows_per_s
+    rows_out = sum(port.selectivity * rate for port, rate in zip(ports, rates, strict=True))
+    join = window = None
+    match spec.params:
+        case WindowParams(slide_us=slide_us, size_us=size_us) if size_us > 1:
+            window = WindowFlow(size_s=size_us / 1e6, slide_s=slide_us / 1e6, groups=rows_out * slide_us / 1e6)
+        case JoinParams(before_us=before_us, after_us=after_us) if len(ports) == 2:
+            before_s, after_s = max(0.0, before_us / 1e6), max(0.0, after_us / 1e6)
+            join = _join(before_s, max(after_s, 1e-3 - before_s), rows_out, rates)
+        case WindowJoinParams(size_us=size_us) if len(ports) == 2:
+            join = _join(size_us / 2e6, size_us / 2e6, rows_out, rates)
+    if window is not None or join is not None:
+        ports = tuple(msgspec.structs.replace(port, selectivity=0.0) for port in ports)
+    if spec in query.sources:
+        join = window = None
+        ports = (PortFlow(selectivity=1.0, per_row_ns=ports[0].per_row_ns, per_batch_ns=ports[0].per_batch_ns),)
+    if spec.id in query.shared:
+        ports = tuple(msgspec.structs.replace(port, per_row_ns=0.0, per_batch_ns=0.0) for port in ports)
+    return OperatorFlow(id=spec.id, ports=ports, join=join, window=window, row_bytes=row_bytes)
+
+
+def _join(before_s: float, after_s: float, rows_out: float, rates: list[float]) -> JoinFlow:
+    pairs = rates[0] * rates[1] * (before_s + after_s)
+    return JoinFlow(selectivity=rows_out / pairs if pairs > 0 else 0.0, before_s=before_s, after_s=after_s)
+
+
+def _resampled(given: Series, start_s: float, intervals: int, width_s: float) -> Series:
+    """Returns measured arrivals in narrower or wider intervals, the stretch with the most rows in the middle; repeated if too short."""
+    length_s = intervals * width_s
+    needed = max(1, int(np.ceil(length_s / given.width_s)) + 1)
+    rows, batches, sizes = (np.resize(values, max(needed, len(values))) for values in (given.rows, given.batches, given.size_bytes))
+    peak = int(np.argmax(rows))
+    rows, batches, sizes = (np.roll(values, needed // 2 - peak) for values in (rows, batches, sizes))
+    edges = np.arange(len(rows) + 1) * given.width_s
+    ends = np.arange(intervals + 1) * width_s
+    made = [np.diff(np.interp(ends, edges, np.concatenate([[0.0], np.cumsum(values)]))) for values in (rows, batches, sizes)]
+    return Series(start_s, width_s, *(np.maximum(0.0, values) for values in made))

@@ -1,0 +1,64 @@
+"""Gathers what is known of a placed query from the books of an agent."""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from sbon.cost.books import Books
+from sbon.cost.latency import LatenciesOfPairs
+from sbon.cost.placed_query import PlacedQuery, by_rule_of
+from sbon.cost.resources import Network
+from sbon.optimiser.placed import Placed
+from sbon.query.plan import Plan, SourceParams
+from sbon.types import NodeId, OperatorId
+
+
+def gathered(books: Books, plan: Plan, placed: Placed, now: float) -> PlacedQuery:
+    """Returns a query as the optimiser has placed it, with what the books know."""
+    decision = placed.decision
+    links = [(link.source_node, link.target_node, link.latency_ms, link.measured) for link in decision.links]
+    shared = frozenset(decision.reused)
+    return placed_query(books, plan, decision.assignment, links, shared=shared, network_usage_bytes=decision.usage_here, now=now)
+
+
+def placed_query(
+    books: Books,
+    plan: Plan,
+    node_of: Mapping[OperatorId, NodeId],
+    links: Iterable[tuple[NodeId, NodeId, float, bool]],
+    *,
+    shared: frozenset[OperatorId] = frozenset(),
+    network_usage_bytes: float = 0.0,
+    now: float,
+) -> PlacedQuery:
+    """Returns a query with a placement, and what the books know of its parts; of the rest, rules.
+
+    Parameters
+    ----------
+    node_of : of the operators that take part; the plan's others are left out
+    links : of each pair of nodes that a link leads over: the two, the one-way latency in ms, and whether it was measured
+    shared : operators that run already for other queries; their inputs flow anyway
+    """
+    operators = tuple(spec for spec in plan.operators if spec.id in node_of)
+    kept = tuple(link for link in plan.links if link.source in node_of and link.target in node_of and link.target not in shared)
+    pairs = list(links)
+    measured = {(source, target) for source, target, _, is_measured in pairs if is_measured}
+    statistics = {}
+    for spec in operators:
+        known = books.statistics.of(spec.signature, now)
+        expected = 1.0 if isinstance(spec.params, SourceParams) else spec.selectivity
+        statistics[spec.id] = known if known is not None else by_rule_of(spec, expected)
+    return PlacedQuery(
+        plan=msgspec.structs.replace(plan, operators=operators, links=kept),
+        node_of=dict(node_of),
+        shared=shared,
+        statistics=statistics,
+        nodes={node: books.nodes.of(node, now) for node in set(node_of.values())},
+        network=Network(
+            books.bandwidths,
+            LatenciesOfPairs({(source, target): latency_ms for source, target, latency_ms, _ in pairs}),
+            lambda source, target: (source, target) in measured,
+        ),
+        network_usage_bytes=network_usage_bytes,
+        now=now,
+    )
