@@ -10,6 +10,7 @@ from sbon.cost.figure import Edge, Source, around
 from sbon.cost.latency import LatenciesOfPairs
 from sbon.cost.resources import (
     BANDWIDTH_RULE,
+    FAIR_SHARE,
     KERNEL_REFERENCE_NS,
     Bandwidths,
     Network,
@@ -97,7 +98,8 @@ def test_capacity_is_all_cores_at_their_speed_less_what_others_use():
     np.testing.assert_allclose(used.capacity_ns(2, 1.0), [6e9, 2e9])
     np.testing.assert_allclose(used.capacity_ns(2, 1.0, Edge.LOW), [1.0 * SPEED.low * 1e9] * 2)
     np.testing.assert_allclose(used.capacity_ns(2, 1.0, Edge.HIGH), [3.0 * SPEED.high * 1e9] * 2)
-    np.testing.assert_allclose(node(others=UseSeries((9.0,))).capacity_ns(1, 1.0), [0.0])
+    fair = node(others=UseSeries((9.0,)))
+    np.testing.assert_allclose(fair.capacity_ns(1, 1.0), [FAIR_SHARE * fair.cores * SPEED.value * 1e9])
     assert used.core_ns(0.5) == 1e9
     assert node(cores=0.5).core_ns(1.0) == 1e9
 
