@@ -1,0 +1,583 @@
+"""Latency of rows and windows that pass two stages: maps without keys, then updates by key. Means, variances and quantiles, by phase.
+
+A row is packed at its source (phase 1), sent (2, 3), waits for a map instance (4) and is worked on (5), waits until the batches for the
+update instances leave (6), is logged (7, 8; nothing here), waits for a poll (9; nothing where links push), is sent (10), waits (11) and is
+worked on (12). Phases are independent, so that their cumulants add up. Settings are arrays: a grid of a hundred thousand takes some tens of
+milliseconds.
+
+Where this differs from the paper: batches have a cost of their own; a bulk of batches (all that gathered until a poll, or one of each
+sender an interval) is a queue of bulks, not a G/G/1 queue of batches; threads that happen to run together share cores although their mean
+demand would fit; quantiles use the shape of the phases. The `docs/deadlines.md` page has the whole model.
+
+Source: Latency-constrained analytics (Li, Diao, Shenoy, VLDB 2015), sections 3.2 to 3.4 and table 2.
+"""
+
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+from enum import Enum
+from statistics import NormalDist
+
+import msgspec
+import numpy as np
+
+from sbon.errors import ShapeError
+from sbon.types import FloatArray
+
+PHASES = 12
+USES = ("the cores of the nodes", "the thread of a map instance", "the network interface", "the thread of an update instance")
+PHASE_NAMES = (
+    *("pace", "send queue", "send", "map queue", "map", "exchange interval"),
+    *("log queue", "log", "poll", "exchange transfer", "update queue", "update"),
+)
+NS_PER_S = 1e9
+_ROUNDS = 6
+"""Rounds in which cores shared and time at work settle: each makes the other longer."""
+_ERFC = (-1.26551223, 1.00002368, 0.37409196, 0.09678418, -0.18628806, 0.27886807, -1.13520398, 1.48851587, -0.82215223, 0.17087277)
+_HOT = 16
+"""Update instances of a stage whose shares are looked at one by one; all others count with their mean."""
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """What a batch costs one of the two stages."""
+
+    per_batch_ns: float
+    """Reference ns."""
+    per_row_ns: float
+    scatter: float = 0.0
+    """Relative deviation of the cost of a batch."""
+    whole: bool = True
+    """Rows of a batch leave together at its end, as from operators on columns; if not, one by one."""
+
+
+class Finalising(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of a window: `keys` of all instances together, one after the other in each."""
+
+    keys: float
+    per_key_ns: float
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a query in two stages."""
+
+    map: Step
+    update: Step
+    rows_out: float = 1.0
+    """Rows of a map for each row that it gets (alpha)."""
+    row_bytes: float = 100.0
+    sent_bytes: float = 50.0
+    """Bytes of a row between map and update."""
+    finalising: Finalising | None = None
+    """None: each row is answered as it comes."""
+    hot_shares: tuple[float, ...] = ()
+    """Share of rows of each of the hottest keys; all other keys are dealt evenly."""
+    arrival_scatter: float = 0.0
+    """Relative deviation of the rows of a source's batch, beyond that of Poisson arrivals."""
+
+
+class Cluster(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes that are alike."""
+
+    cores: int
+    speed: float = 1.0
+    """Reference ns per ns of one core."""
+    bandwidth_bytes_per_s: float = 125e6
+    propagation_s: float = 0.0001
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a planner chooses. Each may be a number or an array; they are broadcast against each other."""
+
+    nodes: FloatArray | float
+    maps: FloatArray | float
+    """Map instances of each node."""
+    updates: FloatArray | float
+    """Update instances of each node."""
+    pace_s: FloatArray | float
+    """Interval of the batches of sources."""
+    exchange_s: FloatArray | float
+    """Interval in which maps send to updates."""
+    poll_s: FloatArray | float = 0.0
+    """Interval in which updates ask for batches; 0: links push."""
+
+
+class Kind(Enum):
+    """Shape of a part of the latency."""
+
+    FIXED = "fixed"
+    UNIFORM = "uniform"
+    WAIT = "wait"
+    """At times 0, otherwise with an exponential tail; or of a gamma distribution where it scatters less."""
+    NORMAL = "normal"
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One summand of the latency, for all settings."""
+
+    phase: int
+    """From 1."""
+    kind: Kind
+    mean_s: FloatArray
+    variance: FloatArray
+
+    @property
+    def cumulants(self) -> FloatArray:
+        """Returns the first four, (4, ...)."""
+        nothing = np.zeros_like(self.mean_s)
+        if self.kind is Kind.FIXED:
+            return np.stack([self.mean_s, nothing, nothing, nothing])
+        if self.kind is Kind.NORMAL:
+            return np.stack([self.mean_s, self.variance, nothing, nothing])
+        if self.kind is Kind.UNIFORM:
+            return np.stack([self.mean_s, self.variance, nothing, -1.2 * self.variance**2])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            scale = np.where(self.mean_s > 0, self.variance / self.mean_s, 0.0)
+        return np.stack([self.mean_s, self.variance, 2 * self.variance * scale, 6 * self.variance * scale**2])
+
+
+class StageLatency(msgspec.Struct, frozen=True):
+    """Latency of rows, or of windows, for each setting; infinite where queues grow without end."""
+
+    parts: tuple[Part, ...]
+    """Of rows of an update instance with an average share of them, or of windows."""
+    cumulants: FloatArray
+    """Of the latency over all rows, (4, ...)."""
+    phase_means_s: FloatArray
+    """(12, ...)"""
+    uses: FloatArray
+    """Use of a node's cores, of a map's thread, of a network interface and of the hottest update's thread, 1: all; (4, ...)."""
+    senders: FloatArray
+    """Map instances of all nodes."""
+    of_windows: bool
+
+    @property
+    def load(self) -> FloatArray:
+        """Greatest of the uses."""
+        found: FloatArray = self.uses.max(axis=0)
+        return found
+
+    @property
+    def mean_s(self) -> FloatArray:
+        """Mean latency."""
+        found: FloatArray = self.cumulants[0]
+        return found
+
+    @property
+    def deviation_s(self) -> FloatArray:
+        """Standard deviation."""
+        found: FloatArray = np.sqrt(np.maximum(self.cumulants[1], 0.0))
+        return found
+
+    def quantile_s(self, share: float) -> FloatArray:
+        """Returns the quantile by the Cornish-Fisher expansion of four cumulants, at most what uniform parts can be and the rest is.
+
+        Raises
+        ------
+        ShapeError
+            `share` is not between 0 and 1.
+        """
+        return _quantile(self.cumulants, self.parts, _share(share))
+
+    def normal_quantile_s(self, share: float) -> FloatArray:
+        """Returns the quantile as if the latency were normal (section 3.4)."""
+        return self.mean_s + self.deviation_s * NormalDist().inv_cdf(_share(share))
+
+    def cantelli_quantile_s(self, share: float) -> FloatArray:
+        """Returns a bound of the quantile for any distribution with this mean and deviation (equation 4)."""
+        return self.mean_s + self.deviation_s * math.sqrt(_share(share) / (1 - share))
+
+
+def _share(share: float) -> float:
+    if not 0 < share < 1:
+        raise ShapeError(f"quantile {share}, expected a share between 0 and 1")
+    return share
+
+
+def cornish_fisher(cumulants: FloatArray, share: float | FloatArray) -> FloatArray:
+    """Returns quantiles from four cumulants, (4, ...); infinite where the mean is.
+
+    Source
+    ------
+    Cornish and Fisher, Moments and cumulants in the specification of distributions (1937).
+    """
+    mean, variance, third, fourth = cumulants
+    deviation = np.sqrt(np.maximum(variance, 1e-30))
+    with np.errstate(invalid="ignore", over="ignore"):
+        skewness, excess = third / deviation**3, fourth / deviation**4
+        z = _normal_inverse(share)
+        bent = z + (z**2 - 1) * skewness / 6 + (z**3 - 3 * z) * excess / 24 - (2 * z**3 - 5 * z) * skewness**2 / 36
+        found: FloatArray = np.where(np.isfinite(mean), mean + deviation * bent, np.inf)
+    return found
+
+
+def _quantile(cumulants: FloatArray, parts: Sequence[Part], share: float | FloatArray) -> FloatArray:
+    """Returns quantiles of a sum: a long uniform wait has an end, which an expansion does not see."""
+    found = cornish_fisher(cumulants, share)
+    uniform = [one for one in parts if one.kind is Kind.UNIFORM]
+    if not uniform:
+        return found
+    greatest = sum((one.mean_s + np.sqrt(3 * one.variance) for one in uniform), np.zeros_like(found))
+    rest = cumulants - np.sum([one.cumulants for one in uniform], axis=0)
+    with np.errstate(invalid="ignore"):
+        found = np.fmin(found, greatest + np.maximum(cornish_fisher(rest, share), rest[0]))
+    return np.where(np.isfinite(cumulants[0]), found, np.inf)
+
+
+def _normal_inverse(share: float | FloatArray) -> FloatArray:
+    if isinstance(share, float):
+        return np.asarray(NormalDist().inv_cdf(share))
+    known, where = np.unique(share, return_inverse=True)
+    return np.array([NormalDist().inv_cdf(float(one)) for one in known])[where].reshape(share.shape)
+
+
+# ------------------------------------------------------------------------------------------------------------------ parts of the model
+
+
+def dealt_shares(hot_shares: Sequence[float], instances: int) -> FloatArray:
+    """Returns each instance's share of all rows, greatest first, (instances,). The n-th hottest key goes where a fixed hash puts it.
+
+    Examples
+    --------
+    >>> dealt_shares((), 4)
+    array([0.25, 0.25, 0.25, 0.25])
+    """
+    if instances < 1:
+        raise ShapeError(f"{instances} instances, expected 1 at least")
+    hot = np.asarray(hot_shares, dtype=np.float64)
+    if hot.size and not (hot.min() >= 0 and hot.sum() <= 1 + 1e-9):
+        raise ShapeError("shares of keys, expected 0 or more and a sum of 1 at most")
+    found = np.full(instances, max(0.0, 1 - float(hot.sum())) / instances)
+    # The golden ratio spreads numbers evenly but not regularly; it stands for the hash of a key.
+    np.add.at(found, ((np.arange(len(hot)) * 0.6180339887498949 % 1.0) * instances).astype(np.int64), hot)
+    return np.sort(found)[::-1]
+
+
+@functools.lru_cache(maxsize=4096)
+def _groups(hot_shares: tuple[float, ...], instances: int) -> tuple[tuple[float, float], ...]:
+    """Groups of instances: their rows over those of an average instance, and their share of all rows. Three: hottest, hot, the others."""
+    shares = dealt_shares(hot_shares, instances)
+    cuts = [0, 1, max(1, min(_HOT, instances // 4)), instances]
+    found = []
+    for start, end in itertools.pairwise(cuts):
+        rows = float(shares[start:end].sum())
+        found.append((rows / max(1, end - start) * instances, rows) if end > start else (1.0, 0.0))
+    return tuple(found)
+
+
+def queue_wait(gap: FloatArray, gap_scv: FloatArray | float, service: FloatArray, service_scv: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Returns mean and variance of the wait in G/G/1 queues, for arrays; as `sbon.cost.queues.gg1_wait` for the mean.
+
+    The variance is that of a wait which is 0 with probability 1 - load and else exponential.
+
+    Source
+    ------
+    Kraemer and Langenbach-Belz (1976).
+    """
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        load = service / gap
+        both = np.maximum(gap_scv + service_scv, 1e-12)
+        even = (1 - np.minimum(gap_scv, 1.0)) ** 2
+        bent = np.exp(-2 * (1 - load) * even / (3 * np.maximum(load, 1e-12) * both))
+        mean = np.where(load < 1, service * load * both * bent / (2 * np.maximum(1 - load, 1e-12)), np.inf)
+        mean = np.where(service > 0, mean, 0.0)
+        variance = mean**2 * (2 / np.clip(load, 0.05, 1.0) - 1)
+    return mean, variance
+
+
+def periodic_wait(senders: FloatArray, service: FloatArray, load: FloatArray, service_scv: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Returns mean and variance of the wait of batches that come from so many senders, each once an interval at a phase of its own.
+
+    The excess over a cycle is a Brownian bridge: P(wait > x services) is about load exp(-2 x (x / N + 1 - load)).
+
+    Source
+    ------
+    Roberts, Mocci, Virtamo (eds.), Broadband Network Teletraffic (1996), on the queue N D / D / 1.
+    """
+    free = np.maximum(1 - load, 0.0)
+    argument = free * np.sqrt(senders / 2)
+    mean = service * load * (1 + service_scv) * np.sqrt(math.pi * senders / 8) * scaled_tail(argument)
+    mean = np.where(load < 1, mean, np.inf)
+    with np.errstate(invalid="ignore"):
+        variance = mean**2 * (2 / np.clip(load, 0.05, 1.0) - 1)
+    return mean, variance
+
+
+def scaled_tail(x: FloatArray) -> FloatArray:
+    """Returns exp(x^2) erfc(x) for x >= 0, within 2e-7 of it.
+
+    Source
+    ------
+    Press et al., Numerical Recipes (1992), section 6.2: a Chebyshev fit that holds for all x.
+    """
+    t = 1 / (1 + 0.5 * x)
+    polynomial = np.full_like(t, _ERFC[-1])
+    for coefficient in _ERFC[-2::-1]:
+        polynomial = polynomial * t + coefficient
+    found: FloatArray = t * np.exp(polynomial)
+    return found
+
+
+def slowdown(threads: FloatArray, busy: FloatArray, always: FloatArray | float, cores: int) -> FloatArray:
+    """Returns how much longer a thread takes than alone: the mean of max(1, threads at work / cores), this one included.
+
+    Parameters
+    ----------
+    threads : other threads of the node
+    busy : share of time that each is at work
+    always : further ones that are at work for sure
+    cores : of the node
+    """
+    count = np.asarray(threads, dtype=np.float64).round().astype(np.int64)
+    p = np.clip(busy, 1e-12, 1 - 1e-12)
+    others = np.arange(max(1, cores - 1), int(count.max(initial=0)) + 1)
+    shape = np.broadcast(count, p, always).shape
+    if not others.size and not np.any(always):
+        return np.ones(shape)
+    others = np.arange(int(count.max(initial=0)) + 1) if np.any(always) else others
+    column = others.reshape(-1, *([1] * len(shape)))
+    # Binomial, by logarithms: all numbers of others at work at once.
+    chance = np.exp(_binomials(int(count.max(initial=0)))[count, column] + column * np.log(p) + (count - column) * np.log1p(-p))
+    beyond = np.maximum((1 + column + always) / cores - 1, 0.0)
+    found: FloatArray = 1 + (np.where(column <= count, chance, 0.0) * beyond).sum(axis=0)
+    return found
+
+
+@functools.lru_cache(maxsize=64)
+def _binomials(most: int) -> FloatArray:
+    """Logarithms of the binomial coefficients, (most + 1, most + 1); those of k > n count as 0."""
+    return np.array([[math.log(math.comb(n, k)) if k <= n else 0.0 for k in range(most + 1)] for n in range(most + 1)])
+
+
+def latency(job: Job, cluster: Cluster, settings: Settings, rate: FloatArray | float, *, settle: bool = True) -> StageLatency:
+    """Returns the latency of every setting at a rate.
+
+    Parameters
+    ----------
+    rate : rows/s of all sources together; broadcast against the settings
+    settle : whether threads that run together slow each other down
+
+    Returns
+    -------
+    StageLatency
+        Of windows if the job has an end of windows, else of rows.
+
+    Raises
+    ------
+    ShapeError
+        A number makes no sense, or shapes do not fit.
+
+    Source
+    ------
+    Latency-constrained analytics, sections 3.2 and 3.3, table 2, equation 2.
+    """
+    given = (settings.nodes, settings.maps, settings.updates, settings.pace_s, settings.exchange_s, settings.poll_s, rate)
+    try:
+        nodes, maps, updates, pace, exchange, poll, rows = (one.astype(np.float64) for one in np.broadcast_arrays(*given))
+    except ValueError as problem:
+        raise ShapeError(f"settings of the shapes {[np.shape(one) for one in given]}: {problem}") from problem
+    counts_fit = min(nodes.min(), maps.min(), updates.min()) >= 1
+    if not (counts_fit and min(pace.min(), exchange.min(), rows.min()) > 0 and poll.min() >= 0):
+        raise ShapeError("settings with no node, instance, pace, interval or rate, expected 1 at least, and above 0 s and 0 rows/s")
+    senders, receivers = nodes * maps, nodes * updates
+    core = cluster.speed * NS_PER_S
+    wire = cluster.bandwidth_bytes_per_s
+
+    # Batches: rows in each, cost alone on a core, squared coefficient of variation of that cost.
+    map_rows = rows * pace / senders
+    map_alone = (job.map.per_batch_ns + job.map.per_row_ns * map_rows) / core
+    row_part = job.map.per_row_ns * map_rows / core / map_alone
+    map_scv = job.map.scatter**2 + row_part**2 * (1 / np.maximum(map_rows, 1e-9) + job.arrival_scatter**2)
+    sent_rows = rows * job.rows_out * exchange / senders / receivers
+    update_rate = senders / exchange
+    update_alone = (job.update.per_batch_ns + job.update.per_row_ns * sent_rows) / core
+    map_busy, update_busy = map_alone / pace, update_alone * update_rate
+    demand = (maps * map_busy + updates * update_busy) / cluster.cores
+
+    # Threads that run together share cores; that makes them run longer, and so more of them together.
+    others = maps + updates - 1
+    slow = np.ones_like(rows)
+    for _ in range(_ROUNDS if settle and float(others.max()) >= cluster.cores else 0):
+        at_work = maps * np.minimum(map_busy * slow, 1.0) + updates * np.minimum(update_busy * slow, 1.0)
+        slow = slowdown(others, at_work / (others + 1), 0.0, cluster.cores)
+    map_slow = update_slow = slow
+    map_s = map_alone * map_slow
+
+    parts: list[Part] = []
+
+    def add(phase: int, kind: Kind, mean: FloatArray, variance: FloatArray | float) -> None:
+        parts.append(Part(phase, kind, mean, np.broadcast_to(np.asarray(variance, dtype=np.float64), mean.shape)))
+
+    def add_uniform(phase: int, width: FloatArray) -> None:
+        add(phase, Kind.UNIFORM, width / 2, width**2 / 12)
+
+    add_uniform(1, pace)
+    in_s = map_rows * job.row_bytes / wire
+    sent_s = sent_rows * job.sent_bytes / wire
+    wire_load = (maps / pace * in_s) + updates * update_rate * sent_s
+    add(3, Kind.FIXED, in_s + cluster.propagation_s, 0.0)
+    # What an update instance fetches at once holds up the batches for the maps of its node; they come together after it.
+    sent_load = updates * update_rate * sent_s
+    bulk_s = senders * poll / exchange * sent_s
+    wire_free = np.maximum(1 - wire_load, 1e-3)
+    in_wait, in_variance = queue_wait(pace / maps, 1.0, in_s, np.zeros_like(rows))
+    held = sent_load * bulk_s / 2 / wire_free
+    add(2, Kind.WAIT, in_wait + held, in_variance + held * bulk_s * 2 / 3)
+    map_wait, map_wait_variance = queue_wait(pace, 0.0, map_s, map_scv)
+    map_load = np.minimum(map_s / pace, 0.999)
+    together = sent_load * bulk_s / 2 * map_load / (1 - map_load)
+    add(4, Kind.WAIT, map_wait + together, map_wait_variance + together * bulk_s * map_load * 2 / 3)
+    if job.map.whole:
+        add(5, Kind.WAIT, map_s, map_scv * map_s**2)
+    else:
+        add_uniform(5, map_s)
+    add_uniform(6, exchange)
+    early = len(parts)
+
+    # Update instances by groups of like shares of the rows.
+    hot = _hot_groups(job, receivers)
+    means, variances, loads = [], [], []
+    per_group: list[list[Part]] = []
+    for number in range(len(hot)):
+        factor, weight = hot[number, 0], hot[number, 1]
+        group_rows = sent_rows * factor
+        alone = (job.update.per_batch_ns + job.update.per_row_ns * group_rows) / core
+        rows_share = job.update.per_row_ns * group_rows / core / alone
+        scv = job.update.scatter**2 + rows_share**2 / np.maximum(group_rows, 1e-9)
+        service = alone * update_slow
+        load = service * update_rate
+        own = group_rows * job.sent_bytes / wire
+        tail = _received(senders, exchange, poll, updates, receivers, service, scv, load, own, sent_s, wire_free, cluster.propagation_s)
+        whole = job.update.whole or job.finalising is not None
+        if whole:
+            tail.append(Part(12, Kind.WAIT, service, scv * service**2))
+        else:
+            tail.append(Part(12, Kind.UNIFORM, service / 2, service**2 / 12))
+        per_group.append(tail)
+        means.append(sum((one.mean_s for one in tail), np.zeros_like(rows)))
+        variances.append(sum((one.variance for one in tail), np.zeros_like(rows)))
+        loads.append(np.where(weight > 0, load, 0.0))
+    weights = hot[:, 1]
+    uses = np.stack([demand, map_s / pace, wire_load, np.maximum.reduce(loads)])
+    is_over = uses.max(axis=0) >= 1
+
+    merged = _mixed(per_group, weights)
+    parts.extend(merged)
+    if job.finalising is not None:
+        keys = np.maximum(job.finalising.keys / receivers, 1.0)
+        together = slowdown(maps, np.minimum(map_busy * map_slow, 1.0), updates - 1, cluster.cores)
+        whole_s = keys * job.finalising.per_key_ns / core * together
+        latest = _greatest(parts[:early], senders)
+        parts = [latest, *parts[early:]]
+        add(12, Kind.UNIFORM, (1 + 1 / keys) * whole_s / 2, (1 - 1 / keys**2) * whole_s**2 / 12)
+    total = np.sum([one.cumulants for one in parts], axis=0)
+    between = _between(means, weights)
+    total[1] += between
+    by_phase = np.zeros((PHASES, *rows.shape))
+    for one in parts:
+        by_phase[one.phase - 1] += one.mean_s
+    total[0] = np.where(is_over, np.inf, total[0])
+    return StageLatency(tuple(parts), total, by_phase, uses, senders, job.finalising is not None)
+
+
+def saturation_rate(job: Job, cluster: Cluster, settings: Settings) -> FloatArray:
+    """Returns the rate at which a thread, the cores of a node or its network interface is used up, rows/s; 0 where batches alone do that.
+
+    Raises
+    ------
+    ShapeError
+        A number makes no sense, or shapes do not fit.
+    """
+    # All uses are linear in the rate: two points tell.
+    low, high = (latency(job, cluster, settings, rate, settle=False).uses for rate in (1.0, 2.0))
+    slope = np.maximum(high - low, 1e-30)
+    found: FloatArray = np.maximum(np.min((1 - (low - slope)) / slope, axis=0), 0.0)
+    return found
+
+
+def _hot_groups(job: Job, receivers: FloatArray) -> FloatArray:
+    """Rows over the average, and share of rows, of the groups of update instances: (1 or 3, 2, ...)."""
+    if not job.hot_shares:
+        return np.ones((1, 2, *receivers.shape))
+    counts, where = np.unique(receivers.round().astype(np.int64), return_inverse=True)
+    table = np.array([_groups(job.hot_shares, int(count)) for count in counts])
+    return np.moveaxis(table[where].reshape(*receivers.shape, 3, 2), (-2, -1), (0, 1))
+
+
+def _received(
+    senders: FloatArray,
+    exchange: FloatArray,
+    poll: FloatArray,
+    updates: FloatArray,
+    receivers: FloatArray,
+    service: FloatArray,
+    scv: FloatArray,
+    load: FloatArray,
+    own_s: FloatArray,
+    mean_s: FloatArray,
+    wire_free: FloatArray,
+    propagation_s: float,
+) -> list[Part]:
+    """Phases 9 to 11 of one group of update instances."""
+    polls = poll > 0
+    # A bulk: what has gathered until a poll. A row is in a large one more often than in a small one.
+    ratio = np.where(polls, poll / exchange, 0.0)
+    fraction = ratio - np.floor(ratio)
+    bulk = np.maximum(senders * ratio, 1e-9)
+    bulk_variance = senders * fraction * (1 - fraction)
+    beside = np.where(polls, np.maximum(bulk + bulk_variance / bulk - 1, 0.0), 0.0)
+    nothing = np.zeros_like(own_s)
+    # Batches of a bulk keep their order: who came early has waited long for the poll and is served first.
+    width = np.maximum(poll - beside * np.maximum(service, own_s), 0.0)
+    found = [Part(9, Kind.UNIFORM, poll / 2, width**2 / 12)]
+    # Pushed: a sender's batches for all instances leave at once. Polled: other instances of the node fetch through the same interface.
+    leaving = np.where(polls, 0.0, (receivers - 1) * mean_s)
+    jam = np.where(polls, (updates - 1) * senders / exchange * mean_s * bulk * mean_s / 2 / wire_free, 0.0)
+    found += [
+        Part(10, Kind.FIXED, own_s * np.where(polls, 1.0, 2.0) + beside * own_s / 2 + propagation_s, nothing),
+        Part(10, Kind.UNIFORM, leaving / 2, leaving**2 / 12),
+        Part(10, Kind.WAIT, jam, jam * bulk * mean_s * 2 / 3),
+        Part(11, Kind.FIXED, beside * np.maximum(service - own_s, 0.0) / 2, nothing),
+    ]
+    pushed, pushed_variance = periodic_wait(senders, service, load, scv)
+    bulk_scv = bulk_variance / bulk**2 + scv / bulk
+    carried, carried_variance = queue_wait(np.where(polls, poll, 1.0), 0.0, np.where(polls, bulk * service, 0.0), bulk_scv)
+    is_less = polls & (carried < pushed)
+    found.append(Part(11, Kind.WAIT, np.where(is_less, carried, pushed), np.where(is_less, carried_variance, pushed_variance)))
+    return found
+
+
+def _mixed(groups: list[list[Part]], weights: FloatArray) -> list[Part]:
+    """Parts of the rows of all groups together; what their means differ by is added later."""
+    if len(groups) == 1:
+        return groups[0]
+    found = []
+    for same in zip(*groups, strict=True):
+        mean = sum((_weighted(w, one.mean_s) for w, one in zip(weights, same, strict=True)), np.zeros_like(same[0].mean_s))
+        spread = sum((_weighted(w, one.variance) for w, one in zip(weights, same, strict=True)), np.zeros_like(mean))
+        found.append(Part(same[0].phase, same[0].kind, mean, spread))
+    return found
+
+
+def _weighted(weight: FloatArray, value: FloatArray) -> FloatArray:
+    with np.errstate(invalid="ignore"):
+        return np.where(weight > 0, weight * value, 0.0)
+
+
+def _between(means: list[FloatArray], weights: FloatArray) -> FloatArray:
+    """Variance of the means of groups."""
+    with np.errstate(invalid="ignore"):
+        mean = sum((_weighted(w, one) for w, one in zip(weights, means, strict=True)), np.zeros_like(means[0]))
+        found = sum((_weighted(w, (one - mean) ** 2) for w, one in zip(weights, means, strict=True)), np.zeros_like(mean))
+    return np.where(np.isfinite(found), found, 0.0)
+
+
+def _greatest(parts: Sequence[Part], count: FloatArray) -> Part:
+    """The greatest of so many independent sums of these parts, as one part of phase 6."""
+    cumulants = np.sum([one.cumulants for one in parts], axis=0)
+    middle = _quantile(cumulants, parts, np.clip((count - 0.375) / (count + 0.25), 0.5, 1 - 1e-12))  # Blom's place of the greatest
+    mean = np.where(count > 1, middle, cumulants[0])
+    upper, lower = (_quantile(cumulants, parts, at ** (1 / count)) for at in (0.8413, 0.1587))
+    with np.errstate(invalid="ignore"):
+        deviation = np.maximum(upper - lower, 0.0) / 2
+    return Part(6, Kind.NORMAL, mean, np.where(np.isfinite(deviation), deviation, 0.0) ** 2)

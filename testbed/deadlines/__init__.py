@@ -1,0 +1,1 @@
+"""Evaluation of plans for latency bounds, and of scheduling by deadline."""

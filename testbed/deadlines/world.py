@@ -1,0 +1,314 @@
+"""Two stages on several nodes in virtual time, batch by batch: what the latency model is compared with.
+
+Sources pack rows into batches; map instances work on them and send to update instances in intervals; updates ask in intervals or are
+pushed to. Threads of a node share its cores evenly (processor sharing). Network interfaces serve batches first come, first served. There is
+no model in this module: no utilisation, no distribution of a wait.
+"""
+
+import heapq
+import itertools
+from collections import deque
+
+import msgspec
+import numpy as np
+
+from sbon.cost.stages import Cluster, Job, dealt_shares
+from sbon.types import FloatArray
+
+NS_PER_S = 1e9
+WAITING_MAX_S = 8.0
+"""Work of one thread that waits, at which the setting is called without bound."""
+_KEYS_SEEN = 16
+"""Keys of a window and instance whose latency is recorded, evenly over all."""
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """One setting of the plan."""
+
+    nodes: int
+    maps: int
+    updates: int
+    pace_s: float
+    exchange_s: float
+    poll_s: float = 0.0
+    window_s: float = 0.0
+    """Length of tumbling windows; 0: none."""
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """Latencies of sampled rows or windows, after the time for settling."""
+
+    latency_s: FloatArray
+    """(samples,)"""
+    phases_s: FloatArray
+    """(samples of rows, 12)"""
+    is_bounded: bool
+    """False: some thread had more waiting than it can be expected to do in time."""
+
+    @property
+    def mean_s(self) -> float:
+        """Mean latency; infinite without bound."""
+        return float(self.latency_s.mean()) if self.is_bounded and len(self.latency_s) else float("inf")
+
+    def quantile_s(self, share: float) -> float:
+        """Returns a quantile; infinite without bound."""
+        return float(np.quantile(self.latency_s, share)) if self.is_bounded and len(self.latency_s) else float("inf")
+
+
+class _Batch:
+    """A batch on its way to a thread; `samples` are rows whose way is recorded: the ends of their phases so far."""
+
+    __slots__ = ("arrived_s", "mark_s", "rows", "samples", "sender", "started_s")
+
+    def __init__(self, rows: float, samples: list[list[float]], sender: int = 0, mark_s: float = 0.0) -> None:
+        self.rows, self.samples, self.sender, self.mark_s = rows, samples, sender, mark_s
+        self.arrived_s = self.started_s = 0.0
+
+
+class _Node:
+    """Cores shared evenly by threads at work. Work is measured on a clock that runs at the speed of each thread."""
+
+    __slots__ = ("at_s", "clock", "cores", "heap", "version")
+
+    def __init__(self, cores: int) -> None:
+        self.cores = cores
+        self.clock = self.at_s = 0.0
+        self.heap: list[tuple[float, int]] = []
+        """End of work by the clock, thread."""
+        self.version = 0
+
+    def advance(self, now: float) -> None:
+        """Moves the clock on."""
+        busy = len(self.heap)
+        if busy:
+            self.clock += (now - self.at_s) * min(1.0, self.cores / busy)
+        self.at_s = now
+
+    def next_end(self) -> float:
+        """Returns when the next thread is done."""
+        return self.at_s + max(0.0, self.heap[0][0] - self.clock) * max(1.0, len(self.heap) / self.cores)
+
+
+class _Line:
+    """A network interface in one direction."""
+
+    __slots__ = ("free_s",)
+
+    def __init__(self) -> None:
+        self.free_s = 0.0
+
+    def sent(self, now: float, seconds: float) -> tuple[float, float]:
+        """Returns when sending begins and ends."""
+        begin = max(now, self.free_s)
+        self.free_s = begin + seconds
+        return begin, self.free_s
+
+
+def simulate(
+    job: Job, cluster: Cluster, setting: Setting, rate: float, seconds: float, rng: np.random.Generator, *, settling_s: float = 2.0
+) -> Seen:
+    """Returns latencies of some virtual seconds.
+
+    Parameters
+    ----------
+    rate : rows/s of all sources
+    seconds : length, beside `settling_s` before it
+    """
+    return _World(job, cluster, setting, rate, rng).run(settling_s, settling_s + seconds)
+
+
+class _World:
+    def __init__(self, job: Job, cluster: Cluster, setting: Setting, rate: float, rng: np.random.Generator) -> None:
+        self.job, self.cluster, self.setting, self.rng = job, cluster, setting, rng
+        self.senders, self.receivers = setting.nodes * setting.maps, setting.nodes * setting.updates
+        self.row_rate = rate / self.senders
+        shares = dealt_shares(job.hot_shares, self.receivers)
+        self.shares = shares[rng.permutation(self.receivers)]
+        self.edges = np.cumsum(self.shares)
+        self.nodes = [_Node(cluster.cores) for _ in range(setting.nodes)]
+        self.ingress = [_Line() for _ in range(setting.nodes)]
+        self.egress = [_Line() for _ in range(setting.nodes)]
+        threads = self.senders + self.receivers
+        # Thread t < senders is map t on node t // maps; the others are updates.
+        self.node_of = [t // setting.maps if t < self.senders else (t - self.senders) // setting.updates for t in range(threads)]
+        self.queues: list[deque[_Batch]] = [deque() for _ in range(threads)]
+        self.at_work: list[_Batch | None] = [None] * threads
+        self.mapped: list[list[list[float]]] = [[] for _ in range(self.senders)]
+        self.mapped_rows = [0.0] * self.senders
+        self.mark_s = [0.0] * self.senders
+        self.offered: list[list[_Batch]] = [[] for _ in range(self.receivers)]
+        self.waiting_s = [0.0] * threads
+        self.heap: list[tuple[float, int, int, int, object]] = []
+        self.count = 0
+        self.latencies: list[float] = []
+        self.phases: list[list[float]] = []
+        self.is_bounded = True
+        self.marks = [dict.fromkeys(range(self.senders), 0.0) for _ in range(self.receivers)] if setting.window_s else []
+        self.closed = [0] * self.receivers
+        self.from_s = 0.0
+
+    def at(self, instant_s: float, kind: int, which: int, what: object = None) -> None:
+        self.count += 1
+        heapq.heappush(self.heap, (instant_s, self.count, kind, which, what))
+
+    def run(self, from_s: float, until_s: float) -> Seen:
+        setting, rng = self.setting, self.rng
+        self.from_s = from_s
+        for sender in range(self.senders):
+            self.at(setting.pace_s * (1 + rng.random()), 0, sender)
+            self.at(setting.exchange_s * rng.random(), 2, sender)
+        if setting.poll_s > 0:
+            for receiver in range(self.receivers):
+                self.at(setting.poll_s * rng.random(), 3, receiver)
+        handlers = (self._packed, self._arrived, self._flushed, self._polled, self._ended, self._deliver)
+        heap = self.heap
+        while heap and self.is_bounded:
+            now, _, kind, which, what = heapq.heappop(heap)
+            if now > until_s:
+                break
+            handlers[kind](now, which, what)
+        return Seen(np.array(self.latencies), np.array(self.phases).reshape(-1, 12), self.is_bounded)
+
+    # ---- source, network
+
+    def _packed(self, now: float, sender: int, _: object) -> None:
+        setting, job = self.setting, self.job
+        mean = self.row_rate * setting.pace_s
+        if job.arrival_scatter:
+            mean *= max(0.0, 1 + job.arrival_scatter * self.rng.standard_normal())
+        rows = float(self.rng.poisson(mean))
+        entered_s = now - setting.pace_s * self.rng.random()
+        batch = _Batch(rows, [[entered_s, now]], sender, now)
+        begin, end = self.ingress[sender // setting.maps].sent(now, rows * job.row_bytes / self.cluster.bandwidth_bytes_per_s)
+        for sample in batch.samples:
+            sample += [begin, end + self.cluster.propagation_s]
+        self.at(end + self.cluster.propagation_s, 1, sender, batch)
+        self.at(now + setting.pace_s, 0, sender)
+
+    def _arrived(self, now: float, thread: int, batch: object) -> None:
+        assert isinstance(batch, _Batch)
+        batch.arrived_s = now
+        self.waiting_s[thread] += self._alone_s(thread, batch.rows)
+        if self.waiting_s[thread] > WAITING_MAX_S:
+            self.is_bounded = False
+        self.queues[thread].append(batch)
+        if self.at_work[thread] is None:
+            self._start(now, thread)
+
+    def _flushed(self, now: float, sender: int, _: object) -> None:
+        rows, samples = self.mapped_rows[sender], self.mapped[sender]
+        self.mapped_rows[sender], self.mapped[sender] = 0.0, []
+        by_receiver: dict[int, list[list[float]]] = {}
+        for sample in samples:
+            target = min(int(np.searchsorted(self.edges, self.rng.random() * self.edges[-1])), self.receivers - 1)
+            by_receiver.setdefault(target, []).append([*sample, now, now, now])  # phases 6, 7 and 8 end
+        node, wire = sender // self.setting.maps, self.cluster.bandwidth_bytes_per_s
+        for receiver in range(self.receivers) if self.setting.poll_s > 0 else self.rng.permutation(self.receivers).tolist():
+            batch = _Batch(rows * float(self.shares[receiver]), by_receiver.get(receiver, []), sender, self.mark_s[sender])
+            if self.setting.poll_s > 0:
+                self.offered[receiver].append(batch)
+            else:
+                # Leaves after what the sender sends before it.
+                _, gone_s = self.egress[node].sent(now, batch.rows * self.job.sent_bytes / wire)
+                for sample in batch.samples:
+                    sample.append(now)  # phase 9 ends
+                self.at(gone_s, 5, receiver, batch)
+        self.at(now + self.setting.exchange_s, 2, sender)
+
+    def _deliver(self, now: float, receiver: int, batch: object) -> None:
+        assert isinstance(batch, _Batch)
+        node = receiver // self.setting.updates
+        _, end = self.ingress[node].sent(now, batch.rows * self.job.sent_bytes / self.cluster.bandwidth_bytes_per_s)
+        end += self.cluster.propagation_s
+        for sample in batch.samples:
+            sample.append(end)  # phase 10 ends
+        self.at(end, 1, self.senders + receiver, batch)
+
+    def _polled(self, now: float, receiver: int, _: object) -> None:
+        batches, self.offered[receiver] = self.offered[receiver], []
+        for batch in batches:
+            for sample in batch.samples:
+                sample.append(now)  # phase 9 ends
+            self._deliver(now, receiver, batch)
+        self.at(now + self.setting.poll_s, 3, receiver)
+
+    # ---- threads
+
+    def _alone_s(self, thread: int, rows: float) -> float:
+        step = self.job.map if thread < self.senders else self.job.update
+        return (step.per_batch_ns + step.per_row_ns * rows) / NS_PER_S / self.cluster.speed
+
+    def _start(self, now: float, thread: int) -> None:
+        batch = self.queues[thread].popleft()
+        work_s = self._alone_s(thread, batch.rows)
+        self.waiting_s[thread] -= work_s
+        scatter = (self.job.map if thread < self.senders else self.job.update).scatter
+        if scatter:
+            work_s *= float(self.rng.gamma(1 / scatter**2, scatter**2))
+        batch.started_s = now
+        self._work(now, thread, work_s, batch)
+
+    def _work(self, now: float, thread: int, work_s: float, batch: _Batch) -> None:
+        self.at_work[thread] = batch
+        node = self.nodes[self.node_of[thread]]
+        node.advance(now)
+        heapq.heappush(node.heap, (node.clock + work_s, thread))
+        self._rearm(self.node_of[thread])
+
+    def _rearm(self, number: int) -> None:
+        node = self.nodes[number]
+        node.version += 1
+        if node.heap:
+            self.at(node.next_end(), 4, number, node.version)
+
+    def _ended(self, now: float, number: int, version: object) -> None:
+        node = self.nodes[number]
+        if version != node.version:
+            return
+        node.advance(now)
+        _, thread = heapq.heappop(node.heap)
+        batch, self.at_work[thread] = self.at_work[thread], None
+        assert batch is not None
+        self._rearm(number)
+        if thread < self.senders:
+            self.mapped_rows[thread] += batch.rows * self.job.rows_out
+            self.mark_s[thread] = batch.mark_s
+            for sample in batch.samples:
+                self.mapped[thread].append([*sample, batch.started_s, now])  # phases 4 and 5 end
+        else:
+            self._updated(now, thread, batch)
+        if self.at_work[thread] is None and self.queues[thread]:
+            self._start(now, thread)
+
+    def _updated(self, now: float, thread: int, batch: _Batch) -> None:
+        receiver = thread - self.senders
+        if batch.sender < 0:  # the end of a window
+            begun_s, ends_s = batch.started_s, batch.mark_s
+            if ends_s - self.setting.window_s >= self.from_s - 1e-9:
+                keys = max(1, round(self.job.finalising.keys / self.receivers)) if self.job.finalising else 1
+                for one in np.linspace(1, keys, min(keys, _KEYS_SEEN)):
+                    self.latencies.append(begun_s + (now - begun_s) * float(one) / keys - ends_s)
+            self._close(now, thread, receiver)
+            return
+        for sample in batch.samples:
+            if sample[0] < self.from_s:
+                continue
+            end_s = now if self.job.update.whole else batch.started_s + (now - batch.started_s) * self.rng.random()
+            ends = [*sample, batch.started_s, end_s]
+            self.phases.append([b - a for a, b in itertools.pairwise(ends)])
+            if not self.setting.window_s:
+                self.latencies.append(end_s - sample[0])
+        if self.setting.window_s:
+            self.marks[receiver][batch.sender] = batch.mark_s
+            self._close(now, thread, receiver)
+
+    def _close(self, now: float, thread: int, receiver: int) -> None:
+        """Finalises the next window of an instance if all its rows have been worked on."""
+        ends_s = (self.closed[receiver] + 1) * self.setting.window_s
+        if min(self.marks[receiver].values()) < ends_s or self.job.finalising is None:
+            return
+        self.closed[receiver] += 1
+        keys = max(1.0, self.job.finalising.keys / self.receivers)
+        batch = _Batch(0.0, [], -1, ends_s)
+        batch.started_s = now
+        self._work(now, thread, keys * self.job.finalising.per_key_ns / NS_PER_S / self.cluster.speed, batch)
