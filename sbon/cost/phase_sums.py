@@ -1,4 +1,4 @@
-"""Distributions of sums of phases: convolved on a grid, from the parts of a model or from measured digests, and a bound by Chernoff.
+"""Distributions of sums of phases: convolved on a grid, from the parts of a model or from measured histograms, and a bound by Chernoff.
 
 The quantile of a sum of a few uniform waits is not that of a normal variable: a bound of the mean and deviation alone (Cantelli) is twice
 the truth. Where the shapes of the parts are known, the convolution is as exact as its grid; where only their kinds are trusted,
@@ -13,7 +13,6 @@ import numpy as np
 
 from sbon.cost.stages import Kind, StageLatency
 from sbon.errors import ShapeError
-from sbon.telemetry.digest import GROWTH
 from sbon.types import FloatArray
 
 STEPS = 4096
@@ -116,26 +115,25 @@ def distribution(latency: StageLatency, which: tuple[int, ...] = ()) -> Sum:
     return summed((_spread(one.kind, float(one.mean_s[which]), float(one.variance[which]), step_s) for one in latency.parts), step_s)
 
 
-def of_digests(digests: Sequence[Sequence[tuple[int, int]]]) -> Sum:
-    """Returns the distribution of the sum of phases that were measured apart, each as buckets of a digest (number, rows).
+def of_histograms(phases: Sequence[Sequence[tuple[float, float, float]]]) -> Sum:
+    """Returns the distribution of the sum of phases that were measured apart, each as buckets (from, to, rows), in s.
 
-    Phases that depend on each other, such as two that wait for one busy core, are to be measured together, as one digest.
+    Phases that depend on each other, such as two that wait for one busy core, are to be measured together, as one histogram.
 
     Raises
     ------
     ShapeError
-        A digest is empty.
+        A histogram is empty.
     """
-    if not digests or not all(any(rows for _, rows in one) for one in digests):
+    if not phases or not all(any(rows > 0 for *_, rows in one) for one in phases):
         raise ShapeError("a phase without a measured row, expected a row in each")
-    ends_s = [max(GROWTH ** (number + 1) for number, rows in one if rows) / 1000 for one in digests]
-    step_s = sum(ends_s) / STEPS
+    step_s = sum(max(end_s for _, end_s, rows in one if rows > 0) for one in phases) / STEPS
     masses = []
-    for one in digests:
-        total = sum(rows for _, rows in one)
+    for one in phases:
+        total = sum(rows for *_, rows in one)
         mass = np.zeros(STEPS + 2)
-        for number, rows in one:
-            part = _between_points(GROWTH**number / 1000, GROWTH ** (number + 1) / 1000, step_s)
+        for start_s, end_s, rows in one:
+            part = _between_points(start_s, end_s, step_s)
             mass[: len(part)] += part[: len(mass)] * (rows / total)
         masses.append(mass)
     return summed(masses, step_s)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sbon.cost.phase_sums import chernoff_quantile_s, distribution, of_digests
+from sbon.cost.phase_sums import chernoff_quantile_s, distribution, of_histograms
 from sbon.cost.queues import cantelli_quantile, largest_of_normals, normal_quantile
 from sbon.cost.stages import (
     Cluster,
@@ -30,7 +30,7 @@ from sbon.cost.stages import (
 )
 from sbon.errors import ConfigError, ShapeError
 from sbon.search.resources import Wanted, best_of, greatest_rates, plan_resources
-from sbon.telemetry.digest import Digest
+from sbon.telemetry.digest import GROWTH, Digest
 from sbon_testbed.deadlines.world import Setting, simulate
 from tests.paper.stages_plain import phases_of, slowdown_of, wait_of
 
@@ -224,14 +224,14 @@ def test_measured_phases_are_convolved():
         digest = Digest()
         for value in phase:
             digest.add(float(value), 1)
-        digests.append(digest.buckets)
+        digests.append([(GROWTH**number / 1000, GROWTH ** (number + 1) / 1000, float(rows)) for number, rows in digest.buckets])
 
-    found = of_digests(digests)
+    found = of_histograms(digests)
 
     for share in (0.5, 0.9, 0.99):
         assert 1000 * found.quantile_s(share) == pytest.approx(np.quantile(sum(phases), share), rel=0.03)
     with pytest.raises(ShapeError, match="without a measured row"):
-        of_digests([digests[0], ()])
+        of_histograms([digests[0], ()])
 
 
 @pytest.mark.parametrize(
