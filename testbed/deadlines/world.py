@@ -89,6 +89,49 @@ class _Node:
         return self.at_s + max(0.0, self.heap[0][0] - self.clock) * max(1.0, len(self.heap) / self.cores)
 
 
+class _Thread:
+    """An instance of a map or of an update, on its node."""
+
+    __slots__ = ("at_work", "node", "queue", "waiting_s")
+
+    def __init__(self, node: int) -> None:
+        self.node = node
+        self.queue: deque[_Batch] = deque()
+        self.at_work: _Batch | None = None
+        self.waiting_s = 0.0
+
+
+class _Mapped:
+    """What a map instance has done since it sent last; the instant up to which it has all rows."""
+
+    __slots__ = ("mark_s", "rows", "samples")
+
+    def __init__(self) -> None:
+        self.rows, self.samples, self.mark_s = 0.0, list[list[float]](), 0.0
+
+
+class _Update:
+    """What an update instance knows: batches that are offered to it, how far each sender is, windows that are closed."""
+
+    __slots__ = ("closed", "marks_s", "offered")
+
+    def __init__(self, senders: int) -> None:
+        self.offered: list[_Batch] = []
+        self.marks_s = [0.0] * senders
+        self.closed = 0
+
+
+class _Record:
+    """What is measured, of rows that enter from `from_s` on."""
+
+    __slots__ = ("from_s", "is_bounded", "latencies_s", "phases_s")
+
+    def __init__(self, from_s: float) -> None:
+        self.from_s, self.is_bounded = from_s, True
+        self.latencies_s: list[float] = []
+        self.phases_s: list[list[float]] = []
+
+
 class _Line:
     """A network interface in one direction."""
 
@@ -128,24 +171,14 @@ class _World:
         self.nodes = [_Node(cluster.cores) for _ in range(setting.nodes)]
         self.ingress = [_Line() for _ in range(setting.nodes)]
         self.egress = [_Line() for _ in range(setting.nodes)]
-        threads = self.senders + self.receivers
         # Thread t < senders is map t on node t // maps; the others are updates.
-        self.node_of = [t // setting.maps if t < self.senders else (t - self.senders) // setting.updates for t in range(threads)]
-        self.queues: list[deque[_Batch]] = [deque() for _ in range(threads)]
-        self.at_work: list[_Batch | None] = [None] * threads
-        self.mapped: list[list[list[float]]] = [[] for _ in range(self.senders)]
-        self.mapped_rows = [0.0] * self.senders
-        self.mark_s = [0.0] * self.senders
-        self.offered: list[list[_Batch]] = [[] for _ in range(self.receivers)]
-        self.waiting_s = [0.0] * threads
+        hosts = [*(t // setting.maps for t in range(self.senders)), *(t // setting.updates for t in range(self.receivers))]
+        self.threads = [_Thread(node) for node in hosts]
+        self.mapped = [_Mapped() for _ in range(self.senders)]
+        self.updates = [_Update(self.senders) for _ in range(self.receivers)]
         self.heap: list[tuple[float, int, int, int, object]] = []
         self.count = 0
-        self.latencies: list[float] = []
-        self.phases: list[list[float]] = []
-        self.is_bounded = True
-        self.marks = [dict.fromkeys(range(self.senders), 0.0) for _ in range(self.receivers)] if setting.window_s else []
-        self.closed = [0] * self.receivers
-        self.from_s = 0.0
+        self.record = _Record(0.0)
 
     def at(self, instant_s: float, kind: int, which: int, what: object = None) -> None:
         self.count += 1
@@ -153,7 +186,7 @@ class _World:
 
     def run(self, from_s: float, until_s: float) -> Seen:
         setting, rng = self.setting, self.rng
-        self.from_s = from_s
+        self.record = _Record(from_s)
         for sender in range(self.senders):
             self.at(setting.pace_s * (1 + rng.random()), 0, sender)
             self.at(setting.exchange_s * rng.random(), 2, sender)
@@ -162,12 +195,13 @@ class _World:
                 self.at(setting.poll_s * rng.random(), 3, receiver)
         handlers = (self._packed, self._arrived, self._flushed, self._polled, self._ended, self._deliver)
         heap = self.heap
-        while heap and self.is_bounded:
+        while heap and self.record.is_bounded:
             now, _, kind, which, what = heapq.heappop(heap)
             if now > until_s:
                 break
             handlers[kind](now, which, what)
-        return Seen(np.array(self.latencies), np.array(self.phases).reshape(-1, 12), self.is_bounded)
+        record = self.record
+        return Seen(np.array(record.latencies_s), np.array(record.phases_s).reshape(-1, 12), record.is_bounded)
 
     # ---- source, network
 
@@ -185,28 +219,30 @@ class _World:
         self.at(end + self.cluster.propagation_s, 1, sender, batch)
         self.at(now + setting.pace_s, 0, sender)
 
-    def _arrived(self, now: float, thread: int, batch: object) -> None:
+    def _arrived(self, now: float, number: int, batch: object) -> None:
         assert isinstance(batch, _Batch)
         batch.arrived_s = now
-        self.waiting_s[thread] += self._alone_s(thread, batch.rows)
-        if self.waiting_s[thread] > WAITING_MAX_S:
-            self.is_bounded = False
-        self.queues[thread].append(batch)
-        if self.at_work[thread] is None:
-            self._start(now, thread)
+        thread = self.threads[number]
+        thread.waiting_s += self._alone_s(number, batch.rows)
+        if thread.waiting_s > WAITING_MAX_S:
+            self.record.is_bounded = False
+        thread.queue.append(batch)
+        if thread.at_work is None:
+            self._start(now, number)
 
     def _flushed(self, now: float, sender: int, _: object) -> None:
-        rows, samples = self.mapped_rows[sender], self.mapped[sender]
-        self.mapped_rows[sender], self.mapped[sender] = 0.0, []
+        mapped = self.mapped[sender]
+        rows, samples = mapped.rows, mapped.samples
+        mapped.rows, mapped.samples = 0.0, []
         by_receiver: dict[int, list[list[float]]] = {}
         for sample in samples:
             target = min(int(np.searchsorted(self.edges, self.rng.random() * self.edges[-1])), self.receivers - 1)
             by_receiver.setdefault(target, []).append([*sample, now, now, now])  # phases 6, 7 and 8 end
         node, wire = sender // self.setting.maps, self.cluster.bandwidth_bytes_per_s
         for receiver in range(self.receivers) if self.setting.poll_s > 0 else self.rng.permutation(self.receivers).tolist():
-            batch = _Batch(rows * float(self.shares[receiver]), by_receiver.get(receiver, []), sender, self.mark_s[sender])
+            batch = _Batch(rows * float(self.shares[receiver]), by_receiver.get(receiver, []), sender, mapped.mark_s)
             if self.setting.poll_s > 0:
-                self.offered[receiver].append(batch)
+                self.updates[receiver].offered.append(batch)
             else:
                 # Leaves after what the sender sends before it.
                 _, gone_s = self.egress[node].sent(now, batch.rows * self.job.sent_bytes / wire)
@@ -225,7 +261,7 @@ class _World:
         self.at(end, 1, self.senders + receiver, batch)
 
     def _polled(self, now: float, receiver: int, _: object) -> None:
-        batches, self.offered[receiver] = self.offered[receiver], []
+        batches, self.updates[receiver].offered = self.updates[receiver].offered, []
         for batch in batches:
             for sample in batch.samples:
                 sample.append(now)  # phase 9 ends
@@ -239,9 +275,9 @@ class _World:
         return (step.per_batch_ns + step.per_row_ns * rows) / NS_PER_S / self.cluster.speed
 
     def _start(self, now: float, thread: int) -> None:
-        batch = self.queues[thread].popleft()
+        batch = self.threads[thread].queue.popleft()
         work_s = self._alone_s(thread, batch.rows)
-        self.waiting_s[thread] -= work_s
+        self.threads[thread].waiting_s -= work_s
         scatter = (self.job.map if thread < self.senders else self.job.update).scatter
         if scatter:
             work_s *= float(self.rng.gamma(1 / scatter**2, scatter**2))
@@ -249,11 +285,12 @@ class _World:
         self._work(now, thread, work_s, batch)
 
     def _work(self, now: float, thread: int, work_s: float, batch: _Batch) -> None:
-        self.at_work[thread] = batch
-        node = self.nodes[self.node_of[thread]]
+        self.threads[thread].at_work = batch
+        number = self.threads[thread].node
+        node = self.nodes[number]
         node.advance(now)
         heapq.heappush(node.heap, (node.clock + work_s, thread))
-        self._rearm(self.node_of[thread])
+        self._rearm(number)
 
     def _rearm(self, number: int) -> None:
         node = self.nodes[number]
@@ -267,47 +304,48 @@ class _World:
             return
         node.advance(now)
         _, thread = heapq.heappop(node.heap)
-        batch, self.at_work[thread] = self.at_work[thread], None
+        batch, self.threads[thread].at_work = self.threads[thread].at_work, None
         assert batch is not None
         self._rearm(number)
         if thread < self.senders:
-            self.mapped_rows[thread] += batch.rows * self.job.rows_out
-            self.mark_s[thread] = batch.mark_s
-            for sample in batch.samples:
-                self.mapped[thread].append([*sample, batch.started_s, now])  # phases 4 and 5 end
+            mapped = self.mapped[thread]
+            mapped.rows += batch.rows * self.job.rows_out
+            mapped.mark_s = batch.mark_s
+            mapped.samples += [[*sample, batch.started_s, now] for sample in batch.samples]  # phases 4 and 5 end
         else:
             self._updated(now, thread, batch)
-        if self.at_work[thread] is None and self.queues[thread]:
+        if self.threads[thread].at_work is None and self.threads[thread].queue:
             self._start(now, thread)
 
     def _updated(self, now: float, thread: int, batch: _Batch) -> None:
         receiver = thread - self.senders
         if batch.sender < 0:  # the end of a window
             begun_s, ends_s = batch.started_s, batch.mark_s
-            if ends_s - self.setting.window_s >= self.from_s - 1e-9:
+            if ends_s - self.setting.window_s >= self.record.from_s - 1e-9:
                 keys = max(1, round(self.job.finalising.keys / self.receivers)) if self.job.finalising else 1
                 for one in np.linspace(1, keys, min(keys, _KEYS_SEEN)):
-                    self.latencies.append(begun_s + (now - begun_s) * float(one) / keys - ends_s)
+                    self.record.latencies_s.append(begun_s + (now - begun_s) * float(one) / keys - ends_s)
             self._close(now, thread, receiver)
             return
         for sample in batch.samples:
-            if sample[0] < self.from_s:
+            if sample[0] < self.record.from_s:
                 continue
             end_s = now if self.job.update.whole else batch.started_s + (now - batch.started_s) * self.rng.random()
             ends = [*sample, batch.started_s, end_s]
-            self.phases.append([b - a for a, b in itertools.pairwise(ends)])
+            self.record.phases_s.append([b - a for a, b in itertools.pairwise(ends)])
             if not self.setting.window_s:
-                self.latencies.append(end_s - sample[0])
+                self.record.latencies_s.append(end_s - sample[0])
         if self.setting.window_s:
-            self.marks[receiver][batch.sender] = batch.mark_s
+            self.updates[receiver].marks_s[batch.sender] = batch.mark_s
             self._close(now, thread, receiver)
 
     def _close(self, now: float, thread: int, receiver: int) -> None:
         """Finalises the next window of an instance if all its rows have been worked on."""
-        ends_s = (self.closed[receiver] + 1) * self.setting.window_s
-        if min(self.marks[receiver].values()) < ends_s or self.job.finalising is None:
+        update = self.updates[receiver]
+        ends_s = (update.closed + 1) * self.setting.window_s
+        if min(update.marks_s) < ends_s or self.job.finalising is None:
             return
-        self.closed[receiver] += 1
+        update.closed += 1
         keys = max(1.0, self.job.finalising.keys / self.receivers)
         batch = _Batch(0.0, [], -1, ends_s)
         batch.started_s = now
