@@ -353,6 +353,8 @@ class MatchParams(msgspec.Struct, frozen=True, tag="match"):
     """Matches without a row are answered, too."""
     unmatched: bool = False
     """So are rows that are in no match, with NULL for all measures."""
+    timeouts: bool = False
+    """So are attempts whose time is up before they are a match, with the rows so far, and no match number."""
 
     def __post_init__(self) -> None:
         check_count("variables of a pattern", len(self.variables), 1, VARIABLES_MAX)

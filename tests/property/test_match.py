@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from sbon.errors import QueryError
 from sbon.operators.frames import arranged
+from sbon.operators.match import conditions, matcher, operator, program, scan, starts, store
 from sbon.operators.operator import Operator
 from sbon.operators.registry import build
 from sbon.query.plan import WATERMARK_END, MatchParams, SinkParams, SourceParams
@@ -109,11 +110,11 @@ def random_pattern(random: Random, levels: int) -> Any:
     return kind, [random_pattern(random, levels - 1) for _ in range(random.choice([2, 2, 3]))]
 
 
-def random_query(random: Random) -> Query:
+def random_query(random: Random, conditions: list[tuple[str, Any]] = CONDITIONS) -> Query:
     """A query in which a good part of the rows match."""
     pattern = random_pattern(random, random.choice([1, 2, 2, 3]))
     present = [name for name in NAMES if f"'{name}'" in repr(pattern)]
-    usable = [one for one in CONDITIONS if "a." not in one[0] or "a" in present]
+    usable = [one for one in conditions if "a." not in one[0] or "a" in present]
     define = {name: random.choice(usable) for name in present if random.random() < 0.7}
     subsets = {"u": tuple(present[:2])}
     told = [one for one in MEASURES if all(f"{name}." not in one[0] or name in present for name in NAMES)]
@@ -198,13 +199,59 @@ def pieces(rows: list[Row], cuts: list[int]) -> Iterator[tuple[list[Row], int | 
         yield rows[begin:end], min((row.ts * 1_000_000 for row in rows[end:]), default=None)
 
 
-@examples(400)
+@examples(200)
 @given(seed=st.integers(0, 2**40))
 def test_matches_are_those_of_a_twin_that_tries_all_ways(seed: int) -> None:
     random = Random(seed)
     query, rows = random_query(random), random_rows(random)
     cuts, moved = [random.randint(1, 13) for _ in range(random.randint(0, 5))], random.random() < 0.5
     check(query, rows, cuts, moved=moved, disorder=random.random() < 0.5)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("thousand", range(20))
+def test_twenty_thousand_patterns(thousand: int) -> None:
+    for seed in range(thousand * 1_000, (thousand + 1) * 1_000):
+        random = Random(seed)
+        query, rows = random_query(random), random_rows(random)
+        cuts, moved = [random.randint(1, 13) for _ in range(random.randint(0, 8))], random.random() < 0.3
+        check(query, rows, cuts, moved=moved, disorder=random.random() < 0.5)
+
+
+OF_ROWS = [one for one in CONDITIONS if one[0] in ("v > 1", "v < 2", "ok", "v > PREV(v)", "v <= NEXT(v)", "PREV(v, 2) IS NULL")]
+"""Conditions that a row and its neighbours decide."""
+
+
+@examples(40)
+@given(seed=st.integers(0, 2**40))
+def test_starts_that_are_looked_at_together_are_those_of_attempts_one_by_one(seed: int) -> None:
+    """Many rows, which the twin would take too long for, with little room in all that is made anew when it is full."""
+    random = Random(seed)
+    query = random_query(random, OF_ROWS)
+    made = planned(query.sql)
+    if made is None:
+        return
+    before, params, _ = made
+    keys, length = random.choice([["x"], ["x", "y", None], list("abcdefghij")]), random.choice([60, 400])
+    odds = random.choice([0.1, 0.5, 0.9])
+    rows = [
+        Row(n // random.choice([1, 3]), random.choice(keys), 2.5 if random.random() < odds else random.choice([None, 0.5]), n, n % 9 < 8)
+        for n in range(length)
+    ]
+    parts = list(pieces(rows, [random.randint(1, length) for _ in range(random.choice([0, 3, 30]))]))
+    batches, marks = [frame(part, before, params) for part, _ in parts], [mark for _, mark in parts]
+    small = random.random() < 0.7
+    with pytest.MonkeyPatch.context() as patch:
+        if small:
+            for module, name, value in ((scan, "STEPS_MAX", 2), (starts, "_SLOTS_MIN", 1), (store, "SLACK_ROWS", 1)):
+                patch.setattr(module, name, value)
+            patch.setattr(matcher, "PARTITIONS_MIN", 0)
+            patch.setattr(program, "STATES_MAX", 6)
+            patch.setattr(operator, "STEP_ROWS", 50)
+        together = run(build(params), batches, marks, [False] * len(parts), params)
+        patch.setattr(conditions.Conditions, "depends_on_match", True)
+        one_by_one = run(build(params), batches, marks, [False] * len(parts), params)
+    assert together == one_by_one
 
 
 def check(query: Query, rows: list[Row], cuts: list[int], *, moved: bool, disorder: bool) -> None:
@@ -241,9 +288,9 @@ def test_arranged_columns_are_those_of_the_statement() -> None:
 
 
 def _run(params: MatchParams, rows: pl.DataFrame) -> list[pl.DataFrame]:
-    operator = build(params)
-    operator.process(0, rows)
-    return [one for one in operator.advance(WATERMARK_END) if one.height]
+    built = build(params)
+    built.process(0, rows)
+    return [one for one in built.advance(WATERMARK_END) if one.height]
 
 
 A, B, C = (("var", name) for name in NAMES)

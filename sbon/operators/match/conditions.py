@@ -5,7 +5,7 @@ computed for one row and one attempt at a time (`sbon.operators.match.bindings`)
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -50,15 +50,6 @@ def own_shift(operand: Operand, variable: int) -> int | None:
     if not isinstance(operand, Navigation) or operand.first or operand.skip:
         return None
     return operand.shift if not operand.variables or variable in operand.variables else None
-
-
-class Classes(NamedTuple):
-    """What single rows decide, for some rows."""
-
-    masks: IntArray
-    """For each row, the bits of the variables whose first part holds."""
-    values: list[list[Any]]
-    """For each operand with a value on each row, its values."""
 
 
 class Conditions:
@@ -149,13 +140,13 @@ class Conditions:
         self._values.append((compiled.alias(f"x{len(self._values)}"), kind in (ColumnType.TIME, ColumnType.INTERVAL)))
         return Binding(operand, len(self._values) - 1, names)
 
-    def classify(self, rows: pl.DataFrame, lanes: IntArray) -> Classes:
-        """Computes the first part for rows that lie beside each other in their partitions.
+    def masks(self, rows: pl.DataFrame, lanes: IntArray | None = None) -> IntArray:
+        """Returns for each row the bits of the variables whose first part holds.
 
         Parameters
         ----------
-        rows : rows of several partitions, those of one behind each other, in order
-        lanes : for each row, a number of its partition
+        rows : in any order if conditions read no neighbours; otherwise those of one partition beside each other, in order
+        lanes : for each row, a number of its partition; needed for neighbours
         """
         masks = np.full(rows.height, ANY | sum(1 << place for place in range(self._count) if place not in self._plain), np.int64)
         if self._plain and rows.height:
@@ -164,11 +155,15 @@ class Conditions:
             truths = computed(pl.DataFrame(columns) if columns else rows, list(self._plain.values()))
             for variable in self._plain:
                 masks |= truths[f"v{variable}"].to_numpy().astype(np.int64) << variable
+        return masks
+
+    def values(self, rows: pl.DataFrame) -> list[list[Any]]:
+        """Returns for each operand with a value on each row its values."""
         values = []
         for value, is_number in self._values:
             column = computed(rows, [value])[value.meta.output_name()]
             values.append((column.cast(pl.Int64) if is_number else column).to_list())
-        return Classes(masks, values)
+        return values
 
     # ------------------------------------------------------------------------------------------------------ the second part
 
@@ -192,12 +187,13 @@ class Conditions:
         return self.bindings[place].value(states[place], match_number, value_at)
 
 
-def _shifted(column: pl.Series, shift: int, lanes: IntArray) -> pl.Series:
+def _shifted(column: pl.Series, shift: int, lanes: IntArray | None) -> pl.Series:
     """Returns for each row the value of the row so far behind it in its partition; NULL where there is none."""
-    if shift == 0:
+    if shift == 0 or lanes is None:
         return column
     places = np.arange(lanes.size) + shift
     inside = (places >= 0) & (places < lanes.size)
     places = np.clip(places, 0, max(0, lanes.size - 1))
     same = inside & (lanes[places] == lanes)
-    return column.gather(pl.Series(np.where(same, places, -1)).replace(-1, None).cast(pl.UInt32))
+    shifted = column.shift(-shift)
+    return shifted if same.all() else shifted.set(pl.Series(~same), None)

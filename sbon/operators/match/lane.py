@@ -5,24 +5,25 @@ Places are counted from the partition's first row on; the lists have the rows fr
 
 from bisect import bisect_left
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from sbon.operators.match.attempts import Attempt, Labels
+from sbon.operators.match.found import NO_NUMBER
+from sbon.operators.match.partitions import END, TIME_MAX
 from sbon.query.plan import WATERMARK_END, MatchParams
-
-Key: TypeAlias = tuple[Any, ...]
-Instant: TypeAlias = tuple[int, int]
-"""When something is known: an event time, and 0 if a watermark of that time tells, 1 if the row of that time does."""
 
 
 class Found(NamedTuple):
     """A match, or with `number` None a row that is in none."""
 
-    known: Instant
+    known: int
     first: int
-    """Place of its first row, or of the row where a match without rows is."""
+    """Position of its first row, or of the row where a match without rows is."""
     labels: Labels
-    number: int | None
+    number: int
+    """NO_NUMBER for a row that is in no match, and for a match that ran out of time."""
+    positions: list[int]
+    timed_out: bool = False
 
 
 class Rules(NamedTuple):
@@ -35,7 +36,7 @@ class Rules(NamedTuple):
     """Most rows behind a row that its conditions and values may read."""
     first_mask: int
     """Bits of the variables that a match can begin with; `ANY` if it can have no row."""
-    attempt: Callable[["Lane"], Attempt]
+    attempt: "Callable[[Lane], Attempt]"
     """Begins an attempt at the row `start` of a partition."""
 
 
@@ -47,7 +48,7 @@ class Lane:
     def __init__(self, values: int) -> None:
         self.base = 0
         self.ids: list[int] = []
-        """Numbers of the rows in the operator's store."""
+        """Positions of the rows in the operator's log."""
         self.times: list[int] = []
         self.masks: list[int] = []
         """Of the rows whose conditions are known: all but the last ones, if conditions read later rows."""
@@ -60,8 +61,8 @@ class Lane:
         """Place behind the last row of any match."""
         self.number = 0
         """Matches so far."""
-        self.known: Instant = (0, 0)
-        """When the last match was known."""
+        self.known = 0
+        """Instant at which the last match was known."""
         self.attempt: Attempt | None = None
 
     @property
@@ -138,31 +139,34 @@ class Lane:
     def _know(self, rules: Rules, *, alive: bool) -> None:
         """Notes when what is settled now is known: with the last row taken and those behind it that were read, or when time is up."""
         at = max(self.start, self.taken - 1) + rules.behind - self.base
-        row = (self.times[at], 1) if at < len(self.times) else (WATERMARK_END, 0)
-        self.known = max(self.known, row)
+        self.known = max(self.known, 2 * min(self.times[at], TIME_MAX) + 1 if at < len(self.times) else END)
         if alive:
             within = rules.params.within_us
-            until = WATERMARK_END if within is None else self.times[self.start - self.base] + within
-            self.known = max(self.known, (until, 0))
+            until = TIME_MAX if within is None else min(TIME_MAX, self.times[self.start - self.base] + within)
+            self.known = max(self.known, 2 * until)
 
     def _close(self, rules: Rules, attempt: Attempt, found: list[Found]) -> None:
         """Notes the attempt's match and where the next one may begin."""
-        params, length = rules.params, attempt.length
+        params, length, at = rules.params, attempt.length, self.start - self.base
         self.attempt = None
         if length is None:
-            if params.unmatched:
+            if params.timeouts and attempt.alive:
+                labels = attempt.waiting()
+                rows = self.ids[at : at + len(labels.variables)]
+                found.append(Found(self.known, rows[0], labels, NO_NUMBER, rows, timed_out=True))
+            elif params.unmatched:
                 self._pass(found)
             self.start += 1
         elif length == 0:
             self.number += 1
             if params.empty:
-                found.append(Found(self.known, self.start, Labels([], []), self.number))
+                found.append(Found(self.known, self.ids[at], Labels([], []), self.number, []))
                 self.matched = max(self.matched, self.start + 1)
             self.start += 1
         else:
             self.number += 1
-            labels = attempt.labels(self.masks, self.start - self.base)
-            found.append(Found(self.known, self.start, labels, self.number))
+            labels = attempt.labels()
+            found.append(Found(self.known, self.ids[at], labels, self.number, self.ids[at : at + length]))
             self.matched = max(self.matched, self.start + length)
             self.start += _next_start(params, labels)
         self.taken = self.start
@@ -170,7 +174,7 @@ class Lane:
     def _pass(self, found: list[Found]) -> None:
         """Answers the row at `start` as one that is in no match, unless it is in an earlier one."""
         if self.start >= self.matched:
-            found.append(Found(self.known, self.start, Labels([], []), None))
+            found.append(Found(self.known, self.ids[self.start - self.base], Labels([], []), NO_NUMBER, []))
 
     def trim(self, rules: Rules) -> None:
         """Lets go of rows that nothing reads any more."""

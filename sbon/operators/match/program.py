@@ -6,7 +6,7 @@ deterministic automaton, whose transitions are computed when they are first need
 """
 
 from collections.abc import Sequence as SequenceOf
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from sbon.query.row_pattern import Choice, Excluded, Pattern, Repeat, Sequence, Variable, may_be_empty
 
@@ -193,6 +193,16 @@ class Automaton:
         self.next[state][mask] = after, ended
         return after, ended
 
+    def places(self, state: int) -> Follow:
+        """Returns the places that wait in a state, best first."""
+        return self._places[state]
+
+    def renumber(self, states: SequenceOf[int]) -> list[int]:
+        """Forgets all states but some; returns their new numbers."""
+        kept = [self._places[state] for state in states]
+        self.begin()
+        return [self._number(places) for places in kept]
+
     def _number(self, places: Follow) -> int:
         number = self._numbers.get(places)
         if number is None:
@@ -205,3 +215,38 @@ class Automaton:
     def is_full(self) -> bool:
         """Tells whether it is time to `begin` anew, between two matches."""
         return len(self._places) > STATES_MAX
+
+
+def follow_way(program: Program, masks: SequenceOf[int], *, ended: bool) -> list[int]:
+    """Returns the places of the preferred way through rows, for conditions that depend on single rows alone.
+
+    Parameters
+    ----------
+    masks : for each row, the bits of the variables whose conditions it meets
+    ended : the way ends a match with the last row; otherwise it is the preferred one of those that wait for more
+    """
+    waiting: list[tuple[int, tuple[Any, int] | None]] = [(place, None) for place in program.start if place != END]
+    path: tuple[Any, int] | None = None
+    for mask in masks:
+        following: dict[int, tuple[Any, int]] = {}
+        path = None
+        for place, before in waiting:
+            if not mask >> program.variables[place] & 1:
+                continue
+            behind = (before, place)
+            for target in program.follow[place]:
+                if target == END:
+                    path = behind
+                    break
+                following.setdefault(target, behind)
+            if path is not None:
+                break
+        waiting = list(following.items())
+    if not ended:
+        path = waiting[0][1] if waiting else None
+    places = []
+    while path is not None:
+        path, place = path
+        places.append(place)
+    places.reverse()
+    return places

@@ -1,5 +1,7 @@
 """Rows that partitions of a pattern still need, in frames that are appended to and compacted."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import polars as pl
 
@@ -33,14 +35,15 @@ class RowStore:
             self._frames[-1] = pl.concat([self._frames[-1], last], rechunk=True)
         return number
 
-    def taken(self, numbers: IntArray) -> pl.DataFrame:
-        """Returns rows by their numbers; for -1 a row of NULLs."""
+    def taken(self, numbers: IntArray, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        """Returns rows by their numbers, maybe only some columns; for -1 a row of NULLs."""
         places = np.where(numbers < 0, -1, numbers - self._first)
         index = pl.Series(places, dtype=pl.Int64)
         if (places < 0).any():
             index = index.set(index < 0, None)
         whole = self._frames[0] if len(self._frames) == 1 else pl.concat(self._frames, rechunk=False)
-        return whole.select(pl.all().gather(index.cast(pl.UInt32)))
+        wanted = pl.all() if columns is None else pl.col(list(columns))
+        return whole.select(wanted.gather(index.cast(pl.UInt32)))
 
     def needs_compaction(self, live: int) -> bool:
         """Tells whether more than half of the rows are not needed."""

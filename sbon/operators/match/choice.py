@@ -1,0 +1,240 @@
+"""Chooses which starts are matches: AFTER MATCH SKIP, partition by partition.
+
+All starts of a partition are candidates. The first one is the partition's first attempt; where the next one begins depends on its match. A
+start that is still open blocks its partition unless it lies in a match.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sbon.operators.match.found import NO_NUMBER
+from sbon.operators.match.log import NO_ROW, Log
+from sbon.operators.match.partitions import END, Partitions
+from sbon.query.plan import MatchParams
+from sbon.types import IntArray
+
+FAILED, MATCHED, NOTHING, TIMED_OUT = range(4)
+"""What became of a start: no match, a match with rows, one without, or no match as time is up."""
+
+
+class Candidates(NamedTuple):
+    """Starts that are settled."""
+
+    lanes: IntArray
+    first: IntArray
+    """Position of the first row."""
+    last: IntArray
+    """Position of the last one, of a match with rows or one that ran out of time; otherwise NO_ROW."""
+    kinds: IntArray
+    known: IntArray
+
+    @classmethod
+    def none(cls) -> "Candidates":
+        """Returns no candidates."""
+        return cls(*(np.zeros(0, np.int64) for _ in range(5)))
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Candidates]") -> "Candidates":
+        """Returns the candidates of several, one behind the other."""
+        parts = [part for part in parts if part.first.size]
+        return cls(*map(np.concatenate, zip(*parts, strict=True))) if len(parts) > 1 else parts[0] if parts else cls.none()
+
+    def at(self, which: IntArray | npt.NDArray[np.bool_]) -> "Candidates":
+        """Returns some of them."""
+        return Candidates(*(part[which] for part in self))
+
+
+class Chosen(NamedTuple):
+    """What is answered, partition by partition from left to right."""
+
+    candidates: Candidates
+    numbers: IntArray
+    """Number of the match in its partition, or NO_NUMBER."""
+
+
+class Choice:
+    """Candidates that wait until it is known whether they are matches.
+
+    Parameters
+    ----------
+    opens_after : see `Starts.after`
+    drop : forgets open starts
+    skips : positions of the rows where the next match may begin, for candidates; None where AFTER MATCH SKIP does not name a variable
+    """
+
+    def __init__(
+        self,
+        params: MatchParams,
+        log: Log,
+        partitions: Partitions,
+        opens_after: Callable[[npt.NDArray[np.bool_], IntArray], IntArray],
+        drop: Callable[[IntArray], None],
+        skips: Callable[[Candidates], IntArray] | None,
+    ) -> None:
+        self._params = params
+        self._log = log
+        self._partitions = partitions
+        self._opens_after = opens_after
+        self._drop = drop
+        self._skips = skips
+        self._held = Candidates.none()
+        self._blocked: IntArray = np.zeros(0, np.int64)
+        """For each partition the position of the open start that others wait for, or NO_ROW."""
+
+    def choose(self, fresh: Candidates, touched: IntArray) -> Chosen:
+        """Returns what is known now.
+
+        Parameters
+        ----------
+        fresh : starts that are settled since the last call
+        touched : partitions that have got rows since
+        """
+        parts, log = self._partitions, self._log
+        if self._blocked.size < parts.size:
+            self._blocked = np.append(self._blocked, np.full(parts.size - self._blocked.size, NO_ROW))
+        asked = np.zeros(parts.size, np.bool_)
+        asked[touched] = True
+        asked[fresh.lanes] = True
+        blocks = self._blocked
+        asked[(blocks >= 0) & (log.slots.values[blocks] >= 0 if log.size else False)] = False
+        all_ = Candidates.joined([self._held, fresh])
+        now = asked[all_.lanes]
+        self._held, events = all_.at(~now), all_.at(now)
+        order = np.argsort(events.lanes << 32 | events.first, kind="stable")
+        return self._resolved(events.at(order), asked)
+
+    def _resolved(self, events: Candidates, asked: npt.NDArray[np.bool_]) -> Chosen:
+        log, parts = self._log, self._partitions
+        needed = np.full(asked.size, NO_ROW, np.int64)
+        matched = events.kinds == MATCHED
+        np.maximum.at(needed, events.lanes[matched], events.last[matched])
+        opens = self._opens_after(asked, needed)
+        chosen, resume, blocks, dropped = self._walk(events, opens)
+        self._drop(dropped)
+
+        lanes = np.flatnonzero(asked)
+        self._blocked[lanes] = NO_ROW
+        of_blocks = log.lanes.values[blocks]
+        self._blocked[of_blocks] = blocks
+        parts.start.values[lanes] = parts.ready.values[lanes]
+        parts.start.values[of_blocks] = log.places.values[blocks]
+        parts.since.values[lanes] = parts.pending.values[lanes]
+        parts.since.values[of_blocks] = log.times.values[blocks]
+
+        # A start before the block is an attempt unless it lies in a match that was chosen.
+        block = np.where(self._blocked[events.lanes] >= 0, self._blocked[events.lanes], 2**62)
+        late = events.first > block
+        self._held = Candidates.joined([self._held, events.at(late)])
+        keys = events.lanes << 32 | events.first
+        before = np.searchsorted(keys[chosen], keys, side="left") - 1
+        inside = np.zeros(keys.size, np.bool_)
+        if chosen.size:
+            inside = (before >= 0) & (events.lanes[chosen][before] == events.lanes) & (resume[before] > events.first)
+        attempts = np.flatnonzero(~late & ~inside)
+        known = self._known(events.lanes[attempts], events.known[attempts])
+        events = events.at(attempts)._replace(known=known)
+        return self._told(events)
+
+    def _walk(self, events: Candidates, opens: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+        """Goes through matches and open starts from left to right.
+
+        Returns
+        -------
+        places of the matches chosen among the events; positions from which the next match may begin behind each; positions of the open
+        starts that block their partitions, and of those that lie in a match
+        """
+        log = self._log
+        which = np.flatnonzero((events.kinds == MATCHED) | (events.kinds == NOTHING))
+        skip_to = self._params.skip_to
+        behind = events.first[which] + 1
+        if self._skips is not None:
+            with_rows = events.kinds[which] == MATCHED
+            behind[with_rows] = self._skips(events.at(which[with_rows]))
+        elif skip_to == "past":
+            behind = np.maximum(behind, events.last[which] + 1)
+        lanes = np.concatenate([events.lanes[which], log.lanes.values[opens].astype(np.int64)])
+        first = np.concatenate([events.first[which], opens])
+        order = np.argsort(lanes << 32 | first, kind="stable").tolist()
+        lane_of, first_of = lanes.tolist(), first.tolist()
+        events_of, behind_of = which.tolist(), behind.tolist()
+        count = len(events_of)
+        chosen, resume, blocks, dropped = [], [], [], []
+        lane, least, is_blocked = -1, 0, False
+        for one in order:
+            if lane_of[one] != lane:
+                lane, least, is_blocked = lane_of[one], 0, False
+            if is_blocked:
+                continue
+            position = first_of[one]
+            if position < least:
+                if one >= count:
+                    dropped.append(position)
+            elif one >= count:
+                blocks.append(position)
+                is_blocked = True
+            else:
+                chosen.append(events_of[one])
+                least = behind_of[one]
+                resume.append(least)
+        return tuple(np.array(found, np.int64) for found in (chosen, resume, blocks, dropped))  # type: ignore[return-value]
+
+    def _known(self, lanes: IntArray, known: IntArray) -> IntArray:
+        """Returns when attempts are known, each no sooner than those before it in its partition."""
+        if not lanes.size:
+            return known
+        parts = self._partitions
+        begins = np.append(0, np.flatnonzero(lanes[1:] != lanes[:-1]) + 1)
+        known = known.copy()
+        known[begins] = np.maximum(known[begins], parts.known.values[lanes[begins]])
+        is_end = known >= END
+        inner = known[~is_end]
+        least = int(inner.min(initial=0))
+        span = int(inner.max(initial=0)) - least + 2
+        if span * begins.size < 2**62:
+            ranks = np.repeat(np.arange(begins.size), np.diff(np.append(begins, lanes.size)))
+            shifted = np.where(is_end, span - 1, known - least) + ranks * span
+            known = np.maximum.accumulate(shifted) - ranks * span
+            known = np.where(known == span - 1, END, known + least)
+        else:
+            for begin, end in zip(begins.tolist(), [*begins[1:].tolist(), lanes.size], strict=True):
+                known[begin:end] = np.maximum.accumulate(known[begin:end])
+        lasts = np.append(begins[1:], lanes.size) - 1
+        parts.known.values[lanes[lasts]] = known[lasts]
+        return known
+
+    def _told(self, events: Candidates) -> Chosen:
+        """Numbers matches, and leaves out what is not answered. The events are attempts, in order."""
+        params, parts, log = self._params, self._partitions, self._log
+        is_match = (events.kinds == MATCHED) | (events.kinds == NOTHING)
+        lanes = events.lanes
+        begins = np.append(0, np.flatnonzero(lanes[1:] != lanes[:-1]) + 1) if lanes.size else np.zeros(0, np.int64)
+        total = np.cumsum(is_match)
+        lengths = np.diff(np.append(begins, lanes.size))
+        before = np.repeat(total[begins] - is_match[begins], lengths)
+        numbers = np.where(is_match, total - before + parts.number.values[lanes], NO_NUMBER)
+        lasts = begins + lengths - 1
+        parts.number.values[lanes[lasts]] += total[lasts] - (total[begins] - is_match[begins])
+
+        told = (events.kinds == MATCHED) | (events.kinds == TIMED_OUT)
+        if params.empty:
+            told |= events.kinds == NOTHING
+        if params.unmatched:
+            # The end of the matches so far, at each attempt.
+            reach = np.where(events.kinds == MATCHED, log.places.values[events.last] + 1, 0) if log.size else lanes
+            reach = np.where(events.kinds == NOTHING, log.places.values[events.first] + 1, reach) if log.size else reach
+            places = log.places.values[events.first] if log.size else lanes
+            for begin, end in zip(begins.tolist(), (lasts + 1).tolist(), strict=True):
+                lane = lanes[begin]
+                so_far = np.maximum.accumulate(np.append(parts.matched.values[lane], reach[begin:end]))
+                told[begin:end] |= (events.kinds[begin:end] == FAILED) & (places[begin:end] >= so_far[:-1])
+                parts.matched.values[lane] = so_far[-1]
+        return Chosen(events.at(told), numbers[told])
+
+    def compact(self, moved: IntArray) -> None:
+        """Follows rows that have other positions now, see `Log.compact`."""
+        held = self._held
+        self._held = held._replace(first=moved[held.first], last=moved[held.last])
+        self._blocked = moved[self._blocked]

@@ -1,0 +1,43 @@
+"""An array that grows at its end."""
+
+from typing import Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+T = TypeVar("T", bound=np.generic)
+
+_SIZE_MIN = 1_024
+
+
+class Grown(Generic[T]):
+    """An array with room behind its last value."""
+
+    def __init__(self, dtype: type[T]) -> None:
+        self._room: npt.NDArray[T] = np.empty(_SIZE_MIN, dtype)
+        self.size = 0
+
+    @property
+    def values(self) -> npt.NDArray[T]:
+        """Returns the values; a view that the next `extend` may replace."""
+        return self._room[: self.size]
+
+    def extend(self, values: npt.NDArray[T]) -> None:
+        """Appends values."""
+        size = self.size + values.size
+        if size > self._room.size:
+            room = np.empty(max(2 * self._room.size, size), self._room.dtype)
+            room[: self.size] = self.values
+            self._room = room
+        self._room[self.size : size] = values
+        self.size = size
+
+    def fill(self, count: int, value: int) -> None:
+        """Appends a value so many times."""
+        self.extend(np.full(count, value, self._room.dtype))
+
+    def replace(self, values: npt.NDArray[T]) -> None:
+        """Takes other values instead."""
+        room = np.empty(max(_SIZE_MIN, values.size + values.size // 2), self._room.dtype)
+        room[: values.size] = values
+        self._room, self.size = room, values.size

@@ -1,0 +1,68 @@
+"""What the rows of matches were taken for, where conditions depend on single rows alone."""
+
+import numpy as np
+import numpy.typing as npt
+
+from sbon.operators.match.program import END, Program, follow_way
+from sbon.operators.match.scan import Classes, Scanner
+from sbon.types import IntArray
+
+_UNKNOWN, _AMBIGUOUS = -1, -2
+
+
+class Labeller:
+    """Labels rows: twice the variable, plus 1 if the row is left out of the answer.
+
+    Where all ways that wait in a state would take a row for the same, the preferred way does, too. So a table gives the label; only a match
+    with a row where that is not so is followed way by way.
+    """
+
+    def __init__(self, program: Program, scanner: Scanner) -> None:
+        self._program = program
+        self._scanner = scanner
+        self._known: dict[tuple[int, int], int] = {}
+
+    def labels(self, classes: Classes, offsets: IntArray, timed_out: npt.NDArray[np.bool_]) -> IntArray:
+        """Returns the labels of rows.
+
+        Parameters
+        ----------
+        classes : of the rows of matches, one match behind the other
+        offsets : where each match begins, and the number of rows
+        timed_out : of each match; such a match has not ended, and its way is the preferred one of those that wait
+        """
+        scanner, automaton = self._scanner, self._scanner.automaton
+        found = np.zeros(classes.size, np.int64)
+        unclear = np.zeros(offsets.size - 1, np.bool_)
+        live = np.flatnonzero(np.diff(offsets) > 0)
+        at, stop, state = offsets[live], offsets[live + 1], np.full(live.size, automaton.first, np.int64)
+        while live.size:
+            codes = classes[at].astype(np.int64)
+            pairs, inverse = np.unique(state << 16 | codes, return_inverse=True)
+            told = np.array([self._label(pair >> 16, pair & 0xFFFF) for pair in pairs.tolist()], np.int64)[inverse]
+            found[at] = told
+            unclear[live[told == _AMBIGUOUS]] = True
+            state = (scanner.step(state, classes[at]) >> 1).astype(np.int64)
+            at = at + 1
+            left = (at < stop) & (told != _AMBIGUOUS)
+            live, at, stop, state = live[left], at[left], stop[left], state[left]
+        masks = scanner.masks
+        for match in np.flatnonzero(unclear).tolist():
+            begin, end = int(offsets[match]), int(offsets[match + 1])
+            places = follow_way(self._program, masks[classes[begin:end]].tolist(), ended=not timed_out[match])
+            found[begin:end] = [2 * self._program.variables[place] + self._program.excluded[place] for place in places]
+        return found
+
+    def _label(self, state: int, code: int) -> int:
+        known = self._known.get((state, code))
+        if known is None:
+            program, mask = self._program, int(self._scanner.masks[code])
+            waiting = [place for place in self._scanner.automaton.places(state) if place != END]
+            told = {2 * program.variables[place] + program.excluded[place] for place in waiting if mask >> program.variables[place] & 1}
+            known = told.pop() if len(told) == 1 else _AMBIGUOUS
+            self._known[state, code] = known
+        return known
+
+    def forget(self) -> None:
+        """Forgets what it knows of states, which have new numbers."""
+        self._known.clear()

@@ -1,0 +1,364 @@
+"""The matcher of a pattern: takes rows that the watermark has passed, and returns the matches that are known.
+
+Where single rows decide all conditions, the starts of all partitions are looked at together (`starts`, `choice`, `labels`); elsewhere each
+partition goes through its rows with one attempt at a time (`sequential`).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from sbon.errors import RemoteProtocolError
+from sbon.operators.grouping import Groups
+from sbon.operators.match.attempts import Attempt
+from sbon.operators.match.choice import MATCHED, TIMED_OUT, Candidates, Choice
+from sbon.operators.match.conditions import Conditions
+from sbon.operators.match.found import Matches
+from sbon.operators.match.labels import Labeller
+from sbon.operators.match.lane import Lane, Rules
+from sbon.operators.match.log import NO_ROW, Log
+from sbon.operators.match.partitions import END, Key, Partitions, Text
+from sbon.operators.match.program import ANY, Automaton, compile_pattern
+from sbon.operators.match.scan import Scanner
+from sbon.operators.match.sequential import Sequential
+from sbon.operators.match.starts import Starts
+from sbon.query.plan import WATERMARK_END, MatchNumber, MatchParams, Navigation
+from sbon.query.row_pattern import first_variables, may_be_empty
+from sbon.query.schema import ColumnType
+from sbon.types import IntArray
+
+PARTITIONS_MIN = 4_096
+"""Partitions without rows may be this many more than the others before they are forgotten."""
+TIME = "\0time"
+"""Column with the event time in microseconds, beside those of the input."""
+LANE = {f"\0{name}": pl.Int64() for name in ("rows", "base", "start", "matched", "number", "known", "by_row")}
+"""Columns of a partition in a snapshot, beside its key."""
+_SMALL = 2**16
+
+
+class Matcher:
+    """Rows that may still be in a match, by partition.
+
+    Parameters
+    ----------
+    columns : of the rows
+    schema : their types, with TIME
+
+    Raises
+    ------
+    RemoteProtocolError
+        A condition is not one that the planner makes.
+    """
+
+    def __init__(self, params: MatchParams, columns: Mapping[str, ColumnType], schema: Mapping[str, pl.DataType]) -> None:
+        self._params = params
+        self._schema = schema
+        shifts = [one.shift for one in params.operands if isinstance(one, Navigation)]
+        self._before, self._behind = max([0, *(-shift for shift in shifts)]), max([0, *shifts])
+        self._keeps_lanes = self._before > 0 or any(isinstance(one, MatchNumber) for one in params.operands)
+        """A partition is remembered when all its rows are settled."""
+        self.log = Log(links=self._behind > 0)
+        self._partitions = Partitions()
+        self._conditions = Conditions(params, columns)
+        self._program = compile_pattern(params.pattern)
+        self._scanner = Scanner(Automaton(self._program))
+        self._labeller = Labeller(self._program, self._scanner)
+        first = ANY if may_be_empty(params.pattern) else sum(1 << variable for variable in first_variables(params.pattern))
+        self._starts = Starts(
+            self.log,
+            self._partitions,
+            self._scanner,
+            within_us=params.within_us,
+            behind=self._behind,
+            first_mask=0 if params.unmatched else first,
+            timeouts=params.timeouts,
+            forget=self._labeller.forget,
+        )
+        skips = self._skips if params.skip_variables else None
+        self._choice = Choice(params, self.log, self._partitions, self._starts.after, self._starts.drop, skips)
+        self._sequential: Sequential | None = None
+        if self._conditions.depends_on_match:
+            rules = Rules(params, self._before, self._behind, first, self._attempt)
+            self._sequential = Sequential(self.log, self._partitions, rules, self._conditions.value_count)
+
+    @property
+    def rows(self) -> int:
+        """Returns the number of rows that may still be needed."""
+        parts = self._partitions
+        return int((parts.count.values - np.maximum(0, parts.start.values - self._before)).sum())
+
+    @property
+    def waits_since_us(self) -> int:
+        """Returns the event time of the first row that is not settled; WATERMARK_END if all are."""
+        return int(self._partitions.since.values.min(initial=WATERMARK_END))
+
+    def take(self, rows: pl.DataFrame, watermark_us: int) -> Matches:
+        """Takes rows; returns the matches that are known then, partition by partition from left to right.
+
+        Parameters
+        ----------
+        watermark_us : no row below it is still to come; WATERMARK_END settles all
+        """
+        return self._find(self._classified(rows, *self._arrived(rows), watermark_us), watermark_us)
+
+    def _find(self, text: Text, watermark_us: int) -> Matches:
+        log = self.log
+        if self._sequential is not None:
+            masks = self._scanner.masks[log.codes.values[text.positions]].tolist() if text.positions.size else []
+            return self._sequential.find(text, masks, watermark_us)
+        settled = self._starts.find(text, watermark_us)
+        chosen, numbers = self._choice.choose(settled, text.lanes)
+        timed_out = chosen.kinds == TIMED_OUT
+        with_rows = (chosen.kinds == MATCHED) | timed_out
+        offsets, positions, labels = self._labelled(chosen.at(with_rows))
+        lengths = np.zeros(chosen.first.size, np.int64)
+        lengths[with_rows] = np.diff(offsets)
+        offsets = np.append(0, np.cumsum(lengths))
+        return Matches(chosen.lanes, chosen.known, chosen.first, numbers, timed_out, offsets, positions, labels >> 1, (labels & 1) == 1)
+
+    def _labelled(self, candidates: Candidates) -> tuple[IntArray, IntArray, IntArray]:
+        """Returns where the rows of candidates begin, their positions, and what they were taken for."""
+        positions, offsets = self.log.spans(candidates.first, candidates.last)
+        codes = self.log.codes.values[positions]
+        return offsets, positions, self._labeller.labels(codes, offsets, candidates.kinds == TIMED_OUT)
+
+    def _skips(self, candidates: Candidates) -> IntArray:
+        """Returns the positions of the rows where AFTER MATCH SKIP TO leads."""
+        offsets, positions, labels = self._labelled(candidates)
+        wanted = np.flatnonzero(np.isin(labels >> 1, self._params.skip_variables))
+        if self._params.skip_to == "first":
+            return positions[wanted[np.searchsorted(wanted, offsets[:-1])]]
+        return positions[wanted[np.searchsorted(wanted, offsets[1:]) - 1]]
+
+    def _arrived(self, rows: pl.DataFrame) -> tuple[IntArray, IntArray, IntArray]:
+        """Puts rows in order; returns their partitions, and where the rows of each begin and end in the log."""
+        if not rows.height:
+            nothing = np.zeros(0, np.int64)
+            return nothing, nothing, nothing
+        by = list(self._params.partition)
+        groups = Groups.of(rows, by) if by else Groups(np.zeros(rows.height, np.int64), 1, rows[:1].select([]))
+        order = self._ordered(rows, groups.ids)
+        ids = groups.ids[order]
+        begins = np.append(0, np.flatnonzero(ids[1:] != ids[:-1]) + 1)
+        keys = rows[pl.Series(order[begins])].select(by).rows() if by else [()]
+        lanes = self._partitions.numbered([_key(values) for values in keys])
+        return self._logged(rows, order, lanes, begins)
+
+    def _logged(self, rows: pl.DataFrame, order: IntArray, lanes: IntArray, begins: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+        """Adds rows to the log.
+
+        Parameters
+        ----------
+        order : of the rows, those of one partition beside each other
+        lanes, begins : partitions, and where their rows begin in this order
+        """
+        parts, log = self._partitions, self.log
+        lengths = np.diff(np.append(begins, order.size))
+        inside = np.arange(order.size) - np.repeat(begins, lengths)
+        first = log.size
+        log.add(
+            rows[TIME].to_numpy()[order],
+            np.repeat(lanes, lengths),
+            np.repeat(parts.count.values[lanes], lengths) + inside,
+            log.store.add(rows) + order,
+            parts.tail.values[lanes],
+            begins,
+        )
+        parts.count.values[lanes] += lengths
+        ends = first + begins + lengths
+        parts.tail.values[lanes] = ends - 1
+        if self._sequential is not None:
+            values = self._conditions.values(rows[pl.Series(order)]) if self._conditions.value_count else []
+            cuts = list(zip((ends - lengths).tolist(), ends.tolist(), strict=True))
+            of_lane = [[column[begin - first : end - first] for column in values] for begin, end in cuts]
+            self._sequential.add(lanes.tolist(), [np.arange(begin, end) for begin, end in cuts], of_lane)
+        return lanes, ends - lengths, ends
+
+    def _ordered(self, rows: pl.DataFrame, ids: IntArray) -> IntArray:
+        """Returns the order of rows by partition, event time and ties."""
+        times = rows[TIME].to_numpy()
+        if (times[1:] >= times[:-1]).all():
+            small = int(ids.max(initial=0)) < _SMALL  # numbers of 16 bits are sorted in linear time
+            order = np.argsort(ids.astype(np.uint16) if small else ids, kind="stable")
+        else:
+            order = np.lexsort((times, ids))
+        same = (ids[order[1:]] == ids[order[:-1]]) & (times[order[1:]] == times[order[:-1]])
+        if not same.any() or not self._params.ties:
+            return order
+        tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+        runs = np.cumsum(~np.append(False, same))[tied]
+        values = rows[pl.Series(order[tied])].select(self._params.ties)
+        sorted_ = values.with_columns(pl.Series("\0run", runs), pl.Series("\0at", np.arange(tied.size)))
+        by = sorted_.sort(["\0run", *self._params.ties], nulls_last=True, maintain_order=True)["\0at"].to_numpy()
+        order[tied] = order[tied[by]]
+        return order
+
+    def _classified(self, rows: pl.DataFrame, lanes: IntArray, begins: IntArray, ends: IntArray, watermark_us: int) -> Text:
+        """Computes what single rows decide, for the rows of which it can be known."""
+        parts, log, ended = self._partitions, self.log, watermark_us >= WATERMARK_END
+        if not (self._before or self._behind):
+            parts.ready.values[lanes] = parts.count.values[lanes]
+            first = int(begins[0]) if begins.size else log.size
+            if rows.height:
+                codes = self._scanner.classes(self._conditions.masks(rows))
+                log.codes.values[first:] = codes[log.numbers.values[first:] - int(log.numbers.values[first:].min())]
+            return Text(np.arange(first, log.size), lanes, begins - first, ends - first)
+        if ended and self._behind:
+            rest = np.setdiff1d(np.flatnonzero(parts.count.values > parts.ready.values), lanes)
+            lanes = np.append(lanes, rest)
+            begins, ends = np.append(begins, np.full(rest.size, log.size)), np.append(ends, np.full(rest.size, log.size))
+        # Before the new rows of a partition come those whose conditions wait for them, and those that conditions read.
+        least = parts.ready.values[lanes] - self._before
+        at = np.where(ends > begins, begins, NO_ROW)
+        at = np.where(at >= 0, log.moved(np.maximum(at, 0), -1), parts.tail.values[lanes]) if log.size else at
+        found, ranks = [_ranges(begins, ends)], [np.repeat(np.arange(lanes.size), ends - begins)]
+        which = np.arange(lanes.size)
+        while which.size:
+            here = at[which] >= 0
+            which = which[here]
+            which = which[log.places.values[at[which]] >= least[which]]
+            found.append(at[which])
+            ranks.append(which)
+            at[which] = log.moved(at[which], -1)
+        positions, rank = np.concatenate(found), np.concatenate(ranks)
+        order = np.argsort(rank << 32 | positions, kind="stable")
+        positions, rank = positions[order], rank[order]
+        count, ready = parts.count.values[lanes], parts.ready.values[lanes]
+        until = count if ended else np.maximum(ready, count - self._behind)
+        places = log.places.values[positions]
+        is_ready = (places >= ready[rank]) & (places < until[rank])
+        if positions.size:
+            masks = self._conditions.masks(log.taken(positions), rank)
+            log.codes.values[positions[is_ready]] = self._scanner.classes(masks)[is_ready]
+        parts.ready.values[lanes] = until
+        pending = places >= until[rank]
+        parts.pending.values[lanes] = WATERMARK_END
+        waiting, of = positions[pending][::-1], rank[pending][::-1]
+        parts.pending.values[lanes[of]] = log.times.values[waiting]  # the first one is written last
+        sizes = np.bincount(rank[is_ready], minlength=lanes.size)
+        edges = np.append(0, np.cumsum(sizes))
+        return Text(positions[is_ready], lanes, edges[:-1], edges[1:])
+
+    def _attempt(self, lane: Lane) -> Attempt:
+        return Attempt(self._program, self._conditions, lane.number + 1, lane.value_at)
+
+    def compact(self) -> None:
+        """Lets go of rows that nobody needs, when they are many."""
+        log, parts = self.log, self._partitions
+        if not log.store.needs_compaction(self.rows):
+            return
+        moved = log.compact(self._live())
+        parts.tail.values[:] = moved[parts.tail.values]
+        self._choice.compact(moved)
+        if self._sequential is not None:
+            self._sequential.compact(moved)
+        else:
+            self._starts.compact(moved)
+        if self._keeps_lanes:
+            return
+        present = parts.present()
+        settled = present[parts.since.values[present] >= WATERMARK_END]
+        if 2 * settled.size > present.size + PARTITIONS_MIN:
+            parts.forget(settled)
+            if self._sequential is not None:
+                self._sequential.forget(settled)
+
+    def _live(self) -> npt.NDArray[np.bool_]:
+        """Tells which rows of the log may be needed."""
+        least = self._partitions.start.values - self._before
+        return np.asarray(self.log.places.values >= least[self.log.lanes.values], np.bool_)
+
+    # -------------------------------------------------------------------------------------------------------------- state
+
+    def keys(self, lanes: IntArray) -> pl.DataFrame:
+        """Returns the partition columns of partitions."""
+        if not self._params.partition:
+            return pl.DataFrame()
+        keys = [self._partitions.keys[lane] or () for lane in lanes.tolist()]
+        return pl.DataFrame([[_plain(value) for value in key] for key in keys], schema=self._key_schema, orient="row")
+
+    @property
+    def _key_schema(self) -> dict[str, pl.DataType]:
+        return {name: self._schema[name] for name in self._params.partition}
+
+    def state(self) -> dict[str, pl.DataFrame]:
+        """Returns the rows that may still be needed, by partition, and the partitions. Their rows give attempts again."""
+        parts, log = self._partitions, self.log
+        live = np.flatnonzero(self._live())
+        lanes, first = np.unique(log.lanes.values[live].astype(np.int64), return_index=True)
+        with_rows = lanes[np.argsort(first)]
+        others = np.setdiff1d(parts.present(), with_rows) if self._keeps_lanes else with_rows[:0]
+        lanes = np.concatenate([with_rows, others])
+        if not lanes.size:
+            return {}
+        frames: dict[str, pl.DataFrame] = {}
+        rank = np.zeros(parts.size, np.int64)
+        rank[lanes] = np.arange(lanes.size)
+        of_row = rank[log.lanes.values[live]]
+        if live.size:
+            frames["kept"] = log.taken(live[np.argsort(of_row, kind="stable")])
+        count = np.bincount(of_row, minlength=lanes.size)
+        known = parts.known.values[lanes]
+        columns = [count, parts.count.values[lanes] - count, parts.start.values[lanes], parts.matched.values[lanes]]
+        columns += [parts.number.values[lanes], known >> 1, known & 1]
+        told = pl.DataFrame({name: column.astype(np.int64) for name, column in zip(LANE, columns, strict=True)})
+        frames["lanes"] = pl.concat([self.keys(lanes), told], how="horizontal")
+        return frames
+
+    def adopt(self, told: pl.DataFrame, kept: pl.DataFrame, watermark_us: int) -> None:
+        """Continues, without any row so far, from what `state` told.
+
+        Raises
+        ------
+        RemoteProtocolError
+            It is no such state.
+        """
+        keys, parts = list(self._params.partition), self._partitions
+        if dict(told.schema) != {**self._key_schema, **LANE} or any(told[name].null_count() for name in LANE):
+            raise RemoteProtocolError(f"partitions of a snapshot have columns {dict(told.schema)}")
+        of_keys = [_key(values) for values in told.select(keys).rows()] if keys else [()] * told.height
+        if len(set(of_keys)) < told.height:
+            raise RemoteProtocolError("a snapshot has a partition twice")
+        rows, base, start, matched, number, known, by_row = (told[name].to_numpy().astype(np.int64) for name in LANE)
+        wrong = (rows < 0) | (base < 0) | (start < base) | (start > base + rows) | (known < 0) | (by_row < 0) | (by_row > 1)
+        if wrong.any():
+            at = int(np.flatnonzero(wrong)[0])
+            raise RemoteProtocolError(f"a partition of a snapshot has {rows[at]} rows, and looks for a match at {start[at] - base[at]}")
+        if rows.sum() != kept.height:
+            raise RemoteProtocolError(f"partitions of a snapshot have {rows.sum()} of its {kept.height} rows")
+        lanes = parts.numbered(of_keys)
+        parts.count.values[lanes], parts.start.values[lanes], parts.ready.values[lanes] = base, start, start
+        parts.matched.values[lanes], parts.number.values[lanes] = matched, number
+        parts.known.values[lanes] = np.minimum(2 * np.minimum(known, END // 2) + by_row, END)
+        there = rows > 0
+        begins = np.append(0, np.cumsum(rows[there]))[:-1]
+        if kept.height:
+            logged = self._logged(kept, np.arange(kept.height), lanes[there], begins)
+            if self._find(self._classified(kept, *logged, watermark_us), watermark_us).lanes.size:
+                raise RemoteProtocolError("a snapshot has a match that should have left")
+
+
+class _NotANumber:
+    """Stands for NaN in keys, which is not equal to itself."""
+
+
+_NAN = _NotANumber()
+
+
+def _key(values: Sequence[Any]) -> Key:
+    return tuple(_NAN if value != value else value for value in values)
+
+
+def _plain(value: Any) -> Any:
+    return float("nan") if value is _NAN else value
+
+
+def _ranges(begins: IntArray, ends: IntArray) -> IntArray:
+    """Returns the numbers from each begin up to its end."""
+    lengths = ends - begins
+    offsets = np.cumsum(lengths) - lengths
+    found: IntArray = np.arange(int(lengths.sum())) + np.repeat(begins - offsets, lengths)
+    return found

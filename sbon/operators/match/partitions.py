@@ -1,0 +1,107 @@
+"""The partitions of a pattern, as arrays with one entry each."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from sbon.operators.match.grown import Grown
+from sbon.operators.match.log import NO_ROW
+from sbon.query.plan import WATERMARK_END
+from sbon.types import IntArray
+
+Key: TypeAlias = tuple[Any, ...]
+TIME_MAX = 2**61 - 1
+END = 2 * TIME_MAX
+"""The instant of the last watermark. An instant is twice an event time, and 1 more if the row of that time tells instead of a watermark."""
+
+
+def instants(times: IntArray, by_row: int) -> IntArray:
+    """Returns the instants at which rows of these times tell something, or watermarks do."""
+    return np.minimum(times, TIME_MAX) * 2 + by_row
+
+
+class Partitions:
+    """Partitions by number.
+
+    Attributes
+    ----------
+    keys : their values in the partition columns; None for a number that is free
+    tail : position of the last row, NO_ROW if there is none any more
+    count : rows ever
+    ready : place behind the last row whose conditions are known
+    start : place of the first row that is not settled
+    since : its event time, WATERMARK_END if all rows are settled
+    pending : event time of the first row whose conditions are not known yet; WATERMARK_END if there is none
+    number : matches so far
+    matched : place behind the last row of any match
+    known : instant at which the last match was known
+    """
+
+    def __init__(self) -> None:
+        self.keys: list[Key | None] = []
+        self._numbers: dict[Key, int] = {}
+        self._free: list[int] = []
+        self.tail, self.count, self.ready, self.start, self.since, self.pending, self.number, self.matched, self.known = (
+            Grown(np.int64) for _ in range(9)
+        )
+
+    @property
+    def size(self) -> int:
+        """Returns the number of partitions, with free numbers."""
+        return len(self.keys)
+
+    def numbered(self, keys: Sequence[Key]) -> IntArray:
+        """Returns the numbers of partitions; new ones get one."""
+        numbers = self._numbers
+        found = []
+        for key in keys:
+            number = numbers.get(key)
+            found.append(self._new(key) if number is None else number)
+        return np.array(found, np.int64)
+
+    def _new(self, key: Key) -> int:
+        if self._free:
+            number = self._free.pop()
+            self.keys[number] = key
+        else:
+            number = len(self.keys)
+            self.keys.append(key)
+            for column in self._columns():
+                column.fill(1, 0)
+        for column in self._columns():
+            column.values[number] = 0
+        self.tail.values[number] = NO_ROW
+        self.since.values[number] = self.pending.values[number] = WATERMARK_END
+        self._numbers[key] = number
+        return number
+
+    def _columns(self) -> tuple[Grown[np.int64], ...]:
+        return (self.tail, self.count, self.ready, self.start, self.since, self.pending, self.number, self.matched, self.known)
+
+    def forget(self, numbers: IntArray) -> None:
+        """Lets go of partitions."""
+        for number in numbers.tolist():
+            key = self.keys[number]
+            if key is not None:
+                del self._numbers[key]
+                self.keys[number] = None
+                self._free.append(number)
+                self.count.values[number] = self.start.values[number] = self.ready.values[number] = 0
+                self.since.values[number] = self.pending.values[number] = WATERMARK_END
+
+    def present(self) -> IntArray:
+        """Returns the numbers that are in use."""
+        return np.array(sorted(self._numbers.values()), np.int64)
+
+
+class Text(NamedTuple):
+    """Rows whose conditions are known now for the first time, those of one partition beside each other, in order."""
+
+    positions: IntArray
+    lanes: IntArray
+    """Numbers of the partitions that got rows, ready or not."""
+    begins: IntArray
+    """For each partition, the place of its first row among `positions`."""
+    ends: IntArray
+    """Place behind its last row."""
