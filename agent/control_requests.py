@@ -86,6 +86,7 @@ class ControlRequests:
             **agent.multicasting.counters,
             **agent.remembering.counters,
             "catalog_refused": agent.replication.catalog.refused,
+            "costs_refused": agent.books.refused,
             **{f"telemetry_{name}": count for name, count in agent.telemetry.counters.items()},
         }
         spill = agent.engine.flow.outgoing.spilling.budget

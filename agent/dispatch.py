@@ -22,7 +22,7 @@ from sbon.wire.messages import Done as DoneMessage
 from sbon.wire.messages import Message, decode, encode
 from sbon.wire.replication import CatalogUpdate, Drop, EndOrphan, PushPull, QueriesAsk, Unwanted, WantedAsk
 from sbon.wire.replication import Queries as QueriesAnswer
-from sbon.wire.reports import DelaySlack, OperatorReports, OperatorsAsk, UpstreamDelay
+from sbon.wire.reports import DelaySlack, OperatorsAsk, UpstreamDelay
 from sbon_agent.config import format_address
 from sbon_agent.directory import Done
 from sbon_agent.engine.refeeding import refeed, replaced
@@ -108,8 +108,11 @@ class Dispatch:
 
     def writable(self, address: Address) -> None:
         """Sends on a connection that has room again."""
+        drained_bytes_per_s = self._agent.peers.drained_bytes_per_s(address)
         for node in self._agent.directory.node_at(address):
-            self._agent.engine.flow.outgoing.writable(node, self._agent.peers.drained_bytes_per_s(address))
+            if drained_bytes_per_s > 0:
+                self._agent.books.bandwidths.measured(self._agent.name, node, drained_bytes_per_s, at_s=self._agent.host.now())
+            self._agent.engine.flow.outgoing.writable(node, drained_bytes_per_s)
 
     def carry_out(self, sender: NodeId, message: Message, respond: Done) -> None:
         """Answers a permitted request, now or later, exactly once."""
@@ -118,7 +121,7 @@ class Dispatch:
             return
         match message:
             case OperatorsAsk(operators, query):
-                respond(OperatorReports(reports=tuple(engine.reports(operators, query))))
+                respond(engine.report(operators, query))
             case CandidateAsk():
                 agent.surveying.answer(message, respond)
             case Reserve():

@@ -93,9 +93,10 @@ class Measuring:
         cpu = agent.host.use_fraction()
         waiting = max(0.0, self.cpu - cpu)
         record(Load(float(cpu), memory, load_ms, operators, slots, dropped, lag.get("p50_ms"), lag.get("p99_ms"), float(waiting)))
+        bandwidths = dict(agent.books.bandwidths.from_node(agent.name))
         for instance in agent.engine.instances.values():
-            record(operator_statistics(instance, agent.name))
-            for row in link_rates(instance, agent.gossip):
+            record(operator_statistics(instance, agent.name, agent.host.now()))
+            for row in link_rates(instance, agent.gossip, bandwidths):
                 record(row)
 
     @property

@@ -29,6 +29,7 @@ from sbon_agent.config import AgentConfig, format_address, parse_address
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.reaches import Reaches
 from sbon_agent.control_requests import ControlRequests
+from sbon_agent.costs_file import CostsFile
 from sbon_agent.directory import Directory
 from sbon_agent.dispatch import Dispatch
 from sbon_agent.engine.engine import Engine
@@ -80,7 +81,10 @@ class Agent:
         self.telemetry = Telemetry(config.telemetry, directory, host, config.name)
         self.recording = Recording(self.telemetry.record, host.now, host.wall, self.telemetry.config.latency_window_s)
         self.system = SystemStreams()
-        self.books = Books()
+        self.books = Books(config.name, config.hosting.uplink_bytes_per_s)
+        self.costs_file = CostsFile(_path(config.data_dir) if config.data_dir else "")
+        if (kept := self.costs_file.load()) is not None:
+            self.books.restore(kept, host.now(), host.wall())
         self.state_file = StateFile(_path(config.data_dir) if config.data_dir else "")
         self.stopped = False
         self.dispatch = Dispatch(self)
@@ -158,6 +162,7 @@ class Agent:
             config.links,
             config.migration.remembered,
             config.hosting,
+            self.books,
         )
         self.migrations = Migrations(host, self.directory, self.engine, config.migration, QueryReactions(self), self.gossip.departure_of)
         self.delays = Delays(config.name, self.engine.instances, self.engine.flow.ends.takes, self.gossip.latency_ms, self.directory.send)

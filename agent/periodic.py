@@ -46,6 +46,8 @@ class PeriodicTasks:
         localiser = agent.gossip.localiser
         coordinate = localiser.coordinate if localiser.median_relative_error() is not None else None
         agent.state_file.save(SavedState(agent.name, agent.gossip.machine.incarnation, coordinate))
+        if agent.books.is_timed:  # else no operator has run
+            agent.costs_file.save(agent.books.kept(agent.host.now(), agent.host.wall()))
 
     def _every(self, name: str, interval_s: float, call: Callable[[], None]) -> None:
         host = self._agent.host

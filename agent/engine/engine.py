@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from sbon.cost.books import Books, timings_ns
 from sbon.errors import ConnectorError, LocalProtocolError, PlacementError, SbonError
 from sbon.execution.ends import Input, Output
 from sbon.execution.events import EngineEvents
 from sbon.execution.instance import Instance
 from sbon.execution.life import Event, State
+from sbon.execution.port_costs import PortCosts
 from sbon.execution.reporting import operator_report
 from sbon.execution.settings import EngineConfig
 from sbon.execution.splitting import fold, may_fold, split
@@ -32,8 +34,9 @@ from sbon.query.plan import OperatorSpec, SinkParams, SourceParams, is_multicast
 from sbon.query.text import describe
 from sbon.state_budget import DEFAULT_SHARE, StateBudget
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
+from sbon.wire.costs import NodeTold
 from sbon.wire.deployment import End, Instantiate, User
-from sbon.wire.reports import OperatorReport
+from sbon.wire.reports import OperatorReport, OperatorReports
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.reaches import Reaches
 from sbon_agent.engine.building import build, opening
@@ -69,9 +72,11 @@ class Engine:
         links: LinkConfig,
         remembered: int,
         hosting: HostingConfig | None = None,
+        books: Books | None = None,
     ) -> None:
         self.instances: dict[OperatorId, Instance] = {}
         self.reservations = Reservations(hosting if hosting is not None else HostingConfig())
+        self.books = books if books is not None else Books(router.me)
         self.is_leaving = False
         """True while this host is leaving: it takes no operators, and offers none of its own for sharing."""
         self._host = host
@@ -238,6 +243,7 @@ class Engine:
             if isinstance(result, BaseException):
                 failed(result)
                 return
+            self._measure_costs(instance)
             self._lives.on(instance, Event.BUILT if instance.sink is None else Event.SINK_BUILT)
             if instance.state is State.FAILED:
                 failed(PlacementError(instance.reason))
@@ -247,7 +253,13 @@ class Engine:
         context = self._context
         if isinstance(spec.params, SourceParams | SinkParams):
             context = msgspec.structs.replace(context, reach=self._reaches.of(spec.params, asked_by_us=asked_by == self._me))
-        self._host.execute(lambda: build(instance, context, self._events.make_sink), built, rows=0)
+
+        def make() -> None:
+            if not self.books.is_timed:
+                self.books.timed(timings_ns(self._host.meter(brief=True)))
+            build(instance, context, self._events.make_sink)
+
+        self._host.execute(make, built, rows=0)
 
     def begin(self, query: QueryId) -> None:
         """Starts the sinks of a query, once all its operators run. A repeated call does nothing.
@@ -421,10 +433,23 @@ class Engine:
             return [operator_report(instance, self._me) for instance in self.instances.values()]
         return [self._report(operator, query) for operator in operators]
 
+    def report(self, operators: tuple[OperatorId, ...], query: QueryId) -> OperatorReports:
+        """Answers the home of a query: figures of its operators, what they cost, and what this host can do."""
+        here = [self.instances[operator].spec.signature for operator in operators if operator in self.instances]
+        return OperatorReports(
+            reports=tuple(self.reports(operators, query)), costs=self.books.costs(here, self._host.now()), host=self.told()
+        )
+
+    def told(self) -> NodeTold:
+        """Returns what this host can do, for other agents."""
+        return self.books.own(self._host.workers, self.budget.limit_bytes, self._host.now())
+
     def sample(self, now: float) -> None:
         """Samples all rates; called every `sample_interval_s`."""
         for instance in self.instances.values():
-            instance.sample(now)
+            instance.sample(now, self._me)
+        cpu_ns = {instance.id: instance.figures.accounts.cpu_ns for instance in self.instances.values()}
+        self.books.sample(now, self._host.use_fraction() * self._host.workers, cpu_ns)
 
     # ---------------------------------------------------------------------------------------------------- multicasts
 
@@ -565,6 +590,7 @@ class Engine:
                     done(PlacementError(f"{self._me} has no room for a state of {result.figures.state_bytes} bytes (engine.memory_max)"))
                     return
                 self.instances[result.id] = result
+                self._measure_costs(result)
                 self.budget.measured(result.id, result.figures.state_bytes)
                 self.flow.add(result)
             done(result)
@@ -592,6 +618,13 @@ class Engine:
     @property
     def _promised(self) -> int:
         return self.reservations.held(self._host.now())
+
+    def _measure_costs(self, instance: Instance) -> None:
+        """Lets an operator's costs count with those of all others here that compute the same."""
+        spec, brought = instance.spec, instance.figures.costs_brought
+        if brought is not None:
+            self.books.statistics.brought("moved here", brought, self._host.now())
+        instance.figures.port_costs = PortCosts(self.books.fit(spec.signature, spec.ports, self._host.now()), self.books.speed.value)
 
     def _known(self, operator: OperatorId) -> Instance:
         instance = self.instances.get(operator)

@@ -56,6 +56,7 @@ class Surveying:
             if not isinstance(result, CandidateAnswer):
                 done(node, None)
                 return
+            self._engine.books.hear(node, result.host, result.costs, self._host.now())
             rtts = {peer: rtt for peer, rtt in result.rtts_ms.items() if 0 <= rtt < float("inf")}
             free, reserved = max(0, result.free_slots), max(0, result.reserved)
             load_ms, delays = max(0.0, result.load_ms), result.upstream_delay_ms
@@ -140,6 +141,8 @@ class Surveying:
             reserved=min(empty, promised) if able else 0,
             upstream_delay_ms={operator: delay for operator, delay in delays.items() if delay is not None},
             memory_short=question.stateful and self._engine.budget.is_nearly_full,
+            costs=self._engine.books.costs(question.signatures, self._host.now()),
+            host=self._engine.told(),
         )
 
     def _reserve(self, question: CandidateAsk) -> None:

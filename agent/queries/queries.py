@@ -82,7 +82,7 @@ class OwnedQueries:
         self._events = events
         self._connectors = InstalledConnectors(context)
         self._resuming = resuming
-        self.watching = Watching(host, directory, self.records, self._settle)
+        self.watching = Watching(host, directory, self.records, self._settle, books)
         self.statements = Submitting(self, host, directory, gossip, placing, replication, homes, self._connectors, reaches, resuming, books)
         self._numbers = count(1)
         self._log = structlog.get_logger("agent").bind(node=directory.me)

@@ -6,6 +6,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
+from sbon.cost.books import Books
 from sbon.errors import SbonError
 from sbon.supervision.delay_bounds import DelayBounds
 from sbon.supervision.record import QueryRecord
@@ -31,15 +32,22 @@ class Watching:
     ----------
     records : the running queries
     reported : called with a query after each report
+    books : where costs are written that hosts tell
     """
 
     def __init__(
-        self, host: Host, directory: Directory, records: Mapping[QueryId, QueryRecord], reported: Callable[[QueryRecord], None]
+        self,
+        host: Host,
+        directory: Directory,
+        records: Mapping[QueryId, QueryRecord],
+        reported: Callable[[QueryRecord], None],
+        books: Books,
     ) -> None:
         self._host = host
         self._directory = directory
         self._records = records
         self._reported = reported
+        self._books = books
         self._bounds = DelayBounds()
         self._refeeding = Refeeding(directory)
 
@@ -72,6 +80,7 @@ class Watching:
         def answered(node: NodeId, result: Message | SbonError) -> None:
             waiting.discard(node)
             if isinstance(result, OperatorReports):
+                self._books.hear(node, result.host, result.costs, self._host.now())
                 for report in result.reports:
                     if record.nodes.get(report.id) == node:
                         record.reported(report)

@@ -24,7 +24,7 @@ class EngineReactions:
     def operator_failed(self, instance: Instance) -> None:
         """Logs and records an operator that has failed."""
         self._agent.log.error("operator.failed", operator=instance.id, reason=instance.reason)
-        self._agent.telemetry.record(operator_statistics(instance, self._agent.name))
+        self._agent.telemetry.record(operator_statistics(instance, self._agent.name, self._agent.host.now()))
 
     def operator_refused(self, operator: OperatorId, asked_by: NodeId, reason: str) -> None:
         """Logs that an operator could not be made for another agent."""

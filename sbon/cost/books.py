@@ -1,15 +1,156 @@
-"""What one agent knows of costs: of operators by signature, of nodes, and of the bandwidth between them."""
+"""What one agent knows of costs: of operators by signature, of nodes, and of the bandwidth between them.
 
-from sbon.cost.resources import Bandwidths, NodeBook
-from sbon.cost.statistics import StatisticsBook
+The engine writes what it measures, other agents tell what they have measured (`sbon.wire.costs`), and models read by way of
+`sbon.planning.gathering`. A figure of a peer that no operator or node can have is refused whole and counted (`refused`).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from sbon.cost.figure import Figure, by_rule
+from sbon.cost.resources import Bandwidths, NodeBook, NodeResources, UseRecorder, kernel, speed_of
+from sbon.cost.statistics import OperatorFit, OperatorStatistics, StatisticsBook, tellable
+from sbon.errors import ShapeError
+from sbon.types import NodeId, OperatorId
+from sbon.wire.costs import TOLD_MAX, NodeTold, OperatorCosts
+
+TIMINGS = 9
+"""Times that the kernel is timed; the first is left out, because it loads code."""
+BANDWIDTHS_TOLD = 256
+KEPT_MAX = 1024
+"""Most signatures that are kept over a restart."""
+
+
+T = TypeVar("T")
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What an agent keeps over a restart."""
+
+    saved_s: float
+    """Wall clock, seconds since 1970."""
+    operators: tuple[OperatorCosts, ...]
+
+
+class Meter(Protocol):
+    """Measures the processor time of a thread (`sbon.execution.ports.Meter`)."""
+
+    def lap(self, rows: int) -> int:
+        """Returns the ns since the last call; the virtual world computes them from `rows`."""
+
+    def end(self) -> None:
+        """Ends the measurement."""
+
+
+def timings_ns(meter: Meter) -> list[float]:
+    """Returns the processor time of some runs of the kernel on this thread."""
+    found = []
+    for _ in range(TIMINGS):
+        meter.lap(0)
+        kernel()
+        found.append(float(meter.lap(1)))
+    meter.end()
+    return found
+
+
+def as_told(known: OperatorStatistics | NodeResources, kind: type[T]) -> T:
+    """Returns figures as they travel."""
+    return msgspec.convert(msgspec.to_builtins(known), kind)
 
 
 class Books:
-    """The books of one agent; models read them by way of `sbon.planning.gathering`."""
+    """The books of one agent.
 
-    def __init__(self) -> None:
-        self.speed = 1.0
-        """Reference ns per ns of this machine."""
-        self.statistics = StatisticsBook(speed=lambda: self.speed)
+    Parameters
+    ----------
+    node : this agent
+    uplink_bytes_per_s : declared limit of what it sends; 0: none
+    """
+
+    def __init__(self, node: NodeId = "", uplink_bytes_per_s: float = 0.0) -> None:
+        self.node = node
+        self.speed: Figure = by_rule(1.0)
+        """Reference ns per ns of this machine; a rule until the kernel has been timed."""
+        self.statistics = StatisticsBook(speed=lambda: self.speed.value)
         self.nodes = NodeBook()
-        self.bandwidths = Bandwidths()
+        self._uplink_bytes_per_s = uplink_bytes_per_s
+        self.bandwidths = Bandwidths({node: uplink_bytes_per_s} if uplink_bytes_per_s > 0 else None)
+        self._use = UseRecorder()
+        self._cpu_ns: dict[OperatorId, int] = {}
+        self._sampled_s: float | None = None
+
+    @property
+    def is_timed(self) -> bool:
+        """Tells whether the speed of this machine has been measured."""
+        return self.speed.samples > 0
+
+    def timed(self, timings_ns: Sequence[float]) -> None:
+        """Takes timings of the kernel on this machine; those that cannot be used leave the rule."""
+        try:
+            self.speed = speed_of(timings_ns[1:])
+        except ShapeError:
+            self.speed = by_rule(1.0)
+
+    def fit(self, signature: str, ports: int, now: float) -> OperatorFit:
+        """Returns the fit that operators of a signature on this host add to."""
+        return self.statistics.fit(signature, max(1, ports), now=now)
+
+    def sample(self, now: float, cores_used: float, cpu_ns: Mapping[OperatorId, int]) -> None:
+        """Records what others use of this node: all that is used less the work of its operators.
+
+        Parameters
+        ----------
+        cores_used : by all programs
+        cpu_ns : processor time of each operator here since it came
+        """
+        spent_ns = sum(max(0, ns - self._cpu_ns.get(operator, 0)) for operator, ns in cpu_ns.items() if operator in self._cpu_ns)
+        if self._sampled_s is not None and now > self._sampled_s:
+            self._use.record(now, max(0.0, cores_used - spent_ns / 1e9 / (now - self._sampled_s)))
+        self._cpu_ns, self._sampled_s = dict(cpu_ns), now
+
+    def own(self, cores: int, memory_bytes: float, now: float) -> NodeTold:
+        """Returns what this node tells of itself, and writes it into its own book."""
+        resources = NodeResources(
+            node=self.node, cores=float(max(1, cores)), speed=self.speed, memory_bytes=memory_bytes, others=self._use.series()
+        )
+        self.nodes.told(self.node, resources, now)
+        told = as_told(resources, NodeTold)
+        bandwidths = self.bandwidths.from_node(self.node)[:BANDWIDTHS_TOLD]
+        return msgspec.structs.replace(told, uplink_bytes_per_s=self._uplink_bytes_per_s, bandwidths=tuple(bandwidths))
+
+    def costs(self, signatures: Iterable[str], now: float) -> tuple[OperatorCosts, ...]:
+        """Returns what this host has measured of operators with these signatures, for other agents."""
+        found = (self.statistics.own(signature, now) for signature in dict.fromkeys(signatures))
+        return tuple(as_told(tellable(one), OperatorCosts) for one in found if one is not None)[:TOLD_MAX]
+
+    def hear(self, peer: NodeId, node: NodeTold | None, costs: Iterable[OperatorCosts], now: float) -> None:
+        """Takes what another agent tells: of itself, and of operators that it has run."""
+        if node is not None and self.nodes.told(peer, node, now):
+            if node.uplink_bytes_per_s > 0:
+                self.bandwidths.declared(peer, node.uplink_bytes_per_s)
+            for target, bytes_per_s in node.bandwidths[:BANDWIDTHS_TOLD]:
+                self.bandwidths.measured(peer, target, bytes_per_s, at_s=now)
+        for one in costs:
+            self.statistics.told(peer, one, now)
+
+    def kept(self, now: float, wall_s: float) -> Kept:
+        """Returns what is worth keeping over a restart: what this host has measured, the latest `KEPT_MAX` signatures."""
+        found = sorted(self.statistics.kept(now), key=lambda one: one.ports[0].law.age_s)
+        return Kept(wall_s, tuple(as_told(tellable(one), OperatorCosts) for one in found[:KEPT_MAX]))
+
+    def restore(self, kept: Kept, now: float, wall_s: float) -> None:
+        """Takes what an earlier run of this agent has kept; absurd figures of a damaged file are left out and counted."""
+        for one in kept.operators:
+            self.statistics.brought("kept", one, now - max(0.0, wall_s - kept.saved_s))
+
+    def forget(self, peer: NodeId) -> None:
+        """Drops what an agent that has left has told."""
+        self.nodes.forget(peer)
+        self.statistics.forget(peer)
+
+    @property
+    def refused(self) -> int:
+        """Number of reports and measurements refused so far."""
+        return sum(self.statistics.refused.values()) + sum(self.nodes.refused.values()) + self.bandwidths.refused

@@ -227,6 +227,18 @@ class Bandwidths:
         self.refused = 0
         """Measurements that were negative, not finite or absurd."""
 
+    def declared(self, source: NodeId, bytes_per_s: float) -> None:
+        """Takes the limit that a node declares for what it sends."""
+        if 0 < bytes_per_s <= BANDWIDTH_MAX:
+            self._uplinks[source] = bytes_per_s
+        else:
+            self.refused += 1
+
+    def from_node(self, source: NodeId) -> list[tuple[NodeId, float]]:
+        """Returns what was measured from a node, by target."""
+        found = ((pair[1], counter.moments) for pair, (counter, _) in self._measured.items() if pair[0] == source)
+        return [(target, moments.first) for target, moments in found if moments is not None]
+
     def measured(self, source: NodeId, target: NodeId, bytes_per_s: float, *, at_s: float) -> None:
         """Takes what passed while the sender's buffer was full: with room in it, a link tells the rate of its stream and not its own."""
         if not 0 < bytes_per_s <= BANDWIDTH_MAX or source == target:

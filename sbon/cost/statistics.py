@@ -238,20 +238,29 @@ class StatisticsBook:
         self._fits.move_to_end(signature)
         return found
 
+    def own(self, signature: str, now: float) -> OperatorStatistics | None:
+        """Returns what this host has measured of a signature; None before the first batch."""
+        fit = self._fits.get(signature)
+        found = fit.statistics(now) if fit is not None else None
+        return found if found is not None and found.samples >= 1 else None
+
+    def brought(self, peer: NodeId, report: object, now: float) -> bool:
+        """Takes what an operator that has moved here brings along, as if this host had kept it; returns False if it is refused."""
+        statistics = self._checked(peer, report)
+        if statistics is None:
+            return False
+        if (kept := self._kept.get(statistics.signature)) is None or kept[0].samples <= statistics.samples:
+            self._kept[statistics.signature] = (statistics, now)
+        return True
+
     def told(self, peer: NodeId, report: object, now: float) -> bool:
         """Takes what a peer tells of a signature, decoded but not checked; returns False if it is refused.
 
         A later report of a peer replaces its earlier one.
         """
-        try:
-            statistics = msgspec.convert(report, OperatorStatistics, from_attributes=True)
-        except msgspec.ValidationError:
-            return self._refuse(peer, "malformed")
-        except ShapeError:
-            return self._refuse(peer, "not finite or negative")
-        wrong = absurdity(statistics)
-        if wrong is not None:
-            return self._refuse(peer, wrong)
+        statistics = self._checked(peer, report)
+        if statistics is None:
+            return False
         by_peer = self._told.get(statistics.signature)
         if by_peer is None or peer not in by_peer:
             if self._signatures_of[peer] >= PER_PEER_MAX:
@@ -306,11 +315,38 @@ class StatisticsBook:
             return middle(told)
         return own if own is not None and own.samples >= 1 else None
 
+    def _checked(self, peer: NodeId, report: object) -> OperatorStatistics | None:
+        """Returns what a peer tells, if an operator can have it; else counts it as refused."""
+        try:
+            statistics = msgspec.convert(report, OperatorStatistics, from_attributes=True)
+        except msgspec.ValidationError:
+            self._refuse(peer, "malformed")
+            return None
+        except ShapeError:
+            self._refuse(peer, "not finite or negative")
+            return None
+        wrong = absurdity(statistics)
+        if wrong is not None:
+            self._refuse(peer, wrong)
+        return statistics if wrong is None else None
+
     def _refuse(self, peer: NodeId, reason: str) -> bool:
         if len(self._refused_peers) < PEERS_MAX:
             self._refused_peers.add(peer)
         self.refused[peer if peer in self._refused_peers else OTHERS, reason] += 1
         return False
+
+
+def tellable(statistics: OperatorStatistics) -> OperatorStatistics:
+    """Returns statistics as others accept them: where nothing was measured of a batch's cost, the least that a batch costs."""
+    ports = []
+    for port in statistics.ports:
+        first, *others = port.law.coefficients
+        law = port.law
+        if law.cost_ns(1).value < BATCH_NS_MIN:
+            law = msgspec.structs.replace(law, coefficients=(first + BATCH_NS_MIN, *others))
+        ports.append(msgspec.structs.replace(port, law=law))
+    return msgspec.structs.replace(statistics, ports=tuple(ports))
 
 
 def aged(statistics: OperatorStatistics, seconds: float) -> OperatorStatistics:

@@ -5,6 +5,7 @@ from sbon.execution.accounts import Accounts
 from sbon.execution.port_costs import PortCosts
 from sbon.execution.rates import Rate
 from sbon.misfits import Misfits
+from sbon.wire.costs import OperatorCosts
 
 
 class Figures:
@@ -14,6 +15,7 @@ class Figures:
         "accounts",
         "arrived_at_s",
         "batches_in",
+        "costs_brought",
         "late_rows",
         "migrations",
         "misfits",
@@ -33,6 +35,8 @@ class Figures:
         self.rows_out = 0
         self.batches_in = 0
         self.migrations = 0
+        self.costs_brought: OperatorCosts | None = None
+        """What the operator cost on the host from which it has come."""
         self.arrived_at_s: float | None = None
         """When the operator came here by migration."""
         self.state_bytes = 0
@@ -73,4 +77,6 @@ class Figures:
         self.accounts.sample()
         self.port_costs.sample(now)
         self.rate_in.sample(now, self.rows_in)
+        if self.state_bytes > 0:
+            self.port_costs.state(self.state_bytes, self.rate_in.per_s)
         self.rate_out.sample(now, self.rows_out)

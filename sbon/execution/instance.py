@@ -143,8 +143,8 @@ class Instance(Life):
         self.figures.state_bytes = 0
         return gone
 
-    def sample(self, now: float) -> None:
-        """Samples all rates, and whether it is blocked; called once a second."""
+    def sample(self, now: float, here: NodeId = "") -> None:
+        """Samples all rates, and whether it is blocked; called once a second. Links to other nodes than `here` tell the bytes of a row."""
         waiting = self.waiting
         waiting.blocked_samples = waiting.blocked_samples + 1 if waiting.blocked else 0
         self.figures.sample(now)
@@ -155,6 +155,8 @@ class Instance(Life):
             outgoing.byte_rate.sample(now, outgoing.bytes_out)
             outgoing.steady_rate.sample(now, outgoing.bytes_out)
             outgoing.row_rate.sample(now, outgoing.sender.rows_offered)
+            if here and outgoing.node != here and outgoing.row_rate.per_s > 0 and outgoing.byte_rate.per_s > 0:
+                self.figures.port_costs.sent(round(outgoing.row_rate.per_s), round(outgoing.byte_rate.per_s))
 
 
 def is_threaded(instance: Instance) -> bool:

@@ -5,7 +5,12 @@ The engine adds every step of a task; `sbon operators` reads them.
 
 import msgspec
 
-from sbon.cost.statistics import PortFit
+from sbon.cost.books import as_told
+from sbon.cost.statistics import OperatorFit, tellable
+from sbon.wire.costs import OperatorCosts
+
+PORTS = 2
+"""Most input ports of an operator."""
 
 
 class PortCost(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +42,11 @@ class PortCost(msgspec.Struct, frozen=True, kw_only=True):
 class PortCosts:
     """Fits the costs of one operator's ports while it runs here.
 
+    Parameters
+    ----------
+    fit : that of all operators here with the same signature; one of its own if left out
+    speed : reference ns per ns of this machine, in which the fit counts
+
     Examples
     --------
     >>> costs = PortCosts()
@@ -47,10 +57,11 @@ class PortCosts:
     (50000, 20, 0.5)
     """
 
-    __slots__ = ("_fits", "_more_ns", "_more_rows", "_now", "_rows")
+    __slots__ = ("_fit", "_more_ns", "_more_rows", "_now", "_rows", "_speed")
 
-    def __init__(self) -> None:
-        self._fits: dict[int, PortFit] = {}
+    def __init__(self, fit: OperatorFit | None = None, speed: float = 1.0) -> None:
+        self._fit = OperatorFit("", PORTS) if fit is None else fit
+        self._speed = speed
         self._rows: dict[int, tuple[int, int]] = {}
         """Batches and rows of each port."""
         self._more_ns = self._more_rows = 0
@@ -62,12 +73,10 @@ class PortCosts:
 
     def took(self, port: int, rows_in: int, rows_out: int, ns: int) -> None:
         """Records a batch at a port: its rows, the rows that came of it, and its processor time."""
-        if port not in self._fits:
-            self._fits[port] = PortFit()
         if self._more_ns or self._more_rows:
             ns, rows_out = ns + self._more_ns, rows_out + self._more_rows
             self._more_ns = self._more_rows = 0
-        self._fits[port].took(rows_in, rows_out, ns, at_s=self._now)
+        self._fit.ports[port].took(rows_in, rows_out, ns, at_s=self._now)
         batches, rows = self._rows.get(port, (0, 0))
         self._rows[port] = (batches + 1, rows + rows_in)
 
@@ -76,28 +85,39 @@ class PortCosts:
         self._more_ns += ns
         self._more_rows += rows_out
 
+    def state(self, size_bytes: float, rows_per_s: float) -> None:
+        """Records the size of the operator's state, and the rate of its input."""
+        self._fit.state(size_bytes, rows_per_s, at_s=self._now)
+
+    def sent(self, rows: int, size_bytes: int) -> None:
+        """Records rows that left on a link."""
+        self._fit.sent(rows, size_bytes)
+
+    def told(self) -> OperatorCosts | None:
+        """Returns what is known, for another host; None before the first batch."""
+        return as_told(tellable(self._fit.statistics(self._now)), OperatorCosts) if self._rows else None
+
     def known(self, now: float) -> tuple[PortCost, ...]:
         """Returns what is known of each port that has had a batch, by port."""
         found = []
-        for port, fit in sorted(self._fits.items()):
-            statistics = fit.statistics(now)
+        for port, (batches, rows) in sorted(self._rows.items()):
+            statistics = self._fit.ports[port].statistics(now)
             law, selectivity = statistics.law, statistics.selectivity
-            batches, rows = self._rows[port]
-            cost = law.cost_ns(rows / batches)
+            cost, speed = law.cost_ns(rows / batches), self._speed
             found.append(
                 PortCost(
                     port=port,
                     source=law.source.value,
                     batches=law.samples,
                     age_s=law.age_s,
-                    per_batch_ns=law.per_batch_ns,
-                    per_row_ns=law.per_row_ns,
-                    per_row_beyond_ns=law.per_row_beyond_ns,
+                    per_batch_ns=law.per_batch_ns / speed,
+                    per_row_ns=law.per_row_ns / speed,
+                    per_row_beyond_ns=law.per_row_beyond_ns / speed,
                     scatter=law.scatter,
                     rows_per_batch=rows / batches,
-                    batch_ns=cost.value,
-                    batch_ns_low=cost.low,
-                    batch_ns_high=cost.high,
+                    batch_ns=cost.value / speed,
+                    batch_ns_low=cost.low / speed,
+                    batch_ns_high=cost.high / speed,
                     selectivity=selectivity.value,
                     selectivity_low=selectivity.low,
                     selectivity_high=selectivity.high,

@@ -1,13 +1,13 @@
 """Makes telemetry rows of the figures of an operator and of its links."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from sbon.cost_space.localiser import Localiser
 from sbon.execution.ends import Output
 from sbon.execution.instance import Instance
 from sbon.execution.reporting import operator_report
-from sbon.telemetry.rows import LinkRate, MisfitCount, OperatorStatistics
+from sbon.telemetry.rows import LinkRate, MisfitCount, OperatorStatistics, PortCostRow
 from sbon.types import NodeId
 
 
@@ -21,7 +21,7 @@ class Latencies(Protocol):
     def estimated_rtt_ms(self, a: NodeId, b: NodeId) -> float | None: ...
 
 
-def operator_statistics(instance: Instance, me: NodeId) -> OperatorStatistics:
+def operator_statistics(instance: Instance, me: NodeId, now: float) -> OperatorStatistics:
     """Returns the figures of an operator, with what its plan expected."""
     report = operator_report(instance, me)
     rows_per_s_in = report.rows_per_s_in if instance.inputs else 0.0
@@ -56,11 +56,25 @@ def operator_statistics(instance: Instance, me: NodeId) -> OperatorStatistics:
         cpu_ns_per_row=report.cpu_ns_per_row,
         longest_quantum_ms=report.longest_quantum_ms,
         misfits=tuple(MisfitCount(kind.column, kind.cause, kind.rows) for kind in report.misfits),
+        costs=tuple(
+            PortCostRow(
+                one.port,
+                one.batches,
+                one.rows_per_batch,
+                one.per_batch_ns,
+                one.per_row_ns,
+                one.batch_ns,
+                one.batch_ns_low,
+                one.batch_ns_high,
+                one.selectivity,
+            )
+            for one in instance.figures.port_costs.known(now)
+        ),
     )
 
 
-def link_rates(instance: Instance, network: Latencies) -> Iterator[LinkRate]:
-    """Yields the figures of an operator's outputs."""
+def link_rates(instance: Instance, network: Latencies, bandwidths: Mapping[NodeId, float]) -> Iterator[LinkRate]:
+    """Yields the figures of an operator's outputs; `bandwidths` are those measured to other nodes."""
     for output in instance.outputs.values():
         latency_ms, measured = _latency_ms(output, network)
         yield LinkRate(
@@ -78,6 +92,7 @@ def link_rates(instance: Instance, network: Latencies) -> Iterator[LinkRate]:
             batches_held=output.sender.held,
             batches_resent=output.sender.batches_resent,
             stalled=not output.sender.has_credit,
+            bandwidth_bytes_per_s=bandwidths.get(output.node),
         )
 
 

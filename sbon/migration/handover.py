@@ -19,6 +19,7 @@ from sbon.links.sender import LinkSender
 from sbon.migration.snapshot import HeldBatch, InputRecord, OutputRecord, Record, decode_record, encode_record
 from sbon.query.plan import LinkSpec
 from sbon.types import LinkId
+from sbon.wire.costs import OperatorCosts
 from sbon.wire.deployment import User
 
 if TYPE_CHECKING:
@@ -37,10 +38,11 @@ def export(instance: Instance) -> Callable[[], bytes]:
         Part of the output is on disk.
     """
     senders = {output.link.id: output.sender.export() for output in instance.outputs.values()}
-    return lambda: _encode(instance, senders)
+    costs = instance.figures.port_costs.told()
+    return lambda: _encode(instance, senders, costs)
 
 
-def _encode(instance: Instance, senders: Mapping[LinkId, tuple[int, int, int, tuple[Batch, ...]]]) -> bytes:
+def _encode(instance: Instance, senders: Mapping[LinkId, tuple[int, int, int, tuple[Batch, ...]]], costs: OperatorCosts | None) -> bytes:
     state = Record(
         spec=instance.spec,
         users=tuple(User(query, owner, instance.users.slack_ms.get(query)) for query, owner in sorted(instance.users.items())),
@@ -52,6 +54,7 @@ def _encode(instance: Instance, senders: Mapping[LinkId, tuple[int, int, int, tu
         rows_out=instance.figures.rows_out,
         batches_in=instance.figures.batches_in,
         migrations=instance.figures.migrations,
+        costs=costs,
     )
     return encode_record(state)
 
@@ -118,6 +121,7 @@ def install(operator: "Operator", data: bytes, epoch: int, links: LinkConfig) ->
     instance.watermark_us, instance.watermark_out_us = state.watermark_us, state.watermark_out_us
     instance.figures.rows_in, instance.figures.rows_out, instance.figures.batches_in = state.rows_in, state.rows_out, state.batches_in
     instance.figures.migrations = state.migrations + 1
+    instance.figures.costs_brought = state.costs
     for given in state.inputs:
         receiver = LinkReceiver(given.link.id, links, given.processed, given.rows_processed)
         incoming = Input(given.link, given.node, given.schema, receiver, given.watermark_us, given.epoch)

@@ -20,6 +20,7 @@ from sbon.errors import RemoteProtocolError
 from sbon.query.plan import LinkSpec, OperatorSpec
 from sbon.query.schema import Schema
 from sbon.types import NodeId, QueryId
+from sbon.wire.costs import OperatorCosts
 from sbon.wire.deployment import User
 from sbon.wire.limits import Count, Epoch, Instant, Watermark
 
@@ -143,6 +144,8 @@ class Record(msgspec.Struct, frozen=True):
     rows_out: Count
     batches_in: Count
     migrations: Epoch
+    costs: OperatorCosts | None = None
+    """What it cost on the old host, from which the new one goes on."""
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -25,6 +25,9 @@ class HostingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     query. Lower: running queries are safer from others, more operators run twice; 2 always offers."""
     share_bytes_per_s_max: float = 0.0
     """Bytes/s that may leave this machine on links when one more output is added; 0: no limit. Lower: shares less on a thin uplink."""
+    uplink_bytes_per_s: float = 0.0
+    """Bytes/s that this machine can send to others, for predictions until links have been measured; 0: not known. Lower: predictions are
+    more careful."""
     share_outputs_max: int = 64
     """Outputs of one operator. More: one operator serves more queries, and waits for the slowest of more consumers."""
 
@@ -37,6 +40,8 @@ class HostingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             raise ValueError(f"share_load_max = {self.share_load_max}, expected 0 to 2")
         if not 0 <= self.share_bytes_per_s_max <= 1e15:
             raise ValueError(f"share_bytes_per_s_max = {self.share_bytes_per_s_max}, expected 0 or more")
+        if not 0 <= self.uplink_bytes_per_s <= 1e12:
+            raise ValueError(f"uplink_bytes_per_s = {self.uplink_bytes_per_s}, expected 0 to 1e12")
         if not 1 <= self.share_outputs_max <= 65_536:
             raise ValueError(f"share_outputs_max = {self.share_outputs_max}, expected 1 to 65536")
 

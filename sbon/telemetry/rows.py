@@ -40,6 +40,7 @@ __all__ = [
     "PlacedLinkRecord",
     "PlacedOperatorRecord",
     "Placement",
+    "PortCostRow",
     "Probe",
     "QueryChange",
     "QueryOperator",
@@ -141,6 +142,8 @@ class LinkRate(Row, frozen=True, tag="links"):
     """Batches sent again since the sending end came to this node."""
     stalled: bool
     """Whether the link has no credit, as the receiver is slower than the sender."""
+    bandwidth_bytes_per_s: float | None = None
+    """Bytes a second that passed to the receiver's agent while the connection's buffer was full; null before it was."""
 
 
 class MisfitCount(Part, frozen=True):
@@ -152,6 +155,29 @@ class MisfitCount(Part, frozen=True):
     """Why they were left out."""
     rows: int
     """How many rows."""
+
+
+class PortCostRow(Part, frozen=True):
+    """What is known of the cost of batches at one input port (docs/costs.md); times are those of the agent's processors."""
+
+    port: int
+    """Number of the port; 0 for a source."""
+    batches: float
+    """Batches behind the figures, those of all operators of the agent that compute the same."""
+    rows_per_batch: float
+    """Mean rows of a batch."""
+    per_batch_ns: float
+    """Processor time of a batch beside its rows."""
+    per_row_ns: float
+    """Processor time of a row."""
+    batch_ns: float
+    """Processor time of a batch of `rows_per_batch` rows."""
+    batch_ns_low: float
+    """Two standard errors below."""
+    batch_ns_high: float
+    """Two standard errors above."""
+    selectivity: float
+    """Rows out for each row in."""
 
 
 class OperatorStatistics(Row, frozen=True, tag="operators"):
@@ -211,6 +237,8 @@ class OperatorStatistics(Row, frozen=True, tag="operators"):
     """Memory of its state when it was last measured."""
     misfits: tuple[MisfitCount, ...] = ()
     """`dropped_rows` by reason: the kinds with the most rows."""
+    costs: tuple[PortCostRow, ...] = ()
+    """What batches cost, by input port that has had any."""
 
 
 class Bucket(Part, frozen=True):

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import msgspec
 
+from sbon.wire.costs import TOLD_MAX, NodeTold, OperatorCosts
 from sbon.wire.limits import MANY, Amount, Delay, Few, Node, Operator, Query, Text
 
 
@@ -37,6 +38,10 @@ class CandidateAnswer(msgspec.Struct, frozen=True, tag="candidate"):
     """For running operators, latency of the longest path from a producer, if known."""
     memory_short: bool = False
     """The operators asked for keep state, for which there is no memory."""
+    costs: Annotated[tuple[OperatorCosts, ...], msgspec.Meta(max_length=TOLD_MAX)] = ()
+    """What it has measured of the signatures asked for."""
+    host: NodeTold | None = None
+    """What it can do."""
 
 
 class Reserve(msgspec.Struct, frozen=True, tag="reserve"):

@@ -5,6 +5,7 @@ from typing import Annotated
 import msgspec
 
 from sbon.misfits import KINDS_REPORTED_MAX, Misfit
+from sbon.wire.costs import TOLD_MAX, NodeTold, OperatorCosts
 from sbon.wire.limits import MANY, Amount, Count, Delay, Epoch, Link, Node, Operator, Query, Slack, Text
 
 
@@ -72,6 +73,10 @@ class OperatorReports(msgspec.Struct, frozen=True, tag="operators"):
     """Answers OperatorsAsk."""
 
     reports: Annotated[tuple[OperatorReport, ...], MANY]
+    costs: Annotated[tuple[OperatorCosts, ...], msgspec.Meta(max_length=TOLD_MAX)] = ()
+    """What the host has measured of these operators, by signature."""
+    host: NodeTold | None = None
+    """What the host can do."""
 
 
 class DelaySlack(msgspec.Struct, frozen=True, tag="slack"):

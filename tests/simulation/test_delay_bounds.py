@@ -1,5 +1,7 @@
 """Queries with a delay bound: placed within it, kept within it while operators move, or refused."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -32,10 +34,10 @@ FROM TUMBLE((SELECT ts, key, value FROM strong UNION ALL SELECT ts, key, value F
 C = 2
 
 
-def make_world(seed: int = 5, **settings: dict[str, object]) -> World:
+def make_world(seed: int = 5, data_dir: Path | None = None, **settings: dict[str, object]) -> World:
     topology = Topology("line", ("a", "b", "c", "d"), ({}, {}, {}, {}), RTT_MS, np.zeros(4))
     steady = {"optimiser": {"enabled": False}, "engine": {"batch_interval_s": 0.2}, "membership": {"interval_s": 0.5}}
-    world = settled_world(topology, seed=seed, settings={**steady, **settings})
+    world = settled_world(topology, seed=seed, settings={**steady, **settings}, data_dir=data_dir)
     world.run(60)
     world.submit(SOURCES, at=C)
     return world

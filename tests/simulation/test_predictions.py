@@ -1,5 +1,10 @@
 """What is predicted of queries before they run, and what running ones tell of it."""
 
+import pytest
+
+from sbon.cost.books import Books
+from sbon.cost.figure import Source
+from sbon_agent.costs_file import CostsFile
 from tests.simulation.test_delay_bounds import C, make_world, sink
 
 
@@ -30,3 +35,54 @@ def test_a_plan_of_capacity_predicts_at_other_rates() -> None:
     assert found["now"]["latency"]["worst_ms"] is not None
     assert found["then"]["latency"]["worst_ms"] is None
     assert found["then"]["latency"]["overloaded"]
+
+
+def test_a_query_that_runs_is_predicted_from_what_its_operators_cost() -> None:
+    world = make_world()
+    world.submit(sink(""), at=C)
+    world.run(90)
+
+    found = world.ask(C, "explain", sql=sink("", "again"))["prediction"]
+
+    assert found["operators"]["measured"] >= len(world.ask(C, "explain", sql=sink("", "again"))["operators"]) - 1, (
+        found
+    )  # the sink is its own
+    books = world.agents[C].books
+    assert {books.nodes.of(node, world.now).speed.source for node in ("a", "c")} == {Source.MEASURED}
+    assert books.nodes.of("a", world.now).others is not None
+    assert books.refused == 0, (books.statistics.refused, books.nodes.refused, books.bandwidths.refused)
+
+
+def test_an_operator_that_moves_takes_along_what_it_costs() -> None:
+    world = make_world()
+    world.submit(sink(""), at=C)
+    world.run(60)
+    operator = next(row for row in world.ask(0, "operators") if row["kind"] == "window")
+    before = world.agents[0].books.statistics.own(operator["signature"], world.now)
+    assert before is not None
+    assert before.samples > 30
+
+    assert world.ask(0, "migrate", operator=operator["id"], node="b")["committed"]
+
+    known = world.agents[1].books.statistics.of(operator["signature"], world.now)
+    assert known is not None
+    assert known.samples >= before.samples
+    assert known.ports[0].law.cost_ns(100).value == pytest.approx(before.ports[0].law.cost_ns(100).value, rel=0.05)
+
+
+def test_what_operators_cost_is_known_after_a_restart(tmp_path) -> None:
+    world = make_world(data_dir=tmp_path)
+    world.submit(sink(""), at=C)
+    world.run(90)
+    signature = next(row for row in world.ask(C, "operators") if row["kind"] == "sink")["signature"]
+    before = world.agents[C].books.statistics.own(signature, world.now)
+
+    world.agents[C].stop()
+    books = Books("c")
+    books.restore(CostsFile(tmp_path / "c").load(), 0.0, world.agents[C].host.wall())
+
+    kept = books.statistics.of(signature, 0.0)
+    assert before is not None
+    assert kept is not None
+    assert kept.samples == pytest.approx(before.samples, rel=0.5)
+    assert kept.ports[0].law.age_s <= 60

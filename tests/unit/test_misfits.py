@@ -147,7 +147,7 @@ def test_a_report_and_telemetry_carry_the_kinds_with_the_most_rows():
     message = OperatorReports((operator_report(instance, "n1"),))
     assert decode(encode(message)) == message
     assert [kind.rows for kind in message.reports[0].misfits] == [KINDS_MAX - number for number in range(KINDS_REPORTED_MAX)]
-    row = operator_statistics(instance, "n1")
+    row = operator_statistics(instance, "n1", 0.0)
     assert row.misfits[0] == MisfitCount(f"c{KINDS_MAX - 1}", INTEGER, KINDS_MAX)
     assert b"secret" not in msgspec.json.encode(row)
 

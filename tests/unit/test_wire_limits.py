@@ -50,7 +50,7 @@ def unlimited(kind: Any, path: str, seen: set[type]) -> Iterator[str]:
                 seen.add(cls)
                 for field in fields:
                     yield from unlimited(field.type, f"{cls.__name__}.{field.name}", seen)
-        case inspect.BoolType() | inspect.NoneType():
+        case inspect.BoolType() | inspect.NoneType() | inspect.LiteralType():
             pass
         case _:
             yield f"{path}: {kind}"

@@ -1,0 +1,94 @@
+"""What agents tell each other of costs: of operators by signature, of a node, and of the bandwidth to others.
+
+The fields are those of `sbon.cost.statistics` and `sbon.cost.resources`, with the limits of the wire. Decoding refuses what is beyond
+them; what no operator or node can have is refused by the books of the receiver, and counted there.
+"""
+
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+
+from sbon.wire.limits import MANY, Amount, Node, Text
+
+Moment: TypeAlias = Annotated[float, msgspec.Meta(ge=0.0, le=1e45)]
+Covariance: TypeAlias = Annotated[float, msgspec.Meta(ge=-1e45, le=1e45)]
+SourceName: TypeAlias = Literal["measured", "sampled", "declared", "rule"]
+ORDER_MAX = 16
+"""Most coefficients of a law, ports, classes of rows."""
+FEW = msgspec.Meta(max_length=ORDER_MAX)
+BINS = msgspec.Meta(max_length=60)
+TOLD_MAX = 64
+"""Most operators whose costs one message tells of."""
+
+
+class FigureTold(msgspec.Struct, frozen=True, kw_only=True):
+    """A number with its bounds (`sbon.cost.figure.Figure`)."""
+
+    value: Amount
+    low: Amount
+    high: Amount
+    source: SourceName
+    samples: Amount = 0.0
+    age_s: Amount = 0.0
+
+
+class MomentsTold(msgspec.Struct, frozen=True, kw_only=True):
+    """The first three moments (`sbon.cost.moments.Moments`)."""
+
+    count: Amount
+    first: Moment
+    second: Moment
+    third: Moment
+
+
+class LawTold(msgspec.Struct, frozen=True, kw_only=True):
+    """What batches cost at a port (`sbon.cost.law.Law`)."""
+
+    coefficients: Annotated[tuple[Amount, ...], FEW]
+    covariance: Annotated[tuple[Annotated[tuple[Covariance, ...], FEW], ...], FEW]
+    source: SourceName
+    scatter: Amount = 0.0
+    classes: Annotated[tuple[Text, ...], FEW] = ("",)
+    shares: Annotated[tuple[Amount, ...], FEW] = (1.0,)
+    samples: Amount = 0.0
+    age_s: Amount = 0.0
+
+
+class PortTold(msgspec.Struct, frozen=True, kw_only=True):
+    """One input port (`sbon.cost.statistics.PortStatistics`)."""
+
+    law: LawTold
+    selectivity: FigureTold
+    service: MomentsTold | None = None
+    open_windows: Amount = 0.0
+
+
+class OperatorCosts(msgspec.Struct, frozen=True, kw_only=True):
+    """Operators with one signature (`sbon.cost.statistics.OperatorStatistics`)."""
+
+    signature: Text
+    ports: Annotated[tuple[PortTold, ...], FEW]
+    state_bytes: FigureTold | None = None
+    state_rows_per_s: Amount = 0.0
+    row_bytes: FigureTold | None = None
+
+
+class UseTold(msgspec.Struct, frozen=True):
+    """Cores that others use (`sbon.cost.resources.UseSeries`)."""
+
+    seconds: Annotated[tuple[Amount, ...], BINS]
+    tens: Annotated[tuple[Amount, ...], BINS] = ()
+
+
+class NodeTold(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node can do (`sbon.cost.resources.NodeResources`), and how much passes from it to others."""
+
+    node: Node
+    cores: Amount
+    speed: FigureTold
+    memory_bytes: Amount = 0.0
+    others: UseTold | None = None
+    uplink_bytes_per_s: Amount = 0.0
+    """Declared limit of what it sends to all others together; 0: none."""
+    bandwidths: Annotated[tuple[tuple[Node, Amount], ...], MANY] = ()
+    """Bytes per second that passed to other nodes while the buffer was full."""

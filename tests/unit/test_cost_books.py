@@ -1,0 +1,118 @@
+"""The books of an agent: what it measures, tells, hears and keeps."""
+
+import math
+
+import msgspec
+import pytest
+
+from sbon.cost.books import Books, Kept
+from sbon.cost.figure import Source
+from sbon.cost.resources import KERNEL_REFERENCE_NS
+from sbon.wire.costs import FigureTold, NodeTold, OperatorCosts
+
+SPEED_2 = [KERNEL_REFERENCE_NS / 2] * 9
+
+
+def measured(node: str = "n1") -> Books:
+    books = Books(node)
+    books.timed(SPEED_2)
+    fit = books.fit("map", 1, now=0.0)
+    for rows in (100, 1_000, 10_000) * 30:
+        fit.ports[0].took(rows, rows // 2, 50_000 + 20 * rows, at_s=1.0)
+    return books
+
+
+def test_what_is_told_is_what_was_measured_in_ns_of_the_reference_machine() -> None:
+    (told,) = measured().costs(["map", "map", "unknown"], now=1.0)
+
+    assert told.signature == "map"
+    assert told.ports[0].law.coefficients[0] == pytest.approx(2 * 50_000, rel=0.1)
+    assert told.ports[0].selectivity.value == pytest.approx(0.5)
+    other = Books("n2")
+    other.hear("n1", None, (told,), now=1.0)
+    known = other.statistics.of("map", 1.0)
+    assert known is not None
+    assert known.source is Source.MEASURED
+    assert other.refused == 0
+
+
+def test_absurd_figures_of_a_peer_are_refused_and_counted() -> None:
+    (told,) = measured().costs(["map"], now=1.0)
+    port = told.ports[0]
+    free = msgspec.structs.replace(port, law=msgspec.structs.replace(port.law, coefficients=(0.0,) * 4))
+    wide = msgspec.structs.replace(port, selectivity=FigureTold(value=1e9, low=1e9, high=1e9, source="measured"))
+    turned = msgspec.structs.replace(port, selectivity=FigureTold(value=1.0, low=2.0, high=1.0, source="measured"))
+    books = Books("n2")
+
+    for wrong in (free, wide, turned):
+        books.hear("n1", None, (msgspec.structs.replace(told, ports=(wrong,)),), now=1.0)
+        assert not books.statistics.brought("n1", msgspec.structs.replace(told, ports=(wrong,)), 1.0)
+
+    assert books.statistics.of("map", 1.0) is None
+    assert books.refused == 6
+
+
+def test_absurd_nodes_and_nodes_that_speak_for_others_are_refused_whole() -> None:
+    told = measured().own(2, 1e9, now=1.0)
+    books = Books("n2")
+
+    books.hear("n3", told, (), now=1.0)  # n3 says what n1 can do
+    books.hear("n1", msgspec.structs.replace(told, cores=1e9), (), now=1.0)
+    assert books.refused == 2
+    assert books.nodes.of("n1", 1.0).speed.source is Source.RULE
+
+    books.hear("n1", msgspec.structs.replace(told, bandwidths=(("n2", 1e6), ("n2", 0.0))), (), now=1.0)
+    assert books.nodes.of("n1", 1.0).cores == 2
+    assert books.bandwidths.of("n1", "n2", 1.0).value == 1e6
+    assert books.refused == 3
+
+
+def test_an_uplink_is_believed_until_a_link_was_measured() -> None:
+    told = Books("n1", uplink_bytes_per_s=2e6).own(2, 0.0, now=0.0)
+    books = Books("n2")
+    books.hear("n1", told, (), now=0.0)
+
+    assert books.bandwidths.of("n1", "n2", 0.0).value == 2e6
+
+
+def test_what_others_use_is_what_is_used_less_the_work_of_operators() -> None:
+    books = Books("n1")
+    books.sample(0.0, 1.5, {"a": 0})
+    for second in range(1, 12):
+        books.sample(float(second), 1.5, {"a": second * 500_000_000, "new": 10**9})
+
+    told = books.own(2, 0.0, now=11.0)
+
+    assert told.others is not None
+    assert told.others.seconds[-1] == pytest.approx(1.0)
+
+
+def test_kept_costs_are_as_old_as_they_are() -> None:
+    kept = msgspec.json.decode(msgspec.json.encode(measured().kept(1.0, wall_s=1000.0)), type=Kept)
+    books = Books("n1")
+
+    books.restore(kept, now=5.0, wall_s=1000.0 + 86_400)
+
+    known = books.statistics.of("map", 5.0)
+    assert known is not None
+    assert known.ports[0].law.age_s == pytest.approx(86_400)
+    assert books.refused == 0
+
+
+def test_timings_that_cannot_be_used_leave_the_rule() -> None:
+    books = Books("n1")
+    books.timed([math.nan] * 9)
+
+    assert books.speed.source is Source.RULE
+
+
+def test_all_that_is_told_fits_the_wire() -> None:
+    books = measured()
+    books.sample(0.0, 1.0, {})
+    books.sample(1.0, 1.0, {})
+    books.sample(2.0, 1.0, {})
+    told = books.own(2, 1e9, now=2.0)
+
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(told), type=NodeTold) == told
+    (costs,) = books.costs(["map"], now=2.0)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(costs), type=OperatorCosts) == costs
