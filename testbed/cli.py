@@ -33,6 +33,7 @@ _EVALUATIONS = {
     "simulate": "sbon_testbed.simulator.command",
     "table1": "sbon_testbed.placement.table1",
     "telemetry": "sbon_testbed.telemetry.generator",
+    "throughput": "sbon_testbed.throughput.command",
 }
 _KINDS = (
     ("cities", "real cities by latitude and longitude, fibre distances, access links; cables: atlantic, pacific, suez"),

@@ -122,6 +122,11 @@ class Record(Generic[C]):
         self.curve: list[tuple[float, int, float]] = []
         """Seconds, evaluations and value of each configuration that was better than all before."""
 
+    @property
+    def evaluated(self) -> int:
+        """Returns the configurations and moves that the search has evaluated."""
+        return self._budget.evaluated
+
     def offer(self, value: float) -> bool:
         """Keeps the configuration if it is better than all before; tells whether."""
         if not value < self.value:

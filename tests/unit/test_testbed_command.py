@@ -15,7 +15,9 @@ def test_a_wrong_spelling_names_what_may_have_been_meant(typed: str, meant: str,
     assert f"No such command '{typed}'. Did you mean '{meant}'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["coordinates --matrix any.txt", "exactly-once", "simulate", "mace", "membership", "placement"])
+@pytest.mark.parametrize(
+    "command", ["coordinates --matrix any.txt", "exactly-once", "simulate", "mace", "membership", "placement", "throughput"]
+)
 @pytest.mark.parametrize(("where", "told"), [("no/one.json", "there is no folder"), (".", "it is a folder")])
 def test_a_result_that_cannot_be_written_is_refused_before_minutes_of_work(
     command: str, where: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

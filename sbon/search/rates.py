@@ -1,0 +1,280 @@
+"""Order and placement for the highest rates: a configuration whose value falls as the multiple of the profile grows that it carries.
+
+Below a target multiple the value is 1 / quality. Configurations that reach the target are all better than those, and the less network usage
+the better: throughput is a constraint then, and the objective is the overlay's. Without a target only the quality counts (WhiteWater).
+
+A move changes few limits: two nodes, and the links at one or two operators. The others keep the quality that they have, which is kept by
+limit. `values_after` computes the changed limits of many moves in one go; `is_within` decides about one move without a root.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import numpy as np
+
+from sbon.cost.throughput import Limit, Supply, latencies, limits, qualities, usage
+from sbon.errors import ShapeError
+from sbon.search.limit_loads import SWAP, TO_NODE, KnownOrders, LimitLoads, Prepared
+from sbon.search.one_move import OneMove
+from sbon.search.orders import Orders
+from sbon.types import FloatArray, IntArray
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """What `RatesPlacement.restore` needs."""
+
+    prepared: Prepared
+    node_of: IntArray
+
+
+class RatesPlacement:
+    """An order of operators and a node for each, as a configuration for searches.
+
+    Parameters
+    ----------
+    order : order at first
+    hosts : for each operator the rows of nodes that may run it
+    supply : what nodes and links have
+    rng : for draws
+    node_of : (operators,), the assignment at first; drawn if left out
+    alpha : share of moves to nodes among those drawn, the rest are swaps (WhiteWater, section 5.3); 0 and 1 allow one kind only
+    target : multiple of the profile that is enough
+
+    Raises
+    ------
+    ShapeError
+        An operator has no host, or one that is not there.
+    """
+
+    def __init__(
+        self,
+        order: Orders,
+        hosts: list[tuple[int, ...]],
+        supply: Supply,
+        rng: np.random.Generator,
+        node_of: IntArray | None = None,
+        *,
+        alpha: float = 0.5,
+        target: float = math.inf,
+    ) -> None:
+        count = len(hosts)
+        if len(order.work) != count or not all(hosts) or max(max(one) for one in hosts) >= len(supply.nodes):
+            raise ShapeError(f"hosts of {count} operators among {len(supply.nodes)} nodes, expected some for each of {len(order.work)}")
+        self.hosts, self.supply, self.alpha, self.target = hosts, supply, alpha, target
+        self.movable = np.array([row for row, one in enumerate(hosts) if len(one) > 1], dtype=np.int64)
+        self._to_node = np.array(
+            [(TO_NODE, row, node) for row, one in enumerate(hosts) if len(one) > 1 for node in one], dtype=np.int64
+        ).reshape(-1, 3)
+        self.loads = LimitLoads(supply, weighs=not math.isinf(target))
+        self._is_timed = not math.isinf(supply.latency_s_max)
+        self._node_keys = rng.integers(0, 2**63 - 1, (count, len(supply.nodes)))
+        self._draws = _Draws(rng)
+        loads = self.loads
+        self._is_plain = not (loads.has_memory or loads.has_links or loads.has_own or loads.weighs or self._is_timed)
+        self._scalar: OneMove | None = None
+        self._stale = True
+        self.known = KnownOrders(supply)
+        self.first = self.known.of(order)
+        self.at = self.first
+        self._start = node_of
+        self.node_of = np.zeros(count, dtype=np.int64)
+        self._scale = 1.0
+        if self.loads.weighs:
+            finite = supply.propagation_s[np.isfinite(supply.propagation_s)]
+            self._scale = float(self.first.sent.sum(axis=2).sum(axis=0).max(initial=0.0)) * float(finite.max(initial=0.0)) or 1.0
+        self.scatter() if node_of is None else self.restore(Taken(self.first, node_of))
+
+    # What it is worth.
+
+    def value(self) -> float:
+        """Returns 1 / quality, or less than 1 / target by network usage."""
+        if self._scalar is not None:
+            return self._scalar.value()
+        loads = self._taken()
+        quality = loads.quality()
+        if self._is_timed and latencies(self.at.demand, self.supply, self.node_of[None])[0] > self.supply.latency_s_max:
+            quality = 0.0
+        return float(self._value_of(np.array([quality]), loads.usage()[None])[0])
+
+    @property
+    def quality(self) -> float:
+        """Returns the multiple of the profile that it carries, computed anew."""
+        return float(qualities(self.at.demand, self.supply, self.node_of[None])[0])
+
+    @property
+    def usage(self) -> float:
+        """Returns the bytes in transit at the profile."""
+        return usage(self.at.demand, self.supply, self.node_of)
+
+    def limits(self) -> list[Limit]:
+        """Returns all limits, the binding one first."""
+        return limits(self.at.demand, self.supply, self.node_of)
+
+    def _value_of(self, quality: FloatArray, used: FloatArray) -> FloatArray:
+        with np.errstate(divide="ignore"):
+            found = 1.0 / quality
+        if self.loads.weighs:
+            most = used.max(axis=1)
+            found = np.where(quality >= self.target, most / (most + self._scale) / self.target, found)
+        return found
+
+    def _taken(self) -> LimitLoads:
+        """Returns the loads of this configuration."""
+        if self._stale:
+            self._stale = False
+            self.loads.take(self.at, self.node_of)
+        return self.loads
+
+    # Moves.
+
+    def neighbourhoods(self) -> Iterator[IntArray]:
+        """Yields all moves as one group."""
+        yield self.all_moves()
+
+    def all_moves(self) -> IntArray:
+        """Returns all moves, (moves, 3)."""
+        parts = []
+        if self.alpha > 0 and len(self._to_node):
+            parts.append(self._to_node[self.node_of[self._to_node[:, 1]] != self._to_node[:, 2]])
+        if self.alpha < 1 and self.at.moves:
+            numbers = np.arange(len(self.at.moves))
+            parts.append(np.column_stack((np.full(len(numbers), SWAP), numbers, np.zeros_like(numbers))))
+        return np.concatenate(parts) if parts else np.empty((0, 3), dtype=np.int64)
+
+    def values_after(self, moves: IntArray) -> FloatArray:
+        """Returns the value after each move: (moves,)."""
+        if not len(moves):
+            return np.empty(0)
+        quality, used = self._taken().after(moves)
+        if self._is_timed:
+            quality = np.where(self._latencies_after(moves) <= self.supply.latency_s_max, quality, 0.0)
+        return self._value_of(quality, used)
+
+    def _latencies_after(self, moves: IntArray) -> FloatArray:
+        found = np.empty(len(moves))
+        to_node = moves[:, 0] == TO_NODE
+        places = np.repeat(self.node_of[None], int(to_node.sum()), axis=0)
+        places[np.arange(len(places)), moves[to_node, 1]] = moves[to_node, 2]
+        found[to_node] = latencies(self.at.demand, self.supply, places)
+        for row in np.flatnonzero(~to_node).tolist():
+            found[row] = latencies(self.known.after(self.at, int(moves[row, 1])).demand, self.supply, self.node_of[None])[0]
+        return found
+
+    def keys_after(self, moves: IntArray) -> IntArray:
+        """Returns the key of the configuration after each move; equal configurations have equal keys: (moves,)."""
+        found: IntArray = np.full(len(moves), self.key, dtype=np.int64)
+        to_node = moves[:, 0] == TO_NODE
+        operators, targets = moves[to_node, 1], moves[to_node, 2]
+        found[to_node] ^= self._node_keys[operators, self.node_of[operators]] ^ self._node_keys[operators, targets]
+        if not to_node.all():
+            found[~to_node] ^= self.at.changes.keys[moves[~to_node, 1]]
+        return found
+
+    @property
+    def key(self) -> int:
+        """Returns the key of this configuration."""
+        return int(np.bitwise_xor.reduce(self._node_keys[np.arange(len(self.node_of)), self.node_of])) ^ self.at.order.key
+
+    def apply(self, move: Sequence[int] | IntArray) -> None:
+        """Makes a move."""
+        kind, one, other = (int(number) for number in move)
+        if self._scalar is not None:
+            self._scalar.apply(self.at, self.node_of, kind, one, other)
+        if kind == SWAP:
+            self.at = self.known.after(self.at, one)
+        else:
+            self.node_of[one] = other
+        self._stale = True
+
+    def draw(self) -> tuple[int, int, int] | None:
+        """Returns a move by chance; None if there is none.
+
+        Source
+        ------
+        WhiteWater, section 5.3: a move to a node with probability alpha.
+        """
+        draws, swaps, movable = self._draws, self.at.moves, self.movable
+        is_to_node = draws.one() < self.alpha
+        if is_to_node and not len(movable):
+            is_to_node = self.alpha == 1
+        elif not is_to_node and not swaps:
+            is_to_node = self.alpha > 0
+        if not is_to_node:
+            return (SWAP, draws.below(len(swaps)), 0) if swaps else None
+        if not len(movable):
+            return None
+        operator = int(movable[draws.below(len(movable))])
+        hosts = self.hosts[operator]
+        node = hosts[draws.below(len(hosts) - 1)]
+        return TO_NODE, operator, node if node != self.node_of[operator] else hosts[-1]
+
+    def is_within(self, move: Sequence[int], value: float) -> bool:
+        """Tells whether the value after a move is at most this; `value` is not below that of now. Quicker than `values_after` for one."""
+        if not self._is_plain:
+            return bool(self.values_after(np.array([move]))[0] <= value)
+        if self._scalar is None:
+            self._scalar = OneMove(self._taken())
+        return self._scalar.is_within(self.at, self.node_of, move, value)
+
+    def scatter(self) -> None:
+        """Takes the first order, and draws a node for each operator."""
+        self.restore(Taken(self.first, np.array([one[self._draws.below(len(one))] for one in self.hosts])))
+
+    def values_at(self, prepared: Prepared, node_of: IntArray) -> FloatArray:
+        """Returns the values of many placements of one order, (placements, operators): (placements,)."""
+        quality = qualities(prepared.demand, self.supply, node_of)
+        used = np.zeros((len(node_of), prepared.work.shape[1]))
+        if self.loads.weighs and len(prepared.ends):
+            ends = node_of[:, prepared.ends]
+            used = self.supply.propagation_s[ends[:, :, 0], ends[:, :, 1]] @ prepared.sent.sum(axis=2)
+        return self._value_of(quality, used)
+
+    def arrange(self) -> None:
+        """Gives each operator, the one with the most work first, to the node that is least full with it, in the first order."""
+        self.at = self.first
+        work = self.at.work.sum(axis=2).max(axis=1)
+        load = np.zeros(len(self.supply.nodes))
+        node_of = np.zeros(len(work), dtype=np.int64)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            for operator in np.argsort(-work, kind="stable").tolist():
+                nodes = np.array(self.hosts[operator])
+                share = (load[nodes] + work[operator]) / self.supply.work[nodes]
+                node = int(nodes[int(np.nan_to_num(share, nan=0.0).argmin())])
+                node_of[operator] = node
+                load[node] += work[operator]
+        self.restore(Taken(self.first, node_of))
+
+    def disturb(self) -> None:
+        """Makes a few moves by chance."""
+        for _ in range(2 + self._draws.below(4)):
+            move = self.draw()
+            if move is not None:
+                self.apply(move)
+
+    def snapshot(self) -> Taken:
+        """Returns the configuration."""
+        return Taken(self.at, self.node_of.copy())
+
+    def restore(self, taken: Taken) -> None:
+        """Goes back to an earlier configuration."""
+        self.at, self.node_of = taken.prepared, taken.node_of.copy()
+        self._stale = True
+        self._scalar = None
+
+
+class _Draws:
+    """Numbers between 0 and 1, drawn many at a time."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._rng, self._left = rng, list[float]()
+
+    def one(self) -> float:
+        """Returns the next number."""
+        if not self._left:
+            self._left = self._rng.random(512).tolist()
+        return self._left.pop()
+
+    def below(self, count: int) -> int:
+        """Returns a whole number of 0 to count - 1."""
+        return int(self.one() * count)

@@ -1,0 +1,298 @@
+"""Search for the highest rates that asks, again and again, for a configuration that carries a little more: the default for many operators.
+
+At a fixed multiple of the profile all that is asked of a limit is a number, so that a move costs a few additions. A limit that is too
+small there is drawn, and operators at it are moved or swapped so that what is beyond all limits shrinks most or grows least; the last moves
+are not undone. Once nothing is beyond its limit, the multiple rises; if that fails for too long, the next multiple is nearer.
+
+The paper's searches look at the quality alone. It is that of the worst limit: most moves change nothing, and the search walks at random
+until one limit gives way. What is beyond all limits together tells moves apart.
+"""
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from sbon.search.interface import Budget, Record
+from sbon.search.limit_loads import SWAP, TO_NODE
+from sbon.search.rates import RatesPlacement, Taken
+from sbon.types import FloatArray
+
+STEPS = 60
+"""Most moves for one multiple."""
+STEP_MIN = 1e-3
+"""Least relative rise of the multiple that is tried: the paper's precision."""
+MEMORY = 10
+"""Moves that are not undone."""
+SHAKEN = 20
+"""Most swaps by chance, once the smallest rise has failed."""
+NOISE = 0.08
+"""Share of moves that are drawn."""
+_LIGHTER = 1e-3
+"""Weight of work within limits beside that of work beyond them."""
+
+Move = tuple[int, int, int]
+Changes = list[tuple[int, float]]
+"""Slots, and what is added to each."""
+
+
+def relieve(configuration: RatesPlacement, budget: Budget, rng: np.random.Generator, *, step: float = 1.0) -> Record[Taken]:
+    """Raises the multiple of the profile that the configuration carries.
+
+    Parameters
+    ----------
+    configuration : where it begins; the search ends at its target
+    budget : each multiple that is tried is a round
+    step : first relative rise; it doubles where that succeeds, and is a quarter where it fails
+
+    Once the least rise has failed, each round begins with swaps by chance from the best configuration.
+    """
+    record = Record(configuration, budget)
+    budget.spend(1)
+    record.offer(configuration.value())
+    carried, shaken = configuration.quality, False
+    if not budget.is_spent and carried < configuration.target:
+        _At(configuration, max(carried, STEP_MIN), rng).lighten(budget)
+        record.offer(configuration.value())
+    while not budget.is_spent:
+        carried = max(carried, configuration.quality)
+        if carried >= configuration.target:
+            break
+        at = _At(configuration, min(max(carried, STEP_MIN) * (1 + step), configuration.target), rng)
+        if shaken:
+            at.shake(int(rng.integers(2, SHAKEN)))
+            at.lighten(budget)
+        shaken = False
+        is_better = at.clear(budget) and record.offer(configuration.value())
+        budget.end_round(is_better=is_better)
+        if is_better:
+            step = min(1.0, step * 2)
+            continue
+        configuration.restore(record.best)
+        shaken = step <= STEP_MIN
+        step = max(STEP_MIN, step / 4)
+    return record.finish()
+
+
+class _Tables:
+    """What one order asks at one multiple. A slot is a limit at a target point; p is the number of points."""
+
+    def __init__(self, configuration: RatesPlacement, powers: FloatArray) -> None:
+        at = configuration.at
+        changes = at.changes
+        self.work: list[list[float]] = (at.work @ powers).tolist()
+        self.memory: list[list[float]] = (at.memory @ powers).tolist() if configuration.loads.has_memory else []
+        self.by_operator: list[list[int]] = [[] for _ in self.work]
+        """Swaps that change the operator."""
+        self.swaps: list[list[tuple[int, list[float], list[float]]]] = [[] for _ in at.moves]
+        """Operators of each swap, with the growth of their work and memory."""
+        work = (changes.work @ powers).tolist()
+        memory = (changes.memory @ powers).tolist()
+        for swap, operator, more, room in zip(changes.swap.tolist(), changes.operator.tolist(), work, memory, strict=True):
+            self.swaps[swap].append((operator, more, room))
+            self.by_operator[operator].append(swap)
+        self.links: list[list[tuple[int, int, list[float]]]] = [[] for _ in self.work]
+        """Links of each operator: source, target, bytes per second."""
+        self.streams: list[list[tuple[int, int, list[float]]]] = [[] for _ in at.moves]
+        """Links that each swap ends (less than 0) or begins."""
+        if configuration.loads.has_links:
+            for (source, target), sent in zip(at.ends.tolist(), (at.sent @ powers).tolist(), strict=True):
+                self.links[source].append((source, target, sent))
+                self.links[target].append((source, target, sent))
+            number, ends, sent_by = changes.streams
+            for swap, (source, target), sent in zip(number.tolist(), ends.tolist(), (sent_by @ powers).tolist(), strict=True):
+                self.streams[swap].append((source, target, sent))
+
+
+class _At:
+    """The configuration at one multiple of the profile: what is asked of each limit, at each target point."""
+
+    def __init__(self, configuration: RatesPlacement, x: float, rng: np.random.Generator) -> None:
+        self._of, self._rng = configuration, rng
+        supply, points = configuration.supply, configuration.at.work.shape[1]
+        self._powers: FloatArray = np.power(x, np.arange(configuration.at.work.shape[2], dtype=np.float64))
+        self._points, self._nodes = points, len(supply.nodes)
+        self._node_of: list[int] = configuration.node_of.tolist()
+        self._on: list[set[int]] = [set() for _ in supply.nodes]
+        for operator, node in enumerate(self._node_of):
+            self._on[node].add(operator)
+        # Slots: processors, memory, one core for each operator as a share of it, links.
+        self._memory = self._nodes
+        self._core = self._memory + (self._nodes if configuration.loads.has_memory else 0)
+        self._link = self._core + (len(self._node_of) if configuration.loads.has_own else 0)
+        capacity = supply.work.tolist()
+        if configuration.loads.has_memory:
+            capacity += supply.memory.tolist()
+        if configuration.loads.has_own:
+            capacity += [1.0] * len(self._node_of)
+        if configuration.loads.has_links:
+            capacity += np.where(np.eye(self._nodes, dtype=bool), math.inf, supply.bandwidth).ravel().tolist()
+        self._capacity: list[float] = [max(one, 1e-300) for one in capacity for _ in range(points)]
+        self._per_core: list[float] = [1 / max(one, 1e-300) for one in supply.core.tolist()]
+        self._known: dict[int, _Tables] = {}
+        self._drawn: list[float] = []
+        self._fill()
+
+    def _fill(self) -> None:
+        """Adds up all slots."""
+        self._tables = self._of_order()
+        self._load = [0.0] * len(self._capacity)
+        for operator, node in enumerate(self._node_of):
+            for slot, more in self._of_operator(operator, node, 1.0):
+                self._load[slot] += more
+            for source, target, sent in self._tables.links[operator]:
+                if source == operator:
+                    for slot, more in self._on_link(node, self._node_of[target], sent, 1.0):
+                        self._load[slot] += more
+
+    def _of_order(self) -> _Tables:
+        key = self._of.at.order.key
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = _Tables(self._of, self._powers)
+        return found
+
+    def _next(self) -> float:
+        if not self._drawn:
+            self._drawn = self._rng.random(512).tolist()
+        return self._drawn.pop()
+
+    def _of_operator(self, operator: int, node: int, sign: float) -> Changes:
+        """What an operator asks on a node, links aside."""
+        points, found = self._points, []
+        for point, work in enumerate(self._tables.work[operator]):
+            found.append((node * points + point, sign * work))
+            if self._of.loads.has_own:
+                found.append(((self._core + operator) * points + point, sign * work * self._per_core[node]))
+        if self._of.loads.has_memory:
+            for point, memory in enumerate(self._tables.memory[operator]):
+                found.append(((self._memory + node) * points + point, sign * memory))
+        return found
+
+    def _on_link(self, source: int, target: int, sent: list[float], sign: float) -> Changes:
+        if source == target:
+            return []
+        first = (self._link + source * self._nodes + target) * self._points
+        return [(first + point, sign * one) for point, one in enumerate(sent)]
+
+    def _to_node(self, operator: int, target: int) -> Changes:
+        source = self._node_of[operator]
+        found = self._of_operator(operator, source, -1.0) + self._of_operator(operator, target, 1.0)
+        for start, end, sent in self._tables.links[operator]:
+            if start == operator:
+                other = self._node_of[end]
+                found += self._on_link(source, other, sent, -1.0) + self._on_link(target, other, sent, 1.0)
+            else:
+                other = self._node_of[start]
+                found += self._on_link(other, source, sent, -1.0) + self._on_link(other, target, sent, 1.0)
+        return found
+
+    def _by_swap(self, swap: int) -> Changes:
+        points, found = self._points, []
+        for operator, work, memory in self._tables.swaps[swap]:
+            node = self._node_of[operator]
+            for point, more in enumerate(work):
+                found.append((node * points + point, more))
+                if self._of.loads.has_own:
+                    found.append(((self._core + operator) * points + point, more * self._per_core[node]))
+            if self._of.loads.has_memory:
+                found += [((self._memory + node) * points + point, more) for point, more in enumerate(memory)]
+        for source, target, sent in self._tables.streams[swap]:
+            found += self._on_link(self._node_of[source], self._node_of[target], sent, 1.0)
+        return found
+
+    def _growth(self, changes: Changes) -> float:
+        """How much more is beyond the limits after changes, as logarithms of load over capacity."""
+        together: dict[int, float] = {}
+        for slot, more in changes:
+            together[slot] = together.get(slot, 0.0) + more
+        growth = 0.0
+        for slot, more in together.items():
+            load, capacity = self._load[slot], self._capacity[slot]
+            after = load + more
+            growth += _LIGHTER * more / capacity
+            if after > capacity:
+                growth += math.log(after / capacity)
+            if load > capacity:
+                growth -= math.log(load / capacity)
+        return growth
+
+    def shake(self, count: int) -> None:
+        """Makes some swaps by chance."""
+        for _ in range(count):
+            if self._of.at.moves:
+                self._of.apply((SWAP, int(self._next() * len(self._of.at.moves)), 0))
+        self._tables = self._of_order()
+
+    def lighten(self, budget: Budget) -> None:
+        """Makes swaps while one lowers the work of all operators together."""
+        for _ in self._node_of * 4:
+            more = [sum(sum(work) for _, work, _ in swap) for swap in self._tables.swaps]
+            budget.spend(len(more))
+            best = min(range(len(more)), key=more.__getitem__, default=None)
+            if best is None or more[best] >= 0 or budget.is_spent:
+                break
+            self._of.apply((SWAP, best, 0))
+            self._tables = self._of_order()
+        self._fill()
+
+    def clear(self, budget: Budget) -> bool:
+        """Makes moves until nothing is beyond its limit; tells whether that was reached."""
+        barred: dict[tuple[int, int], int] = {}
+        for number in range(STEPS):
+            full = [slot for slot, (load, most) in enumerate(zip(self._load, self._capacity, strict=True)) if load > most]
+            if not full:
+                return True
+            if budget.is_spent:
+                return False
+            moves = list(self._moves_at(full[int(self._next() * len(full))], barred, number - MEMORY))
+            budget.spend(len(moves))
+            if not moves:
+                continue
+            if self._next() < NOISE:
+                move, way, changes = moves[int(self._next() * len(moves))]
+            else:
+                move, way, changes = min(moves, key=lambda one: self._growth(one[2]))
+            barred[way] = number
+            for slot, more in changes:
+                self._load[slot] += more
+            kind, one, other = move
+            if kind == TO_NODE:
+                self._on[self._node_of[one]].discard(one)
+                self._on[other].add(one)
+                self._node_of[one] = other
+            self._of.apply(move)
+            if kind == SWAP:
+                self._tables = self._of_order()
+        return False
+
+    def _moves_at(self, slot: int, barred: dict[tuple[int, int], int], since: int) -> Iterable[tuple[Move, tuple[int, int], Changes]]:
+        """Yields moves of operators at a full slot that do not undo one of the last, how they would be undone, and what they change."""
+        swaps: set[int] = set()
+        for operator in self._operators_at(slot // self._points):
+            here = self._node_of[operator]
+            for node in self._of.hosts[operator]:
+                if node != here and barred.get((operator, node), -MEMORY) < since:
+                    yield (TO_NODE, operator, node), (operator, here), self._to_node(operator, node)
+            swaps.update(self._tables.by_operator[operator])
+        for swap in sorted(swaps):
+            # Of an exchange of two, the one that comes out on top must not go back below.
+            operators = self._tables.swaps[swap]
+            way = -1 - operators[0][0], operators[-1][0]
+            if barred.get(way, -MEMORY) < since:
+                yield (SWAP, swap, 0), (-1 - operators[-1][0], operators[0][0]), self._by_swap(swap)
+
+    def _operators_at(self, limit: int) -> list[int]:
+        if limit < self._core:
+            return sorted(self._on[limit % self._nodes])
+        if limit < self._link:
+            return [limit - self._core]
+        source, target = divmod(limit - self._link, self._nodes)
+        found = {
+            end
+            for operator in self._on[source]
+            for start, stop, _ in self._tables.links[operator]
+            if start == operator and self._node_of[stop] == target
+            for end in (start, stop)
+        }
+        return sorted(found)

@@ -1,0 +1,79 @@
+"""`sbon testbed throughput`: the evaluation of searches for the highest rates, asked for and shown."""
+
+import os
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from sbon.cli.output import print_note, print_table
+from sbon.cli.tables import Column
+from sbon_testbed.json_files import JsonFile, write_json
+from sbon_testbed.progress import Progress
+
+
+class Part(StrEnum):
+    """What there is to run."""
+
+    SMALL = "small"
+    LARGE = "large"
+
+
+def throughput_command(
+    part: Annotated[list[Part] | None, typer.Option(help="Only this one; may be repeated.")] = None,
+    small: Annotated[int, typer.Option(metavar="N", min=1, help="small: random queries, solved by trying all.")] = 100,
+    large: Annotated[int, typer.Option(metavar="N", min=1, help="large: random queries of 40 operators; 2 s each.")] = 50,
+    seed: Annotated[int, typer.Option(min=0, help="Of all that is drawn.")] = 1,
+    json: JsonFile = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+) -> None:
+    """Compare searches for the order and placement that carry the highest rates.
+
+    \b
+    Examples:
+      sbon testbed throughput
+      sbon testbed throughput --part small --small 20
+      sbon testbed throughput --large 1000 --json throughput.json
+    """
+
+    progress = Progress(wanted=not quiet)
+    wanted = part or list(Part)
+    result: dict[str, Any] = {"seeds": [seed], "cores": os.cpu_count()}
+    shows: list[Callable[[], None]] = []
+    from sbon_testbed.throughput.search import evaluate_large, evaluate_small
+
+    if Part.SMALL in wanted:
+        result["small"] = evaluate_small(small, seed, progress)
+        shows.append(lambda: show_small(result["small"], small))
+    if Part.LARGE in wanted:
+        result["large"], result["times"] = evaluate_large(large, seed, progress)
+        shows.append(lambda: show_large(result["large"], result["times"], large))
+    if json is not None:
+        write_json(json, result)
+    if json != "-":
+        for show in shows:
+            show()
+
+
+def show_small(results: dict[str, dict[str, float]], queries: int) -> None:
+    """The part `small` as a table for people."""
+    print_note(f"small: {queries} queries of at most two sources and five other operators, against the best of all configurations")
+    rows = [
+        [name, f"{found['optimal_share']:.0%}", f"{found['ratio_p10']:.3f}", f"{found['worst']:.3f}"]
+        for name, found in sorted(results.items(), key=lambda one: -one[1]["optimal_share"])
+    ]
+    print_table((Column("search"), *(Column(title, right=True) for title in ("optimal", "10th percentile", "worst"))), rows)
+
+
+def show_large(results: dict[str, dict[str, float]], times: dict[str, dict[str, float]], queries: int) -> None:
+    """The parts `large` and `times` as one table for people."""
+    print_note(f"large: {queries} queries of 40 operators, rates against those of reactive tabu")
+    rows = []
+    for name, took in times.items():
+        found = results.get(name)
+        shares = [f"{found[key]:.1%}" for key in ("better", "same", "worse")] if found else ["-"] * 3
+        middle = f"{found['ratio_p50']:.3f}" if found else "-"
+        rows.append([name, *shares, middle, f"{took['mean_ms']:.1f}", f"{took['p99_ms']:.1f}", f"{took['evaluations_per_s']:,.0f}"])
+    titles = ("better", "same", "worse", "median", "mean ms", "p99 ms", "evaluations/s")
+    print_table((Column("search"), *(Column(title, right=True) for title in titles)), rows)

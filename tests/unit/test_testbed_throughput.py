@@ -1,0 +1,29 @@
+"""`sbon testbed throughput`, small: what is in its result."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sbon.cli.__main__ import run
+
+
+def test_searches_are_compared_with_the_best_of_small_queries_and_with_reactive_tabu(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sbon_testbed.throughput import search
+
+    monkeypatch.setattr(search, "OPERATORS_LARGE", 9)
+    monkeypatch.setattr(search, "ITERATIONS", 20)
+    where = tmp_path / "rates.json"
+
+    assert run(["testbed", "throughput", "--small", "2", "--large", "1", "--quiet", "--json", str(where)]) in (0, None)
+
+    found = json.loads(where.read_text())
+    assert found["seeds"] == [1]
+    assert found["small"]["default"] == {"optimal_share": 1.0, "ratio_p10": 1.0, "worst": 1.0}
+    assert all(0 < one["worst"] <= one["ratio_p10"] <= 1 + 1e-9 for one in found["small"].values())
+    assert {"greedy", "tabu", "annealing", "two_phase", "default"} == set(found["large"])
+    assert all(one["better"] + one["same"] + one["worse"] == pytest.approx(1) for one in found["large"].values())
+    assert all(one["evaluations_per_s"] > 0 and one["p99_ms"] >= 0 for one in found["times"].values())
+    assert "1 queries of 40 operators" in capsys.readouterr().out
