@@ -1,0 +1,50 @@
+"""What no policy can exceed: the most rows in time if all arrivals were known before, by linear programming.
+
+Rows of a class that arrive in one slot of time and are due in one slot are a group, of which any fraction may be worked on, in parts,
+from the beginning of the first slot to the end of the last: arrivals are rounded back and deadlines on, so that it is a bound.
+"""
+
+import numpy as np
+
+from sbon.errors import ShapeError
+from sbon.types import FloatArray, IntArray
+
+
+def most_in_time(arrival_s: FloatArray, deadline_s: FloatArray, cost_s: FloatArray, width_s: float) -> float:
+    """Returns a bound of the number of rows that one server can finish by their deadlines.
+
+    Parameters
+    ----------
+    arrival_s, deadline_s, cost_s : (rows,)
+    width_s : of the slots that time is divided into; best that of the batches
+
+    Raises
+    ------
+    ShapeError
+        There are no rows, or the arrays differ in length.
+    """
+    if not arrival_s.size or not arrival_s.shape == deadline_s.shape == cost_s.shape:
+        raise ShapeError(f"{arrival_s.shape} arrivals, {deadline_s.shape} deadlines, {cost_s.shape} costs, expected as many, and some")
+    from scipy.optimize import linprog
+    from scipy.sparse import coo_array
+
+    start_s = float(arrival_s.min())
+    slots = int(np.ceil((float(deadline_s.max()) - start_s) / width_s)) + 1
+    first: IntArray = np.floor((arrival_s - start_s) / width_s + 1e-9).astype(np.int64)
+    last: IntArray = np.minimum(np.ceil((deadline_s - start_s) / width_s - 1e-9).astype(np.int64) - 1, slots - 1)
+    groups, count = np.unique(np.stack([first, last, np.unique(cost_s, return_inverse=True)[1]]), axis=1, return_counts=True)
+    costs = np.unique(cost_s)[groups[2]]
+    # A variable for each group and slot of its time: seconds of work.
+    length = np.maximum(groups[1] - groups[0] + 1, 0)
+    group = np.repeat(np.arange(len(count)), length)
+    slot = np.arange(int(length.sum())) - np.repeat(np.cumsum(length) - length, length) + groups[0][group]
+    ones = np.ones(len(group))
+    upper = coo_array(
+        (np.concatenate([ones, ones]), (np.concatenate([slot, slots + group]), np.concatenate([np.arange(len(group))] * 2))),
+        shape=(slots + len(count), len(group)),
+    )
+    limits = np.concatenate([np.full(slots, width_s), count * costs])
+    found = linprog(-1 / costs[group], A_ub=upper.tocsr(), b_ub=limits, bounds=(0, None), method="highs")
+    if found.status != 0:
+        raise ShapeError(f"no bound found: {found.message}")
+    return float(-found.fun)

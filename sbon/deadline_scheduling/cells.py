@@ -1,0 +1,239 @@
+"""Algorithm 1 over a table of counts: deadlines coarse, costs in classes. One decision for all rows of a batch, some ns a row.
+
+A cell holds the rows of one class whose deadlines fall into one unit of time. What the tree does row by row is here a running sum over at
+most some dozens of deadlines: where it exceeds the time until a deadline, rows of the dearest class up to it are left out, as many as
+needed. Deadlines are rounded down, so that no row is promised too much time.
+
+`fairness` bounds what a class loses: of the rows of each class that are due by a deadline, at least that part of the share is kept which
+every class would keep if all lost alike.
+
+The order is not that of deadlines alone, as in the paper. Any order that keeps all deadlines is as good for the rows that are here; for
+those that may come, it is better to have the cheap rows done and dear ones left, which can still be left out. And as long as rows have
+been lost lately, dear rows that must run now or never are left out while cheaper ones wait: a backlog of those would last until the next
+burst, and each dear row would then cost several cheap ones.
+"""
+
+import math
+from collections import deque
+
+import numpy as np
+
+from sbon.deadline_scheduling.interface import NOTHING, Costs, Lost
+from sbon.errors import ShapeError
+from sbon.types import FloatArray, IntArray
+
+_WATCHED_UNITS = 12.0
+"""Units of time over which arriving work is averaged."""
+_REMEMBERED_UNITS = 100.0
+"""Units of time for which a loss is taken as a sign that more rows come than there is time for."""
+
+
+class Cells:
+    """Works on a largest set of rows that can be in time, cell by cell.
+
+    Parameters
+    ----------
+    costs : of a row of each class
+    unit_s : by which deadlines are told apart: a tenth of the bound or less
+    quantum_s : most work that is given at once; 0: an eighth of a unit
+    expects_more : whether a loss is a sign of more rows than there is time for; if not, only rows that are here count
+    fairness : from 0, where the dearest classes lose first, to 1, where all lose alike
+
+    Raises
+    ------
+    ShapeError
+        A number is out of range.
+    """
+
+    def __init__(self, costs: Costs, unit_s: float, *, quantum_s: float = 0.0, fairness: float = 0.0, expects_more: bool = True) -> None:
+        if not 0 < unit_s < math.inf or not 0 <= quantum_s < math.inf or not 0 <= fairness <= 1:
+            raise ShapeError(f"unit {unit_s} s, quantum {quantum_s} s, fairness {fairness}, expected above 0, and 0 to 1")
+        self._costs, self._unit_s, self._quantum_s, self._fairness = costs, unit_s, quantum_s or unit_s / 8, fairness
+        self._classes = len(costs.of_class)
+        self._expects_more = expects_more
+        self._first = 0
+        """Number of the deadline of the first row of the table."""
+        self._cells: deque[list[deque[IntArray]]] = deque()
+        self._counts = np.zeros((0, self._classes), dtype=np.int64)
+        self._arrived = np.zeros((0, self._classes), dtype=np.int64)
+        self._done = np.zeros((0, self._classes), dtype=np.int64)
+        self._lost_at_s = -math.inf
+        self._work_per_s = self._fresh_s = self._watched_s = 0.0
+        self._lost = Lost()
+        self.lost_by_class = np.zeros(self._classes, dtype=np.int64)
+
+    @property
+    def waiting(self) -> int:
+        """Returns the rows that wait."""
+        return int(self._counts.sum())
+
+    def release(self, rows: IntArray, deadline_s: FloatArray, cost_class: IntArray, now_s: float) -> None:
+        """Sorts rows into their cells, and leaves out what does not fit."""
+        if rows.size:
+            self._watch(cost_class, now_s)
+            number = (deadline_s * (1 / self._unit_s)).astype(np.int64)
+            least, greatest = int(number.min()), int(number.max())
+            self._cover(least, greatest)
+            cell = (number - least) * self._classes + cost_class if greatest > least else cost_class
+            counts = np.bincount(cell, minlength=(greatest - least + 1) * self._classes)
+            # A stable sort of small whole numbers is a radix sort: it takes the same time for each row.
+            ordered = rows[np.argsort(cell.astype(np.int16 if greatest - least < 1024 else np.int64), kind="stable")]
+            at, offset = 0, least - self._first
+            for place in np.flatnonzero(counts).tolist():
+                size = int(counts[place])
+                self._cells[offset + place // self._classes][place % self._classes].append(ordered[at : at + size])
+                at += size
+            table = counts.reshape(-1, self._classes)
+            self._counts[offset : offset + len(table)] += table
+            self._arrived[offset : offset + len(table)] += table
+        self._leave_out(now_s)
+
+    def next(self, now_s: float) -> IntArray:
+        """Returns at most a quantum of work: the cheapest rows whose work lets all others be in time, the earliest deadline first."""
+        while True:
+            while self._cells and not self._counts[0].any():
+                self._drop_first()
+            if not self._cells:
+                return NOTHING
+            costs = self._costs.of_class
+            slack_s = self._deadlines() - now_s - np.cumsum(self._counts @ costs)
+            if slack_s.min() < -1e-12:
+                self._leave_out(now_s)
+                continue
+            chosen = self._chosen(slack_s)
+            if chosen is None:
+                return NOTHING
+            place, cost_class, most = chosen
+            if self._is_in_the_way(place, cost_class, now_s):
+                continue
+            taken = self._taken(place, cost_class, most)
+            self._done[place, cost_class] += taken.size
+            return taken
+
+    def _chosen(self, slack_s: FloatArray) -> tuple[int, int, int] | None:
+        """Returns deadline, class and greatest number of the rows to work on."""
+        costs = self._costs.of_class
+        # How long the deadlines before each one can be put off.
+        before_s = np.concatenate([[np.inf], np.minimum.accumulate(slack_s)[:-1]])
+        for cost_class in np.argsort(costs, kind="stable").tolist():
+            place = int(np.argmax(self._counts[:, cost_class] > 0))
+            most = int((max(0.0, min(self._quantum_s, float(before_s[place]))) + 1e-12) / float(costs[cost_class]))
+            if place == 0:
+                most = max(1, most)
+            if most > 0 and self._counts[place, cost_class]:
+                return place, cost_class, most
+        return None
+
+    def _is_in_the_way(self, place: int, cost_class: int, now_s: float) -> bool:
+        """Leaves out dear rows that must run now or never, if cheaper ones wait and rows have been lost lately."""
+        if not self._expects_more or now_s - self._lost_at_s > _REMEMBERED_UNITS * self._unit_s:
+            return False
+        costs = self._costs.of_class
+        if not self._counts[:, costs < costs[cost_class]].any():
+            return False
+        most = int(self._spare(place)[place, cost_class])
+        if most <= 0:
+            return False
+        self._lose(self._taken(place, cost_class, most), cost_class)
+        return True
+
+    def _lose(self, rows: IntArray, cost_class: int) -> None:
+        self._lost.add(rows)
+        self.lost_by_class[cost_class] += rows.size
+
+    def take_lost(self) -> IntArray:
+        """Returns rows that were left out."""
+        return self._lost.take()
+
+    def _watch(self, cost_class: IntArray, now_s: float) -> None:
+        """Keeps how much work arrives in a second, over some units of time."""
+        if not self._fairness:
+            return
+        self._fresh_s += float((np.bincount(cost_class, minlength=self._classes) * self._costs.of_class).sum())
+        passed_s = now_s - self._watched_s
+        if passed_s > 0:
+            share = 1 - math.exp(-passed_s / (_WATCHED_UNITS * self._unit_s))
+            self._work_per_s += share * (self._fresh_s / passed_s - self._work_per_s)
+            self._fresh_s, self._watched_s = 0.0, now_s
+
+    # ---- the table
+
+    def _deadline(self, place: int) -> float:
+        return (self._first + place) * self._unit_s
+
+    def _deadlines(self) -> FloatArray:
+        return (self._first + np.arange(len(self._cells), dtype=np.float64)) * self._unit_s
+
+    def _cover(self, least: int, greatest: int) -> None:
+        """Makes the table long enough for deadlines of these numbers."""
+        if not self._cells:
+            self._first = least
+        before = max(0, self._first - least)
+        after = max(0, greatest - self._first - len(self._cells) + 1)
+        for _ in range(before):
+            self._cells.appendleft([deque() for _ in range(self._classes)])
+        for _ in range(after):
+            self._cells.append([deque() for _ in range(self._classes)])
+        self._first -= before
+        if before or after:
+            self._counts, self._arrived, self._done = (
+                np.pad(table, ((before, after), (0, 0))) for table in (self._counts, self._arrived, self._done)
+            )
+
+    def _drop_first(self) -> None:
+        self._cells.popleft()
+        self._first += 1
+        self._counts, self._arrived, self._done = self._counts[1:], self._arrived[1:], self._done[1:]
+
+    def _taken(self, place: int, cost_class: int, most: int) -> IntArray:
+        """Removes rows from a cell, the oldest first."""
+        parts, cell, left = [], self._cells[place][cost_class], most
+        while cell and left > 0:
+            if cell[0].size <= left:
+                part = cell.popleft()
+            else:
+                part, cell[0] = cell[0][:left], cell[0][left:]
+            parts.append(part)
+            left -= part.size
+        taken = parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else NOTHING
+        self._counts[place, cost_class] -= taken.size
+        return taken
+
+    def _leave_out(self, now_s: float) -> None:
+        """Algorithm 1 over counts."""
+        costs = self._costs.of_class
+        work = self._counts @ costs
+        ends_s = now_s + np.cumsum(work)
+        deadlines_s = self._deadlines()
+        freed_s = 0.0
+        for place in np.flatnonzero(ends_s > deadlines_s).tolist():
+            excess_s = float(ends_s[place]) - freed_s - float(deadlines_s[place])
+            if excess_s > 1e-12:
+                freed_s += self._free(place, excess_s, now_s)
+
+    def _free(self, place: int, excess_s: float, now_s: float) -> float:
+        """Leaves out rows up to a deadline until so much work is gone; returns how much is."""
+        costs, freed_s = self._costs.of_class, 0.0
+        self._lost_at_s = now_s
+        spare = self._spare(place)
+        for table in (spare, self._counts) if self._fairness else (spare,):
+            for cost_class in np.argsort(-costs, kind="stable").tolist():
+                wanted = math.ceil((excess_s - freed_s) / float(costs[cost_class]) - 1e-9)
+                for earlier in np.flatnonzero(table[: place + 1, cost_class]).tolist():
+                    if wanted <= 0:
+                        break
+                    lost = self._taken(earlier, cost_class, min(wanted, int(table[earlier, cost_class])))
+                    self._lose(lost, cost_class)
+                    wanted -= lost.size
+                    freed_s += lost.size * float(costs[cost_class])
+                if freed_s >= excess_s - 1e-12:
+                    return freed_s
+        return freed_s
+
+    def _spare(self, place: int) -> FloatArray:
+        """Rows of each cell up to a deadline that may be left out without breaking the promise of `fairness`: (place + 1, classes)."""
+        counts, arrived, done = (table[: place + 1] for table in (self._counts, self._arrived, self._done))
+        if not self._fairness:
+            return np.asarray(counts, dtype=np.float64)
+        share = self._fairness / max(1.0, self._work_per_s)  # of the rows that would be kept if all classes lost alike
+        return np.asarray(np.clip(counts - np.round(share * arrived - done), 0, counts))
