@@ -40,7 +40,7 @@ from sbon.operators.times import parse_time
 from sbon.options import Options
 from sbon.query.plan import SourceParams
 from sbon_agent.connectors.base import ConnectorContext
-from sbon_agent.connectors.fields import Column, Index, build_column, disorder, node_seed
+from sbon_agent.connectors.fields import Chance, Column, Index, build_column, node_seed
 
 RATE_MAX = 1e9
 ROWS_MAX = 10**15
@@ -75,7 +75,7 @@ class DatagenSource:
         for field in params.columns:
             self._columns.append((field.name, build_column(field, options, seed, context)))
         self._time_places = [(place, name) for place, (name, column) in enumerate(self._columns) if column is None]
-        self._disorder = disorder(seed)
+        self._disorder = Chance(seed, "disorder")
         options.finish()
         self._watermark = Watermark(params)
         self._pool: pl.DataFrame | None = None
@@ -165,7 +165,7 @@ class DatagenSource:
             index = np.arange(first, first + count, dtype=np.int64)
             offsets = np.floor(index * self._event_step_us)
             if self._disorder_us:
-                offsets = np.floor(offsets - self._disorder(index) * self._disorder_us)
+                offsets = np.floor(offsets - self._disorder(first, count) * self._disorder_us)
             scattered: Index = self._start_us + offsets.astype(np.int64)
             return pl.Series(scattered), int(scattered.max())
         step_us = int(self._event_step_us)
@@ -178,12 +178,12 @@ class DatagenSource:
     def _values(self, first: int, count: int) -> pl.DataFrame:
         """Returns all columns except the event time."""
         if not self._pool_rows:
-            return self._made(np.arange(first, first + count, dtype=np.int64))
+            return self._made(first, count)
         if self._pool is None:
             # A batch may reach beyond the end of the pool: the beginning is repeated after the end, so that a slice is enough.
-            index = np.arange(self._pool_rows + self._batch_rows_max, dtype=np.int64) % self._pool_rows
-            self._pool = self._made(index)
+            index: Index = np.arange(self._pool_rows + self._batch_rows_max, dtype=np.int64) % self._pool_rows
+            self._pool = self._made(0, self._pool_rows)[index]
         return self._pool.slice(first % self._pool_rows, count)
 
-    def _made(self, index: Index) -> pl.DataFrame:
-        return pl.DataFrame({name: column(index) for name, column in self._columns if column is not None})
+    def _made(self, first: int, count: int) -> pl.DataFrame:
+        return pl.DataFrame({name: column(first, count) for name, column in self._columns if column is not None})

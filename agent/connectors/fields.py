@@ -1,10 +1,9 @@
-"""Columns of the `datagen` connector: functions of the row's number, computed from a hash of seed, column and number.
+"""Columns of the `datagen` connector: functions of the row's number, which need no earlier rows.
 
-The numbers are SplitMix64's (Steele, Lea and Flood, Fast splittable pseudorandom number generators, OOPSLA 2014), whose output function
-turns any sequence of numbers into one that passes tests of randomness; so any row can be made without the earlier ones. All streams of
-SplitMix64 with the same step are one cycle of 2^64 numbers, and differ only in where they begin. The position of the first row is therefore
-a cryptographic hash of seed and column: two streams of 10^9 rows overlap with a probability of about 10^-10. A position that grows with the
-seed would make the stream of seed 1 that of seed 0 shifted by some rows.
+Random numbers are those of PCG64 (O'Neill, PCG: A family of simple fast space-efficient statistically good algorithms for random number
+generation, HMC-CS-2014-0905), as numpy has it. A row takes one step of the generator, and a generator may be moved by any number of steps
+at once, so any row can be made by itself. Each column has a generator of its own, whose seed is a cryptographic hash of the stream's seed
+and the column.
 """
 
 from __future__ import annotations
@@ -27,7 +26,8 @@ from sbon.types import FloatArray
 from sbon_agent.connectors.base import ConnectorContext
 
 Index = npt.NDArray[np.int64]
-Column: TypeAlias = Callable[[Index], pl.Series]
+Column: TypeAlias = Callable[[int, int], pl.Series]
+"""Number of the first row, and how many rows -> their values."""
 
 COUNT_MAX = 1_000_000
 """Most ranks of a zipf column: its table takes 8 bytes for each."""
@@ -37,7 +37,6 @@ TEXTS_MAX = 65_536
 STEPS_PER_RANK = 64
 STEPS_MAX = 65_536
 """Size of the table that finds the rank of a number: steps per rank, and at most."""
-_STEP = np.uint64(0x9E3779B97F4A7C15)
 _KINDS = {
     ColumnType.INT: ("random", "sequence", "normal", "zipf", "choice"),
     ColumnType.FLOAT: ("random", "sequence", "normal", "choice"),
@@ -49,45 +48,43 @@ _KINDS = {
 
 def node_seed(seed: int, node: str) -> int:
     """Returns the seed of one node of a logical source: 63 bits that differ from node to node, the same in every process."""
-    return _first(seed, f"node/{node}") >> 1
+    return hashed(seed, f"node/{node}") >> 1
 
 
-def uniform(seed: int, purpose: str, index: Index) -> FloatArray:
-    """Returns numbers from 0 to below 1, one for each row number; numbers of different seeds or purposes are independent.
+@lru_cache(maxsize=4096)
+def hashed(seed: int, purpose: str) -> int:
+    """Returns 64 bits that differ from seed to seed and from purpose to purpose, such as `column/price`; a seed is below 2^63."""
+    return int.from_bytes(hashlib.blake2b(seed.to_bytes(8, "big") + purpose.encode(), digest_size=8).digest(), "big")
+
+
+class Chance:
+    """Numbers from 0 to below 1, one for each row; those of different seeds or purposes are independent.
+
+    The numbers of a batch are made by one call, during which other threads run Python: where a batch takes many calls, each has to wait for
+    the interpreter, and two threads make hardly more batches than one.
 
     Parameters
     ----------
     seed : from 0 to 2^63 - 1
     purpose : such as `column/price`
-    index : (n,)
-        Numbers of the rows.
     """
-    with np.errstate(over="ignore"):
-        z = index.view(np.uint64) * _STEP
-        z += np.uint64(_first(seed, purpose))
-        # In place: two arrays of a large batch stay in a core's cache where ten would not.
-        shifted = z >> np.uint64(30)
-        z ^= shifted
-        z *= np.uint64(0xBF58476D1CE4E5B9)
-        np.right_shift(z, np.uint64(27), out=shifted)
-        z ^= shifted
-        z *= np.uint64(0x94D049BB133111EB)
-        np.right_shift(z, np.uint64(31), out=shifted)
-        z ^= shifted
-        z >>= np.uint64(11)
-    # 53 bits are left: as signed numbers, which processors turn into floats faster.
-    return np.multiply(z.view(np.int64), 2.0**-53, out=shifted.view(np.float64))
 
+    def __init__(self, seed: int, purpose: str) -> None:
+        self._seed = hashed(seed, purpose)
+        self._idle: list[tuple[np.random.Generator, int]] = []
+        """Generators that no thread uses, each with the row whose number it would give next."""
 
-@lru_cache(maxsize=4096)
-def _first(seed: int, purpose: str) -> int:
-    """Returns the 64-bit position in SplitMix64's cycle for row 0."""
-    return int.from_bytes(hashlib.blake2b(seed.to_bytes(8, "big") + purpose.encode(), digest_size=8).digest(), "big")
-
-
-def disorder(seed: int) -> Callable[[Index], FloatArray]:
-    """Returns a function that gives how far each row is behind its place, as a share of the maximum."""
-    return lambda index: uniform(seed, "disorder", index)
+    def __call__(self, first: int, rows: int) -> FloatArray:
+        """Returns the numbers of some rows; on any thread, and on several at the same time."""
+        try:
+            generator, place = self._idle.pop()
+        except IndexError:
+            generator, place = np.random.Generator(np.random.PCG64(self._seed)), 0
+        if place != first:
+            generator.bit_generator.advance(first - place)  # type: ignore[attr-defined]
+        numbers = generator.random(rows)
+        self._idle.append((generator, first + rows))
+        return numbers
 
 
 def build_column(field: Field, options: Options, seed: int, context: ConnectorContext) -> Column | None:
@@ -108,39 +105,43 @@ def build_column(field: Field, options: Options, seed: int, context: ConnectorCo
     kind = options.choice(prefix + "kind", kinds, kinds[0])
     values = _BUILDERS[kind](field, prefix, options, seed, context)
     null_fraction = options.number(prefix + "null_fraction", 0.0, 0.0, 1.0)
+    null_chance = Chance(seed, f"null/{field.name}")
     dtype = polars_type(field.type)
 
-    def column(index: Index) -> pl.Series:
-        series = values(index)
+    def column(first: int, rows: int) -> pl.Series:
+        series = values(first, rows)
         if series.dtype != dtype:
             series = series.cast(dtype)
         if null_fraction:
-            kept = pl.Series(uniform(seed, f"null/{field.name}", index) >= null_fraction)
+            kept = pl.Series(null_chance(first, rows) >= null_fraction)
             series = pl.select(pl.when(kept).then(series)).to_series()
         return series
 
     return column
 
 
-def _chance(field: Field, seed: int) -> Callable[[Index], FloatArray]:
-    """Returns a function that gives numbers from 0 to below 1, independent of other columns."""
-    return lambda index: uniform(seed, f"column/{field.name}", index)
+def _numbers(first: int, rows: int) -> Index:
+    return np.arange(first, first + rows, dtype=np.int64)
+
+
+def _chance(field: Field, seed: int) -> Chance:
+    return Chance(seed, f"column/{field.name}")
 
 
 def _random(field: Field, prefix: str, options: Options, seed: int, context: ConnectorContext) -> Column:
     chance = _chance(field, seed)
     if field.type is ColumnType.BOOL:
         probability = options.number(prefix + "probability", 0.5, 0.0, 1.0)
-        return lambda index: pl.Series(chance(index) < probability)
+        return lambda first, rows: pl.Series(chance(first, rows) < probability)
     if field.type is ColumnType.INT:
         least = options.integer(prefix + "min", 0, -(2**52), 2**52)
         most = options.integer(prefix + "max", max(1000, least), least, 2**52)
-        return lambda index: pl.Series(_whole(chance(index), most - least + 1, least))
+        return lambda first, rows: pl.Series(_whole(chance(first, rows), most - least + 1, least))
     low = options.number(prefix + "min", 0.0, -1e300, 1e300)
     high = options.number(prefix + "max", max(low, 1.0 if field.type is ColumnType.FLOAT else 60.0), low, 1e300)
     if field.type is ColumnType.FLOAT:
-        return lambda index: pl.Series(_between(chance(index), low, high))
-    return lambda index: pl.Series(np.round(_between(chance(index), low, high) * 1e6).astype(np.int64))
+        return lambda first, rows: pl.Series(_between(chance(first, rows), low, high))
+    return lambda first, rows: pl.Series(np.round(_between(chance(first, rows), low, high) * 1e6).astype(np.int64))
 
 
 def _whole(chance: FloatArray, count: int, least: int) -> Index:
@@ -164,16 +165,21 @@ def _between(chance: FloatArray, low: float, high: float) -> FloatArray:
 
 def _sequence(field: Field, prefix: str, options: Options, seed: int, context: ConnectorContext) -> Column:
     modulo = options.integer(prefix + "modulo", 0, 0, 2**62)
+
+    def index(first: int, rows: int) -> Index:
+        numbers = _numbers(first, rows)
+        return numbers % modulo if modulo else numbers
+
     if field.type is ColumnType.FLOAT:
         low = options.number(prefix + "start", 0.0, -1e300, 1e300)
         stride = options.number(prefix + "step", 1.0, -1e300, 1e300)
-        return lambda index: pl.Series(low + (index % modulo if modulo else index) * stride)
+        return lambda first, rows: pl.Series(low + index(first, rows) * stride)
     start = options.integer(prefix + "start", 0, -(2**62), 2**62)
     step = options.integer(prefix + "step", 1, -(2**31), 2**31)
     text = options.text(prefix + "prefix", "") if field.type is ColumnType.TEXT else None
 
-    def values(index: Index) -> pl.Series:
-        numbers = pl.Series(start + (index % modulo if modulo else index) * step)
+    def values(first: int, rows: int) -> pl.Series:
+        numbers = pl.Series(start + index(first, rows) * step)
         return numbers if text is None else _prefixed(text, numbers)
 
     return values
@@ -184,14 +190,14 @@ def _prefixed(prefix: str, numbers: pl.Series) -> pl.Series:
 
 
 def _normal(field: Field, prefix: str, options: Options, seed: int, context: ConnectorContext) -> Column:
-    chance = _chance(field, seed)
+    chance, angle = _chance(field, seed), Chance(seed, f"angle/{field.name}")
     mean = options.number(prefix + "mean", 0.0, -1e15, 1e15)
     stddev = options.number(prefix + "stddev", 1.0, 0.0, 1e15)
 
-    def values(index: Index) -> pl.Series:
+    def values(first: int, rows: int) -> pl.Series:
         # Box and Muller, A note on the generation of random normal deviates, Ann. Math. Statist. 29 (1958).
-        radius = np.sqrt(-2.0 * np.log(1.0 - chance(index)))
-        numbers = mean + stddev * radius * np.cos(2.0 * np.pi * uniform(seed, f"angle/{field.name}", index))
+        radius = np.sqrt(-2.0 * np.log(1.0 - chance(first, rows)))
+        numbers = mean + stddev * radius * np.cos(2.0 * np.pi * angle(first, rows))
         return pl.Series(np.round(numbers).astype(np.int64) if field.type is ColumnType.INT else numbers)
 
     return values
@@ -206,12 +212,12 @@ def _zipf(field: Field, prefix: str, options: Options, seed: int, context: Conne
     ranks = Ranks(shares)
     if field.type is ColumnType.INT:
         least = options.integer(prefix + "min", 0, -(2**62), 2**62)
-        return lambda index: pl.Series(ranks.of(chance(index)) + least)
+        return lambda first, rows: pl.Series(ranks.of(chance(first, rows)) + least)
     text = options.text(prefix + "prefix", f"{field.name}-")
     if count > TEXTS_MAX:
-        return lambda index: _prefixed(text, pl.Series(ranks.of(chance(index))))
+        return lambda first, rows: _prefixed(text, pl.Series(ranks.of(chance(first, rows))))
     texts = _prefixed(text, pl.Series(np.arange(count)))
-    return lambda index: texts.gather(ranks.of(chance(index)))
+    return lambda first, rows: texts.gather(ranks.of(chance(first, rows)))
 
 
 class Ranks:
@@ -258,7 +264,7 @@ def _choice(field: Field, prefix: str, options: Options, seed: int, context: Con
     values = pl.Series(_parsed(field, prefix, options, words))
     last = len(words) - 1
     ranks = Ranks(shares)
-    return lambda index: values.gather(np.minimum(ranks.of(chance(index)), last))
+    return lambda first, rows: values.gather(np.minimum(ranks.of(chance(first, rows)), last))
 
 
 def _parsed(field: Field, prefix: str, options: Options, words: list[str]) -> list[int] | list[float] | list[bool] | list[str]:
@@ -277,12 +283,12 @@ def _parsed(field: Field, prefix: str, options: Options, words: list[str]) -> li
 
 
 def _node(field: Field, prefix: str, options: Options, seed: int, context: ConnectorContext) -> Column:
-    return lambda index: pl.repeat(context.node, len(index), dtype=pl.String(), eager=True)
+    return lambda first, rows: pl.repeat(context.node, rows, dtype=pl.String(), eager=True)
 
 
 def _label(field: Field, prefix: str, options: Options, seed: int, context: ConnectorContext) -> Column:
     value = context.labels.get(options.required(prefix + "label", "region"))
-    return lambda index: pl.repeat(value, len(index), dtype=pl.String(), eager=True)
+    return lambda first, rows: pl.repeat(value, rows, dtype=pl.String(), eager=True)
 
 
 _BUILDERS: dict[str, Callable[[Field, str, Options, int, ConnectorContext], Column]] = {

@@ -14,8 +14,9 @@ import polars as pl
 
 from sbon.query.schema import ColumnType, Field, Schema
 from sbon.types import FloatArray
-from sbon_agent.connectors.fields import Index, uniform
+from sbon_agent.connectors.fields import Index
 from sbon_testbed.nexmark import texts
+from sbon_testbed.nexmark.chance import uniform
 
 CYCLE = 50
 """Events of a cycle: one person, AUCTIONS auctions, and bids."""
