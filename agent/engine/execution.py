@@ -15,7 +15,7 @@ from functools import partial
 import msgspec
 
 from sbon.execution.brief import is_brief
-from sbon.execution.chains import backlog, chain, first_part, joins_soon
+from sbon.execution.chains import backlog, behind_source, chain, first_part, joins_soon
 from sbon.execution.closing import Closing, Quantum
 from sbon.execution.ends import Input
 from sbon.execution.instance import Instance, is_threaded
@@ -61,7 +61,7 @@ class Execution:
         self._instances = instances
         self._budget = budget
         self._polling = Polling(host, config, self._due)
-        self._prefetching = Prefetching(host, self._polling, self._due)
+        self._prefetching = Prefetching(host, self._polling, self._due, partial(behind_source, flow=flow, me=me))
         self._acknowledgement = SourceAcknowledgement(host, flow, instances)
         self._ready = EarliestStimulusFirst[OperatorId]()
         self.lives = Lives(host, self._polling, budget, self._ready, self.consider, failed, finished)
@@ -303,6 +303,7 @@ class Execution:
         self._prefetching.look(instance)
         task = Task([], fetch.wall, self._quantum, self._budget, now=fetch.now, polled=fetch.polled, make=fetch.make)
         task.before_s, task.before_cpu_ns = fetch.spent_s, fetch.cpu_ns
+        task.given, task.ahead = fetch.given, fetch.ahead
         self._go(instance, task)
 
     def _poll(self, instance: Instance, *, threaded: bool) -> None:

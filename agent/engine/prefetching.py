@@ -6,13 +6,17 @@ passes them on in the order of the promises. If no thread was free, the task tha
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from sbon.connectors.interface import Polled
+from sbon.execution.ahead import Ahead, Behind, computed_ahead, rows_of
 from sbon.execution.instance import Instance, can_promise
 from sbon.execution.life import State
+from sbon.execution.ports import Meter
+from sbon.execution.rows import Rows
+from sbon.query.schema import Schema
 from sbon_agent.engine.sources import Polling
 from sbon_agent.host import Host
 
@@ -36,10 +40,12 @@ def may_spread(host: Host) -> bool:
 class Fetch:
     """One promised batch."""
 
-    __slots__ = ("_begun", "_work", "cpu_ns", "now", "polled", "problem", "spent_s", "wall")
+    __slots__ = ("_begun", "_behind", "_schema", "_work", "ahead", "cpu_ns", "given", "now", "polled", "problem", "spent_s", "wall")
 
-    def __init__(self, work: Callable[[], Polled], now: float, wall: float) -> None:
+    def __init__(self, work: Callable[[], Polled], now: float, wall: float, schema: Schema = (), behind: Sequence[Behind] = ()) -> None:
         self._work = work
+        self._schema = schema
+        self._behind = behind
         self._begun = threading.Lock()
         self.now = now
         self.wall = wall
@@ -48,6 +54,9 @@ class Fetch:
         self.problem: BaseException | None = None
         self.spent_s = 0.0
         self.cpu_ns = 0
+        self.given: Rows | None = None
+        self.ahead: Sequence[Ahead] = ()
+        """Its rows, and what the operators behind the source give for them, if a thread has made it ahead."""
 
     def begin(self) -> bool:
         """Claims the batch. Returns True to the first caller only, which must make it."""
@@ -56,6 +65,12 @@ class Fetch:
     def make(self) -> Polled:
         """Makes the batch; an exception of the source is passed on."""
         return self._work()
+
+    def pass_on(self, polled: Polled, clock: Callable[[], float], meter: Meter) -> None:
+        """Passes the rows through the operators behind the source, as far as that may be done ahead."""
+        self.given = rows_of(polled, self._schema) if self._behind else None
+        if self.given is not None:
+            self.ahead = computed_ahead(self.given, self._behind, clock, meter)
 
     @property
     def is_made(self) -> bool:
@@ -69,12 +84,16 @@ class Prefetching:
     Parameters
     ----------
     due : called when the next batch in order has been made
+    behind : the operators that a batch of a source may pass through before its turn
     """
 
-    def __init__(self, host: Host, polling: Polling, due: Callable[[Instance], None]) -> None:
+    def __init__(
+        self, host: Host, polling: Polling, due: Callable[[Instance], None], behind: Callable[[Instance], Sequence[Behind]]
+    ) -> None:
         self._host = host
         self._polling = polling
         self._due = due
+        self._behind = behind
         self._most = min(host.workers, BATCHES_MAX) + 1
 
     def look(self, instance: Instance) -> None:
@@ -90,21 +109,24 @@ class Prefetching:
             work = source.prefetch(now, wall)
             if work is None:
                 return
-            fetch = Fetch(work, now, wall)
+            fetch = Fetch(work, now, wall, instance.spec.schema, self._behind(instance))
             instance.polls.fetches.append(fetch)
             self._host.execute(partial(self._make, fetch), partial(self._made, instance, fetch), rows=0, spare=True)
 
     def _make(self, fetch: Fetch) -> None:
-        """Makes a batch on an executor thread, unless another thread has claimed it."""
+        """Makes a batch on an executor thread, unless another thread has claimed it, and passes it on."""
         if not fetch.begin():
             return
         began, meter = self._host.stopwatch(), self._host.meter()
         try:
-            polled = fetch.make()
+            try:
+                polled = fetch.make()
+            finally:
+                fetch.cpu_ns = meter.lap(0)
+                fetch.spent_s = self._host.stopwatch() - began
+            fetch.pass_on(polled, self._host.stopwatch, meter)
         finally:
-            fetch.cpu_ns = meter.lap(0)
             meter.end()
-            fetch.spent_s = self._host.stopwatch() - began
         fetch.polled = polled
 
     def _made(self, instance: Instance, fetch: Fetch, result: object) -> None:

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Protocol
 
 from sbon.compression import Codec
+from sbon.execution.ahead import Behind
 from sbon.execution.ends import Input, Output
 from sbon.execution.instance import Instance, can_promise
 from sbon.execution.life import State
@@ -52,6 +53,19 @@ def chain(
             break
         stages.append(_stage(behind, by, me))
     return stages
+
+
+def behind_source(source: Instance, flow: Flow, me: NodeId) -> list[Behind]:
+    """Returns the operators that a batch of a source may pass through before its turn, in order."""
+    found: list[Behind] = []
+    at = source
+    while (consumer := _local_consumer(at, flow, me)) is not None:
+        at, incoming = consumer
+        operator = at.operator
+        if operator is None or not operator.effect_free or operator.spread > 1:
+            break
+        found.append(Behind(operator, incoming.link.port, at.spec.schema))
+    return found
 
 
 def joins_soon(instance: Instance, flow: Flow, me: NodeId) -> bool:

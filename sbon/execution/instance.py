@@ -4,7 +4,7 @@ The engine and its parts share it. What is measured of it is in `Figures`, what 
 two polls in `Polls`, and its state in `sbon.execution.life`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from sbon.batching import Cost
@@ -20,8 +20,10 @@ from sbon.types import LinkId, NodeId, OperatorId
 
 if TYPE_CHECKING:
     from sbon.connectors.interface import Polled, SinkConnector, SourceConnector
+    from sbon.execution.ahead import Ahead
     from sbon.execution.closing import Closing
     from sbon.execution.ports import Timer
+    from sbon.execution.rows import Rows
     from sbon.execution.work import Task
     from sbon.migration.state_copy import InputLog
     from sbon.operators.operator import Operator
@@ -33,6 +35,9 @@ class Promise(Protocol):
     now: float
     wall: float
     polled: "Polled | None"
+    given: "Rows | None"
+    ahead: "Sequence[Ahead]"
+    """The rows, and what the operators behind the source give for them, if a thread has made it ahead."""
     problem: BaseException | None
     spent_s: float
     cpu_ns: int

@@ -11,6 +11,7 @@ import msgspec
 
 from sbon.compression import Codec
 from sbon.errors import RemoteProtocolError
+from sbon.execution.ahead import Ahead, rows_of
 from sbon.execution.closing import Closing, Quantum
 from sbon.execution.ends import Input
 from sbon.execution.instance import Instance
@@ -83,6 +84,10 @@ class Task(msgspec.Struct, eq=False):
     make: "Callable[[], Polled] | None" = None
     """Makes the batch that the source has promised; None if it is to be polled."""
     now: float = 0.0
+    given: Rows | None = None
+    """The rows of `polled`, if they are there already."""
+    ahead: Sequence[Ahead] = ()
+    """What the operators behind the source give for the batch, computed before its turn: of the first ones, in order."""
     asked_rows: int | None = None
     """Most rows that the source will give, if it has said how many are due; None if it has not, or is to be polled on a thread all the
     same."""
@@ -138,13 +143,18 @@ def run(task: Task, clock: Callable[[], float], measure: Callable[[], Meter]) ->
         before: Made | None = None
         out_us = 0
         payload_bytes = sum(batch.size_bytes for batch in task.batches)
-        for stage in task.stages:
+        for number, stage in enumerate(task.stages):
             began = clock()
+            known = None
             if stage.instance.source is not None:
                 rows, made = _give(task, stage)
             elif before is not None:
                 rows = before.payload.rows if before.payload is not None else 0
-                made = _take(task, stage, before.payload, None, _least(stage, out_us), is_over)
+                known = _known(task, stage.instance, number) if rows else None
+                if known is not None:
+                    made = _made(stage.instance, known.payload, _least(stage, out_us))
+                else:
+                    made = _take(task, stage, before.payload, None, _least(stage, out_us), is_over)
             elif task.closing is not None:
                 rows, made = 0, _go_on(task, stage.instance, task.closing, [], is_over)
             else:
@@ -153,7 +163,11 @@ def run(task: Task, clock: Callable[[], float], measure: Callable[[], Meter]) ->
                 _pack_ahead(made.payload, stage.packing, clock)
             state_bytes = _state_bytes(task, stage.instance, rows, payload_bytes)
             spent_s = clock() - began
-            cpu_ns = meter.lap(max(1, rows)) if stage.instance.source is None else task.before_cpu_ns + meter.lap(0)
+            if known is not None:
+                spent_s += known.spent_s
+                cpu_ns = known.cpu_ns + meter.lap(0)
+            else:
+                cpu_ns = meter.lap(max(1, rows)) if stage.instance.source is None else task.before_cpu_ns + meter.lap(0)
             task.steps.append(Step(rows, made, spent_s, cpu_ns, state_bytes))
             if made.payload is None and made.watermark_out_us <= stage.instance.watermark_out_us:
                 break
@@ -207,13 +221,14 @@ def _give(task: Task, stage: Stage) -> tuple[int, Made]:
     assert source is not None
     if task.polled is None:
         task.polled = source.poll(task.now, task.stimulus_s) if task.make is None else task.make()
-    frame, values, schema = task.polled.frame, task.polled.values, stage.instance.spec.schema
-    payload = None
-    if frame is not None and frame.height:
-        payload = Rows.of_frame(frame, schema)
-    elif values is not None and values.rows:
-        payload = Rows.of_values(values, schema)
+    payload = rows_of(task.polled, stage.instance.spec.schema) if task.given is None else task.given
     return (payload.rows if payload is not None else 0), Made(stage.instance.watermark_us, payload, task.polled.watermark_us)
+
+
+def _known(task: Task, instance: Instance, number: int) -> Ahead | None:
+    """Returns what the operator gives for this batch, if it has been computed ahead, by the same operator."""
+    known = task.ahead[number - 1] if number <= len(task.ahead) else None
+    return known if known is not None and known.operator is instance.operator else None
 
 
 def _begin(task: Task, stage: Stage, is_over: Callable[[], bool]) -> tuple[int, Made]:

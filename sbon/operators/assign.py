@@ -28,6 +28,8 @@ def bounds(start_us: pl.Expr, size_us: int) -> list[pl.Expr]:
 class Assign(Operator):
     """Adds tumbling or hopping windows to rows. A row without an event time gets NULL bounds."""
 
+    effect_free = True
+
     def __init__(self, params: AssignParams) -> None:
         self._params = params
         self.spread = -(-params.size_us // params.slide_us)

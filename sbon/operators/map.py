@@ -18,6 +18,8 @@ from sbon.query.schema import ColumnType, Schema
 class Map(Operator):
     """Keeps rows for which the predicate is true (not NULL), and computes the output columns from them. Stateless."""
 
+    effect_free = True
+
     def __init__(self, params: MapParams) -> None:
         self._params = params
         self._types: list[pl.DataType] | None = None

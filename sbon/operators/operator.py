@@ -1,8 +1,8 @@
 """The interface of operators to the engine that runs them.
 
-An operator is a plain object without threads, clocks or I/O. The engine calls it with one batch at a time, never twice at once, on
-whichever thread is free. Its output depends on its input alone: a restored snapshot continues exactly, and a copy with the same input
-reaches the same state. Migrations rely on this.
+An operator is a plain object without threads, clocks or I/O. The engine calls it with one batch at a time, never twice at once (but for
+those that are `effect_free`), on whichever thread is free. Its output depends on its input alone: a restored snapshot continues exactly,
+and a copy with the same input reaches the same state. Migrations rely on this.
 """
 
 import abc
@@ -34,6 +34,10 @@ class Operator(abc.ABC):
 
     spread: int = 1
     """Output rows that one input row may give. If this is large, the operator gets few rows at a time."""
+
+    effect_free: bool = False
+    """`process` gives its result and changes nothing, and `advance` gives nothing: `process` may be called on several threads at the same
+    time, for batches in any order."""
 
     @abc.abstractmethod
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:

@@ -4,14 +4,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import msgspec
 import polars as pl
 import pytest
 
 from sbon.connectors.discard import DiscardSink
 from sbon.connectors.interface import Congested
-from sbon.errors import ConnectorError
+from sbon.errors import ConnectorError, RemoteProtocolError
 from sbon.execution.instance import Instance
-from sbon.query.plan import WindowParams
+from sbon.operators.map import Map
+from sbon.query.plan import MapParams, WindowParams
 from sbon_agent.connectors.datagen import DatagenSource
 from sbon_agent.engine import prefetching
 from sbon_agent.node import Agent
@@ -152,6 +154,53 @@ def test_a_batch_that_cannot_be_made_ends_the_query_with_its_reason_behind_all_r
     assert source_of(world).reason == f"row {first_bad} cannot be made"
     assert not source_of(world).polls.fetches
     assert [row[0] for row in tail.rows] == list(range(first_bad))
+
+
+def ahead_of_their_turn(world: World) -> int:
+    """Batches that have passed through an operator before their turn."""
+    return sum(bool(fetch.ahead) for fetch in source_of(world).polls.fetches)
+
+
+def test_an_operator_that_fails_ahead_ends_the_query_when_the_turn_of_its_batch_comes(promises: list[int], monkeypatch: pytest.MonkeyPatch):
+    process = Map.process
+
+    def failing(self: Map, port: int, frame: pl.DataFrame) -> Any:
+        if frame.height and frame["i"].max() >= ROWS // 2:  # type: ignore[operator]
+            raise RemoteProtocolError("this batch is too much")
+        return process(self, port, frame)
+
+    monkeypatch.setattr(Map, "process", failing)
+    world = make_world()
+    world.submit(SOURCE.format(node=world.nodes[0]))
+    tail = world.tail(world.submit(FILTER))
+    world.run_until(lambda: any(instance.reason for instance in instances(world)))
+    world.run(1.0)
+
+    failed = [instance for instance in instances(world) if instance.reason]
+    assert [type(instance.spec.params) for instance in failed] == [MapParams]
+    assert "too much" in failed[0].reason
+    first_bad = next(first for first in promises if first + BATCH_ROWS > ROWS / 2)
+    assert first_bad - BATCH_ROWS <= tail.rows[-1][0] < first_bad
+
+
+def test_what_another_operator_has_computed_ahead_is_not_taken(promises: list[int]):
+    world = make_world()
+    world.submit(SOURCE.format(node=world.nodes[0]))
+    tail = world.tail(world.submit(FILTER))
+
+    def is_between_tasks() -> bool:
+        return bool(tail.rows) and ahead_of_their_turn(world) > 1 and not any(one.task for one in instances(world))
+
+    world.run_until(is_between_tasks)
+    instance = next(one for one in instances(world) if isinstance(one.operator, Map))
+    assert isinstance(instance.spec.params, MapParams)
+    instance.operator = Map(msgspec.structs.replace(instance.spec.params, predicate=None))
+    given = source_of(world).figures.rows_out
+    world.run_until(lambda: tail.finished)
+
+    rows = list(tail.rows)
+    assert [i for i, _ in rows if i >= given] == list(range(given, ROWS))
+    assert all(key < 8 for i, key in rows if i < given)
 
 
 def test_a_query_that_is_dropped_leaves_nothing_behind(promises: list[int]):

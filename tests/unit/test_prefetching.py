@@ -82,10 +82,12 @@ def worlds(
     figures, polls = Figures(), Polls[Any]()
     figures.step_cost.took(1000, cost_s)
     polls.has_more = has_more
-    instance = SimpleNamespace(source=Source(), state=State.RUNNING, task=None, figures=figures, polls=polls, asked=[])
+    instance = SimpleNamespace(
+        source=Source(), spec=SimpleNamespace(schema=()), state=State.RUNNING, task=None, figures=figures, polls=polls, asked=[]
+    )
     vars(instance).update(attributes)
     polling: Any = SimpleNamespace(allow=lambda instance, now, *, ahead: instance.asked.append(ahead))
-    prefetching = Prefetching(host, polling, due.append)  # type: ignore[arg-type]
+    prefetching = Prefetching(host, polling, due.append, lambda source: ())  # type: ignore[arg-type]
     prefetching.look(instance)  # type: ignore[arg-type]
     return host, instance, prefetching
 
