@@ -260,7 +260,7 @@ def check(query: Query, rows: list[Row], cuts: list[int], *, moved: bool, disord
     if made is None:
         return
     before, params, columns = made
-    given_ = rows if disorder else sorted(rows, key=lambda row: row.ts)
+    given_ = rows[::-1] if disorder else sorted(rows, key=lambda row: row.ts)  # rows of one instant are against their order, too
     parts = list(pieces(given_, cuts))
     batches = [frame(part, before, params) for part, _ in parts]
     found = run(build(params), batches, [mark for _, mark in parts], [moved] * len(parts), params)
@@ -357,6 +357,14 @@ def test_every_form_in_any_pieces(case: str, rows: list[Row]) -> None:
     for cuts in ([], [3], list(range(1, 12))):
         for moved in (False, True):
             check(CASES[case], rows, cuts, moved=moved, disorder=False)
+
+
+def test_a_match_waits_for_an_earlier_start_that_fails_in_a_later_step() -> None:
+    pattern = ("alt", [("seq", [A, many(B), C]), B])
+    query = Query(pattern, by({"a": "ok", "b": "v > 1", "c": "v < 2"}), told("COUNT(*)"), ALL, ("past", ""), None, {})
+    rows = [Row(0, "x", None, 0, True), Row(1, "x", 2.0, 1, False), Row(2, "x", 3.0, 2, None), Row(3, "x", None, 3, False)]
+    for cuts in ([], [2], [3], [1, 2, 3]):
+        check(query, rows, cuts, moved=False, disorder=False)
 
 
 def test_windows_wait_for_a_match_that_is_open() -> None:

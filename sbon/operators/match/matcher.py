@@ -288,10 +288,13 @@ class Matcher:
         """Returns the rows that may still be needed, by partition, and the partitions. Their rows give attempts again."""
         parts, log = self._partitions, self.log
         live = np.flatnonzero(self._live())
-        lanes, first = np.unique(log.lanes.values[live].astype(np.int64), return_index=True)
-        with_rows = lanes[np.argsort(first)]
-        others = np.setdiff1d(parts.present(), with_rows) if self._keeps_lanes else with_rows[:0]
-        lanes = np.concatenate([with_rows, others])
+        lanes = np.unique(log.lanes.values[live].astype(np.int64))
+        if self._keeps_lanes:
+            lanes = parts.present()
+        keys = self.keys(lanes)
+        if keys.width:  # in the order of keys: numbers of partitions depend on the steps in which rows came
+            order = keys.with_columns(pl.Series("\0at", np.arange(lanes.size))).sort(keys.columns, nulls_last=True)["\0at"].to_numpy()
+            lanes, keys = lanes[order], keys[pl.Series(order)]
         if not lanes.size:
             return {}
         frames: dict[str, pl.DataFrame] = {}
@@ -305,7 +308,7 @@ class Matcher:
         columns = [count, parts.count.values[lanes] - count, parts.start.values[lanes], parts.matched.values[lanes]]
         columns += [parts.number.values[lanes], known >> 1, known & 1]
         told = pl.DataFrame({name: column.astype(np.int64) for name, column in zip(LANE, columns, strict=True)})
-        frames["lanes"] = pl.concat([self.keys(lanes), told], how="horizontal")
+        frames["lanes"] = pl.concat([keys, told], how="horizontal")
         return frames
 
     def adopt(self, told: pl.DataFrame, kept: pl.DataFrame, watermark_us: int) -> None:
