@@ -80,7 +80,7 @@ class ControlRequests:
             **{f"membership_{name}": count for name, count in sorted(gossip.machine.counters.items())},
             **{f"coordinate_rejected_{name}": count for name, count in sorted(gossip.localiser.rejected.items())},
             **agent.peers.counters,
-            **agent.engine.flow.counters,
+            **agent.flow.counters,
             **agent.authority.counters,
             **agent.migrations.counters,
             **agent.multicasting.counters,
@@ -89,7 +89,7 @@ class ControlRequests:
             "costs_refused": agent.books.refused,
             **{f"telemetry_{name}": count for name, count in agent.telemetry.counters.items()},
         }
-        spill = agent.engine.flow.outgoing.spilling.budget
+        spill = agent.flow.outgoing.spilling.budget
         return {
             "name": agent.name,
             "address": format_address(agent.address),
@@ -102,12 +102,12 @@ class ControlRequests:
             "members": {status.value: statuses.count(status) for status in MemberStatus},
             "coordinate": _coordinate(coordinate),
             "median_relative_error": gossip.localiser.median_relative_error(),
-            "operators": len(agent.engine.instances),
+            "operators": len(agent.operators.instances),
             "queries": len(agent.queries.records),
             "migrations": list(agent.measuring.migrations),
             "counters": counters,
             "data_dir": agent.config.data_dir,
-            "memory": {"state_bytes": agent.engine.budget.used_bytes, "limit_bytes": agent.engine.budget.limit_bytes},
+            "memory": {"state_bytes": agent.operators.room.budget.used_bytes, "limit_bytes": agent.operators.room.budget.limit_bytes},
             "spill": {"used_bytes": spill.used_bytes, "limit_bytes": spill.limit_bytes} if spill is not None else None,
         }
 
@@ -136,7 +136,7 @@ class ControlRequests:
 
     def operators(self) -> list[dict[str, Any]]:
         """Returns the operators that run here."""
-        return [self._operator(instance) for instance in self._agent.engine.instances.values()]
+        return [self._operator(instance) for instance in self._agent.operators.instances.values()]
 
     def names(self) -> list[dict[str, Any]]:
         """Returns everything that has a name in SQL, by name: sources, views and sinks of all agents, and system streams."""
@@ -281,12 +281,12 @@ class ControlRequests:
     def _migrate(self, arguments: dict[str, Any], done: Callable[[Any], None]) -> None:
         agent = self._agent
         operator, node = _text(arguments, "operator"), _text(arguments, "node")
-        instance = agent.engine.instances.get(operator)
+        instance = agent.operators.instances.get(operator)
         if instance is None:
             there = self._elsewhere(operator)
             if there:
                 raise ConfigError(f"operator {operator} is on {there}, not on {agent.name}; ask the agent there (`--socket`)")
-            hint = did_you_mean(operator, agent.engine.instances) or "`sbon queries` shows where operators are: ask there"
+            hint = did_you_mean(operator, agent.operators.instances) or "`sbon queries` shows where operators are: ask there"
             raise ConfigError(f"operator {operator} is not on {agent.name}; {hint}")
         if not instance.movable:
             raise ConfigError(f"operator {operator} is pinned to {agent.name}: sources and sinks stay where they are")
@@ -302,9 +302,9 @@ class ControlRequests:
         """
         agent = self._agent
         nodes = [record.nodes[operator] for record in agent.queries.records.values() if operator in record.nodes]
-        gone = agent.engine.flow.ends.place(operator)
+        gone = agent.flow.ends.place(operator)
         nodes += [gone[0]] if gone is not None else []
-        for instance in agent.engine.instances.values():
+        for instance in agent.operators.instances.values():
             nodes += [incoming.node for incoming in instance.inputs.values() if incoming.link.source == operator]
             nodes += [output.node for output in instance.outputs.values() if output.link.target == operator]
         return next((node for node in nodes if node != agent.name), "")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sbon.errors import LinkError, RemoteProtocolError, SbonError, UnsupportedError
+from sbon.execution.refeeding import refeed, replaced
 from sbon.links.frames import Data
 from sbon.types import Address, NodeId, OperatorId
 from sbon.wire.authority import Way
@@ -25,7 +26,6 @@ from sbon.wire.replication import Queries as QueriesAnswer
 from sbon.wire.reports import DelaySlack, OperatorsAsk, UpstreamDelay
 from sbon_agent.config import format_address
 from sbon_agent.directory import Done
-from sbon_agent.engine.refeeding import refeed, replaced
 from sbon_agent.network.connection import Connection
 
 if TYPE_CHECKING:
@@ -49,11 +49,11 @@ class Dispatch:
             return
         match message:
             case Acknowledge():
-                self._agent.engine.flow.outgoing.acknowledged(message)
+                self._agent.flow.outgoing.acknowledged(message)
             case NoSuchLink():
-                self._agent.engine.flow.outgoing.unknown_there(message)
+                self._agent.flow.outgoing.unknown_there(message)
             case DeadEnd():
-                self._agent.engine.flow.outgoing.dead_end_told(message)
+                self._agent.flow.outgoing.dead_end_told(message)
             case UpstreamDelay():
                 self._agent.delays.told(message)
             case Moved(operator, node, epoch):
@@ -68,7 +68,7 @@ class Dispatch:
         if self._agent.authority.check(self._agent.authority.speaker(connection), data, Way.TOLD, connection.node) is not None:
             connection.send(encode(NoSuchLink(link=data.link)))
             return
-        self._agent.engine.flow.receive(data, lambda answer: connection.send(encode(answer)))
+        self._agent.flow.receive(data, lambda answer: connection.send(encode(answer)))
 
     def request(self, connection: Connection, payload: bytes, respond: Callable[[bytes | SbonError], None]) -> None:
         """Handles a request of another agent."""
@@ -96,7 +96,7 @@ class Dispatch:
 
     def connected(self, address: Address, node: NodeId) -> None:
         """Resends on a wanted connection that is open again."""
-        self._agent.engine.flow.outgoing.reconnected(node)
+        self._agent.flow.outgoing.reconnected(node)
 
     def no_common_key(self, address: Address) -> None:
         """Passes on that the agent at an address holds none of our cluster keys."""
@@ -112,16 +112,16 @@ class Dispatch:
         for node in self._agent.directory.node_at(address):
             if drained_bytes_per_s > 0:
                 self._agent.books.bandwidths.measured(self._agent.name, node, drained_bytes_per_s, at_s=self._agent.host.now())
-            self._agent.engine.flow.outgoing.writable(node, drained_bytes_per_s)
+            self._agent.flow.outgoing.writable(node, drained_bytes_per_s)
 
     def carry_out(self, sender: NodeId, message: Message, respond: Done) -> None:
         """Answers a permitted request, now or later, exactly once."""
-        agent, engine = self._agent, self._agent.engine
+        agent, operators = self._agent, self._agent.operators
         if agent.migrations.handle(sender, message, respond):
             return
         match message:
-            case OperatorsAsk(operators, query):
-                respond(engine.report(operators, query))
+            case OperatorsAsk(wanted, query):
+                respond(agent.reports.report(wanted, query))
             case CandidateAsk():
                 agent.surveying.answer(message, respond)
             case Reserve():
@@ -129,28 +129,28 @@ class Dispatch:
                 respond(DoneMessage())
             case Instantiate():
                 # No other agent can use this agent's name: the handshake refuses it (`sbon_agent.network.connection`).
-                engine.instantiate(message, lambda problem: respond(problem or DoneMessage()), asked_by=sender)
+                operators.instantiate(message, lambda problem: respond(problem or DoneMessage()), asked_by=sender)
             case Use():
                 self._use(message, respond)
             case Begin(query):
-                engine.begin(query)
+                operators.begin(query)
                 respond(DoneMessage())
             case Release(query):
-                engine.release(query)
+                operators.release(query)
                 respond(DoneMessage())
             case DelaySlack(query, slack_ms):
-                engine.slack_told(query, slack_ms)
+                operators.slack_told(query, slack_ms)
                 respond(DoneMessage())
             case InputLost(operator, link, back):
-                engine.input_lost(operator, link, back)
+                operators.input_lost(operator, link, back)
                 respond(DoneMessage())
             case Refeed():
-                left = refeed(engine, agent.migrations.is_leaving, message)
+                left = refeed(operators, agent.flow, agent.migrations.is_leaving, message)
                 if left is not None:
                     agent.directory.tell(left, Replaced(link=message.lost))
                 respond(DoneMessage())
             case Replaced(link):
-                replaced(engine, link)
+                replaced(operators, agent.flow, link)
                 respond(DoneMessage())
             case Handed():
                 agent.telling.handle(message, respond)
@@ -179,13 +179,13 @@ class Dispatch:
 
     def moved(self, operator: OperatorId, node: NodeId, epoch: int) -> None:
         """Passes on that another host runs the operator now."""
-        self._agent.engine.flow.moved(operator, node, epoch)
+        self._agent.flow.moved(operator, node, epoch)
         self._agent.queries.moved(operator, node, epoch)
 
     def _use(self, message: Use, respond: Done) -> None:
         """Makes a query use an operator and, by asking on, all operators upstream of it."""
         self._agent.sharing.check(message)
-        instance = self._agent.engine.use(message.operator, message.user, message.outputs, message.through)
+        instance = self._agent.operators.use(message.operator, message.user, message.outputs, message.through)
         found: dict[OperatorId, NodeId] = {instance.id: self._agent.directory.me}
         waiting = {incoming.link.id for incoming in instance.inputs.values()}
         problems: list[SbonError] = []

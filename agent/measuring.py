@@ -52,11 +52,11 @@ class Measuring:
         self.cpu = agent.host.load_fraction()
         load_ms = self._load.update(self.cpu, agent.host.now())
         agent.gossip.localiser.set_load(load_ms)
-        digest = make_digest(agent.engine.running_signatures())
-        agent.gossip.machine.announce(digest, Capacity(agent.engine.free_slots, round(self.cpu, 2)))
+        digest = make_digest(frozenset(signature for signature, _ in agent.operators.shareable()))
+        agent.gossip.machine.announce(digest, Capacity(agent.operators.room.free_slots(agent.host.now()), round(self.cpu, 2)))
         if agent.system.wanted("sys.load"):
             memory = agent.host.memory_fraction()
-            operators = len(agent.engine.instances)
+            operators = len(agent.operators.instances)
             cpu = agent.host.use_fraction()  # waiting work is in load_ms
             agent.system.push("sys.load", (self._now_us(), agent.name, self._region, cpu, memory, load_ms, operators))
         if agent.system.wanted("sys.links"):
@@ -66,7 +66,7 @@ class Measuring:
 
     def _push_links(self) -> None:
         agent, now_us = self._agent, self._now_us()
-        for instance in list(agent.engine.instances.values()):
+        for instance in list(agent.operators.instances.values()):
             for output in instance.outputs.values():
                 rates = (output.row_rate.per_s, output.byte_rate.per_s)
                 row = (now_us, agent.name, self._region, output.node, output.link.id, instance.id, *rates, output.sender.held)
@@ -87,14 +87,14 @@ class Measuring:
             )
         )
         dropped = agent.telemetry.counters["records_dropped"]
-        load_ms, operators = float(coordinate.load_ms), len(agent.engine.instances)
+        load_ms, operators = float(coordinate.load_ms), len(agent.operators.instances)
         lag = self.loop_lag() if self.loop_lag is not None else {}
-        memory, slots = agent.host.memory_fraction(), agent.engine.free_slots
+        memory, slots = agent.host.memory_fraction(), agent.operators.room.free_slots(agent.host.now())
         cpu = agent.host.use_fraction()
         waiting = max(0.0, self.cpu - cpu)
         record(Load(float(cpu), memory, load_ms, operators, slots, dropped, lag.get("p50_ms"), lag.get("p99_ms"), float(waiting)))
         bandwidths = dict(agent.books.bandwidths.from_node(agent.name))
-        for instance in agent.engine.instances.values():
+        for instance in agent.operators.instances.values():
             record(operator_statistics(instance, agent.name, agent.host.now()))
             for row in link_rates(instance, agent.gossip, bandwidths):
                 record(row)

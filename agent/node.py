@@ -4,10 +4,11 @@ It has no sockets, threads or clocks itself: the host has them. The daemon and t
 
 datagrams -> Gossip (members, coordinate) ---------> members and coordinates of all agents
 streams   -> Peers -> Dispatch --------------------> deployment, migration, candidates, replication
-                  \\-> Engine.flow (data, acks) ----> operators
+                  \\-> Flow (data, acks) -----------> Operators, Engine
 control   -> ControlRequests, OwnedQueries
 """
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -17,12 +18,18 @@ from sbon.control import ControlReply, ControlRequest
 from sbon.cost.books import Books
 from sbon.errors import ConfigError
 from sbon.execution.delays import Delays
+from sbon.execution.engine import Engine
+from sbon.execution.host_reports import HostReports
+from sbon.execution.instance import Instance
 from sbon.execution.misfit_log import MisfitLog
+from sbon.execution.operators import Operators
+from sbon.execution.room import Room
 from sbon.extensions import Extensions
 from sbon.reloading import Reload, reload_of
 from sbon.sealing import KeyRing
+from sbon.state_budget import DEFAULT_SHARE, StateBudget
 from sbon.telemetry.recording import Recording
-from sbon.types import Address, NodeId
+from sbon.types import Address, NodeId, OperatorId
 from sbon.wire.entitlement import Authority
 from sbon_agent.cluster_keys import ClusterKeys
 from sbon_agent.config import AgentConfig, format_address, parse_address
@@ -32,11 +39,13 @@ from sbon_agent.control_requests import ControlRequests
 from sbon_agent.costs_file import CostsFile
 from sbon_agent.directory import Directory
 from sbon_agent.dispatch import Dispatch
-from sbon_agent.engine.engine import Engine
-from sbon_agent.engine.telling import Telling
+from sbon_agent.engine.engine import BuiltInEngine
 from sbon_agent.extensions import installed
 from sbon_agent.gossip import Gossip
 from sbon_agent.host import Host, StreamHandler
+from sbon_agent.hosting import EngineParts
+from sbon_agent.links.flow import Flow
+from sbon_agent.links.telling import Telling
 from sbon_agent.measuring import Measuring
 from sbon_agent.migration.migrations import Migrations
 from sbon_agent.network.peers import Peers
@@ -55,17 +64,28 @@ from sbon_agent.queries.queries import OwnedQueries
 from sbon_agent.queries.replication import Replication
 from sbon_agent.queries.resuming import Resuming
 from sbon_agent.reactions.engine import EngineReactions
+from sbon_agent.reactions.links import LinkReactions
 from sbon_agent.reactions.membership import MembershipReactions
 from sbon_agent.reactions.queries import QueryReactions
 from sbon_agent.shutdown import Shutdown
 from sbon_agent.state import StateFile
 from sbon_agent.telemetry.log import DIRECTORY_NAME, Telemetry
 
+SPILL_FOLDER = "spill"
+"""Folder in the data directory for batches that links keep on disk while their receivers are unreachable."""
+
 
 class Agent:
     """One node of the overlay."""
 
-    def __init__(self, config: AgentConfig, host: Host, key_ring: KeyRing | None, extensions: Callable[[], Extensions] = installed) -> None:
+    def __init__(
+        self,
+        config: AgentConfig,
+        host: Host,
+        key_ring: KeyRing | None,
+        extensions: Callable[[], Extensions] = installed,
+        make_engine: Callable[[EngineParts], Engine] = BuiltInEngine,
+    ) -> None:
         if not config.name:
             raise ConfigError("the agent has no name")
         self.name: NodeId = config.name
@@ -74,6 +94,7 @@ class Agent:
         self.host = host
         self.key_ring = key_ring
         self.extensions = extensions
+        self._engine_from = make_engine
         self.started_at_s = host.now()
         self.log = sbon_agent.logs.structlog.get_logger("agent", node=config.name)
         self.misfit_log = MisfitLog(self.log)
@@ -152,30 +173,31 @@ class Agent:
             system=self.system,
             extensions=self.extensions,
         )
-        self.engine = Engine(
-            host,
-            self.directory,
-            EngineReactions(self),
-            self._context,
-            self.reaches,
-            config.engine,
-            config.links,
-            config.migration.remembered,
-            config.hosting,
-            self.books,
+        instances: dict[OperatorId, Instance] = {}
+        budget = StateBudget(config.engine.memory_max or int(DEFAULT_SHARE * host.memory_bytes()))
+        room = Room(self.name, instances, config.engine.operators_max, config.hosting, budget)
+        disk, events = host.disk(os.path.join(data_dir, SPILL_FOLDER)), EngineReactions(self)
+        self.flow = Flow(host, self.directory, LinkReactions(self), config.migration.remembered, config.links, disk)
+        parts = EngineParts(
+            self.name, host, self.flow, instances, budget, self.books, events, self._context, self.reaches, config.engine, config.links
         )
-        self.migrations = Migrations(host, self.directory, self.engine, config.migration, QueryReactions(self), self.gossip.departure_of)
-        self.delays = Delays(config.name, self.engine.instances, self.engine.flow.ends.takes, self.gossip.latency_ms, self.directory.send)
+        self.engine = self._engine_from(parts)
+        self.operators = Operators(self.name, host, instances, self.flow, room, self.engine, events, config.links)
+        self.reports = HostReports(self.name, host, instances, self.flow.ends.place, self.books, budget)
+        self.migrations = Migrations(
+            host, self.directory, self.engine, self.operators, self.flow, config.migration, QueryReactions(self), self.gossip.departure_of
+        )
+        self.delays = Delays(self.name, instances, self.flow.ends.takes, self.gossip.latency_ms, self.directory.send)
 
     def _make_queries(self) -> None:
         """Makes what turns statements into placed operators."""
         config, host = self.config, self.host
-        self.sharing = Sharing(self.engine, config.hosting, lambda: self.measuring.cpu)
-        self.surveying = Surveying(host, self.directory, self.gossip, self.engine, self.sharing)
+        self.sharing = Sharing(self.operators, config.hosting, lambda: self.measuring.cpu)
+        self.surveying = Surveying(host, self.directory, self.gossip, self.operators, self.reports, self.sharing, self.extensions)
         self.replication = Replication(self.directory, self.gossip, host.wall, lambda why: self.log.warning("table.refused", reason=why))
         self.remembering = Remembering(host, self.directory, self.gossip, config.optimiser)
         self.placing = Placing(host, self.gossip, self.surveying, self.remembering, config.placement, config.optimiser)
-        self.homes = Homes(host, self.directory, self.gossip, self.engine, self.replication)
+        self.homes = Homes(host, self.directory, self.gossip, self.operators, self.replication)
         file = KeptFile(_path(config.data_dir) if config.data_dir else "")
         reactions = QueryReactions(self)
         self.resuming = Resuming(host, self.directory, self.gossip, self.replication, self.reaches, file)
@@ -196,9 +218,9 @@ class Agent:
     def _make_optimisers(self) -> None:
         """Makes the optimisers, which move running operators."""
         config, host = self.config, self.host
-        self.telling = Telling(host, self.directory, self.engine, self.migrations.is_leaving)
+        self.telling = Telling(host, self.directory, self.operators, self.flow, self.migrations.is_leaving)
         around = Surroundings(
-            host, self.directory, self.gossip, self.engine, self.surveying, self.migrations, self.remembering, self.recording
+            host, self.directory, self.gossip, self.operators, self.flow, self.surveying, self.migrations, self.remembering, self.recording
         )
         self.rebalancing = Rebalancing(
             around, config.optimiser, config.placement, lambda operator: self.multicasting.is_considering(operator)
@@ -213,7 +235,7 @@ class Agent:
         self.keys = ClusterKeys(self.host, self.directory, self.gossip, lambda: self.config.key_file, lambda: self.key_ring, self.use_keys)
         self.authority = Authority(
             self.name,
-            self.engine.flow.ends,
+            self.flow.ends,
             self.migrations,
             self.queries.register,
             self.gossip,
@@ -239,7 +261,8 @@ class Agent:
         self.multicasting.stop()
         self.leaving.close()
         self.migrations.close()
-        self.engine.close()
+        self.flow.close()
+        self.operators.close()
         self.gossip.close()
         self.peers.close()
         self.recording.agent("stopped", format_address(self.address), self.config.labels)

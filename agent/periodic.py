@@ -59,14 +59,14 @@ class PeriodicTasks:
         self._timers[name] = host.call_at(host.now() + interval_s, again)
 
     def _sample(self) -> None:
-        agent, engine = self._agent, self._agent.engine
-        engine.sample(agent.host.now())
-        agent.misfit_log.look(engine.instances.values(), agent.host.now())
+        agent, operators = self._agent, self._agent.operators
+        agent.reports.sample()
+        agent.misfit_log.look(operators.instances.values(), agent.host.now())
         agent.delays.sample(agent.host.now())
-        agent.directory.keep(engine.flow.outgoing.destinations())
+        agent.directory.keep(agent.flow.outgoing.destinations())
         settings = agent.config.engine
-        engine.look_at_outputs(self._absence, settings.lost_consumer_s)
-        engine.look_at_inputs(
+        operators.look_at_outputs(self._absence, settings.lost_consumer_s)
+        operators.look_at_inputs(
             lambda node: self._gone_for(node, settings.lost_input_s), lambda node: self._gone_for(node, settings.lost_consumer_s)
         )
         agent.homes.look(settings.orphan_timeout_s)
@@ -98,7 +98,7 @@ class PeriodicTasks:
         """
         agent = self._agent
         by_owner: dict[NodeId, set[str]] = {}
-        for instance in agent.engine.instances.values():
+        for instance in agent.operators.instances.values():
             for query, taker in instance.users.items():
                 if owner in (None, taker):
                     by_owner.setdefault(taker, set()).add(query)
@@ -106,7 +106,7 @@ class PeriodicTasks:
         def answered(asked: set[str], result: Message | SbonError) -> None:
             if isinstance(result, Unwanted):
                 for query in sorted(asked.intersection(result.queries)):
-                    destroyed = agent.engine.release(query)
+                    destroyed = agent.operators.release(query)
                     agent.log.info("query.released", query=query, operators=destroyed)
 
         for taker, asked in sorted(by_owner.items()):

@@ -13,7 +13,7 @@ from sbon.query.schema import Schema
 from sbon_agent.connectors.base import ConnectorContext
 
 _SOURCES = {
-    "datagen": "sbon_agent.connectors.datagen:DatagenSource",
+    "datagen": "sbon.connectors.datagen:DatagenSource",
     "file": "sbon_agent.connectors.file_source:FileSource",
     "http": "sbon_agent.connectors.http_source:build_http_source",
     "mqtt": "sbon_agent.connectors.mqtt_source:MqttSource",

@@ -28,12 +28,12 @@ from sbon.operators.values import FEW_ROWS
 from sbon.scheduling import EarliestStimulusFirst
 from sbon.state_budget import StateBudget
 from sbon.types import NodeId, OperatorId
-from sbon_agent.engine.flow import Flow
 from sbon_agent.engine.lives import Lives
 from sbon_agent.engine.prefetching import Prefetching, may_spread
 from sbon_agent.engine.source_acknowledgement import SourceAcknowledgement
 from sbon_agent.engine.sources import Polling
 from sbon_agent.host import Host
+from sbon_agent.links.flow import Flow
 
 SLICE_ROWS_MIN = 64
 """Smallest slice of a batch: in smaller ones the fixed cost of a batch outweighs the rows."""

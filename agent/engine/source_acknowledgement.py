@@ -15,8 +15,8 @@ from sbon.execution.instance import Instance
 from sbon.execution.life import State
 from sbon.links.sender import LinkSender
 from sbon.types import LinkId, OperatorId
-from sbon_agent.engine.flow import Flow
 from sbon_agent.host import Host
+from sbon_agent.links.flow import Flow
 
 LOOK_AGAIN_S = 1.0
 """Seconds between checks for removed links, which send nothing. Acknowledgements are noticed at once."""

@@ -8,7 +8,6 @@ from sbon.execution.instance import Instance
 from sbon.migration import newcomer
 from sbon.migration.latecomers import check_prepare, check_unexpected_piece, check_unexpected_word
 from sbon.migration.newcomer import Newcomer, Stage
-from sbon.migration.state_copy import Assembly
 from sbon.types import NodeId, OperatorId
 from sbon.wire.messages import Done as DoneMessage
 from sbon.wire.messages import Message
@@ -26,7 +25,7 @@ class Arrival:
 
     def __init__(self, parts: Parts, asked: Prepare, bytes_max: int, ended: Callable[["Arrival"], None]) -> None:
         self.machine = Newcomer(asked, bytes_max, parts.config, parts.host.now())
-        self.assembly = Assembly(asked.spec, parts.engine.extensions)
+        self.assembly = parts.engine.assembly(asked.spec)
         self._parts = parts
         self._ended = ended
         self._shell = Shell(parts.host, self.machine, self._perform)
@@ -68,11 +67,11 @@ class Arrival:
             case newcomer.Take(data):
                 parts.host.execute(partial(metered, parts.host, partial(self.assembly.take, data)), self._taken, rows=0)
             case newcomer.Install():
-                parts.engine.install(self.assembly, self.machine.epoch, lambda: self.machine.stage is Stage.INSTALLING, self._installed)
+                parts.operators.restore(self.assembly, self.machine.epoch, lambda: self.machine.stage is Stage.INSTALLING, self._installed)
             case newcomer.Answer(index):
                 self._waiting.pop(index)(DoneMessage())
             case newcomer.KeepRoom():
-                parts.engine.reservations.reserve(operator, 1, parts.engine.empty_slots, parts.host.now())
+                parts.operators.room.reserve(operator, 1, parts.host.now())
             case newcomer.Reach(feeds):
                 parts.directory.reach(feeds, lambda problem: None)
             case newcomer.AskOutcome(coordinator):
@@ -81,13 +80,13 @@ class Arrival:
             case newcomer.Run():
                 self._ended(self)
             case newcomer.Drop(reason):
-                parts.engine.reservations.end(operator)
+                parts.operators.room.reservations.end(operator)
                 self._ended(self)
                 for respond in self._waiting.values():
                     respond(MigrationError(f"operator {operator} was called off while its state came: {reason}"))
                 self._waiting.clear()
             case newcomer.Remove():
-                parts.engine.destroy(operator)
+                parts.operators.destroy(operator)
 
     def _loaded(self, feeds: tuple[NodeId, ...], respond: Done, result: object) -> None:
         if isinstance(result, SbonError):
@@ -143,18 +142,18 @@ class Arrivals:
         SbonError
             There is no room, or the operator is here.
         """
-        operator, engine = message.spec.id, self._parts.engine
+        operator, operators = message.spec.id, self._parts.operators
         found = self._arriving.get(operator)
         present = None if found is None else found.machine
-        check_prepare(message, present, engine.me, is_here=operator in engine.instances, is_leaving=is_leaving)
+        check_prepare(message, present, operators.me, is_here=operator in operators.instances, is_leaving=is_leaving)
         if found is not None and found.machine.epoch == message.epoch:
             found.prepare_again(respond)
             return
         self.drop(operator, message.epoch)
-        engine.check_memory(message.spec)
-        if not engine.reservations.reserve(operator, 1, engine.empty_slots, self._parts.host.now()):
-            raise PlacementError(f"{engine.me} takes no more operators")
-        bytes_max = min(self._parts.config.state_bytes_max, engine.budget.room_bytes)
+        operators.room.check_memory(message.spec)
+        if not operators.room.reserve(operator, 1, self._parts.host.now()):
+            raise PlacementError(f"{operators.me} takes no more operators")
+        bytes_max = min(self._parts.config.state_bytes_max, operators.room.budget.room_bytes)
         arrival = self._arriving[operator] = Arrival(self._parts, message, bytes_max, self._ended)
         arrival.begin(respond)
 
@@ -170,7 +169,7 @@ class Arrivals:
         if found is not None and found.machine.epoch == message.epoch:
             found.chunk(message, respond)
         else:
-            check_unexpected_piece(message, self._parts.engine.me, self._epoch_here(message.operator))
+            check_unexpected_piece(message, self._parts.operators.me, self._epoch_here(message.operator))
             respond(DoneMessage())  # it runs here: the answer to its last piece was lost
 
     def told_to_activate(self, message: Activate) -> None:
@@ -185,9 +184,9 @@ class Arrivals:
         if found is not None and found.machine.epoch == message.epoch:
             found.happens(lambda now: found.machine.word(message, now))
             return
-        gone = self._parts.engine.flow.ends.place(message.operator)
+        gone = self._parts.flow.ends.place(message.operator)
         epoch_here = self._epoch_here(message.operator)
-        check_unexpected_word(message, self._parts.engine.me, epoch_here, None if gone is None else gone[1])
+        check_unexpected_word(message, self._parts.operators.me, epoch_here, None if gone is None else gone[1])
 
     def first_batch(self, operator: OperatorId) -> None:
         """Passes on that data has arrived for an operator."""
@@ -223,12 +222,11 @@ class Arrivals:
             found.close()
 
     def _epoch_here(self, operator: OperatorId) -> int | None:
-        instance = self._parts.engine.instances.get(operator)
+        instance = self._parts.operators.instances.get(operator)
         return None if instance is None else instance.epoch
 
     def _ended(self, arrival: Arrival) -> None:
         operator = arrival.machine.operator
         del self._arriving[operator]
         if arrival.machine.stage is Stage.RUNNING:
-            self._parts.engine.activate(operator)
-            self._activated(self._parts.engine.instances[operator])
+            self._activated(self._parts.operators.activate(operator))

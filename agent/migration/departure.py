@@ -77,12 +77,12 @@ class Departure:
             case actions.StopCopying():
                 self.sending.stop()
             case actions.Pause():
-                parts.engine.pause(operator, self._paused)
+                parts.engine.rest(self.instance, self._paused)
             case actions.Transfer():
                 self.sending.finish()
             case actions.Commit():
                 self.sending.stop()
-                parts.engine.hand_over(operator, there, epoch)
+                parts.operators.hand_over(operator, there, epoch)
             case actions.SendActivate(node):
                 activate = Activate(operator=operator, epoch=epoch)
                 ask(node, activate, partial(self._word, node, self.steps.activated, self.steps.unknown_there), timeout_s)
@@ -90,7 +90,7 @@ class Departure:
                 moved = Moved(operator=operator, node=there, epoch=epoch)
                 ask(node, moved, partial(self._word, node, lambda now: self.steps.told(node, now), lambda now: []), timeout_s)
             case actions.Resume():
-                parts.engine.resume(operator)
+                parts.engine.go_on(self.instance)
             case actions.SendAbandon(node):
                 parts.directory.tell(node, Abandon(operator=operator, epoch=epoch))
             case actions.SendUnlock(node, moved):

@@ -8,8 +8,10 @@ from functools import partial
 from typing import Protocol
 
 from sbon.errors import MigrationError, SbonError
+from sbon.execution.engine import Engine
 from sbon.execution.instance import Instance
 from sbon.execution.life import State
+from sbon.execution.operators import Operators
 from sbon.membership.members import MemberStatus
 from sbon.migration import neighbour
 from sbon.migration.config import MigrationConfig
@@ -21,8 +23,8 @@ from sbon.wire.messages import Done as DoneMessage
 from sbon.wire.messages import Message
 from sbon.wire.migration import Abandon, Activate, Lock, Outcome, OutcomeAsk, Prepare, StateChunk, Unlock
 from sbon_agent.directory import Directory, Done
-from sbon_agent.engine.engine import Engine
 from sbon_agent.host import Host
+from sbon_agent.links.flow import Flow
 from sbon_agent.migration.arrivals import Arrivals
 from sbon_agent.migration.departure import Departure
 from sbon_agent.migration.parts import Neighbours, Parts
@@ -46,15 +48,18 @@ class Migrations:
         host: Host,
         directory: Directory,
         engine: Engine,
+        operators: Operators,
+        flow: Flow,
         config: MigrationConfig,
         events: MigrationEvents,
         departure_of: Callable[[NodeId], MemberStatus | None],
     ) -> None:
         self._host = host
         self._directory = directory
-        self._engine = engine
+        self._operators = operators
+        self._flow = flow
         self._events = events
-        self._parts = Parts(host, directory, engine, config, departure_of)
+        self._parts = Parts(host, directory, engine, operators, flow, config, departure_of)
         self._leaving: dict[OperatorId, Departure] = {}
         self._epochs = Epochs()
         self._arrivals = Arrivals(self._parts, self._arrived)
@@ -71,7 +76,7 @@ class Migrations:
 
     def hindrance(self, operator: OperatorId) -> str:
         """Returns why an operator cannot move now; empty if nothing prevents it here."""
-        instance = self._engine.instances.get(operator)
+        instance = self._operators.instances.get(operator)
         if instance is None:
             return f"it is not on {self._directory.me}"
         if not instance.movable:
@@ -90,7 +95,7 @@ class Migrations:
         Its outputs may then be handed to a multicast, or back.
         """
         still = operator not in self._leaving and not self._neighbour.keeps_still(operator, self._host.now())
-        return still and operator in self._engine.instances
+        return still and operator in self._operators.instances
 
     @property
     def departing(self) -> int:
@@ -129,7 +134,7 @@ class Migrations:
         hindrance = "it is there" if there == self._directory.me else self.hindrance(operator)
         if hindrance:
             raise MigrationError(f"operator {operator} cannot move to {there} now: {hindrance}")
-        instance = self._engine.instances[operator]
+        instance = self._operators.instances[operator]
         epoch = self._epochs.next(operator, instance.epoch)
         departure = self._leaving[operator] = Departure(self._parts, instance, there, epoch, reason, partial(self._ended, done))
         departure.begin()
@@ -185,24 +190,24 @@ class Migrations:
                 respond(DoneMessage())
             case OutcomeAsk():
                 leaving = self._leaving.get(message.operator)
-                gone = self._engine.flow.ends.place(message.operator)
+                gone = self._flow.ends.place(message.operator)
                 respond(Outcome(verdict=verdict(sender, message.epoch, None if leaving is None else leaving.steps, gone)))
             case _:
                 return False
         return True
 
     def _lock(self, message: Lock, respond: Done) -> None:
-        beside = tuple(sorted({instance.id for instance, _ in self._engine.flow.ends.beside(message.operator)}))
-        self._perform(self._neighbour.lock(message, beside, self._engine.instances, self._leaving, self._host.now()), respond)
+        beside = tuple(sorted({instance.id for instance, _ in self._flow.ends.beside(message.operator)}))
+        self._perform(self._neighbour.lock(message, beside, self._operators.instances, self._leaving, self._host.now()), respond)
 
     def _perform(self, wanted: list[neighbour.Action], respond: Done) -> None:
         for action in wanted:
             match action:
                 case neighbour.NameNext(operator, node, epoch):
-                    for _, end in self._engine.flow.ends.beside(operator):
+                    for _, end in self._flow.ends.beside(operator):
                         end.name(node, epoch)
                 case neighbour.UnnameNext(operator, holder):
-                    for _, end in self._engine.flow.ends.beside(operator):
+                    for _, end in self._flow.ends.beside(operator):
                         end.unname(holder)
                 case neighbour.Grant():
                     respond(DoneMessage())

@@ -3,13 +3,15 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sbon.execution.engine import Engine
 from sbon.execution.instance import Instance
+from sbon.execution.operators import Operators
 from sbon.membership.members import MemberStatus
 from sbon.migration.config import MigrationConfig
 from sbon.types import NodeId, OperatorId
 from sbon_agent.directory import Directory
-from sbon_agent.engine.engine import Engine
 from sbon_agent.host import Host
+from sbon_agent.links.flow import Flow
 
 Neighbours = dict[NodeId, tuple[OperatorId, ...]]
 
@@ -21,6 +23,8 @@ class Parts:
     host: Host
     directory: Directory
     engine: Engine
+    operators: Operators
+    flow: Flow
     config: MigrationConfig
     departure_of: Callable[[NodeId], MemberStatus | None]
     """Tells how another node has gone; None if it has not."""

@@ -85,10 +85,10 @@ class Sending:
         self._shell.do(event(self._parts.host.now()))
 
     def _perform(self, action: copy.Action) -> None:
-        engine = self._parts.engine
+        engine, operators = self._parts.engine, self._parts.operators
         match action:
             case copy.Fork():
-                engine.fork(self._operator, self._forked)
+                engine.fork(operators.known(self._operator), self._forked)
             case copy.MakeState(piece_bytes):
                 self._piece_bytes = piece_bytes
                 self._make(partial(next, self._state, None))
@@ -101,9 +101,10 @@ class Sending:
                 chunk = StateChunk(self._operator, self._epoch, piece.index, piece.last, piece.data, urgent)
                 self._parts.directory.request(self._there, chunk, partial(self._answered, piece), self._parts.config.timeout_s)
             case copy.Export():
-                engine.export(self._operator, self._exported)
+                engine.snapshot(operators.known(self._operator), self._exported)
             case copy.EndLog():
-                engine.stop_copying(self._operator)
+                if (instance := operators.instances.get(self._operator)) is not None:
+                    engine.end_log(instance)
             case _:
                 self._told(action)
 
@@ -112,7 +113,7 @@ class Sending:
             self._failed(f"its state cannot be read: {result}")
             return
         if result is not None:
-            instance = self._parts.engine.instances.get(self._operator)
+            instance = self._parts.operators.instances.get(self._operator)
             self._log = None if instance is None else instance.log
             if self._log is None:
                 self._failed("it has failed, or is gone")

@@ -48,7 +48,7 @@ class Leaving:
     def __init__(self, around: Surroundings) -> None:
         self._around = around
         self._host = around.host
-        self._engine = around.engine
+        self._operators = around.operators
         self._migrations = around.migrations
         self._me = around.directory.me
         self._log = structlog.get_logger("leaving", node=self._me)
@@ -71,7 +71,7 @@ class Leaving:
         ----------
         within_s : seconds after which remaining operators stay; 0: all stay
         """
-        self.begun = self._engine.is_leaving = True
+        self.begun = self._operators.room.is_leaving = True
         self._done = done
         self._rng = self._host.rng.spawn(1)[0]
         self._seeking = Seeking(self._around, optimiser, placement, self._rng, self._look_soon)
@@ -102,7 +102,7 @@ class Leaving:
         """Begins moves that are possible, and finishes when nothing is left to wait for."""
         if self._done is None:
             return
-        here = list(self._engine.instances.values())
+        here = list(self._operators.instances.values())
         self._queries.update((instance.id, tuple(sorted(instance.users))) for instance in here)
         left = self._left_to_move()
         if not any(node != self._me for node in self._around.gossip.alive_labels()):
@@ -127,7 +127,7 @@ class Leaving:
 
     def _left_to_move(self) -> list[Instance]:
         """Returns the operators that may still move."""
-        return [instance for instance in self._engine.instances.values() if not self._why_it_stays(instance)]
+        return [instance for instance in self._operators.instances.values() if not self._why_it_stays(instance)]
 
     def _why_it_stays(self, instance: Instance) -> str:
         """Returns the reason why an operator can never move; empty if there is none."""
@@ -148,7 +148,7 @@ class Leaving:
         for output in instance.outputs.values():
             if output.node != self._me:
                 return True
-            consumer = self._engine.instances.get(output.link.target)
+            consumer = self._operators.instances.get(output.link.target)
             if consumer is not None and consumer.movable and consumer.id not in seen and self._is_of_use(consumer, seen):
                 return True
         return False
@@ -205,15 +205,15 @@ class Leaving:
         if done is None:
             return
         self.close()
-        for instance in self._engine.instances.values():
+        for instance in self._operators.instances.values():
             self._queries[instance.id] = tuple(sorted(instance.users))
             if instance.state is not State.FINISHED or self._is_owed(instance):
                 last = self._seeking.attempt(instance.id).last
                 reason = self._why_it_stays(instance) or (f"{why}; {last}" if last else why)
                 self.stayed.append(Stayed(instance.id, self._queries[instance.id], reason))
         for operator in self._queries:
-            gone = self._engine.flow.ends.place(operator)
-            if operator not in self._engine.instances and gone is not None:
+            gone = self._around.flow.ends.place(operator)
+            if operator not in self._operators.instances and gone is not None:
                 self.moved[operator] = gone[0]
         self._tell()
         done()

@@ -24,7 +24,7 @@ from sbon.optimiser.views import BRANCHES_MIN, Branch, Insert, Migrate, SourceVi
 from sbon.placement.config import PlacementConfig
 from sbon.query.plan import SinkParams, multicast_id
 from sbon.types import NodeId, OperatorId
-from sbon_agent.engine.telling import Telling, settled
+from sbon_agent.links.telling import Telling, settled
 from sbon_agent.optimising.returning import Returning
 from sbon_agent.optimising.reviewing import Reports, Reviewing, Surroundings
 
@@ -74,7 +74,7 @@ class Multicasting(Reviewing["MulticastOptimiser"]):
     # ------------------------------------------------------------------------------------------------------- reviewing
 
     def _review_all(self) -> None:
-        here = self._engine.instances
+        here = self._operators.instances
         self._folded = {operator: past for operator, past in self._folded.items() if operator in here}
         self._journeys = {name: journey for name, journey in self._journeys.items() if name in here}
         if self._loaded is not None:
@@ -92,7 +92,7 @@ class Multicasting(Reviewing["MulticastOptimiser"]):
 
         def review() -> None:
             for instance in sources:
-                if self._engine.instances.get(instance.id) is instance and self._may_split(instance):
+                if self._operators.instances.get(instance.id) is instance and self._may_split(instance):
                     self._review(instance, space)
 
         # The nearest nodes of all consumers suffice: a good place is near each of them.
@@ -118,7 +118,7 @@ class Multicasting(Reviewing["MulticastOptimiser"]):
 
         The operator should not move before: with one copy fewer to send, its best place changes.
         """
-        instance = self._engine.instances.get(operator)
+        instance = self._operators.instances.get(operator)
         if instance is None or self._loaded is None or not self._config.multicast or self._leaving(instance) < BRANCHES_MIN:
             return False
         return self._loaded.is_unsure(operator) or any(feeds(instance, relay) for relay in self._underway())
@@ -128,7 +128,7 @@ class Multicasting(Reviewing["MulticastOptimiser"]):
         return sum(output.node != self._directory.me for output in instance.outputs.values())
 
     def _underway(self) -> list[Instance]:
-        return [self._engine.instances[name] for name in self._journeys if name in self._engine.instances]
+        return [self._operators.instances[name] for name in self._journeys if name in self._operators.instances]
 
     def _stands(self, instance: Instance) -> bool:
         """Tells whether an operator runs and neither it nor a neighbour moves."""
@@ -149,7 +149,7 @@ class Multicasting(Reviewing["MulticastOptimiser"]):
         self._ask(question, answered)
 
     def _decide(self, operator: OperatorId, reports: Reports) -> None:
-        instance = self._engine.instances.get(operator)
+        instance = self._operators.instances.get(operator)
         if instance is None or not self._may_split(instance):
             return
         decision = self._machine.decide(self._view(instance), reports, self._gossip.coordinates(), self._host.now())
@@ -177,13 +177,13 @@ class Multicasting(Reviewing["MulticastOptimiser"]):
 
         Returns its id, or None if something has changed since the decision.
         """
-        parent = self._engine.instances.get(decision.operator)
+        parent = self._operators.instances.get(decision.operator)
         if parent is None or not self._stands(parent) or not all(link in parent.outputs for link in decision.links):
             return None
-        if not self._engine.free_slots or (parent.is_multicast and len(decision.links) == len(parent.outputs)):
+        if not self._operators.room.free_slots(self._host.now()) or (parent.is_multicast and len(decision.links) == len(parent.outputs)):
             return None  # all outputs of a multicast: its own migration achieves the same
         name = multicast_id(parent.id, f"{int(self._rng.integers(2**SUFFIX_BITS)):010x}")
-        relay = self._engine.split(parent.id, decision.links, name)
+        relay = self._operators.split(parent.id, decision.links, name)
         self.counters["multicasts_made"] += 1
         self._journeys[name] = _Journey(decision.to, decision.reason, self._host.now() + JOURNEY_S)
         self._telling.tell(list(relay.outputs.values()), partial(self._set_out, name))
@@ -192,7 +192,7 @@ class Multicasting(Reviewing["MulticastOptimiser"]):
 
     def _set_out(self, name: OperatorId) -> None:
         """Starts the migration of a new multicast, once all its consumers know it."""
-        relay, journey = self._engine.instances.get(name), self._journeys.get(name)
+        relay, journey = self._operators.instances.get(name), self._journeys.get(name)
         if relay is None or journey is None:
             self._journeys.pop(name, None)
             return
@@ -227,14 +227,14 @@ class Multicasting(Reviewing["MulticastOptimiser"]):
         if not self._stands(relay):
             return
         if not relay.outputs:
-            self._engine.destroy(relay.id)
-        elif any(feeds(parent, relay) for parent in self._engine.instances.values()):
+            self._operators.destroy(relay.id)
+        elif any(feeds(parent, relay) for parent in self._operators.instances.values()):
             self._fold(relay)
         elif len(relay.outputs) == 1:
             self._returning.consider(relay)
 
     def _fold(self, relay: Instance) -> None:
-        parent = next(instance for instance in self._engine.instances.values() if feeds(instance, relay))
+        parent = next(instance for instance in self._operators.instances.values() if feeds(instance, relay))
 
         def free() -> bool:
             return self._migrations.may_be_rewired(parent.id) and self._migrations.may_be_rewired(relay.id)
@@ -246,7 +246,7 @@ class Multicasting(Reviewing["MulticastOptimiser"]):
             self._telling.tell(outputs)
 
         if free() and settled(relay):
-            self._engine.fold(relay.id, parent.id, free, folded)
+            self._operators.fold(relay.id, parent.id, free, folded)
 
     def _log(self, decision: Migrate | Insert | Stay) -> None:
         verdict = "insert" if isinstance(decision, Insert) else "noinsert"

@@ -58,10 +58,10 @@ class Rebalancing(Reviewing["LocalOptimiser"]):
 
     def _review_all(self) -> None:
         if self._loaded is not None:
-            self._loaded.keep(self._engine.instances)
+            self._loaded.keep(self._operators.instances)
         if not self._config.enabled:
             return
-        movable = [i for i in self._engine.instances.values() if self._migrations.may_migrate(i.id)]
+        movable = [i for i in self._operators.instances.values() if self._migrations.may_migrate(i.id)]
         if not movable:
             return
         from sbon.cost.space import CostSpace
@@ -102,11 +102,11 @@ class Rebalancing(Reviewing["LocalOptimiser"]):
             self._asking.discard(view.operators)
             self._decide(view, reports)
 
-        needs = needs_of(i.spec.params for operator in view.operators if (i := self._engine.instances.get(operator)) is not None)
+        needs = needs_of(i.spec.params for operator in view.operators if (i := self._operators.instances.get(operator)) is not None)
         self._ask(question, answered, needs)
 
     def _decide(self, asked: OperatorView, reports: Reports) -> None:
-        instances = [self._engine.instances.get(operator) for operator in asked.operators]
+        instances = [self._operators.instances.get(operator) for operator in asked.operators]
         present = [i for i in instances if i is not None and self._migrations.may_migrate(i.id)]
         if len(present) < len(asked.operators):
             return

@@ -18,7 +18,7 @@ class Returning:
 
     def __init__(self, around: Surroundings, stands: Callable[[Instance], bool]) -> None:
         self._directory = around.directory
-        self._engine = around.engine
+        self._operators = around.operators
         self._surveying = around.surveying
         self._migrations = around.migrations
         self._recording = around.recording
@@ -46,7 +46,7 @@ class Returning:
             self._surveying.ask(node, (feeder, consumer), (), ANSWER_TIMEOUT_S, answered)
 
     def _return(self, name: OperatorId, feeder: NodeId) -> None:
-        relay = self._engine.instances.get(name)
+        relay = self._operators.instances.get(name)
         if relay is None or len(relay.outputs) != 1 or not self._stands(relay):
             return
         try:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from sbon.execution.operators import Operators
 from sbon.execution.ports import Timer
 from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.views import Ask
@@ -17,9 +18,9 @@ from sbon.query.plan import NO_NEEDS, Needs
 from sbon.telemetry.recording import Recording
 from sbon.types import NodeId
 from sbon_agent.directory import Directory
-from sbon_agent.engine.engine import Engine
 from sbon_agent.gossip import Gossip
 from sbon_agent.host import Host
+from sbon_agent.links.flow import Flow
 from sbon_agent.migration.migrations import Migrations
 from sbon_agent.optimising.remembering import Remembering
 from sbon_agent.optimising.surveying import Surveying
@@ -37,7 +38,8 @@ class Surroundings:
     host: Host
     directory: Directory
     gossip: Gossip
-    engine: Engine
+    operators: Operators
+    flow: Flow
     surveying: Surveying
     migrations: Migrations
     remembering: Remembering
@@ -54,7 +56,7 @@ class Reviewing(abc.ABC, Generic[Machine]):
         self._host = around.host
         self._directory = around.directory
         self._gossip = around.gossip
-        self._engine = around.engine
+        self._operators = around.operators
         self._surveying = around.surveying
         self._migrations = around.migrations
         self._remembering = around.remembering

@@ -110,7 +110,7 @@ class Seeking:
         for attempt in attempts:
             attempt.asking = True
         about = tuple(dict.fromkeys(neighbour.node for neighbour in view.neighbours))
-        present = [i for operator in view.operators if (i := self._around.engine.instances.get(operator)) is not None]
+        present = [i for operator in view.operators if (i := self._around.operators.instances.get(operator)) is not None]
         needs = needs_of(instance.spec.params for instance in present)
         timeout_s = min(ANSWER_TIMEOUT_S, self._optimiser.answer_timeout_s)
         for node in candidates:

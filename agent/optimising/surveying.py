@@ -12,13 +12,15 @@ from functools import partial
 import msgspec
 
 from sbon.errors import SbonError
+from sbon.execution.host_reports import HostReports
+from sbon.execution.operators import Operators
+from sbon.extensions import Extensions
 from sbon.placement.candidates import CandidateReport
 from sbon.query.plan import NO_NEEDS, Needs
 from sbon.types import NodeId, QueryId
 from sbon.wire.candidates import CandidateAnswer, CandidateAsk, Reserve
 from sbon.wire.messages import Message
 from sbon_agent.directory import Directory, Done
-from sbon_agent.engine.engine import Engine
 from sbon_agent.gossip import Gossip
 from sbon_agent.host import Host
 from sbon_agent.optimising.offering import Sharing
@@ -30,12 +32,24 @@ ABOUT_MAX = 256
 class Surveying:
     """Asks candidates, and answers as one."""
 
-    def __init__(self, host: Host, directory: Directory, gossip: Gossip, engine: Engine, sharing: Sharing) -> None:
+    def __init__(
+        self,
+        host: Host,
+        directory: Directory,
+        gossip: Gossip,
+        operators: Operators,
+        reports: HostReports,
+        sharing: Sharing,
+        extensions: Callable[[], Extensions],
+    ) -> None:
         self._host = host
         self._directory = directory
         self._gossip = gossip
-        self._engine = engine
+        self._operators = operators
+        self._room = operators.room
+        self._reports = reports
         self._sharing = sharing
+        self._extensions = extensions
 
     def ask(
         self,
@@ -56,7 +70,7 @@ class Surveying:
             if not isinstance(result, CandidateAnswer):
                 done(node, None)
                 return
-            self._engine.books.hear(node, result.host, result.costs, self._host.now())
+            self._reports.books.hear(node, result.host, result.costs, self._host.now())
             rtts = {peer: rtt for peer, rtt in result.rtts_ms.items() if 0 <= rtt < float("inf")}
             free, reserved = max(0, result.free_slots), max(0, result.reserved)
             load_ms, delays = max(0.0, result.load_ms), result.upstream_delay_ms
@@ -82,7 +96,7 @@ class Surveying:
 
         Without a function that the query needs, or memory for its state, no slots are reserved or offered.
         """
-        if question.stateful and self._engine.budget.is_nearly_full:
+        if question.stateful and self._room.budget.is_nearly_full:
             self._measure(msgspec.structs.replace(question, query="", slots=0), respond, able=False)
             return
         if not question.functions:
@@ -93,7 +107,7 @@ class Surveying:
             self._measure(question if able is True else msgspec.structs.replace(question, query="", slots=0), respond, able is True)
 
         # Packages are loaded when first asked about, which takes long.
-        extensions = self._engine.extensions
+        extensions = self._extensions
         self._host.execute(lambda: all(extensions().has_function(*function) for function in question.functions), looked, rows=0)
 
     def _measure(self, question: CandidateAsk, respond: Done, able: bool = True) -> None:
@@ -128,10 +142,10 @@ class Surveying:
 
     def _answer(self, question: CandidateAsk, rtts: dict[NodeId, float], able: bool) -> CandidateAnswer:
         self._reserve(question)  # slots that have become free during the measurement are offered, and so must be reserved
-        promised = self._engine.reservations.held(self._host.now(), besides=question.query)
-        empty = self._engine.empty_slots
+        promised = self._room.reservations.held(self._host.now(), besides=question.query)
+        empty = self._room.empty_slots
         running = self._sharing.offered(question.signatures)
-        delays = {operator: self._engine.instances[operator].figures.upstream_delay_ms for operator in running.values()}
+        delays = {operator: self._operators.instances[operator].figures.upstream_delay_ms for operator in running.values()}
         return CandidateAnswer(
             node=self._directory.me,
             rtts_ms=rtts,
@@ -140,15 +154,15 @@ class Surveying:
             running=running,
             reserved=min(empty, promised) if able else 0,
             upstream_delay_ms={operator: delay for operator, delay in delays.items() if delay is not None},
-            memory_short=question.stateful and self._engine.budget.is_nearly_full,
-            costs=self._engine.books.costs(question.signatures, self._host.now()),
-            host=self._engine.told(),
+            memory_short=question.stateful and self._room.budget.is_nearly_full,
+            costs=self._reports.books.costs(question.signatures, self._host.now()),
+            host=self._reports.told(),
         )
 
     def _reserve(self, question: CandidateAsk) -> None:
         if question.query and question.slots > 0:
-            self._engine.reservations.reserve(question.query, question.slots, self._engine.empty_slots, self._host.now())
+            self._room.reserve(question.query, question.slots, self._host.now())
 
     def reserve(self, message: Reserve) -> None:
         """Adjusts the reservation of a query that has been placed."""
-        self._engine.reservations.decided(message.query, max(0, message.slots), self._host.now())
+        self._room.reservations.decided(message.query, max(0, message.slots), self._host.now())

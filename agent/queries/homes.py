@@ -10,6 +10,7 @@ import structlog
 
 from sbon.errors import LinkError, PlacementError, SbonError
 from sbon.execution.instance import Instance
+from sbon.execution.operators import Operators
 from sbon.query.catalog import Entry
 from sbon.query.text import describe
 from sbon.supervision.homes import (
@@ -28,7 +29,6 @@ from sbon.types import NodeId, OperatorId, QueryId
 from sbon.wire.messages import Message
 from sbon.wire.replication import EndOrphan, Orphan, OrphanEnded, OrphanOperator, Queries, QueriesAsk, Unwanted, WantedAsk
 from sbon_agent.directory import Directory
-from sbon_agent.engine.engine import Engine
 from sbon_agent.gossip import Gossip
 from sbon_agent.host import Host
 from sbon_agent.queries.replication import Replication
@@ -40,11 +40,11 @@ ANSWER_S = 2.0
 class Homes:
     """Homes of queries, as one agent sees them."""
 
-    def __init__(self, host: Host, directory: Directory, gossip: Gossip, engine: Engine, replication: Replication) -> None:
+    def __init__(self, host: Host, directory: Directory, gossip: Gossip, operators: Operators, replication: Replication) -> None:
         self._host = host
         self._directory = directory
         self._gossip = gossip
-        self._engine = engine
+        self._operators = operators
         self._replication = replication
         self._orphans = Orphans()
         self._log = structlog.get_logger("agent", node=directory.me)
@@ -57,20 +57,20 @@ class Homes:
 
     def look(self, timeout_s: float) -> None:
         """Notes queries whose homes have gone, and releases those that have been orphans for `timeout_s`; 0 keeps them."""
-        served = {query: home for instance in self._engine.instances.values() for query, home in instance.users.items()}
+        served = {query: home for instance in self._operators.instances.values() for query, home in instance.users.items()}
         for change in self._orphans.look(served, self._gossip.members, self._host.now(), timeout_s):
             match change:
                 case OrphanFound(query, home, state):
                     self._log.warning("query.orphaned", query=query, reason=gone(home, state), advice=f"to end it: sbon drop {query}")
                 case OrphanExpired(query, _, seconds):
-                    destroyed = self._engine.release(query)
+                    destroyed = self._operators.release(query)
                     self._log.warning("query.released", query=query, reason=f"an orphan for {seconds:.0f} s", operators=destroyed)
 
     def hosted(self) -> tuple[Orphan, ...]:
         """Returns the orphaned queries that have operators here."""
         found: dict[QueryId, list[Instance]] = {}
         homes: dict[QueryId, NodeId] = {}
-        for instance in self._engine.instances.values():
+        for instance in self._operators.instances.values():
             for query, home in instance.users.items():
                 if self.state(query, home) is not HomeState.PRESENT:
                     homes[query] = home
@@ -89,7 +89,7 @@ class Homes:
 
     def end_hosted(self, query: QueryId, respond: Callable[[Message | SbonError], None]) -> None:
         """Answers EndOrphan: releases the query, unless its home is present and still wants it."""
-        homes = {home for instance in self._engine.instances.values() for user, home in instance.users.items() if user == query}
+        homes = {home for instance in self._operators.instances.values() for user, home in instance.users.items() if user == query}
         present = {home for home in homes if self.state(query, home) is HomeState.PRESENT}
         # The agent that asks may be mistaken about the home, or lie: the home itself is asked wherever it can be reached.
         asked = sorted(present) or sorted(home for home in homes if self._gossip.address_of(home) is not None)
@@ -110,7 +110,7 @@ class Homes:
         self._directory.request(home, WantedAsk(queries=(query,)), answered, ANSWER_S)
 
     def _ended(self, query: QueryId) -> OrphanEnded:
-        destroyed = self._engine.release(query)
+        destroyed = self._operators.release(query)
         self._log.info("query.released", query=query, reason="dropped without its home", operators=destroyed)
         return OrphanEnded(operators=tuple(destroyed))
 

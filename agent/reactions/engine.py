@@ -50,22 +50,6 @@ class EngineReactions:
         """Logs an output that has been removed because its consumer is gone."""
         self._agent.log.warning("link.broken", link=output.link.id, reason=reason, rows_unacknowledged=output.sender.rows_held)
 
-    def link_spills(self, output: Output, event: str, reason: str) -> None:
-        """Logs that a link's batches go to disk, or no longer do."""
-        tell = self._agent.log.warning if event == "stopped" else self._agent.log.info
-        fields = {"reason": reason} if reason else {}
-        tell(f"spill.{event}", link=output.link.id, to=output.node, rows_unacknowledged=output.sender.rows_held, **fields)
-
-    def rows_left_out(self, output: Output, rows: int, reason: str) -> None:
-        """Logs a batch that could not be packed; for each link, when the number of such batches has doubled."""
-        if output.left_out.bit_count() == 1:
-            lost = {"rows": rows, "batches_so_far": output.left_out, "rows_so_far": output.sender.rows_left_out}
-            self._agent.log.error("batch.unpackable", link=output.link.id, reason=reason, **lost)
-
-    def arrived_at_prepared(self, operator: OperatorId) -> None:
-        """Activates a migrated operator for which data has arrived."""
-        self._agent.migrations.arrived_at_prepared(operator)
-
     def make_sink(self, instance: Instance, params: SinkParams) -> SinkConnector | None:
         """Makes the agent's own sink for `tail`; None for other connectors."""
         if params.connector != "tail":

@@ -32,8 +32,8 @@ class MembershipReactions:
             self._agent.resuming.member_alive()
             if before is None:  # its row was forgotten, so it is unknown whether it is the same process
                 self._agent.periodic.ask_whether_wanted(name)
-            if self._agent.gossip.address_of(name) is not None and name in self._agent.engine.flow.outgoing.destinations():
-                self._agent.directory.keep(self._agent.engine.flow.outgoing.destinations())
+            if self._agent.gossip.address_of(name) is not None and name in self._agent.flow.outgoing.destinations():
+                self._agent.directory.keep(self._agent.flow.outgoing.destinations())
 
     def member_updated(self, name: NodeId, restarted: bool) -> None:
         """Handles a member with a new address, or that has restarted."""
@@ -41,7 +41,7 @@ class MembershipReactions:
             self._agent.log.info("member.restarted", member=name)
             self._agent.periodic.ask_whether_wanted(name)
             self._agent.resuming.member_alive()
-        self._agent.directory.keep(self._agent.engine.flow.outgoing.destinations())
+        self._agent.directory.keep(self._agent.flow.outgoing.destinations())
 
     def push_pull(self, address: Address) -> None:
         """Exchanges tables with the agent at an address."""

@@ -1,4 +1,4 @@
-"""The interface through which the engine tells the agent about its operators and links; the agent's node implements it."""
+"""The interface through which the engine and the table of operators tell the agent about operators; the agent's node implements it."""
 
 from typing import Protocol
 
@@ -30,17 +30,6 @@ class EngineEvents(Protocol):
 
     def link_broken(self, instance: Instance, output: Output, reason: str) -> None:
         """An output has been removed because its consumer is gone."""
-
-    def link_spills(self, output: Output, event: str, reason: str) -> None:
-        """Batches of a link go to disk (`began`), cannot go there (`stopped`, with a reason), can again (`goes_on`), or have all left it
-        (`drained`).
-        """
-
-    def rows_left_out(self, output: Output, rows: int, reason: str) -> None:
-        """A batch could not be packed and is sent without its rows."""
-
-    def arrived_at_prepared(self, operator: OperatorId) -> None:
-        """Data has arrived for a PREPARED operator, which has not been told to run."""
 
     def make_sink(self, instance: Instance, params: SinkParams) -> SinkConnector | None:
         """Returns a sink of the agent's own (`tail`), or None if a connector is to be used."""

@@ -19,6 +19,9 @@ import msgspec
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire.limits import Text
 
+MISSING_MAX = 6
+"""Number of successive answers that the other end does not know a link, about half a minute, after which the link counts as gone for
+good."""
 TOLD_S = 10.0
 """Validity of a consumer's host's report of a dead end, in seconds; it is repeated with every sample."""
 REASON_LENGTH_MAX = 400

@@ -73,10 +73,10 @@ class Home:
         return isinstance(agent, Agent) and set(agent.gossip.alive_labels()) == set(self._world.nodes)
 
     def _served(self) -> list[str]:
-        return [i.id for agent in self._agents() for i in agent.engine.instances.values() if self.begun.query in i.users]
+        return [i.id for agent in self._agents() for i in agent.operators.instances.values() if self.begun.query in i.users]
 
     def _sinks(self) -> list[State]:
-        mine = [i for agent in self._agents() for i in agent.engine.instances.values() if self.begun.query in i.users]
+        mine = [i for agent in self._agents() for i in agent.operators.instances.values() if self.begun.query in i.users]
         return [i.state for i in mine if i.sink is not None]
 
     def _agents(self) -> list[Agent]:

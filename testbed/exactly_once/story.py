@@ -155,7 +155,7 @@ class Story:
 
     def _complete_from(self, query: str) -> datetime:
         """Returns the event time that the query's sources have reached, plus a margin."""
-        running = [i for agent in self.agents() for i in agent.engine.instances.values() if isinstance(i.spec.params, SourceParams)]
+        running = [i for agent in self.agents() for i in agent.operators.instances.values() if isinstance(i.spec.params, SourceParams)]
         reached = max(i.figures.rows_out for i in running if query in i.users)
         return BEGIN + timedelta(seconds=reached / ROWS_PER_S + SETTLED_S)
 
@@ -222,7 +222,7 @@ def tell(seed: int, chosen: Sequence[str] | None = None) -> Outcome:
         agents = story.agents()
         ended = [record for agent in agents for record in agent.measuring.migrations]
         committed = sum(bool(record["committed"]) for record in ended)
-        outputs = [output for agent in agents for i in agent.engine.instances.values() for output in i.outputs.values()]
+        outputs = [output for agent in agents for i in agent.operators.instances.values() for output in i.outputs.values()]
         return Outcome(
             seed,
             problem,

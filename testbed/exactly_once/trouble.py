@@ -41,7 +41,7 @@ class Trouble:
         agents = self.agents()
         for number in self._rng.permutation(len(agents)):
             agent = agents[int(number)]
-            movable = [operator for operator in agent.engine.instances if agent.migrations.may_migrate(operator)]
+            movable = [operator for operator in agent.operators.instances if agent.migrations.may_migrate(operator)]
             if movable:
                 there = self._world.nodes[int(self._rng.integers(len(agents)))]
                 if there != agent.name:

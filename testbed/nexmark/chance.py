@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from sbon.connectors.fields import Index, hashed
 from sbon.types import FloatArray
-from sbon_agent.connectors.fields import Index, hashed
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from sbon_agent.connectors.fields import Index
+from sbon.connectors.fields import Index
 from sbon_testbed.nexmark.chance import uniform
 
 FIRST_NAMES = ("Ada", "Bela", "Chen", "Dora", "Emil", "Fatma", "Goran", "Hana", "Ines", "Jun", "Kofi")

@@ -15,7 +15,7 @@ option that a connector does not know is refused with the nearest name. Spans of
 bare number is seconds. Packages add connectors of their own, in the entry point group `sbon.connectors`."""
 
 CONNECTORS: dict[str, dict[str, str]] = {
-    "datagen": {"source": "datagen"},
+    "datagen": {"source": "sbon.connectors.datagen"},
     "discard": {"sink": "sbon.connectors.discard"},
     "file": {"source": "file_source", "sink": "file_sink", "lookup table": "file_table"},
     "http": {"source": "http_source", "sink": "http_sink"},

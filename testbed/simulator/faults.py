@@ -306,7 +306,9 @@ class Faults:
 
     def _move(self, rng: np.random.Generator) -> None:
         agents = [agent for _, agent in self._run.agents()]
-        movable = [(agent, operator) for agent in agents for operator in agent.engine.instances if agent.migrations.may_migrate(operator)]
+        movable = [
+            (agent, operator) for agent in agents for operator in agent.operators.instances if agent.migrations.may_migrate(operator)
+        ]
         draw, there = float(rng.random()), self._world.nodes[int(rng.integers(self._nodes))]
         if not movable:
             return

@@ -49,13 +49,13 @@ class Run:
     def instances(self) -> Iterator[tuple[Agent, Instance]]:
         """Yields all operators of all running agents."""
         for _, agent in self.agents():
-            for instance in agent.engine.instances.values():
+            for instance in agent.operators.instances.values():
                 yield agent, instance
 
     def served_by(self, agent: Agent) -> set[str]:
         """Returns the names of the queries that lose something if this agent ends now: rows, or the news that the sink has them all."""
-        users = {query for i in agent.engine.instances.values() if i.state is not State.FINISHED or _owes(i) for query in i.users}
-        sinks = {query for i in agent.engine.instances.values() if i.sink is not None for query in i.users}
+        users = {query for i in agent.operators.instances.values() if i.state is not State.FINISHED or _owes(i) for query in i.users}
+        sinks = {query for i in agent.operators.instances.values() if i.sink is not None for query in i.users}
         heard = {record.id for _, home in self.agents() for record in home.queries.records.values() if record.state is QueryState.FINISHED}
         return {name for name, query in self.ids.items() if query in users or query in sinks - heard}
 

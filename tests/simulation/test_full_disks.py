@@ -149,12 +149,12 @@ def test_dropped_sink_puts_what_it_has_written_in_place(tmp_path: Path, world: W
 def test_sink_whose_query_is_refused_leaves_the_former_file(tmp_path: Path, world: World):
     path = tmp_path / "kept.csv"
     path.write_text("old")
-    engine: Any = world.agents[1].engine  # type: ignore[union-attr]
+    operators: Any = world.agents[1].operators  # type: ignore[union-attr]
 
     def refuse(*more: Any, **further: Any) -> None:
         raise PlacementError("refused by the test")
 
-    engine.instantiate = refuse
+    operators.instantiate = refuse
     with pytest.raises(SbonError, match="refused by the test"):
         world.submit(SINK.format(path, world.nodes[0], "mode = 'replace'"))
     world.run(5)

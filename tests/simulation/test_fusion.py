@@ -104,7 +104,7 @@ def test_a_sink_that_began_with_a_backlog_joins_the_task_of_the_source(monkeypat
     sink = next(instance for instance in engine.instances.values() if instance.sink is not None)
     engine._lives.rest(sink, lambda rests: None)
     world.run_until(lambda: sum(len(incoming.queue) for incoming in sink.inputs.values()) > 2)
-    engine.resume(sink.id)
+    engine.go_on(sink)
     world.run(0.1)
     tasks.clear()
     world.run(0.1)
@@ -128,7 +128,7 @@ def test_a_multicast_made_in_the_midst_of_a_task_lets_no_row_come_twice_or_be_lo
         (source,) = sources()
         assert source.task is not None
         assert len(source.task.stages) > 1
-        made.append(engine.split(source.id, list(source.outputs), f"{source.id}.multicast{number}"))
+        made.append(agent_of(world).operators.split(source.id, list(source.outputs), f"{source.id}.multicast{number}"))
         assert made[-1].busy
     world.run_until(lambda: tail.finished)
     reference = make_world()
@@ -154,7 +154,7 @@ def test_a_backlog_is_worked_on_as_one_batch():
         window.figures.rows_in,
         window.figures.batches_in,
     )
-    engine.resume(window.id)
+    engine.go_on(window)
     world.run_until(lambda: window.figures.rows_in > before)
 
     assert waiting > 10
@@ -182,7 +182,7 @@ def test_a_sink_takes_as_many_quanta_of_a_backlog_as_it_asks_for(quanta: int, mo
     writes: list[int] = []
     write = DiscardSink.write
     monkeypatch.setattr(DiscardSink, "write", lambda self, frame: (writes.append(frame.height), write(self, frame)))
-    engine.resume(sink.id)
+    engine.go_on(sink)
     world.run_until(lambda: sink.figures.rows_in == 10_000)
 
     assert max(writes) == 500 * quanta

@@ -52,7 +52,7 @@ def test_queries_placed_at_the_same_time_find_the_room_there_is(seed):
     assert failed == []
     assert fullest <= SLOTS
     world.run(11.0)
-    assert [agent.engine.reservations.held(world.now + 1e9) for agent in world.agents] == [0] * 6, "no room is kept for good"
+    assert [agent.operators.room.reservations.held(world.now + 1e9) for agent in world.agents] == [0] * 6, "no room is kept for good"
 
 
 def test_without_reservations_queries_placed_at_the_same_time_refuse_each_other():
@@ -67,16 +67,16 @@ def test_without_reservations_queries_placed_at_the_same_time_refuse_each_other(
 
 def test_room_asked_for_by_a_taker_that_has_crashed_is_free_again_in_time():
     world = make_world(3, 4)
-    engine = world.agents[1].engine
-    slots = engine.free_slots
+    room = world.agents[1].operators.room
+    slots = room.free_slots(world.now)
     world.submit(SOURCE.format(number=0, node=world.nodes[1], rate=20))
     world.agents[0].control(world._request("submit", {"sql": WINDOWED.format(number=0, seconds=1)}), lambda reply: None)
-    world.run_until(lambda: engine.reservations.held(engine._host.now()) > 0, 10, "the candidate keeps room")
+    world.run_until(lambda: room.reservations.held(world.now) > 0, 10, "the candidate keeps room")
 
     world.kill(0)
 
-    world.run_until(lambda: engine.reservations.held(engine._host.now()) == 0, 13, "the room is free again")
-    assert engine.free_slots == slots, "the query of the crashed taker has come to nothing"
+    world.run_until(lambda: room.reservations.held(world.now) == 0, 13, "the room is free again")
+    assert room.free_slots(world.now) == slots, "the query of the crashed taker has come to nothing"
 
 
 def explained(world: World, at: int) -> list[str]:

@@ -288,7 +288,7 @@ def test_rows_of_the_next_host_are_believed_though_the_old_one_dies_before_it_ca
     old.directory.request = lambda node, message, *rest: None if isinstance(message, untold) else ask(node, message, *rest)  # type: ignore[method-assign]
     move(overlay, window, old, new)
     # The sources hear of it from the old host, to which they send, and the taker of the query has not heard of it when that dies.
-    world.run_until(lambda: any(end.node == new.name for agent in overlay.agents for _, end in agent.engine.flow.ends.beside(window)))
+    world.run_until(lambda: any(end.node == new.name for agent in overlay.agents for _, end in agent.flow.ends.beside(window)))
     world.kill(3)
     before = len(overlay.tails[0].rows)
     world.run_until(lambda: len(overlay.tails[0].rows) > before + 10, 30, "rows of the new host")

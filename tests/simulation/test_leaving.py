@@ -173,7 +173,7 @@ def test_where_nobody_takes_anything_a_host_goes_at_once():
     begin(world)
     gather(world, 3)
     for agent in (world.agents[node] for node in range(5) if node != 3):
-        agent.engine.is_leaving = True
+        agent.operators.room.is_leaving = True
     leaving = world.agents[3].leaving
 
     world.leave(3)
@@ -318,7 +318,7 @@ def test_who_leaves_is_offered_nothing_and_what_was_on_its_way_there_stays():
 
     assert not records[0].committed
     assert operator in movable(world, 3)
-    assert agent.engine.empty_slots == agent.engine.free_slots == 0
+    assert agent.operators.room.empty_slots == agent.operators.room.free_slots(agent.host.now()) == 0
     world.run_until(lambda: tail.finished, 60)
     assert sorted(map(str, tail.rows)) == alone()
 

@@ -75,7 +75,7 @@ def test_the_new_host_has_it_no_more_when_the_word_to_run_comes_again(world: Wor
         told.append(message)
         activate(message)
         if len(told) == 1:
-            other.engine.destroy(join)
+            other.operators.destroy(join)
             raise LinkError("the answer is lost")
 
     monkeypatch.setattr(other.migrations._arrivals, "told_to_activate", lost)
@@ -96,15 +96,15 @@ def test_half_a_state_goes_with_the_host_that_sent_it(world: World) -> None:
     assert join not in other.engine.instances
     world.run_until(lambda: other.gossip.members[world.nodes[HOST]].status is MemberStatus.FAILED, 120.0, "the old host is given up")
     assert join not in other.migrations._arrivals
-    assert other.engine.reservations.held(world.now) == 0
+    assert other.operators.room.reservations.held(world.now) == 0
 
 
 def test_an_attempt_that_is_called_off_while_its_operator_is_made_is_in_nobodys_way(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was made for the first attempt is ready only when the second one's state is on its way."""
     host, other = agent_of(world, HOST), agent_of(world, OTHER)
     join, records, late = join_of(host), list[Any](), list[Any]()
-    install = other.engine.install
-    monkeypatch.setattr(other.engine, "install", lambda *given: late.append(lambda: install(*given)))
+    restore = other.operators.restore
+    monkeypatch.setattr(other.operators, "restore", lambda *given: late.append(lambda: restore(*given)))
     host.migrations.migrate(join, world.nodes[OTHER], "called off by the test", records.append)
     world.run_until(lambda: bool(late), 10.0, "the first operator is to be made")
     other.migrations._arrivals.call_off()
@@ -120,7 +120,7 @@ def test_an_attempt_that_is_called_off_while_its_operator_is_made_is_in_nobodys_
     world.run(3.0)
     assert join_of(other) == join
     assert not join_of(host)
-    assert other.engine.reservations.held(world.now) == 0
+    assert other.operators.room.reservations.held(world.now) == 0
 
 
 def test_who_is_asked_for_an_operator_of_another_agent_says_where_it_is(world: World) -> None:

@@ -133,13 +133,14 @@ def one_copy(monkeypatch: pytest.MonkeyPatch) -> Callable[[Overlay], None]:
 
     def watch(overlay: Overlay) -> None:
         for agent in overlay.agents:
-            activate = agent.engine.activate
+            activate = agent.operators.activate
 
-            def checked(operator: str, activate: Any = activate) -> None:
-                activate(operator)
+            def checked(operator: str, activate: Any = activate) -> Any:
+                instance = activate(operator)
                 assert len(overlay.running()) == 1, f"{operator} runs on {overlay.running()}"
+                return instance
 
-            monkeypatch.setattr(agent.engine, "activate", checked)
+            monkeypatch.setattr(agent.operators, "activate", checked)
 
     return watch
 
@@ -173,7 +174,7 @@ def asked_again(overlay: Overlay) -> None:
 
 def full(overlay: Overlay) -> None:
     """The new host has no room any more."""
-    overlay.agent(OTHER).engine.reservations.reserve("others", 10_000, overlay.agent(OTHER).engine.empty_slots, overlay.world.now)
+    overlay.agent(OTHER).operators.room.reserve("others", 10_000, overlay.world.now)
 
 
 TROUBLES: dict[str, Callable[[Overlay], None]] = {

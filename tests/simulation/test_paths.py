@@ -3,7 +3,7 @@
 import pytest
 
 from sbon.links.batch import way
-from sbon_agent.engine.flow import Flow
+from sbon_agent.links.flow import Flow
 from tests.worlds import settled_world
 
 SOURCE = """

@@ -64,8 +64,8 @@ def test_a_sink_takes_rows_only_once_all_operators_run(tmp_path):
 
 def test_a_query_whose_sink_does_not_hear_the_word_to_begin_is_asked_again_and_not_made_twice(tmp_path):
     world = make_world(tmp_path)
-    engine = world.agents[0].engine
-    begin, heard = engine.begin, []
+    operators = world.agents[0].operators
+    begin, heard = operators.begin, []
 
     def lost(query):
         heard.append(query)
@@ -73,7 +73,7 @@ def test_a_query_whose_sink_does_not_hear_the_word_to_begin_is_asked_again_and_n
         if len(heard) < 3:
             raise LinkError("the answer is lost")
 
-    engine.begin = lost
+    operators.begin = lost
     tail = world.tail(world.submit(BOTH))
     assert len(heard) == 3
     world.run_until(lambda: tail.finished, 60, "all rows have come")

@@ -156,7 +156,7 @@ def test_what_ended_queries_have_left_behind_is_found() -> None:
     assert "a is still on n0 (running) for q1" in left(Agents(("n0", operator("a"))))
     for change, problem in (
         (lambda agent: setattr(agent.migrations, "arriving", 1), "n1 has 0 operators leaving and 1 arriving"),
-        (lambda agent: setattr(agent.engine.budget, "used_bytes", 7), "the states on n1 take 7 bytes"),
+        (lambda agent: setattr(agent.operators.room.budget, "used_bytes", 7), "the states on n1 take 7 bytes"),
         (lambda agent: setattr(agent.engine, "free_slots", 3), "n1 has 3 free slots of 4"),
     ):
         run = Agents()

@@ -24,7 +24,12 @@ def make_world(nodes=1, **engine):
 
 
 def states(world, query):
-    return {r.id: r for agent in world.agents for r in agent.engine.reports() if r.id.startswith(f"{query}.")}
+    return {
+        r.id: r
+        for agent in world.agents
+        for r in agent.reports.report(tuple(agent.operators.instances)).reports
+        if r.id.startswith(f"{query}.")
+    }
 
 
 def failed(world, query):
@@ -42,9 +47,9 @@ def test_the_operator_that_outgrows_the_limit_ends_with_the_reason_and_the_other
     assert "engine.memory_max" in report.reason
     assert "largest of 2" in report.reason
     assert report.state_bytes == report.state_rows == 0
-    engine = world.agents[0].engine
-    assert engine.instances[report.id].operator is None, "its state is let go"
-    assert engine.budget.used_bytes < LIMIT / 10
+    operators = world.agents[0].operators
+    assert operators.instances[report.id].operator is None, "its state is let go"
+    assert operators.room.budget.used_bytes < LIMIT / 10
     world.run_until(lambda: steady.finished, 60, "the other query ends")
     assert sum(row[2] for row in steady.rows) == 20_000
     row = next(row for row in world.ask(0, "queries") if row["id"] == growing)
@@ -55,8 +60,8 @@ def test_the_operator_that_outgrows_the_limit_ends_with_the_reason_and_the_other
 def test_a_host_with_little_memory_left_takes_no_further_state_but_filters():
     world = make_world()
     growing = world.submit(GROWING)
-    engine = world.agents[0].engine
-    world.run_until(lambda: engine.budget.is_nearly_full, 60, "the state has grown")
+    operators = world.agents[0].operators
+    world.run_until(lambda: operators.room.budget.is_nearly_full, 60, "the state has grown")
 
     with pytest.raises(SbonError, match=r"engine\.memory_max"):
         world.submit(STEADY)
@@ -64,23 +69,21 @@ def test_a_host_with_little_memory_left_takes_no_further_state_but_filters():
     world.run_until(lambda: len(tail.rows) > 10, 10, "a filter runs")
 
     world.ask(0, "drop", query=growing)
-    world.run_until(lambda: engine.budget.used_bytes == 0, 5, "memory is free again")
+    world.run_until(lambda: operators.room.budget.used_bytes == 0, 5, "memory is free again")
     world.submit(STEADY)
 
 
 def test_a_window_goes_to_a_host_with_memory_and_does_not_move_to_one_without():
     world = make_world(nodes=3)
-    full = world.agents[0].engine
     growing = world.submit(GROWING, at=0)
-    world.run_until(lambda: any(agent.engine.budget.is_nearly_full for agent in world.agents), 60, "the state has grown")
-    host = next(agent for agent in world.agents if agent.engine.budget.is_nearly_full)
-    full = host.engine
+    world.run_until(lambda: any(agent.operators.room.budget.is_nearly_full for agent in world.agents), 60, "the state has grown")
+    host = next(agent for agent in world.agents if agent.operators.room.budget.is_nearly_full)
 
     query = world.submit(STEADY, at=1)
     ((there, window),) = [
         (agent, i)
         for agent in world.agents
-        for i in agent.engine.instances.values()
+        for i in agent.operators.instances.values()
         if i.id.startswith(f"{query}.") and isinstance(i.spec.params, WindowParams)
     ]
     assert there is not host
@@ -88,5 +91,5 @@ def test_a_window_goes_to_a_host_with_memory_and_does_not_move_to_one_without():
     world.run_until(lambda: there.measuring.migrations, 20, "the migration has ended")
     assert not there.measuring.migrations[-1]["committed"]
     assert "engine.memory_max" in there.measuring.migrations[-1]["reason"] + there.measuring.migrations[-1]["outcome"]
-    assert full.budget.limit_bytes == LIMIT
+    assert host.operators.room.budget.limit_bytes == LIMIT
     assert growing

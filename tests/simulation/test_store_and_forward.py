@@ -178,22 +178,23 @@ def test_a_query_that_ends_while_a_batch_is_being_worked_on_leaves_nothing_behin
     world = make_world(spill_bytes=1 << 20, spill_after_s=0.0, window_batches=2)
     world.submit(SOURCE.format(world.nodes[1], RATE, ROWS))
     query = world.submit(QUERY)
-    engine = world.agents[1].engine
+    agent: Any = world.agents[1]
     world.run(2)
     world.partition([[1]])
     world.run_until(lambda: disk_of(world, 1).used_bytes > 0, 60)
 
     def gives_more() -> bool:
         """A batch is on a thread, and what comes of it will be written."""
-        given = [(i, o.sender) for i in engine.instances.values() for o in i.outputs.values() if o.node != engine.me and i.task is not None]
-        return any(sender.on_disk and sender._backlog._busy is None and sender.has_credit for _, sender in given)
+        busy = [i for i in agent.operators.instances.values() if i.task is not None]
+        given = [o.sender for i in busy for o in i.outputs.values() if o.node != agent.name]
+        return any(sender.on_disk and sender._backlog._busy is None and sender.has_credit for sender in given)
 
     world.run_until(gives_more, 60)
-    engine.release(query)
+    agent.operators.release(query)
     world.run(5)
-    assert not engine.instances
+    assert not agent.operators.instances
     assert not disk_of(world, 1).files
-    assert engine.flow.outgoing.spilling.budget.used_bytes == 0
+    assert agent.flow.outgoing.spilling.budget.used_bytes == 0
     world.close()
 
 
@@ -219,10 +220,10 @@ def test_an_operator_whose_output_is_on_disk_stays_where_it_is() -> None:
     with pytest.raises(SbonError, match=rf"cannot move to {world.nodes[2]} now: \d+ batches for .* on {world.nodes[0]} are on disk"):
         world.ask(1, "migrate", operator=leading_away[0], node=world.nodes[2])
     taken: list[object] = []
-    agent.engine.pause(leading_away[0], taken.append)
+    agent.engine.rest(agent.operators.known(leading_away[0]), taken.append)
     world.run(1)
     assert taken.pop() is None
-    agent.engine.export(leading_away[0], taken.append)
+    agent.engine.snapshot(agent.operators.known(leading_away[0]), taken.append)
     world.run(1)
     assert isinstance(taken[0], LocalProtocolError)
     assert "on disk" in str(taken[0])

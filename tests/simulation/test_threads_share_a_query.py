@@ -8,13 +8,13 @@ import msgspec
 import polars as pl
 import pytest
 
+from sbon.connectors.datagen import DatagenSource
 from sbon.connectors.discard import DiscardSink
 from sbon.connectors.interface import Congested
 from sbon.errors import ConnectorError, RemoteProtocolError
 from sbon.execution.instance import Instance
 from sbon.operators.map import Map
 from sbon.query.plan import MapParams, WindowParams
-from sbon_agent.connectors.datagen import DatagenSource
 from sbon_agent.engine import prefetching
 from sbon_agent.node import Agent
 from sbon_testbed.cpu import CpuConfig

@@ -112,7 +112,7 @@ def test_what_an_operator_has_been_told_of_lost_inputs_moves_with_it_or_is_told_
         host.dispatch.carry_out("any", lost, lambda result: None)  # it has gone: who tells must not think that it was heard
 
     moved = there.engine.instances[window.id]
-    there.engine.look_at_inputs(lambda node: False, lambda node: False)
+    there.operators.look_at_inputs(lambda node: False, lambda node: False)
     assert moved.inputs[link].lost
     answers: list[Any] = []
     there.dispatch.carry_out("any", InputLost(operator=window.id, link=link, back=True), answers.append)

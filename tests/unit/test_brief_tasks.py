@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import sbon_agent.engine.execution
 from sbon.batching import Cost
+from sbon.connectors.datagen import DatagenSource
 from sbon.execution.brief import BRIEF_ROWS_MAX, is_brief
-from sbon_agent.connectors.datagen import DatagenSource
 from sbon_agent.engine.execution import Execution
 from tests.connector_world import columns, source
 from tests.examples import examples

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
+from sbon.connectors.fields import TEXTS_MAX, Ranks
 from sbon.errors import ConnectorError
 from sbon.query.plan import WATERMARK_END
 from sbon.types import FloatArray
 from sbon_agent.connectors import Polled
-from sbon_agent.connectors.fields import TEXTS_MAX, Ranks
 from tests.connector_world import WALL, columns, context, drain, source
 from tests.examples import examples
 

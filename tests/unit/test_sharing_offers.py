@@ -16,12 +16,12 @@ from sbon_agent.optimising.offering import Sharing
 def test_an_operator_that_has_ended_since_it_was_offered_is_not_joined():
     """Its rows have gone by: the query would end at once, with none."""
     running = SimpleNamespace(id="f", state=State.RUNNING, outputs={}, waiting=Waiting({}), movable=True)
-    engine = SimpleNamespace(instances={"f": running}, me="a", is_leaving=False)
-    sharing = Sharing(engine, HostingConfig(), lambda: 0.0)
+    operators = SimpleNamespace(instances={"f": running}, me="a", room=SimpleNamespace(is_leaving=False))
+    sharing = Sharing(operators, HostingConfig(), lambda: 0.0)
     use = Use(operator="f", user=User("q", "b"), outputs=(End(LinkSpec("f>q.1:0", "f", "q.1", 0, 1.0, 8.0), "b", ()),))
     sharing.check(use)
 
-    engine.is_leaving = True
+    operators.room.is_leaving = True
     with pytest.raises(PlacementError, match="operator f is not shared: a is leaving"):
         sharing.check(use)
     running.state = State.FINISHED

@@ -12,7 +12,7 @@ from sbon.execution.rows import Rows
 from sbon.links.batch import Batch
 from sbon.query.schema import ColumnType, Field, Schema
 from sbon_agent.disk import FolderDisk
-from sbon_agent.engine.spill_log import SpillLog
+from sbon_agent.links.spill_log import SpillLog
 from sbon_testbed.simulator.disk import VirtualDisk
 
 SCHEMA: Schema = (Field("n", ColumnType.INT), Field("t", ColumnType.TEXT))

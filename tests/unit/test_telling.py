@@ -13,7 +13,7 @@ from sbon.links.sender import LinkSender
 from sbon.query.plan import LinkSpec
 from sbon.wire.links import Handed
 from sbon.wire.messages import Done
-from sbon_agent.engine.telling import Telling
+from sbon_agent.links.telling import Telling
 from sbon_testbed.simulator.world import SimulatedWorld
 
 LINK = LinkSpec("q.1>q.2:0", "q.1~m", "q.2", 0, 1.0, 1.0, handed=1)
@@ -42,8 +42,13 @@ def telling():
     world, directory, ends = SimulatedWorld(np.zeros((1, 1)), 1), Directory(), Ends(10)
     output = Output(LINK, "far", 0, (), LinkSender(LINK.id, LinkConfig()), {"q"})
     ends.add_giving(object(), output)
-    engine = SimpleNamespace(flow=SimpleNamespace(ends=ends), instances={})
-    return Telling(world.boot(0), directory, engine, lambda operator: False), directory, output, ends, world
+    return (
+        Telling(world.boot(0), directory, SimpleNamespace(instances={}), SimpleNamespace(ends=ends), lambda operator: False),
+        directory,
+        output,
+        ends,
+        world,
+    )
 
 
 def test_receiver_that_does_not_answer_is_told_again_where_it_is_then(telling):

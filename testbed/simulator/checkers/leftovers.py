@@ -13,13 +13,13 @@ class Leftovers(Checker):
         for agent, instance in self.run.instances():
             return f"{instance.id} is still on {agent.name} ({instance.state.value}) for {', '.join(instance.users) or 'nobody'}"
         for number, agent in self.run.agents():
-            engine, migrations = agent.engine, agent.migrations
+            room, migrations = agent.operators.room, agent.migrations
             if migrations.departing or migrations.arriving:
                 return f"{agent.name} has {migrations.departing} operators leaving and {migrations.arriving} arriving"
-            if engine.budget.used_bytes:
-                return f"the states on {agent.name} take {engine.budget.used_bytes} bytes"
-            if engine.free_slots != agent.config.engine.operators_max:
-                return f"{agent.name} has {engine.free_slots} free slots of {agent.config.engine.operators_max}"
+            if room.budget.used_bytes:
+                return f"the states on {agent.name} take {room.budget.used_bytes} bytes"
+            if (slots := room.free_slots(agent.host.now())) != agent.config.engine.operators_max:
+                return f"{agent.name} has {slots} free slots of {agent.config.engine.operators_max}"
             if files := self.run.world.world.machines[number].disk.names():
                 return f"{agent.name} has {', '.join(files[:5])} on disk"
         return ""

@@ -6,16 +6,27 @@ from a partition finds no receiver, so nothing arrives twice.
 """
 
 from collections.abc import Callable
+from typing import Protocol
 
 from sbon.errors import LocalProtocolError
-from sbon.execution.ends import Input
+from sbon.execution.ends import Input, Output
+from sbon.execution.instance import Instance
 from sbon.execution.life import State
+from sbon.execution.operators import Operators
+from sbon.links.ends import Ends
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire.deployment import Refeed
-from sbon_agent.engine.engine import Engine
 
 
-def refeed(engine: Engine, is_leaving: Callable[[OperatorId], bool], message: Refeed) -> NodeId | None:
+class Links(Protocol):
+    """Links of this host."""
+
+    @property
+    def ends(self) -> Ends[Instance, Input, Output]: ...
+    def replace_input(self, instance: Instance, old: Input, new: Input) -> None: ...
+
+
+def refeed(operators: Operators, links: Links, is_leaving: Callable[[OperatorId], bool], message: Refeed) -> NodeId | None:
     """Carries out one side of a replacement; repeating it does nothing.
 
     Returns the node that the old link came from, if the old link was removed here.
@@ -26,15 +37,15 @@ def refeed(engine: Engine, is_leaving: Callable[[OperatorId], bool], message: Re
         It is not possible now, or not here: ask again.
     """
     operator = message.end.link.source if message.gives else message.end.link.target
-    instance = engine.instances.get(operator)
+    instance = operators.instances.get(operator)
     if instance is None or message.query not in instance.users:
-        raise LocalProtocolError(f"operator {operator} of {message.query} is not on {engine.me}")
+        raise LocalProtocolError(f"operator {operator} of {message.query} is not on {operators.me}")
     if is_leaving(operator) or instance.state not in (State.RUNNING, State.FINISHED):
         raise LocalProtocolError(f"operator {operator} is {instance.state.value}, or about to move")
     if message.gives:
-        engine.connect(operator, message.end, message.query)
+        operators.connect(operator, message.end, message.query)
     elif message.end.link.id not in instance.inputs:
-        return _take_from(engine, message)
+        return _take_from(links, message)
     else:
         incoming = instance.inputs[message.end.link.id]
         if not incoming.receiver.received and message.end.node != incoming.node:
@@ -42,15 +53,15 @@ def refeed(engine: Engine, is_leaving: Callable[[OperatorId], bool], message: Re
     return None
 
 
-def replaced(engine: Engine, link: LinkId) -> None:
+def replaced(operators: Operators, links: Links, link: LinkId) -> None:
     """Removes the sending end of a link that has been replaced. A multicast without any other output ends."""
-    found = engine.flow.ends.gives(link)
+    found = links.ends.gives(link)
     if found is not None:
-        engine.disconnect(found[0].id, link)
+        operators.disconnect(found[0].id, link)
 
 
-def _take_from(engine: Engine, message: Refeed) -> NodeId:
-    found = engine.flow.ends.takes(message.lost)
+def _take_from(links: Links, message: Refeed) -> NodeId:
+    found = links.ends.takes(message.lost)
     if found is None:
         raise LocalProtocolError(f"operator {message.end.link.target} has no link {message.lost}")
     instance, old = found
@@ -61,5 +72,5 @@ def _take_from(engine: Engine, message: Refeed) -> NodeId:
         raise LocalProtocolError(f"operator {instance.id} is still given rows by {message.lost}, or has not done with them")
     new = Input(message.end.link, message.end.node, old.schema, old.receiver.anew(message.end.link.id), old.watermark_us)
     new.bytes_in, new.byte_rate, new.steady_rate = old.bytes_in, old.byte_rate, old.steady_rate
-    engine.flow.replace_input(instance, old, new)
+    links.replace_input(instance, old, new)
     return old.node

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +22,21 @@ from sbon.errors import ConnectorError
 from sbon.operators.frames import polars_type
 from sbon.options import Options
 from sbon.query.schema import TYPE_NAMES, ColumnType, Field
-from sbon.types import FloatArray
-from sbon_agent.connectors.base import ConnectorContext
+from sbon.types import FloatArray, NodeId
 
 Index = npt.NDArray[np.int64]
 Column: TypeAlias = Callable[[int, int], pl.Series]
 """Number of the first row, and how many rows -> their values."""
+
+
+class Place(Protocol):
+    """Where rows are made."""
+
+    @property
+    def node(self) -> NodeId: ...
+    @property
+    def labels(self) -> Mapping[str, str]: ...
+
 
 COUNT_MAX = 1_000_000
 """Most ranks of a zipf column: its table takes 8 bytes for each."""
@@ -87,7 +96,7 @@ class Chance:
         return numbers
 
 
-def build_column(field: Field, options: Options, seed: int, context: ConnectorContext) -> Column | None:
+def build_column(field: Field, options: Options, seed: int, context: Place) -> Column | None:
     """Makes a column as the options say; returns None for times, which are the event time.
 
     Raises
@@ -128,7 +137,7 @@ def _chance(field: Field, seed: int) -> Chance:
     return Chance(seed, f"column/{field.name}")
 
 
-def _random(field: Field, prefix: str, options: Options, seed: int, context: ConnectorContext) -> Column:
+def _random(field: Field, prefix: str, options: Options, seed: int, context: Place) -> Column:
     chance = _chance(field, seed)
     if field.type is ColumnType.BOOL:
         probability = options.number(prefix + "probability", 0.5, 0.0, 1.0)
@@ -163,7 +172,7 @@ def _between(chance: FloatArray, low: float, high: float) -> FloatArray:
     return chance
 
 
-def _sequence(field: Field, prefix: str, options: Options, seed: int, context: ConnectorContext) -> Column:
+def _sequence(field: Field, prefix: str, options: Options, seed: int, context: Place) -> Column:
     modulo = options.integer(prefix + "modulo", 0, 0, 2**62)
 
     def index(first: int, rows: int) -> Index:
@@ -189,7 +198,7 @@ def _prefixed(prefix: str, numbers: pl.Series) -> pl.Series:
     return pl.select(pl.concat_str([pl.lit(prefix), numbers.cast(pl.String)])).to_series()
 
 
-def _normal(field: Field, prefix: str, options: Options, seed: int, context: ConnectorContext) -> Column:
+def _normal(field: Field, prefix: str, options: Options, seed: int, context: Place) -> Column:
     chance, angle = _chance(field, seed), Chance(seed, f"angle/{field.name}")
     mean = options.number(prefix + "mean", 0.0, -1e15, 1e15)
     stddev = options.number(prefix + "stddev", 1.0, 0.0, 1e15)
@@ -203,7 +212,7 @@ def _normal(field: Field, prefix: str, options: Options, seed: int, context: Con
     return values
 
 
-def _zipf(field: Field, prefix: str, options: Options, seed: int, context: ConnectorContext) -> Column:
+def _zipf(field: Field, prefix: str, options: Options, seed: int, context: Place) -> Column:
     chance = _chance(field, seed)
     count = options.integer(prefix + "count", 100, 1, COUNT_MAX)
     exponent = options.number(prefix + "exponent", 1.0, 0.0, 20.0)
@@ -248,7 +257,7 @@ class Ranks:
         return ranks
 
 
-def _choice(field: Field, prefix: str, options: Options, seed: int, context: ConnectorContext) -> Column:
+def _choice(field: Field, prefix: str, options: Options, seed: int, context: Place) -> Column:
     chance = _chance(field, seed)
     words = options.words(prefix + "values")
     if not words or len(words) > COUNT_MAX:
@@ -282,16 +291,16 @@ def _parsed(field: Field, prefix: str, options: Options, words: list[str]) -> li
     return words
 
 
-def _node(field: Field, prefix: str, options: Options, seed: int, context: ConnectorContext) -> Column:
+def _node(field: Field, prefix: str, options: Options, seed: int, context: Place) -> Column:
     return lambda first, rows: pl.repeat(context.node, rows, dtype=pl.String(), eager=True)
 
 
-def _label(field: Field, prefix: str, options: Options, seed: int, context: ConnectorContext) -> Column:
+def _label(field: Field, prefix: str, options: Options, seed: int, context: Place) -> Column:
     value = context.labels.get(options.required(prefix + "label", "region"))
     return lambda first, rows: pl.repeat(value, rows, dtype=pl.String(), eager=True)
 
 
-_BUILDERS: dict[str, Callable[[Field, str, Options, int, ConnectorContext], Column]] = {
+_BUILDERS: dict[str, Callable[[Field, str, Options, int, Place], Column]] = {
     "random": _random,
     "sequence": _sequence,
     "normal": _normal,

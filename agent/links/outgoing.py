@@ -1,7 +1,7 @@
 """Sends the batches of all links that begin on this host, and takes what the other ends answer.
 
 What cannot be sent now (no connection, full buffer) stays in the link's sender, in memory or on disk, and is sent when the connection is
-back or has room. `sbon_agent.engine.flow` owns it.
+back or has room. `sbon_agent.links.flow` owns it.
 """
 
 from collections.abc import Callable
@@ -15,19 +15,15 @@ from sbon.execution.instance import Instance
 from sbon.execution.rows import Packed, Rows
 from sbon.links.batch import Batch
 from sbon.links.config import LinkConfig
-from sbon.links.dead_ends import REASON_LENGTH_MAX, TOLD_S, Obstruction
+from sbon.links.dead_ends import MISSING_MAX, REASON_LENGTH_MAX, TOLD_S, Obstruction
 from sbon.links.ends import Ends, pause_s
 from sbon.links.frames import Data
 from sbon.printable import printable
 from sbon.types import LinkId, NodeId
 from sbon.wire.links import Acknowledge, DeadEnd, NoSuchLink
 from sbon.wire.messages import Message
-from sbon_agent.engine.spilling import Spilling
 from sbon_agent.host import Disk, Host
-
-MISSING_MAX = 6
-"""Number of successive answers that the other end does not know a link, about half a minute, after which the link counts as gone for
-good."""
+from sbon_agent.links.spilling import Spilling
 
 
 class Router(Protocol):
@@ -40,7 +36,7 @@ class Router(Protocol):
 
 
 class OutgoingEvents(Protocol):
-    """Callbacks of sending; the engine implements them."""
+    """Callbacks of sending; the node implements them (`sbon_agent.reactions.links`)."""
 
     def runnable(self, instance: Instance) -> None:
         """An operator has new credit."""
@@ -49,7 +45,7 @@ class OutgoingEvents(Protocol):
         """What a link of the operator had put on disk cannot be read back."""
 
     def disk_told(self, output: Output, event: str, reason: str) -> None:
-        """Something happened to a link's disk; see `sbon_agent.engine.spilling.SpillEvents`."""
+        """Something happened to a link's disk; see `sbon_agent.links.spilling.SpillEvents`."""
 
     def rows_left_out(self, output: Output, rows: int, reason: str) -> None:
         """A batch could not be packed and is sent without its rows."""
@@ -81,6 +77,11 @@ class Outgoing:
         self._again: set[LinkId] = set()
         self.spilling = Spilling(host, disk, links, self)
         self.counters = {"acknowledgements_bad": 0, "batches_unpackable": 0, "rows_unpackable": 0}
+
+    @property
+    def has_disk(self) -> bool:
+        """True if batches may wait on disk for receivers that are unreachable."""
+        return self.spilling.budget is not None
 
     def leaves(self, output: Output) -> bool:
         """Tells whether the link leads to another host."""

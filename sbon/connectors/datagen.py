@@ -34,13 +34,12 @@ from functools import partial
 import numpy as np
 import polars as pl
 
+from sbon.connectors.fields import Chance, Column, Index, Place, build_column, node_seed
 from sbon.connectors.interface import BATCH_ROWS_MAX, Polled
 from sbon.connectors.watermark import Watermark
 from sbon.operators.times import parse_time
 from sbon.options import Options
 from sbon.query.plan import SourceParams
-from sbon_agent.connectors.base import ConnectorContext
-from sbon_agent.connectors.fields import Chance, Column, Index, build_column, node_seed
 
 RATE_MAX = 1e9
 ROWS_MAX = 10**15
@@ -56,7 +55,7 @@ class DatagenSource:
     threaded = True
     dropped_rows = 0
 
-    def __init__(self, params: SourceParams, context: ConnectorContext) -> None:
+    def __init__(self, params: SourceParams, context: Place) -> None:
         options = Options(f"source {params.name}", params.connector, params.options)
         self._params = params
         self._rate = self._read_rate(options)

@@ -12,6 +12,7 @@ from functools import partial
 from sbon.errors import LocalProtocolError, SbonError
 from sbon.execution.ends import Output
 from sbon.execution.instance import Instance
+from sbon.execution.operators import Operators
 from sbon.links.passing import Action, Passing, Told
 from sbon.types import LinkId, OperatorId
 from sbon.wire.deployment import InputLost
@@ -19,18 +20,21 @@ from sbon.wire.links import Handed
 from sbon.wire.messages import Done as DoneMessage
 from sbon.wire.messages import Message
 from sbon_agent.directory import Directory, Done
-from sbon_agent.engine.engine import Engine
 from sbon_agent.host import Host
+from sbon_agent.links.flow import Flow
 from sbon_agent.shell import Shell
 
 
 class Telling:
     """Sender and receiver of the message about a link's new source."""
 
-    def __init__(self, host: Host, directory: Directory, engine: Engine, is_leaving: Callable[[OperatorId], bool]) -> None:
+    def __init__(
+        self, host: Host, directory: Directory, operators: Operators, flow: Flow, is_leaving: Callable[[OperatorId], bool]
+    ) -> None:
         self._host = host
         self._directory = directory
-        self._engine = engine
+        self._operators = operators
+        self._flow = flow
         self._is_leaving = is_leaving
         self._passing = Passing()
         self._shell = Shell[Action](host, self._passing, self._perform)
@@ -49,7 +53,7 @@ class Telling:
             self._shell.do(self._passing.passed(output.link.id, output.link.handed))
 
     def _perform(self, action: Action) -> None:
-        found = self._engine.flow.ends.gives(action.link)
+        found = self._flow.ends.gives(action.link)
         if isinstance(action, Told):
             if found is not None:
                 found[1].told = True
@@ -71,12 +75,12 @@ class Telling:
         An operator stops waiting for a source that has crashed. With a multicast between the two, only the multicast's host sees the crash.
         """
         outputs: dict[LinkId, tuple[Output, bool]] = {}
-        for instance in self._engine.instances.values():
+        for instance in self._operators.instances.values():
             if instance.is_multicast:
                 lost = any(incoming.lost for incoming in instance.inputs.values())
                 outputs |= {link: (output, lost) for link, output in instance.outputs.items() if output.told}
         for link in self._lost.keys() - outputs.keys():
-            if self._engine.flow.ends.gives(link) is None:
+            if self._flow.ends.gives(link) is None:
                 del self._lost[link]
         for link, (output, lost) in outputs.items():
             if lost != self._lost.get(link, False):
@@ -104,10 +108,10 @@ class Telling:
             The receiver is not here, or is moving away and its record has been read: repeat the message at its new host.
         """
         link = message.link
-        instance = self._engine.instances.get(link.target)
+        instance = self._operators.instances.get(link.target)
         if instance is None or link.id not in instance.inputs or self._is_leaving(link.target):
             raise LocalProtocolError(f"the receiver of {link.id} is not on {self._directory.me}, or about to leave")
-        self._engine.flow.passed(link, message.node)
+        self._flow.passed(link, message.node)
         respond(DoneMessage())
 
 

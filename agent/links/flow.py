@@ -3,7 +3,7 @@
 The same state machines serve both.
 
 The ends of a link are `LinkSender` and `LinkReceiver`, and `Ends` knows where the other ends are (`sbon.links`). This module takes what
-arrives, and acknowledges it; `sbon_agent.engine.outgoing` sends. The engine owns it; the agent's node gives it incoming messages.
+arrives, and acknowledges it; `sbon_agent.links.outgoing` sends. The agent's node makes it and gives it incoming messages.
 """
 
 from collections import deque
@@ -24,8 +24,8 @@ from sbon.query.plan import LinkSpec, target_of
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire.links import Acknowledge, DeadEnd, Moved, NoSuchLink
 from sbon.wire.messages import Message
-from sbon_agent.engine.outgoing import Outgoing, OutgoingEvents, Router
 from sbon_agent.host import Disk, Host
+from sbon_agent.links.outgoing import Outgoing, OutgoingEvents, Router
 
 Reply = Callable[[Message], bool]
 
@@ -35,7 +35,7 @@ ACKNOWLEDGE_TRIES = 50
 
 
 class FlowEvents(OutgoingEvents, Protocol):
-    """Callbacks of the flow; the engine implements them."""
+    """Callbacks of the flow; the node implements them (`sbon_agent.reactions.links`)."""
 
     def arrived_at_prepared(self, operator: OperatorId) -> None:
         """Data has arrived for a PREPARED operator. Its senders know the new host, so the migration is committed."""
@@ -81,6 +81,16 @@ class Flow:
         instance.inputs.update((incoming.link.id, incoming) for incoming in inputs)  # in their order
         self._drop_input(old.link.id)
         self.ends.add_taking(instance, new)
+
+    def end(self, instance: Instance) -> None:
+        """Removes the links of an operator that ends here, and what they have on disk."""
+        self.remove(instance)
+        for link in instance.outputs:
+            self.outgoing.spilling.drop(link)
+
+    def close(self) -> None:
+        """Deletes all batches on disk."""
+        self.outgoing.spilling.close()
 
     def remove(self, instance: Instance) -> None:
         """Removes an operator's links. Batches waiting in its queues are dropped; their senders keep them."""

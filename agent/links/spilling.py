@@ -1,6 +1,6 @@
 """Writes to disk and reads back what the links' backlogs ask for (`sbon.links.backlog`), on executor threads, within the agent's budget.
 
-`sbon_agent.engine.outgoing` owns it.
+`sbon_agent.links.outgoing` owns it.
 """
 
 from collections.abc import Callable
@@ -15,8 +15,8 @@ from sbon.links.config import LinkConfig
 from sbon.links.sender import LinkSender
 from sbon.query.schema import Schema
 from sbon.types import LinkId
-from sbon_agent.engine.spill_log import SUFFIX, SpillLog
 from sbon_agent.host import Disk, Host
+from sbon_agent.links.spill_log import SUFFIX, SpillLog
 
 T = TypeVar("T")
 

@@ -1,0 +1,36 @@
+"""What an engine gets from the node that makes it. An engine other than `sbon_agent.engine` is given to `sbon_agent.node.Agent`."""
+
+from dataclasses import dataclass
+
+from sbon.cost.books import Books
+from sbon.execution.events import EngineEvents
+from sbon.execution.instance import Instance
+from sbon.execution.settings import EngineConfig
+from sbon.links.config import LinkConfig
+from sbon.state_budget import StateBudget
+from sbon.types import NodeId, OperatorId
+from sbon_agent.connectors.base import ConnectorContext
+from sbon_agent.connectors.reaches import Reaches
+from sbon_agent.host import Host
+from sbon_agent.links.flow import Flow
+
+
+@dataclass(frozen=True)
+class EngineParts:
+    """Parts of one host that an engine works with."""
+
+    me: NodeId
+    host: Host
+    flow: Flow
+    """Links of this host."""
+    instances: dict[OperatorId, Instance]
+    """Operators of this host; the overlay adds and removes them."""
+    budget: StateBudget
+    """Memory for states."""
+    books: Books
+    """Where measured costs are written."""
+    events: EngineEvents
+    context: ConnectorContext
+    reaches: Reaches
+    config: EngineConfig
+    links: LinkConfig

@@ -1,0 +1,1 @@
+"""Links between operators: carries out what `sbon.links` decides, with connections, disks and threads."""

@@ -1,0 +1,83 @@
+"""What one host reports of itself: figures of its operators, what they cost, and what the host can do."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from sbon.cost.books import Books
+from sbon.execution.instance import Instance
+from sbon.execution.port_costs import PortCosts
+from sbon.execution.reporting import operator_report
+from sbon.state_budget import StateBudget
+from sbon.types import NodeId, OperatorId, QueryId
+from sbon.wire.costs import NodeTold
+from sbon.wire.reports import OperatorReport, OperatorReports
+
+
+class Machine(Protocol):
+    """This host's clock and processors."""
+
+    @property
+    def workers(self) -> int: ...
+    def now(self) -> float: ...
+    def use_fraction(self) -> float: ...
+
+
+class HostReports:
+    """Reports of one host.
+
+    Parameters
+    ----------
+    place : tells where an operator that was here has gone, with the epoch of the move; None if unknown
+    """
+
+    def __init__(
+        self,
+        me: NodeId,
+        machine: Machine,
+        instances: Mapping[OperatorId, Instance],
+        place: Callable[[OperatorId], tuple[NodeId, int] | None],
+        books: Books,
+        budget: StateBudget,
+    ) -> None:
+        self._me = me
+        self._machine = machine
+        self._instances = instances
+        self._place = place
+        self._budget = budget
+        self.books = books
+
+    def sample(self) -> None:
+        """Samples all rates, and the use of the processors; called every `sample_interval_s`."""
+        now = self._machine.now()
+        for instance in self._instances.values():
+            instance.sample(now, self._me)
+        cpu_ns = {instance.id: instance.figures.accounts.cpu_ns for instance in self._instances.values()}
+        self.books.sample(now, self._machine.use_fraction() * self._machine.workers, cpu_ns)
+
+    def report(self, operators: Sequence[OperatorId], query: QueryId = "") -> OperatorReports:
+        """Answers the home of a query: figures of its operators, what they cost, and what this host can do."""
+        here = [self._instances[operator].spec.signature for operator in operators if operator in self._instances]
+        reports = tuple(self._figures(operator, query) for operator in operators)
+        return OperatorReports(reports=reports, costs=self.books.costs(here, self._machine.now()), host=self.told())
+
+    def told(self) -> NodeTold:
+        """Returns what this host can do, for other agents."""
+        return self.books.own(self._machine.workers, self._budget.limit_bytes, self._machine.now())
+
+    def _figures(self, operator: OperatorId, query: QueryId) -> OperatorReport:
+        """Returns the figures of one operator; one that has left is reported as `moved`, an unknown one as `missing`."""
+        instance = self._instances.get(operator)
+        if instance is not None:
+            return operator_report(instance, self._me, query)
+        gone = self._place(operator)
+        if gone is not None:
+            return OperatorReport(id=operator, state="moved", node=gone[0], epoch=gone[1])
+        return OperatorReport(id=operator, state="missing", node=self._me)
+
+
+def measure_costs(instance: Instance, books: Books, now: float) -> None:
+    """Lets an operator's costs count with those of all others here that compute the same."""
+    spec, brought = instance.spec, instance.figures.costs_brought
+    if brought is not None:
+        books.statistics.brought("moved here", brought, now)
+    instance.figures.port_costs = PortCosts(books.fit(spec.signature, spec.ports, now), books.speed.value)
