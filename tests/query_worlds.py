@@ -40,10 +40,12 @@ def make_catalog(text: str = SOURCES) -> Catalog:
 CATALOG = make_catalog()
 
 
-def plan_of(sql: str, *, here: str = "b", query: str = "q", nodes: Mapping[str, Mapping[str, str]] = NODES) -> Plan:
+def plan_of(
+    sql: str, catalog: Catalog = CATALOG, *, here: str = "b", query: str = "q", nodes: Mapping[str, Mapping[str, str]] = NODES
+) -> Plan:
     (statement,) = parse(sql)
     assert isinstance(statement, SelectQuery | CreateSink)
-    return plan(statement, CATALOG, nodes, here, query)
+    return plan(statement, catalog, nodes, here, query)
 
 
 def lines(plan_: Plan) -> list[str]:

@@ -19,7 +19,7 @@ from sbon.errors import QueryError
 from sbon.query.aggregate_calls import aggregate_function, find_aggregate, read_aggregate
 from sbon.query.catalog import did_you_mean
 from sbon.query.dialect import Text
-from sbon.query.expression import Column, Expression
+from sbon.query.expression import Column, Expression, Literal
 from sbon.query.functions import aggregate_type
 from sbon.query.limits import PRECEDING_MAX
 from sbon.query.literals import column_name, identifier, interval_of
@@ -35,6 +35,7 @@ from sbon.query.scope import Scope, ScopeColumn
 
 _NAVIGATIONS = ("first", "last", "prev", "next", "classifier", "match_number", "match_rowtime")
 _ROWS = "write ONE ROW PER MATCH or ALL ROWS PER MATCH"
+_TIMEOUTS = ("SHOW", "TIMEOUT", "MATCHES")
 _SKIP = "write AFTER MATCH SKIP PAST LAST ROW, TO NEXT ROW, TO FIRST b or TO LAST b"
 _WITHIN = "add WITHIN INTERVAL '10 minutes' behind PATTERN (...)"
 _MODES: dict[tuple[str, ...], tuple[bool, bool, bool]] = {
@@ -81,6 +82,8 @@ class _Clause:
             raise text.error(words[0].start, f"PATTERN has {len(self.variables)} variables, expected at most {VARIABLES_MAX}")
         self.sets: dict[str, tuple[int, ...]] = {name: (place,) for place, name in enumerate(self.variables)}
         """Variables and subsets by name, as places of variables."""
+        self.computed: dict[str, tuple[Expression, ColumnType]] = {}
+        """Partition columns that are expressions."""
         for word, members in tree.meta["subsets"]:
             self._subset(Word(*word), [Word(*member) for member in members])
 
@@ -88,8 +91,8 @@ class _Clause:
         """Returns the relation of the clause and its names."""
         time, ties = self._order()
         partition = [self._partition_column(part) for part in self.tree.args.get("partition_by") or ()]
-        all_rows, empty, unmatched = self._mode()
         within = self._within()
+        all_rows, empty, unmatched, timeouts = self._mode(within)
         values = _Operands(self, all_rows)
         conditions = self._conditions(values)
         self._refuse_endless(conditions, within)
@@ -102,7 +105,8 @@ class _Clause:
         passed = list(dict.fromkeys([*partition, time, *ties, *(column.column for column in visible)])) if all_rows else None
         used = dict.fromkeys([time, *partition, *ties, *(passed or ()), *values.columns()])
         types = {column.name: column.type for column in self.relation.schema}
-        inner = Select(self.relation, (), tuple((name, Column(name), types[name]) for name in used))
+        columns = (self.computed.get(name) or (Column(name), types[name]) for name in used)
+        inner = Select(self.relation, (), tuple((name, *column) for name, column in zip(used, columns, strict=True)))
         params = MatchParams(
             time,
             tuple(partition),
@@ -118,6 +122,7 @@ class _Clause:
             within,
             empty,
             unmatched,
+            timeouts,
         )
         found = Match(inner, params, tuple(type_ for _, _, type_ in measures), tuple(values.types.items()))
         return found, self._names(found, partition, passed, {name for name, _, _ in measures})
@@ -125,7 +130,7 @@ class _Clause:
     def _names(self, found: Match, partition: list[str], passed: list[str] | None, measures: set[str]) -> Scope:
         alias_tree = self.tree.args.get("alias")
         alias = identifier(alias_tree.this) if alias_tree is not None and alias_tree.this is not None else ""
-        typed = {column.column: column.name for column in self.scope.columns}
+        typed = {column.column: column.name for column in self.scope.columns} | {name: name for name in self.computed}
         for name in partition if passed is None else passed:
             if typed[name] in measures:
                 what = f"a measure is named {typed[name]}, as a column of the rows"
@@ -135,10 +140,21 @@ class _Clause:
     # -------------------------------------------------------------------------------------------------- partition and order
 
     def _partition_column(self, tree: exp.Expr) -> str:
-        if not isinstance(tree, exp.Column):
-            raise self.text.error(tree, "PARTITION BY takes columns in MATCH_RECOGNIZE", "compute it in a SELECT in brackets")
-        Scalars(self.text, self.scope).key(tree, "PARTITION BY")
-        return self.scope.resolve(self.text, tree).column
+        """Returns a partition column; an expression is one by the name that it has."""
+        value = tree.this if isinstance(tree, exp.Alias) else tree
+        bound = Scalars(self.text, self.scope).key(value, "PARTITION BY")
+        if value is tree and isinstance(tree, exp.Column):
+            return self.scope.resolve(self.text, tree).column
+        if value is tree:
+            hint = f"write PARTITION BY {self.text.written(tree)[:60]} AS name"
+            raise self.text.error(tree, "PARTITION BY an expression needs a name in MATCH_RECOGNIZE", hint)
+        name = column_name(self.text, tree.args["alias"])
+        taken = {column.name for column in self.relation.schema} | {column.name for column in self.scope.columns} | set(self.computed)
+        if name in taken:
+            what = f"{self.text.written(value)[:60]} AS {name}: there is a column {name} already"
+            raise self.text.error(tree, what, "give the expression of PARTITION BY another name")
+        self.computed[name] = bound
+        return name
 
     def _order(self) -> tuple[str, list[str]]:
         """Returns the event time, and further columns for rows of one instant."""
@@ -162,15 +178,21 @@ class _Clause:
 
     # ------------------------------------------------------------------------------------------------------ words of the clause
 
-    def _mode(self) -> tuple[bool, bool, bool]:
+    def _mode(self, within: int | None) -> tuple[bool, bool, bool, bool]:
         words = [Word(*word) for word in self.tree.meta["rows"]]
-        mode = _MODES.get(tuple(word.text.upper() for word in words))
+        upper = tuple(word.text.upper() for word in words)
+        timeouts = upper[-3:] == _TIMEOUTS
+        mode = _MODES.get((upper[:-3] or ("ONE", "ROW", "PER", "MATCH")) if timeouts else upper)
         if mode is None:
             raise self.text.error(words[0].start, f"{' '.join(word.text for word in words)[:60]} is not expected here", _ROWS)
         excluded = any(isinstance(part, Excluded) for part in walk(self.pattern))
         if mode[2] and excluded:
             raise self.text.error(words[0].start, "WITH UNMATCHED ROWS beside {- -} in PATTERN", "leave one of them out")
-        return mode
+        if timeouts and within is None:
+            raise self.text.error(words[-3].start, "SHOW TIMEOUT MATCHES needs a time that can be up", _WITHIN)
+        if timeouts and mode[2]:
+            raise self.text.error(words[-3].start, "SHOW TIMEOUT MATCHES beside WITH UNMATCHED ROWS", "leave one of them out")
+        return *mode, timeouts
 
     def _skip(self) -> tuple[str, tuple[int, ...]]:
         words = [Word(*word) for word in self.tree.meta["after"]]
@@ -395,8 +417,13 @@ class _Operands(Scalars):
     def _navigation(self, tree: exp.Expr, row: _Row, final: bool) -> Bound:
         if row.value is None:
             if self.defines is not None and row.shift:
-                what = f"{self.text.written(tree)}: the variable of a row beside this one is not known in DEFINE"
-                raise self.refuse(tree, what, "write LAST(CLASSIFIER(), 1), a row of the match")
+                found = _within_match(row)
+                if found is None:
+                    what = f"{self.text.written(tree)}: the variable of a row beside those of a variable is not known in DEFINE"
+                    raise self.refuse(tree, what, "write LAST(CLASSIFIER(), 1), a row of the match")
+                if found.skip < 0:
+                    return Literal(None, ColumnType.TEXT), ColumnType.TEXT  # a row that is not in the match yet
+                row = found
             value, type_ = None, ColumnType.TEXT
         else:
             value, bound_type = self._unqualified(row.value)
@@ -435,6 +462,16 @@ class _Operands(Scalars):
         except QueryError as error:
             raise self.text.error(tree, error.message, error.hint) from None
         return self._operand(Tally("", Aggregate("", call.function, operand), row.variables, final), result)
+
+
+def _within_match(row: _Row) -> _Row | None:
+    """Returns a row beside others of a match, counted along the match; None if that depends on what other rows were taken for.
+
+    `skip` is negative for a row behind the last one so far.
+    """
+    if row.variables or (row.first and row.shift < 0):
+        return None
+    return replace(row, skip=row.skip + (row.shift if row.first else -row.shift), shift=0)
 
 
 def _is_name(tree: exp.Expr) -> bool:

@@ -26,7 +26,8 @@ def row_pattern_clause(parser: Any) -> exp.MatchRecognize | None:
     parser.in_pattern = True
     tree = exp.MatchRecognize()
     tree.meta["start"] = opened.start
-    tree.set("partition_by", parser._parse_partition_by())
+    if parser._match(TokenType.PARTITION_BY):
+        tree.set("partition_by", parser._parse_csv(lambda: _partition(parser)))
     tree.set("order", parser._parse_order())
     if parser._match_text_seq("MEASURES"):
         tree.set("measures", parser._parse_csv(lambda: _measure(parser)))
@@ -100,6 +101,18 @@ def _subsets(parser: Any) -> list[tuple[Any, list[Any]]]:
             if not parser._match(TokenType.COMMA):
                 break
     return found
+
+
+def _partition(parser: Any) -> exp.Expr:
+    first = parser._curr
+    value: exp.Expr | None = parser._parse_disjunction()
+    if value is None:
+        parser.raise_error("a column is expected behind PARTITION BY", parser._curr or first)
+        raise AssertionError
+    if parser._match(TokenType.ALIAS):
+        value = exp.Alias(this=value, alias=parser._parse_id_var(any_token=True))
+        value.meta["start"] = first.start
+    return value
 
 
 def _measure(parser: Any) -> exp.Expr:

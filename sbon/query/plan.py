@@ -375,6 +375,8 @@ class MatchParams(msgspec.Struct, frozen=True, tag="match"):
             raise LimitError("skip to a row that may be the first one of its match, or missing, expected one that is always behind it")
         if self.within_us is not None:
             check_span("pattern within", self.within_us)
+        elif self.timeouts:
+            raise LimitError("matches that run out of time, without a time, expected within")
 
 
 class AssignParams(msgspec.Struct, frozen=True, tag="assign"):

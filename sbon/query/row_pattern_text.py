@@ -79,10 +79,14 @@ class PatternReader:
     def _choice(self, levels: int) -> Pattern:
         if levels <= 0:
             raise self._text.error(self._here(), f"PATTERN is nested more than {DEPTH_MAX} deep", "write it flatter")
-        parts = [self._sequence(levels)]
-        while self._take("|"):
+        parts, missing = [], False
+        while True:
+            begin = self._place
             parts.append(self._sequence(levels))
-        if len(parts) > 1 and any(part == Sequence(()) for part in parts):
+            missing |= self._place == begin
+            if not self._take("|"):
+                break
+        if len(parts) > 1 and missing:
             raise self._text.error(self._here(), "a part is missing beside | in PATTERN", "write () for a part without a row")
         return parts[0] if len(parts) == 1 else Choice(tuple(parts))
 

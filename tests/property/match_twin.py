@@ -29,7 +29,7 @@ class Here(NamedTuple):
     taken: Taken
     """Up to the current row."""
     whole: Taken
-    number: int
+    number: int | None
     subsets: dict[str, tuple[str, ...]]
 
     def places(self, name: str | None, *, final: bool = False) -> list[int]:
@@ -97,14 +97,15 @@ def text_of(pattern: Pattern) -> str:
     raise AssertionError(pattern)
 
 
-def ways(query: Query, rows: list[Row], start: int, number: int) -> Iterator[Taken]:
-    """All matches from a row on, the preferred one first."""
+def ways(query: Query, rows: list[Row], start: int, number: int, waiting: list[Taken]) -> Iterator[Taken]:
+    """All matches from a row on, the preferred one first. Ways that wait for another row when there is none are added to `waiting`."""
 
     def run(pattern: Pattern, taken: Taken, out: bool, rest: Callable[[Taken], Iterator[Taken]]) -> Iterator[Taken]:
         match pattern:
             case ("var", name):
                 at = start + len(taken)
                 if at >= len(rows) or (query.within is not None and rows[at].ts - rows[start].ts >= query.within):
+                    waiting.append(taken)
                     return
                 more = (*taken, (at, name, out))
                 if name not in query.define or query.define[name][1](Here(rows, more, more, number, query.subsets)) is True:
@@ -143,14 +144,19 @@ def answers(query: Query, rows: list[Row]) -> list[tuple[Any, ...]]:
     found: list[tuple[Any, ...]] = []
     start, number, matched = 0, 0, 0
     words = query.mode.split()
-    empty, unmatched, all_rows = "OMIT" not in words, "UNMATCHED" in words, words[0] == "ALL"
+    empty, unmatched, all_rows, timeouts = "OMIT" not in words, "UNMATCHED" in words, words[0] == "ALL", "TIMEOUT" in words
     nothing = (None,) * len(query.measures)
 
     def told(here: Here, row: Row) -> tuple[Any, ...]:
         return (*((row.k, row.ts, row.n, row.v, row.ok) if all_rows else (row.k,)), *(measure(here) for _, measure in query.measures))
 
     while start < len(rows):
-        best = next(ways(query, rows, start, number + 1), None)
+        waiting: list[Taken] = []
+        best = next(ways(query, rows, start, number + 1, waiting), None)
+        if best is None and timeouts and waiting:
+            for place, (at, _, out) in enumerate(waiting[0]):
+                if (all_rows and not out) or (not all_rows and place == len(waiting[0]) - 1):
+                    found.append(told(Here(rows, waiting[0][: place + 1], waiting[0], None, query.subsets), rows[at]))
         if best is None:
             if unmatched and start >= matched:
                 found.append((*told(Here(rows, (), (), 0, {}), rows[start])[: -len(nothing) or None], *nothing))

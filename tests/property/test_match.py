@@ -47,6 +47,7 @@ CONDITIONS: list[tuple[str, Any]] = [
     ("AVG(v) > 1", lambda here: less(1, sum(here.values(None)) / len(here.values(None))) if here.values(None) else None),
     ("MAX(v) < 4", lambda here: less(max(here.values(None), default=None), 4)),
     ("LAST(CLASSIFIER(), 1) = 'a'", lambda here: None if len(here.taken) < 2 else here.taken[-2][1] == "a"),
+    ("PREV(CLASSIFIER(), 2) = 'a'", lambda here: None if len(here.taken) < 3 else here.taken[-3][1] == "a"),
     ("CLASSIFIER() = 'a'", lambda here: here.taken[-1][1] == "a"),
     ("MATCH_NUMBER() < 3", lambda here: here.number < 3),
     ("PREV(FIRST(a.v)) > 0", lambda here: less(0, here.value("a", first=True, shift=-1))),
@@ -95,6 +96,7 @@ MEASURES: list[tuple[str, Any]] = [
     ("7", lambda here: 7),
 ]
 MODES = ("ONE ROW PER MATCH", "ALL ROWS PER MATCH", "ALL ROWS PER MATCH OMIT EMPTY MATCHES", "ALL ROWS PER MATCH WITH UNMATCHED ROWS")
+MODES += ("ONE ROW PER MATCH SHOW TIMEOUT MATCHES", "ALL ROWS PER MATCH OMIT EMPTY MATCHES SHOW TIMEOUT MATCHES")
 COUNTS = [(0, None), (1, None), (0, 1), (2, 2), (1, 3), (0, 2), (2, None)]
 
 
@@ -119,8 +121,11 @@ def random_query(random: Random, conditions: list[tuple[str, Any]] = CONDITIONS)
     subsets = {"u": tuple(present[:2])}
     told = [one for one in MEASURES if all(f"{name}." not in one[0] or name in present for name in NAMES)]
     skips = [("past", "")] * 3 + [("next", "")] * 2 + [(edge, name) for edge in ("first", "last") for name in present]
-    within = random.choice([None, random.randint(1, 6), random.randint(4, 12), random.randint(4, 12)])
-    return Query(pattern, define, random.sample(told, random.randint(1, 5)), random.choice(MODES), random.choice(skips), within, subsets)
+    mode = random.choice(MODES)
+    within = random.choice(
+        [random.randint(1, 9) if "TIMEOUT" in mode else None, random.randint(1, 6), random.randint(4, 12), random.randint(4, 12)]
+    )
+    return Query(pattern, define, random.sample(told, random.randint(1, 5)), mode, random.choice(skips), within, subsets)
 
 
 def random_rows(random: Random) -> list[Row]:
@@ -346,6 +351,8 @@ CASES = {
     "skip to last": Query(("seq", [A, many(B, 1), C]), by({"b": "ok"}), told("COUNT(*)"), ALL, ("last", "b"), None, {}),
     "skip to first": Query(("seq", [A, many(B, 1), C]), by({"b": "ok"}), told("COUNT(*)"), ALL, ("first", "b"), None, {}),
     "any order": Query(("perm", [A, B, C]), by({"a": "ok", "b": "v > 1"}), told("CLASSIFIER()"), ALL, ("next", ""), None, {}),
+    "timeouts": Query(("seq", [A, many(B), C]), by({"a": "ok", "c": "v > 1"}), told("CLASSIFIER()"), MODES[4], ("past", ""), 2, {}),
+    "timeouts, all rows": Query(("seq", [A, many(B), C]), by({"c": "v > 1"}), told("MATCH_NUMBER()"), MODES[5], ("next", ""), 3, {}),
     "unmatched": Query(("seq", [A, B]), by({"a": "ok", "b": "v > PREV(v)"}), told("CLASSIFIER()"), MODES[3], ("next", ""), None, {}),
 }
 """Each form at least once, whatever comes by chance."""
