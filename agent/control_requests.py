@@ -8,20 +8,16 @@ import msgspec
 import sbon
 from sbon.control import COMMANDS, ControlReply, ControlRequest, refusal
 from sbon.errors import ConfigError, PlacementError, QueryError, SbonError
-from sbon.execution.reporting import operator_report
+from sbon.execution.operator_row import operator_row
 from sbon.extensions import described
 from sbon.membership.members import Member, MemberStatus
-from sbon.misfits import clause
 from sbon.query.catalog import did_you_mean, no_query
 from sbon.query.plan import SinkParams
 from sbon.query.system import SYSTEM_STREAMS
-from sbon.query.text import describe
 from sbon.types import NodeId, OperatorId
 from sbon_agent.config import LEAVING_S_MAX, format_address
 
 if TYPE_CHECKING:
-    from sbon.execution.instance import Instance
-    from sbon.links.sender import LinkSender
     from sbon_agent.node import Agent
 
 Reply = Callable[[ControlReply], None]
@@ -136,7 +132,8 @@ class ControlRequests:
 
     def operators(self) -> list[dict[str, Any]]:
         """Returns the operators that run here."""
-        return [self._operator(instance) for instance in self._agent.operators.instances.values()]
+        instances = self._agent.operators.instances.values()
+        return [operator_row(instance, self._agent.name, self._agent.host.now()) for instance in instances]
 
     def names(self) -> list[dict[str, Any]]:
         """Returns everything that has a name in SQL, by name: sources, views and sinks of all agents, and system streams."""
@@ -144,56 +141,6 @@ class ControlRequests:
         entries = [{"name": e.name, "kind": e.kind, "owner": e.owner, "query": e.query} for e in catalog.living.values()]
         streams = [{"name": name, "kind": "system stream", "owner": None, "query": None} for name in SYSTEM_STREAMS]
         return sorted(entries + streams, key=lambda row: str(row["name"]))
-
-    def _operator(self, instance: "Instance") -> dict[str, Any]:
-        report = operator_report(instance, self._agent.name)
-        latency = getattr(instance.sink, "latency", None)
-        misfits = instance.misfits.told() if instance.misfits is not None else ()
-        return {
-            "id": instance.id,
-            "queries": sorted(instance.users),
-            "kind": str(instance.spec.params.__struct_config__.tag),
-            "text": describe(instance.spec.params),
-            "node": self._agent.name,
-            "state": report.state,
-            "reason": "; ".join(filter(None, (report.reason, clause(misfits, report.dropped_rows)))),
-            "pinned": not instance.movable,
-            "rows_in": report.rows_in,
-            "rows_out": report.rows_out,
-            "rows_per_s_in": report.rows_per_s_in,
-            "rows_per_s_out": report.rows_per_s_out,
-            "bytes_per_s_out": report.bytes_per_s_out,
-            "selectivity": report.selectivity,
-            "queue_batches": report.queue_batches,
-            "queue_rows": report.queue_rows,
-            "quanta": report.quanta,
-            "cpu_ns": report.cpu_ns,
-            "cpu_ns_per_row": report.cpu_ns_per_row,
-            "costs": [msgspec.structs.asdict(cost) for cost in instance.figures.port_costs.known(self._agent.host.now())],
-            "longest_quantum_ms": report.longest_quantum_ms,
-            "late_rows": report.late_rows,
-            "dropped_rows": report.dropped_rows,
-            "misfits": [msgspec.structs.asdict(misfit) for misfit in misfits],
-            "state_rows": report.state_rows,
-            "state_bytes": report.state_bytes,
-            "latency": latency.told(self._agent.host.now()) if latency is not None else None,
-            "migrations": report.migrations,
-            "signature": instance.spec.signature,
-            "links": [
-                {
-                    "id": link,
-                    "node": instance.outputs[link].node,
-                    "rows_sent": sent,
-                    "rows_acknowledged": acknowledged,
-                    "bytes_per_s": rate,
-                    "codec": instance.outputs[link].packing.codec.value,
-                    "packed_ratio": round(instance.outputs[link].packing.ratio, 4),
-                    **_waiting(instance.outputs[link].sender),
-                }
-                for link, sent, acknowledged, _, rate in report.links
-            ],
-            "received": [{"id": link, "rows": rows} for link, rows in report.received],
-        }
 
     def _rtt(self, arguments: dict[str, Any], done: Callable[[Any], None]) -> None:
         gossip = self._agent.gossip
@@ -343,7 +290,3 @@ def _coordinate(coordinate: Any) -> dict[str, Any]:
         "error": coordinate.error,
         "load_ms": coordinate.load_ms,
     }
-
-
-def _waiting(sender: "LinkSender") -> dict[str, int]:
-    return {"batches_in_memory": sender.memory_batches, "batches_on_disk": sender.spilled_batches}

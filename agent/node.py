@@ -196,7 +196,7 @@ class Agent:
         self.surveying = Surveying(host, self.directory, self.gossip, self.operators, self.reports, self.sharing, self.extensions)
         self.replication = Replication(self.directory, self.gossip, host.wall, lambda why: self.log.warning("table.refused", reason=why))
         self.remembering = Remembering(host, self.directory, self.gossip, config.optimiser)
-        self.placing = Placing(host, self.gossip, self.surveying, self.remembering, config.placement, config.optimiser)
+        self.placing = Placing(host, self.gossip, self.surveying, self.remembering, config.placement, config.optimiser, self.books)
         self.homes = Homes(host, self.directory, self.gossip, self.operators, self.replication)
         file = KeptFile(_path(config.data_dir) if config.data_dir else "")
         reactions = QueryReactions(self)

@@ -55,7 +55,7 @@ class Deploying:
             self._perform(self._machine.placed(result))
             return
         self._placed = result
-        slack = slack_ms(self._plan.delay_bound_ms, result.decision.delay_ms, movable_of(self._plan, len(result.reused)))
+        slack = slack_ms(result.decision.delay_bound_ms, result.decision.delay_ms, movable_of(self._plan, len(result.reused)))
         self._perform(self._machine.placed(Assignment(result.nodes, result.reused, result.unpinned_nodes, slack)))
 
     def _answered(self, step: Step, result: Message | SbonError) -> None:

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sbon.connectors.reading import is_read_whole
+from sbon.cost.books import Books
 from sbon.errors import DelayBoundError, PlacementError, SbonError
-from sbon.membership.digest import may_contain
-from sbon.membership.members import MemberStatus
 from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.placed import Placed, placed_as
 from sbon.placement.config import PlacementConfig
 from sbon.query.plan import Plan, needs_of
-from sbon.types import NodeId, OperatorId
+from sbon.types import NodeId
 from sbon_agent.gossip import Gossip
 from sbon_agent.host import Host
 from sbon_agent.optimising.remembering import Remembering
@@ -30,14 +29,13 @@ if TYPE_CHECKING:
     from sbon.optimiser.full import Action
     from sbon.placement.candidates import CandidateReport
     from sbon.placement.remembered import Remembered
+    from sbon.planning.admission import Action as Admitting
 
     Answered = Callable[[NodeId, CandidateReport | None], None]
 
 ROOM_WAIT_S = 14.0
 """Longest time that a query waits for slots reserved by others, who may not use them, in seconds; it waits at least half as long. Two such
 waits (a query is placed once more when a host has refused) must end before the command line gives up after 30 s."""
-UNSETTLED_ERROR = 0.5
-"""Error estimate from which on a coordinate says little about where its node is. Two agents get below it within a second of meeting."""
 ROOM_RETRY_S = 1.0
 """Mean pause before a waiting query asks again, in seconds; others have decided by then."""
 
@@ -53,8 +51,10 @@ class Placing:
         remembering: Remembering,
         config: PlacementConfig,
         optimiser: OptimiserConfig,
+        books: Books,
     ) -> None:
         self.host = host
+        self.books = books
         self.gossip = gossip
         self.surveying = surveying
         self.remembering = remembering
@@ -83,7 +83,40 @@ class Placing:
         share : whether running operators of other queries may be reused
         reserve : whether candidates reserve slots until the operators come
         """
-        _Placement(self, plan, done, excluded, share, reserve).begin()
+        if plan.max_latency_ms is None:
+            _Placement(self, plan, done, excluded, share, reserve).begin()
+        else:
+            self._admit(plan, done, excluded, share, reserve)
+
+    def _admit(
+        self, plan: Plan, done: Callable[[Placed | SbonError], None], excluded: frozenset[NodeId], share: bool, reserve: bool
+    ) -> None:
+        """Places a query so that its predicted latency keeps within its bound (`sbon.planning.admission`)."""
+        from sbon.planning.admission import Admission, Admitted, Refused
+        from sbon.planning.gathering import gathered
+
+        admission = Admission(plan, excluded)
+
+        def perform(action: "Admitting | BaseException") -> None:
+            match action:
+                case BaseException():
+                    done(action if isinstance(action, SbonError) else PlacementError(f"its latency cannot be predicted: {action}"))
+                case Refused(problem):
+                    self.surveying.decided(plan.query, {}) if reserve else None
+                    done(problem)
+                case Admitted(placed, delay_bound_ms):
+                    done(placed.bounded(delay_bound_ms))
+                case _:
+                    _Placement(self, action.plan, tried, action.excluded, share, reserve).begin()
+
+        def tried(result: Placed | SbonError) -> None:
+            if isinstance(result, SbonError):
+                perform(admission.unplaceable(result))
+                return
+            query = gathered(self.books, plan, result, self.host.now())
+            self.host.execute(lambda: admission.predicted(result, query), perform, rows=0)
+
+        perform(admission.begin())
 
     def cost_of(self, links: Sequence[tuple[NodeId, NodeId, float]]) -> float | None:
         """Returns what links between nodes cost at these rates in bytes/s, without load, by estimated latencies; None while a coordinate is
@@ -97,19 +130,6 @@ class Placing:
         if len(rtts) < len(links):
             return None
         return float(model_of(self.config).of_links(np.array([rate for _, _, rate in links]), np.array(rtts) / 2).sum())
-
-    def hosts(self, signatures: Mapping[OperatorId, str]) -> dict[str, list[NodeId]]:
-        """Returns, for each signature, the members whose digests say that they may run it."""
-        found: dict[str, list[NodeId]] = {}
-        for signature in sorted(set(signatures.values())):
-            nodes = [
-                name
-                for name, member in sorted(self.gossip.members.items())
-                if member.status is MemberStatus.ALIVE and may_contain(member.digest, signature)
-            ]
-            if nodes:
-                found[signature] = nodes
-        return found
 
 
 class _Placement:
@@ -143,6 +163,7 @@ class _Placement:
     def begin(self) -> None:
         """Asks the first candidates."""
         from sbon.optimiser.full import FullOptimiser
+        from sbon.optimiser.reuse import hosts_of
 
         placing = self._placing
         self._reports, self._slots = {}, {}
@@ -152,7 +173,7 @@ class _Placement:
             placing.gossip.coordinates(),
             placing.config,
             placing.rng,
-            hosts=placing.hosts(self._signatures),
+            hosts=hosts_of(self._signatures, placing.gossip.members),
             neighbour_rtts=placing.optimiser.neighbour_rtts,
         )
         self._perform(self._full.begin)
@@ -263,16 +284,3 @@ class _Placement:
     def _settle(self, coming: Mapping[NodeId, int]) -> None:
         slots = {node: coming.get(node, 0) for node, kept in self._slots.items() if kept}
         self._placing.surveying.decided(self._plan.query, slots)
-
-
-def unsettled(plan: Plan, gossip: Gossip) -> list[str]:
-    """Returns a note for the user if operators are placed by coordinates that are not reliable yet, as just after an agent's start."""
-    alive = gossip.alive_labels()
-    if len(alive) == 1 or all(spec.pinned is not None for spec in plan.operators):
-        return []
-    coordinates = gossip.coordinates()
-    young = [node for node in alive if node not in coordinates or coordinates[node].error >= UNSETTLED_ERROR]
-    if not young:
-        return []
-    named = ", ".join(young[:5]) + (f" and {len(young) - 5} more" if len(young) > 5 else "")
-    return [f"the coordinates of {named} have not settled: some seconds later, operators may go elsewhere"]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any, Protocol
 
+import msgspec
 import structlog
 
 from sbon.cost.books import Books
@@ -33,6 +34,7 @@ from sbon_agent.directory import Directory
 from sbon_agent.gossip import Gossip
 from sbon_agent.host import Host
 from sbon_agent.queries.deploying import Deploying
+from sbon_agent.queries.forecasting import Forecasting, forecast_of
 from sbon_agent.queries.homes import Homes
 from sbon_agent.queries.placing import Placing
 from sbon_agent.queries.replication import Replication
@@ -49,6 +51,9 @@ class QueryEvents(Protocol):
 
     def query_changed(self, record: QueryRecord) -> None:
         """A query has begun, has become degraded or healthy again, or has ended."""
+
+    def predicted(self, record: QueryRecord) -> None:
+        """The latency of a query has been predicted."""
 
     def placed(self, plan: Plan, placed: Placed, deployed: Deployed) -> None:
         """A placement has been deployed."""
@@ -82,7 +87,7 @@ class OwnedQueries:
         self._events = events
         self._connectors = InstalledConnectors(context)
         self._resuming = resuming
-        self.watching = Watching(host, directory, self.records, self._settle, books)
+        self.watching = Watching(host, directory, self.records, self._settle, books, Forecasting(host, gossip, books, events.predicted))
         self.statements = Submitting(self, host, directory, gossip, placing, replication, homes, self._connectors, reaches, resuming, books)
         self._numbers = count(1)
         self._log = structlog.get_logger("agent").bind(node=directory.me)
@@ -97,7 +102,9 @@ class OwnedQueries:
                 done(result)
                 return
             chosen, running = result
-            record = QueryRecord(plan, running, self._directory.me, self._host.wall(), chosen.decision.delay_ms)
+            bounded = msgspec.structs.replace(plan, delay_bound_ms=chosen.decision.delay_bound_ms)
+            record = QueryRecord(bounded, running, self._directory.me, self._host.wall(), chosen.decision.delay_ms)
+            record.forecast = forecast_of(bounded, chosen, self._host.now())
             self.register.enter(record)
             self._events.placed(plan, chosen, running)
             self._events.query_changed(record)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sbon.cost.books import Books
 from sbon.errors import PlacementError, QueryError, SbonError
 from sbon.optimiser.placed import Placed
+from sbon.optimiser.unsettled import unsettled
 from sbon.query.listing import Listing, listing_of_queries
 from sbon.query.places import located
 from sbon.query.plan import Plan
@@ -25,7 +26,7 @@ from sbon_agent.directory import Directory
 from sbon_agent.gossip import Gossip
 from sbon_agent.host import Host
 from sbon_agent.queries.homes import Homes
-from sbon_agent.queries.placing import Placing, unsettled
+from sbon_agent.queries.placing import Placing
 from sbon_agent.queries.replication import Replication
 from sbon_agent.queries.resuming import Resuming
 
@@ -85,7 +86,11 @@ class Submitting:
             from sbon.cost.prediction import predict
 
             self._connectors.check_sinks(plan, placed.nodes)
-            return {**placed.explained(plan), "notes": unsettled(plan, self._gossip), "prediction": predict(query).explained()}
+            return {
+                **placed.explained(plan),
+                "notes": unsettled(plan, self._gossip.alive_labels(), self._gossip.coordinates()),
+                "prediction": predict(query).explained(),
+            }
 
         self._imagine(sql, work, done)
 
@@ -203,7 +208,7 @@ class Submitting:
         if (count := len(self._owned.records) + self._resuming.count) >= QUERIES_MAX:
             raise PlacementError(f"{self._directory.me} has {count} queries and takes no more; drop some, or ask another agent")
         self._owned.register.begin(plan.query)
-        row["message"] = "; ".join([effect.message, *unsettled(plan, self._gossip)])
+        row["message"] = "; ".join([effect.message, *unsettled(plan, self._gossip.alive_labels(), self._gossip.coordinates())])
 
         def begun(result: QueryRecord | SbonError) -> None:
             self._owned.register.begun(plan.query, runs=not isinstance(result, SbonError))

@@ -16,6 +16,7 @@ from sbon.wire.messages import Message
 from sbon.wire.reports import OperatorReports, OperatorsAsk
 from sbon_agent.directory import Directory
 from sbon_agent.host import Host
+from sbon_agent.queries.forecasting import Forecasting
 from sbon_agent.queries.refeeding import Refeeding
 
 REPORT_TIMEOUT_S = 5.0
@@ -33,6 +34,7 @@ class Watching:
     records : the running queries
     reported : called with a query after each report
     books : where costs are written that hosts tell
+    forecasting : compares latencies with predictions
     """
 
     def __init__(
@@ -42,12 +44,14 @@ class Watching:
         records: Mapping[QueryId, QueryRecord],
         reported: Callable[[QueryRecord], None],
         books: Books,
+        forecasting: Forecasting,
     ) -> None:
         self._host = host
         self._directory = directory
         self._records = records
         self._reported = reported
         self._books = books
+        self._forecasting = forecasting
         self._bounds = DelayBounds()
         self._refeeding = Refeeding(directory)
 
@@ -68,7 +72,11 @@ class Watching:
     def _watch(self, records: list[QueryRecord]) -> None:
         for record in records:
             if record.id in self._records:
-                self.ask(record, lambda record: self._tell(self._bounds.reported(record)))
+                self.ask(record, self._compared)
+
+    def _compared(self, record: QueryRecord) -> None:
+        self._tell(self._bounds.reported(record))
+        self._forecasting.look(record)
 
     def ask(self, record: QueryRecord, then: Callable[[QueryRecord], None]) -> None:
         """Asks all hosts of a query; calls `then` when all have answered or timed out."""

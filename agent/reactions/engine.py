@@ -43,6 +43,8 @@ class EngineReactions:
     def delivered(self, instance: Instance, batch: Batch) -> None:
         """Records a batch that a sink has taken, and passes it on to watchers of a tail."""
         self._agent.recording.delivered(instance.id, instance.users, batch.stimulus_s, batch.rows)
+        host = self._agent.host
+        instance.figures.delivered(host.now(), (host.wall() - batch.stimulus_s) * 1000, batch.rows)
         if isinstance(instance.sink, Tail):
             instance.sink.publish()
 

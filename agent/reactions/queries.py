@@ -31,6 +31,10 @@ class QueryReactions:
         """Records a placement that has been deployed."""
         self._agent.recording.placement(plan, placed.decision)
 
+    def predicted(self, record: QueryRecord) -> None:
+        """Records what was predicted of a query's latency."""
+        self._agent.recording.prediction(record)
+
     def migration_ended(self, record: MigrationRecord) -> None:
         """Logs and records a migration that has ended, and tells the local optimiser."""
         event = "migration.committed" if record.committed else "migration.abandoned"

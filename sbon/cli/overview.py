@@ -61,6 +61,7 @@ QUERY_COLUMNS = (
     Column("rows out", right=True),
     Column("operators on", shorten=Shorten.LIST),
     Column("sink at"),
+    Column("99 % ms (predicted)", right=True),
     Column("late", right=True, wide=True),
     Column("left out", right=True, wide=True),
     Column("lost", right=True, wide=True),
@@ -284,6 +285,7 @@ def query_rows(result: list[dict[str, Any]]) -> Rows:
             count(query.get("rows_out")),
             _places(query.get("operators", [])),
             query.get("sink_node") or "-",
+            _latency(query.get("prediction")),
             count(query.get("late_rows")),
             count(query.get("dropped_rows")),
             count(query.get("lost_rows")),
@@ -292,6 +294,14 @@ def query_rows(result: list[dict[str, Any]]) -> Rows:
         ]
         for query in result
     ]
+
+
+def _latency(told: dict[str, Any] | None) -> str:
+    """Formats the measured 99th percentile of a query's latency, and the predicted one."""
+    if told is None:
+        return "-"
+    measured = (told.get("measured") or {}).get("p99_ms")
+    return f"{number(measured)} ({number(told['p99_ms']) if told['p99_ms'] is not None else 'no end'})"
 
 
 def query_names(result: list[dict[str, Any]]) -> dict[str, str]:

@@ -14,15 +14,14 @@ import numpy as np
 from sbon.cost.figure import Edge, Figure
 from sbon.cost.figure import Source as FigureSource
 from sbon.cost.load import Input, OperatorCost, Polynomial, Source, Upstream
-from sbon.cost.mace import Nodes, Terms
-from sbon.cost.mace import Prediction as MacePrediction
-from sbon.cost.mace import predict as mace_of
+from sbon.cost.mace import Expected, Nodes, Terms, excess_s, expected, lower_s, overloaded, quantile, upper_s
 from sbon.cost.placed_query import PlacedQuery
 from sbon.types import FloatArray, NodeId, OperatorId
 
-WIDTH_S = 0.01
-"""Width of an interval: the pace of sources, so that an interval has one batch of each."""
-INTERVALS = 200
+LADDER = ((0.01, 16), (0.02, 32), (0.1, 64), (1.0, 64))
+"""Widths and numbers of intervals that are tried. The narrowest width is the pace of sources: an interval has one batch of each."""
+DRAINED_S = 1e-9
+"""Work left at the end that is rounding."""
 PROPAGATION_ERROR = 0.1
 """Share by which a one-way latency may differ from half of a measured round trip; without a measurement, three times that."""
 PARTS_SHOWN = 3
@@ -83,39 +82,43 @@ class LatencyPrediction(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-def predicted_latency(query: PlacedQuery, *, width_s: float = WIDTH_S, intervals: int = INTERVALS) -> LatencyPrediction:
+def predicted_latency(query: PlacedQuery) -> LatencyPrediction:
     """Returns the latency of a query's answers, with bounds.
-
-    Parameters
-    ----------
-    width_s : width of an interval
-    intervals : how many are looked at
 
     Source
     ------
     Mace, sections IV, VI-C and VII.
     """
-    expected = _Case(query, Edge.EXPECTED, width_s, intervals)
-    least = _Case(query, Edge.LOW, width_s, intervals)
-    most = _Case(query, Edge.HIGH, width_s, intervals)
-    source = max(query.known(), key=list(FigureSource).index)
-    overloaded, at_worst = expected.overloaded, most.overloaded
+    expected, most = _case(query, Edge.EXPECTED), _case(query, Edge.HIGH)
+    overloaded, at_worst = expected.overloaded(), most.overloaded()
     if overloaded:
         return LatencyPrediction(worst_s=None, p99_s=None, mean_s=None, parts_s={}, overloaded=overloaded, at_worst_overloaded=at_worst)
-    found = expected.mace
+    found = expected.expected()
     worst_s = float(found.likely_s.max())
-    low_s = max(float(least.mace.mace_s.max()), least.longest_s())
-    high_s = float(most.mace.upper_s.max()) if not at_worst else np.finfo(float).max
-    samples = min(query.statistics[spec.id].samples for spec in query.plan.operators)
-    figure = Figure(value=worst_s, low=min(low_s, worst_s), high=max(high_s, worst_s), source=source, samples=samples)
+    high_s = np.finfo(float).max if at_worst else max(worst_s, most.upper_s())
     weights = expected.answers if expected.answers.sum() > 0 else None
     return LatencyPrediction(
-        worst_s=figure,
-        p99_s=found.quantile_s(0.99, weights),
-        mean_s=found.mean_s(weights),
-        parts_s=expected.parts_s(),
+        worst_s=Figure(
+            value=worst_s,
+            low=min(_case(query, Edge.LOW).least_s(), worst_s),
+            high=high_s,
+            source=max(query.known(), key=list(FigureSource).index),
+            samples=min(query.statistics[spec.id].samples for spec in query.plan.operators),
+        ),
+        p99_s=quantile(found.likely_s, 0.99, weights),
+        mean_s=float(np.average(found.likely_s, weights=weights)),
+        parts_s=expected.named(found.parts_s, found.propagation_s),
         at_worst_overloaded=at_worst,
     )
+
+
+def _case(query: PlacedQuery, edge: Edge) -> "_Case":
+    """Returns the shortest stretch of time in which all work of its peak is done, or the longest there is."""
+    for width_s, intervals in LADDER:
+        case = _Case(query, edge, width_s, intervals)
+        if case.is_drained():
+            break
+    return case
 
 
 class _Case:
@@ -165,13 +168,29 @@ class _Case:
             None if hosts.left is None else np.concatenate([hosts.left, left]),
         )
         self.node_of, self.work, self.grain = np.array(self._where, dtype=np.int64), np.array(self._work), np.array(self._grain)
-        self.service_s = self._service()
         self.answers = flow.rows_in[row[query.plan.operators[-1].id]]
-        terms = Terms(blocking_s=query.quantum_s if edge is Edge.HIGH else 0.0, pace_s=query.pace_s, clock_s=query.clock_s)
-        self.mace: MacePrediction = mace_of(
-            self.operators, self.work, self.node_of, self.nodes, width_s, self.grain, terms, service_s=self.service_s
-        )
-        self.overloaded = tuple(self._name(number) for number in self.mace.overloaded)
+
+    def is_drained(self) -> bool:
+        """Tells whether no node or link is behind at the end."""
+        return float(excess_s(self.work, self.node_of, self.nodes, self.width_s)[:, -1].max()) <= DRAINED_S
+
+    def overloaded(self) -> tuple[str, ...]:
+        """Returns the nodes and links with more load than capacity over the whole time."""
+        return tuple(self._name(number) for number in overloaded(self.work, self.node_of, self.nodes, self.width_s))
+
+    def least_s(self) -> float:
+        """Returns what the worst case is at least."""
+        return max(float(lower_s(self.operators, self.work, self.node_of, self.nodes, self.width_s).max()), self._longest_s())
+
+    def expected(self) -> Expected:
+        """Returns what is expected of the latest answers."""
+        return expected(self.operators, self.work, self.node_of, self.nodes, self.width_s, self._service())
+
+    def upper_s(self) -> float:
+        """Returns what no answer exceeds."""
+        query = self.query
+        terms = Terms(blocking_s=query.quantum_s, pace_s=query.pace_s, clock_s=query.clock_s)
+        return float(upper_s(self.operators, self.work, self.node_of, self.nodes, self.width_s, self.grain, terms).max())
 
     def _add(self, inputs: tuple[Input, ...], where: int, work: FloatArray, grain: float) -> None:
         """Adds an operator on a node, or a stream on a link."""
@@ -200,7 +219,7 @@ class _Case:
             found[number] += max(local, default=0.0)
         return found
 
-    def longest_s(self) -> float:
+    def _longest_s(self) -> float:
         """Returns the longest way through the graph if nothing waits: work of one batch, transfer and propagation."""
         alone, found = self.grain / self.nodes.capacity_per_s[self.node_of], np.zeros(len(self.operators))
         for number, operator in enumerate(self.operators):
@@ -208,13 +227,13 @@ class _Case:
             found[number] = alone[number] + max(ways, default=0.0)
         return float(found.max())
 
-    def parts_s(self) -> dict[str, float]:
+    def named(self, parts_s: dict[int, float], propagation_s: float) -> dict[str, float]:
         """Returns what the worst case is made of, by name."""
         found: dict[str, float] = {}
-        for number, part in self.mace.parts_s.items():
+        for number, part in parts_s.items():
             found[self._name(number)] = found.get(self._name(number), 0.0) + part
-        if self.mace.propagation_s > 0:
-            found["network"] = self.mace.propagation_s
+        if propagation_s > 0:
+            found["network"] = propagation_s
         return found
 
     def _name(self, number: int) -> str:

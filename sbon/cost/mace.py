@@ -92,9 +92,20 @@ class Prediction(msgspec.Struct, frozen=True):
 
     def quantile_s(self, share: float, weights: FloatArray | None = None) -> float:
         """Returns the latency that the latest answers of so large a share of the intervals keep within (theorem 3)."""
-        order = np.argsort(self.likely_s)
-        passed = np.cumsum(np.ones(len(order)) if weights is None else weights[order])
-        return float(self.likely_s[order][np.searchsorted(passed, share * passed[-1], side="left")])
+        return quantile(self.likely_s, share, weights)
+
+
+def quantile(values: FloatArray, share: float, weights: FloatArray | None = None) -> float:
+    """Returns the value that so large a share of the weight does not exceed; equal weights if left out.
+
+    Examples
+    --------
+    >>> quantile(np.array([3.0, 1.0, 2.0]), 0.5), quantile(np.array([3.0, 1.0, 2.0]), 0.5, np.array([8.0, 1.0, 1.0]))
+    (2.0, 3.0)
+    """
+    order = np.argsort(values)
+    passed = np.cumsum(np.ones(len(order)) if weights is None else weights[order])
+    return float(values[order][np.searchsorted(passed, share * passed[-1], side="left")])
 
 
 def excess_s(work: FloatArray, node_of: IntArray, nodes: Nodes, width_s: float) -> FloatArray:
@@ -216,24 +227,88 @@ def predict(
     Mace, theorems 2 and 3; where the paper's upper bound fails, this module's.
     """
     _check(work, node_of, nodes, width_s)
-    if grain.shape != node_of.shape:
-        raise ShapeError(f"grain has the shape {grain.shape}, expected {node_of.shape}")
     terms = Terms() if terms is None else terms
-    least_s, _ = path_propagation_s(operators, node_of, len(nodes.cores))
-    series = np.where(np.isfinite(least_s)[:, None], excess_s(work, node_of, nodes, width_s) + least_s[:, None], 0.0).max(axis=0)
-    smooth = completions(operators, work, node_of, nodes, width_s, late_s=service_s)
-    late_at_most_s = hop_epsilon_s(grain, node_of, nodes, terms)
-    bound = completions(operators, work, node_of, nodes, width_s, late_s=late_at_most_s, even=even, is_bound=True)
-    exits = _exits(operators)
-    knots_s = width_s * np.arange(work.shape[1] + 1)
-    late_s = smooth.done_s[exits] - knots_s
-    likely = np.maximum(late_s[:, :-1], late_s[:, 1:]).max(axis=0)
-    upper = (bound.done_s[exits][:, 1:] - knots_s[:-1]).max(axis=0) + terms.pace_s + terms.clock_s
-    parts, propagation = _parts(operators, node_of, smooth, exits, knots_s) if np.isfinite(late_s).all() else ({}, 0.0)
+    least = lower_s(operators, work, node_of, nodes, width_s)
+    likely = expected(operators, work, node_of, nodes, width_s, service_s)
+    upper = upper_s(operators, work, node_of, nodes, width_s, grain, terms, even=even)
+    return Prediction(
+        np.maximum(least - terms.clock_s, 0.0),
+        likely.likely_s,
+        upper,
+        likely.parts_s,
+        likely.propagation_s,
+        overloaded(work, node_of, nodes, width_s),
+    )
+
+
+def overloaded(work: FloatArray, node_of: IntArray, nodes: Nodes, width_s: float) -> tuple[int, ...]:
+    """Returns the nodes with more load than capacity over the whole time; parameters as for `predict`."""
     load, can = np.zeros(len(nodes.cores)), nodes.per_interval(width_s, work.shape[1]).sum(axis=1)
     np.add.at(load, node_of, work.sum(axis=1))
-    overloaded = tuple(np.flatnonzero(load > can * (1 + 1e-9)).tolist())
-    return Prediction(np.maximum(series - terms.clock_s, 0.0), likely, upper, parts, propagation, overloaded)
+    return tuple(np.flatnonzero(load > can * (1 + 1e-9)).tolist())
+
+
+def lower_s(operators: Sequence[OperatorCost], work: FloatArray, node_of: IntArray, nodes: Nodes, width_s: float) -> FloatArray:
+    """Returns Mace of each interval with the least propagation of a path through the node: (intervals,); parameters as for `predict`."""
+    least_s, _ = path_propagation_s(operators, node_of, len(nodes.cores))
+    behind_s = excess_s(work, node_of, nodes, width_s)
+    found: FloatArray = np.where(np.isfinite(least_s)[:, None], behind_s + least_s[:, None], 0.0).max(axis=0)
+    return found
+
+
+class Expected(msgspec.Struct, frozen=True):
+    """What is expected of the latest answer of each interval."""
+
+    likely_s: FloatArray
+    """(intervals,)"""
+    parts_s: dict[int, float]
+    """Seconds at each node or link on the way of the latest of all."""
+    propagation_s: float
+    """Propagation on that way."""
+
+
+def expected(
+    operators: Sequence[OperatorCost],
+    work: FloatArray,
+    node_of: IntArray,
+    nodes: Nodes,
+    width_s: float,
+    service_s: FloatArray | None = None,
+) -> Expected:
+    """Returns what is expected of the latest answers; parameters as for `predict`."""
+    smooth = completions(operators, work, node_of, nodes, width_s, late_s=service_s)
+    exits, knots_s = _exits(operators), width_s * np.arange(work.shape[1] + 1)
+    late_s = smooth.done_s[exits] - knots_s
+    likely: FloatArray = np.maximum(late_s[:, :-1], late_s[:, 1:]).max(axis=0)
+    parts, propagation = _parts(operators, node_of, smooth, exits, knots_s) if np.isfinite(late_s).all() else ({}, 0.0)
+    return Expected(likely, parts, propagation)
+
+
+def upper_s(
+    operators: Sequence[OperatorCost],
+    work: FloatArray,
+    node_of: IntArray,
+    nodes: Nodes,
+    width_s: float,
+    grain: FloatArray,
+    terms: Terms,
+    *,
+    even: bool = True,
+) -> FloatArray:
+    """Returns the latency that no answer of an interval exceeds: (intervals,); parameters as for `predict`.
+
+    Raises
+    ------
+    ShapeError
+        The shapes do not fit.
+    """
+    if grain.shape != node_of.shape:
+        raise ShapeError(f"grain has the shape {grain.shape}, expected {node_of.shape}")
+    late_at_most_s = hop_epsilon_s(grain, node_of, nodes, terms)
+    bound = completions(operators, work, node_of, nodes, width_s, late_s=late_at_most_s, even=even, is_bound=True)
+    knots_s = width_s * np.arange(work.shape[1] + 1)
+    found: FloatArray = (bound.done_s[_exits(operators)][:, 1:] - knots_s[:-1]).max(axis=0) + terms.pace_s + terms.clock_s
+    return found
 
 
 class Completions(msgspec.Struct, frozen=True):

@@ -5,7 +5,9 @@ from sbon.execution.accounts import Accounts
 from sbon.execution.port_costs import PortCosts
 from sbon.execution.rates import Rate
 from sbon.misfits import Misfits
+from sbon.telemetry.digest import RecentDigest
 from sbon.wire.costs import OperatorCosts
+from sbon.wire.reports import LatencyTold
 
 
 class Figures:
@@ -13,12 +15,14 @@ class Figures:
 
     __slots__ = (
         "accounts",
+        "answers",
         "arrived_at_s",
         "batches_in",
         "costs_brought",
         "late_rows",
         "migrations",
         "misfits",
+        "now",
         "port_costs",
         "rate_in",
         "rate_out",
@@ -50,6 +54,10 @@ class Figures:
         self.upstream_delay_ms: float | None = None
         """Latency of the longest way from a producer to here, in ms; None until all hosts on it have sent theirs."""
         self.accounts = Accounts()
+        self.answers: RecentDigest | None = None
+        """Latencies of the rows that a sink has taken; None before the first."""
+        self.now = 0.0
+        """Instant of the last sample."""
         self.step_cost = Cost()
         """Processor time of this operator alone."""
         self.port_costs = PortCosts()
@@ -72,8 +80,28 @@ class Figures:
         else:
             self.port_costs.took(port, rows_in, rows_out, cpu_ns)
 
+    def delivered(self, now: float, latency_ms: float, rows: int) -> None:
+        """Counts rows that a sink has taken."""
+        if rows:
+            self.answers = self.answers or RecentDigest()
+            self.answers.add(now, max(0.0, latency_ms), rows)
+
+    def latency(self) -> LatencyTold | None:
+        """Returns how late the rows were that a sink has taken lately; None if it has taken none."""
+        recent = self.answers.recent(self.now) if self.answers is not None else None
+        if recent is None or not recent.rows:
+            return None
+        return LatencyTold(
+            rows=recent.rows,
+            mean_ms=recent.mean_ms,
+            p50_ms=recent.quantile(0.5),
+            p99_ms=recent.quantile(0.99),
+            max_ms=recent.max_ms,
+        )
+
     def sample(self, now: float) -> None:
         """Samples all rates; called once a second."""
+        self.now = now
         self.accounts.sample()
         self.port_costs.sample(now)
         self.rate_in.sample(now, self.rows_in)

@@ -58,6 +58,7 @@ def operator_report(instance: Instance, node: NodeId, query: QueryId = "") -> Op
             (o.link.id, o.sender.rows_left_out, o.left_out_because) for o in instance.outputs.values() if o.sender.rows_left_out
         ),
         misfits=() if instance.misfits is None else instance.misfits.told(KINDS_REPORTED_MAX),
+        latency=figures.latency(),
     )
 
 

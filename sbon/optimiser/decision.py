@@ -81,6 +81,8 @@ class Decision(msgspec.Struct, frozen=True):
     """Longest one-way path from a producer to a consumer, over the links alone; None if the host of a running operator does not report
     the delay of its path."""
     delay_bound_ms: float | None = None
+    begun_ms: dict[OperatorId, float] = {}
+    """Of reused operators, the delay of their longest path from a producer, as far as their hosts report it."""
 
 
 def decide(
@@ -130,6 +132,7 @@ def decide(
         rtts_measured=sum(len(report.rtts_ms) for report in reports.values()),
         delay_ms=longest_delay_ms(added, choice.assignment, known.ends) if choice.reused.keys() <= added.begun_ms.keys() else None,
         delay_bound_ms=problem.delay_bound_ms,
+        begun_ms={operator: added.begun_ms[operator] for operator in choice.reused if operator in added.begun_ms},
     )
 
 

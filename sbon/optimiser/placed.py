@@ -3,8 +3,10 @@
 Loads nothing that computes placements, as every agent imports it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
 
 from sbon.query.plan import Plan
 from sbon.query.text import describe
@@ -25,6 +27,10 @@ class Placed:
     """Operators that running ones replace, with these and their hosts."""
     unpinned_nodes: frozenset[NodeId]
     """Nodes that the optimiser chose, as opposed to those that operators are pinned to."""
+
+    def bounded(self, delay_bound_ms: float) -> "Placed":
+        """Returns the same with a bound that the network's part of the latency must keep while the query runs."""
+        return replace(self, decision=structs.replace(self.decision, delay_bound_ms=delay_bound_ms))
 
     def explained(self, plan: Plan) -> dict[str, Any]:
         """Returns the result as `sbon explain --json` shows it."""

@@ -1,9 +1,11 @@
 """Tells which operators of a new query may be replaced by running ones (SBON, section 3.2)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from sbon.membership.digest import may_contain
+from sbon.membership.members import Member, MemberStatus
 from sbon.query.plan import Plan, SinkParams, SourceParams
-from sbon.types import OperatorId
+from sbon.types import NodeId, OperatorId
 
 
 def shareable_signatures(plan: Plan, read_whole: Callable[[SourceParams], bool] = lambda params: False) -> dict[OperatorId, str]:
@@ -22,3 +24,17 @@ def shareable_signatures(plan: Plan, read_whole: Callable[[SourceParams], bool] 
         for operator in plan.operators
         if operator.signature and operator.id not in own and not isinstance(operator.params, SinkParams)
     }
+
+
+def hosts_of(signatures: Mapping[OperatorId, str], members: Mapping[NodeId, Member]) -> dict[str, list[NodeId]]:
+    """Returns, for each signature, the members whose digests say that they may run it."""
+    found: dict[str, list[NodeId]] = {}
+    for signature in sorted(set(signatures.values())):
+        nodes = [
+            name
+            for name, member in sorted(members.items())
+            if member.status is MemberStatus.ALIVE and may_contain(member.digest, signature)
+        ]
+        if nodes:
+            found[signature] = nodes
+    return found

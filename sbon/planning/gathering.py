@@ -17,8 +17,16 @@ def gathered(books: Books, plan: Plan, placed: Placed, now: float) -> PlacedQuer
     """Returns a query as the optimiser has placed it, with what the books know."""
     decision = placed.decision
     links = [(link.source_node, link.target_node, link.latency_ms, link.measured) for link in decision.links]
-    shared = frozenset(decision.reused)
-    return placed_query(books, plan, decision.assignment, links, shared=shared, network_usage_bytes=decision.usage_here, now=now)
+    return placed_query(
+        books,
+        plan,
+        decision.assignment,
+        links,
+        shared=frozenset(decision.reused),
+        begun_ms=decision.begun_ms,
+        network_usage_bytes=decision.usage_here,
+        now=now,
+    )
 
 
 def placed_query(
@@ -28,6 +36,7 @@ def placed_query(
     links: Iterable[tuple[NodeId, NodeId, float, bool]],
     *,
     shared: frozenset[OperatorId] = frozenset(),
+    begun_ms: Mapping[OperatorId, float] | None = None,
     network_usage_bytes: float = 0.0,
     now: float,
 ) -> PlacedQuery:
@@ -38,6 +47,7 @@ def placed_query(
     node_of : of the operators that take part; the plan's others are left out
     links : of each pair of nodes that a link leads over: the two, the one-way latency in ms, and whether it was measured
     shared : operators that run already for other queries; their inputs flow anyway
+    begun_ms : of those, the latency from a source to them, as far as it is known
     """
     operators = tuple(spec for spec in plan.operators if spec.id in node_of)
     kept = tuple(link for link in plan.links if link.source in node_of and link.target in node_of and link.target not in shared)
@@ -52,6 +62,7 @@ def placed_query(
         plan=msgspec.structs.replace(plan, operators=operators, links=kept),
         node_of=dict(node_of),
         shared=shared,
+        begun_s={operator: delay_ms / 1e3 for operator, delay_ms in (begun_ms or {}).items()},
         statistics=statistics,
         nodes={node: books.nodes.of(node, now) for node in set(node_of.values())},
         network=Network(

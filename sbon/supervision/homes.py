@@ -196,6 +196,8 @@ def bare_row(query: QueryId, name: str, state: str, reason: str, home: NodeId, s
         "network_usage": None,
         "delay_ms": None,
         "delay_bound_ms": None,
+        "max_latency_ms": None,
+        "prediction": None,
         "migrations": 0,
         "started_wall_s": None,
     }

@@ -4,7 +4,7 @@
 """
 
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,6 +17,9 @@ from sbon.supervision.losses import Losses
 from sbon.supervision.multicasts import QueryMulticasts, carriers
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.reports import OperatorReport
+
+if TYPE_CHECKING:
+    from sbon.planning.forecast import Forecast
 
 
 class QueryState(Enum):
@@ -71,6 +74,8 @@ class QueryRecord:
         self.multicasts = QueryMulticasts()
         self.migrations = 0
         self.bounds = BoundState()
+        self.forecast: Forecast | None = None
+        """What is predicted of its latency, beside what is measured; None if nobody predicts it."""
         self.late = ""
         """Describes by how much the delay bound is exceeded; empty if it is not."""
         self.delay_ms = delay_ms
@@ -96,7 +101,8 @@ class QueryRecord:
         """Describes what is wrong; empty if nothing is."""
         troubles = self.health.reasons
         remedy = [self._remedy] if troubles else []
-        return "; ".join([*troubles, *filter(None, remedy), *([self.late] if self.late else []), *self.losses.told(self.text_of)])
+        late = [self.late, self.forecast.reason if self.forecast is not None else ""]
+        return "; ".join([*troubles, *filter(None, remedy), *filter(None, late), *self.losses.told(self.text_of)])
 
     @property
     def left_out(self) -> list[str]:
@@ -228,7 +234,7 @@ class QueryRecord:
     def settle(self) -> None:
         """Sets the state to running or degraded, depending on what is wrong."""
         if self.state in (QueryState.RUNNING, QueryState.DEGRADED):
-            wrong = self.health.is_degraded or self.late or self.losses.unpackable
+            wrong = self.health.is_degraded or self.late or (self.forecast is not None and self.forecast.reason) or self.losses.unpackable
             self.state = QueryState.DEGRADED if wrong else QueryState.RUNNING
 
     def link_rates(self) -> list[tuple[OperatorId, OperatorId, float]]:
@@ -266,6 +272,8 @@ class QueryRecord:
             "network_usage": network_usage,
             "delay_ms": self.delay_ms,
             "delay_bound_ms": self.plan.delay_bound_ms,
+            "max_latency_ms": self.plan.max_latency_ms,
+            "prediction": self.forecast.row() if self.forecast is not None else None,
             "migrations": self.migrations,
             "started_wall_s": self.started_wall_s,
         }

@@ -46,6 +46,11 @@ class Digest:
         """Returns the duration that this share of rows does not exceed (nearest rank), within 1 percent; 0 without rows."""
         return min(quantile(self._buckets, share), self.max_ms)
 
+    @property
+    def mean_ms(self) -> float:
+        """Returns the mean duration of rows, within 1 percent; 0 without rows."""
+        return sum(middle_ms(number) * rows for number, rows in self.buckets) / self.rows if self.rows else 0.0
+
     def add_buckets(self, buckets: Iterable[tuple[int, int]], max_ms: float) -> None:
         """Adds rows counted elsewhere: numbers and rows of buckets, and the longest duration among them."""
         for number, rows in buckets:
@@ -99,10 +104,14 @@ class RecentDigest:
         """Adds rows that are counted already; see `Digest.add_buckets`."""
         self._now(now).add_buckets(buckets, max_ms)
 
+    def recent(self, now: float) -> Digest:
+        """Returns the recent durations."""
+        windows = self._windows.at(now)
+        return _together(windows.before, windows.current)
+
     def told(self, now: float) -> dict[str, Any]:
         """Returns figures for people and scripts: recent quantiles in ms, and rows by bucket since the start."""
-        windows = self._windows.at(now)
-        recent = _together(windows.before, windows.current)
+        windows, recent = self._windows.at(now), self.recent(now)
         return {
             "rows": recent.rows,
             "p50_ms": round(recent.quantile(0.5), 4),

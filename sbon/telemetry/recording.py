@@ -153,6 +153,31 @@ class Recording:
         row = rows.QueryChange(record.id, record.name, record.state.value, record.reason, record.sink_node, operators)
         self._record(row)
 
+    def prediction(self, record: "QueryRecord") -> None:
+        """Records what was just predicted of a query's latency, beside what is measured."""
+        told = record.forecast.row() if record.forecast is not None else None
+        if told is None:
+            return
+        measured = told["measured"] or {}
+        self._record(
+            rows.PredictionRow(
+                query=record.id,
+                worst_ms=told["worst_ms"],
+                worst_low_ms=told["worst_low_ms"],
+                worst_high_ms=told["worst_high_ms"],
+                p99_ms=told["p99_ms"],
+                mean_ms=told["mean_ms"],
+                parts=tuple(rows.LatencyPart(name, float(part)) for name, part in told["parts_ms"].items()),
+                rests_on_rules=told["rests_on_rules"],
+                anew_because=told["anew_because"],
+                max_latency_ms=record.plan.max_latency_ms,
+                measured_rows=measured.get("rows"),
+                measured_mean_ms=measured.get("mean_ms"),
+                measured_p99_ms=measured.get("p99_ms"),
+                measured_max_ms=measured.get("max_ms"),
+            )
+        )
+
     # ------------------------------------------------------------------------------------------------ latency at sinks
 
     def delivered(self, operator: OperatorId, queries: Iterable[str], stimulus_s: float, count: int) -> None:

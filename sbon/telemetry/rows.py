@@ -29,6 +29,7 @@ __all__ = [
     "Instant",
     "Label",
     "Latency",
+    "LatencyPart",
     "LinkRate",
     "Load",
     "MemberChange",
@@ -41,6 +42,7 @@ __all__ = [
     "PlacedOperatorRecord",
     "Placement",
     "PortCostRow",
+    "PredictionRow",
     "Probe",
     "QueryChange",
     "QueryOperator",
@@ -280,6 +282,48 @@ class Latency(Row, frozen=True, tag="latencies"):
     """Rows by bucket of latency: add up the rows of equal numbers for quantiles over several windows."""
 
 
+class LatencyPart(Part, frozen=True):
+    """Share of the worst case."""
+
+    name: str
+    """A node, "link a > b", or "network" for propagation."""
+    ms: float
+    """Milliseconds."""
+
+
+class PredictionRow(Row, frozen=True, tag="predictions"):
+    """What the home of a query predicts of the latency of its answers, beside what the sink has measured; with each prediction."""
+
+    query: QueryId
+    """The query."""
+    worst_ms: float | None
+    """Greatest latency expected; null: it never ends, as a node has more load than capacity."""
+    worst_low_ms: float | None
+    """What the worst case is at least."""
+    worst_high_ms: float | None
+    """What no answer exceeds; null: no bound."""
+    p99_ms: float | None
+    """99th percentile over time."""
+    mean_ms: float | None
+    """Mean over time."""
+    parts: tuple[LatencyPart, ...]
+    """What the worst case is made of."""
+    rests_on_rules: bool
+    """Whether the costs of some operator are a rule of thumb."""
+    anew_because: str
+    """Why it was predicted anew; empty for the first prediction."""
+    max_latency_ms: float | None
+    """What the query accepts; null: no bound."""
+    measured_rows: int | None
+    """Rows that the sink took in the last seconds; null before the first report."""
+    measured_mean_ms: float | None
+    """Their mean latency."""
+    measured_p99_ms: float | None
+    """99th percentile of their latency."""
+    measured_max_ms: float | None
+    """Greatest of their latencies."""
+
+
 class QueryOperator(Part, frozen=True):
     """Where an operator of a query is."""
 
@@ -342,6 +386,7 @@ AnyRow: TypeAlias = (
     | MigrationRow
     | MulticastChange
     | Latency
+    | PredictionRow
     | QueryChange
     | AgentChange
 )

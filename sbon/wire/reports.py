@@ -17,6 +17,16 @@ class OperatorsAsk(msgspec.Struct, frozen=True, tag="operators?"):
     """The query for which multicasts on its links are reported, too."""
 
 
+class LatencyTold(msgspec.Struct, frozen=True, kw_only=True):
+    """How late the rows were that a sink took lately, from the entry of the latest source row behind them."""
+
+    rows: Count
+    mean_ms: Delay
+    p50_ms: Delay
+    p99_ms: Delay
+    max_ms: Delay
+
+
 class OperatorReport(msgspec.Struct, frozen=True):
     """One operator's figures since it was created, across migrations; rates are those of the last interval."""
 
@@ -67,6 +77,8 @@ class OperatorReport(msgspec.Struct, frozen=True):
     """For output links with any since it came to this host: rows of batches that could not be encoded, and the problem of the first."""
     misfits: Annotated[tuple[Misfit, ...], msgspec.Meta(max_length=KINDS_REPORTED_MAX)] = ()
     """Why a source or an operator has left rows out: the kinds with the most rows."""
+    latency: LatencyTold | None = None
+    """Of a sink that has taken rows."""
 
 
 class OperatorReports(msgspec.Struct, frozen=True, tag="operators"):

@@ -4,8 +4,9 @@ import pytest
 
 from sbon.cost.books import Books
 from sbon.cost.figure import Source
+from sbon.errors import SbonError
 from sbon_agent.costs_file import CostsFile
-from tests.simulation.test_delay_bounds import C, make_world, sink
+from tests.simulation.test_delay_bounds import C, make_world, query_row, sink
 
 
 def test_explain_predicts_the_latency_of_a_query_and_says_that_it_knows_rules_only() -> None:
@@ -86,3 +87,49 @@ def test_what_operators_cost_is_known_after_a_restart(tmp_path) -> None:
     assert kept is not None
     assert kept.samples == pytest.approx(before.samples, rel=0.5)
     assert kept.ports[0].law.age_s <= 60
+
+
+def bounded(bound: str, name: str = "out") -> str:
+    return sink("", name).replace("connector = 'discard'", f"connector = 'discard', max_latency = '{bound}'")
+
+
+def test_a_query_within_its_latency_bound_is_admitted_and_one_below_propagation_refused_with_the_least() -> None:
+    world = make_world()
+    world.submit(sink(""), at=C)
+    world.run(60)
+
+    query = world.submit(bounded("400 ms", "within"), at=C)
+    with pytest.raises(SbonError, match=r"max_latency = 60 ms: the network alone takes 100.1 ms"):
+        world.submit(bounded("60 ms", "below"), at=C)
+
+    row = query_row(world, query)
+    assert row["max_latency_ms"] == 400.0
+    assert row["delay_bound_ms"] < 400.0
+
+
+def test_a_placement_is_chosen_that_keeps_the_latency_bound() -> None:
+    """The window runs at the strong source, 200 ms behind the weak one and the sink; at the sink all ways are 100 ms."""
+    world = make_world()
+    query = world.submit(sink(""), at=C)
+    world.run(60)
+    world.ask(C, "drop", query=query)
+    free = world.ask(C, "explain", sql=sink("", "free"))
+
+    kept = world.ask(C, "explain", sql=bounded("190 ms", "kept"))
+
+    assert kept["prediction"]["latency"]["worst_high_ms"] <= 190.0
+    assert kept["prediction"]["latency"]["worst_ms"] < free["prediction"]["latency"]["worst_ms"]
+    assert kept["network_usage"]["here"] >= free["network_usage"]["here"]
+
+
+def test_a_running_query_shows_what_was_predicted_beside_what_is_measured() -> None:
+    world = make_world()
+    query = world.submit(sink(""), at=C)
+    world.run(90)  # the first answers waited for the start
+
+    told = query_row(world, query)["prediction"]
+
+    assert not told["rests_on_rules"]
+    assert told["measured"]["rows"] > 0
+    assert told["worst_low_ms"] <= told["measured"]["max_ms"] <= told["worst_high_ms"]
+    assert told["mean_ms"] == pytest.approx(told["measured"]["mean_ms"], rel=0.02)

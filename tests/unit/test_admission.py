@@ -1,61 +1,145 @@
-"""Places for unfinished handshakes, and how often log lines may be written."""
+"""Admission of queries under `max_latency`."""
 
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
 import pytest
 
-from sbon.admission import LineLimit, Places, source_of
+from sbon.cost.figure import Figure, Source
+from sbon.cost.latency_prediction import LatencyPrediction
+from sbon.cost.prediction import Prediction
+from sbon.errors import DelayBoundError, PlacementError
+from sbon.planning.admission import Admission, Admitted, Attempt, Refused
+from tests.query_worlds import plan_of
 
-
-@pytest.mark.parametrize(
-    ("host", "source"),
-    [
-        ("192.0.2.7", "192.0.2.7"),
-        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
-        ("2001:db8:1:2::9", "2001:db8:1:2::"),
-        ("::ffff:192.0.2.7", "192.0.2.7"),
-        ("fe80::1%eth0", "fe80::"),
-        ("node.example", "node.example"),
-    ],
+PLAN = msgspec.structs.replace(
+    plan_of("SELECT window_start, k, count(*) AS n FROM TUMBLE(s, ts, INTERVAL '10 s') GROUP BY window_start, k"), max_latency_ms=100.0
 )
-def test_a_source_is_what_one_party_has_for_itself(host, source):
-    assert source_of(host) == source
+FREE = next(spec.id for spec in PLAN.operators if spec.pinned is None)
 
 
-def test_a_source_that_holds_its_share_displaces_its_own_oldest():
-    places = Places(total_max=10, per_source_max=2)
-    assert [places.enter(key, "x") for key in "abcd"] == [None, None, "a", "b"]
-    assert places.enter("e", "y") is None
-    assert len(places) == 3
+def placed(delay_ms: float, node: str = "n1") -> Any:
+    return SimpleNamespace(nodes={FREE: node, "pinned": "a"}, decision=SimpleNamespace(delay_ms=delay_ms))
 
 
-def test_a_source_that_holds_its_share_displaces_nobody_else():
-    places = Places(total_max=10, per_source_max=2)
-    assert [places.enter(key, source) for key, source in (("y1", "y"), ("x1", "x"), ("x2", "x"))] == [None, None, None]
-    assert places.enter("x3", "x") == "x1"
+def predicted(
+    worst_ms: float | None, high_ms: float, network_ms: float, rules: int = 0, low_ms: float | None = None, at_worst: tuple[str, ...] = ()
+) -> Prediction:
+    worst = None
+    if worst_ms is not None:
+        low = worst_ms if low_ms is None else low_ms
+        worst = Figure(value=worst_ms / 1e3, low=low / 1e3, high=high_ms / 1e3, source=Source.MEASURED)
+    latency = LatencyPrediction(
+        worst_s=worst,
+        p99_s=None if worst is None else worst.value,
+        mean_s=None if worst is None else worst.value,
+        parts_s={"network": network_ms / 1e3, "n1": max(0.0, (worst_ms or 0.0) - network_ms) / 1e3},
+        overloaded=("n1",) if worst is None else (),
+        at_worst_overloaded=at_worst,
+    )
+    return Prediction(lines=(), operators={"measured": 4 - rules, "rule": rules}, latency=latency)
 
 
-def test_when_all_are_taken_the_oldest_of_whoever_holds_most_goes():
-    places = Places(total_max=4, per_source_max=3)
-    for key, source in (("y1", "y"), ("x1", "x"), ("x2", "x"), ("x3", "x")):
-        assert places.enter(key, source) is None
-    assert places.enter("z1", "z") == "x1"
-    assert places.enter("z2", "z") == "x2"
-    assert len(places) == 4
+def test_a_placement_within_the_bound_is_admitted_and_the_network_may_use_what_is_left() -> None:
+    admission = Admission(PLAN)
+    first = admission.begin()
+    assert isinstance(first, Attempt)
+    assert first.plan.delay_bound_ms == 100.0
+
+    found = admission.placed(placed(40.0), predicted(60.0, 70.0, 40.0))
+
+    assert isinstance(found, Admitted)
+    assert found.delay_bound_ms == pytest.approx(100.0 - (70.0 - 44.0))
 
 
-def test_whoever_has_left_frees_its_place_once():
-    places = Places(total_max=2, per_source_max=2)
-    places.enter("a", "x")
-    places.enter("b", "x")
-    places.leave("a")
-    places.leave("a")
-    assert places.enter("c", "x") is None
-    assert places.enter("d", "x") == "b"
+def test_a_placement_beyond_the_bound_is_tried_again_with_less_for_the_network() -> None:
+    admission = Admission(PLAN)
+    admission.begin()
+
+    again = admission.placed(placed(90.0), predicted(110.0, 120.0, 90.0))
+    assert isinstance(again, Attempt)
+    assert again.plan.delay_bound_ms == pytest.approx(70.0)
+    found = admission.placed(placed(60.0), predicted(80.0, 90.0, 60.0))
+
+    assert isinstance(found, Admitted)
 
 
-def test_lines_are_limited_by_subject_and_in_all():
-    limit = LineLimit(pause_s=60.0, lines_max=2)
-    assert [limit.allows(subject, 0.0) for subject in ("x", "x", "y", "z")] == [True, False, True, False]
-    assert not limit.allows("x", 59.9)
-    assert limit.allows("z", 60.0)
-    assert limit.allows("x", 60.0)
-    assert not limit.allows("y", 60.0)
+def test_an_overloaded_node_is_left_out_of_the_next_attempt() -> None:
+    admission = Admission(PLAN)
+    admission.begin()
+
+    again = admission.placed(placed(40.0), predicted(None, math.inf, 40.0))
+
+    assert isinstance(again, Attempt)
+    assert again.excluded == {"n1"}
+
+
+def test_a_query_is_refused_with_the_predicted_figure_and_what_would_have_to_change() -> None:
+    admission = Admission(PLAN)
+    action = admission.begin()
+    while isinstance(action, Attempt):
+        action = admission.placed(placed(90.0), predicted(110.0, 120.0, 90.0))
+
+    assert isinstance(action, Refused)
+    text = str(action.problem)
+    assert "predicted are 110 ms, 120 ms at most (network 90 ms, n1 20 ms)" in text
+    assert "ask for 120 ms, or bring sources and sink nearer" in text
+
+
+def test_overload_is_refused_as_answers_that_never_end() -> None:
+    admission = Admission(PLAN)
+    action = admission.begin()
+    while isinstance(action, Attempt):
+        action = admission.placed(placed(40.0), predicted(None, math.inf, 40.0))
+
+    assert isinstance(action, Refused)
+    assert "n1 would have more load than capacity" in str(action.problem)
+
+
+def test_rules_of_thumb_alone_refuse_nothing() -> None:
+    admission = Admission(PLAN)
+    action = admission.begin()
+    while isinstance(action, Attempt):
+        action = admission.placed(placed(40.0), predicted(300.0, 900.0, 40.0, rules=1, low_ms=50.0))
+
+    assert isinstance(action, Admitted)
+
+
+def test_what_no_figure_can_change_refuses_even_beside_rules() -> None:
+    admission = Admission(PLAN)
+    action = admission.begin()
+    while isinstance(action, Attempt):
+        action = admission.placed(placed(110.0), predicted(300.0, 900.0, 110.0, rules=1, low_ms=105.0))
+
+    assert isinstance(action, Refused)
+
+
+def test_a_bound_below_propagation_is_refused_with_the_least_that_can_be_had() -> None:
+    admission = Admission(PLAN)
+    admission.begin()
+
+    found = admission.unplaceable(DelayBoundError(100.0, 140.02))
+
+    assert isinstance(found, Refused)
+    assert "max_latency = 100 ms: the network alone takes 140.1 ms" in str(found.problem)
+
+
+def test_other_reasons_are_told_as_they_are() -> None:
+    admission = Admission(PLAN)
+    admission.begin()
+    problem = PlacementError("no room")
+
+    assert admission.unplaceable(problem) == Refused(problem)
+
+
+def test_the_best_placement_counts_where_the_next_attempt_finds_none() -> None:
+    admission = Admission(PLAN)
+    admission.begin()
+    admission.placed(placed(90.0), predicted(110.0, 120.0, 90.0))
+
+    found = admission.unplaceable(DelayBoundError(70.0, 90.0))
+
+    assert isinstance(found, Refused)
+    assert "120 ms at most" in str(found.problem)

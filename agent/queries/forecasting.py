@@ -1,0 +1,51 @@
+"""Predicts the latency of running queries on executor threads, when `sbon.planning.forecast` asks for it. `Watching` calls it."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from sbon.cost.books import Books
+from sbon.optimiser.placed import Placed
+from sbon.query.plan import Plan
+from sbon.supervision.record import QueryRecord
+from sbon_agent.gossip import Gossip
+from sbon_agent.host import Host
+
+if TYPE_CHECKING:
+    from sbon.cost.prediction import Prediction
+    from sbon.planning.forecast import Forecast
+
+
+def forecast_of(plan: Plan, placed: Placed, now: float) -> "Forecast":
+    """Returns the forecast of a query that begins to run."""
+    from sbon.planning.forecast import Forecast
+
+    decision = placed.decision
+    return Forecast(plan, decision.assignment, frozenset(decision.reused), decision.begun_ms, now)
+
+
+class Forecasting:
+    """Predictions of the queries of one agent; `predicted` is called with a query after each."""
+
+    def __init__(self, host: Host, gossip: Gossip, books: Books, predicted: Callable[[QueryRecord], None]) -> None:
+        self._host, self._gossip, self._books, self._predicted = host, gossip, books, predicted
+
+    def look(self, record: QueryRecord) -> None:
+        """Compares what is measured of a query with what was predicted, and predicts anew if it must."""
+        forecast, now = record.forecast, self._host.now()
+        if forecast is None or not forecast.look(record.reports, self._books, now):
+            return
+        from sbon.cost.prediction import predict
+
+        query = forecast.query(record.nodes, record.reports, self._books, self._gossip.estimated_rtt_ms, now)
+        if query is None:
+            forecast.failed(now)
+            return
+
+        def done(result: "Prediction | BaseException") -> None:
+            if isinstance(result, BaseException):
+                forecast.failed(self._host.now())
+                return
+            forecast.predicted(result, self._books, self._host.now())
+            self._predicted(record)
+
+        self._host.execute(lambda: predict(query, ()), done, rows=0)

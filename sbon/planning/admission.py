@@ -1,0 +1,162 @@
+"""Admission under `max_latency`: places a query so that the predicted latency of its answers keeps within the bound, or says what it lacks.
+
+    begin -> Attempt -> placed, predicted  -> within the bound: Admitted
+                     -> not within: another Attempt, with less room for the network, without the nodes that are overloaded
+                     -> no placement, or no attempt left -> Refused, or Admitted where only rules of thumb speak against it
+
+The network's part of a latency is what placement can bound exactly (`delay_bound`), and what depends most on the nodes chosen. So an
+attempt gives the strategy a delay bound: the bound less what the query needs beside the network. Among placements within it the strategy
+takes the one of the least network usage. The delay bound of the placement that is admitted stays in force while the query runs, so that no
+review, multicast or move uses up the time that waiting and computing need.
+"""
+
+import math
+from typing import TypeAlias
+
+import msgspec
+
+from sbon.cost.latency_prediction import PROPAGATION_ERROR, milliseconds
+from sbon.cost.placed_query import PlacedQuery
+from sbon.cost.prediction import Prediction, predict
+from sbon.errors import DelayBoundError, PlacementError, SbonError
+from sbon.optimiser.placed import Placed
+from sbon.query.plan import Plan
+from sbon.types import NodeId
+
+ATTEMPTS_MAX = 4
+SHRINK_LEAST = 0.02
+"""Share of the bound by which the network's part falls at least from one attempt to the next."""
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """Place this plan without these nodes, predict, and call `placed`; or call `unplaceable`."""
+
+    plan: Plan
+    excluded: frozenset[NodeId]
+
+
+class Admitted(msgspec.Struct, frozen=True):
+    """The query may run so."""
+
+    placed: Placed
+    delay_bound_ms: float
+    """What the network may take while the query runs."""
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """The query may not run."""
+
+    problem: SbonError
+
+
+Action: TypeAlias = Attempt | Admitted | Refused
+
+
+class Admission:
+    """Admits one query.
+
+    Parameters
+    ----------
+    plan : with `max_latency_ms`
+    excluded : nodes that count as full
+    """
+
+    def __init__(self, plan: Plan, excluded: frozenset[NodeId] = frozenset()) -> None:
+        if plan.max_latency_ms is None:
+            raise PlacementError(f"query {plan.query} has no max_latency, expected one")
+        self._plan, self._bound_ms, self._excluded = plan, plan.max_latency_ms, excluded
+        self._delay_ms = self._bound_ms if plan.delay_bound_ms is None else min(self._bound_ms, plan.delay_bound_ms)
+        self._attempts = 0
+        self._best: tuple[float, Placed, Prediction] | None = None
+
+    def begin(self) -> Action:
+        """Returns the first attempt."""
+        return self._attempt()
+
+    def predicted(self, placed: Placed, query: PlacedQuery) -> Action:
+        """Judges a placement; predicts it first, which takes some hundredths of a second."""
+        return self.placed(placed, predict(query, ()))
+
+    def placed(self, placed: Placed, prediction: Prediction) -> Action:
+        """Judges a placement by what is predicted of it."""
+        latency = prediction.latency
+        upper_ms = latency.upper_s * 1e3
+        if upper_ms <= self._bound_ms:
+            return self._admitted(placed, prediction)
+        if self._best is None or upper_ms < self._best[0]:
+            self._best = upper_ms, placed, prediction
+        network_ms = latency.parts_s.get("network", 0.0) * 1e3
+        free = {node for operator, node in placed.nodes.items() if self._is_free(operator)}
+        blamed = frozenset(free & {*latency.overloaded, *latency.at_worst_overloaded})
+        over_ms = upper_ms - self._bound_ms
+        shrunk_ms = (placed.decision.delay_ms if placed.decision.delay_ms is not None else network_ms) - max(
+            SHRINK_LEAST * self._bound_ms, over_ms if math.isfinite(over_ms) else 0.0
+        )
+        if self._attempts >= ATTEMPTS_MAX or not free or (shrunk_ms <= 0 and not blamed):
+            return self._ended()
+        if blamed:
+            self._excluded |= blamed
+        else:
+            self._delay_ms = min(self._delay_ms, shrunk_ms)
+        return self._attempt()
+
+    def unplaceable(self, problem: SbonError) -> Action:
+        """Ends after an attempt without a placement: with the best placement that was found before, or with the reason."""
+        if self._best is not None:
+            return self._ended()
+        if isinstance(problem, DelayBoundError) and (self._plan.delay_bound_ms is None or self._bound_ms < self._plan.delay_bound_ms):
+            least_ms = math.ceil(10 * problem.reachable_ms) / 10
+            return Refused(
+                PlacementError(
+                    f"no placement keeps within max_latency = {self._bound_ms:g} ms: the network alone takes {least_ms:.1f} ms on the "
+                    f"shortest ways, and no answer can be sooner; ask for more than that, or for sources and a sink that are nearer"
+                )
+            )
+        return Refused(problem)
+
+    def _attempt(self) -> Attempt:
+        self._attempts += 1
+        return Attempt(msgspec.structs.replace(self._plan, delay_bound_ms=self._delay_ms), self._excluded)
+
+    def _is_free(self, operator: str) -> bool:
+        return any(spec.id == operator and spec.pinned is None for spec in self._plan.operators)
+
+    def _admitted(self, placed: Placed, prediction: Prediction) -> Admitted:
+        network_ms = prediction.latency.parts_s.get("network", 0.0) * 1e3 * (1 + PROPAGATION_ERROR)
+        upper_ms = prediction.latency.upper_s * 1e3
+        beside_ms = max(0.0, upper_ms - network_ms) if math.isfinite(upper_ms) else 0.0
+        own_ms = self._plan.delay_bound_ms if self._plan.delay_bound_ms is not None else math.inf
+        least_ms = placed.decision.delay_ms if placed.decision.delay_ms is not None else 0.0
+        return Admitted(placed, max(least_ms, min(own_ms, self._bound_ms - beside_ms)))
+
+    def _ended(self) -> Action:
+        """Refuses; or admits the best placement, where a rule of thumb is all that speaks against it."""
+        assert self._best is not None
+        _, placed, prediction = self._best
+        latency = prediction.latency
+        least_ms = latency.worst_s.low * 1e3 if latency.worst_s is not None else math.inf
+        if prediction.rests_on_rules and (least_ms <= self._bound_ms or latency.worst_s is None):
+            return self._admitted(placed, prediction)
+        return Refused(PlacementError(refusal(self._bound_ms, prediction)))
+
+
+def refusal(bound_ms: float, prediction: Prediction) -> str:
+    """Returns why a query is refused: the predicted figure, what it is made of, and what would have to change."""
+    latency = prediction.latency
+    if latency.worst_s is None:
+        return (
+            f"max_latency = {bound_ms:g} ms cannot be kept: {', '.join(latency.overloaded)} would have more load than capacity, and "
+            "answers would be later and later; use fewer rows, or faster nodes (`sbon plan capacity` tries other rates)"
+        )
+    parts = sorted(((part, name) for name, part in latency.parts_s.items()), reverse=True)
+    made_of = ", ".join(f"{name} {milliseconds(part)} ms" for part, name in parts[:3])
+    worst = latency.worst_s
+    if math.isinf(latency.upper_s):
+        what = f"{', '.join(latency.at_worst_overloaded)} may have more load than capacity: use fewer rows, or faster nodes"
+    else:
+        change = {"network": "bring sources and sink nearer to each other"}.get(parts[0][1] if parts else "", "")
+        if not change and parts:
+            change = f"use fewer rows, or a faster node than {parts[0][1]}"
+        what = f"ask for {math.ceil(latency.upper_s * 1e3)} ms, or {change}"
+    upper = "without an upper bound" if math.isinf(latency.upper_s) else f"{milliseconds(latency.upper_s)} ms at most"
+    return f"max_latency = {bound_ms:g} ms cannot be kept: predicted are {milliseconds(worst.value)} ms, {upper} ({made_of}); {what}"

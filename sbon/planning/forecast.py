@@ -1,0 +1,185 @@
+"""Predicted against measured latency of a running query: when to predict anew, and who has left the profile. A machine without I/O.
+
+    looked at with each round of reports -> Predict, if there is no prediction yet, or measured has been off for `OFF_S`
+    predicted -> the figures that `sbon queries` and telemetry show
+Measured is off where its 99th percentile differs from the predicted one by more than `OFF_SHARE`. A query with `max_latency` whose answers
+exceed it says which source gives more rows than expected, or on which host others use more than when it was predicted.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from sbon.cost.books import Books
+from sbon.cost.latency_prediction import LatencyPrediction
+from sbon.cost.placed_query import PlacedQuery
+from sbon.cost.prediction import Prediction
+from sbon.planning.gathering import placed_query
+from sbon.query.plan import LinkSpec, Plan, SourceParams
+from sbon.types import NodeId, OperatorId
+from sbon.wire.reports import LatencyTold, OperatorReport
+
+OFF_SHARE = 0.2
+OFF_LEAST_MS = 5.0
+"""Difference that never counts: a tick of a scheduler."""
+OFF_S = 60.0
+FIRST_S = 10.0
+"""Time after the start until the first prediction, so that it rests on measured costs."""
+RATE_LEFT = 1.2
+"""A source has left its profile when it gives so many times the expected rows."""
+USE_LEFT_CORES = 0.5
+"""A host has left its profile when others use so many cores more than when it was predicted."""
+
+
+class Forecast:
+    """What is predicted of one query's latency, beside what is measured.
+
+    Parameters
+    ----------
+    plan : as placed
+    node_of : nodes of its operators, as placed
+    shared : operators that ran already
+    begun_ms : of those, the latency from a source to them
+    now : instant of its start
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        node_of: Mapping[OperatorId, NodeId],
+        shared: frozenset[OperatorId],
+        begun_ms: Mapping[OperatorId, float],
+        now: float,
+    ) -> None:
+        self.plan, self.node_of, self.shared, self.begun_ms = plan, dict(node_of), shared, dict(begun_ms)
+        self.prediction: Prediction | None = None
+        self.measured: LatencyTold | None = None
+        self.why = ""
+        """Why it was predicted anew the last time; empty for the first prediction."""
+        self.reason = ""
+        """Who has left the profile, where answers exceed `max_latency`; empty otherwise."""
+        self._due_s: float | None = now + FIRST_S
+        self._off_since_s: float | None = None
+        self._is_asked = False
+        self._use: dict[NodeId, float] = {}
+        self._rates: dict[OperatorId, float] = {link.source: link.rate_rows_per_s for link in plan.links}
+
+    def look(self, reports: Mapping[OperatorId, OperatorReport], books: Books, now: float) -> bool:
+        """Takes a round of reports; returns whether to predict now: then call `predicted` or `failed`."""
+        sink = reports.get(self.plan.operators[-1].id)
+        self.measured = sink.latency if sink is not None else None
+        self.reason = self._reason(reports, books, now)
+        if self._is_asked or self.measured is None or self.measured.rows == 0:
+            return False
+        if self._due_s is not None:
+            self._is_asked = now >= self._due_s
+            return self._is_asked
+        if not self._is_off():
+            self._off_since_s = None
+        elif self._off_since_s is None:
+            self._off_since_s = now
+        elif now - self._off_since_s >= OFF_S:
+            latency = self._latency
+            was = f"{latency.p99_s * 1e3:.0f} ms" if latency is not None and latency.p99_s is not None else "no end"
+            self.why = f"99 % took {self.measured.p99_ms:.0f} ms, predicted were {was}"
+            self._is_asked = True
+        return self._is_asked
+
+    def measured_plan(self, reports: Mapping[OperatorId, OperatorReport]) -> Plan:
+        """Returns the plan with the rates of rows that operators report, where they do."""
+        rates = {operator: report.rows_per_s_out for operator, report in reports.items() if report.rows_per_s_out > 0}
+        links = tuple(
+            link
+            if link.source not in rates
+            else msgspec.structs.replace(
+                link,
+                rate_rows_per_s=rates[link.source],
+                rate_bytes_per_s=link.rate_bytes_per_s * rates[link.source] / link.rate_rows_per_s
+                if link.rate_rows_per_s > 0
+                else link.rate_bytes_per_s,
+            )
+            for link in self.plan.links
+        )
+        return msgspec.structs.replace(self.plan, links=links)
+
+    def query(
+        self,
+        nodes: Mapping[OperatorId, NodeId],
+        reports: Mapping[OperatorId, OperatorReport],
+        books: Books,
+        rtt_ms: Callable[[NodeId, NodeId], float | None],
+        now: float,
+    ) -> PlacedQuery | None:
+        """Returns the query as it runs now, with measured rates; None while a round trip is unknown.
+
+        Parameters
+        ----------
+        nodes : where its operators are now; those that are left out are where they were placed
+        rtt_ms : returns the round trip between two nodes
+        """
+        self.node_of = {operator: nodes.get(operator, node) for operator, node in self.node_of.items()}
+        pairs = {(self.node_of[link.source], self.node_of[link.target]) for link in self.plan.links if self._takes_part(link)}
+        latencies = {pair: rtt_ms(*pair) for pair in pairs if pair[0] != pair[1]}
+        links = [(source, target, rtt / 2, True) for (source, target), rtt in latencies.items() if rtt is not None]
+        if len(links) < len(latencies):
+            return None
+        return placed_query(books, self.measured_plan(reports), self.node_of, links, shared=self.shared, begun_ms=self.begun_ms, now=now)
+
+    def _takes_part(self, link: LinkSpec) -> bool:
+        return link.source in self.node_of and link.target in self.node_of
+
+    def predicted(self, prediction: Prediction, books: Books, now: float) -> None:
+        """Takes a prediction."""
+        self.prediction, self._is_asked, self._due_s, self._off_since_s = prediction, False, None, None
+        self._use = {node: _use(books, node, now) for node in set(self.node_of.values())}
+
+    def failed(self, now: float) -> None:
+        """Tries again in a minute."""
+        self._is_asked, self._due_s = False, now + OFF_S
+
+    def row(self) -> dict[str, Any] | None:
+        """Returns what `sbon queries --json` shows; None before the first prediction."""
+        if self.prediction is None:
+            return None
+        return {
+            **self.prediction.latency.figures(),
+            "rests_on_rules": self.prediction.rests_on_rules,
+            "anew_because": self.why,
+            "measured": None if self.measured is None else msgspec.structs.asdict(self.measured),
+        }
+
+    @property
+    def _latency(self) -> LatencyPrediction | None:
+        return None if self.prediction is None else self.prediction.latency
+
+    def _is_off(self) -> bool:
+        latency = self._latency
+        if latency is None or self.measured is None:
+            return False
+        if latency.p99_s is None:
+            return True  # it has an end
+        difference_ms = abs(self.measured.p99_ms - latency.p99_s * 1e3)
+        return difference_ms > max(OFF_LEAST_MS, OFF_SHARE * latency.p99_s * 1e3)
+
+    def _reason(self, reports: Mapping[OperatorId, OperatorReport], books: Books, now: float) -> str:
+        bound_ms = self.plan.max_latency_ms
+        if bound_ms is None or self.measured is None or self.measured.max_ms <= bound_ms:
+            return ""
+        left = []
+        for spec in self.plan.operators:
+            report, expected = reports.get(spec.id), self._rates.get(spec.id, 0.0)
+            if isinstance(spec.params, SourceParams) and report is not None and report.rows_per_s_out > RATE_LEFT * max(expected, 1.0):
+                left.append(f"source {spec.params.name} on {report.node} gives {report.rows_per_s_out:.0f} rows/s, expected {expected:.0f}")
+        for node, before in sorted(self._use.items()):
+            if (use := _use(books, node, now)) > before + USE_LEFT_CORES:
+                left.append(f"others use {use:.1f} cores of {node}, expected {before:.1f}")
+        why = "; ".join(left) or "no source or host has left what was expected of it: the prediction was wrong"
+        return f"answers took up to {self.measured.max_ms:.0f} ms, max_latency is {bound_ms:g} ms: {why}"
+
+
+def _use(books: Books, node: NodeId, now: float) -> float:
+    """Returns the cores that others used of a node in the last ten seconds."""
+    others = books.nodes.of(node, now).others
+    latest = others.seconds[-10:] if others is not None else ()
+    return sum(latest) / len(latest) if latest else 0.0

@@ -1,0 +1,133 @@
+"""Predicted against measured latency of a running query."""
+
+import math
+from typing import Any
+
+import msgspec
+import pytest
+
+from sbon.cost.books import Books
+from sbon.cost.figure import Figure, Source
+from sbon.cost.latency_prediction import LatencyPrediction
+from sbon.cost.prediction import Prediction
+from sbon.planning.forecast import FIRST_S, OFF_S, Forecast
+from sbon.wire.reports import LatencyTold, OperatorReport
+from tests.query_worlds import plan_of
+
+PLAN = msgspec.structs.replace(plan_of("SELECT k, v FROM s WHERE v > 1"), max_latency_ms=250.0)
+SINK = PLAN.operators[-1].id
+SOURCE = PLAN.operators[0].id
+RATE = next(link.rate_rows_per_s for link in PLAN.links if link.source == SOURCE)
+
+
+def make_forecast() -> Forecast:
+    return Forecast(PLAN, {spec.id: spec.pinned or "a" for spec in PLAN.operators}, frozenset(), {}, now=0.0)
+
+
+def reports(p99_ms: float, rate: float = RATE) -> dict[str, OperatorReport]:
+    latency = LatencyTold(rows=100, mean_ms=p99_ms / 2, p50_ms=p99_ms / 2, p99_ms=p99_ms, max_ms=p99_ms)
+    return {
+        SINK: OperatorReport(id=SINK, state="running", node="b", latency=latency),
+        SOURCE: OperatorReport(id=SOURCE, state="running", node="a", rows_per_s_out=rate),
+    }
+
+
+def prediction(p99_ms: float | None) -> Prediction:
+    worst = None if p99_ms is None else Figure(value=p99_ms / 1e3, low=p99_ms / 2e3, high=p99_ms / 5e2, source=Source.MEASURED)
+    p99_s = None if p99_ms is None else p99_ms / 1e3
+    latency = LatencyPrediction(worst_s=worst, p99_s=p99_s, mean_s=p99_s, parts_s={}, overloaded=() if worst else ("a",))
+    return Prediction(lines=(), operators={"measured": 3}, latency=latency)
+
+
+def predicted(p99_ms: float | None) -> tuple[Forecast, Books]:
+    forecast, books = make_forecast(), Books("b")
+    assert forecast.look(reports(100.0), books, now=FIRST_S)
+    forecast.predicted(prediction(p99_ms), books, now=FIRST_S)
+    return forecast, books
+
+
+def test_the_first_prediction_waits_for_measured_costs_and_answers() -> None:
+    forecast, books = make_forecast(), Books("b")
+
+    assert not forecast.look(reports(100.0), books, now=FIRST_S - 1)
+    assert not forecast.look({}, books, now=FIRST_S)
+    assert forecast.row() is None
+    assert forecast.look(reports(100.0), books, now=FIRST_S + 1)
+    assert not forecast.look(reports(100.0), books, now=FIRST_S + 2)  # it is being predicted
+
+
+def test_measured_that_leaves_predicted_for_a_minute_is_predicted_anew_and_says_why() -> None:
+    forecast, books = predicted(100.0)
+
+    assert not forecast.look(reports(119.0), books, now=100.0)
+    assert not forecast.look(reports(130.0), books, now=101.0)
+    assert not forecast.look(reports(130.0), books, now=100.0 + OFF_S)
+    assert forecast.look(reports(130.0), books, now=101.0 + OFF_S)
+    forecast.predicted(prediction(131.0), books, now=102.0 + OFF_S)
+    row = forecast.row()
+    assert row is not None
+    assert row["anew_because"] == "99 % took 130 ms, predicted were 100 ms"
+    assert not forecast.look(reports(130.0), books, now=1000.0)
+
+
+def test_a_short_departure_is_forgotten() -> None:
+    forecast, books = predicted(100.0)
+
+    forecast.look(reports(150.0), books, now=100.0)
+    forecast.look(reports(100.0), books, now=130.0)
+
+    assert not forecast.look(reports(150.0), books, now=100.0 + OFF_S)
+
+
+def test_what_was_to_never_end_and_ends_is_predicted_anew() -> None:
+    forecast, books = predicted(None)
+
+    forecast.look(reports(100.0), books, now=100.0)
+
+    assert forecast.look(reports(100.0), books, now=100.0 + OFF_S)
+
+
+def test_a_failed_prediction_is_tried_again_in_a_minute() -> None:
+    forecast, books = make_forecast(), Books("b")
+    assert forecast.look(reports(100.0), books, now=FIRST_S)
+    forecast.failed(now=FIRST_S)
+
+    assert not forecast.look(reports(100.0), books, now=FIRST_S + OFF_S - 1)
+    assert forecast.look(reports(100.0), books, now=FIRST_S + OFF_S)
+
+
+@pytest.mark.parametrize(
+    ("latest_ms", "rate", "reason"),
+    [
+        (240.0, 10 * RATE, ""),
+        (260.0, 10 * RATE, f"source s on a gives {10 * RATE:.0f} rows/s, expected {RATE:.0f}"),
+        (260.0, RATE, "no source or host has left"),
+    ],
+)
+def test_a_broken_bound_names_the_source_that_left_the_profile(latest_ms: float, rate: float, reason: str) -> None:
+    forecast, books = predicted(100.0)
+
+    forecast.look(reports(latest_ms, rate), books, now=100.0)
+
+    assert reason in forecast.reason
+    assert bool(forecast.reason) == (latest_ms > 250)
+
+
+def test_a_broken_bound_names_the_host_on_which_others_use_more() -> None:
+    forecast, books = predicted(100.0)
+    host: Any = Books("a")
+    for second in range(30):
+        host.sample(float(second), 1.5, {})
+    books.hear("a", host.own(2, 0.0, now=30.0), (), now=30.0)
+
+    forecast.look(reports(300.0), books, now=31.0)
+
+    assert "others use 1.5 cores of a, expected 0.0" in forecast.reason
+
+
+def test_rates_of_the_present_replace_those_of_the_plan() -> None:
+    plan = make_forecast().measured_plan(reports(100.0, 3 * RATE))
+
+    link = next(link for link in plan.links if link.source == SOURCE)
+    assert link.rate_rows_per_s == pytest.approx(3 * RATE)
+    assert math.isfinite(link.rate_bytes_per_s)

@@ -1,0 +1,126 @@
+"""Latency of placed queries, predicted from what is known of them."""
+
+import math
+from typing import Any
+
+import msgspec
+import pytest
+
+from sbon.cost.books import Books
+from sbon.cost.explaining import table
+from sbon.cost.figure import Source
+from sbon.cost.placed_query import PlacedQuery
+from sbon.cost.prediction import Line, predict
+from sbon.cost.resources import KERNEL_REFERENCE_NS
+from sbon.planning.capacity import at_rates, capacity
+from sbon.planning.gathering import placed_query
+from tests.query_worlds import plan_of
+
+PLAIN = "SELECT k, v FROM s WHERE v > 1"
+WINDOWED = "SELECT window_start, k, count(*) AS n FROM TUMBLE(s, ts, INTERVAL '10 s') GROUP BY window_start, k"
+ONE_WAY_MS = 20.0
+
+
+def measured_books(plan: Any, batch_ns: float = 1e6, row_ns: float = 0.0, selectivity: float = 1.0) -> Books:
+    """Books in which every operator of a plan costs the same, measured on two nodes of the reference machine's speed."""
+    books = Books("b")
+    books.timed([KERNEL_REFERENCE_NS] * 9)
+    for node in ("a", "b", "c"):
+        other = Books(node)
+        other.timed([KERNEL_REFERENCE_NS] * 9)
+        for second in range(20):
+            other.sample(float(second), 0.0, {})
+        books.hear(node, other.own(2, 1e9, now=20.0), (), now=20.0)
+    for spec in plan.operators:
+        fit = books.fit(spec.signature, spec.ports, now=0.0)
+        for port in fit.ports:
+            for rows in (1, 2, 4, 8, 16, 64, 100, 1000) * 40:
+                port.took(rows, round(rows * selectivity), batch_ns + row_ns * rows, at_s=20.0)
+    return books
+
+
+def query_of(sql: str, books: Books | None = None, **costs: float) -> PlacedQuery:
+    plan = plan_of(sql)
+    books = measured_books(plan, **costs) if books is None else books
+    node_of = {spec.id: spec.pinned or "b" for spec in plan.operators}
+    nodes = sorted(set(node_of.values()))
+    links = [(a, b, ONE_WAY_MS, True) for a in nodes for b in nodes if a != b]
+    return placed_query(books, plan, node_of, links, network_usage_bytes=12.0, now=20.0)
+
+
+def test_an_idle_query_takes_its_way_and_the_work_of_one_batch_at_each_operator() -> None:
+    """Source and filter on one node, the sink on another: 3 ms of work and 20 ms of way."""
+    latency = predict(query_of(PLAIN)).latency
+
+    assert latency.worst_s is not None
+    assert latency.worst_s.value == pytest.approx(0.023, rel=0.1)
+    assert latency.worst_s.low <= latency.worst_s.value <= latency.worst_s.high < 0.08
+    assert latency.worst_s.source is Source.MEASURED
+    assert latency.parts_s["network"] == pytest.approx(0.02)
+    assert latency.mean_s is not None
+    assert latency.p99_s is not None
+    assert latency.mean_s <= latency.p99_s <= latency.worst_s.value + 1e-12
+
+
+def test_more_load_than_capacity_never_ends() -> None:
+    query = query_of(PLAIN, row_ns=1e9)
+
+    latency = predict(query).latency
+
+    assert latency.worst_s is None
+    assert math.isinf(latency.upper_s)
+    assert latency.overloaded
+    assert latency.text().startswith("never ends: ")
+    assert latency.figures()["worst_ms"] is None
+
+
+def test_a_query_that_never_ran_rests_on_rules_and_says_so() -> None:
+    found = predict(query_of(PLAIN, Books("b")))
+
+    assert found.rests_on_rules
+    (title, *_) = table(found.explained())
+    assert title == f"prediction ({len(plan_of(PLAIN).operators)} of {len(plan_of(PLAIN).operators)} operators by rule):"
+
+
+def test_models_add_their_lines() -> None:
+    def line(query: PlacedQuery) -> Line | None:
+        return Line("highest rate", "3.2 times the profile", {"factor": 3.2})
+
+    explained = predict(query_of(PLAIN), (line, lambda query: None)).explained()
+
+    assert explained["highest_rate"] == {"factor": 3.2}
+    assert table(explained)[-1] == "  highest rate   3.2 times the profile"
+
+
+def test_the_close_of_a_window_is_work_that_comes_at_once() -> None:
+    """Dear rows out of the window make its close the worst case: more than the work of one batch."""
+    calm, bursts = predict(query_of(WINDOWED)).latency, predict(query_of(WINDOWED, row_ns=2e6)).latency
+
+    assert calm.worst_s is not None
+    assert bursts.worst_s is not None
+    assert bursts.worst_s.value > calm.worst_s.value + 0.005
+
+
+def test_faster_sources_bring_more_work() -> None:
+    query = query_of(PLAIN, row_ns=1e5)
+    rates = query.rows_per_s()
+
+    faster = at_rates(query, 3.0)
+
+    assert faster.rows_per_s()[query.plan.operators[0].id] == pytest.approx(3 * rates[query.plan.operators[0].id])
+    told = capacity(query, {"rates": 1e4})
+    assert told["now"]["latency"]["worst_ms"] is not None
+    assert told["then"]["latency"]["worst_ms"] is None
+
+
+def test_shared_operators_bring_no_work_but_the_way_to_them() -> None:
+    query = query_of(PLAIN)
+    first = query.plan.operators[1].id
+    kept = tuple(spec for spec in query.plan.operators[1:])
+    plan = msgspec.structs.replace(query.plan, operators=kept, links=tuple(link for link in query.plan.links if link.target != first))
+    shared = msgspec.structs.replace(query, plan=plan, shared=frozenset({first}), begun_s={first: 0.3})
+
+    latency = predict(shared).latency
+
+    assert latency.worst_s is not None
+    assert latency.worst_s.value == pytest.approx(0.3 + 0.02 + 0.001, rel=0.05)
