@@ -61,7 +61,7 @@ QUERY_COLUMNS = (
     Column("rows out", right=True),
     Column("operators on", shorten=Shorten.LIST),
     Column("sink at"),
-    Column("99 % ms (predicted)", right=True),
+    Column("99 % ms (predicted)", right=True, wide=True),
     Column("late", right=True, wide=True),
     Column("left out", right=True, wide=True),
     Column("lost", right=True, wide=True),
