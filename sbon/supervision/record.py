@@ -234,7 +234,8 @@ class QueryRecord:
     def settle(self) -> None:
         """Sets the state to running or degraded, depending on what is wrong."""
         if self.state in (QueryState.RUNNING, QueryState.DEGRADED):
-            wrong = self.health.is_degraded or self.late or (self.forecast is not None and self.forecast.reason) or self.losses.unpackable
+            is_slow = self.forecast is not None and bool(self.forecast.reason)
+            wrong = self.health.is_degraded or is_slow or self.late or self.losses.unpackable
             self.state = QueryState.DEGRADED if wrong else QueryState.RUNNING
 
     def link_rates(self) -> list[tuple[OperatorId, OperatorId, float]]:
