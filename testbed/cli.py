@@ -24,6 +24,7 @@ EXIT_USAGE = 2
 
 _EVALUATIONS = {
     "adversaries": "sbon_testbed.coordinates.adversaries",
+    "cep": "sbon_testbed.cep.command",
     "coordinates": "sbon_testbed.coordinates.command",
     "exactly-once": "sbon_testbed.exactly_once.command",
     "figures": "sbon_testbed.figures.command",

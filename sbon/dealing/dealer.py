@@ -1,0 +1,72 @@
+"""The interface of dealers, and the two that predict nothing."""
+
+from typing import Protocol
+
+from sbon.dealing.books import Books, Setting
+
+
+class Dealer(Protocol):
+    """Chooses the instance of each window when it opens."""
+
+    needs_queues: bool
+    """Reads what waits at instances row by row; else the costs of a sample of rows do."""
+
+    def arrived(self, at_s: float, kind: int) -> None:
+        """Takes a row of the stream. Times never go back."""
+
+    def deal(self, at_s: float, closes_s: float) -> int:
+        """Returns the instance for a window that opens now and should close then."""
+
+
+class Silent:
+    """A dealer that reads nothing of the stream."""
+
+    needs_queues = False
+
+    def __init__(self, setting: Setting, books: Books) -> None:
+        self.setting, self.books = setting, books
+
+    def arrived(self, at_s: float, kind: int) -> None:
+        """Takes no notice."""
+
+
+class OneCopy(Silent):
+    """Deals all windows to one instance: no dealer sends fewer copies, and no bound is kept."""
+
+    def deal(self, at_s: float, closes_s: float) -> int:
+        """Returns the first instance."""
+        return 0
+
+
+class RoundRobin(Silent):
+    """Deals each window to the next instance."""
+
+    _next = -1
+
+    def deal(self, at_s: float, closes_s: float) -> int:
+        """Returns the next instance."""
+        self._next = (self._next + 1) % self.setting.instances
+        return self._next
+
+
+class Reactive(Silent):
+    """Deals to one instance until it reports a latency above a threshold, then to the next (section 3.2 of the paper).
+
+    Parameters
+    ----------
+    threshold_s : TH
+    """
+
+    needs_queues = True
+
+    def __init__(self, setting: Setting, books: Books, threshold_s: float) -> None:
+        super().__init__(setting, books)
+        self.threshold_s = threshold_s
+        self._current = 0
+
+    def deal(self, at_s: float, closes_s: float) -> int:
+        """Returns the current instance, or the next one if the current is late."""
+        self.books.settle(at_s)
+        if self.books.of[self._current].latency_s > self.threshold_s:
+            self._current = (self._current + 1) % self.setting.instances
+        return self._current

@@ -1,0 +1,197 @@
+"""A stream through instances with any dealer, in virtual time; and the dealer that replays the past to choose between others.
+
+Rows wait at an instance in the order of their arrival and cost what a law says. No network and no clock. The evaluation uses the same
+function with the true costs.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from sbon.cost.overlap import OverlapLaw
+from sbon.dealing.books import Books, Finished, Setting, Window
+from sbon.dealing.dealer import Dealer, Silent
+from sbon.errors import ShapeError
+from sbon.types import FloatArray, IntArray
+
+MakeDealer = Callable[[Setting, Books], Dealer]
+Clock = Callable[[], float]
+SAMPLED = 8
+"""One row in so many has its cost reported to dealers that do not ask for all."""
+
+
+class Trace(msgspec.Struct, frozen=True):
+    """A stream of rows in the order of their arrival; all (n,)."""
+
+    at_s: FloatArray
+    kind: IntArray
+    closes_s: FloatArray
+    """When the window closes that the row opens; 0: it opens none. A row at that instant still belongs to it."""
+
+    def __post_init__(self) -> None:
+        closing = self.closes_s[self.closes_s > 0]
+        if not self.at_s.shape == self.kind.shape == self.closes_s.shape:
+            raise ShapeError(f"rows of {self.at_s.shape}, {self.kind.shape}, {self.closes_s.shape}, expected the same length")
+        if (np.diff(self.at_s) < 0).any() or (np.diff(closing) < 0).any():
+            raise ShapeError("rows out of order, or windows that close in another order than they open")
+
+    @property
+    def scope_s(self) -> float:
+        """How long the first window is open; 1 where there is none."""
+        opens = np.flatnonzero(self.closes_s)
+        return float(self.closes_s[opens[0]] - self.at_s[opens[0]]) if len(opens) else 1.0
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What a dealer has made of a stream."""
+
+    rows: int
+    rows_sent: int
+    """Copies of rows that were sent to instances."""
+    sent_by_kind: tuple[int, ...]
+    peak_s: float
+    """Longest time from the arrival of a row to its end at an instance."""
+    peak_done_s: float
+    """When that row was finished."""
+    over: int
+    """Copies that took longer than the bound."""
+    decisions: int
+    decisions_s: float
+    """Time that all decisions took, by the clock that was given."""
+
+
+def replay(
+    trace: Trace,
+    setting: Setting,
+    law: OverlapLaw,
+    make: MakeDealer,
+    *,
+    clock: Clock = lambda: 0.0,
+    seen: Callable[[int, int, float, float], None] | None = None,
+) -> Outcome:
+    """Returns what a dealer makes of a stream.
+
+    Parameters
+    ----------
+    law : what rows cost
+    make : makes the dealer for its setting and books
+    clock : times the decisions
+    seen : is told of each copy of a row: number of the row, instance, when it is finished, cost
+    """
+    books = Books(setting)
+    dealer = make(setting, books)
+    costs = [(one.row_s, one.opening_s, one.window_s, one.pair_s) for one in law.kinds]
+    pending: deque[tuple[Window, int]] = deque()
+    sent = [0] * len(costs)
+    over = decisions = 0
+    peak = peak_done = spent = 0.0
+    keeps_all, bound_s = dealer.needs_queues, setting.bound_s
+    rows = zip(trace.at_s.tolist(), trace.kind.tolist(), trace.closes_s.tolist(), strict=True)
+    for place, (at_s, kind, closes_s) in enumerate(rows):
+        while pending and pending[0][0].closes_s < at_s:
+            window, owner = pending.popleft()
+            books.of[owner].closed(window)
+        dealer.arrived(at_s, kind)
+        mine = -1
+        if closes_s:
+            began = clock()
+            mine = dealer.deal(at_s, closes_s)
+            spent += clock() - began
+            decisions += 1
+            window = Window(at_s, closes_s, books.seen)
+            books.of[mine].opened(window)
+            pending.append((window, mine))
+        row_s, opening_s, window_s, pair_s = costs[kind]
+        keeps = keeps_all or not place % SAMPLED
+        for number, book in enumerate(books.of):
+            count = book.open
+            if not count:
+                continue
+            pairs = book.pairs(books.seen)
+            is_opening = number == mine
+            cost = row_s + pair_s * pairs + (opening_s + window_s * (count - 1) if is_opening else window_s * count)
+            begins = book.busy_until_s
+            done = (begins if begins > at_s else at_s) + cost
+            book.busy_until_s = done
+            latency = done - at_s
+            sent[kind] += 1
+            if latency > bound_s:
+                over += 1
+            if latency > peak:
+                peak, peak_done = latency, done
+            if keeps:
+                book.waiting.append(Finished(done, at_s, kind, is_opening, count, pairs, book.spread(books.seen), cost))
+            if seen is not None:
+                seen(place, number, done, cost)
+        if law.counted[kind]:
+            books.seen += 1
+    return Outcome(len(trace.at_s), sum(sent), tuple(sent), peak, peak_done, over, decisions, spent)
+
+
+class Candidate(NamedTuple):
+    """A dealer that may be chosen."""
+
+    name: str
+    make: MakeDealer
+
+
+class Replaying(Silent):
+    """Deals as the one of some dealers does that has sent the fewest copies in a replay of the past and kept the bound.
+
+    All of them are told of every row, so that a change needs no warming up. The first one deals until the first replay. Replays come when
+    the past has doubled, up to an hour of it, and then each hour.
+
+    Parameters
+    ----------
+    candidates : the preferred one first
+    past_s : the longest past that is replayed
+    windows_max : the most windows that are replayed
+    """
+
+    def __init__(
+        self, setting: Setting, books: Books, candidates: tuple[Candidate, ...], *, past_s: float = 3600.0, windows_max: int = 3000
+    ) -> None:
+        super().__init__(setting, books)
+        self._candidates, self._past_s = candidates, past_s
+        self._dealers = [one.make(setting, books) for one in candidates]
+        self.chosen = 0
+        self._rows: deque[tuple[float, int, float]] = deque()
+        self._windows, self._windows_max = 0, windows_max
+        self._next_s: float | None = None
+        self._begun_s = 0.0
+
+    @property
+    def name(self) -> str:
+        """Name of the dealer that deals now."""
+        return self._candidates[self.chosen].name
+
+    def arrived(self, at_s: float, kind: int) -> None:
+        """Tells all dealers of the row, and remembers it."""
+        for dealer in self._dealers:
+            dealer.arrived(at_s, kind)
+        if self._next_s is None:
+            self._begun_s, self._next_s = at_s, at_s + 4 * self.setting.scope_s
+        self._rows.append((at_s, kind, 0.0))
+        while self._rows[0][0] < at_s - self._past_s or self._windows > self._windows_max:
+            self._windows -= self._rows.popleft()[2] > 0
+
+    def deal(self, at_s: float, closes_s: float) -> int:
+        """Returns the choice of the dealer that was best in the latest replay."""
+        latest_s, kind, _ = self._rows.pop()
+        self._rows.append((latest_s, kind, closes_s))
+        self._windows += 1
+        if self._next_s is not None and at_s >= self._next_s and self.books.law is not None:
+            self._next_s = at_s + min(self._past_s, max(at_s - self._begun_s, 4 * self.setting.scope_s))
+            self._choose(self.books.law)
+        return self._dealers[self.chosen].deal(at_s, closes_s)
+
+    def _choose(self, law: OverlapLaw) -> None:
+        """Replays the past with each dealer."""
+        at_s, kind, closes_s = (np.array(column) for column in zip(*self._rows, strict=True))
+        trace = Trace(at_s, kind, closes_s)
+        setting = msgspec.structs.replace(self.setting, law=law)
+        outcomes = [replay(trace, setting, law, one.make) for one in self._candidates]
+        self.chosen = min(range(len(outcomes)), key=lambda one: (outcomes[one].over, outcomes[one].rows_sent, one))

@@ -1,0 +1,118 @@
+"""Deals in turn to the least number of instances whose tail keeps the bound (`turns`).
+
+Long batches to one instance give it windows of one age, all old at once. In turn, each instance has windows of all ages: at two copies,
+half the peak. The number of instances in turn, k, is reviewed some fifty times a scope. Over the coming scope, and with the windows that
+will open dealt to k, each instance has open windows and rows seen by them; so the cost of a row is known but for the rows to come, and the
+tail (`sbon.dealing.tail`) says how likely one is late. Rows that close a window need no forecast: they come when open windows close.
+"""
+
+import math
+
+import numpy as np
+
+from sbon.cost.overlap import OverlapLaw
+from sbon.dealing.books import Books, Setting
+from sbon.dealing.dealer import Silent
+from sbon.dealing.forecast import Forecaster
+from sbon.dealing.tail import allowed, log_tail
+from sbon.types import FloatArray
+
+INTERVALS = 25
+"""Intervals of the coming scope."""
+REVIEWS = 50
+"""Reviews in a scope."""
+NO_HELP = 0.5
+"""Difference of the logarithm of a probability that is not worth another instance."""
+
+
+class Turns(Silent):
+    """Deals in turn to the first k instances.
+
+    Parameters
+    ----------
+    forecaster : rows to be prepared for, in `INTERVALS` intervals of a scope
+    chance : bound on the rows of a scope that may be late. The tail is far above what happens: with 10, none is late in hours
+    """
+
+    def __init__(self, setting: Setting, books: Books, forecaster: Forecaster, *, chance: float = 10.0) -> None:
+        super().__init__(setting, books)
+        self.forecaster, self.chance = forecaster, chance
+        self.k = 1
+        self._turn = 0
+        self._review_s = -math.inf
+
+    def arrived(self, at_s: float, kind: int) -> None:
+        """Counts the row for the forecast."""
+        self.forecaster.arrived(at_s, kind)
+
+    def deal(self, at_s: float, closes_s: float) -> int:
+        """Returns the next of the instances in turn."""
+        if at_s >= self._review_s:
+            scope_s = closes_s - at_s
+            law = self.books.learn(at_s)
+            self.k = self.setting.instances if law is None else self.least(law, at_s, scope_s)
+            self._review_s = at_s + scope_s / REVIEWS
+        self._turn = (self._turn + 1) % min(self.k, self.setting.instances)
+        return self._turn
+
+    def least(self, law: OverlapLaw, now: float, scope_s: float) -> int:
+        """Returns the least number of instances that keeps the bound over the coming scope."""
+        width_s = scope_s / INTERVALS
+        marks, opens = self._held(now, width_s)
+        rates = self.forecaster.upper(now, width_s, INTERVALS)
+        closing = opens.sum(axis=0) / width_s
+        for kind, closes in enumerate(self.setting.closes):
+            if closes:
+                rates[kind] = closing
+        new = sum((rates[kind] * width_s for kind, one in enumerate(self.setting.opens) if one), np.zeros(INTERVALS))
+        counted = sum((rates[kind] * width_s for kind, one in enumerate(self.setting.counted) if one), np.zeros(INTERVALS))
+        # At the middle of each interval: windows that are open then, and the counted rows that they have seen.
+        seen = self.books.seen + np.cumsum(counted) - counted / 2
+        held = opens[:, ::-1].cumsum(axis=1)[:, ::-1] - opens / 2
+        pairs = held * seen - (marks[:, ::-1].cumsum(axis=1)[:, ::-1] - marks / 2)
+        come = np.cumsum(new) - new / 2
+        come_marks = np.cumsum(new * seen) - new * seen / 2
+        come_pairs = come * seen - come_marks
+        begun = np.array([book.backlog_s(now) for book in self.books.of])
+        rows = float(rates.sum()) * width_s
+        limit = allowed(rows, self.chance)
+        found: dict[int, float] = {}
+
+        def worst(k: int) -> float:
+            """The tail of the worst instance and interval if k are dealt to in turn."""
+            if k not in found:
+                share = (np.arange(self.setting.instances) < k)[:, None] / k
+                windows, all_pairs = held + share * come, pairs + share * come_pairs
+                busy = (windows.max(axis=1) > 0) | (share[:, 0] > 0)
+                costs = np.array(
+                    [
+                        one.row_s + one.window_s * windows[busy] + one.pair_s * all_pairs[busy] + (one.opening_s if opening else 0.0)
+                        for one, opening in zip(law.kinds, self.setting.opens, strict=True)
+                    ]
+                )
+                found[k] = float(log_tail(rates, costs, width_s, begun[busy], self.setting.bound_s).max())
+            return found[k]
+
+        k = min(self.k, self.setting.instances)
+        if worst(k) <= limit:
+            while k > 1 and worst(k - 1) <= limit:
+                k -= 1
+            return k
+        while k < self.setting.instances and worst(k) > limit:
+            k += 1
+        if worst(k) <= limit:
+            return k
+        # None keeps it, as windows that are open already are too much: more instances only where that helps.
+        best = min(worst(one) for one in range(1, self.setting.instances + 1))
+        return next(one for one in range(1, self.setting.instances + 1) if worst(one) <= best + NO_HELP)
+
+    def _held(self, now: float, width_s: float) -> tuple[FloatArray, FloatArray]:
+        """Returns the marks and numbers of the open windows that close in each coming interval, by instance; (instances, intervals)."""
+        marks, opens = np.zeros((2, self.setting.instances, INTERVALS))
+        for number, book in enumerate(self.books.of):
+            if book.open:
+                closes = np.array([window.closes_s for window in book.windows])
+                place = np.clip(((closes - now) / width_s).astype(np.int64), 0, INTERVALS - 1)
+                opens[number] = np.bincount(place, minlength=INTERVALS)
+                marks[number] = np.bincount(place, np.array([float(window.mark) for window in book.windows]), minlength=INTERVALS)
+        return marks, opens

@@ -1,0 +1,1 @@
+"""Evaluation of dealers: windows over many instances in virtual time."""

@@ -1,0 +1,83 @@
+"""Dealers that know the rows to come: how far a forecast could be improved. The best that we found, not a bound."""
+
+import bisect
+
+import numpy as np
+
+from sbon.dealing.books import Book, Books, Setting
+from sbon.dealing.dealer import Dealer, Silent
+from sbon.dealing.replay import Outcome, Trace, replay
+from sbon.dealing.turns import Turns
+from sbon.types import FloatArray
+from sbon_testbed.cep.stories import Operator
+
+CHANCES = (10.0, 100.0, 1000.0)
+
+
+class Coming:
+    """A forecast that is right."""
+
+    def __init__(self, trace: Trace, kinds: int) -> None:
+        self._at = [trace.at_s[trace.kind == kind] for kind in range(kinds)]
+
+    def arrived(self, at_s: float, kind: int) -> None:
+        """Takes no notice."""
+
+    def upper(self, now: float, width_s: float, intervals: int) -> FloatArray:
+        """Returns the rates that come, (kinds, intervals)."""
+        edges = now + width_s * np.arange(intervals + 1)
+        return np.array([np.diff(np.searchsorted(at, edges)) for at in self._at]) / width_s
+
+
+class LastThatHolds(Silent):
+    """Deals to the open instance that closes last of those where no row of its windows so far and of this one will be late."""
+
+    def __init__(self, setting: Setting, books: Books, trace: Trace) -> None:
+        super().__init__(setting, books)
+        assert setting.law is not None
+        self._law = setting.law
+        self._at, self._kind, self._opens = trace.at_s.tolist(), trace.kind.tolist(), (trace.closes_s > 0).tolist()
+
+    def deal(self, at_s: float, closes_s: float) -> int:
+        """Returns that instance, or the one with the least peak."""
+        books = self.books.of
+        peaks: dict[int, float] = {}
+        for number in sorted(range(len(books)), key=lambda one: (-books[one].until_s, books[one].backlog_s(at_s))):
+            peaks[number] = self._peak_s(books[number], at_s, closes_s)
+            if peaks[number] <= self.setting.bound_s:
+                return number
+        return min(peaks, key=lambda one: peaks[one])
+
+    def _peak_s(self, book: Book, now: float, closes_s: float) -> float:
+        """Returns the longest time of a row until the window closes. Rows that windows count are not: faces have none."""
+        law = self._law.kinds
+        first = bisect.bisect_left(self._at, now)
+        last = bisect.bisect_right(self._at, closes_s)
+        closes = [one.closes_s for one in book.windows] + [closes_s]
+        busy, peak = max(now, book.busy_until_s), 0.0
+        for place in range(first, last):
+            at_s, one = self._at[place], law[self._kind[place]]
+            windows = len(closes) - bisect.bisect_left(closes, at_s)
+            opening = place == first or (at_s == now and self._opens[place])
+            busy = max(busy, at_s) + one.cost_s(opening, windows, 0.0)
+            peak = max(peak, busy - at_s)
+        return peak
+
+
+def known_future(trace: Trace, operator: Operator, bound_s: float, instances: int) -> Outcome:
+    """Returns the fewest copies of those that kept the bound, or the outcome with the fewest late rows."""
+    setting = operator.setting(bound_s, trace.scope_s, instances, knows_law=True)
+    outcomes = []
+    if bound_s > trace.scope_s:
+        outcomes.append(replay(trace, setting, operator.law, lambda told, books: LastThatHolds(told, books, trace)))
+    else:
+        coming = Coming(trace, len(operator.opens))
+
+        def make(chance: float) -> Outcome:
+            def in_turn(told: Setting, books: Books) -> Dealer:
+                return Turns(told, books, coming, chance=chance)
+
+            return replay(trace, setting, operator.law, in_turn)
+
+        outcomes += map(make, CHANCES)
+    return min(outcomes, key=lambda one: (one.over, one.rows_sent))
