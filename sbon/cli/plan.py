@@ -8,15 +8,16 @@ from typing import Annotated, Any
 import typer
 
 from sbon.cli.options import Json, Socket, SqlFile, SqlText, read_sql
-from sbon.cli.output import print_json, say
+from sbon.cli.output import print_json, print_note, say
 from sbon.cli.statements import ask_about_sql
-from sbon.cost.explaining import table
+from sbon.cost.explaining import amount, table
+from sbon.errors import UsageError
 
 
 def register(app: typer.Typer) -> None:
     """Adds the commands to the program."""
     plan = typer.Typer(no_args_is_help=True, help="Ask what a query needs: nodes, rates, what would have to change.", rich_markup_mode=None)
-    for command in (capacity,):
+    for command in (capacity, throughput):
         plan.command()(command)
     app.add_typer(plan, name="plan")
 
@@ -45,6 +46,48 @@ def capacity(
         say(f"{title}: {table(explained)[0]}")
         for line in table(explained)[1:]:
             say(line)
+
+
+def throughput(
+    file: SqlFile = None,
+    command: SqlText = None,
+    profile: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SOURCE=RATES", help="Rates of a source, as '1000/s' or 'day: 1000/s, launch: 8000/s'; may be repeated."),
+    ] = None,
+    socket: Socket = None,
+    json: Json = False,
+) -> None:
+    """Show how many times its rates a query carries, and the placement that carries them with the least network usage.
+
+    Rates are those of the option, else of `profile` in CREATE SOURCE, else the expected ones. Nothing is started. Ends with 1 if no
+    placement carries them.
+
+    \b
+    Examples:
+      sbon plan throughput query.sql
+      sbon plan throughput query.sql --profile trades=5000/s --profile "quotes=day: 1000/s, launch: 8000/s" --json
+    """
+    given = {}
+    for one in profile or []:
+        source, equals, rates = one.partition("=")
+        if not (source and equals and rates):
+            raise UsageError(f"--profile {one!r} is no source and its rates; write --profile source=1000/s")
+        if source in given:
+            raise UsageError(f"--profile names source {source} twice; leave one of them out")
+        given[source] = rates
+    result = ask_plan("throughput", file, command, socket, profile=given)
+    if json:
+        print_json(result)
+    else:
+        for title in ("now", "best"):
+            found = result[title]
+            say(f"{title}: {found['text']}; {amount(found['network_usage_bytes'])} B in transit")
+        for operator, node in result["moved"].items():
+            say(f"  {operator} on {node}")
+    if not result["best"]["carries"]:
+        print_note(f"no placement carries the profile: at best {result['best']['text']}")
+        raise typer.Exit(1)
 
 
 def ask_plan(question: str, file: str | None, command: str | None, socket: str | None, **options: Any) -> Any:

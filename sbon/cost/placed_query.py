@@ -74,7 +74,11 @@ class PlacedQuery(msgspec.Struct, frozen=True, kw_only=True):
 
     def flow(self, edge: Edge) -> FlowGraph:
         """Returns the graph with the numbers of one edge of all figures."""
-        return FlowGraph([_flow_of(spec, self, edge) for spec in self.plan.operators], [_flow_link(link) for link in self.plan.links])
+        return FlowGraph(self.operators(edge), [_flow_link(link) for link in self.plan.links])
+
+    def operators(self, edge: Edge) -> list[OperatorFlow]:
+        """Returns the operators with the numbers of one edge of all figures, in the order of the plan."""
+        return [_flow_of(spec, self, edge) for spec in self.plan.operators]
 
     def paces(self) -> dict[OperatorId, Pace]:
         """Returns the frames per second that each operator is expected to send."""

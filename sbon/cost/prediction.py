@@ -11,20 +11,10 @@ import msgspec
 
 from sbon.cost.explaining import amount
 from sbon.cost.figure import Source
+from sbon.cost.highest_rate import highest_rate
 from sbon.cost.latency_prediction import LatencyPrediction, predicted_latency
+from sbon.cost.line import Line
 from sbon.cost.placed_query import PlacedQuery
-
-
-class Line(msgspec.Struct, frozen=True):
-    """What one model predicts."""
-
-    name: str
-    """Such as "latency", "highest rate"."""
-    text: str
-    """For people, without the name."""
-    figures: dict[str, Any]
-    """For programs: plain numbers, texts, lists and tables; infinite and unknown numbers are None."""
-
 
 Model: TypeAlias = Callable[[PlacedQuery], Line | None]
 
@@ -68,5 +58,5 @@ def predict(query: PlacedQuery, models: Sequence[Model] | None = None) -> Predic
     return Prediction(lines=tuple(found), operators={source.value: count for source, count in query.known().items()}, latency=latency)
 
 
-MODELS: tuple[Model, ...] = ()
+MODELS: tuple[Model, ...] = (highest_rate,)
 """Models beside network usage and latency, in the order of their lines."""

@@ -83,6 +83,10 @@ class Decision(msgspec.Struct, frozen=True):
     delay_bound_ms: float | None = None
     begun_ms: dict[OperatorId, float] = {}
     """Of reused operators, the delay of their longest path from a producer, as far as their hosts report it."""
+    candidates: tuple[NodeId, ...] = ()
+    """All nodes that take part or were asked."""
+    one_way_ms: tuple[tuple[float, ...], ...] = ()
+    """Latencies from each of them to each."""
 
 
 def decide(
@@ -133,6 +137,8 @@ def decide(
         delay_ms=longest_delay_ms(added, choice.assignment, known.ends) if choice.reused.keys() <= added.begun_ms.keys() else None,
         delay_bound_ms=problem.delay_bound_ms,
         begun_ms={operator: added.begun_ms[operator] for operator in choice.reused if operator in added.begun_ms},
+        candidates=known.nodes,
+        one_way_ms=tuple(map(tuple, latencies.matrix_ms(known.nodes, known.nodes).tolist())),
     )
 
 
@@ -142,6 +148,7 @@ class _Known:
     def __init__(self, problem: PlacementProblem, choice: Choice, regions: Regions, latencies: EstimatedLatencies) -> None:
         ends = tuple(dict.fromkeys((*choice.assignment.values(), *problem.pinned_nodes)))
         nodes = tuple(dict.fromkeys((*ends, *(node for region in regions.values() for node in region))))
+        self.nodes = nodes
         self.space = latencies.space
         self.row = {node: row for row, node in enumerate(nodes)}
         """Row of each node in the matrix; nodes of `ends` are its columns, too."""

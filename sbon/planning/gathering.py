@@ -16,8 +16,14 @@ from sbon.types import NodeId, OperatorId
 def gathered(books: Books, plan: Plan, placed: Placed, now: float) -> PlacedQuery:
     """Returns a query as the optimiser has placed it, with what the books know."""
     decision = placed.decision
-    links = [(link.source_node, link.target_node, link.latency_ms, link.measured) for link in decision.links]
-    return placed_query(
+    links = [
+        (source, target, latency_ms, False)
+        for source, row in zip(decision.candidates, decision.one_way_ms, strict=True)
+        for target, latency_ms in zip(decision.candidates, row, strict=True)
+        if source != target
+    ]
+    links += [(link.source_node, link.target_node, link.latency_ms, link.measured) for link in decision.links]
+    found = placed_query(
         books,
         plan,
         decision.assignment,
@@ -27,6 +33,7 @@ def gathered(books: Books, plan: Plan, placed: Placed, now: float) -> PlacedQuer
         network_usage_bytes=decision.usage_here,
         now=now,
     )
+    return msgspec.structs.replace(found, nodes={**{node: books.nodes.of(node, now) for node in decision.candidates}, **found.nodes})
 
 
 def placed_query(

@@ -3,12 +3,14 @@
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token
 
+from sbon.errors import QueryError
 from sbon.extensions import Extensions
 from sbon.query.catalog import did_you_mean
 from sbon.query.constraints import check_key, is_required
 from sbon.query.dialect import Text
 from sbon.query.literals import column_name, column_type, identifier, interval_of
 from sbon.query.options import Option, rest_of, take_connector, take_idle_after, take_list
+from sbon.query.profiles import Points, parse_profile
 from sbon.query.schema import ColumnType, Field, Schema
 from sbon.query.system import SOURCE_CONNECTORS, SourceDefinition
 
@@ -41,6 +43,7 @@ def read_source(
             raise text.error(where.where, f"label {pair!r} has no value", "write labels = 'region=eu,site=x'")
         labels.append((label, value))
     rate = _estimated_rate(text, options.pop("estimated_rows_per_second", None))
+    profile = _profile(text, options.pop("profile", None))
     idle_us, idle = take_idle_after(text, options)
     if idle is not None and time_column is None:
         hint = "declare one: WATERMARK FOR column AS column - INTERVAL '2 seconds'"
@@ -59,7 +62,17 @@ def read_source(
         rows_per_s=rate,
         idle_after_us=idle_us,
         not_null=required,
+        profile=profile,
     )
+
+
+def _profile(text: Text, option: Option | None) -> Points:
+    if option is None:
+        return ()
+    try:
+        return parse_profile(option.value)
+    except QueryError as error:
+        raise text.error(option.where, error.message, error.hint) from None
 
 
 def _estimated_rate(text: Text, option: Option | None) -> float | None:

@@ -11,6 +11,9 @@ idle_after : after so long without a row, 100 ms to 30 days, the watermark follo
     windows and joins open; default: never. Needs an event time; files do not take it
 estimated_rows_per_second : expected rows of each physical source, for placement until rates are measured; default:
     `rows_per_second` of `datagen`, for others what is usual for the connector
+profile : rates that each physical source is expected to reach, such as '1000/s', or at several target points together with other sources,
+    'day: 1000/s, launch: 8000/s' (also /min and /h): `sbon explain` tells how many times as much a query carries. At a point that a source
+    does not name it has its only rate, else its expected one; default: expected rates
 
 Options of a sink
 -----------------

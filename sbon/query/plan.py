@@ -663,6 +663,15 @@ class LinkSpec(msgspec.Struct, frozen=True):
     one with the greater number is newer."""
 
 
+class ProfilePoint(msgspec.Struct, frozen=True, array_like=True):
+    """Rates that the sources of a query are expected to reach together."""
+
+    name: str
+    """Empty if there is only one."""
+    rates: tuple[tuple[OperatorId, float], ...]
+    """Rows per second, of each source that declares them."""
+
+
 class Plan(msgspec.Struct, frozen=True):
     """A query ready to be placed."""
 
@@ -677,6 +686,8 @@ class Plan(msgspec.Struct, frozen=True):
     """Longest network latency from any source to the sink that the author accepts, in milliseconds; None: no bound."""
     max_latency_ms: float | None = None
     """Greatest predicted latency of an answer that the author accepts, in milliseconds; None: no bound."""
+    profile: tuple[ProfilePoint, ...] = ()
+    """Rates that the plan is to carry; empty: none is declared."""
 
 
 def link_id(source: OperatorId, target: OperatorId, port: int) -> LinkId:

@@ -31,6 +31,7 @@ from sbon.query.plan import (
     OverParams,
     Params,
     Plan,
+    ProfilePoint,
     SessionParams,
     SinkParams,
     TopParams,
@@ -40,6 +41,7 @@ from sbon.query.plan import (
     WindowParams,
     link_id,
 )
+from sbon.query.profiles import Points, together
 from sbon.query.projection import types_of
 from sbon.query.reads import with_reads
 from sbon.query.relation import (
@@ -140,7 +142,8 @@ def _plan(
         line, column = statement.places.get("node", (0, 0))
         raise QueryError(f"the sink's node {place} is not alive", line=line, column=column, hint=did_you_mean(place, nodes))
     builder.sink(lowered, sink, place)
-    built = Plan(query, name, sql, tuple(builder.operators), tuple(builder.links), bounds.delay_ms, bounds.latency_ms)
+    profile = builder.profile()
+    built = Plan(query, name, sql, tuple(builder.operators), tuple(builder.links), bounds.delay_ms, bounds.latency_ms, profile)
     return estimate(with_reads(built))
 
 
@@ -153,6 +156,7 @@ class _Builder:
         self._query, self._nodes, self._notes = query, nodes, notes
         self._made: dict[tuple[str, NodeId | None], OperatorSpec] = {}
         self._rates: dict[str, float] = {}
+        self._profiles: dict[str, Points] = {}
         self._empty: list[str] = []
         self._never = False
         """True if some conditions can never be true, whatever the node."""
@@ -167,6 +171,10 @@ class _Builder:
             raise QueryError(f"no row can come: {reason}", hint=f"living nodes: {_listed(self._described())}")
         # A sink is never shared: the query is part of its signature.
         self._add(params, lowered.schema, None, [branches], place, f"{place} {self._query}")
+
+    def profile(self) -> tuple[ProfilePoint, ...]:
+        """Returns the target points of all sources together. A source with one rate has it at all points."""
+        return together(self._profiles)
 
     def _described(self) -> list[str]:
         """Lists the living nodes with their labels, `a (region=eu)`, for messages about conditions on labels."""
@@ -221,6 +229,8 @@ class _Builder:
         params = source.params
         operator = self._add(params, source.columns, source.time_column, [], node, node)
         self._rates[operator.id] = source_rate(source)
+        if source.profile:
+            self._profiles[operator.id] = source.profile
         return operator
 
     def _emit_map_of_source(self, select: Select, scan: Scan, top: NodeId | None) -> list[OperatorSpec]:

@@ -38,6 +38,8 @@ class SourceDefinition(msgspec.Struct, frozen=True):
     """Silence after which the watermark of a physical source follows the wall clock; 0: never."""
     not_null: tuple[str, ...] = ()
     """Columns that may not be NULL."""
+    profile: tuple[tuple[str, float], ...] = ()
+    """Rates that each physical source is expected to reach: target point and rows a second (`sbon.query.profiles`)."""
 
     @property
     def params(self) -> SourceParams:

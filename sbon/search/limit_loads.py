@@ -54,9 +54,8 @@ class Prepared:
 
     def _links(self) -> tuple[IntArray, FloatArray]:
         if self._streams is None:
-            ends = list(self.order.links())
-            sent = np.array([self.order.sent(source) for source, _ in ends]).reshape(-1, *self.work.shape[1:])
-            self._streams = np.array(ends, dtype=np.int64).reshape(-1, 2), sent
+            ends, sent = self.order.streams()
+            self._streams = np.array(ends, dtype=np.int64).reshape(-1, 2), np.array(sent).reshape(-1, *self.work.shape[1:])
         return self._streams
 
     @property

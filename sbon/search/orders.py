@@ -114,8 +114,7 @@ class Orders(Protocol):
     memory: FloatArray
     key: int
 
-    def links(self) -> Sequence[tuple[int, int]]: ...
-    def sent(self, row: int) -> FloatArray: ...
+    def streams(self) -> tuple[Sequence[tuple[int, int]], Sequence[FloatArray]]: ...
     def demand(self) -> Demand: ...
     def moves(self) -> Sequence[Pair]: ...
     def swap(self, pair: Pair) -> Swap: ...
@@ -216,6 +215,11 @@ class Order:
     def links(self) -> list[tuple[int, int]]:
         """Returns source and target of all streams."""
         return [(source, target) for source, target in enumerate(self.above) if target != NONE]
+
+    def streams(self) -> tuple[list[tuple[int, int]], list[FloatArray]]:
+        """Returns source and target of each stream, and its bytes per second, (p, k)."""
+        links = self.links()
+        return links, [self.sent(source) for source, _ in links]
 
     def demand(self) -> Demand:
         """Returns what the order asks, for `sbon.cost.throughput`."""

@@ -1,0 +1,252 @@
+"""The highest rates that a placed query carries (docs/throughput.md): what it asks and what nodes have, and the line of the prediction.
+
+The profile is that of the sources (`profile` in CREATE SOURCE), else their expected rates, or the greatest measured where that is more.
+Costs per batch count at the batches a second that the pace gives at the profile: faster sources make larger batches, not more of them.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from sbon.cost.explaining import amount
+from sbon.cost.figure import Edge
+from sbon.cost.flow import FlowGraph, FlowLink
+from sbon.cost.line import Line
+from sbon.cost.placed_query import PlacedQuery
+from sbon.cost.polynomial import Polynomial, constant
+from sbon.cost.throughput import Demand, Limit, Profile, Supply, limits
+from sbon.query.estimate import estimate
+from sbon.query.link_bytes import row_bytes
+from sbon.query.plan import JoinParams, Plan
+from sbon.types import FloatArray, IntArray, NodeId, OperatorId
+
+MULTIPLE_MAX = 1e6
+"""A greater multiple is shown as no limit."""
+SETTLING = 8
+"""Most multiples at which batches are looked at."""
+_OTHER_EDGE = {Edge.LOW: Edge.HIGH, Edge.HIGH: Edge.LOW, Edge.EXPECTED: Edge.EXPECTED}
+
+
+def profile_of(query: PlacedQuery) -> Profile:
+    """Returns the target points: those of the plan, else the expected or the greatest measured rates as the only one."""
+    expected = query.rows_per_s()
+    for operator, series in query.arrivals.items():
+        if len(series.rows):
+            expected[operator] = max(expected.get(operator, 0.0), float(series.rows.max()) / series.width_s)
+    rates = {spec.id: expected.get(spec.id, 0.0) for spec in query.sources}
+    points = {point.name: {**rates, **{one: rate for one, rate in point.rates if one in rates}} for point in query.plan.profile}
+    return points or {"": rates}
+
+
+class Rates:
+    """What a placed query asks and what its nodes have, at one edge of all figures.
+
+    Parameters
+    ----------
+    query : with its placement
+    profile : rows per second of each source at each target point
+    edge : HIGH for the greatest costs, on nodes and links with the least to give
+    nodes : nodes that may be used; those of the query if left out
+    order : plan of the same operators in another order; that of the query if left out
+    at : multiple of the profile at which batches and groups of windows are taken
+    """
+
+    def __init__(
+        self,
+        query: PlacedQuery,
+        profile: Profile,
+        edge: Edge = Edge.EXPECTED,
+        nodes: Sequence[NodeId] | None = None,
+        order: Plan | None = None,
+        at: float = 1.0,
+    ) -> None:
+        self.query, self.profile, self._links = query, profile, (query.plan if order is None else order).links
+        self.nodes = tuple(nodes if nodes is not None else sorted(set(query.node_of.values())))
+        self._parts = [_Point(query, rates, edge, order, at) for rates in profile.values()]
+        self.demand = self._demand({})
+        self.supply = _supply(query, self.nodes, _OTHER_EDGE[edge])
+        row = {node: number for number, node in enumerate(self.nodes)}
+        self.node_of: IntArray = np.array([row[query.node_of[spec.id]] for spec in query.plan.operators], dtype=np.int64)
+
+    @classmethod
+    def settled(cls, query: PlacedQuery, profile: Profile, edge: Edge = Edge.EXPECTED, nodes: Sequence[NodeId] | None = None) -> "Rates":
+        """Returns the rates with batches as they are near the multiple that the query carries: far from it costs per row are others."""
+        at = 1.0
+        for _ in range(SETTLING):
+            found = cls(query, profile, edge, nodes, at=at)
+            binding = found.limits()
+            quality = binding[0].quality if binding else at
+            if at / 2 <= quality <= at * 2 or quality > MULTIPLE_MAX:
+                break
+            at = quality if quality > 0 else at / 16
+        return found
+
+    def limits(self) -> list[Limit]:
+        """Returns the limits of the query as it is placed, the binding one first."""
+        return limits(self.demand, self.supply, self.node_of)
+
+    def headroom(self) -> dict[OperatorId, float]:
+        """Returns how many times the rate of each source may grow while the others keep to the profile; 0 where those are too much."""
+        found = {}
+        for spec in self.query.sources:
+            fixed = {other.id for other in self.query.sources if other.id != spec.id}
+            binding = limits(self._demand(dict.fromkeys(fixed, True)), self.supply, self.node_of)
+            found[spec.id] = binding[0].quality if binding else math.inf
+        return found
+
+    def _demand(self, fixed: Mapping[OperatorId, bool]) -> Demand:
+        operators = self.query.plan.operators
+        row = {spec.id: number for number, spec in enumerate(operators)}
+        terms = max(part.degree for part in self._parts) + 1
+        return Demand(
+            operators=tuple(spec.id for spec in operators),
+            work=np.stack([np.stack([part.along(part.work[spec.id], fixed, terms) for spec in operators]) for part in self._parts]),
+            memory=np.stack([np.stack([part.along(part.memory[spec.id], fixed, terms) for spec in operators]) for part in self._parts]),
+            ends=np.array([(row[link.source], row[link.target]) for link in self._links], dtype=np.int64).reshape(-1, 2),
+            sent=np.stack(
+                [
+                    np.array([part.along(part.sent[link.id], fixed, terms) for link in self._links]).reshape(-1, terms)
+                    for part in self._parts
+                ]
+            ),
+            tuple_ns=np.array([self._parts[0].tuple_ns[spec.id] for spec in operators]),
+            points=tuple(self.profile),
+        )
+
+
+class _Point:
+    """Work, memory and bytes of one target point, as polynomials of the sources' rates."""
+
+    def __init__(self, query: PlacedQuery, rates: Mapping[OperatorId, float], edge: Edge, order: Plan | None, at: float) -> None:
+        self.rates = rates
+        plan = msgspec.structs.replace(
+            query.plan,
+            links=tuple(
+                msgspec.structs.replace(link, rate_rows_per_s=rates[link.source] * at) if link.source in rates else link
+                for link in query.plan.links
+            ),
+        )
+        # Pairs of joins and groups of windows are those of the expected rates; costs are those of batches at the rates asked about.
+        known = query.operators(edge)
+        query = msgspec.structs.replace(query, plan=estimate(plan), arrivals={})
+        links = query.plan.links if order is None else order.links
+        flows = [
+            msgspec.structs.replace(
+                one,
+                ports=tuple(
+                    msgspec.structs.replace(port, per_row_ns=now.per_row_ns, per_batch_ns=now.per_batch_ns)
+                    for port, now in zip(one.ports, scaled.ports, strict=True)
+                ),
+            )
+            for one, scaled in zip(known, query.operators(edge), strict=True)
+        ]
+        if order is not None:
+            wider = {
+                now.id: row_bytes(now.schema) - row_bytes(was.schema)
+                for now in order.operators
+                for was in query.plan.operators
+                if now.id == was.id
+            }
+            flows = [msgspec.structs.replace(one, row_bytes=max(1.0, one.row_bytes + wider[one.id])) for one in flows]
+        graph = FlowGraph(flows, [FlowLink(link.id, link.source, link.target, link.port) for link in links])
+        batches = query.paces()
+        # Costs per batch stand apart: the graph would let the number of batches grow with the rates.
+        found = graph.polynomials({name: rate * at for name, rate in rates.items()}, dict.fromkeys(rates, math.inf))
+        self.work, self.memory, self.sent = dict(found.load_ns), dict[OperatorId, Polynomial](), found.link_bytes
+        self.tuple_ns: dict[OperatorId, float] = {}
+        per_batch = query.rows_per_batch()
+        for spec in query.plan.operators:
+            incoming = [link for link in links if link.target == spec.id]
+            ports = [port.flow(edge, per_batch[spec.id]) for port in query.statistics[spec.id].ports]
+            count = sum(batches[link.source].batches_per_s for link in incoming) if incoming else batches[spec.id].batches_per_s
+            is_mine = spec.id not in query.shared
+            self.tuple_ns[spec.id] = max(port.per_row_ns for port in ports)
+            self.memory[spec.id] = constant(0.0)
+            if is_mine:
+                self.work[spec.id] = self.work[spec.id].plus(constant(max(port.per_batch_ns for port in ports) * count))
+            state = query.statistics[spec.id].state_bytes
+            if is_mine and isinstance(spec.params, JoinParams):
+                span_s = max(0.0, (spec.params.before_us + spec.params.after_us) / 1e6)
+                for link in incoming:
+                    self.memory[spec.id] = self.memory[spec.id].plus(self.sent[link.id].scaled(span_s))
+            elif is_mine and state is not None:
+                self.memory[spec.id] = constant(state.at(edge))
+        polynomials = [*self.work.values(), *self.memory.values(), *self.sent.values()]
+        self.degree = max((sum(power for _, power in one) for each in polynomials for one in each.terms), default=0)
+
+    def along(self, polynomial: Polynomial, fixed: Mapping[OperatorId, bool], terms: int) -> FloatArray:
+        """Returns the coefficients of 1, x, x^2 ... if x multiplies the rates of all sources but the fixed ones."""
+        found = np.zeros(terms)
+        for exponents, coefficient in polynomial.terms.items():
+            degree = 0
+            for name, power in exponents:
+                coefficient *= self.rates[name] ** power
+                degree += 0 if name in fixed else power
+            found[degree] += coefficient
+        return found
+
+
+def _supply(query: PlacedQuery, nodes: Sequence[NodeId], edge: Edge) -> Supply:
+    given = query.nodes_at(tuple(nodes), edge, 1, 1.0)
+    count = len(nodes)
+    bandwidth, propagation_s = np.full((count, count), math.inf), np.zeros((count, count))
+    for i, source in enumerate(nodes):
+        for j, target in enumerate(nodes):
+            if i != j:
+                bandwidth[i, j] = query.network.bandwidths.of(source, target, query.now).at(edge)
+                propagation_s[i, j] = _one_way_s(query, source, target)
+    memory = [query.nodes[node].memory_bytes for node in nodes]
+    return Supply(
+        nodes=tuple(nodes),
+        work=given.per_interval(1.0, 1)[:, 0],
+        core=given.of_one_core(1.0, 1)[:, 0],
+        memory=np.array([one if one > 0 else math.inf for one in memory]),
+        bandwidth=bandwidth,
+        propagation_s=propagation_s,
+        latency_s_max=math.inf if query.plan.max_latency_ms is None else query.plan.max_latency_ms / 1e3,
+    )
+
+
+def _one_way_s(query: PlacedQuery, source: NodeId, target: NodeId) -> float:
+    try:
+        return query.network.propagation_s(source, target)
+    except KeyError:  # no stream goes there as the query is placed
+        return 0.0
+
+
+def highest_rate(query: PlacedQuery) -> Line | None:
+    """Returns the line of `sbon explain`: the multiple of the profile, what binds, what comes next, and the room of each source."""
+    profile = profile_of(query)
+    if not any(rate > 0 for rates in profile.values() for rate in rates.values()):
+        return None
+    rates = Rates.settled(query, profile)
+    found = rates.limits()
+    least = Rates.settled(query, profile, Edge.HIGH).limits()
+    return Line(
+        "highest rate", text_of(found, declared=bool(query.plan.profile)), figures_of(found, Rates(query, profile).headroom(), least)
+    )
+
+
+def text_of(found: Sequence[Limit], *, declared: bool) -> str:
+    """Returns limits as a sentence for people."""
+    what = "profile" if declared else "expected rates"
+    if not found or found[0].quality > MULTIPLE_MAX:
+        return f"more than {MULTIPLE_MAX:,.0f} times the {what}"
+    first = found[0]
+    at = f" at {first.point}" if first.point else ""
+    text = f"{amount(first.quality)} times the {what}{at}, by {first.what}"
+    return text + (f"; next {found[1].what} at {amount(found[1].quality)}" if len(found) > 1 and found[1].quality <= MULTIPLE_MAX else "")
+
+
+def figures_of(found: Sequence[Limit], headroom: Mapping[OperatorId, float], least: Sequence[Limit] = ()) -> dict[str, object]:
+    """Returns limits for programs."""
+    return {
+        "multiple": found[0].quality if found else None,
+        "multiple_low": least[0].quality if least else None,
+        "binding": found[0].what if found else None,
+        "point": found[0].point if found else None,
+        "limits": [{"what": limit.what, "multiple": limit.quality, "point": limit.point} for limit in found[:8]],
+        "headroom": {source: value if math.isfinite(value) else None for source, value in headroom.items()},
+    }

@@ -1,0 +1,72 @@
+"""The highest rates that a query carries: in what is explained, and in plans among the nodes of an overlay."""
+
+import pytest
+
+from sbon.errors import SbonError
+from tests.simulation.test_delay_bounds import WINDOWED, C, make_world
+
+PROFILED = """
+CREATE SOURCE fast (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts)
+WITH (connector = 'datagen', nodes = 'a', rows_per_second = 20, seed = 5, fields.key.min = 0, fields.key.max = 4,
+      profile = 'day: 1000/s, launch: 8000/s')
+"""
+ONE = "SELECT window_end, key, sum(value) AS total FROM TUMBLE(fast, ts, INTERVAL '1 second') GROUP BY window_end, key"
+
+
+def test_explain_tells_how_many_times_the_profile_a_query_carries_and_what_binds() -> None:
+    world = make_world()
+    world.submit(PROFILED, at=C)
+
+    found = world.ask(C, "explain", sql=ONE)["prediction"]
+
+    line = next(line["text"] for line in found["lines"] if line["name"] == "highest rate")
+    rate = found["highest_rate"]
+    assert "times the profile at launch, by" in line
+    assert "next" in line
+    assert rate["point"] == "launch"
+    assert 0 < rate["multiple_low"] < rate["multiple"] == rate["limits"][0]["multiple"] <= rate["limits"][1]["multiple"]
+    assert rate["binding"] in line
+    (headroom,) = rate["headroom"].values()
+    assert headroom == pytest.approx(rate["multiple"]), "it has one source, whose growth is that of all"
+
+
+def test_without_a_profile_expected_rates_count_and_each_source_has_its_own_headroom() -> None:
+    world = make_world()
+
+    rate = world.ask(C, "explain", sql=WINDOWED)["prediction"]["highest_rate"]
+
+    assert len(rate["headroom"]) == 2
+    assert all(room >= rate["multiple"] for room in rate["headroom"].values())
+    assert max(rate["headroom"].values()) > 2 * rate["multiple"], "the weak source has much room while the strong one stays"
+
+
+def test_a_plan_of_throughput_finds_a_placement_that_carries_more() -> None:
+    world = make_world()
+
+    found = world.ask(C, "plan", sql=WINDOWED, question="throughput", options={})
+    again = world.ask(C, "plan", sql=WINDOWED, question="throughput", options={})
+    many = world.ask(C, "plan", sql=WINDOWED, question="throughput", options={"profile": {"strong": "100000000/s"}})
+
+    assert found["now"]["carries"]
+    assert found["best"]["carries"]
+    assert found["best"]["network_usage_bytes"] <= found["now"]["network_usage_bytes"] * (1 + 1e-9)
+    assert list(found["best"]["node_of"].values()) == list(again["best"]["node_of"].values())
+    assert not many["best"]["carries"]
+    assert 0 < many["now"]["multiple"] <= many["best"]["multiple"] < 1
+
+
+@pytest.mark.parametrize(
+    ("profile", "problem"),
+    [
+        ({"nowhere": "1/s"}, "which the query does not read"),
+        ({"strong": "0/s"}, "profile of strong: the profile's rate is '0/s'"),
+        ({"strong": 5}, "expected a profile by source"),
+    ],
+)
+def test_a_profile_that_cannot_be_used_is_refused_in_one_line(profile: dict[str, object], problem: str) -> None:
+    world = make_world()
+
+    with pytest.raises(SbonError, match=problem) as refusal:
+        world.ask(C, "plan", sql=WINDOWED, question="throughput", options={"profile": profile})
+
+    assert "\n" not in str(refusal.value)
