@@ -26,23 +26,31 @@ def capacity(
     file: SqlFile = None,
     command: SqlText = None,
     rates: Annotated[float, typer.Option(metavar="FACTOR", min=1e-6, help="All sources so many times as fast.")] = 1.0,
+    nodes: Annotated[str, typer.Option(metavar="+N", help="So many more nodes, beside the busiest one and like it.")] = "+0",
     socket: Socket = None,
     json: Json = False,
 ) -> None:
-    """Show how late answers would be at other rates.
+    """Show how late answers would be with more nodes, and at other rates.
 
-    The query is placed as `sbon explain` places it; nothing is started.
+    The query is placed as `sbon explain` places it, and operators of the busiest node move to new ones where that makes answers
+    sooner; nothing is started.
 
     \b
     Examples:
-      sbon plan capacity query.sql --rates 1.5
+      sbon plan capacity query.sql --nodes +2 --rates 1.5
       sbon plan capacity -c "SELECT * FROM sys.probes WHERE rtt_ms > 200" --rates 10 --json
     """
-    result = ask_plan("capacity", file, command, socket, rates=rates)
+    if not nodes.removeprefix("+").isdecimal():
+        raise typer.BadParameter(f"--nodes is {nodes!r}, expected a number such as +2")
+    result = ask_plan("capacity", file, command, socket, rates=rates, nodes=int(nodes))
     if json:
         print_json(result)
         return
-    for title, explained in (("now", result["now"]), (f"at {rates:g} times the rates", result["then"])):
+    asked = [f"at {rates:g} times the rates"] if rates != 1 else []
+    if result["nodes"]:
+        moved = ", ".join(f"{operator} on {node}" for operator, node in result["moved"].items()) or "no operator gains by them"
+        asked.append(f"with {result['nodes']} more nodes beside {result['beside']} ({moved})")
+    for title, explained in (("now", result["now"]), (" and ".join(asked) or "the same", result["then"])):
         say(f"{title}: {table(explained)[0]}")
         for line in table(explained)[1:]:
             say(line)

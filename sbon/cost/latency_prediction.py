@@ -112,6 +112,22 @@ def predicted_latency(query: PlacedQuery) -> LatencyPrediction:
     )
 
 
+def likely_worst_s(query: PlacedQuery) -> tuple[float, float]:
+    """Returns what orders placements of one query: the greatest load beside capacity if that is above 1, and the expected worst case."""
+    case = _case(query, Edge.EXPECTED)
+    most = max(loads(query).values())
+    return (most, 0.0) if most > 1 else (1.0, float(case.expected().likely_s.max()))
+
+
+def loads(query: PlacedQuery) -> dict[NodeId, float]:
+    """Returns the share of its capacity that the query's operators use of each node, over the longest stretch of time."""
+    case = _Case(query, Edge.EXPECTED, *LADDER[-1])
+    load = np.zeros(len(case.nodes.cores))
+    np.add.at(load, case.node_of, case.work.sum(axis=1))
+    can = case.nodes.per_interval(case.width_s, case.work.shape[1]).sum(axis=1)
+    return dict(zip(case.names, (load / can).tolist(), strict=False))
+
+
 def _case(query: PlacedQuery, edge: Edge) -> "_Case":
     """Returns the shortest stretch of time in which all work of its peak is done, or the longest there is."""
     for width_s, intervals in LADDER:

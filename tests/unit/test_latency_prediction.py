@@ -12,8 +12,10 @@ from sbon.cost.figure import Source
 from sbon.cost.placed_query import PlacedQuery
 from sbon.cost.prediction import Line, predict
 from sbon.cost.resources import KERNEL_REFERENCE_NS
+from sbon.errors import ConfigError
 from sbon.planning.capacity import at_rates, capacity
 from sbon.planning.gathering import placed_query
+from sbon.query.plan import WindowParams
 from tests.query_worlds import plan_of
 
 PLAIN = "SELECT k, v FROM s WHERE v > 1"
@@ -21,8 +23,8 @@ WINDOWED = "SELECT window_start, k, count(*) AS n FROM TUMBLE(s, ts, INTERVAL '1
 ONE_WAY_MS = 20.0
 
 
-def measured_books(plan: Any, batch_ns: float = 1e6, row_ns: float = 0.0, selectivity: float = 1.0) -> Books:
-    """Books in which every operator of a plan costs the same, measured on two nodes of the reference machine's speed."""
+def measured_books(plan: Any, batch_ns: float = 1e6, row_ns: float = 0.0, selectivity: float = 1.0, window_ns: float = 0.0) -> Books:
+    """Books in which operators cost the same, but a row at a window `window_ns` more; measured on nodes of the reference machine's speed."""
     books = Books("b")
     books.timed([KERNEL_REFERENCE_NS] * 9)
     for node in ("a", "b", "c"):
@@ -32,10 +34,11 @@ def measured_books(plan: Any, batch_ns: float = 1e6, row_ns: float = 0.0, select
             other.sample(float(second), 0.0, {})
         books.hear(node, other.own(2, 1e9, now=20.0), (), now=20.0)
     for spec in plan.operators:
+        more_ns = window_ns if isinstance(spec.params, WindowParams) else 0.0
         fit = books.fit(spec.signature, spec.ports, now=0.0)
         for port in fit.ports:
             for rows in (1, 2, 4, 8, 16, 64, 100, 1000) * 40:
-                port.took(rows, round(rows * selectivity), batch_ns + row_ns * rows, at_s=20.0)
+                port.took(rows, round(rows * selectivity), batch_ns + (row_ns + more_ns) * rows, at_s=20.0)
     return books
 
 
@@ -111,6 +114,21 @@ def test_faster_sources_bring_more_work() -> None:
     told = capacity(query, {"rates": 1e4})
     assert told["now"]["latency"]["worst_ms"] is not None
     assert told["then"]["latency"]["worst_ms"] is None
+
+
+def test_more_nodes_take_operators_of_the_busiest_one() -> None:
+    """The window is the only operator that may move, and its node has not room for it."""
+    query = query_of(WINDOWED, window_ns=4e7)
+    window = next(spec.id for spec in query.plan.operators if spec.pinned is None)
+
+    told = capacity(query, {"nodes": 2})
+
+    assert told["now"]["latency"]["overloaded"] == ["b"]
+    assert told["beside"] == "b"
+    assert told["moved"] == {window: "new-1"}
+    for options in ({"nodes": -1}, {"nodes": 1.5e9}, {"rates": 0}, {"rates": "2"}):
+        with pytest.raises(ConfigError, match="expected a number from"):
+            capacity(query, options)
 
 
 def test_shared_operators_bring_no_work_but_the_way_to_them() -> None:
