@@ -21,6 +21,7 @@ class Part(StrEnum):
     SERIES = "series"
     OPERATORS = "operators"
     WIDE = "wide"
+    AGENTS = "agents"
 
 
 def mace_command(
@@ -35,6 +36,10 @@ def mace_command(
         float, typer.Option(metavar="S", min=0.1, help="placement: most time for load correlation; the others get what it took.")
     ] = 10.0,
     events: Annotated[int, typer.Option(metavar="N", min=200, help="The other parts: events of a source.")] = 6000,
+    agents: Annotated[int, typer.Option(metavar="N", min=2, help="agents: how many, in cities of the world.")] = 13,
+    queries: Annotated[int, typer.Option(metavar="N", min=1, help="agents: queries, of five operators each.")] = 8,
+    rate: Annotated[int, typer.Option(metavar="ROWS", min=1, help="agents: rows per second of each source.")] = 1000,
+    real: Annotated[bool, typer.Option("--real", help="agents: as processes on loopback, not in virtual time.")] = False,
     runs: Annotated[int, typer.Option(metavar="N", min=1, help="wide: placements by chance.")] = 3,
     json: JsonFile = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
@@ -45,6 +50,7 @@ def mace_command(
     Examples:
       sbon testbed mace
       sbon testbed mace --part training --part series --events 75000
+      sbon testbed mace --part agents --real --agents 4 --queries 3
       sbon testbed mace --part placement --scale 1 --scale 5 --scale 20 --draws 10000 --seconds 600 --json mace.json
     """
 
@@ -79,6 +85,12 @@ def mace_command(
         by_run = {str(number): one for number, one in enumerate(wide["runs"], 1)}
         shows.append(lambda: show_worst("wide: three queries over six cities of two cores, by run", "run", by_run))
         shows.append(lambda: print_note(f"  outside the bounds: {wide['outside_bounds']} of {wide['intervals']} intervals"))
+    if Part.AGENTS in wanted:
+        from sbon_testbed.mace.agents import evaluate_agents
+
+        one = evaluate_agents(agents, queries, rate, seed, real=real, report=progress)
+        result["agents"] = {str(agents): one}
+        shows.append(lambda: show_agents(agents, one))
     if json is not None:
         write_json(json, result)
     if json != "-":
@@ -113,6 +125,30 @@ def show_worst(title: str, by: str, results: dict[str, dict[str, float]]) -> Non
     ]
     titles = ("measured s", "predicted s", "Mace s", "bound s", "error")
     print_table((Column(by), *(Column(title, right=True) for title in titles)), rows)
+
+
+def show_agents(agents: int, found: dict[str, Any]) -> None:
+    """The part `agents` as a table for people."""
+    print_note(f"agents: {found['compared']} queries, {found['operators']} operators on {agents} agents ({found['backend']})")
+    rows = [
+        [
+            str(number),
+            f"{one['measured_s'] * 1e3:.1f}",
+            f"{one['predicted_s'] * 1e3:.1f}",
+            "-" if one["upper_s"] is None else f"{one['upper_s'] * 1e3:.1f}",
+            f"{one['error']:.1%}",
+            f"{one['p99_error']:.1%}",
+            f"{one['mean_error']:.1%}",
+        ]
+        for number, one in enumerate(found["each"], 1)
+    ]
+    titles = ("measured ms", "predicted ms", "bound ms", "error", "of 99 %", "of mean")
+    print_table((Column("query"), *(Column(title, right=True) for title in titles)), rows)
+    if found["compared"]:
+        print_note(
+            f"  median error of the worst case {found['error']:.1%}, of 99 % {found['p99_error']:.1%}, of the mean "
+            f"{found['mean_error']:.1%}; above the bound: {found['outside_bounds']} of {found['compared']}"
+        )
 
 
 def show_series(found: dict[str, float]) -> None:

@@ -24,7 +24,7 @@ ONE_WAY_MS = 20.0
 
 
 def measured_books(plan: Any, batch_ns: float = 1e6, row_ns: float = 0.0, selectivity: float = 1.0, window_ns: float = 0.0) -> Books:
-    """Books in which operators cost the same, but a row at a window `window_ns` more; measured on nodes of the reference machine's speed."""
+    """Books in which operators cost the same, but a row at a window `window_ns` more; nodes have the reference speed."""
     books = Books("b")
     books.timed([KERNEL_REFERENCE_NS] * 9)
     for node in ("a", "b", "c"):
