@@ -77,6 +77,7 @@ class Books:
         self.nodes = NodeBook()
         self._uplink_bytes_per_s = uplink_bytes_per_s
         self.bandwidths = Bandwidths({node: uplink_bytes_per_s} if uplink_bytes_per_s > 0 else None)
+        self._latencies_ms: dict[NodeId, dict[NodeId, float]] = {}
         self._use = UseRecorder()
         self._cpu_ns: dict[OperatorId, int] = {}
         self._sampled_s: float | None = None
@@ -110,15 +111,27 @@ class Books:
             self._use.record(now, max(0.0, cores_used - spent_ns / 1e9 / (now - self._sampled_s)))
         self._cpu_ns, self._sampled_s = dict(cpu_ns), now
 
-    def own(self, cores: int, memory_bytes: float, now: float) -> NodeTold:
-        """Returns what this node tells of itself, and writes it into its own book."""
+    def own(self, cores: int, memory_bytes: float, now: float, latencies_ms: tuple[tuple[NodeId, float], ...] = ()) -> NodeTold:
+        """Returns what this node tells of itself, and writes it into its own book.
+
+        Parameters
+        ----------
+        latencies_ms : one-way latencies to the nodes that it sends to
+        """
         resources = NodeResources(
             node=self.node, cores=float(max(1, cores)), speed=self.speed, memory_bytes=memory_bytes, others=self._use.series()
         )
         self.nodes.told(self.node, resources, now)
+        self._latencies_ms[self.node] = dict(latencies_ms)
         told = as_told(resources, NodeTold)
         bandwidths = self.bandwidths.from_node(self.node)[:BANDWIDTHS_TOLD]
-        return msgspec.structs.replace(told, uplink_bytes_per_s=self._uplink_bytes_per_s, bandwidths=tuple(bandwidths))
+        return msgspec.structs.replace(
+            told, uplink_bytes_per_s=self._uplink_bytes_per_s, bandwidths=tuple(bandwidths), latencies_ms=latencies_ms
+        )
+
+    def latency_ms(self, source: NodeId, target: NodeId) -> float | None:
+        """Returns the one-way latency that the sender has told; None if it sends nothing there."""
+        return self._latencies_ms.get(source, {}).get(target)
 
     def costs(self, signatures: Iterable[str], now: float) -> tuple[OperatorCosts, ...]:
         """Returns what this host has measured of operators with these signatures, for other agents."""
@@ -130,6 +143,7 @@ class Books:
         if node is not None and self.nodes.told(peer, node, now):
             if node.uplink_bytes_per_s > 0:
                 self.bandwidths.declared(peer, node.uplink_bytes_per_s)
+            self._latencies_ms[peer] = dict(node.latencies_ms[:BANDWIDTHS_TOLD])
             for target, bytes_per_s in node.bandwidths[:BANDWIDTHS_TOLD]:
                 self.bandwidths.measured(peer, target, bytes_per_s, at_s=now)
         for one in costs:
@@ -148,6 +162,7 @@ class Books:
     def forget(self, peer: NodeId) -> None:
         """Drops what an agent that has left has told."""
         self.nodes.forget(peer)
+        self._latencies_ms.pop(peer, None)
         self.statistics.forget(peer)
 
     @property

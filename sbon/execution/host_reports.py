@@ -28,6 +28,7 @@ class HostReports:
     Parameters
     ----------
     place : tells where an operator that was here has gone, with the epoch of the move; None if unknown
+    latency_ms : returns the one-way latency to a node; None if unknown
     """
 
     def __init__(
@@ -38,12 +39,14 @@ class HostReports:
         place: Callable[[OperatorId], tuple[NodeId, int] | None],
         books: Books,
         budget: StateBudget,
+        latency_ms: Callable[[NodeId], float | None],
     ) -> None:
         self._me = me
         self._machine = machine
         self._instances = instances
         self._place = place
         self._budget = budget
+        self._latency_ms = latency_ms
         self.books = books
 
     def sample(self) -> None:
@@ -62,7 +65,10 @@ class HostReports:
 
     def told(self) -> NodeTold:
         """Returns what this host can do, for other agents."""
-        return self.books.own(self._machine.workers, self._budget.limit_bytes, self._machine.now())
+        targets = {output.node for instance in self._instances.values() for output in instance.outputs.values() if output.node != self._me}
+        latencies = ((node, self._latency_ms(node)) for node in sorted(targets))
+        known = tuple((node, latency_ms) for node, latency_ms in latencies if latency_ms is not None)
+        return self.books.own(self._machine.workers, self._budget.limit_bytes, self._machine.now(), known)
 
     def _figures(self, operator: OperatorId, query: QueryId) -> OperatorReport:
         """Returns the figures of one operator; one that has left is reported as `moved`, an unknown one as `missing`."""

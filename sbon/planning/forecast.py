@@ -120,10 +120,12 @@ class Forecast:
         """
         self.node_of = {operator: nodes.get(operator, node) for operator, node in self.node_of.items()}
         pairs = {(self.node_of[link.source], self.node_of[link.target]) for link in self.plan.links if self._takes_part(link)}
-        latencies = {pair: rtt_ms(*pair) for pair in pairs if pair[0] != pair[1]}
-        links = [(source, target, rtt / 2, True) for (source, target), rtt in latencies.items() if rtt is not None]
-        if len(links) < len(latencies):
-            return None
+        links = []
+        for source, target in sorted(pair for pair in pairs if pair[0] != pair[1]):
+            told_ms, rtt = books.latency_ms(source, target), rtt_ms(source, target)
+            if told_ms is None and rtt is None:
+                return None
+            links.append((source, target, told_ms if told_ms is not None else (rtt or 0.0) / 2, told_ms is not None))
         return placed_query(books, self.measured_plan(reports), self.node_of, links, shared=self.shared, begun_ms=self.begun_ms, now=now)
 
     def _takes_part(self, link: LinkSpec) -> bool:

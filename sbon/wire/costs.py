@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-from sbon.wire.limits import MANY, Amount, Node, Text
+from sbon.wire.limits import MANY, Amount, Delay, Node, Text
 
 Moment: TypeAlias = Annotated[float, msgspec.Meta(ge=0.0, le=1e45)]
 Covariance: TypeAlias = Annotated[float, msgspec.Meta(ge=-1e45, le=1e45)]
@@ -92,3 +92,5 @@ class NodeTold(msgspec.Struct, frozen=True, kw_only=True):
     """Declared limit of what it sends to all others together; 0: none."""
     bandwidths: Annotated[tuple[tuple[Node, Amount], ...], MANY] = ()
     """Bytes per second that passed to other nodes while the buffer was full."""
+    latencies_ms: Annotated[tuple[tuple[Node, Delay], ...], MANY] = ()
+    """One-way latencies to the nodes that operators here send to, as it knows them best."""
