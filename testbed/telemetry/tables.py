@@ -170,6 +170,7 @@ def _links(story: Story, at_s: FloatArray, hosts: Numbers, rng: np.random.Genera
             "batches_held": rng.poisson(2, len(node)),
             "batches_resent": np.where(link % 13 == 0, (moments // 900).astype(np.int64), 0),
             "stalled": congested | (rng.random(len(node)) < 0.001),
+            "bandwidth_bytes_per_s": pl.Series([None] * len(node), dtype=pl.Float64),
         }
     ).with_columns(_named(story, "target_node"))
 
@@ -210,6 +211,7 @@ def _operators(story: Story, at_s: FloatArray, hosts: Numbers, rng: np.random.Ge
             "late_rows": np.where(late, (moments * 0.01 * (operator % 7)).astype(np.int64), 0),
             "dropped_rows": np.zeros(len(operator), dtype=np.int64),
             "misfits": pl.Series([[]] * len(operator), dtype=TABLES["operators"].polars_schema()["misfits"]),
+            "costs": pl.Series([[]] * len(operator), dtype=TABLES["operators"].polars_schema()["costs"]),
             "queue_batches": rng.poisson(0.3, len(operator)),
             "state_rows": np.where(kinds == "window", (rate_in * 5).astype(np.int64), 0),
             "queue_rows": rng.poisson(20.0, len(operator)),
