@@ -31,7 +31,7 @@ class Server:
     def __init__(self, *answers: Any, tls: ssl.SSLContext | None = None) -> None:
         self.got: list[Got] = []
         self.page: tuple[int, bytes, dict[str, str]] = (200, b"", {"Content-Type": "application/x-ndjson"})
-        self.connections = 0
+        self.connections = self.held = 0
         self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
         for answer in answers:
             self._answers.put(answer)
@@ -79,6 +79,7 @@ class Server:
                 except queue.Empty:
                     answer = usual
                 if answer == "silent":
+                    outer.held += 1
                     outer._end.wait(60)
                     return
                 outer.got.append(Got(self.path, {name.lower(): value for name, value in self.headers.items()}, body))

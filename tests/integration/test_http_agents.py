@@ -58,6 +58,9 @@ def test_posted_rows_arrive_and_a_restarted_agent_listens_again(tmp_path):
         agent = Process(tmp_path, "a", "--bind", "127.0.0.1:0").wait_until_ready()
         assert post(port, b'{"n": 3}\n', "b") == 200
         wait_until(lambda: numbers(out) == [1, 2, 3])
+        # Keys are in memory: a restarted agent does not know this one.
+        assert post(port, b'{"n": 1}\n', "a") == 200
+        wait_until(lambda: numbers(out) == [1, 2, 3, 1])
         assert "s3cret" not in agent.log.read_text() + json.dumps([agent.ask("queries"), agent.ask("operators")])
     finally:
         agent.end()
@@ -81,6 +84,71 @@ def test_rows_go_from_one_query_to_another_over_http(tmp_path):
         agent.ask("submit", sql=f"CREATE SINK kept FROM (SELECT n FROM two) WITH (connector = 'file', path = '{out}')")
         wait_until(lambda: len(numbers(out)) == 2000)
         assert numbers(out) == list(range(1, 2001))
+    finally:
+        agent.end()
+
+
+def test_a_killed_agent_loses_the_buffer_of_its_http_sink_and_no_more(tmp_path):
+    """What is under way comes once; what waits behind it is lost; what comes after the restart arrives."""
+    port = free_ports(1)[0]
+    (tmp_path / "token").write_text("s3cret-word")
+    agent = Process(tmp_path, "a", "--bind", "127.0.0.1:0").wait_until_ready()
+    with serving(200, "silent") as server:
+        try:
+            takes = f"CREATE SOURCE one (n BIGINT) WITH (connector = 'http', listen = '127.0.0.1:{port}', path = '/in');"
+            options = f"connector = 'http', url = '{server.url}', batch_interval = '1 ms'"
+            agent.ask("submit", sql=f"{takes} CREATE SINK over FROM (SELECT n FROM one) WITH ({options})")
+            assert post(port, b'{"n": 1}\n', "a") == 200
+            wait_until(lambda: server.rows == [1])
+            assert post(port, b'{"n": 2}\n', "b") == 200
+            wait_until(lambda: server.held == 1)
+            assert post(port, b'{"n": 3}\n', "c") == 200
+            wait_until(lambda: any(one["kind"] == "sink" and one["rows_in"] == 3 for one in agent.ask("operators")))
+            agent.end(signal.SIGKILL)
+            agent = Process(tmp_path, "a", "--bind", "127.0.0.1:0").wait_until_ready()
+            assert post(port, b'{"n": 4}\n', "d") == 200
+            wait_until(lambda: server.rows[-1] == 4)
+            assert server.rows == [1, 4]
+        finally:
+            agent.end()
+
+
+def test_a_killed_agent_loses_the_rows_that_its_sink_keeps_for_clients_and_says_so(tmp_path):
+    port, listens = free_ports(2)
+    agent = Process(tmp_path, "a", "--bind", "127.0.0.1:0").wait_until_ready()
+
+    def events(wanted: str, **headers: str) -> list[str]:
+        """What comes up to and with a line."""
+        lines: list[str] = []
+
+        def came() -> bool:
+            lines.clear()
+            connection = http.client.HTTPConnection("127.0.0.1", listens, timeout=60)
+            try:
+                connection.request("GET", "/?kept=true", headers={name.replace("_", "-"): value for name, value in headers.items()})
+                answer = connection.getresponse()
+                while wanted not in lines and (line := answer.readline()):
+                    lines.append(line.decode().strip())
+            except OSError:
+                return False
+            finally:
+                connection.close()
+            return wanted in lines
+
+        wait_until(came)
+        return lines
+
+    try:
+        takes = f"CREATE SOURCE one (n BIGINT) WITH (connector = 'http', listen = '127.0.0.1:{port}', path = '/in');"
+        agent.ask("submit", sql=f"{takes} CREATE SINK shown FROM one WITH (connector = 'sse', listen = '127.0.0.1:{listens}')")
+        assert post(port, b'{"n": 1}\n{"n": 2}\n', "a") == 200
+        before = events('data: {"n":2}')
+        last = next(line.removeprefix("id: ") for line in reversed(before) if line.startswith("id: "))
+        agent.end(signal.SIGKILL)
+        agent = Process(tmp_path, "a", "--bind", "127.0.0.1:0").wait_until_ready()
+        assert post(port, b'{"n": 3}\n', "b") == 200
+        after = events('data: {"n":3}', Last_Event_ID=last)
+        assert [line for line in after if line.startswith(("event", "data"))] == ["event: missed", 'data: {"rows":null}', 'data: {"n":3}']
     finally:
         agent.end()
 

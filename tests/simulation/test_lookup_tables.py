@@ -9,6 +9,7 @@ import pytest
 
 from sbon.errors import SbonError
 from sbon.execution.reporting import operator_report
+from sbon.operators.lookup import Lookup
 from sbon_testbed.exactly_once.trouble import Trouble
 from sbon_testbed.simulator.harness import Tail
 from tests.worlds import settled_world
@@ -110,6 +111,20 @@ def test_rows_meet_the_version_of_the_file_that_has_come(tmp_path: Path) -> None
     overlay.world.run_until(lambda: tail.finished, 60.0)
     assert all(str(row[3]).endswith("new") for row in tail.rows[len(suffixes) :])
     assert len({str(row[:3]) for row in tail.rows}) == 3000
+
+
+def test_the_last_version_stays_in_force_when_the_node_of_the_file_is_killed(tmp_path: Path) -> None:
+    overlay = Overlay(tmp_path, 6, rows=3000)
+    overlay.write(names(10))
+    tail = overlay.query(BOTH)
+    overlay.world.run_until(lambda: len(tail.rows) > 300)
+    join = next(i for a in overlay.world.agents if a is not None for i in a.engine.instances.values() if isinstance(i.operator, Lookup))
+    there = overlay.world.agents[2]
+    assert there is not None
+    assert join.id not in there.engine.instances, "the file's node has more than the file"
+    overlay.world.kill(2)
+    overlay.world.run_until(lambda: len({str(row[:3]) for row in tail.rows}) == 3000, 120.0, "all rows")
+    assert all(row[3] is not None for row in tail.rows)
 
 
 def test_a_later_query_gets_the_whole_table_too(tmp_path: Path) -> None:
