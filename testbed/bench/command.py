@@ -25,6 +25,7 @@ def register(app: typer.Typer) -> None:
         epilog="Examples: sbon bench engine --runs 5 --json; sbon bench engine --rows csv; sbon bench engine --stalled 600",
     )(engine)
     bench.command("operators", epilog="Examples: sbon bench operators; sbon bench operators --rows 1000 --only session --json")(operators)
+    bench.command("match", epilog="Examples: sbon bench match; sbon bench match --rows 4000000 --only PREV --json")(match)
     bench.command("closing", epilog="Examples: sbon bench closing; sbon bench closing --keys 100000 --json")(closing)
     bench.command("link", epilog="Examples: sbon bench link; sbon bench link --seconds 5 --runs 5 --json")(link)
     bench.command("outage", epilog="Examples: sbon bench outage; sbon bench outage --seconds 600 --rate 20000 --json")(outage)
@@ -245,6 +246,25 @@ def migrate(
 
     result = measure(states.split(","), rtt.split(","), runs, _progress)
     _tell(result, show, json, wide=wide)
+
+
+def match(
+    rows: Annotated[int, typer.Option(min=100_000, metavar="N", help="Rows for each pattern.")] = 2_000_000,
+    batch: Annotated[int, typer.Option(min=1_000, max=1_000_000, metavar="N", help="Rows of a batch.")] = 65_536,
+    only: Annotated[str, typer.Option(metavar="TEXT", help="Only patterns with this in their names.")] = "",
+    json: Json = False,
+) -> None:
+    """Show how many rows MATCH_RECOGNIZE takes a second on two cores, and what an open start takes in memory."""
+    import os
+
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")  # as agents have it
+    from sbon_testbed.bench.match import ONE_KEY, WORKLOADS, measure, show
+
+    names = [name for name in (*WORKLOADS, ONE_KEY) if only in name]
+    if not names:
+        known = ", ".join((*WORKLOADS, ONE_KEY))
+        raise typer.BadParameter(f"no pattern has {only!r} in its name: there are {known}", param_hint="--only")
+    _tell(measure(rows, batch, names, _progress), show, json)
 
 
 def operators(
