@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sbon.errors import QueryError
 from sbon.operators.frames import arranged
-from sbon.operators.match import conditions, matcher, operator, program, scan, starts, store
+from sbon.operators.match import conditions, labels, matcher, operator, program, scan, starts, store
 from sbon.operators.operator import Operator
 from sbon.operators.registry import build
 from sbon.query.plan import WATERMARK_END, MatchParams, SinkParams, SourceParams
@@ -248,7 +248,12 @@ def test_starts_that_are_looked_at_together_are_those_of_attempts_one_by_one(see
     small = random.random() < 0.7
     with pytest.MonkeyPatch.context() as patch:
         if small:
-            for module, name, value in ((scan, "STEPS_MAX", 2), (starts, "_SLOTS_MIN", 1), (store, "SLACK_ROWS", 1)):
+            for module, name, value in (
+                (scan, "STEPS_MAX", 2),
+                (starts, "_SLOTS_MIN", 1),
+                (labels, "TOGETHER_MIN", 2),
+                (store, "SLACK_ROWS", 1),
+            ):
                 patch.setattr(module, name, value)
             patch.setattr(matcher, "PARTITIONS_MIN", 0)
             patch.setattr(program, "STATES_MAX", 6)

@@ -31,6 +31,7 @@ SMOKE = Path(__file__).parents[2] / "testbed/scenarios/smoke.toml"
         ("bench migrate --runs 0", "--runs 0, expected"),
         ("bench operators --seconds 0", "--seconds 0, expected"),
         ("bench operators --rows 0", "at least one row"),
+        ("bench match --only nothing", "no pattern has 'nothing' in its name"),
         ("bench operators --rows 1000000000000", "10000000 at most"),
         ("bench closing --keys 0", "--keys"),
         ("bench closing --keys 100000000000", "--keys"),

@@ -19,6 +19,9 @@ from sbon.types import IntArray
 FAILED, MATCHED, NOTHING, TIMED_OUT = range(4)
 """What became of a start: no match, a match with rows, one without, or no match as time is up."""
 
+_BLOCKED = 2**62
+"""Behind every row."""
+
 
 class Candidates(NamedTuple):
     """Starts that are settled."""
@@ -125,7 +128,7 @@ class Choice:
         parts.since.values[of_blocks] = log.times.values[blocks]
 
         # A start before the block is an attempt unless it lies in a match that was chosen.
-        block = np.where(self._blocked[events.lanes] >= 0, self._blocked[events.lanes], 2**62)
+        block = np.where(self._blocked[events.lanes] >= 0, self._blocked[events.lanes], _BLOCKED)
         late = events.first > block
         self._held = Candidates.joined([self._held, events.at(late)])
         keys = events.lanes << 32 | events.first
@@ -157,28 +160,24 @@ class Choice:
             behind = np.maximum(behind, events.last[which] + 1)
         lanes = np.concatenate([events.lanes[which], log.lanes.values[opens].astype(np.int64)])
         first = np.concatenate([events.first[which], opens])
-        order = np.argsort(lanes << 32 | first, kind="stable").tolist()
-        lane_of, first_of = lanes.tolist(), first.tolist()
-        events_of, behind_of = which.tolist(), behind.tolist()
-        count = len(events_of)
+        order = np.argsort(lanes << 32 | first, kind="stable")
+        event = np.append(which, np.full(opens.size, NO_ROW))[order].tolist()
+        behind = np.append(behind, opens)[order].tolist()
         chosen, resume, blocks, dropped = [], [], [], []
-        lane, least, is_blocked = -1, 0, False
-        for one in order:
-            if lane_of[one] != lane:
-                lane, least, is_blocked = lane_of[one], 0, False
-            if is_blocked:
-                continue
-            position = first_of[one]
+        lane, least = -1, 0
+        for one, own, position, after in zip(event, lanes[order].tolist(), first[order].tolist(), behind, strict=True):
+            if own != lane:
+                lane, least = own, 0
             if position < least:
-                if one >= count:
+                if one < 0 and least < _BLOCKED:
                     dropped.append(position)
-            elif one >= count:
+            elif one < 0:
                 blocks.append(position)
-                is_blocked = True
+                least = _BLOCKED
             else:
-                chosen.append(events_of[one])
-                least = behind_of[one]
-                resume.append(least)
+                chosen.append(one)
+                resume.append(after)
+                least = after
         return tuple(np.array(found, np.int64) for found in (chosen, resume, blocks, dropped))  # type: ignore[return-value]
 
     def _known(self, lanes: IntArray, known: IntArray) -> IntArray:

@@ -7,6 +7,8 @@ from sbon.operators.match.program import END, Program, follow_way
 from sbon.operators.match.scan import Classes, Scanner
 from sbon.types import IntArray
 
+TOGETHER_MIN = 8
+"""Matches that are labelled in steps of one row each; fewer are labelled one behind the other."""
 _UNKNOWN, _AMBIGUOUS = -1, -2
 
 
@@ -20,7 +22,8 @@ class Labeller:
     def __init__(self, program: Program, scanner: Scanner) -> None:
         self._program = program
         self._scanner = scanner
-        self._known: dict[tuple[int, int], int] = {}
+        self._labels: IntArray = np.full(0, _UNKNOWN, np.int64)
+        """By state and class."""
 
     def labels(self, classes: Classes, offsets: IntArray, timed_out: npt.NDArray[np.bool_]) -> IntArray:
         """Returns the labels of rows.
@@ -36,16 +39,16 @@ class Labeller:
         unclear = np.zeros(offsets.size - 1, np.bool_)
         live = np.flatnonzero(np.diff(offsets) > 0)
         at, stop, state = offsets[live], offsets[live + 1], np.full(live.size, automaton.first, np.int64)
-        while live.size:
-            codes = classes[at].astype(np.int64)
-            pairs, inverse = np.unique(state << 16 | codes, return_inverse=True)
-            told = np.array([self._label(pair >> 16, pair & 0xFFFF) for pair in pairs.tolist()], np.int64)[inverse]
+        while live.size >= TOGETHER_MIN:
+            told = self._told(state, classes[at])
             found[at] = told
             unclear[live[told == _AMBIGUOUS]] = True
             state = (scanner.step(state, classes[at]) >> 1).astype(np.int64)
             at = at + 1
             left = (at < stop) & (told != _AMBIGUOUS)
             live, at, stop, state = live[left], at[left], stop[left], state[left]
+        for match, begin, end, one in zip(live.tolist(), at.tolist(), stop.tolist(), state.tolist(), strict=True):
+            unclear[match] = not self._follow(classes[begin:end], one, found[begin:end])
         masks = scanner.masks
         for match in np.flatnonzero(unclear).tolist():
             begin, end = int(offsets[match]), int(offsets[match + 1])
@@ -53,16 +56,40 @@ class Labeller:
             found[begin:end] = [2 * self._program.variables[place] + self._program.excluded[place] for place in places]
         return found
 
+    def _told(self, state: IntArray, codes: Classes) -> IntArray:
+        """Returns the labels of rows in states."""
+        keys = state << 16 | codes
+        if keys.max(initial=0) >= self._labels.size:
+            more = np.full(int(keys.max()) + (1 << 16) - self._labels.size, _UNKNOWN, np.int64)
+            self._labels = np.concatenate([self._labels, more])
+        told = self._labels[keys]
+        if (told == _UNKNOWN).any():
+            for key in np.unique(keys[told == _UNKNOWN]).tolist():
+                self._labels[key] = self._label(key >> 16, key & 0xFFFF)
+            told = self._labels[keys]
+        return np.asarray(told, np.int64)
+
+    def _follow(self, classes: Classes, state: int, found: IntArray) -> bool:
+        """Labels the rest of a match row by row; False if a label is not clear."""
+        labels, masks, automaton = [], self._scanner.masks.tolist(), self._scanner.automaton
+        known: dict[tuple[int, int], tuple[int, int]] = {}
+        for code in classes.tolist():
+            step = known.get((state, code))
+            if step is None:
+                step = known[state, code] = self._label(state, code), automaton.step(state, masks[code])[0]
+            label, state = step
+            if label < 0:
+                return False
+            labels.append(label)
+        found[:] = labels
+        return True
+
     def _label(self, state: int, code: int) -> int:
-        known = self._known.get((state, code))
-        if known is None:
-            program, mask = self._program, int(self._scanner.masks[code])
-            waiting = [place for place in self._scanner.automaton.places(state) if place != END]
-            told = {2 * program.variables[place] + program.excluded[place] for place in waiting if mask >> program.variables[place] & 1}
-            known = told.pop() if len(told) == 1 else _AMBIGUOUS
-            self._known[state, code] = known
-        return known
+        program, mask = self._program, int(self._scanner.masks[code])
+        waiting = [place for place in self._scanner.automaton.places(state) if place != END]
+        told = {2 * program.variables[place] + program.excluded[place] for place in waiting if mask >> program.variables[place] & 1}
+        return told.pop() if len(told) == 1 else _AMBIGUOUS
 
     def forget(self) -> None:
         """Forgets what it knows of states, which have new numbers."""
-        self._known.clear()
+        self._labels = np.full(0, _UNKNOWN, np.int64)
