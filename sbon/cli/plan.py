@@ -66,7 +66,7 @@ def throughput(
     socket: Socket = None,
     json: Json = False,
 ) -> None:
-    """Show how many times its rates a query carries, and the placement that carries them with the least network usage.
+    """Show how many times its rates a query carries, and the order and placement that carry them with the least network usage.
 
     Rates are those of the option, else of `profile` in CREATE SOURCE, else the expected ones. Nothing is started. Ends with 1 if no
     placement carries them.
@@ -93,6 +93,8 @@ def throughput(
             say(f"{title}: {found['text']}; {amount(found['network_usage_bytes'])} B in transit")
         for operator, node in result["moved"].items():
             say(f"  {operator} on {node}")
+        for operator, text in result["reordered"].items():
+            say(f"  {operator} reordered: {text}")
     if not result["best"]["carries"]:
         print_note(f"no placement carries the profile: at best {result['best']['text']}")
         raise typer.Exit(1)

@@ -12,7 +12,7 @@ import numpy as np
 
 from sbon.cost.explaining import amount
 from sbon.cost.figure import Edge
-from sbon.cost.flow import FlowGraph, FlowLink
+from sbon.cost.flow import FlowGraph, FlowLink, OperatorFlow
 from sbon.cost.line import Line
 from sbon.cost.placed_query import PlacedQuery
 from sbon.cost.polynomial import Polynomial, constant
@@ -62,7 +62,8 @@ class Rates:
         order: Plan | None = None,
         at: float = 1.0,
     ) -> None:
-        self.query, self.profile, self._links = query, profile, (query.plan if order is None else order).links
+        self.query, self.profile, self.edge, self.at = query, profile, edge, at
+        self._links = (query.plan if order is None else order).links
         self.nodes = tuple(nodes if nodes is not None else sorted(set(query.node_of.values())))
         self._parts = [_Point(query, rates, edge, order, at) for rates in profile.values()]
         self.demand = self._demand({})
@@ -82,6 +83,11 @@ class Rates:
                 break
             at = quality if quality > 0 else at / 16
         return found
+
+    @classmethod
+    def of_order(cls, first: "Rates", order: Plan) -> "Rates":
+        """Returns the rates of the same query in another order."""
+        return cls(first.query, first.profile, first.edge, first.nodes, order, first.at)
 
     def limits(self) -> list[Limit]:
         """Returns the limits of the query as it is placed, the binding one first."""
@@ -143,13 +149,7 @@ class _Point:
             for one, scaled in zip(known, query.operators(edge), strict=True)
         ]
         if order is not None:
-            wider = {
-                now.id: row_bytes(now.schema) - row_bytes(was.schema)
-                for now in order.operators
-                for was in query.plan.operators
-                if now.id == was.id
-            }
-            flows = [msgspec.structs.replace(one, row_bytes=max(1.0, one.row_bytes + wider[one.id])) for one in flows]
+            flows = _with_streams_of(order, query.plan, flows)
         graph = FlowGraph(flows, [FlowLink(link.id, link.source, link.target, link.port) for link in links])
         batches = query.paces()
         # Costs per batch stand apart: the graph would let the number of batches grow with the rates.
@@ -186,6 +186,17 @@ class _Point:
                 degree += 0 if name in fixed else power
             found[degree] += coefficient
         return found
+
+
+def _with_streams_of(order: Plan, plan: Plan, flows: Sequence[OperatorFlow]) -> list[OperatorFlow]:
+    """Returns the operators with the bytes of their rows in another order: those of the equal stream of the plan, else by their columns."""
+    bytes_of = {spec.signature: flow.row_bytes for spec, flow in zip(plan.operators, flows, strict=True)}
+    was = {spec.id: spec for spec in plan.operators}
+    found = {}
+    for spec in order.operators:
+        mine = bytes_of[was[spec.id].signature]
+        found[spec.id] = bytes_of.get(spec.signature, max(1.0, mine + row_bytes(spec.schema) - row_bytes(was[spec.id].schema)))
+    return [msgspec.structs.replace(one, row_bytes=found[one.id]) for one in flows]
 
 
 def _supply(query: PlacedQuery, nodes: Sequence[NodeId], edge: Edge) -> Supply:

@@ -1,4 +1,4 @@
-"""`sbon plan throughput`: the placement that carries the profile with the least network usage, or the most of it."""
+"""`sbon plan throughput`: the order and placement that carry the profile with the least network usage, or the most of it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,58 +7,25 @@ import numpy as np
 
 from sbon.cost.highest_rate import Rates, figures_of, profile_of, text_of
 from sbon.cost.placed_query import PlacedQuery
-from sbon.cost.throughput import Demand, Profile
+from sbon.cost.throughput import Profile
 from sbon.errors import ConfigError, QueryError
+from sbon.planning.orders import PlanOrder
 from sbon.query.catalog import did_you_mean
-from sbon.query.plan import SourceParams
+from sbon.query.plan import SinkParams, SourceParams
 from sbon.query.profiles import parse_profile, together
+from sbon.query.text import describe
 from sbon.search.best_rates import ROUNDS, best_rates
 from sbon.search.interface import Budget
-from sbon.search.orders import Pair, Swap
 from sbon.search.rates import RatesPlacement
-from sbon.types import FloatArray, NodeId
+from sbon.types import NodeId
 
 SEED = 1
 """Of the search: the same question has the same answer."""
 SOURCES_MAX = 500
 
 
-class GivenOrder:
-    """The order of a plan as searches see it, without any other."""
-
-    def __init__(self, demand: Demand) -> None:
-        self._demand = demand
-        self.work: FloatArray = demand.work.transpose(1, 0, 2)
-        self.memory: FloatArray = demand.memory.transpose(1, 0, 2)
-        self.key = 0
-
-    def streams(self) -> tuple[list[tuple[int, int]], list[FloatArray]]:
-        """Returns source and target of each link, and its bytes per second, (p, k)."""
-        return [(source, target) for source, target in self._demand.ends.tolist()], list(self._demand.sent.transpose(1, 0, 2))
-
-    def demand(self) -> Demand:
-        """Returns what it asks."""
-        return self._demand
-
-    def moves(self) -> list[Pair]:
-        """Returns no swaps."""
-        return []
-
-    def swap(self, pair: Pair) -> Swap:
-        """Is never called."""
-        raise NotImplementedError
-
-    def sent_by(self, swap: Swap) -> list[FloatArray]:
-        """Is never called."""
-        raise NotImplementedError
-
-    def swapped(self, swap: Swap) -> "GivenOrder":
-        """Is never called."""
-        raise NotImplementedError
-
-
 def throughput(query: PlacedQuery, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what the query carries as it is placed, and as it could be placed among all nodes that were asked.
+    """Returns what the query carries as it is placed, and as it could be ordered and placed among all nodes that were asked.
 
     Raises
     ------
@@ -68,14 +35,13 @@ def throughput(query: PlacedQuery, options: Mapping[str, Any]) -> dict[str, Any]
     profile = _profile(query, options.get("profile", {}))
     rates = Rates.settled(query, profile, nodes=sorted(query.nodes))
     plan = query.plan
-    pinned = {spec.id: spec.pinned for spec in plan.operators}
     everywhere = tuple(range(len(rates.nodes)))
+    # Filters are pinned to the nodes of their sources only because no other node is cheaper there.
     hosts = [
-        everywhere if pinned[spec.id] is None and spec.id not in query.shared else (int(rates.node_of[row]),)
+        (int(rates.node_of[row]),) if isinstance(spec.params, SourceParams | SinkParams) or spec.id in query.shared else everywhere
         for row, spec in enumerate(plan.operators)
     ]
-    order = GivenOrder(rates.demand)
-    found = RatesPlacement(order, hosts, rates.supply, np.random.default_rng(SEED), rates.node_of, target=1.0)
+    found = RatesPlacement(PlanOrder(rates, plan), hosts, rates.supply, np.random.default_rng(SEED), rates.node_of, target=1.0)
     now = _described(rates, found, declared=True)
     best_rates(found, Budget(stale=ROUNDS), np.random.default_rng(SEED))
     best = _described(rates, found, declared=True)
@@ -84,7 +50,18 @@ def throughput(query: PlacedQuery, options: Mapping[str, Any]) -> dict[str, Any]
         for spec, node, before in zip(plan.operators, found.node_of.tolist(), rates.node_of.tolist(), strict=True)
         if node != before
     }
-    return {"profile": {name: dict(points) for name, points in profile.items()}, "now": now, "best": best, "moved": moved}
+    order = found.at.order
+    assert isinstance(order, PlanOrder)
+    before = {spec.id: describe(spec.params) for spec in plan.operators}
+    changed = {spec.id: describe(spec.params) for spec in order.plan.operators if describe(spec.params) != before[spec.id]}
+    return {
+        "profile": {name: dict(points) for name, points in profile.items()},
+        "now": now,
+        "best": best,
+        "moved": moved,
+        "reordered": changed,
+        "links": [link.id for link in order.plan.links],
+    }
 
 
 def _described(rates: Rates, found: RatesPlacement, *, declared: bool) -> dict[str, Any]:
