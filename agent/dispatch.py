@@ -12,11 +12,12 @@ import msgspec
 
 from sbon.errors import LinkError, RemoteProtocolError, SbonError, UnsupportedError
 from sbon.execution.refeeding import refeed, replaced
+from sbon.execution.renewing import renew
 from sbon.links.frames import Data
 from sbon.types import Address, NodeId, OperatorId
 from sbon.wire.authority import Way
 from sbon.wire.candidates import CandidateAsk, Reserve, RttsAsk
-from sbon.wire.deployment import Begin, InputLost, Instantiate, Refeed, Release, Replaced, Use, Used
+from sbon.wire.deployment import Begin, InputLost, Instantiate, Refeed, Release, Renew, Replaced, Use, Used
 from sbon.wire.keys import KeyInstall, KeyRemove, KeysAsk, KeyUse
 from sbon.wire.links import Acknowledge, DeadEnd, Handed, Moved, NoSuchLink
 from sbon.wire.messages import Done as DoneMessage
@@ -121,7 +122,9 @@ class Dispatch:
             return
         match message:
             case OperatorsAsk(wanted, query):
-                respond(agent.reports.report(wanted, query))
+                told = agent.reports.report(wanted, query)
+                reports = tuple(agent.queries.register.known_elsewhere(report) for report in told.reports)
+                respond(msgspec.structs.replace(told, reports=reports))
             case CandidateAsk():
                 agent.surveying.answer(message, respond)
             case Reserve():
@@ -149,6 +152,8 @@ class Dispatch:
                 if left is not None:
                     agent.directory.tell(left, Replaced(link=message.lost))
                 respond(DoneMessage())
+            case Renew():
+                respond(renew(agent.name, agent.flow, partial(agent.migrations.gives_way, home=sender), message))
             case Replaced(link):
                 replaced(operators, agent.flow, link)
                 respond(DoneMessage())
@@ -164,8 +169,9 @@ class Dispatch:
             case CatalogUpdate():
                 agent.replication.updated(message)
                 respond(DoneMessage())
-            case WantedAsk(queries):
-                respond(Unwanted(queries=agent.queries.register.unwanted(queries)))
+            case WantedAsk(queries, running):
+                register = agent.queries.register
+                respond(Unwanted(queries=register.unwanted(queries), operators=register.outlived(running)))
             case KeysAsk() | KeyInstall() | KeyUse() | KeyRemove():
                 respond(agent.keys.apply(message))
             case QueriesAsk():

@@ -213,6 +213,7 @@ class Agent:
             self.reaches,
             self.resuming,
             self.books,
+            config.engine.heal,
         )
 
     def _make_optimisers(self) -> None:
@@ -256,6 +257,7 @@ class Agent:
         self.stopped = True
         self.periodic.stop()
         self.resuming.close()
+        self.queries.recovering.close()
         self.shutdown.close()
         self.rebalancing.stop()
         self.multicasting.stop()

@@ -8,7 +8,9 @@ from sbon.errors import SbonError
 from sbon.execution.ports import Timer
 from sbon.links.dead_ends import Absence
 from sbon.membership.members import MemberStatus
-from sbon.types import NodeId
+from sbon.query.ids import home_of
+from sbon.types import NodeId, OperatorId
+from sbon.wire.authority import query_of
 from sbon.wire.messages import Message
 from sbon.wire.replication import Unwanted, WantedAsk
 from sbon_agent.state import SavedState
@@ -98,16 +100,27 @@ class PeriodicTasks:
         """
         agent = self._agent
         by_owner: dict[NodeId, set[str]] = {}
+        copies: dict[NodeId, list[tuple[OperatorId, int]]] = {}
         for instance in agent.operators.instances.values():
             for query, taker in instance.users.items():
                 if owner in (None, taker):
                     by_owner.setdefault(taker, set()).add(query)
+            taker = home_of(query_of(instance.id))
+            if owner in (None, taker):
+                copies.setdefault(taker, []).append((instance.id, instance.epoch))
+                by_owner.setdefault(taker, set())
 
         def answered(asked: set[str], result: Message | SbonError) -> None:
             if isinstance(result, Unwanted):
                 for query in sorted(asked.intersection(result.queries)):
                     destroyed = agent.operators.release(query)
                     agent.log.info("query.released", query=query, operators=destroyed)
+                for operator, epoch in result.operators:
+                    found = agent.operators.instances.get(operator)
+                    if found is not None and found.epoch == epoch:
+                        agent.log.info("operator.outlived", operator=operator, epoch=epoch)
+                        agent.operators.destroy(operator)
 
         for taker, asked in sorted(by_owner.items()):
-            agent.directory.request(taker, WantedAsk(queries=tuple(sorted(asked))), partial(answered, asked))
+            ask = WantedAsk(queries=tuple(sorted(asked)), operators=tuple(copies.get(taker, ())))
+            agent.directory.request(taker, ask, partial(answered, asked))

@@ -25,9 +25,12 @@ import errno
 import os
 import re
 import threading
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import IO
 
+import numpy as np
 import polars as pl
 
 from sbon.connectors.interface import Congested, SinkConnector
@@ -51,6 +54,8 @@ _NUMBER = re.compile(r"\(os error (\d+)\)")
 
 PART_ROWS = 20_000
 """Rows from which on a part is full, unless the option `rows_per_file` says otherwise."""
+READ_BYTES = 2**20
+"""Bytes read at a time when the rows of a file are counted."""
 ZSTD_LEVEL = 1
 """Compression level of full parts: a fifth faster than the default of polars, and within a tenth as small."""
 QUANTA = 4
@@ -129,6 +134,8 @@ class LineSink:
         """Offset of a partial batch that could not be undone yet."""
         self._has_rows = False
         self._closed = False
+        self.begun_at: int | None = None
+        """Size of the file, in bytes, before the first row; None until it is open."""
 
     def open(self) -> None:
         """Opens or creates the file."""
@@ -163,6 +170,21 @@ class LineSink:
                 except OSError as error:
                     if error.errno not in FULL:
                         raise _broken(self._what, self._path, error) from error
+            if not self._ahead:
+                self.begun_at = os.fstat(file.fileno()).st_size
+
+    def rows_since(self, begun_at: int) -> int:
+        """Returns the number of rows behind a size that the file had; removes a row that is not whole, as a crash may leave it."""
+        with self._lock:
+            if self._folder is None or self._file is None:
+                return 0
+            with told(self._what, self._path, "cannot be read"), self._folder.open(self._name, os.O_RDONLY) as file:
+                file.seek(begun_at)
+                rows, whole = whole_rows(iter(partial(file.read, READ_BYTES), b""), quoted=self._lines.kind == "csv")
+                if begun_at + whole < os.fstat(file.fileno()).st_size:
+                    self._file.truncate(begun_at + whole)
+            self.begun_at = begun_at
+            return rows
 
     def write(self, frame: pl.DataFrame) -> None:
         """Appends rows."""
@@ -256,6 +278,33 @@ class LineSink:
             folder.close()
 
 
+def whole_rows(pieces: Iterable[bytes], *, quoted: bool) -> tuple[int, int]:
+    """Counts the lines of a text, and its bytes up to the end of the last whole one.
+
+    Parameters
+    ----------
+    quoted : a line break between quotation marks is part of a value (CSV)
+
+    Examples
+    --------
+    >>> whole_rows([b'a,"x', b'\\ny"\\nb,', b'z'], quoted=True)
+    (1, 8)
+    """
+    rows = whole = done = quotes = 0
+    for piece in pieces:
+        octets = np.frombuffer(piece, np.uint8)
+        ends = octets == ord("\n")
+        if quoted:
+            marks = np.cumsum(octets == ord('"')) + quotes
+            ends &= marks % 2 == 0
+            quotes = int(marks[-1]) % 2
+        found = np.flatnonzero(ends)
+        if found.size:
+            rows, whole = rows + found.size, done + int(found[-1]) + 1
+        done += octets.size
+    return rows, whole
+
+
 class ParquetSink:
     """Sink for a folder of parts. The part being filled is replaced as a whole, so that readers never see half of it.
 
@@ -274,6 +323,8 @@ class ParquetSink:
         self._lock = threading.Lock()
         self._folder: Folder | None = None
         self._closed = False
+        self.begun_at: int | None = None
+        """Number of the first part; None until the folder is open."""
 
     def open(self) -> None:
         """Opens or creates the folder."""
@@ -294,6 +345,16 @@ class ParquetSink:
                 return
             self._folder = folder
             self._number = max((int(part.removeprefix("part-").removesuffix(".parquet")) for part in parts), default=-1) + 1
+            self.begun_at = self._number
+
+    def rows_since(self, begun_at: int) -> int:
+        """Returns the number of rows in the parts from this number on; each part is whole."""
+        with self._lock, told(self._what, self._path, "cannot be read"):
+            self.begun_at, rows = begun_at, 0
+            for number in range(begun_at, self._number):
+                with contextlib.suppress(FileNotFoundError):
+                    rows += pl.scan_parquet(self._path / f"part-{number:06}.parquet").select(pl.len()).collect().item()
+            return rows
 
     def write(self, frame: pl.DataFrame) -> None:
         """Adds rows."""

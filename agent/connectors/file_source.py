@@ -100,6 +100,8 @@ class FileSource:
         self._given = self._ended = self._stopped = False
         self._error: ConnectorError | None = None
         self._began: tuple[float, int] | None = None
+        self._ahead_s = 0.0
+        """By how much the replay is further than its beginning here."""
 
     @property
     def dropped_rows(self) -> int:
@@ -114,6 +116,10 @@ class FileSource:
         """Read the first chunk."""
         self._ready = ready
         self._read_ahead()
+
+    def resume(self, seconds: float) -> None:
+        """Begins a replay that had been going on for this time before a crash."""
+        self._ahead_s = seconds
 
     def poll(self, now: float, wall: float) -> Polled:
         """The next rows that are here and due."""
@@ -157,7 +163,7 @@ class FileSource:
             first = times.drop_nulls().head(1)
             if first.is_empty():
                 return rows.height, now
-            self._began = now, int(first[0])
+            self._began = now - self._ahead_s, int(first[0])
         began, origin = self._began
         limit = origin + (now - began) * 1e6 * self._speed
         late = (times > limit).arg_max() if bool((times > limit).any()) else None

@@ -7,17 +7,24 @@ from collections.abc import Callable
 
 from sbon.connectors.interface import SinkConnector
 from sbon.execution.instance import Instance
-from sbon.query.plan import SinkParams, SourceParams
+from sbon.query.plan import WATERMARK_MIN, SinkParams, SourceParams
+from sbon.wire.deployment import TakenUp
 from sbon_agent.connectors.base import ConnectorContext
 
 
-def build(instance: Instance, context: ConnectorContext, make_sink: Callable[[Instance, SinkParams], SinkConnector | None]) -> None:
+def build(
+    instance: Instance,
+    context: ConnectorContext,
+    make_sink: Callable[[Instance, SinkParams], SinkConnector | None],
+    taken_up: TakenUp | None = None,
+) -> None:
     """Gives an instance its operator, source or sink. Runs on an executor thread, because it imports heavy libraries.
 
     Parameters
     ----------
     context : carries what this source or sink may access
     make_sink : a sink of the agent's own, or None for one of the connectors
+    taken_up : what is known of an operator that begins anew after a crash
 
     Raises
     ------
@@ -29,6 +36,9 @@ def build(instance: Instance, context: ConnectorContext, make_sink: Callable[[In
         from sbon_agent.connectors.registry import build_source
 
         instance.source = build_source(params, context)
+        resume = getattr(instance.source, "resume", None)
+        if taken_up is not None and resume is not None:
+            resume(taken_up.seconds)
     elif isinstance(params, SinkParams):
         from sbon_agent.connectors.registry import build_sink
 
@@ -38,9 +48,24 @@ def build(instance: Instance, context: ConnectorContext, make_sink: Callable[[In
         from sbon.operators.registry import build as build_operator
 
         instance.operator = build_operator(params, context.extensions())
+        if instance.watermark_us > WATERMARK_MIN:
+            for _ in instance.operator.advance_in_steps(instance.watermark_us):
+                pass  # it is empty
 
 
-def opening(instance: Instance) -> Callable[[], None] | None:
-    """Returns the call that opens the files of a source or sink, which may block; None if there is nothing to open."""
+def opening(instance: Instance, taken_up: TakenUp | None = None) -> Callable[[], None] | None:
+    """Returns the call that opens the files of a source or sink, which may block; None if there is nothing to open.
+
+    A sink that begins anew finds out which rows its former copy had written without saying so.
+    """
     found: Callable[[], None] | None = getattr(instance.source or instance.sink, "open", None)
-    return found
+    rows_since = getattr(instance.sink, "rows_since", None)
+    if found is None or rows_since is None or taken_up is None or taken_up.begun_at is None or len(instance.inputs) != 1:
+        return found
+    opened, begun_at, [incoming] = found, taken_up.begun_at, instance.inputs.values()
+
+    def open_again() -> None:
+        opened()
+        incoming.skip_rows = max(0, rows_since(begun_at) - incoming.receiver.rows_processed)
+
+    return open_again

@@ -18,6 +18,7 @@ from sbon.migration.handover import export, install
 from sbon.migration.state_copy import Assembly, InputLog
 from sbon.query.plan import OperatorSpec, SinkParams, SourceParams
 from sbon.query.text import describe
+from sbon.wire.deployment import TakenUp
 from sbon_agent.engine.building import build, opening
 from sbon_agent.engine.execution import Execution
 from sbon_agent.hosting import EngineParts
@@ -51,7 +52,9 @@ class BuiltInEngine:
 
     # ------------------------------------------------------------------------------------------------ make and end
 
-    def instantiate(self, instance: Instance, *, ours: bool, done: Callable[[BaseException | None], None]) -> None:
+    def instantiate(
+        self, instance: Instance, *, ours: bool, done: Callable[[BaseException | None], None], taken_up: TakenUp | None = None
+    ) -> None:
         """Builds an operator on a thread, opens its files, and starts it; a sink starts at `begin`."""
         params, context = instance.spec.params, self._parts.context
         if isinstance(params, SourceParams | SinkParams):
@@ -60,7 +63,7 @@ class BuiltInEngine:
         def built(result: object) -> None:
             if isinstance(result, BaseException):
                 made(result)
-            elif (work := opening(instance)) is not None:
+            elif (work := opening(instance, taken_up)) is not None:
                 self._host.execute_apart(work, opened, OPEN_S_MAX)
             else:
                 made(None)
@@ -86,7 +89,7 @@ class BuiltInEngine:
         def make() -> None:
             if not self._parts.books.is_timed:
                 self._parts.books.timed(timings_ns(self._host.meter(brief=True)))
-            build(instance, context, self._parts.events.make_sink)
+            build(instance, context, self._parts.events.make_sink, taken_up)
 
         self._host.execute(make, built, rows=0)
 
@@ -94,6 +97,8 @@ class BuiltInEngine:
         """Starts a sink that has been made."""
         if instance.allows(Event.BEGIN):
             self._lives.on(instance, Event.BEGIN)
+            if instance.ended:  # it begins anew, and its feeders have ended
+                self._lives.ended(instance)
 
     def destroy(self, instance: Instance) -> None:
         """Stops an operator, and closes its files and sockets."""

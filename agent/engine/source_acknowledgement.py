@@ -14,13 +14,13 @@ from sbon.execution.ends import Output
 from sbon.execution.instance import Instance
 from sbon.execution.life import State
 from sbon.links.sender import LinkSender
-from sbon.types import LinkId, OperatorId
+from sbon.types import OperatorId
 from sbon_agent.host import Host
 from sbon_agent.links.flow import Flow
 
 LOOK_AGAIN_S = 1.0
 """Seconds between checks for removed links, which send nothing. Acknowledgements are noticed at once."""
-_Sent = tuple[LinkId, LinkSender, int]
+_Sent = tuple[Output, LinkSender, int]
 
 
 class SourceAcknowledgement:
@@ -36,7 +36,7 @@ class SourceAcknowledgement:
 
     def offered(self, output: Output) -> None:
         """Notes the batch last offered to an output, as part of the poll that is being applied."""
-        self._sent.append((output.link.id, output.sender, output.sender.offered))
+        self._sent.append((output, output.sender, output.sender.offered))
 
     def entered(self, source: Instance, upto: int | None) -> None:
         """Notes that all batches of a poll are in the links; `upto` is the poll's number."""
@@ -75,6 +75,6 @@ class SourceAcknowledgement:
         if upto is not None and acknowledged is not None:
             acknowledged(upto)
 
-    def _is_under_way(self, link: LinkId, sender: LinkSender, sequence: int) -> bool:
-        found = self._flow.ends.gives(link)
+    def _is_under_way(self, output: Output, sender: LinkSender, sequence: int) -> bool:
+        found = self._flow.ends.gives(output.link.id)
         return found is not None and found[1].sender is sender and sender.offered - sender.held < sequence

@@ -79,7 +79,7 @@ class Flow:
         inputs = [new if incoming is old else incoming for incoming in instance.inputs.values()]
         instance.inputs.clear()
         instance.inputs.update((incoming.link.id, incoming) for incoming in inputs)  # in their order
-        self._drop_input(old.link.id)
+        self.drop_input(old.link.id)
         self.ends.add_taking(instance, new)
 
     def end(self, instance: Instance) -> None:
@@ -95,7 +95,7 @@ class Flow:
     def remove(self, instance: Instance) -> None:
         """Removes an operator's links. Batches waiting in its queues are dropped; their senders keep them."""
         for incoming in instance.inputs.values():
-            self._drop_input(incoming.link.id)
+            self.drop_input(incoming.link.id)
         for outgoing in instance.outputs.values():
             self.ends.drop_giving(outgoing.link.id)
 
@@ -105,7 +105,8 @@ class Flow:
         self.ends.drop_giving(link)
         self.outgoing.spilling.drop(link)
 
-    def _drop_input(self, link: LinkId) -> None:
+    def drop_input(self, link: LinkId) -> None:
+        """Stops to take the batches of a link."""
         self.ends.drop_taking(link)
         self._acks.pop(link, None)
 
@@ -174,6 +175,7 @@ class Flow:
         incoming.bytes_in += batch.size_bytes
         incoming.watermark_us = max(incoming.watermark_us, batch.watermark_us)
         output.sender.acknowledge(incoming.receiver.processed, incoming.receiver.credit)
+        output.made = (incoming.receiver.processed, None)
 
     def _take(self, found: tuple[Instance, Input], batch: Batch) -> None:
         instance, incoming = found
@@ -239,8 +241,8 @@ class Flow:
             self._acknowledge(incoming, resume=False)
 
     def _acknowledge(self, incoming: Input, *, resume: bool) -> None:
-        receiver = incoming.receiver
-        message = Acknowledge(link=incoming.link.id, processed=receiver.processed, credit=receiver.credit, resume=resume)
+        receiver, made = incoming.receiver, incoming.made
+        message = Acknowledge(link=incoming.link.id, processed=receiver.processed, credit=receiver.credit, resume=resume, made=made)
         if incoming.reply is None:
             self.outgoing.acknowledged(message)
         elif incoming.reply(message):

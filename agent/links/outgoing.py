@@ -203,10 +203,16 @@ class Outgoing:
         if not output.sender.acknowledge(message.processed, message.credit):
             self.counters["acknowledgements_bad"] += 1
             return
+        if message.processed >= output.made[0]:
+            output.made = (message.processed, message.made)
         if message.resume:
             output.sender.rewind()
         self.transmit(output)
         self._events.runnable(instance)
+
+    def tell(self, node: NodeId, message: Message) -> None:
+        """Sends a message about a link, if there is a connection; otherwise the other end asks again by itself."""
+        self._router.send(node, message)
 
     def unknown_there(self, message: NoSuchLink) -> None:
         """Schedules a resend on a link that the other end does not know: its end may be in the making, have failed, or have gone in a crash

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol, TypeVar
 
-from sbon.errors import SpillError
+from sbon.errors import LocalProtocolError, SpillError
 from sbon.execution.ports import Timer
 from sbon.links.backlog import SpillBudget, SpillFetch, SpillWrite
 from sbon.links.batch import Batch
@@ -95,6 +95,25 @@ class Spilling:
         if not store.busy:
             self._host.execute(store.log.remove, _ignored, rows=0)
         self._release(store, store.charged_bytes)
+
+    def rename(self, link: LinkId, new: LinkId) -> None:
+        """Keeps what a link has on disk under another id.
+
+        Raises
+        ------
+        LocalProtocolError
+            A read or write is under way.
+        """
+        store = self._stores.get(link)
+        if store is not None and store.busy:
+            raise LocalProtocolError(f"batches of {link} are being written or read")
+        if store is not None:
+            self._stores[new] = self._stores.pop(link)
+        if link in self._troubled:
+            self._troubled[new] = self._troubled.pop(link)
+        timer = self._timers.pop(link, None)
+        if timer is not None:
+            timer.cancel()  # the next look at the link sets another one
 
     def close(self) -> None:
         """Deletes everything, when the agent stops."""

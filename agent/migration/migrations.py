@@ -121,6 +121,13 @@ class Migrations:
         """Tells whether an operator's migration away from here has begun."""
         return operator in self._leaving
 
+    def gives_way(self, operator: OperatorId, lost: OperatorId, home: NodeId) -> bool:
+        """Keeps an operator still beside one that begins anew, and calls its move off. Returns False if it moves nevertheless."""
+        self._neighbour.keep(lost, operator, home, self._host.now())
+        if operator in self._leaving:
+            self._leaving[operator].refused(f"{lost} beside it begins anew")
+        return operator not in self._leaving
+
     def migrate(
         self, operator: OperatorId, there: NodeId, reason: str, done: Callable[[MigrationRecord], None] = lambda record: None
     ) -> None:

@@ -18,7 +18,7 @@ from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.placed import Placed, placed_as
 from sbon.placement.config import PlacementConfig
 from sbon.query.plan import Plan, needs_of
-from sbon.types import NodeId
+from sbon.types import NodeId, OperatorId
 from sbon_agent.gossip import Gossip
 from sbon_agent.host import Host
 from sbon_agent.optimising.remembering import Remembering
@@ -74,6 +74,7 @@ class Placing:
         *,
         share: bool = True,
         reserve: bool = True,
+        settled: frozenset[OperatorId] = frozenset(),
     ) -> None:
         """Places a query; `done` gets the result.
 
@@ -82,9 +83,10 @@ class Placing:
         excluded : nodes that count as full
         share : whether running operators of other queries may be reused
         reserve : whether candidates reserve slots until the operators come
+        settled : operators that run already, and need no slots
         """
-        if plan.max_latency_ms is None:
-            _Placement(self, plan, done, excluded, share, reserve).begin()
+        if plan.max_latency_ms is None or settled:
+            _Placement(self, plan, done, excluded, share, reserve, settled).begin()
         else:
             self._admit(plan, done, excluded, share, reserve)
 
@@ -107,7 +109,7 @@ class Placing:
                 case Admitted(placed, delay_bound_ms):
                     done(placed.bounded(delay_bound_ms))
                 case _:
-                    _Placement(self, action.plan, tried, action.excluded, share, reserve).begin()
+                    _Placement(self, action.plan, tried, action.excluded, share, reserve, frozenset()).begin()
 
         def tried(result: Placed | SbonError) -> None:
             if isinstance(result, SbonError):
@@ -117,6 +119,20 @@ class Placing:
             self.host.execute(lambda: admission.predicted(result, query), perform, rows=0)
 
         perform(admission.begin())
+
+    def replace(
+        self,
+        plan: Plan,
+        excluded: frozenset[NodeId],
+        settled: frozenset[OperatorId],
+        done: Callable[[Mapping[OperatorId, NodeId] | SbonError], None],
+    ) -> None:
+        """Places operators of a running query once more; `settled` are those that stay."""
+
+        def placed(result: Placed | SbonError) -> None:
+            done(result.nodes if isinstance(result, Placed) else result)
+
+        self.place(plan, placed, excluded, share=False, settled=settled)
 
     def cost_of(self, links: Sequence[tuple[NodeId, NodeId, float]]) -> float | None:
         """Returns what links between nodes cost at these rates in bytes/s, without load, by estimated latencies; None while a coordinate is
@@ -143,6 +159,7 @@ class _Placement:
         excluded: frozenset[NodeId],
         share: bool,
         reserve: bool,
+        settled: frozenset[OperatorId],
     ) -> None:
         from sbon.cost.problem import problem_of
         from sbon.optimiser.reuse import shareable_signatures
@@ -155,6 +172,9 @@ class _Placement:
         self._needs = needs_of(spec.params for spec in plan.operators)
         self._signatures = shareable_signatures(plan, is_read_whole) if share else {}
         self._problem = problem_of(plan)
+        self._to_come = {operator: node for operator, node in self._problem.pinned.items() if operator not in settled}
+        """Pinned operators that are still to be made."""
+        self._settled = settled
         self._until = placing.host.now() + ROOM_WAIT_S * float(placing.rng.uniform(0.5, 1.0))
         self._reports: dict[NodeId, CandidateReport] = {}
         self._slots: dict[NodeId, int] = {}
@@ -213,7 +233,7 @@ class _Placement:
     def _ask(self, node: NodeId, about: Sequence[NodeId], signatures: Sequence[str], answered: "Answered") -> None:
         """Asks a node, and lets it reserve slots for the most that may come: the operators pinned there, and every unpinned one."""
         if self._reserve:
-            self._slots[node] = sum(where == node for where in self._problem.pinned.values()) + len(self._problem.unpinned)
+            self._slots[node] = sum(where == node for where in self._to_come.values()) + len(self._problem.unpinned)
         query = self._plan.query if self._reserve else ""
         timeout_s = self._placing.optimiser.answer_timeout_s
         self._placing.surveying.ask(node, about, signatures, timeout_s, answered, query, self._slots.get(node, 0), self._needs)
@@ -228,7 +248,7 @@ class _Placement:
 
     def _decided(self, decision: "Decision") -> None:
         placed = placed_as(self._plan, decision)
-        coming = Counter(placed.nodes.values())
+        coming = Counter(node for operator, node in placed.nodes.items() if operator not in self._settled)
         unasked = {node for node in coming if node not in self._slots} if self._reserve else set()
 
         def answered(node: NodeId, report: "CandidateReport | None") -> None:
@@ -277,7 +297,7 @@ class _Placement:
         host = self._placing.host
         if not self._reserve or host.now() >= self._until:
             return False
-        self._settle(Counter(self._problem.pinned.values()))
+        self._settle(Counter(self._to_come.values()))
         host.call_at(host.now() + float(self._placing.rng.uniform(0.5, 1.5)) * ROOM_RETRY_S, self.begin)
         return True
 

@@ -1,6 +1,6 @@
 """The queries that this agent has taken, and is the home of: it has them placed and deployed, keeps their states and ends them.
 
-`sbon_agent.queries.submitting` carries out statements, `sbon_agent.queries.watching` asks the hosts how the queries are. The control
+`sbon_agent.queries.submitting` carries out statements, `sbon.supervision.watching` asks the hosts how the queries are. The control
 socket, and `sbon_agent.dispatch` for other agents, call it.
 """
 
@@ -20,9 +20,12 @@ from sbon.query.plan import Plan
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.homes import HomeState
 from sbon.supervision.record import QueryRecord, QueryState
+from sbon.supervision.recovering import Recovering
+from sbon.supervision.recovery import Recovered
 from sbon.supervision.register import Register, home_and_id, nothing_to_drop
 from sbon.supervision.resumption import KeptQuery, taking_up
 from sbon.supervision.statements import Prepared, prepare
+from sbon.supervision.watching import Watching
 from sbon.types import NodeId, OperatorId, QueryId
 from sbon.wire.deployment import Release
 from sbon.wire.messages import Message
@@ -40,7 +43,6 @@ from sbon_agent.queries.placing import Placing
 from sbon_agent.queries.replication import Replication
 from sbon_agent.queries.resuming import Resuming
 from sbon_agent.queries.submitting import Submitting, understand
-from sbon_agent.queries.watching import Watching
 
 Done = Callable[[Any], None]
 """Called with a result, or with the SbonError that prevented it."""
@@ -57,6 +59,9 @@ class QueryEvents(Protocol):
 
     def placed(self, plan: Plan, placed: Placed, deployed: Deployed) -> None:
         """A placement has been deployed."""
+
+    def recovered(self, record: QueryRecord, done: Recovered) -> None:
+        """Operators of a query that were lost with their hosts run again."""
 
 
 class OwnedQueries:
@@ -75,6 +80,7 @@ class OwnedQueries:
         reaches: Reaches,
         resuming: Resuming,
         books: Books,
+        heals: bool,
     ) -> None:
         self.register = Register()
         self.records, self.tails = self.register.running, self.register.tails
@@ -87,6 +93,10 @@ class OwnedQueries:
         self._events = events
         self._connectors = InstalledConnectors(context)
         self._resuming = resuming
+        self._heals = heals
+        self.recovering = Recovering(
+            host, directory, lambda: frozenset(gossip.alive_labels()), placing.replace, events.recovered, self._shown
+        )
         self.watching = Watching(host, directory, self.records, self._settle, books, Forecasting(host, gossip, books, events.predicted))
         self.statements = Submitting(self, host, directory, gossip, placing, replication, homes, self._connectors, reaches, resuming, books)
         self._numbers = count(1)
@@ -105,6 +115,7 @@ class OwnedQueries:
             bounded = msgspec.structs.replace(plan, delay_bound_ms=chosen.decision.delay_bound_ms)
             record = QueryRecord(bounded, running, self._directory.me, self._host.wall(), chosen.decision.delay_ms)
             record.forecast = forecast_of(bounded, chosen, self._host.now())
+            record.health.healing.is_on, record.health.healing.began_s = self._heals, self._host.now()
             self.register.enter(record)
             self._events.placed(plan, chosen, running)
             self._events.query_changed(record)
@@ -174,7 +185,15 @@ class OwnedQueries:
         """Handles a host that has been declared failed, or has left in good order."""
         for record in self.records.values():
             record.node_failed(node, left=left)
+            self.recovering.hurry(record)
             self._settle(record)
+
+    def node_alive(self, node: NodeId) -> None:
+        """Handles a host that is back, perhaps as another process: asks at once what it still runs."""
+        for record in self.records.values():
+            if node in record.nodes.values():
+                self.recovering.hurry(record)
+                self.watching.ask(record, self._settle)
 
     def moved(self, operator: OperatorId, node: NodeId, epoch: int) -> None:
         """Notes that an operator of these queries has a new host."""
@@ -190,13 +209,19 @@ class OwnedQueries:
                 self._finish(record)
 
     def _settle(self, record: QueryRecord) -> None:
+        if record.id in self.records:
+            self.recovering.look(record)
+        self._shown(record)
+        sink = record.reports.get(record.sink)
+        if sink is not None and sink.state == "finished" and record.id in self.records:
+            self._finish(record)
+
+    def _shown(self, record: QueryRecord) -> None:
+        """Shows the state that a recovery has given a query."""
         before = record.state
         record.settle()
         if record.state is not before:
             self._events.query_changed(record)
-        sink = record.reports.get(record.sink)
-        if sink is not None and sink.state == "finished" and record.id in self.records:
-            self._finish(record)
 
     def _finish(self, record: QueryRecord) -> None:
         """Takes the last figures of a query that has ended, then releases it."""
@@ -283,6 +308,7 @@ class OwnedQueries:
         record.state = state
         self.records.pop(record.id, None)
         self.watching.forget(record.id)
+        self.recovering.forget(record.id)
         for node in sorted(set(record.nodes.values())):
             self._directory.tell(node, Release(query=record.id))
         for old in self.register.end(record):

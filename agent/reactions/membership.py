@@ -30,8 +30,10 @@ class MembershipReactions:
             self._agent.queries.node_failed(name, left=after is MemberStatus.LEFT)
         elif after is MemberStatus.ALIVE:
             self._agent.resuming.member_alive()
-            if before is None:  # its row was forgotten, so it is unknown whether it is the same process
+            if before in (None, MemberStatus.FAILED):
+                # Its row was forgotten, so it is unknown whether it is the same process; or it has recovered elsewhere what runs here.
                 self._agent.periodic.ask_whether_wanted(name)
+            self._agent.queries.node_alive(name)
             if self._agent.gossip.address_of(name) is not None and name in self._agent.flow.outgoing.destinations():
                 self._agent.directory.keep(self._agent.flow.outgoing.destinations())
 
@@ -41,6 +43,7 @@ class MembershipReactions:
             self._agent.log.info("member.restarted", member=name)
             self._agent.periodic.ask_whether_wanted(name)
             self._agent.resuming.member_alive()
+            self._agent.queries.node_alive(name)
         self._agent.directory.keep(self._agent.flow.outgoing.destinations())
 
     def push_pull(self, address: Address) -> None:

@@ -11,6 +11,7 @@ from sbon.optimiser.placed import Placed
 from sbon.query.plan import Plan
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.record import QueryRecord
+from sbon.supervision.recovery import Recovered
 
 if TYPE_CHECKING:
     from sbon_agent.node import Agent
@@ -34,6 +35,19 @@ class QueryReactions:
     def predicted(self, record: QueryRecord) -> None:
         """Records what was predicted of a query's latency."""
         self._agent.recording.prediction(record)
+
+    def recovered(self, record: QueryRecord, done: Recovered) -> None:
+        """Logs operators that were lost with their hosts and run again."""
+        self._agent.log.info(
+            "query.recovered",
+            query=record.id,
+            operators=dict(done.nodes),
+            epoch=done.epoch,
+            attempts=done.attempts,
+            seconds=round(done.seconds, 6),
+            rows_lost=sum(sum(go_on.lost_rows.values()) for go_on in done.go_on.values()),
+            states_lost=sorted(operator for operator, go_on in done.go_on.items() if go_on.state_until_us is not None),
+        )
 
     def migration_ended(self, record: MigrationRecord) -> None:
         """Logs and records a migration that has ended, and tells the local optimiser."""

@@ -105,7 +105,7 @@ class SourceConnector(Protocol):
 class SinkConnector(Protocol):
     """A physical sink. `write` and `close` are called on an executor thread, never two at once.
 
-    Three attributes and four methods are optional:
+    Four attributes and five methods are optional:
 
     - `open()` is as for a source, and called before the first `write`.
     - `finish()` is called when every row has been written; the sink counts as finished when it returns. It may raise as `write` does.
@@ -115,6 +115,8 @@ class SinkConnector(Protocol):
       never two calls at once).
     - `write_values(values)` is like `write`, for a few rows in the form of `sbon.operators.values`, with columns as in the schema that the
       sink was made for. Such rows are then never made a frame.
+    - `begun_at` is a number by which the sink finds where its query began after a crash; `rows_since(begun_at)` returns the number of rows
+      that are there since, and is called after `open`.
     - `quanta` is the number of quanta of waiting rows that are written at once, because each `write` has a cost of its own; default 1.
     """
 

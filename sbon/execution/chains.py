@@ -134,7 +134,7 @@ def _local_consumer(instance: Instance, flow: Flow, me: NodeId) -> tuple[Instanc
     if len(instance.outputs) != 1:
         return None
     output = _only_output(instance)
-    return flow.ends.takes(output.link.id) if output.node == me else None
+    return flow.ends.takes(output.link.id) if output.node == me and not output.skip_rows else None
 
 
 def _only_output(instance: Instance) -> Output:

@@ -26,12 +26,15 @@ class Input(End):
         "byte_rate",
         "bytes_in",
         "delay_ms",
+        "from_former",
         "lost",
+        "made",
         "queue",
         "queued_rows",
         "receiver",
         "reply",
         "schema",
+        "skip_rows",
         "sliced",
         "steady_rate",
         "told_lost",
@@ -64,11 +67,35 @@ class Input(End):
         """True if, as far as is known, the source is gone: its watermark is no longer waited for. `told_lost`: another agent said so."""
         self.unheard = 0
         """Number of successive acknowledgements for which there was no connection."""
+        self.from_former = 0
+        """Highest number of the batches that came from a copy of the source that has crashed: nobody can send them once more."""
+        self.skip_rows = 0
+        """Next rows that a sink does not write, because its former copy has written them before a crash."""
+        self.made: int | None = 0
+        """Rows that the operator had made when it had processed the last batch; None if unknown."""
         self.bytes_in = 0
         self.byte_rate = Rate()
         self.steady_rate = SteadyRate(link.rate_bytes_per_s)
         self.delay_ms: float | None = None
         """Latency of the longest way from a producer to the source of this link, in ms; None until its host has sent it."""
+
+    def begins_anew(self, node: NodeId, epoch: int) -> None:
+        """Takes its batches from an operator that runs anew, on another host or the same; what had come before stays."""
+        self.receiver.link, self.from_former = self.link.id, self.receiver.received
+        self.moved(node, epoch)
+        self.named.clear()
+        self.reply = self.delay_ms = None
+        self.lost = self.told_lost = False
+
+    @property
+    def rows_taken(self) -> int:
+        """Number of rows that have come, including those that wait."""
+        return self.receiver.rows_processed + self.queued_rows
+
+    @property
+    def watermark_taken_us(self) -> int:
+        """Watermark of the last batch that has come, in microseconds."""
+        return max([self.watermark_us, *(batch.watermark_us for batch in self.queue)])
 
 
 class Output(End):
@@ -83,12 +110,14 @@ class Output(End):
         "is_packing",
         "left_out",
         "left_out_because",
+        "made",
         "missing",
         "obstructed",
         "packing",
         "row_rate",
         "schema",
         "sender",
+        "skip_rows",
         "steady_rate",
         "told",
         "users",
@@ -118,7 +147,27 @@ class Output(End):
         """Number of batches that could not be packed and were sent without their rows."""
         self.left_out_because = ""
         """Error of the first such batch."""
+        self.made: tuple[int, int | None] = (0, 0)
+        """The last number acknowledged, and the rows that the target had made by then; None if unknown."""
+        self.skip_rows = 0
+        """Next rows that are not given, because the target has taken them before a crash."""
         self.bytes_out = 0
         self.byte_rate = Rate()
         self.steady_rate = SteadyRate(link.rate_bytes_per_s)
         self.row_rate = Rate()
+
+    def begins_anew(self, node: NodeId, epoch: int) -> None:
+        """Gives its batches to an operator that runs anew, on another host or the same."""
+        self.sender.link = self.link.id
+        self.moved(node, epoch)
+        self.named.clear()
+        self.packing.elsewhere()
+        self.sender.rewind()
+        self.missing, self.obstructed = 0, ""
+        self.absence = self.dead_end = None
+
+    @property
+    def made_by_target(self) -> int | None:
+        """Rows that the target had made of what has been acknowledged; None if unknown."""
+        number, made = self.made
+        return made if number == self.sender.offered - self.sender.held else None

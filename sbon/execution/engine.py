@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sbon.execution.instance import Instance
 from sbon.query.plan import OperatorSpec
+from sbon.wire.deployment import TakenUp
 
 if TYPE_CHECKING:
     from sbon.operators.operator import Operator
@@ -54,12 +55,15 @@ class Assembly(Protocol):
 class Engine(Protocol):
     """What runs the operators of one host. All calls are made on the event loop; callbacks come there too."""
 
-    def instantiate(self, instance: Instance, *, ours: bool, done: Callable[[BaseException | None], None]) -> None:
+    def instantiate(
+        self, instance: Instance, *, ours: bool, done: Callable[[BaseException | None], None], taken_up: TakenUp | None = None
+    ) -> None:
         """Makes what does an operator's work, and starts it; a sink starts at `begin`. `done` gets None, or the error.
 
         Parameters
         ----------
         ours : this agent asks, so the operator reaches what this agent's own statements may reach
+        taken_up : what is known of an operator that begins anew after a crash
         """
 
     def begin(self, instance: Instance) -> None:

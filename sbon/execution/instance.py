@@ -95,7 +95,9 @@ class Instance(Life):
 
     @property
     def stays_for(self) -> str:
-        """Describes output on disk, which only this host can deliver; the operator stays until then. Empty if there is none."""
+        """Describes batches that only this host has; the operator stays until they are processed, or delivered. Empty if there are none."""
+        if any(incoming.receiver.processed < incoming.from_former for incoming in self.inputs.values()):
+            return "what waits at it came from an operator that has crashed, and cannot be sent once more"
         spilled = [output for output in self.outputs.values() if output.sender.on_disk]
         return "; ".join(
             f"{output.sender.spilled_batches} batches for {output.link.target} on {output.node} are on disk, it stays here until they are "
@@ -114,6 +116,11 @@ class Instance(Life):
         if least_us >= WATERMARK_END and any(i.lost and not i.told_lost and for_good(i.node) is False for i in self.inputs.values()):
             return None
         return least_us if least_us > self.watermark_us else None
+
+    @property
+    def watermark_in_us(self) -> int:
+        """Least watermark of the inputs, in microseconds."""
+        return min((incoming.watermark_us for incoming in self.inputs.values()), default=WATERMARK_MIN)
 
     @property
     def ended(self) -> bool:

@@ -14,6 +14,7 @@ from sbon.execution.engine import Engine
 from sbon.execution.events import EngineEvents
 from sbon.execution.instance import Instance
 from sbon.execution.life import State
+from sbon.execution.renewing import ask_again, begin_anew
 from sbon.execution.room import Room
 from sbon.execution.splitting import fold, may_fold, split
 from sbon.links.config import LinkConfig
@@ -24,6 +25,7 @@ from sbon.links.sender import LinkSender
 from sbon.query.plan import SinkParams, is_multicast
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.deployment import End, Instantiate, User
+from sbon.wire.links import Acknowledge
 
 Answer = Callable[[SbonError | None], None]
 
@@ -35,6 +37,8 @@ class Outgoing(Protocol):
     def has_disk(self) -> bool: ...
     def leaves(self, output: Output) -> bool: ...
     def transmit(self, output: Output) -> None: ...
+    def acknowledged(self, message: Acknowledge) -> None: ...
+    def tell(self, node: NodeId, message: Acknowledge) -> None: ...
 
 
 class Links(Protocol):
@@ -98,7 +102,7 @@ class Operators:
         ----------
         asked_by : the agent that asks, as authenticated by its connection; this agent for statements from its control socket
         """
-        spec, ours = request.spec, asked_by == self.me
+        spec, ours, taken_up = request.spec, asked_by == self.me, request.taken_up
         try:
             instance = self._enter(request)
         except SbonError as problem:
@@ -109,6 +113,8 @@ class Operators:
             if self.instances.get(spec.id) is not instance:
                 answer(PlacementError(f"operator {spec.id} was dropped while it was made"))
             elif problem is None:
+                if taken_up is not None:
+                    self._go_on_anew(instance)
                 answer(None)
             else:
                 if not ours:
@@ -118,7 +124,14 @@ class Operators:
                 text = f"operator {spec.id}: {type(problem).__name__}: {problem}"
                 answer(problem if isinstance(problem, SbonError) else PlacementError(text))
 
-        self._engine.instantiate(instance, ours=ours, done=made)
+        self._engine.instantiate(instance, ours=ours, done=made, taken_up=taken_up)
+
+    def _go_on_anew(self, instance: Instance) -> None:
+        """Gives an operator that begins anew what its feeders have promised, and asks them for what is not acknowledged."""
+        least_us = instance.watermark_without_lost(lambda node: None) if len(instance.inputs) > 1 else instance.watermark_in_us
+        if least_us is not None and least_us > instance.watermark_us and instance.operator is not None:
+            self._engine.advance(instance, least_us)
+        ask_again(self.me, self._links.outgoing, instance)
 
     def _enter(self, request: Instantiate) -> Instance:
         """Puts a new operator on the table, with its links.
@@ -128,15 +141,19 @@ class Operators:
         SbonError
             There is no room, or the operator or one of its links is here already.
         """
-        spec = request.spec
+        spec, taken_up = request.spec, request.taken_up
+        if taken_up is not None and spec.id in self.instances and self.instances[spec.id].epoch < taken_up.epoch:
+            self.destroy(spec.id)  # an earlier copy, which nobody has links to any more
         if spec.id in self.instances:
             raise LocalProtocolError(f"operator {spec.id} is here already")
         self.room.enter(spec, request.user.query, self._clock.now())
         instance = Instance(spec, 0)
         instance.users.add(request.user)
         for end in request.inputs:
-            receiver = LinkReceiver(end.link.id, self._config)
-            instance.inputs[end.link.id] = Input(end.link, end.node, end.schema, receiver, epoch=end.epoch)
+            receiver = LinkReceiver(end.link.id, self._config, end.after, end.rows)
+            instance.inputs[end.link.id] = Input(end.link, end.node, end.schema, receiver, end.watermark_us, end.epoch)
+        if taken_up is not None:
+            begin_anew(instance, taken_up)
         self._check_links(instance)
         self.instances[spec.id] = instance
         self._links.ends.returned(spec.id)
@@ -228,8 +245,9 @@ class Operators:
         if existing is not None:
             existing[1].users.add(query)
             return
-        sender = LinkSender(end.link.id, self._config)
+        sender = LinkSender.restored(end.link.id, self._config, (end.after + 1, end.rows, end.rows, ()))
         output = Output(end.link, end.node, end.epoch, instance.spec.schema, sender, {query})
+        output.made, output.skip_rows = (end.after, None if end.after else 0), end.skip_rows
         if instance.watermark_out_us >= 0 and instance.state is not State.BUILDING:
             # Earlier watermarks hold for the new consumer too, and nothing else may follow them: an ended source sends no more.
             sender.offer(self._clock.wall(), instance.watermark_out_us, None)

@@ -5,6 +5,7 @@ from sbon.execution.life import State
 from sbon.misfits import KINDS_REPORTED_MAX
 from sbon.query.plan import is_multicast
 from sbon.types import NodeId, OperatorId, QueryId
+from sbon.wire.deployment import User
 from sbon.wire.reports import OperatorReport
 
 
@@ -57,6 +58,8 @@ def operator_report(instance: Instance, node: NodeId, query: QueryId = "") -> Op
         left_out=tuple(
             (o.link.id, o.sender.rows_left_out, o.left_out_because) for o in instance.outputs.values() if o.sender.rows_left_out
         ),
+        users=tuple(User(user, owner) for user, owner in sorted(instance.users.items())),
+        begun_at=getattr(instance.sink, "begun_at", None),
         misfits=() if instance.misfits is None else instance.misfits.told(KINDS_REPORTED_MAX),
         latency=figures.latency(),
     )

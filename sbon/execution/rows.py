@@ -133,6 +133,10 @@ class Rows:
             self._values = decode_values(self._packed[Codec.NONE].data, self._schema, self.rows)
         return self._values
 
+    def behind(self, rows: int) -> "Rows":
+        """Returns the rows behind the first ones, of which there must be more than these."""
+        return Rows.of_frame(self.frame().slice(rows), self._schema)
+
     def parts(self) -> "Sequence[Rows]":
         """Cuts the rows into parts for a link to another host, in order: a network frame has a maximum size, and occupies the event loop
         while it is encrypted. Rows that came over a link are passed on uncut.

@@ -102,6 +102,7 @@ class TaskAccounting:
             incoming.sliced = task.end
             return
         instance.figures.batches_in += 1
+        incoming.made = instance.figures.rows_out
         if first:
             incoming.sliced = 0
             for taken in task.batches:
@@ -133,7 +134,9 @@ class TaskAccounting:
         if payload is not None:
             instance.figures.rows_out += payload.rows
         carried = None
+        whole = payload
         for output in list(instance.outputs.values()):
+            payload = whole if not output.skip_rows else _skipped(output, whole)
             relay = next((made for made in joined if output.link.id in made.inputs), None) if joined else None
             goes_on = onward is not None and output.link.id == onward.link.id
             large = payload is not None and relay is None and not goes_on and payload.size_bytes > LOCAL_BYTES_MAX
@@ -157,3 +160,12 @@ class TaskAccounting:
                     self._polling.offered(source, output)
                     self._acknowledgement.offered(output)
         return carried
+
+
+def _skipped(output: Output, payload: Rows | None) -> Rows | None:
+    """Returns what is left of rows when those are left out that the target has taken before a crash; None if nothing is."""
+    if payload is None:
+        return None
+    skipped = min(output.skip_rows, payload.rows)
+    output.skip_rows -= skipped
+    return payload.behind(skipped) if skipped < payload.rows else None

@@ -71,6 +71,12 @@ class Waiting:
         link = self._heads.first()
         return None if link is None else self._inputs[link]
 
+    def renamed(self, before: LinkId, incoming: Input) -> None:
+        """Takes the new id of an input's link, which it has already."""
+        self._heads.remove(before)
+        if incoming.queue and incoming.link.port != self.held_port:
+            self._heads.push(incoming.link.id, incoming.queue.earliest_s)
+
     def align(self, kept: Sequence[int], rows_max: int) -> None:
         """Holds an input port back that is ahead of another, while the operator keeps more than `rows_max` of its rows for the other.
 

@@ -262,7 +262,7 @@ def _take(
         return Made(watermark_us, payload, watermark_us)  # passed on without decoding
     if instance.sink is not None:
         if part is not None or payload is not None:
-            _write(stage, payload, part)
+            _write_behind(stage, payload, part)
         return Made(watermark_us, None, watermark_us)
     operator, incoming = instance.operator, stage.incoming
     assert operator is not None
@@ -317,6 +317,21 @@ def _made(instance: Instance, payload: Rows | None, watermark_us: int) -> Made:
 def _rows(instance: Instance, produced: "list[pl.DataFrame]") -> Rows | None:
     given = [frame for frame in produced if frame.height]
     return Rows.of_frames(given, instance.spec.schema) if given else None
+
+
+def _write_behind(stage: Stage, payload: Rows | None, part: "pl.DataFrame | None") -> None:
+    """Writes rows into a sink, without the first ones that its former copy has written before a crash."""
+    incoming = stage.incoming
+    if incoming is None or not incoming.skip_rows:
+        _write(stage, payload, part)
+        return
+    rows = part.height if part is not None else payload.rows if payload is not None else 0
+    skipped = min(incoming.skip_rows, rows)
+    if skipped < rows:
+        if part is None and payload is not None:
+            part = payload.frame()
+        _write(stage, None, None if part is None else part.slice(skipped))
+    incoming.skip_rows -= skipped
 
 
 def _write(stage: Stage, payload: Rows | None, part: "pl.DataFrame | None") -> None:

@@ -38,7 +38,7 @@ class LineFormat:
     """Formatter for rows of one schema."""
 
     def __init__(self, kind: str, schema: Schema) -> None:
-        self._kind, self._schema = kind, schema
+        self.kind, self._schema = kind, schema
         self._names = [field.name for field in schema]
         self._as_they_are = not any(field.type in _JSON_MEMBERS for field in schema)
         self._floats = [place for place, field in enumerate(schema) if field.type is ColumnType.FLOAT]
@@ -48,13 +48,13 @@ class LineFormat:
     @property
     def header(self) -> bytes:
         """Returns what stands before the first row."""
-        return pl.DataFrame(schema=dict.fromkeys(self._names, pl.String())).write_csv().encode() if self._kind == "csv" else b""
+        return pl.DataFrame(schema=dict.fromkeys(self._names, pl.String())).write_csv().encode() if self.kind == "csv" else b""
 
     def lines(self, frame: pl.DataFrame) -> bytes:
         """Returns one line for each row, each with its end."""
         written = frame if self._as_they_are and frame.columns == self._names else self._plain(frame)
         buffer = io.BytesIO()
-        if self._kind == "csv":
+        if self.kind == "csv":
             written.write_csv(buffer, include_header=False)
         elif self._documents:
             return self._with_documents(written)
@@ -90,12 +90,12 @@ class LineFormat:
             for value in columns[place]:
                 if value is not None and not abs(value) < _EXPONENT_FROM:
                     return self.lines(frame_of_values(values, self._schema))
-        null = "" if self._kind == "csv" else None
+        null = "" if self.kind == "csv" else None
         written = [
             column if convert is None else [null if value is None else convert(value) for value in column]
             for column, convert in zip(columns, self._convert, strict=True)
         ]
-        if self._kind == "csv":
+        if self.kind == "csv":
             return "".join([",".join(row) + "\n" for row in zip(*written, strict=True)]).encode()
         return _JSON.encode_lines([dict(zip(self._names, row, strict=True)) for row in zip(*written, strict=True)])
 

@@ -25,7 +25,7 @@ import msgspec
 
 from sbon.errors import LocalProtocolError
 from sbon.links.places import Whereabouts
-from sbon.query.plan import LinkSpec
+from sbon.query.plan import LinkSpec, first_name
 from sbon.types import LinkId, NodeId, OperatorId
 
 RETRY_S_MIN = 0.5
@@ -216,6 +216,14 @@ class Ends(Generic[Owner, Taking, Giving]):
     def gives(self, link: LinkId) -> tuple[Owner, Giving] | None:
         """Returns the operator here that gives the batches of a link, with its end; None if there is none."""
         return self._giving.get(link)
+
+    def takes_first(self, name: LinkId) -> tuple[Owner, Taking] | None:
+        """Returns the taking end of a link by the id that the link had before it began anew; None if there is none."""
+        return next((found for link, found in self._taking.items() if first_name(link) == name), None)
+
+    def gives_first(self, name: LinkId) -> tuple[Owner, Giving] | None:
+        """Returns the giving end of a link by the id that the link had before it began anew; None if there is none."""
+        return next((found for link, found in self._giving.items() if first_name(link) == name), None)
 
     def giving(self) -> list[Giving]:
         """Returns all giving ends."""

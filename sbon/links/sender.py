@@ -85,6 +85,12 @@ class LinkSender:
         """Returns the number of the last batch offered; 0 before the first."""
         return self._next_sequence - 1
 
+    @property
+    def oldest_watermark_us(self) -> int | None:
+        """Returns the watermark of the oldest batch that is not acknowledged; None if there is none in memory."""
+        oldest = self._backlog.get(self._processed + 1)
+        return None if oldest is None else oldest.watermark_us
+
     def offer(self, stimulus_s: float, watermark_us: int, payload: Payload | None, path: int = 0) -> Batch:
         """Numbers a batch and keeps it until it is acknowledged.
 

@@ -71,6 +71,7 @@ def _input_state(incoming: Input) -> InputRecord:
         incoming.lost,
         incoming.told_lost,
         tuple(incoming.named.items()),
+        incoming.made,
     )
 
 
@@ -91,6 +92,8 @@ def _output_state(output: Output, exported: tuple[int, int, int, tuple[Batch, ..
             for b in held
         ),
         tuple(output.named.items()),
+        output.made,
+        output.skip_rows,
     )
 
 
@@ -127,6 +130,7 @@ def install(operator: "Operator", data: bytes, epoch: int, links: LinkConfig) ->
         incoming = Input(given.link, given.node, given.schema, receiver, given.watermark_us, given.epoch)
         incoming.lost, incoming.told_lost = given.lost, given.told_lost
         incoming.named.update(given.named)
+        incoming.made = given.made
         instance.inputs[given.link.id] = incoming
     for kept in state.outputs:
         schema = state.spec.schema
@@ -141,4 +145,5 @@ def install(operator: "Operator", data: bytes, epoch: int, links: LinkConfig) ->
             raise RemoteProtocolError(str(problem)) from problem
         output = instance.outputs[kept.link.id] = Output(kept.link, kept.node, kept.epoch, schema, sender, set(kept.users))
         output.named.update(kept.named)
+        output.made, output.skip_rows = kept.made, kept.skip_rows
     return instance

@@ -112,6 +112,8 @@ class InputRecord(msgspec.Struct, frozen=True, array_like=True):
     lost: bool = False
     told_lost: bool = False
     named: tuple[tuple[Epoch, NodeId], ...] = ()
+    made: Count | None = None
+    """Rows that the operator had made when it had processed the last batch."""
 
 
 class OutputRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -126,6 +128,10 @@ class OutputRecord(msgspec.Struct, frozen=True, array_like=True):
     rows_acknowledged: Count
     held: tuple[HeldBatch, ...]
     named: tuple[tuple[Epoch, NodeId], ...] = ()
+    made: tuple[Count, Count | None] = (0, None)
+    """The last number acknowledged, and the rows that the target had made by then."""
+    skip_rows: Count = 0
+    """Next rows that are not given: the target has taken them before a crash."""
 
 
 class Record(msgspec.Struct, frozen=True):

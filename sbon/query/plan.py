@@ -187,6 +187,8 @@ class WindowParams(msgspec.Struct, frozen=True, tag="window"):
     keys: tuple[tuple[str, Expression], ...]
     aggregates: tuple[Aggregate, ...]
     allowed_lateness_us: int = 0
+    begin_us: int | None = None
+    """Windows that start earlier are left out: a crash has taken rows of them. None: all are answered."""
 
     def __post_init__(self) -> None:
         check_windows(self.size_us, self.slide_us, self.allowed_lateness_us, gaps=True)
@@ -706,6 +708,47 @@ def target_of(link: LinkId) -> OperatorId:
     return link.rpartition(":")[0].rpartition(">")[2]
 
 
+def renewed(link: LinkId, number: int | None = None) -> LinkId:
+    """Returns the id of the link that replaces another one, whose ends begin anew; the same whoever asks.
+
+    Parameters
+    ----------
+    number : how often the link has begun anew; None: once more than by its id
+
+    Examples
+    --------
+    >>> renewed("ams.t1.0>ams.t1.1:0"), renewed("ams.t1.0>ams.t1.1:0#2+1"), renewed("ams.t1.0>ams.t1.1:0+1", 5)
+    ('ams.t1.0>ams.t1.1:0+1', 'ams.t1.0>ams.t1.1:0#2+2', 'ams.t1.0>ams.t1.1:0+5')
+    """
+    return f"{first_name(link)}+{renewals(link) + 1 if number is None else number}"
+
+
+def first_name(link: LinkId) -> LinkId:
+    """Returns the id that a link had before it began anew.
+
+    Examples
+    --------
+    >>> first_name("ams.t1.0>ams.t1.1:0#2+3"), first_name("a+b.t1.0>a+b.t1.1:0")
+    ('ams.t1.0>ams.t1.1:0#2', 'a+b.t1.0>a+b.t1.1:0')
+    """
+    ends, colon, port = link.rpartition(":")
+    return f"{ends}{colon}{port.partition('+')[0]}"
+
+
+def renewals(link: LinkId) -> int:
+    """Returns how often a link has begun anew, by its id.
+
+    Examples
+    --------
+    >>> renewals("ams.t1.0>ams.t1.1:0#2+3"), renewals("a+b.t1.0>a+b.t1.1:0")
+    (3, 0)
+    """
+    number = link.rpartition(":")[2].partition("+")[2]
+    return int(number) if number.isdecimal() and len(number) < RENEWALS_DIGITS_MAX else 0
+
+
+RENEWALS_DIGITS_MAX = 12
+"""Longest number of renewals that is read from a link's id: ids of others may contain anything."""
 MULTICAST_MARK = "~"
 """Mark in the ids of multicast operators, and in no other: names of agents do not contain it."""
 

@@ -6,6 +6,7 @@ has gone is news only of an operator that has not been lost already.
 
 from enum import Enum
 
+from sbon.supervision.account import Healing
 from sbon.types import OperatorId
 
 
@@ -44,6 +45,8 @@ class News(Enum):
 GONE = frozenset({Condition.FAILED, Condition.MISSING})
 """Operators that will not come back."""
 LOST = GONE | {Condition.CUT_OFF, Condition.AWAY, Condition.LEFT}
+WITH_HOST = frozenset({Condition.MISSING, Condition.AWAY, Condition.LEFT})
+"""Operators that are gone because their hosts are, and not by a fault of their own."""
 DEGRADING = LOST | {Condition.IDLE}
 
 _REPORTED = {
@@ -69,6 +72,7 @@ class Health:
 
     def __init__(self) -> None:
         self._known: dict[OperatorId, tuple[Condition, str]] = {}
+        self.healing = Healing()
 
     def heard(self, operator: OperatorId, news: News, reason: str = "") -> None:
         """Takes news of an operator. The reason stays while the condition is one that the news does not change."""

@@ -12,7 +12,7 @@ from sbon.misfits import clause
 from sbon.query.plan import LinkSpec, MulticastParams, OperatorSpec, Plan, is_multicast
 from sbon.query.text import describe
 from sbon.supervision.deployment import Deployed
-from sbon.supervision.health import GONE, LOST, Condition, Health, News
+from sbon.supervision.health import GONE, LOST, WITH_HOST, Condition, Health, News
 from sbon.supervision.losses import Losses
 from sbon.supervision.multicasts import QueryMulticasts, carriers
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
@@ -26,6 +26,8 @@ class QueryState(Enum):
     """State of a query, as `sbon queries` shows it."""
 
     RUNNING = "running"
+    RECOVERING = "recovering"
+    """Operators that were lost with their hosts are being made again."""
     DEGRADED = "degraded"
     """Something is lost or late; the reason says what."""
     FINISHED = "finished"
@@ -99,10 +101,11 @@ class QueryRecord:
     @property
     def reason(self) -> str:
         """Describes what is wrong; empty if nothing is."""
-        troubles = self.health.reasons
-        remedy = [self._remedy] if troubles else []
-        late = [self.late, self.forecast.reason if self.forecast is not None else ""]
-        return "; ".join([*troubles, *filter(None, remedy), *filter(None, late), *self.losses.told(self.text_of)])
+        step, troubles = self.health.healing.step, self.health.reasons
+        remedy = self._remedy if troubles and not step else ""
+        slow = self.forecast.reason if self.forecast is not None else ""
+        said = [step, *troubles, remedy, self.health.healing.waits_for, self.late, slow]
+        return "; ".join([*filter(None, said), *self.losses.told(self.text_of), *self.health.healing.account.sentences(self.text_of)])
 
     @property
     def left_out(self) -> list[str]:
@@ -149,6 +152,8 @@ class QueryRecord:
     def reported(self, report: OperatorReport) -> None:
         """Takes a host's report on one of the operators."""
         operator = report.id
+        if operator in self.health.healing.over:
+            return
         if report.state == "moved":
             self.moved(operator, report.node, report.epoch)
             return
@@ -156,6 +161,8 @@ class QueryRecord:
             return
         if report.state != "missing":
             self.reports[operator] = report
+            if report.begun_at is not None:
+                self.health.healing.begun_at.setdefault(operator, report.begun_at)
             self.epochs[operator] = report.epoch
             self.losses.reported(report, self._links_from(operator))
             if operator == self.sink and report.upstream_delay_ms is not None:
@@ -195,7 +202,7 @@ class QueryRecord:
     def lost_links(self) -> list[LinkSpec]:
         """Returns links to living operators that nothing feeds any more."""
         carrier = carriers(self.reports)
-        gone = set(self.health.those(GONE))
+        gone = set(self.health.those(GONE)) - (self.lost if self.health.healing.is_on else frozenset())
         fed_by = [(link, {link.source, carrier.get(link.id, link.source)}) for link in self.links if link.target not in gone]
         return [link for link, sources in fed_by if sources & gone]
 
@@ -227,16 +234,29 @@ class QueryRecord:
     def node_failed(self, node: NodeId, *, left: bool = False) -> None:
         """Notes that a host has been declared failed, or has left in good order."""
         for operator, where in self.nodes.items():
-            if where == node:
+            if where == node and operator not in self.health.healing.over:
                 reason = f"{operator} ({self.text_of(operator)}) was on {node}, which {'has left' if left else 'failed'}"
                 self.health.heard(operator, News.HOST_LEFT if left else News.HOST_FAILED, reason)
 
     def settle(self) -> None:
         """Sets the state to running or degraded, depending on what is wrong."""
-        if self.state in (QueryState.RUNNING, QueryState.DEGRADED):
+        if self.state in (QueryState.RUNNING, QueryState.DEGRADED, QueryState.RECOVERING):
             is_slow = self.forecast is not None and bool(self.forecast.reason)
             wrong = self.health.is_degraded or is_slow or self.late or self.losses.unpackable
-            self.state = QueryState.DEGRADED if wrong else QueryState.RUNNING
+            self.state = QueryState.RECOVERING if self.health.healing.step else QueryState.DEGRADED if wrong else QueryState.RUNNING
+
+    # ------------------------------------------------------------------------------------------------------ recovery
+
+    @property
+    def lost(self) -> frozenset[OperatorId]:
+        """Operators made for this query that are gone with their hosts, and may be made again.
+
+        One that other queries use, too, waits until its host is back without it: a partition looks like a crash, and those who are on its
+        host's side would lose it.
+        """
+        gone = frozenset(self.health.those(WITH_HOST)) & self.specs.keys()
+        shared = {one for one, report in self.reports.items() if any(user.query != self.id for user in report.users)}
+        return frozenset(one for one in gone if self.health.of(one) is Condition.MISSING or one not in shared)
 
     def link_rates(self) -> list[tuple[OperatorId, OperatorId, float]]:
         """Returns source, target and bytes per second of the query's links: the measured rate, or the plan's until there is one.
@@ -263,7 +283,8 @@ class QueryRecord:
             "operators": [self._operator_row(operator) for operator in self.nodes],
             "rows_out": sink.rows_in if sink is not None else 0,
             "late_rows": sum(report.late_rows for report in self.reports.values()),
-            "lost_rows": self.losses.rows,
+            "lost_rows": self.losses.rows + self.health.healing.account.rows,
+            "lost": self.health.healing.account.told(self.text_of),
             "dropped_rows": sum(report.dropped_rows for report in self.reports.values()),
             "misfits": [
                 {"operator": operator, "node": report.node, **msgspec.structs.asdict(misfit)}

@@ -15,11 +15,16 @@ from sbon.links.places import Whereabouts
 from sbon.query.catalog import Catalog, Entry, did_you_mean, no_query
 from sbon.query.ids import home_of, is_short_for
 from sbon.supervision.record import QueryRecord, QueryState
+from sbon.supervision.recovery import generation
 from sbon.supervision.resumption import KeptQuery, taken
 from sbon.types import NodeId, OperatorId, QueryId
+from sbon.wire.authority import query_of
+from sbon.wire.reports import OperatorReport
 
 ENDED_MAX = 200
 """Most ended queries that are still shown."""
+ANEW_MAX = 10_000
+"""Most operators of ended queries whose places are remembered."""
 ENDED_ROWS_BYTES_MAX = 32 * 2**20
 """Memory for the rows of ended queries, for `sbon tail`. More: rows of more ended queries can still be read."""
 
@@ -32,6 +37,8 @@ class Register:
         self.ended: OrderedDict[QueryId, QueryRecord] = OrderedDict()
         self.tails: dict[QueryId, Tail] = {}
         self._beginning: set[QueryId] = set()
+        self._anew: OrderedDict[OperatorId, tuple[NodeId, int]] = OrderedDict()
+        """Last known places of operators of ended queries that had begun anew: others may use them still."""
 
     def begin(self, query: QueryId) -> None:
         """Notes that a query is being placed."""
@@ -54,6 +61,24 @@ class Register:
     def unwanted(self, queries: Iterable[QueryId]) -> tuple[QueryId, ...]:
         """Returns those of these queries that have ended, or are unknown because the agent has restarted."""
         return tuple(query for query in queries if query not in self.running and query not in self._beginning)
+
+    def known_elsewhere(self, report: OperatorReport) -> OperatorReport:
+        """Returns a report that an operator is missing here with the place where it runs, if it was made for a query taken here: other
+        queries that use it ask for it after it has begun anew."""
+        if report.state != "missing":
+            return report
+        record = self.running.get(query_of(report.id))
+        if record is not None and report.id in record.specs:
+            node, epoch = record.nodes[report.id], record.epochs.get(report.id, 0)
+        else:
+            node, epoch = self._anew.get(report.id, (report.node, 0))
+        return report if node == report.node else OperatorReport(report.id, "moved", node, epoch=epoch)
+
+    def outlived(self, operators: Iterable[tuple[OperatorId, int]]) -> tuple[tuple[OperatorId, int], ...]:
+        """Returns those copies of operators, given with their epochs, that have begun anew under a higher one since."""
+        known = {operator: epoch for operator, (_, epoch) in self._anew.items()}
+        known |= {operator: epoch for record in self.running.values() for operator, epoch in record.epochs.items()}
+        return tuple((operator, epoch) for operator, epoch in operators if generation(epoch) < generation(known.get(operator, 0)))
 
     def places(self, operator: OperatorId) -> list[Whereabouts]:
         """Returns where an operator of running queries is, as far as is known."""
@@ -100,6 +125,11 @@ class Register:
         Returns the ended queries that are forgotten for it.
         """
         self.running.pop(record.id, None)
+        self._anew.update(
+            (one, (record.nodes[one], epoch)) for one, epoch in record.epochs.items() if generation(epoch) and one in record.specs
+        )
+        while len(self._anew) > ANEW_MAX:
+            self._anew.popitem(last=False)
         tail = self.tails.pop(record.id, None)
         if tail is not None:
             tail.end()

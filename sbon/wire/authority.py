@@ -185,6 +185,13 @@ def _refeed(message: deployment.Refeed, speaker: NodeId, facts: Facts) -> Standi
     return _if(home_of(message.query) == speaker and own)
 
 
+def _renew(message: deployment.Renew, speaker: NodeId, facts: Facts) -> Standing:
+    """Allows the home of the query that the lost operator, or the living one, was made for."""
+    link = message.end.link
+    ends = (query_of(link.source), query_of(link.target))
+    return _if(home_of(message.query) == speaker and message.query in ends and _is_named_for(link))
+
+
 def _moved(message: links.Moved, speaker: NodeId, facts: Facts) -> Standing:
     """Allows anybody to repeat known or older places, as an old host repeats its message until all have answered."""
     places = list(facts.places(message.operator))
@@ -252,6 +259,7 @@ TABLE: dict[type, Rule] = {
     deployment.Release: Rule(Way.ASKED, _HOME, _home),
     deployment.InputLost: Rule(Way.ASKED, "the agent that took the operator's query; the host of the link's sending end", _input_lost),
     deployment.Refeed: Rule(Way.ASKED, "the agent that took the query of the link's target", _refeed),
+    deployment.Renew: Rule(Way.ASKED, "the agent that took the query of one of the link's operators", _renew),
     deployment.Replaced: Rule(Way.ASKED, _RECEIVING, _receiving_end),
     reports.DelaySlack: Rule(Way.ASKED, _HOME, _home),
     reports.OperatorsAsk: Rule(Way.ASKED, _MEMBER, _anybody),
@@ -283,6 +291,7 @@ TABLE: dict[type, Rule] = {
     keys.KeyRemove: Rule(Way.ASKED, _MEMBER + ", for a person there", _anybody),
     # Answers.
     deployment.Used: Rule(Way.ANSWER, _NEVER, _nobody),
+    deployment.Renewed: Rule(Way.ANSWER, _NEVER, _nobody),
     reports.OperatorReports: Rule(Way.ANSWER, _NEVER, _nobody),
     candidates.CandidateAnswer: Rule(Way.ANSWER, _NEVER, _nobody),
     candidates.Rtts: Rule(Way.ANSWER, _NEVER, _nobody),

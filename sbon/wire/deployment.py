@@ -4,9 +4,9 @@ from typing import Annotated
 
 import msgspec
 
-from sbon.query.plan import LinkSpec, OperatorSpec
+from sbon.query.plan import WATERMARK_MIN, LinkSpec, OperatorSpec
 from sbon.query.schema import Schema
-from sbon.wire.limits import MANY, Epoch, Link, Node, Operator, Query, Slack
+from sbon.wire.limits import MANY, Count, Delay, Epoch, Link, Node, Operator, Query, Slack, Watermark
 
 
 class End(msgspec.Struct, frozen=True, array_like=True):
@@ -17,6 +17,14 @@ class End(msgspec.Struct, frozen=True, array_like=True):
     schema: Annotated[Schema, MANY]
     """Columns of the rows on the link."""
     epoch: Epoch = 0
+    after: Count = 0
+    """The last number that the other end has seen: an end that is made here goes on behind it (`sbon.supervision.recovery`)."""
+    rows: Count = 0
+    """Rows that the other end has taken, or has had acknowledged, up to there."""
+    skip_rows: Count = 0
+    """First rows that are not given on this link, because the other end has taken them before a crash."""
+    watermark_us: Watermark = WATERMARK_MIN
+    """Watermark of what has been acknowledged; known only if nothing else waits."""
 
 
 class User(msgspec.Struct, frozen=True, array_like=True):
@@ -28,6 +36,24 @@ class User(msgspec.Struct, frozen=True, array_like=True):
     """Allowed growth of the query's longest path; None: it has no delay bound. Below 0 if the bound is exceeded."""
 
 
+class TakenUp(msgspec.Struct, frozen=True):
+    """What is known of an operator that ran on a host that has crashed, and begins anew (`sbon.supervision.recovery`)."""
+
+    epoch: Epoch
+    rows_out: Count = 0
+    """Rows that it counts as made before."""
+    watermark_us: Watermark = WATERMARK_MIN
+    """Watermark at which its state begins, empty."""
+    watermark_out_us: Watermark = WATERMARK_MIN
+    """Watermark that its consumers have seen."""
+    seconds: Delay = 0.0
+    """Time since its query began; a source that reads its file again is that far already."""
+    begun_at: Count | None = None
+    """Where in its file the rows of a sink begin; None if unknown."""
+    users: Annotated[tuple[User, ...], MANY] = ()
+    """Other queries that used it."""
+
+
 class Instantiate(msgspec.Struct, frozen=True, tag="instantiate"):
     """Run an operator here; a sink takes rows only after `Begin`."""
 
@@ -35,6 +61,8 @@ class Instantiate(msgspec.Struct, frozen=True, tag="instantiate"):
     inputs: Annotated[tuple[End, ...], MANY]
     outputs: Annotated[tuple[End, ...], MANY]
     user: User
+    taken_up: TakenUp | None = None
+    """Of an operator that begins anew after a crash; an earlier copy here ends."""
 
 
 class Use(msgspec.Struct, frozen=True, tag="use"):
@@ -84,6 +112,37 @@ class Refeed(msgspec.Struct, frozen=True, tag="refeed"):
     """The new link, and the host of its other end; its rows are those of the old link."""
     gives: bool
     """True if the receiver hosts the source, False if it hosts the target."""
+
+
+class Renew(msgspec.Struct, frozen=True, tag="renew"):
+    """The operator at the other end of a link runs anew, under a higher epoch: the link gets another id, and its numbers go on. Sent to the
+    host of the living end, whichever id the link has there; repeating it has no effect."""
+
+    query: Query
+    """The query that the operator was made for."""
+    end: End
+    """The link with its new id, and the host of the other end."""
+    gives: bool
+    """True if the receiver hosts the source, False if it hosts the target."""
+
+
+class Renewed(msgspec.Struct, frozen=True, tag="renewed"):
+    """Answers Renew with what the living end knows of the lost one."""
+
+    link: LinkSpec
+    """The link as the living end has it now."""
+    after: Count
+    """The source's answer: the last number acknowledged. The target's: the last number taken."""
+    rows: Count
+    """Rows up to there."""
+    watermark_us: Watermark
+    """The source's answer: at least the watermark of the last batch acknowledged. The target's: that of the last one taken."""
+    settled_us: Watermark = WATERMARK_MIN
+    """The source's answer: its watermark, if everything that it has given has been acknowledged."""
+    schema: Annotated[Schema, MANY] = ()
+    """The source's answer: columns of its rows."""
+    made: Count | None = None
+    """The source's answer: rows that the lost operator had made of everything up to there; None if unknown."""
 
 
 class Replaced(msgspec.Struct, frozen=True, tag="replaced"):

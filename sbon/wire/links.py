@@ -16,6 +16,8 @@ class Acknowledge(msgspec.Struct, frozen=True, tag="ack"):
     """Number of batches beyond `processed` that the receiver will accept."""
     resume: bool
     """Batches are missing: send everything after `processed` again."""
+    made: Count | None = None
+    """Rows that the receiving operator has made of everything up to `processed`, and of its other inputs; None if that is unknown."""
 
 
 class NoSuchLink(msgspec.Struct, frozen=True, tag="nolink"):

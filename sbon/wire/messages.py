@@ -6,7 +6,7 @@ import msgspec
 
 from sbon.errors import RemoteProtocolError, UnsupportedError
 from sbon.wire.candidates import CandidateAnswer, CandidateAsk, Reserve, Rtts, RttsAsk
-from sbon.wire.deployment import Begin, InputLost, Instantiate, Refeed, Release, Replaced, Use, Used
+from sbon.wire.deployment import Begin, InputLost, Instantiate, Refeed, Release, Renew, Renewed, Replaced, Use, Used
 from sbon.wire.keys import KeyInstall, KeyRemove, KeysAsk, KeysHeld, KeyUse
 from sbon.wire.links import Acknowledge, DeadEnd, Handed, Moved, NoSuchLink
 from sbon.wire.migration import Abandon, Activate, Lock, Outcome, OutcomeAsk, Prepare, StateChunk, Unlock
@@ -35,6 +35,8 @@ Message: TypeAlias = (
     | OperatorReports
     | InputLost
     | Refeed
+    | Renew
+    | Renewed
     | Replaced
     | CandidateAsk
     | CandidateAnswer

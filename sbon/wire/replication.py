@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 
 from sbon.query.catalog import Entry
-from sbon.wire.limits import MANY, Amount, Count, Data, Node, Operator, Query, Text
+from sbon.wire.limits import MANY, Amount, Count, Data, Epoch, Node, Operator, Query, Text
 
 
 class PushPull(msgspec.Struct, frozen=True, tag="pushpull"):
@@ -78,9 +78,13 @@ class WantedAsk(msgspec.Struct, frozen=True, tag="wanted?"):
     """Asks whether queries that the receiver has taken, and whose operators run here, are still wanted."""
 
     queries: Annotated[tuple[Query, ...], MANY]
+    operators: Annotated[tuple[tuple[Operator, Epoch], ...], MANY] = ()
+    """Operators of these queries that run here, with their epochs."""
 
 
 class Unwanted(msgspec.Struct, frozen=True, tag="unwanted"):
     """Answers WantedAsk with the queries that have ended or are not known."""
 
     queries: Annotated[tuple[Query, ...], MANY]
+    operators: Annotated[tuple[tuple[Operator, Epoch], ...], MANY] = ()
+    """Copies of operators that have begun anew elsewhere since, with the epochs that were asked about."""

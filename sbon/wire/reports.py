@@ -6,6 +6,7 @@ import msgspec
 
 from sbon.misfits import KINDS_REPORTED_MAX, Misfit
 from sbon.wire.costs import TOLD_MAX, NodeTold, OperatorCosts
+from sbon.wire.deployment import User
 from sbon.wire.limits import MANY, Amount, Count, Delay, Epoch, Link, Node, Operator, Query, Slack, Text
 
 
@@ -75,6 +76,10 @@ class OperatorReport(msgspec.Struct, frozen=True):
     """Consumers that are gone, but for which it waits."""
     left_out: Annotated[tuple[tuple[Link, Count, Text], ...], MANY] = ()
     """For output links with any since it came to this host: rows of batches that could not be encoded, and the problem of the first."""
+    users: Annotated[tuple[User, ...], MANY] = ()
+    """Queries that use it, and their homes."""
+    begun_at: Count | None = None
+    """Where in its file the rows of a sink begin; None for other operators."""
     misfits: Annotated[tuple[Misfit, ...], msgspec.Meta(max_length=KINDS_REPORTED_MAX)] = ()
     """Why a source or an operator has left rows out: the kinds with the most rows."""
     latency: LatencyTold | None = None

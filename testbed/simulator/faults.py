@@ -11,7 +11,7 @@ Each kind draws its times and targets from a generator of its own, so that leavi
 | clocks | wall clocks jump |
 | restarts | an agent that serves no query is killed and started again |
 | leaving | an agent leaves in good order and comes back |
-| kills | in some seeds, an agent is killed with all that it serves, and comes back with nothing |
+| kills | in some seeds, agents are killed with all that they serve, and come back with nothing; homes of queries seldom, and one at most |
 | moves | operators are asked to move, several at once, at any moment |
 | optimisers | the optimisers of all agents are on |
 """
@@ -47,7 +47,9 @@ PAUSE_S = {
 TICK_S = 1e-6
 """Virtual time is whole nanoseconds; faults this near are due."""
 KILLS = 0.25
-"""Share of the seeds in which an agent is killed with what it serves."""
+"""Share of the seeds in which agents are killed with what they serve."""
+HOMES = 0.1
+"""Share of the kills that take the home of a query: its queries are orphans from then on."""
 SPILLS = 0.4
 """Share of the seeds in which links have disks."""
 
@@ -118,6 +120,11 @@ def settings_of(seed: int, kinds: Collection[str]) -> Layer:
     }
 
 
+def kills_of(seed: int, kinds: Collection[str]) -> bool:
+    """Tells whether agents are killed in a seed with what they serve."""
+    return "kills" in kinds and float(np.random.default_rng([seed, 22]).random()) < KILLS
+
+
 class Faults:
     """The schedule of one seed. `step` carries out what is due; `calm` ends everything."""
 
@@ -138,7 +145,7 @@ class Faults:
             "kills": self._kill,
             "moves": self._move,
         }
-        if "kills" in kinds and np.random.default_rng([seed, 22]).random() >= KILLS:
+        if not kills_of(seed, kinds):
             del self._happen["kills"]
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._order = 0
@@ -279,8 +286,10 @@ class Faults:
             self._end(rng, idle[int(rng.integers(len(idle)))], "restart")
 
     def _kill(self, rng: np.random.Generator) -> None:
-        if not self._run.harmed:
-            running = [number for number, _ in self._run.agents()]
+        homes = {asked.owner for asked in self._run.reference.queries}
+        takes_home = rng.random() < HOMES and not self._run.orphaned
+        running = [number for number, _ in self._run.agents() if (number in homes) == takes_home]
+        if running:
             self._end(rng, running[int(rng.integers(len(running)))], "kill")
 
     def _leave(self, rng: np.random.Generator) -> None:

@@ -32,6 +32,8 @@ class Run:
         """For each query of which a fault has destroyed something, what."""
         self.orphaned: set[str] = set()
         """Queries whose home was killed."""
+        self.calm_s: float | None = None
+        """When the faults ended, in virtual seconds; None before."""
         self.trace: list[str] = []
         self._migrations_seen: dict[int, int] = {}
         self.committed = self.abandoned = 0

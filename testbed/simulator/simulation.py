@@ -12,17 +12,18 @@ from sbon_testbed.simulator.checkers.bounds import Bounds
 from sbon_testbed.simulator.checkers.coordinates import Coordinates
 from sbon_testbed.simulator.checkers.copies import Copies
 from sbon_testbed.simulator.checkers.crashes import Crashes
+from sbon_testbed.simulator.checkers.epochs import Epochs
 from sbon_testbed.simulator.checkers.leftovers import Leftovers
 from sbon_testbed.simulator.checkers.links import Links
 from sbon_testbed.simulator.checkers.members import Members
 from sbon_testbed.simulator.checkers.rows import Rows
-from sbon_testbed.simulator.faults import KINDS, Faults, network_of, settings_of
+from sbon_testbed.simulator.faults import KINDS, Faults, kills_of, network_of, settings_of
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.simulator.reference import make_reference
 from sbon_testbed.simulator.run_state import TRACE_LINES, Run
 from sbon_testbed.simulator.workload import make_workload
 
-CHECKERS: tuple[Callable[[Run], Checker], ...] = (Links, Copies, Bounds, Coordinates, Rows, Crashes, Members, Leftovers)
+CHECKERS: tuple[Callable[[Run], Checker], ...] = (Links, Copies, Epochs, Bounds, Coordinates, Rows, Crashes, Members, Leftovers)
 LOOK_S = 0.1
 """Virtual seconds between two looks of the checkers."""
 FAULTS_S = 14.0
@@ -91,6 +92,9 @@ class Simulation:
         reference = make_reference(workload, folder / "one")
         self._network, settings = network_of(seed, kinds), settings_of(seed, kinds)
         world = World(workload.topology, seed=seed, settings=settings, data_dir=folder / "all")
+        if kills_of(seed, kinds):  # one home, so that the others can be killed and their queries still be watched
+            home = reference.queries[0].owner
+            reference = reference._replace(queries=tuple(asked._replace(owner=home) for asked in reference.queries))
         self.run = Run(workload._replace(queries=reference.queries), reference, world)
         self._faults = Faults(self.run, kinds)
         self._checkers = [make(self.run) for make in CHECKERS]
@@ -146,6 +150,7 @@ class Simulation:
     def _converge(self) -> None:
         self.run.tell("calm", "no more faults; everything must converge")
         self._faults.calm()
+        self.run.calm_s = self.run.world.now
         self._await([checker for checker in self._checkers if not checker.after_drop])
         for checker in self._checkers:
             self._judge(checker.end())

@@ -16,7 +16,7 @@ from sbon.links.frames import Data
 from sbon.query.plan import WATERMARK_END, LinkSpec, OperatorSpec, WindowParams
 from sbon.wire.authority import TABLE, Way
 from sbon.wire.candidates import CandidateAsk, Reserve, RttsAsk
-from sbon.wire.deployment import Begin, End, InputLost, Instantiate, Refeed, Release, Replaced, Use, User
+from sbon.wire.deployment import Begin, End, InputLost, Instantiate, Refeed, Release, Renew, Replaced, Use, User
 from sbon.wire.keys import KeysAsk
 from sbon.wire.links import Acknowledge, DeadEnd, Handed, Moved, NoSuchLink
 from sbon.wire.messages import encode
@@ -114,6 +114,7 @@ def forged(victim: Agent, evil: Agent, home: Agent) -> Iterator[Any]:
             yield InputLost(instance.id, link.id)
             new = LinkSpec(f"{link.id}+1", link.source, link.target, link.port, 1.0, 1.0)
             yield Refeed(query, link.id, End(new, me, ()), gives=False)
+            yield Renew(query, End(new, me, (), 99), gives=False)
             yield Moved(link.source, me, 99)
         for output in list(instance.outputs.values()):
             yield Acknowledge(output.link.id, output.sender.offered, 1000, False)

@@ -32,7 +32,11 @@ AT_ONCE_S = 1.5
 
 
 def make_world(nodes: int, seed: int, **settings: Any) -> World:
-    return settled_world(nodes, seed=seed, settings={"optimiser": {"enabled": False}, "membership": {"interval_s": 0.5}, **settings})
+    return settled_world(
+        nodes,
+        seed=seed,
+        settings={"optimiser": {"enabled": False}, "membership": {"interval_s": 0.5}, "engine": {"heal": False}, **settings},
+    )
 
 
 @cache

@@ -6,9 +6,9 @@ import pytest
 
 from sbon.errors import LocalProtocolError
 from sbon.optimiser.views import Insert
+from sbon.query.plan import renewed
 from sbon.wire.deployment import End, Refeed, Use, User
 from sbon_agent.node import Agent
-from sbon_agent.queries.refeeding import renewed
 from sbon_testbed import report
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.topology import Topology

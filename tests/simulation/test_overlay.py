@@ -115,8 +115,25 @@ def test_a_query_that_lost_an_operator_is_degraded_and_says_why():
     assert {operator["node"] for operator in lost} == {victim}
 
 
-def test_a_host_that_comes_back_empty_does_not_make_the_query_whole():
+def test_what_a_host_has_forgotten_in_a_restart_runs_there_again():
     world = make_world()
+    world.submit(SOURCE.format(nodes=world.nodes[1]))
+    query = world.submit(WINDOWED)
+    world.rows(query, count=5)
+
+    world.restart(1)
+    world.run(20)
+
+    row = query_row(world, query)
+    assert row["state"] == "running"
+    assert row["lost"][0]["attempts"] >= 1
+    tail = world.tail(query)
+    before = len(tail.rows)
+    world.run_until(lambda: len(tail.rows) > before + 5)
+
+
+def test_without_healing_a_host_that_comes_back_empty_does_not_make_the_query_whole():
+    world = make_world(engine={"heal": False})
     world.submit(SOURCE.format(nodes=world.nodes[1]))
     query = world.submit(WINDOWED)
     world.rows(query, count=5)

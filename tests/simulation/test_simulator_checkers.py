@@ -14,11 +14,13 @@ from sbon.links.receiver import LinkReceiver
 from sbon.links.sender import LinkSender
 from sbon.membership.members import MemberStatus
 from sbon.supervision.record import QueryState
+from sbon.supervision.recovery import GENERATION
 from sbon_testbed.random_queries.parts import Query
 from sbon_testbed.simulator.checkers.bounds import Bounds
 from sbon_testbed.simulator.checkers.coordinates import Coordinates
 from sbon_testbed.simulator.checkers.copies import Copies
 from sbon_testbed.simulator.checkers.crashes import Crashes
+from sbon_testbed.simulator.checkers.epochs import Epochs
 from sbon_testbed.simulator.checkers.leftovers import Leftovers
 from sbon_testbed.simulator.checkers.links import Links
 from sbon_testbed.simulator.checkers.members import Members
@@ -40,13 +42,14 @@ class Agents:
         )
         self.harmed: dict[str, str] = {}
         self.orphaned: set[str] = set()
+        self.calm_s = None
         self.made = [make_agent(name, [i for there, i in operators if there == name], members) for name in ("n0", "n1")]
 
     def agents(self) -> Any:
         return enumerate(self.made)
 
     def instances(self) -> Any:
-        return ((agent, instance) for agent in self.made for instance in agent.engine.instances.values())
+        return ((agent, instance) for agent in self.made for instance in agent.operators.instances.values())
 
 
 def make_agent(name: str, operators: Sequence[Any], members: Sequence[str]) -> Any:
@@ -54,9 +57,11 @@ def make_agent(name: str, operators: Sequence[Any], members: Sequence[str]) -> A
     return SimpleNamespace(
         name=name,
         config=SimpleNamespace(links=WINDOW, engine=SimpleNamespace(operators_max=4)),
-        engine=SimpleNamespace(
-            instances={instance.id: instance for instance in operators}, budget=SimpleNamespace(used_bytes=0), free_slots=4 - len(operators)
+        operators=SimpleNamespace(
+            instances={instance.id: instance for instance in operators},
+            room=SimpleNamespace(budget=SimpleNamespace(used_bytes=0), free_slots=lambda now: 4 - len(operators)),
         ),
+        host=SimpleNamespace(now=lambda: 0.0),
         gossip=SimpleNamespace(
             members=dict.fromkeys(members, alive), localiser=SimpleNamespace(coordinate=ORIGIN), coordinate_of=lambda other: ORIGIN
         ),
@@ -65,10 +70,10 @@ def make_agent(name: str, operators: Sequence[Any], members: Sequence[str]) -> A
     )
 
 
-def operator(name: str, state: State = State.RUNNING, sender: Any = None, receiver: Any = None, queue: int = 0) -> Any:
+def operator(name: str, state: State = State.RUNNING, sender: Any = None, receiver: Any = None, queue: int = 0, epoch: int = 0) -> Any:
     outputs = {} if sender is None else {LINK: SimpleNamespace(sender=sender)}
-    inputs = {} if receiver is None else {LINK: SimpleNamespace(receiver=receiver, queue=[0] * queue)}
-    return SimpleNamespace(id=name, state=state, outputs=outputs, inputs=inputs, users={"q1": "n0"})
+    inputs = {} if receiver is None else {LINK: SimpleNamespace(receiver=receiver, queue=[0] * queue, from_former=0)}
+    return SimpleNamespace(id=name, state=state, outputs=outputs, inputs=inputs, users={"q1": "n0"}, epoch=epoch)
 
 
 def sender_of(offered: int, acknowledged: int) -> LinkSender:
@@ -87,6 +92,25 @@ def look(checker: Any, run: Any) -> str:
 def test_an_operator_that_runs_on_two_hosts_is_found() -> None:
     assert "b runs on n0 and on n1" in look(Copies, Agents(("n0", operator("b")), ("n1", operator("b", State.PAUSED))))
     assert not look(Copies, Agents(("n0", operator("b")), ("n1", operator("b", State.PREPARED)), ("n1", operator("c"))))
+
+
+def test_a_copy_that_was_taken_for_lost_may_run_until_the_faults_are_over() -> None:
+    run: Any = Agents(("n0", operator("b", epoch=3)), ("n1", operator("b", epoch=GENERATION)))
+    assert not look(Copies, run)
+    assert "b runs on n0 and on n1" in Copies(run).converged()
+
+
+def test_an_epoch_that_goes_back_is_found() -> None:
+    run: Any = Agents()
+    record = SimpleNamespace(specs={"b"}, epochs={"b": 4}, nodes={"b": "n0"})
+    for agent in run.made:
+        agent.queries.records = {"q1": record} if agent.name == "n0" else {}
+    epochs = Epochs(run)
+    assert not epochs.look()
+    record.nodes["b"] = "n1"
+    assert epochs.look() == "b is on n1 in epoch 4, and was on n0"
+    record.nodes["b"], record.epochs["b"] = "n0", 3
+    assert epochs.look() == "b is in epoch 3, and was in 4 before"
 
 
 @pytest.mark.parametrize(
@@ -157,7 +181,7 @@ def test_what_ended_queries_have_left_behind_is_found() -> None:
     for change, problem in (
         (lambda agent: setattr(agent.migrations, "arriving", 1), "n1 has 0 operators leaving and 1 arriving"),
         (lambda agent: setattr(agent.operators.room.budget, "used_bytes", 7), "the states on n1 take 7 bytes"),
-        (lambda agent: setattr(agent.engine, "free_slots", 3), "n1 has 3 free slots of 4"),
+        (lambda agent: setattr(agent.operators.room, "free_slots", lambda now: 3), "n1 has 3 free slots of 4"),
     ):
         run = Agents()
         change(run.made[1])
@@ -167,7 +191,9 @@ def test_what_ended_queries_have_left_behind_is_found() -> None:
     assert left(run) == "n0 has spill-1 on disk"
 
 
-def with_query(tmp_path: Path, rows: str, state: QueryState, shape: str = "filters", reason: str = "") -> Any:
+def with_query(
+    tmp_path: Path, rows: str, state: QueryState, shape: str = "filters", reason: str = "", counted: int = 0, exact: bool = True
+) -> Any:
     """A run with the query `k0`, whose right rows are 1, 2 and 2, and whose sink has written these."""
     (tmp_path / "k0.csv").write_text(f"c0\n{rows}")
     run: Any = Agents()
@@ -175,7 +201,9 @@ def with_query(tmp_path: Path, rows: str, state: QueryState, shape: str = "filte
     run.reference = SimpleNamespace(queries=(Asked("k0", query, 0, 1, "csv"),), rows={"k0": [(1,), (2,), (2,)]})
     run.ids = {"k0": "q1"}
     run.world.data_dir_of = lambda number: tmp_path
-    run.made[0].queries.find = {"q1": SimpleNamespace(state=state, reason=reason)}.get
+    account = SimpleNamespace(recoveries=0, is_exact=exact, rows=counted)
+    record = SimpleNamespace(state=state, reason=reason, lost=frozenset(), health=SimpleNamespace(healing=SimpleNamespace(account=account)))
+    run.made[0].queries.find = {"q1": record}.get
     return run
 
 
@@ -196,21 +224,23 @@ def test_a_query_that_does_not_end_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "state", "shape", "reason", "problem"),
+    ("rows", "state", "shape", "reason", "counted", "problem"),
     [
-        ("1\n", QueryState.DEGRADED, "filters", "gone", ""),
-        ("1\n", QueryState.RUNNING, "filters", "", "k0 is running, but n1 was killed"),
-        ("1\n", QueryState.DEGRADED, "filters", "", "k0 is degraded without a reason"),
-        ("1\n", QueryState.FINISHED, "filters", "", "k0 is called finished without a reason after n1 was killed"),
-        ("1\n", QueryState.FINISHED, "filters", "p is gone", ""),
-        ("1\n2\n2\n", QueryState.FINISHED, "filters", "", ""),
-        ("1\n3\n", QueryState.DEGRADED, "filters", "gone", "k0 has rows that one node does not give"),
-        ("1\n1\n", QueryState.DEGRADED, "filters", "gone", "k0 has rows that one node does not give"),
-        ("1\n3\n", QueryState.DEGRADED, "windows", "gone", ""),
+        ("1\n", QueryState.DEGRADED, "filters", "gone", 2, "k0 is degraded (gone), and n1 was killed"),
+        ("1\n", QueryState.RUNNING, "filters", "", 2, "k0 is running (), and n1 was killed"),
+        ("1\n", QueryState.FINISHED, "filters", "", 0, "k0 has ended without a reason after n1 was killed"),
+        ("1\n", QueryState.FINISHED, "filters", "2 rows lost", 2, ""),
+        ("1\n", QueryState.FINISHED, "filters", "1 row lost", 1, "k0 lacks 2 rows after n1 was killed, and its home counts 1"),
+        ("1\n2\n2\n", QueryState.FINISHED, "filters", "", 0, ""),
+        ("1\n3\n", QueryState.FINISHED, "filters", "lost", 1, "k0 has rows that one node does not give"),
+        ("1\n1\n", QueryState.FINISHED, "filters", "lost", 1, "k0 has rows that one node does not give"),
+        ("1\n3\n", QueryState.FINISHED, "windows", "lost", 1, ""),
     ],
 )
-def test_rows_lost_without_a_word_are_found(tmp_path: Path, rows: str, state: QueryState, shape: str, reason: str, problem: str) -> None:
-    run = with_query(tmp_path, rows, state, shape, reason)
+def test_rows_lost_without_a_word_are_found(
+    tmp_path: Path, rows: str, state: QueryState, shape: str, reason: str, counted: int, problem: str
+) -> None:
+    run = with_query(tmp_path, rows, state, shape, reason, counted)
     run.harmed["k0"] = "n1 was killed"
     checker = Crashes(run)
     found = checker.converged() or checker.end()

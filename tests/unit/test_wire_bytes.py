@@ -15,12 +15,12 @@ from sbon.wire.messages import Message, decode, encode
 MESSAGES: dict[str, type[msgspec.Struct]] = {str(kind.__struct_config__.tag): kind for kind in typing.get_args(Message)}
 BYTES = {
     "abandon": "17357fe8b231",
-    "ack": "4b531daa2884",
+    "ack": "3c8fd91300fa",
     "activate": "57a38dbe834c",
     "begin": "93a561edbb15",
-    "candidate": "6496d2ff959b",
+    "candidate": "47c7129c4b05",
     "candidate?": "2d5aecc0cc56",
-    "catalog": "06da24b10696",
+    "catalog": "f800ad8ab826",
     "deadend": "b365249299a5",
     "delay": "6ca1da91e53c",
     "done": "da85bd11cb59",
@@ -28,7 +28,7 @@ BYTES = {
     "endorphan": "f8032a06a033",
     "handed": "7067ad8f0d5c",
     "inputlost": "647ae972bc8b",
-    "instantiate": "03fbbcc6c241",
+    "instantiate": "214ff003e653",
     "keyinstall": "0022d20c2846",
     "keyremove": "b3f06315d26a",
     "keys": "2cb7ffa614f5",
@@ -37,17 +37,19 @@ BYTES = {
     "lock": "ba0fa487a74f",
     "moved": "bb801489e82d",
     "nolink": "92ba4b54e54c",
-    "operators": "b7190fd6e756",
+    "operators": "85199eca890a",
     "operators?": "fe4110fc3acd",
     "orphanended": "813f6cc830b0",
     "outcome": "cc480248acb3",
     "outcome?": "dd4d3abb7899",
     "prepare": "d005670fce3e",
-    "pushpull": "7f7790f602d3",
+    "pushpull": "48699fb284d7",
     "queries": "5477ef6b715b",
     "queries?": "ffa4d2d1cc69",
-    "refeed": "66437ba8fcbc",
+    "refeed": "1167541b64a1",
     "release": "9c757a2c8a30",
+    "renew": "179ac075fbb4",
+    "renewed": "e0ff6f179ac9",
     "replaced": "5f225392e0a7",
     "reserve": "19475a9c0bd2",
     "rtts": "04362ae1d5d2",
@@ -55,10 +57,10 @@ BYTES = {
     "slack": "ead05640a05b",
     "state": "1ea08c75534e",
     "unlock": "ef5add3852a5",
-    "unwanted": "18b5ddec6eed",
-    "use": "c2eb3737cd6c",
+    "unwanted": "affda74bcdca",
+    "use": "e2519cea72b7",
     "used": "961f2f9e37f9",
-    "wanted?": "0985fb16e84e",
+    "wanted?": "0244e3a4b60c",
 }
 
 
@@ -69,6 +71,8 @@ def example(kind: Any) -> Any:
         return example(parts[0])
     if origin in (types.UnionType, typing.Union):
         return example(next(part for part in parts if part is not type(None)))
+    if origin is typing.Literal:
+        return parts[0]
     if origin is dict:
         return {example(parts[0]): example(parts[1])}
     if origin is tuple:

@@ -1,5 +1,10 @@
-"""No operator runs twice, however often it is moved."""
+"""No operator runs twice, however often it is moved or made again.
 
+A copy that has been declared lost, and was not, runs on until it asks whether it is wanted. It has no links by then; but copies of one
+generation are never two.
+"""
+
+from sbon.supervision.recovery import generation
 from sbon.types import NodeId, OperatorId
 from sbon_testbed.simulator.checkers.base import Checker
 from sbon_testbed.simulator.run_state import ACTIVE
@@ -9,11 +14,19 @@ class Copies(Checker):
     """Looks for operators that are active on two hosts."""
 
     def look(self) -> str:
+        """Returns the first operator of which two copies are of one generation."""
+        return self._twice(by_generation=True)
+
+    def converged(self) -> str:
         """Returns the first operator that runs twice."""
-        found: dict[OperatorId, NodeId] = {}
+        return self._twice(by_generation=False)
+
+    def _twice(self, *, by_generation: bool) -> str:
+        found: dict[tuple[OperatorId, int], NodeId] = {}
         for agent, instance in self.run.instances():
             if instance.state in ACTIVE:
-                if instance.id in found:
-                    return f"{instance.id} runs on {found[instance.id]} and on {agent.name} ({instance.state.value})"
-                found[instance.id] = agent.name
+                key = (instance.id, generation(instance.epoch) if by_generation else 0)
+                if key in found:
+                    return f"{instance.id} runs on {found[key]} and on {agent.name} ({instance.state.value})"
+                found[key] = agent.name
         return ""

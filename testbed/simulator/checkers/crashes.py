@@ -1,50 +1,68 @@
-"""What is lost with an agent: nothing but what it had, and never without a word.
+"""What is lost with an agent: nothing but what it had, never without a word, and not for long.
 
-Before an agent is killed, it is noted which queries have something there. Those alone may lack rows. Their home must call them degraded, or
-finished where the rows of the others have all come, and say why. If it says nothing, all rows must be there. A query that works row by row
-has no wrong rows either, only fewer.
+Before an agent is killed, it is noted which queries have something there. Those alone may lack rows. When the faults have ended, and all
+agents run again, their operators must run again within `BACK_S`, and the queries must come to their end. If their home says nothing of
+losses, all rows must be there. A query that works row by row has no wrong rows, and where the home has counted exactly, exactly those are
+missing that it has counted.
 """
 
 from collections import Counter
 
-from sbon.supervision.record import QueryState
+from sbon.supervision.record import QueryRecord, QueryState
 from sbon_testbed.random_queries.comparing import difference
 from sbon_testbed.simulator.checkers.base import Checker
-from sbon_testbed.simulator.workload import ROW_BY_ROW
+from sbon_testbed.simulator.workload import ROW_BY_ROW, Asked
+
+BACK_S = 30.0
+"""Virtual seconds after the faults in which lost operators must run again."""
 
 
 class Crashes(Checker):
     """Judges the queries that were harmed and whose homes still run."""
 
+    def look(self) -> str:
+        """Returns the first operator that is still lost long after the faults."""
+        if self.run.calm_s is None or self.run.world.now < self.run.calm_s + BACK_S:
+            return ""
+        for asked, record in self._harmed():
+            if record is not None and record.lost and record.state is not QueryState.FINISHED:
+                return f"{', '.join(sorted(record.lost))} of {asked.name} are lost {BACK_S:g} s after the faults: {record.reason}"
+        return ""
+
     def converged(self) -> str:
-        """Returns the first harmed query that looks well."""
-        homes = dict(self.run.agents())
-        for asked in self.run.reference.queries:
-            if asked.name not in self.run.harmed or asked.name in self.run.orphaned:
-                continue
-            record = homes[asked.owner].queries.find(self.run.ids[asked.name])
+        """Returns the first harmed query that has not come to its end."""
+        for asked, record in self._harmed():
             if record is None:
                 return f"{asked.name} is unknown to its home"
-            if record.state not in (QueryState.DEGRADED, QueryState.FINISHED):
-                return f"{asked.name} is {record.state.value}, but {self.run.harmed[asked.name]}"
-            if record.state is QueryState.DEGRADED and not record.reason:
-                return f"{asked.name} is degraded without a reason, and {self.run.harmed[asked.name]}"
+            if record.state is not QueryState.FINISHED:
+                return f"{asked.name} is {record.state.value} ({record.reason}), and {self.run.harmed[asked.name]}"
         return ""
 
     def end(self) -> str:
         """Returns the first harmed query that lacks rows without a reason, or has rows that nobody expects."""
-        homes = dict(self.run.agents())
-        for asked in self.run.reference.queries:
-            if asked.name not in self.run.harmed:
-                continue
+        for asked, record in self._harmed():
             query, expected = asked.query, self.run.reference.rows[asked.name]
             found = asked.rows(self.run.world.data_dir_of(asked.sink))
-            record = homes[asked.owner].queries.find(self.run.ids[asked.name])
-            if record is not None and record.state is QueryState.FINISHED and not record.reason:
+            why = self.run.harmed[asked.name]
+            account = record.health.healing.account if record is not None else None
+            if record is not None and not record.reason:
                 problem = difference(found, expected, query.tolerances, ordered=query.ordered)
                 if problem:
-                    return f"{asked.name} is called finished without a reason after {self.run.harmed[asked.name]}: {problem}"
+                    return f"{asked.name} has ended without a reason after {why}: {problem}"
+            if query.shape not in ROW_BY_ROW or any(tolerance > 1e-9 for tolerance in query.tolerances):
+                continue
             extra = Counter(map(repr, found)) - Counter(map(repr, expected))
-            if query.shape in ROW_BY_ROW and not any(tolerance > 1e-9 for tolerance in query.tolerances) and extra:
-                return f"{asked.name} has rows that one node does not give, after {self.run.harmed[asked.name]}: {next(iter(extra))}"
+            missing = len(expected) - len(found)
+            if extra and (account is None or account.is_exact):
+                return f"{asked.name} has rows that one node does not give, after {why}: {next(iter(extra))}"
+            if account is not None and account.is_exact and missing != account.rows:
+                return f"{asked.name} lacks {missing} rows after {why}, and its home counts {account.rows}"
         return ""
+
+    def _harmed(self) -> list[tuple[Asked, QueryRecord | None]]:
+        homes = dict(self.run.agents())
+        return [
+            (asked, homes[asked.owner].queries.find(self.run.ids[asked.name]))
+            for asked in self.run.reference.queries
+            if asked.name in self.run.harmed and asked.name not in self.run.orphaned and asked.owner in homes
+        ]

@@ -24,6 +24,7 @@ class Links(Checker):
     def _problems(self) -> Iterator[str]:
         offered: dict[LinkId, tuple[int, int, OperatorId]] = {}
         processed: dict[LinkId, tuple[int, int]] = {}
+        former: dict[LinkId, int] = {}
         for agent, instance in self.run.instances():
             if instance.state not in ACTIVE:
                 continue
@@ -32,6 +33,7 @@ class Links(Checker):
                 offered[sender.link] = (sender.offered, sender.offered - sender.held, instance.id)
             for link, incoming in instance.inputs.items():
                 processed[link] = (incoming.receiver.processed, incoming.receiver.received)
+                former[link] = incoming.from_former
                 if incoming.receiver.processed > incoming.receiver.received:
                     yield f"{instance.id} on {agent.name} has processed more of {link} than it has received"
         for link, (number, acknowledged, operator) in offered.items():
@@ -39,7 +41,7 @@ class Links(Checker):
                 yield f"{operator} gives batch {number} of {link}, and gave {self._offered[link]} before"
             self._offered[link] = number
             done, received = processed.get(link, (acknowledged, 0))
-            if acknowledged > done:
+            if acknowledged > max(done, former.get(link, 0)):
                 yield f"batch {acknowledged} of {link} is acknowledged, but only {done} are processed"
             if received > number:
                 yield f"batch {received} of {link} has been received, but only {number} were offered"

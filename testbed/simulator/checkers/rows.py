@@ -18,6 +18,9 @@ class Rows(Checker):
             if asked.name in self.run.harmed or asked.name in self.run.orphaned:
                 continue
             record = homes[asked.owner].queries.find(self.run.ids[asked.name])
+            if record is not None and record.health.healing.account.recoveries:
+                self.run.harmed[asked.name] = "a host was taken for failed"  # `crashes` judges it
+                continue
             if record is None:
                 return f"{asked.name} is unknown to its home"
             if record.state is not QueryState.FINISHED:

@@ -1,29 +1,39 @@
 """Asks the hosts of queries for reports on the operators, and tells them what follows: lost inputs, broken links, slack of delay bounds.
 
-`sbon_agent.queries.queries` owns it.
+The owner of the queries calls it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from typing import Protocol
 
 from sbon.cost.books import Books
 from sbon.errors import SbonError
+from sbon.query.ids import home_of
+from sbon.query.plan import is_multicast
 from sbon.supervision.delay_bounds import DelayBounds
+from sbon.supervision.health import WITH_HOST
+from sbon.supervision.ports import Clock, Messages
 from sbon.supervision.record import QueryRecord
+from sbon.supervision.refeeding import Refeeding
 from sbon.types import NodeId, OperatorId, QueryId
+from sbon.wire.authority import query_of
 from sbon.wire.deployment import InputLost
 from sbon.wire.messages import Message
 from sbon.wire.reports import OperatorReports, OperatorsAsk
-from sbon_agent.directory import Directory
-from sbon_agent.host import Host
-from sbon_agent.queries.forecasting import Forecasting
-from sbon_agent.queries.refeeding import Refeeding
 
 REPORT_TIMEOUT_S = 5.0
 ASKED_AT_ONCE = 64
 """Number of queries whose hosts are asked for reports at the same time."""
 ASK_PAUSE_S = 0.1
 """Pause before the next such group, in seconds."""
+
+
+class Forecasting(Protocol):
+    """Compares latencies with predictions."""
+
+    def look(self, record: QueryRecord) -> None:
+        """Looks at a query after a round of reports."""
 
 
 class Watching:
@@ -39,8 +49,8 @@ class Watching:
 
     def __init__(
         self,
-        host: Host,
-        directory: Directory,
+        host: Clock,
+        directory: Messages,
         records: Mapping[QueryId, QueryRecord],
         reported: Callable[[QueryRecord], None],
         books: Books,
@@ -83,6 +93,13 @@ class Watching:
         by_node: dict[NodeId, list[OperatorId]] = {}
         for operator, node in record.nodes.items():
             by_node.setdefault(node, []).append(operator)
+        for operator in record.health.those(WITH_HOST):
+            if (
+                operator not in record.specs
+                and not is_multicast(operator)
+                and (home := home_of(query_of(operator))) != record.nodes[operator]
+            ):
+                by_node.setdefault(home, []).append(operator)  # another query's: its home makes it anew, and knows where
         waiting = set(by_node)
 
         def answered(node: NodeId, result: Message | SbonError) -> None:
@@ -90,7 +107,7 @@ class Watching:
             if isinstance(result, OperatorReports):
                 self._books.hear(node, result.host, result.costs, self._host.now())
                 for report in result.reports:
-                    if record.nodes.get(report.id) == node:
+                    if record.nodes.get(report.id) == node or report.state == "moved":
                         record.reported(report)
                 self._reported(record)
             if not waiting:

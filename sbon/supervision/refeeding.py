@@ -10,12 +10,12 @@ query says so.
 import msgspec
 
 from sbon.errors import SbonError
-from sbon.query.plan import LinkSpec
+from sbon.query.plan import LinkSpec, renewed
+from sbon.supervision.ports import Messages
 from sbon.supervision.record import QueryRecord
 from sbon.types import LinkId, QueryId
-from sbon.wire.deployment import End, Refeed
+from sbon.wire.deployment import End, Refeed, Use, User
 from sbon.wire.messages import Message
-from sbon_agent.directory import Directory
 
 ROUNDS = 2
 """Successive rounds of reports that must show a link broken: the reports of one round may be from different instants."""
@@ -24,7 +24,7 @@ ROUNDS = 2
 class Refeeding:
     """Replaces broken links of all queries of one agent."""
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(self, directory: Messages) -> None:
         self._directory = directory
         self._seen: dict[tuple[QueryId, LinkId], int] = {}
 
@@ -60,16 +60,13 @@ class Refeeding:
                 record.refed(old, new)
                 self._seen.pop((record.id, old.id), None)
 
-        self._directory.request(target, takes, taken)
+        if old.source in record.specs:
+            self._directory.request(target, takes, taken)
+            return
 
+        def used(result: Message | SbonError) -> None:
+            if not isinstance(result, SbonError):
+                self._directory.request(target, takes, taken)
 
-def renewed(link: LinkId) -> LinkId:
-    """Returns the id of the link that replaces another one; the same whoever asks.
-
-    Examples
-    --------
-    >>> renewed("ams.t1.0>ams.t1.1:0"), renewed("ams.t1.0>ams.t1.1:0#2+1")
-    ('ams.t1.0>ams.t1.1:0+1', 'ams.t1.0>ams.t1.1:0#2+2')
-    """
-    name, _, number = link.partition("+")
-    return f"{name}+{int(number or 0) + 1}"
+        # Another query's operator may have begun anew on another host, which does not know that this query uses it.
+        self._directory.request(source, Use(operator=old.source, user=User(record.id, record.owner)), used)

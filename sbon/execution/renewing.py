@@ -1,0 +1,165 @@
+"""A living neighbour's part in a recovery: its end of a link is turned to the operator that runs anew, and says how far the lost one was.
+
+The home of a query asks for it (`Renew`, docs/recovery.md).
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from sbon.errors import LocalProtocolError
+from sbon.execution.ends import Input, Output
+from sbon.execution.instance import Instance
+from sbon.execution.life import State
+from sbon.links.ends import Ends
+from sbon.query.plan import WATERMARK_MIN, LinkSpec, SinkParams, first_name, keeps_state, renewals
+from sbon.types import LinkId, NodeId, OperatorId
+from sbon.wire.deployment import Renew, Renewed, TakenUp
+from sbon.wire.links import Acknowledge
+
+STEADY = frozenset({State.WAITING, State.RUNNING, State.STALLED, State.FINISHING, State.FINISHED})
+"""States in which an operator keeps its links: it neither moves nor ends."""
+
+
+class Spilling(Protocol):
+    """Disk of links."""
+
+    def rename(self, link: LinkId, new: LinkId) -> None: ...
+
+
+class Outgoing(Protocol):
+    """Outputs of operators on this host."""
+
+    @property
+    def spilling(self) -> Spilling: ...
+    def transmit(self, output: Output) -> None: ...
+
+
+class Flow(Protocol):
+    """Links of this host."""
+
+    @property
+    def ends(self) -> Ends[Instance, Input, Output]: ...
+    @property
+    def outgoing(self) -> Outgoing: ...
+    def drop_input(self, link: LinkId) -> None: ...
+
+
+def renew(me: NodeId, flow: Flow, gives_way: Callable[[OperatorId, OperatorId], bool], message: Renew) -> Renewed:
+    """Carries out one side of a recovery; repeating it does nothing more.
+
+    Parameters
+    ----------
+    gives_way : keeps an operator from moving while another one beside it begins anew; returns False if it moves nevertheless
+
+    Raises
+    ------
+    LocalProtocolError
+        It is not possible now, or not here: ask again.
+    """
+    link, ends = message.end.link, flow.ends
+    found = ends.gives_first(first_name(link.id)) if message.gives else ends.takes_first(first_name(link.id))
+    if found is None:
+        raise LocalProtocolError(f"link {link.id} has no {'sending' if message.gives else 'receiving'} end on {me}")
+    instance, end = found
+    lost = link.target if message.gives else link.source
+    if not gives_way(instance.id, lost) or instance.state not in STEADY:
+        raise LocalProtocolError(f"operator {instance.id} is {instance.state.value}, or about to move")
+    if renewals(end.link.id) > renewals(link.id):
+        raise LocalProtocolError(f"link {link.id} has begun anew since, as {end.link.id}")
+    return _gives(flow, instance, end, message) if isinstance(end, Output) else _takes(flow, instance, end, message)
+
+
+def _gives(flow: Flow, instance: Instance, output: Output, message: Renew) -> Renewed:
+    if not output.told:
+        raise LocalProtocolError(f"the consumer of {output.link.id} has not yet been told who feeds it")
+    if output.link.id != message.end.link.id or output.node != message.end.node:
+        link = msgspec.structs.replace(output.link, id=message.end.link.id)
+        renew_output(flow, instance, output, link, message.end.node, message.end.epoch)
+    sender = output.sender
+    after = sender.offered - sender.held
+    return Renewed(
+        link=output.link,
+        after=after,
+        rows=sender.rows_acknowledged,
+        watermark_us=(sender.oldest_watermark_us or instance.watermark_out_us) if after else WATERMARK_MIN,
+        settled_us=instance.watermark_out_us if sender.is_settled else WATERMARK_MIN,
+        schema=instance.spec.schema,
+        made=output.made_by_target,
+    )
+
+
+def _takes(flow: Flow, instance: Instance, incoming: Input, message: Renew) -> Renewed:
+    if incoming.link.id != message.end.link.id or incoming.node != message.end.node:
+        link = msgspec.structs.replace(incoming.link, id=message.end.link.id, source=message.end.link.source)
+        renew_input(flow, instance, incoming, link, message.end.node, message.end.epoch)
+    receiver = incoming.receiver
+    return Renewed(link=incoming.link, after=receiver.received, rows=incoming.rows_taken, watermark_us=incoming.watermark_taken_us)
+
+
+def renew_input(flow: Flow, instance: Instance, incoming: Input, link: LinkSpec, node: NodeId, epoch: int) -> None:
+    """Gives an input another id: the operator that feeds it runs anew, on `node`. Batches that arrive by the old one are refused."""
+    before = incoming.link.id
+    flow.drop_input(before)
+    inputs = list(instance.inputs.values())
+    instance.inputs.clear()
+    incoming.link = link
+    instance.inputs.update((one.link.id, one) for one in inputs)  # in their order
+    instance.waiting.renamed(before, incoming)
+    incoming.begins_anew(node, epoch)
+    flow.ends.add_taking(instance, incoming)
+
+
+def renew_output(flow: Flow, instance: Instance, output: Output, link: LinkSpec, node: NodeId, epoch: int) -> None:
+    """Gives an output another id: the operator that it feeds runs anew, on `node`. What is not acknowledged is sent there.
+
+    Raises
+    ------
+    LocalProtocolError
+        Part of it is being written to disk, or read.
+    """
+    flow.outgoing.spilling.rename(output.link.id, link.id)
+    flow.ends.drop_giving(output.link.id)
+    outputs = list(instance.outputs.values())
+    instance.outputs.clear()
+    output.link = link
+    instance.outputs.update((one.link.id, one) for one in outputs)
+    output.begins_anew(node, epoch)
+    flow.ends.add_giving(instance, output)
+    flow.outgoing.transmit(output)  # to nobody yet: it is sent again until the operator is there, or asks
+
+
+def begin_anew(instance: Instance, taken_up: TakenUp) -> None:
+    """Gives an operator that begins anew after a crash the figures with which it goes on."""
+    instance.epoch = taken_up.epoch
+    for user in taken_up.users:
+        if user.query not in instance.users:
+            instance.users.add(user)
+    instance.figures.rows_out = taken_up.rows_out
+    instance.watermark_out_us = taken_up.watermark_out_us
+    for incoming in instance.inputs.values():
+        incoming.made = taken_up.rows_out
+    params = instance.spec.params
+    if keeps_state(params):
+        instance.watermark_us = taken_up.watermark_us
+    elif isinstance(params, SinkParams):
+        instance.watermark_us = instance.watermark_in_us
+
+
+class Asking(Protocol):
+    """Outputs of operators on this host, and messages about links."""
+
+    def acknowledged(self, message: Acknowledge) -> None: ...
+    def tell(self, node: NodeId, message: Acknowledge) -> None: ...
+
+
+def ask_again(me: NodeId, outgoing: Asking, instance: Instance) -> None:
+    """Asks whatever feeds an operator that begins anew here to send on."""
+    for incoming in instance.inputs.values():
+        receiver = incoming.receiver
+        message = Acknowledge(incoming.link.id, receiver.processed, receiver.credit, resume=True, made=incoming.made)
+        if incoming.node == me:
+            outgoing.acknowledged(message)
+        else:
+            outgoing.tell(incoming.node, message)

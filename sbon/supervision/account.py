@@ -1,0 +1,111 @@
+"""What crashes have cost a query: rows that are missing, and states that began empty. The query's record uses it."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from sbon.query.plan import WATERMARK_END, WATERMARK_MIN
+from sbon.supervision.recovery import Recovered
+from sbon.types import LinkId, OperatorId
+
+HISTORY_MAX = 100
+"""Most recoveries of a query that are remembered."""
+
+
+class Account:
+    """Losses of one query by crashes of hosts."""
+
+    def __init__(self) -> None:
+        self.missing: dict[LinkId, int] = {}
+        """By the first name of a link, the rows that were on their way when a host crashed, as far as they are known."""
+        self.is_exact = True
+        """False: at least so many rows are missing, and some may have come twice."""
+        self.history: list[Recovered] = []
+        self.recoveries = 0
+
+    def add(self, done: Recovered) -> None:
+        """Adds what a recovery has found missing."""
+        self.recoveries += 1
+        self.history = [*self.history, done][-HISTORY_MAX:]
+        for go_on in done.go_on.values():
+            self.is_exact = self.is_exact and go_on.is_exact
+            for link, rows in go_on.lost_rows.items():
+                self.missing[link] = self.missing.get(link, 0) + rows
+
+    @property
+    def rows(self) -> int:
+        """Number of rows that are missing."""
+        return sum(self.missing.values())
+
+    def sentences(self, text_of: Callable[[OperatorId], str]) -> list[str]:
+        """Returns a sentence for each operator that has cost something."""
+        found = []
+        for done in self.history:
+            for operator, go_on in sorted(done.go_on.items()):
+                what = f"{operator} ({text_of(operator)}) runs again on {done.nodes[operator]} after a crash"
+                lost = sum(go_on.lost_rows.values())
+                if go_on.state_until_us is not None:
+                    until = _instant(go_on.state_until_us) or "now"
+                    found.append(f"{what} and began empty: answers up to {until} lack what it had taken")
+                if lost or not go_on.is_exact:
+                    rows = f"{lost:,} rows" if go_on.is_exact else f"at least {lost:,} rows" if lost else "rows that were under way may be"
+                    found.append(f"{what}: {rows} {'lost' if go_on.is_exact or lost else 'lost, or come twice'}")
+        return found
+
+    def told(self, text_of: Callable[[OperatorId], str]) -> list[dict[str, Any]]:
+        """Returns one object for each recovery, oldest first, as `sbon queries --json` shows it."""
+        return [
+            {
+                "seconds": round(done.seconds, 3),
+                "attempts": done.attempts,
+                "rows": sum(sum(go_on.lost_rows.values()) for go_on in done.go_on.values()),
+                "exact": all(go_on.is_exact for go_on in done.go_on.values()),
+                "operators": [
+                    {
+                        "id": operator,
+                        "text": text_of(operator),
+                        "node": node,
+                        "epoch": done.epoch,
+                        "state_lost_until": _instant(done.go_on[operator].state_until_us),
+                    }
+                    for operator, node in sorted(done.nodes.items())
+                ],
+            }
+            for done in self.history
+        ]
+
+
+class Healing:
+    """What the record of a query keeps of its recoveries."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+        """Operators that are lost with their hosts are made again."""
+        self.began_s = 0.0
+        """When the query began, in monotonic seconds of its home."""
+        self.step = ""
+        """The present step of a recovery; empty if there is none."""
+        self.waits_for = ""
+        """What lost operators wait for that cannot be made again now; empty if there are none."""
+        self.account = Account()
+        self.over: set[OperatorId] = set()
+        """Operators that are gone and not needed any more."""
+        self.begun_at: dict[OperatorId, int] = {}
+        """For sinks, where in their files the query's rows begin."""
+
+    @property
+    def said(self) -> str:
+        """Describes a recovery that is under way, or waits; empty if there is none."""
+        return self.step or self.waits_for
+
+
+def _instant(us: int | None) -> str | None:
+    """Returns an event time as text; None if there is none, `end` for the end of the stream."""
+    if us is None or us <= WATERMARK_MIN:
+        return None
+    if us >= WATERMARK_END:
+        return "end"
+    try:
+        return datetime.fromtimestamp(us / 1e6, UTC).isoformat()
+    except (OverflowError, ValueError, OSError):
+        return str(us)

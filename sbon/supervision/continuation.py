@@ -1,0 +1,139 @@
+"""Computes from where operators that were lost in a crash go on, and what is missing. Pure functions; docs/recovery.md says why.
+
+Their living neighbours have said how far they were. An operator that is made again goes on there:
+
+    from zero   a source that reads its file again, and whatever only such sources feed: everything is worked through once more, and the
+                rows that a living consumer has taken are skipped
+    exactly     an operator whose output follows from its one input row by row: an acknowledgement says how many rows it had made by then
+    roughly     everything else: it goes on behind what its consumers have taken
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+
+import msgspec
+
+from sbon.query.plan import (
+    WATERMARK_END,
+    WATERMARK_MIN,
+    AssignParams,
+    LinkSpec,
+    MapParams,
+    OperatorSpec,
+    SinkParams,
+    SourceParams,
+    UnnestParams,
+    WindowParams,
+    first_name,
+    keeps_state,
+)
+from sbon.types import LinkId, OperatorId
+from sbon.wire.deployment import Renewed, TakenUp, User
+
+ROW_BY_ROW = (MapParams, AssignParams, UnnestParams)
+"""Operators whose output follows from their input row by row, in order."""
+
+
+class Continuation(msgspec.Struct, frozen=True):
+    """From where one operator goes on."""
+
+    rows_out: int = 0
+    """Rows that it counts as made."""
+    skip_rows: Mapping[LinkId, int] = {}
+    """For links that it feeds, by first name: the first rows that are not given."""
+    lost_rows: Mapping[LinkId, int] = {}
+    """For the same: rows that had been made and have not arrived."""
+    is_exact: bool = True
+    """False: the rows lost are at least these, and some may come twice."""
+    watermark_us: int = WATERMARK_MIN
+    """Watermark at which its state begins."""
+    watermark_out_us: int = WATERMARK_MIN
+    state_until_us: int | None = None
+    """Event time up to which the lost state had taken rows, in microseconds; None if no state is missing."""
+
+
+def continuations(
+    specs: Mapping[OperatorId, OperatorSpec],
+    links: Sequence[LinkSpec],
+    lost: Collection[OperatorId],
+    consumers: Mapping[LinkId, Renewed],
+    feeders: Mapping[LinkId, Renewed],
+    missing: Mapping[LinkId, int],
+    begun_at: Collection[OperatorId] = (),
+) -> dict[OperatorId, Continuation]:
+    """Returns from where each lost operator goes on.
+
+    Parameters
+    ----------
+    specs : all operators of the query, upstream first
+    lost : those that are made again
+    consumers, feeders : by the first name of a link, what its living target, or its living source, has answered
+    missing : rows of a link that earlier recoveries have counted as lost
+    begun_at : sinks that can find out what their former copies have written
+    """
+    delay_us = max((spec.params.watermark_delay_us for spec in specs.values() if isinstance(spec.params, SourceParams)), default=0)
+    found: dict[OperatorId, Continuation] = {}
+    zero = from_zero(specs, links, lost)
+    for operator, spec in specs.items():
+        if operator not in lost:
+            continue
+        taken = {
+            name: consumers[name].rows + missing.get(name, 0)
+            for link in links
+            if link.source == operator and (name := first_name(link.id)) in consumers
+        }
+        seen_us = max((consumers[name].watermark_us for name in taken), default=WATERMARK_MIN)
+        inputs = [link for link in links if link.target == operator]
+        answers = [feeders[name] for link in inputs if (name := first_name(link.id)) in feeders]
+        if operator in zero:
+            found[operator] = Continuation(0, taken)
+            continue
+        known = [answer.made for answer in answers]
+        made = max((count for count in known if count is not None), default=0)
+        exact = isinstance(spec.params, ROW_BY_ROW) and len(inputs) == len(answers) == 1 and known[0] is not None
+        until_us = newest_us(answers, delay_us) if keeps_state(spec.params) else None
+        begin_us = seen_us
+        if until_us is not None and WATERMARK_MIN < seen_us < WATERMARK_END:
+            begin_us = seen_us - 1 + (spec.params.allowed_lateness_us if isinstance(spec.params, WindowParams) else 0)
+        found[operator] = Continuation(
+            rows_out=made if exact else max([made, *taken.values()]),
+            skip_rows={name: max(0, rows - made) for name, rows in taken.items()} if exact else {},
+            lost_rows={name: max(0, made - rows) for name, rows in taken.items()},
+            is_exact=exact or (isinstance(spec.params, SinkParams) and len(inputs) == 1 and operator in begun_at),
+            watermark_us=begin_us,
+            watermark_out_us=seen_us,
+            state_until_us=until_us,
+        )
+    return found
+
+
+def from_zero(specs: Mapping[OperatorId, OperatorSpec], links: Sequence[LinkSpec], lost: Collection[OperatorId]) -> frozenset[OperatorId]:
+    """Returns the lost operators that work through their whole input once more."""
+    found: set[OperatorId] = set()
+    for operator, spec in specs.items():
+        if operator not in lost or isinstance(spec.params, SinkParams):
+            continue  # what a sink has given cannot be taken back
+        feeding = {link.source for link in links if link.target == operator}
+        if reads_again(spec) or (feeding and feeding <= found):
+            found.add(operator)
+    return frozenset(found)
+
+
+def reads_again(spec: OperatorSpec) -> bool:
+    """Tells whether a source gives the same rows again when it is made again."""
+    return isinstance(spec.params, SourceParams) and spec.params.connector == "file" and not spec.params.is_table
+
+
+def newest_us(feeders: Sequence[Renewed], delay_us: int) -> int | None:
+    """Returns an event time, in microseconds, that no row has exceeded that the lost operator had acknowledged; None if there was none.
+
+    Parameters
+    ----------
+    delay_us : how far a row may be ahead of the watermark of its batch
+    """
+    until_us = max((answer.watermark_us for answer in feeders if answer.after), default=None)
+    return None if until_us is None else min(until_us + delay_us, WATERMARK_END)
+
+
+def taken_up(go_on: Continuation, epoch: int, seconds: float, begun_at: int | None, users: tuple[User, ...]) -> TakenUp:
+    """Returns what the host of an operator is told about its former copy."""
+    return TakenUp(epoch, go_on.rows_out, go_on.watermark_us, go_on.watermark_out_us, seconds, begun_at, users)

@@ -1,0 +1,193 @@
+"""Recoveries of all queries of one agent: keeps the machine of each (`sbon.supervision.recovery`), shows it what is known, and passes
+on its questions. The owner of the queries calls it whenever something has changed.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Protocol
+
+import msgspec
+
+from sbon.errors import SbonError
+from sbon.execution.ports import Timer
+from sbon.query.plan import Plan, first_name, is_multicast
+from sbon.supervision.multicasts import carriers
+from sbon.supervision.ports import Clock, Messages
+from sbon.supervision.record import QueryRecord
+from sbon.supervision.recovery import Action, Ask, Picture, Place, Recovered, Recovery, Step
+from sbon.supervision.replacing import plan_of
+from sbon.types import NodeId, OperatorId, QueryId
+from sbon.wire.deployment import User
+from sbon.wire.messages import Message
+
+TIMEOUT_S = 10.0
+"""Time for one step, in seconds: a host that makes its first operator has to load libraries."""
+
+Hosts = Mapping[OperatorId, NodeId]
+
+
+class Replace(Protocol):
+    """Chooses hosts for operators of a plan; the others are settled, and need no room. `done` gets the hosts, or why there are none."""
+
+    def __call__(
+        self, plan: Plan, excluded: frozenset[NodeId], settled: frozenset[OperatorId], done: Callable[[Hosts | SbonError], None]
+    ) -> None: ...
+
+
+class Recovering:
+    """Recoveries of one agent's queries.
+
+    Parameters
+    ----------
+    alive : returns the nodes that are alive
+    recovered : called with a query when lost operators of it run again
+    changed : called with a query when a recovery has begun, or is over
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        messages: Messages,
+        alive: Callable[[], frozenset[NodeId]],
+        replace: Replace,
+        recovered: Callable[[QueryRecord, Recovered], None],
+        changed: Callable[[QueryRecord], None],
+    ) -> None:
+        self.clock = clock
+        self.messages = messages
+        self.alive = alive
+        self.replace = replace
+        self.recovered = recovered
+        self.changed = changed
+        self._of: dict[QueryId, _One] = {}
+
+    def look(self, record: QueryRecord) -> None:
+        """Looks whether something of a query is lost that can be made again."""
+        one = self._of.get(record.id)
+        if one is None:
+            if not record.health.healing.is_on or not record.lost:
+                return
+            user = User(record.id, self.messages.me, record.bounds.told_ms if record.plan.delay_bound_ms is not None else None)
+            one = self._of[record.id] = _One(self, record, Recovery(record.id, user))
+        one.look()
+
+    def hurry(self, record: QueryRecord) -> None:
+        """Ends a pause: a node has come back, or has gone."""
+        if record.id in self._of:
+            self._of[record.id].machine.hurry(self.clock.now())
+
+    def forget(self, query: QueryId) -> None:
+        """Ends the recovery of a query that has ended."""
+        one = self._of.pop(query, None)
+        if one is not None:
+            one.close()
+
+    def close(self) -> None:
+        """Stops all timers."""
+        for query in list(self._of):
+            self.forget(query)
+
+
+def picture_of(record: QueryRecord, alive: frozenset[NodeId], now: float) -> Picture:
+    """Returns what a recovery needs to know of a query."""
+    taken = {first_name(link): rows for report in record.reports.values() for link, rows in report.received}
+    carried = {first_name(link): operator for link, operator in carriers(record.reports).items() if is_multicast(operator)}
+    return Picture(
+        specs=record.specs,
+        links=record.links,
+        nodes=dict(record.nodes),
+        epochs=dict(record.epochs),
+        lost=record.lost,
+        alive=alive,
+        carriers=carried,
+        taken=taken,
+        missing=record.health.healing.account.missing,
+        begun_at=record.health.healing.begun_at,
+        users={operator: report.users for operator, report in record.reports.items()},
+        seconds=now - record.health.healing.began_s,
+    )
+
+
+def take_over(record: QueryRecord, done: Recovered) -> None:
+    """Enters the new hosts and links of operators that were lost and run again."""
+    renewed = {first_name(link.id): link.id for link in done.links}
+    record.links = tuple(
+        msgspec.structs.replace(link, id=renewed[name], handed=0) if (name := first_name(link.id)) in renewed else link
+        for link in record.links
+    )
+    for operator, node in done.nodes.items():
+        record.nodes[operator], record.epochs[operator] = node, done.epoch
+        record.health.forget(operator)
+        record.reports.pop(operator, None)
+    for operator in done.over:
+        record.health.forget(operator)
+        record.reports.pop(operator, None)
+    record.health.healing.over |= done.over
+    if done.nodes:
+        record.health.healing.account.add(done)
+
+
+class _One:
+    """The recovery of one query."""
+
+    def __init__(self, parent: Recovering, record: QueryRecord, machine: Recovery) -> None:
+        self.machine = machine
+        self._parent = parent
+        self._record = record
+        self._timer: Timer | None = None
+        self._closed = False
+
+    def look(self) -> None:
+        if not self._closed:
+            self._do(self.machine.look(self._picture(), self._parent.clock.now()))
+
+    def close(self) -> None:
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _picture(self) -> Picture:
+        return picture_of(self._record, self._parent.alive(), self._parent.clock.now())
+
+    def _do(self, actions: list[Action]) -> None:
+        for action in actions:
+            self._perform(action)
+        before, healing = self._record.health.healing.step, self._record.health.healing
+        healing.step = self.machine.reason if self.machine.is_active else ""
+        healing.waits_for = "" if self.machine.is_active else self.machine.reason
+        if (healing.step == "") != (before == ""):
+            self._parent.changed(self._record)
+        if self._timer is not None:
+            self._timer.cancel()
+        due_s = None if self._closed else self.machine.next_wake()
+        self._timer = None if due_s is None else self._parent.clock.call_at(due_s, self.look)
+
+    def _perform(self, action: Action) -> None:
+        parent, record = self._parent, self._record
+        match action:
+            case Place(attempt, operators, excluded):
+                placed = partial(self._placed, attempt)
+                pinned = {operator: node for operator in operators if (node := record.specs[operator].pinned) is not None}
+                if len(pinned) == len(operators):
+                    parent.clock.call_soon(partial(placed, pinned))
+                else:
+                    plan = plan_of(record.plan, self._picture(), operators)
+                    parent.replace(plan, excluded, frozenset(spec.id for spec in plan.operators) - operators, placed)
+            case Ask(step):
+                parent.messages.request(step.node, step.message, partial(self._answered, step), TIMEOUT_S)
+            case Recovered():
+                take_over(record, action)
+                parent.recovered(record, action)
+
+    def _placed(self, attempt: int, result: Hosts | SbonError) -> None:
+        self._heard(lambda now: self.machine.placed(attempt, result, now))
+
+    def _answered(self, step: Step, result: Message | SbonError) -> None:
+        self._heard(lambda now: self.machine.answered(step, result, now))
+
+    def _heard(self, event: Callable[[float], list[Action]]) -> None:
+        if self._closed:
+            return
+        self._do(event(self._parent.clock.now()))
+        if not self.machine.is_under_way:
+            self.look()  # more may have been lost meanwhile

@@ -1,0 +1,541 @@
+"""Recovery: makes the operators of a query again that were lost with their hosts. A machine without I/O, one for each query.
+
+A recovery is a migration whose old host is silent: what the old host would have said of the operator's links is asked of its neighbours
+(docs/recovery.md).
+
+    waiting     nothing is lost, or nothing of it can be made again now
+    placing     hosts are being chosen for what may move
+    fencing     the living neighbours turn their ends of the links to the new hosts, consumers first, and say how far they are
+    making      the hosts make the operators, consumers first
+    beginning   sinks may take rows
+    paused      an attempt has failed; the next one follows after a pause
+
+Each attempt has an epoch of its own, of a higher generation than any copy before, and other names for the links. So whatever an attempt or
+a lost copy has left behind has no links, and ends itself when it asks (`WantedAsk`).
+
+Invariant: once a neighbour has turned an end away from an operator, the operator counts as lost until an attempt has made it.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import TypeAlias
+
+import msgspec
+
+from sbon.errors import LocalProtocolError, SbonError
+from sbon.links.ends import pause_s
+from sbon.query.plan import WATERMARK_END, LinkSpec, OperatorSpec, SinkParams, WindowParams, first_name, renewals, renewed
+from sbon.query.schema import Schema
+from sbon.supervision.continuation import Continuation, continuations, from_zero, taken_up
+from sbon.types import LinkId, NodeId, OperatorId, QueryId
+from sbon.wire.deployment import Begin, End, Instantiate, Renew, Renewed, User
+from sbon.wire.messages import Message
+
+GENERATION = 2**16
+"""Epochs of one generation: a migration raises the epoch by one, a recovery to the next multiple."""
+BEGIN_TRIES = 3
+"""Number of times that a Begin is sent in one attempt."""
+
+
+def generation(epoch: int) -> int:
+    """Returns how often an operator with this epoch has begun anew.
+
+    Examples
+    --------
+    >>> generation(7), generation(next_generation(7)), next_generation(65_536)
+    (0, 1, 131072)
+    """
+    return epoch // GENERATION
+
+
+def next_generation(epoch: int) -> int:
+    """Returns the first epoch of the next generation."""
+    return (generation(epoch) + 1) * GENERATION
+
+
+class Phase(Enum):
+    """What a recovery waits for."""
+
+    WAITING = "waiting"
+    PLACING = "placing"
+    FENCING = "fencing"
+    MAKING = "making"
+    BEGINNING = "beginning"
+    PAUSED = "paused"
+
+
+class Event(Enum):
+    """What has come of it."""
+
+    LOST = "lost"
+    """Something is lost that can be made again now."""
+    PLACED = "placed"
+    FAILED = "failed"
+    """No host was found, a host has refused, or something else was lost meanwhile."""
+    ANSWERED = "answered"
+    """One of several hosts has answered."""
+    FENCED = "fenced"
+    MADE = "made"
+    BEGUN = "begun"
+
+
+TABLE: dict[tuple[Phase, Event], Phase] = {
+    (Phase.WAITING, Event.LOST): Phase.PLACING,
+    (Phase.PAUSED, Event.LOST): Phase.PLACING,
+    (Phase.PLACING, Event.PLACED): Phase.FENCING,
+    (Phase.PLACING, Event.FAILED): Phase.PAUSED,
+    (Phase.FENCING, Event.ANSWERED): Phase.FENCING,
+    (Phase.FENCING, Event.FENCED): Phase.MAKING,
+    (Phase.FENCING, Event.FAILED): Phase.PAUSED,
+    (Phase.MAKING, Event.ANSWERED): Phase.MAKING,
+    (Phase.MAKING, Event.MADE): Phase.BEGINNING,
+    (Phase.MAKING, Event.FAILED): Phase.PAUSED,
+    (Phase.BEGINNING, Event.ANSWERED): Phase.BEGINNING,
+    (Phase.BEGINNING, Event.BEGUN): Phase.WAITING,
+    (Phase.BEGINNING, Event.FAILED): Phase.PAUSED,
+}
+"""The next phase, by the present one and the event. Other pairs are errors of ours."""
+
+
+class Picture(msgspec.Struct, frozen=True):
+    """What the home of a query knows of it at one moment."""
+
+    specs: Mapping[OperatorId, OperatorSpec]
+    """The operators that were made for the query, upstream first."""
+    links: tuple[LinkSpec, ...]
+    nodes: Mapping[OperatorId, NodeId]
+    """Last known hosts of these operators, and of others that the query uses."""
+    epochs: Mapping[OperatorId, int]
+    lost: frozenset[OperatorId]
+    """Operators that are gone with their hosts."""
+    alive: frozenset[NodeId]
+    carriers: Mapping[LinkId, OperatorId] = {}
+    """By the first name of a link, the operator that sends on it, where that is not its source: a multicast."""
+    taken: Mapping[LinkId, int] = {}
+    """By the first name of a link, rows that its target had taken by its last report."""
+    missing: Mapping[LinkId, int] = {}
+    """By the first name of a link, rows that earlier recoveries have counted as lost."""
+    seconds: float = 0.0
+    """Time since the query began."""
+    begun_at: Mapping[OperatorId, int] = {}
+    """For sinks, where in their files the query's rows begin."""
+    users: Mapping[OperatorId, tuple[User, ...]] = {}
+    """All queries that use an operator, by its last report."""
+    omits: bool = True
+    """Windows that the lost state had begun are left out."""
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One message to one host, in one attempt."""
+
+    attempt: int
+    node: NodeId
+    message: Renew | Instantiate | Begin
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Choose hosts for these operators where they are not pinned, with the others where they are; then call `Recovery.placed`."""
+
+    attempt: int
+    operators: frozenset[OperatorId]
+    excluded: frozenset[NodeId]
+    """Hosts that count as full."""
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """Send a host its step; then call `Recovery.answered`."""
+
+    step: Step
+
+
+class Recovered(msgspec.Struct, frozen=True):
+    """The operators run again."""
+
+    nodes: Mapping[OperatorId, NodeId]
+    epoch: int
+    links: tuple[LinkSpec, ...]
+    """Their links, with the present names."""
+    go_on: Mapping[OperatorId, Continuation]
+    attempts: int
+    seconds: float
+    """Since the first of them was lost."""
+    over: frozenset[OperatorId] = frozenset()
+    """Lost operators that are not made again: all that they feed has had everything."""
+
+
+Action: TypeAlias = Place | Ask | Recovered
+
+
+class _Attempt(msgspec.Struct):
+    """What one attempt has found out so far."""
+
+    operators: frozenset[OperatorId] = frozenset()
+    nodes: dict[OperatorId, NodeId] = msgspec.field(default_factory=dict)
+    links: dict[LinkId, LinkSpec] = msgspec.field(default_factory=dict)
+    """By first name, the links of these operators under their new names."""
+    stages: list[list[Step]] = msgspec.field(default_factory=list)
+    waiting: int = 0
+    tries_left: int = 0
+    consumers: dict[LinkId, Renewed] = msgspec.field(default_factory=dict)
+    feeders: dict[LinkId, Renewed] = msgspec.field(default_factory=dict)
+    go_on: dict[OperatorId, Continuation] = msgspec.field(default_factory=dict)
+    zero: frozenset[OperatorId] = frozenset()
+    asks_feeders: bool = False
+    """Consumers have answered, and feeders are asked."""
+    over: frozenset[OperatorId] = frozenset()
+
+
+class Recovery:
+    """Recoveries of one query, one after the other."""
+
+    def __init__(self, query: QueryId, user: User) -> None:
+        self.phase = Phase.WAITING
+        self.reason = ""
+        """Why lost operators do not run yet; empty if none is lost."""
+        self._query = query
+        self._user = user
+        self._attempt = 0
+        self._tries = 0
+        """Number of successive attempts that have failed."""
+        self._due_s: float | None = None
+        self._since_s: float | None = None
+        self._turned: set[OperatorId] = set()
+        """Operators from which a neighbour may have turned away."""
+        self._excluded: set[NodeId] = set()
+        self._epoch = 0
+        self._picture: Picture | None = None
+        self._at = _Attempt()
+
+    @property
+    def is_under_way(self) -> bool:
+        """True while an attempt is being made."""
+        return self.phase not in (Phase.WAITING, Phase.PAUSED)
+
+    @property
+    def is_active(self) -> bool:
+        """True while an attempt is being made, or follows after a pause."""
+        return self.phase is not Phase.WAITING
+
+    @property
+    def operators(self) -> frozenset[OperatorId]:
+        """Operators that are made again, or must be."""
+        return self._at.operators | self._turned
+
+    # -------------------------------------------------------------------------------------------------------- events
+
+    def look(self, picture: Picture, now: float) -> list[Action]:
+        """Takes what is known of the query now; call it when something has changed, or a pause may be over."""
+        self._picture = picture
+        lost = picture.lost | self._turned
+        if not lost:
+            if self.phase in (Phase.WAITING, Phase.PAUSED):
+                self._rest()
+                return []
+            if self.phase is not Phase.PLACING:
+                return []
+            self._fail("it is back", now)
+            self._rest()
+            return []
+        if self._since_s is None:
+            self._since_s = now
+        if self.is_under_way:
+            gone = [node for node in {*self._at.nodes.values()} if node not in picture.alive]
+            if gone or not lost <= self._at.operators:
+                self._fail(f"{', '.join(sorted(gone))} has gone, too" if gone else "more was lost meanwhile", now, hurry=True)
+            else:
+                return []
+        if self.phase is Phase.PAUSED and self._due_s is not None and now < self._due_s:
+            return []
+        return self._begin(picture, lost)
+
+    def hurry(self, now: float) -> None:
+        """Ends a pause, because a node has come back or has gone."""
+        if self.phase is Phase.PAUSED:
+            self._due_s = now
+
+    def placed(self, attempt: int, result: Mapping[OperatorId, NodeId] | SbonError, now: float) -> list[Action]:
+        """Takes the hosts that were chosen, or why there are none."""
+        if attempt != self._attempt or self.phase is not Phase.PLACING:
+            return []
+        if isinstance(result, SbonError):
+            self._excluded.clear()
+            return self._fail(str(result), now)
+        self._turn(Event.PLACED)
+        self._at.nodes = {operator: result[operator] for operator in self._at.operators}
+        self._at.stages = self._consumers()
+        return self._next_stage(now)
+
+    def answered(self, step: Step, result: Message | SbonError, now: float) -> list[Action]:
+        """Takes a host's answer to a step; answers to earlier attempts change nothing."""
+        if step.attempt != self._attempt or not self.is_under_way:
+            return []
+        if isinstance(result, SbonError):
+            if isinstance(step.message, Begin) and self._at.tries_left > 0:
+                self._at.tries_left -= 1
+                self._turn(Event.ANSWERED)
+                return [Ask(step)]
+            if isinstance(step.message, Instantiate) and step.message.spec.pinned is None:
+                self._excluded.add(step.node)
+            return self._fail(f"{step.node}: {result}", now)
+        if isinstance(step.message, Renew):
+            if not isinstance(result, Renewed):
+                return self._fail(f"{step.node} gives {type(result).__name__} for an answer", now)
+            answers = self._at.feeders if step.message.gives else self._at.consumers
+            answers[first_name(result.link.id)] = result
+        self._at.waiting -= 1
+        if self._at.waiting:
+            self._turn(Event.ANSWERED)
+            return []
+        return self._next_stage(now)
+
+    def wake(self, now: float) -> list[Action]:
+        """Begins the next attempt when a pause is over."""
+        if self.phase is not Phase.PAUSED or self._due_s is None or now < self._due_s or self._picture is None:
+            return []
+        return self.look(self._picture, now)
+
+    def next_wake(self) -> float | None:
+        """Returns when the pause ends; None if there is none."""
+        return self._due_s if self.phase is Phase.PAUSED else None
+
+    # ------------------------------------------------------------------------------------------------------ attempts
+
+    def _begin(self, picture: Picture, lost: Iterable[OperatorId]) -> list[Action]:
+        chosen, waits_for = makeable(picture, lost)
+        if not chosen:
+            self.phase, self._due_s, self._at = Phase.WAITING, None, _Attempt()
+            self.reason = waits_for
+            return []
+        self._turn(Event.LOST)
+        self._attempt += 1
+        self.reason, self._due_s = "hosts are being chosen", None
+        self._at = _Attempt(operators=chosen)
+        self._epoch = next_generation(max([self._epoch, *(picture.epochs.get(operator, 0) for operator in chosen)]))
+        number = generation(self._epoch)
+        for link in picture.links:
+            if link.source in chosen or link.target in chosen:
+                self._at.links[first_name(link.id)] = msgspec.structs.replace(
+                    link, id=renewed(link.id, max(number, renewals(link.id) + self._attempt))
+                )
+        return [Place(self._attempt, chosen, frozenset(self._excluded))]
+
+    def _consumers(self) -> list[list[Step]]:
+        """Returns the questions to the living consumers; they come first, so that no feeder's rows come to nobody for long."""
+        assert self._picture is not None
+        asked = []
+        for link in self._at.links.values():
+            if link.source in self._at.operators and link.target not in self._at.operators:
+                end = End(link, self._at.nodes[link.source], (), self._epoch)
+                asked.append(Step(self._attempt, self._picture.nodes[link.target], Renew(query=self._query, end=end, gives=False)))
+        return [asked] if asked else []
+
+    def _feeders(self) -> list[list[Step]]:
+        """Returns the questions to the living feeders of the operators that are still needed."""
+        assert self._picture is not None
+        picture, at = self._picture, self._at
+        at.asks_feeders = True
+        at.over = ended(picture.links, at.operators, at.consumers)
+        at.operators -= at.over
+        chosen, feeders = at.operators, []
+        for name, link in at.links.items():
+            if link.target in chosen and link.source not in chosen:
+                node = picture.nodes.get(picture.carriers.get(name, link.source), picture.nodes[link.source])
+                if link.source in picture.lost or node not in picture.alive:
+                    continue  # it waits for its node; it begins anew itself, or its link is made anew when it is back
+                end = End(link, self._at.nodes[link.target], (), self._epoch)
+                feeders.append(Step(self._attempt, node, Renew(query=self._query, end=end, gives=True)))
+        return [feeders] if feeders else []
+
+    def _made(self) -> list[list[Step]]:
+        """Returns the messages that make the operators, stage by stage, consumers first."""
+        assert self._picture is not None
+        picture = self._picture
+        links = [link for link in picture.links if first_name(link.id) in self._at.links]
+        self._at.zero = from_zero(picture.specs, links, self._at.operators)
+        self._at.go_on = continuations(
+            picture.specs, links, self._at.operators, self._at.consumers, self._at.feeders, picture.missing, picture.begun_at
+        )
+        staged: dict[int, list[Step]] = {}
+        depth: dict[OperatorId, int] = {}
+        for spec in reversed(list(picture.specs.values())):
+            if spec.id not in self._at.operators:
+                continue
+            go_on = self._at.go_on[spec.id]
+            outputs = tuple(self._output(link, go_on) for link in self._at.links.values() if link.source == spec.id)
+            inputs = tuple(self._input(link) for link in self._at.links.values() if link.target == spec.id)
+            depth[spec.id] = max((depth[end.link.target] + 1 for end in outputs if end.link.target in depth), default=0)
+            made = Instantiate(
+                spec=self._spec(spec, go_on),
+                inputs=inputs,
+                outputs=outputs,
+                user=self._user,
+                taken_up=taken_up(go_on, self._epoch, picture.seconds, picture.begun_at.get(spec.id), picture.users.get(spec.id, ())),
+            )
+            staged.setdefault(depth[spec.id], []).append(Step(self._attempt, self._at.nodes[spec.id], made))
+        return [staged[level] for level in sorted(staged)]
+
+    def _output(self, link: LinkSpec, go_on: Continuation) -> End:
+        assert self._picture is not None
+        name, schema = first_name(link.id), self._picture.specs[link.source].schema
+        answer = self._at.consumers.get(name)
+        if answer is not None:
+            node = self._picture.nodes[link.target]
+            epoch = self._picture.epochs.get(link.target, 0)
+            return End(answer.link, node, schema, epoch, answer.after, answer.rows, go_on.skip_rows.get(name, 0))
+        skip = self._skipped_between(link)
+        return End(link, self._at.nodes[link.target], schema, self._epoch, 0, skip, skip)
+
+    def _input(self, link: LinkSpec) -> End:
+        assert self._picture is not None
+        name = first_name(link.id)
+        answer = self._at.feeders.get(name)
+        if answer is not None:
+            carrier = answer.link.source
+            node = self._picture.nodes.get(carrier, self._picture.nodes[link.source])
+            epoch = self._picture.epochs.get(carrier, 0)
+            return End(answer.link, node, answer.schema, epoch, answer.after, answer.rows, 0, answer.settled_us)
+        schema: Schema = self._picture.specs[link.source].schema if link.source in self._picture.specs else ()
+        if link.source in self._at.operators:
+            return End(link, self._at.nodes[link.source], schema, self._epoch, 0, self._skipped_between(link))
+        return End(link, self._picture.nodes[link.source], schema, 0, 0, self._picture.taken.get(name, 0))
+
+    def _skipped_between(self, link: LinkSpec) -> int:
+        """Returns the rows that are not given between two operators that are both made again: the source's whole input is worked through
+        once more, the target goes on. The last report tells how far it was."""
+        assert self._picture is not None
+        again = link.source in self._at.zero and link.target not in self._at.zero
+        return self._picture.taken.get(first_name(link.id), 0) if again else 0
+
+    def _spec(self, spec: OperatorSpec, go_on: Continuation) -> OperatorSpec:
+        params = spec.params
+        if isinstance(params, SinkParams):
+            return msgspec.structs.replace(spec, params=resuming(params))
+        if isinstance(params, WindowParams) and go_on.state_until_us is not None and self._picture is not None and self._picture.omits:
+            return msgspec.structs.replace(spec, params=msgspec.structs.replace(params, begin_us=go_on.state_until_us))
+        return spec
+
+    def _next_stage(self, now: float) -> list[Action]:
+        if not self._at.stages and self.phase is Phase.FENCING and not self._at.asks_feeders:
+            self._at.stages = self._feeders()
+        if not self._at.stages and self.phase is Phase.FENCING:
+            self._turn(Event.FENCED)
+            self._at.stages = self._made()
+        if not self._at.stages and self.phase is Phase.MAKING:
+            self._turn(Event.MADE)
+            assert self._picture is not None
+            specs = self._picture.specs
+            sinks = {self._at.nodes[operator] for operator in self._at.operators if isinstance(specs[operator].params, SinkParams)}
+            self._at.stages = [[Step(self._attempt, node, Begin(query=self._query)) for node in sorted(sinks)]] if sinks else []
+            self._at.tries_left = BEGIN_TRIES - 1
+        if not self._at.stages:
+            return self._recovered(now)
+        stage = self._at.stages.pop(0)
+        self._at.waiting = len(stage)
+        self.reason = {
+            Phase.FENCING: f"its neighbours on {_named(stage)} are being asked how far they are",
+            Phase.MAKING: f"{len(self._at.operators)} operators are being made again on {_named(stage)}",
+            Phase.BEGINNING: f"its sink on {_named(stage)} is about to take rows",
+        }[self.phase]
+        if self.phase is Phase.FENCING:
+            self._turned |= self._at.operators
+        return [Ask(step) for step in stage]
+
+    def _recovered(self, now: float) -> list[Action]:
+        self._turn(Event.BEGUN)
+        links = []
+        for name, link in self._at.links.items():
+            answer = self._at.consumers.get(name) or self._at.feeders.get(name)
+            links.append(link if answer is None else msgspec.structs.replace(link, id=answer.link.id))
+        since_s = now if self._since_s is None else self._since_s
+        nodes = {operator: self._at.nodes[operator] for operator in self._at.operators}
+        done = Recovered(nodes, self._epoch, tuple(links), dict(self._at.go_on), self._tries + 1, now - since_s, self._at.over)
+        self._turned -= self._at.operators | self._at.over
+        self._rest()
+        return [done]
+
+    def _fail(self, reason: str, now: float, *, hurry: bool = False) -> list[Action]:
+        self._turn(Event.FAILED)
+        self._attempt += 1  # answers that are still to come are those of an attempt that is over
+        self._tries += 1
+        self._due_s = now if hurry else now + pause_s(self._tries)
+        self.reason = f"is tried again: {reason}"
+        self._at.nodes, self._at.stages = {}, []
+        return []
+
+    def _rest(self) -> None:
+        self.phase, self._due_s, self._since_s, self._tries = Phase.WAITING, None, None, 0
+        self._at, self.reason = _Attempt(), ""
+        self._excluded.clear()
+
+    def _turn(self, event: Event) -> None:
+        after = TABLE.get((self.phase, event))
+        if after is None:
+            raise LocalProtocolError(f"a recovery that is {self.phase.value} cannot take: {event.value}")
+        self.phase = after
+
+
+def makeable(picture: Picture, lost: Iterable[OperatorId]) -> tuple[frozenset[OperatorId], str]:
+    """Returns the lost operators that can be made again now, and why the others cannot.
+
+    A pinned one waits for its node. One whose consumers are away waits for them; one that nothing feeds waits for what feeds it.
+    """
+    lost = frozenset(lost)
+    why: dict[OperatorId, str] = {}
+    for operator in lost:
+        spec = picture.specs[operator]
+        if spec.pinned is not None and spec.pinned not in picture.alive:
+            why[operator] = f"{operator} waits for {spec.pinned}"
+    changed = True
+    while changed:
+        changed = False
+        for operator in lost - why.keys():
+            targets = {link.target for link in picture.links if link.source == operator}
+            sources = {link.source for link in picture.links if link.target == operator}
+            away = sorted(target for target in targets if _is_away(picture, target, lost, why))
+            if away:
+                why[operator] = f"{operator} waits for what it feeds: {', '.join(away)}"
+            elif sources and all(_is_away(picture, source, lost, why) for source in sources):
+                why[operator] = f"{operator} waits for what feeds it: {', '.join(sorted(sources))}"
+            changed = changed or operator in why
+    return lost - why.keys(), "; ".join(why[operator] for operator in sorted(why))
+
+
+def ended(links: Iterable[LinkSpec], operators: frozenset[OperatorId], consumers: Mapping[LinkId, Renewed]) -> frozenset[OperatorId]:
+    """Returns the operators whose consumers have had everything, by the first names of the links that consumers have answered for."""
+    found: set[OperatorId] = set()
+    changed = True
+    while changed:
+        changed = False
+        for operator in operators - found:
+            given = [link for link in links if link.source == operator]
+            had = [
+                link.target in found
+                or ((answer := consumers.get(first_name(link.id))) is not None and answer.watermark_us >= WATERMARK_END)
+                for link in given
+            ]
+            if given and all(had):
+                found.add(operator)
+                changed = True
+    return frozenset(found)
+
+
+def _is_away(picture: Picture, operator: OperatorId, lost: frozenset[OperatorId], why: Mapping[OperatorId, str]) -> bool:
+    return operator in why if operator in lost else picture.nodes.get(operator) not in picture.alive
+
+
+def resuming(params: SinkParams) -> SinkParams:
+    """Returns the parameters with which a sink goes on with what its former copy has written.
+
+    Examples
+    --------
+    >>> resuming(SinkParams("k", "file", (("mode", "replace"), ("path", "k.csv")))).options
+    (('mode', 'resume'), ('path', 'k.csv'))
+    """
+    if params.connector != "file":
+        return params
+    options = tuple(option for option in params.options if option[0] != "mode")
+    return msgspec.structs.replace(params, options=tuple(sorted((*options, ("mode", "resume")))))
+
+
+def _named(stage: Iterable[Step]) -> str:
+    return ", ".join(sorted({step.node for step in stage}))

@@ -1,0 +1,29 @@
+"""What homes know of the places of operators never goes back to an earlier epoch."""
+
+from sbon.types import NodeId, OperatorId
+from sbon_testbed.simulator.checkers.base import Checker
+from sbon_testbed.simulator.run_state import Run
+
+
+class Epochs(Checker):
+    """Compares each home's epochs with their own past."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        self._seen: dict[OperatorId, tuple[int, NodeId]] = {}
+
+    def look(self) -> str:
+        """Returns the first operator whose epoch has gone back, or that is elsewhere in the same epoch."""
+        for _, agent in self.run.agents():
+            for record in agent.queries.records.values():
+                for operator, epoch in record.epochs.items():
+                    if operator not in record.specs:
+                        continue
+                    node = record.nodes[operator]
+                    before, there = self._seen.get(operator, (epoch, node))
+                    if epoch < before:
+                        return f"{operator} is in epoch {epoch}, and was in {before} before"
+                    if epoch == before and node != there and operator in self._seen:
+                        return f"{operator} is on {node} in epoch {epoch}, and was on {there}"
+                    self._seen[operator] = (epoch, node)
+        return ""

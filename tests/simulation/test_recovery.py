@@ -1,0 +1,164 @@
+"""Queries heal: what ran on a crashed host runs again, and what that costs is said and counted."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sbon.supervision.record import QueryRecord, QueryState
+from sbon_testbed.simulator.harness import World
+
+HOME, SOURCE, SINK, MIDDLE = 0, 1, 2, 3
+ROWS, PER_SECOND = 400, 20
+FILTER = "SELECT v, v * 2 AS d FROM r WHERE v % 3 = 0"
+WINDOW = "SELECT window_start, COUNT(*) AS n, SUM(v) AS s FROM TUMBLE(r, ts, INTERVAL '1 second') GROUP BY window_start"
+
+
+class Story:
+    """A file is replayed on one host, its answers are written to a file on another one, and hosts crash."""
+
+    def __init__(self, folder: Path, sql: str, **engine: Any) -> None:
+        settings = {
+            "telemetry": {"enabled": False},
+            "optimiser": {"enabled": False},
+            "placement": {"reuse": False},
+            "engine": {"batch_interval_s": 0.1, **engine},
+        }
+        self.world = world = World(5, seed=3, data_dir=folder, settings=settings)
+        world.start_all()
+        world.settle()
+        path = world.data_dir_of(SOURCE) / "files" / "r.csv"
+        path.parent.mkdir(parents=True)
+        rows = (f"2026-01-01T00:00:{i // PER_SECOND:02d}.{i % PER_SECOND * 50:03d},{i}" for i in range(ROWS))
+        path.write_text("\n".join(["ts,v", *rows, ""]))
+        world.submit(
+            f"CREATE SOURCE r (ts TIMESTAMP, v BIGINT, WATERMARK FOR ts AS ts - INTERVAL '0.2 s') WITH "
+            f"(connector = 'file', path = '{path}', nodes = '{world.nodes[SOURCE]}', replay = 'event_time')"
+        )
+        world.run(3.0)
+        query = world.submit(f"CREATE SINK k AS {sql} WITH (connector = 'file', path = 'k.csv', node = '{world.nodes[SINK]}')")
+        self.record: QueryRecord = self._agent(HOME).queries.find(query)
+        world.run(2.0)
+
+    def _agent(self, number: int) -> Any:
+        found = self.world.agents[number]
+        assert found is not None
+        return found
+
+    def move_window(self) -> str:
+        """Moves the window to a host of its own."""
+        operator = next(one for one, spec in self.record.specs.items() if spec.params.__struct_config__.tag == "window")
+        there = self.world.nodes[MIDDLE]
+        result = self.world.ask(self.record.nodes[operator], "migrate", operator=operator, node=there)
+        assert result["committed"]
+        self.world.run(3.0)
+        return operator
+
+    def crash(self, number: int, *, silent: bool = False, back_s: float | None = 2.0) -> None:
+        """Kills a host, lets it come back, and waits until the query runs again."""
+        before = self.record.health.healing.account.recoveries
+        self.world.kill(number, silent=silent)
+        if back_s is not None:
+            self.world.run(back_s)
+            self.world.start(number)
+        self.world.run_until(lambda: self.record.health.healing.account.recoveries > before, 20.0, "the query is recovered")
+
+    def answers(self) -> list[list[str]]:
+        """Returns the answers in the file, once the query has ended."""
+        self.world.run_until(lambda: self.record.state is QueryState.FINISHED, 120.0, "the query ends")
+        file = next(self.world.data_dir_of(SINK).rglob("k.csv"))
+        return [line.split(",") for line in file.read_text().splitlines()[1:]]
+
+
+@pytest.fixture
+def story(tmp_path: Path) -> Iterator[Any]:
+    made: list[Story] = []
+
+    def make(sql: str, **engine: Any) -> Story:
+        made.append(Story(tmp_path, sql, **engine))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.world.close()
+
+
+@pytest.mark.parametrize("silent", [False, True])
+@pytest.mark.parametrize("host", [SOURCE, SINK])
+def test_a_filter_between_files_loses_and_repeats_nothing_when_a_host_crashes(story: Any, host: int, silent: bool) -> None:
+    told = story(FILTER)
+    told.crash(host, silent=silent)
+    assert [int(v) for v, _ in told.answers()] == list(range(0, ROWS, 3))
+    assert told.record.health.healing.account.rows == 0
+
+
+def test_both_hosts_may_crash_one_after_the_other(story: Any) -> None:
+    told = story(FILTER)
+    told.crash(SOURCE)
+    told.crash(SINK)
+    told.crash(SOURCE, silent=True)
+    assert [int(v) for v, _ in told.answers()] == list(range(0, ROWS, 3))
+
+
+def test_a_window_runs_elsewhere_and_leaves_out_what_it_had_begun(story: Any) -> None:
+    told = story(WINDOW)
+    operator = told.move_window()
+    told.crash(MIDDLE, back_s=None)
+
+    assert told.record.nodes[operator] != told.world.nodes[MIDDLE]
+    assert told.record.state is QueryState.RUNNING
+    [lost] = told.record.row(None)["lost"]
+    until = datetime.fromisoformat(lost["operators"][0]["state_lost_until"]).replace(tzinfo=None)
+    answers = told.answers()
+    assert {n for _, n, _ in answers} == {str(PER_SECOND)}, "no window is answered with fewer rows"
+    starts = [datetime.fromisoformat(start).replace(tzinfo=None) for start, _, _ in answers]
+    assert len(set(starts)) == len(starts)
+    missing = {datetime(2026, 1, 1, 0, 0, second) for second in range(ROWS // PER_SECOND)} - set(starts)
+    assert all(start < until for start in missing)
+    assert len(missing) <= 2
+    assert "began empty" in told.record.reason
+
+
+def test_a_query_says_that_it_is_recovering_and_then_what_it_cost(story: Any) -> None:
+    told = story(WINDOW)
+    told.move_window()
+    states = []
+    told.world.kill(MIDDLE)
+    told.world.run_until(lambda: states.append(told.record.state) or told.record.health.healing.account.recoveries > 0, 20.0)
+    assert QueryState.RECOVERING in states
+    told.world.run(0.1)
+    assert told.record.state is QueryState.RUNNING
+
+
+def test_what_is_pinned_to_a_host_waits_for_it_and_says_so(story: Any) -> None:
+    told = story(FILTER)
+    told.world.kill(SINK)
+    told.world.run(20.0)
+    assert told.record.state is QueryState.DEGRADED
+    assert f"waits for {told.world.nodes[SINK]}" in told.record.reason
+    told.world.start(SINK)
+    assert [int(v) for v, _ in told.answers()] == list(range(0, ROWS, 3))
+
+
+def test_an_old_copy_behind_a_partition_ends_itself_and_no_row_comes_twice(story: Any) -> None:
+    told = story(WINDOW, wanted_interval_s=3.0)
+    operator = told.move_window()
+    told.world.partition([[MIDDLE]])
+    told.world.run_until(lambda: told.record.health.healing.account.recoveries > 0, 20.0)
+    copies = [agent.name for agent in told.world.agents if operator in agent.operators.instances]
+    assert len(copies) == 2
+    told.world.heal()
+    told.world.run_until(lambda: operator not in told.world.agents[MIDDLE].operators.instances, 30.0, "the old copy ends")
+    starts = [start for start, _, _ in told.answers()]
+    assert len(set(starts)) == len(starts)
+
+
+def test_without_healing_a_query_stays_degraded(story: Any) -> None:
+    told = story(WINDOW, heal=False)
+    told.move_window()
+    told.world.kill(MIDDLE)
+    told.world.run(15.0)
+    assert told.record.state is QueryState.DEGRADED
+    assert told.record.health.healing.account.recoveries == 0

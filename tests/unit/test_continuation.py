@@ -1,0 +1,99 @@
+"""From where operators go on that were lost in a crash."""
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sbon.query.plan import WATERMARK_END, LinkSpec, MapParams, OperatorSpec, SinkParams, SourceParams, UnionParams, WindowParams, link_id
+from sbon.supervision.continuation import continuations, from_zero, newest_us
+from sbon.wire.deployment import Renewed
+
+WINDOW = WindowParams("ts", 10, 10, (), ())
+
+
+def spec(name: str, params: object) -> OperatorSpec:
+    return OperatorSpec(name, params, (), None, None, "")  # type: ignore[arg-type]
+
+
+def chain(*operators: OperatorSpec) -> tuple[dict[str, OperatorSpec], list[LinkSpec]]:
+    links = [LinkSpec(link_id(a.id, b.id, 0), a.id, b.id, 0, 1.0, 1.0) for a, b in itertools.pairwise(operators)]
+    return {one.id: one for one in operators}, links
+
+
+def answer(link: LinkSpec, after: int, rows: int, watermark_us: int = 0, made: int | None = None) -> Renewed:
+    return Renewed(link, after, rows, watermark_us, made=made)
+
+
+SOURCE, FILTER, SINK = (
+    spec("s", SourceParams("s", "tcp", (), (), None)),
+    spec("f", MapParams(None, None)),
+    spec("k", SinkParams("k", "file", ())),
+)
+FILE = spec("s", SourceParams("s", "file", (), (), None, watermark_delay_us=5))
+
+
+@given(st.integers(0, 1000), st.integers(0, 1000), st.integers(0, 50))
+def test_rows_of_a_filter_are_skipped_or_lost_so_that_each_counts_once(made: int, taken: int, missing: int):
+    specs, links = chain(SOURCE, FILTER, SINK)
+    name = links[1].id
+    found = continuations(
+        specs, links, {"f"}, {name: answer(links[1], 1, taken)}, {links[0].id: answer(links[0], 1, 9, made=made)}, {name: missing}
+    )
+
+    go_on = found["f"]
+    # Rows that the consumer has had or will never get, and those that come, are together what the filter makes.
+    assert taken + missing + go_on.lost_rows[name] == go_on.rows_out + go_on.skip_rows[name]
+    assert min(go_on.lost_rows[name], go_on.skip_rows[name]) == 0
+    assert go_on.is_exact
+
+
+def test_without_a_count_nothing_is_skipped():
+    specs, links = chain(SOURCE, FILTER, SINK)
+    go_on = continuations(specs, links, {"f"}, {links[1].id: answer(links[1], 1, 7)}, {links[0].id: answer(links[0], 1, 9)}, {})["f"]
+    assert (go_on.rows_out, dict(go_on.skip_rows), go_on.is_exact) == (7, {}, False)
+
+
+def test_a_union_is_not_exact():
+    specs, links = chain(SOURCE, spec("u", UnionParams()), SINK)
+    go_on = continuations(specs, links, {"u"}, {links[1].id: answer(links[1], 1, 7)}, {links[0].id: answer(links[0], 1, 9, made=9)}, {})[
+        "u"
+    ]
+    assert (go_on.rows_out, dict(go_on.skip_rows), dict(go_on.lost_rows), go_on.is_exact) == (9, {}, {links[1].id: 2}, False)
+
+
+def test_behind_a_file_everything_is_worked_through_once_more():
+    specs, links = chain(FILE, FILTER, spec("w", WINDOW), SINK)
+    assert from_zero(specs, links, {"s", "f", "w"}) == {"s", "f", "w"}
+    found = continuations(specs, links, {"s", "f", "w"}, {links[2].id: answer(links[2], 3, 12)}, {}, {})
+    assert found["w"].skip_rows == {links[2].id: 12}
+    assert found["w"].state_until_us is None
+
+
+def test_a_sink_does_not_begin_from_zero():
+    specs, links = chain(FILE, SINK)
+    assert from_zero(specs, links, {"s", "k"}) == {"s"}
+
+
+def test_a_lost_file_source_before_a_living_operator_gives_what_that_has_not_taken():
+    specs, links = chain(FILE, FILTER, SINK)
+    assert continuations(specs, links, {"s"}, {links[0].id: answer(links[0], 5, 500)}, {}, {})["s"].skip_rows == {links[0].id: 500}
+
+
+def test_state_is_lost_up_to_the_newest_time_that_was_acknowledged():
+    specs, links = chain(FILE, spec("w", WINDOW), SINK)
+    feeders = {links[0].id: answer(links[0], 4, 40, watermark_us=100)}
+    go_on = continuations(specs, links, {"w"}, {links[1].id: answer(links[1], 2, 3, watermark_us=90)}, feeders, {})["w"]
+    assert go_on.state_until_us == 105
+    assert (go_on.watermark_us, go_on.watermark_out_us) == (89, 90)
+
+
+def test_no_state_is_lost_if_nothing_was_acknowledged():
+    specs, links = chain(FILE, spec("w", WINDOW), SINK)
+    feeders = {links[0].id: answer(links[0], 0, 0, watermark_us=100)}
+    assert continuations(specs, links, {"w"}, {links[1].id: answer(links[1], 0, 0)}, feeders, {})["w"].state_until_us is None
+
+
+def test_the_newest_time_does_not_go_beyond_the_end():
+    link = chain(FILE, SINK)[1][0]
+    assert newest_us([answer(link, 1, 1, WATERMARK_END)], 7) == WATERMARK_END

@@ -1,0 +1,223 @@
+"""The recovery of a query's lost operators, stepped through without a world."""
+
+import pytest
+
+from sbon.errors import LinkError, LocalProtocolError, PlacementError
+from sbon.query.plan import LinkSpec, MapParams, OperatorSpec, SinkParams, SourceParams, link_id
+from sbon.supervision.recovery import (
+    BEGIN_TRIES,
+    GENERATION,
+    TABLE,
+    Action,
+    Ask,
+    Event,
+    Phase,
+    Picture,
+    Place,
+    Recovered,
+    Recovery,
+    makeable,
+)
+from sbon.wire.deployment import Begin, Instantiate, Renew, Renewed, User
+from sbon.wire.messages import Done
+
+QUERY = "ams.t.1"
+SOURCE, MAP, SINK = (f"{QUERY}.{number}" for number in range(3))
+SPECS = {
+    SOURCE: OperatorSpec(SOURCE, SourceParams("s", "tcp", (), (), None), (), None, "fra", "", 0),
+    MAP: OperatorSpec(MAP, MapParams(None, None), (), None, None, ""),
+    SINK: OperatorSpec(SINK, SinkParams("k", "file", (("path", "k.csv"),)), (), None, "nyc", ""),
+}
+LINKS = tuple(LinkSpec(link_id(a, b, 0), a, b, 0, 1.0, 1.0) for a, b in ((SOURCE, MAP), (MAP, SINK)))
+FROM_SOURCE, TO_SINK = (link.id for link in LINKS)
+ALIVE = frozenset({"ams", "fra", "nyc", "osl", "rio"})
+
+
+def picture(lost: set[str], alive: frozenset[str] = ALIVE, **changes: object) -> Picture:
+    fields: dict[str, object] = {
+        "specs": SPECS,
+        "links": LINKS,
+        "nodes": {SOURCE: "fra", MAP: "osl", SINK: "nyc"},
+        "epochs": {MAP: 3},
+        "lost": frozenset(lost),
+        "alive": alive,
+    }
+    return Picture(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def machine() -> Recovery:
+    return Recovery(QUERY, User(QUERY, "ams"))
+
+
+def asked(actions: list[Action], kind: type) -> list[Ask]:
+    assert all(isinstance(action, Ask) and isinstance(action.step.message, kind) for action in actions), actions
+    return [action for action in actions if isinstance(action, Ask)]
+
+
+def renewed(ask: Ask, after: int, rows: int, **more: object) -> Renewed:
+    message = ask.step.message
+    assert isinstance(message, Renew)
+    return Renewed(message.end.link, after, rows, **{"watermark_us": 0, **more})  # type: ignore[arg-type]
+
+
+def fenced(recovery: Recovery, lost: set[str], made: int | None, rows: int) -> list[Ask]:
+    """Takes a recovery of the operator in the middle as far as to its making."""
+    place = recovery.look(picture(lost, ALIVE - {"osl"}), 10.0)
+    assert place == [Place(1, frozenset({MAP}), frozenset())]
+    [consumer] = asked(recovery.placed(1, {MAP: "rio"}, 10.1), Renew)
+    [feeder] = asked(recovery.answered(consumer.step, renewed(consumer, after=4, rows=rows), 10.2), Renew)
+    return asked(recovery.answered(feeder.step, renewed(feeder, after=7, rows=70, made=made), 10.3), Instantiate)
+
+
+def test_the_operator_goes_on_where_its_neighbours_are():
+    recovery = machine()
+    [make] = fenced(recovery, {MAP}, made=30, rows=35)
+    message = make.step.message
+    assert isinstance(message, Instantiate)
+
+    assert make.step.node == "rio"
+    assert message.taken_up is not None
+    assert (message.taken_up.epoch, message.taken_up.rows_out) == (GENERATION, 30)
+    [given], [taken] = message.outputs, message.inputs
+    assert (given.link.id, given.after, given.rows, given.skip_rows) == (f"{TO_SINK}+1", 4, 35, 5)
+    assert (taken.link.id, taken.node, taken.after, taken.rows) == (f"{FROM_SOURCE}+1", "fra", 7, 70)
+    [done] = recovery.answered(make.step, Done(), 11.0)
+    assert isinstance(done, Recovered)
+    assert (done.nodes, done.epoch, done.attempts, done.seconds) == ({MAP: "rio"}, GENERATION, 1, 1.0)
+    assert [link.id for link in done.links] == [f"{FROM_SOURCE}+1", f"{TO_SINK}+1"]
+    assert recovery.phase is Phase.WAITING
+    assert recovery.reason == ""
+
+
+def test_consumers_are_turned_before_feeders():
+    recovery = machine()
+    recovery.look(picture({MAP}, ALIVE - {"osl"}), 10.0)
+    [first] = asked(recovery.placed(1, {MAP: "rio"}, 10.0), Renew)
+    assert isinstance(first.step.message, Renew)
+    assert (first.step.node, first.step.message.gives) == ("nyc", False)
+
+
+def test_a_pinned_operator_waits_for_its_node():
+    recovery = machine()
+    assert recovery.look(picture({SINK}, ALIVE - {"nyc"}), 1.0) == []
+    assert recovery.reason == f"{SINK} waits for nyc"
+    [place] = recovery.look(picture({SINK}), 5.0)
+    assert isinstance(place, Place)
+    recovery.placed(place.attempt, {SINK: "nyc"}, 5.0)
+
+
+def test_a_sink_begins_last_and_goes_on_with_its_file():
+    recovery = machine()
+    recovery.look(picture({SINK}), 1.0)
+    [feeder] = asked(recovery.placed(1, {SINK: "nyc"}, 1.0), Renew)
+    [make] = asked(recovery.answered(feeder.step, renewed(feeder, 3, 30, made=0), 1.1), Instantiate)
+    assert isinstance(make.step.message, Instantiate)
+    assert isinstance(make.step.message.spec.params, SinkParams)
+    assert make.step.message.spec.params.options == (("mode", "resume"), ("path", "k.csv"))
+    [begin] = asked(recovery.answered(make.step, Done(), 1.2), Begin)
+    for _ in range(BEGIN_TRIES - 1):
+        [begin] = asked(recovery.answered(begin.step, LinkError("no answer"), 1.3), Begin)
+    assert recovery.answered(begin.step, LinkError("no answer"), 1.3) == []
+    assert recovery.phase is Phase.PAUSED
+
+
+def test_two_lost_neighbours_are_made_together_consumers_first():
+    recovery = machine()
+    recovery.look(picture({MAP, SINK}), 1.0)
+    [feeder] = asked(recovery.placed(1, {MAP: "rio", SINK: "nyc"}, 1.0), Renew)
+    [sink] = asked(recovery.answered(feeder.step, renewed(feeder, 3, 30, made=10), 1.1), Instantiate)
+    assert sink.step.node == "nyc"
+    [made] = asked(recovery.answered(sink.step, Done(), 1.2), Instantiate)
+    assert made.step.node == "rio"
+    assert isinstance(made.step.message, Instantiate)
+    assert made.step.message.outputs[0].after == 0
+
+
+def test_an_operator_waits_for_what_it_feeds():
+    chosen, why = makeable(picture({MAP}, ALIVE - {"osl", "nyc"}), {MAP})
+    assert chosen == frozenset()
+    assert why == f"{MAP} waits for what it feeds: {SINK}"
+
+
+def test_an_operator_that_nothing_feeds_waits_for_its_feeders():
+    assert makeable(picture({MAP, SOURCE}, ALIVE - {"osl", "fra"}), {MAP, SOURCE})[0] == frozenset()
+
+
+def test_a_refusal_is_tried_again_elsewhere_under_a_higher_epoch_and_other_names():
+    recovery = machine()
+    [make] = fenced(recovery, {MAP}, made=30, rows=30)
+    assert recovery.answered(make.step, PlacementError("full"), 11.0) == []
+    assert recovery.phase is Phase.PAUSED
+    assert recovery.next_wake() == 11.5
+    assert recovery.wake(11.4) == []
+    [place] = recovery.wake(11.5)
+    assert isinstance(place, Place)
+    assert place.excluded == {"rio"}
+    [consumer] = asked(recovery.placed(place.attempt, {MAP: "ams"}, 11.5), Renew)
+    assert isinstance(consumer.step.message, Renew)
+    assert consumer.step.message.end.epoch == 2 * GENERATION
+    assert consumer.step.message.end.link.id > f"{TO_SINK}+1"
+
+
+def test_late_answers_to_an_attempt_that_is_over_change_nothing():
+    recovery = machine()
+    [make] = fenced(recovery, {MAP}, made=30, rows=30)
+    recovery.answered(make.step, PlacementError("full"), 11.0)
+    assert recovery.answered(make.step, Done(), 11.1) == []
+    assert recovery.phase is Phase.PAUSED
+    assert recovery.placed(1, {MAP: "ams"}, 11.1) == []
+
+
+def test_an_operator_that_is_back_before_anything_was_turned_is_left_alone():
+    recovery = machine()
+    recovery.look(picture({MAP}, ALIVE - {"osl"}), 10.0)
+    assert recovery.look(picture(set()), 10.1) == []
+    assert (recovery.phase, recovery.reason) == (Phase.WAITING, "")
+    assert recovery.placed(1, {MAP: "rio"}, 10.2) == []
+
+
+def test_once_a_neighbour_may_have_turned_the_operator_is_made_again_though_it_is_back():
+    recovery = machine()
+    [make] = fenced(recovery, {MAP}, made=30, rows=30)
+    assert recovery.look(picture(set()), 10.4) == []
+    recovery.answered(make.step, PlacementError("full"), 11.0)
+    recovery.hurry(11.1)
+    [place] = recovery.look(picture(set()), 11.1)
+    assert isinstance(place, Place)
+    assert place.operators == {MAP}
+
+
+def test_what_is_lost_meanwhile_begins_another_attempt():
+    recovery = machine()
+    fenced(recovery, {MAP}, made=30, rows=30)
+    [place] = recovery.look(picture({MAP, SINK}, ALIVE - {"osl"}), 10.5)
+    assert isinstance(place, Place)
+    assert place.operators == {MAP, SINK}
+
+
+def test_a_new_host_that_fails_begins_another_attempt():
+    recovery = machine()
+    fenced(recovery, {MAP}, made=30, rows=30)
+    [place] = recovery.look(picture({MAP}, ALIVE - {"osl", "rio"}), 10.5)
+    assert isinstance(place, Place)
+
+
+def test_without_a_host_the_next_attempt_follows_after_a_pause():
+    recovery = machine()
+    recovery.look(picture({MAP}, ALIVE - {"osl"}), 10.0)
+    assert recovery.placed(1, PlacementError("no node has room"), 10.0) == []
+    assert recovery.reason == "is tried again: no node has room"
+    assert recovery.next_wake() == 10.5
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+@pytest.mark.parametrize("event", list(Event))
+def test_every_other_pair_of_phase_and_event_is_refused(phase: Phase, event: Event):
+    recovery = machine()
+    recovery.phase = phase
+    if (phase, event) in TABLE:
+        recovery._turn(event)
+        assert recovery.phase is TABLE[phase, event]
+    else:
+        with pytest.raises(LocalProtocolError):
+            recovery._turn(event)

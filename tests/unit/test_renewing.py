@@ -1,0 +1,72 @@
+"""Ends of links that are turned to an operator that begins anew, and sinks that find out what they had written."""
+
+from pathlib import Path
+
+from sbon.execution.ends import Input, Output
+from sbon.execution.instance import Instance
+from sbon.execution.life import State
+from sbon.formats.formatting import LineFormat
+from sbon.links.batch import Batch
+from sbon.links.config import LinkConfig
+from sbon.links.receiver import LinkReceiver
+from sbon.links.sender import LinkSender
+from sbon.query.plan import LinkSpec, MapParams, OperatorSpec, link_id
+from sbon.query.schema import ColumnType, Field
+from sbon.reach import Reach
+from sbon_agent.connectors.file_sink import LineSink, whole_rows
+
+LINK = LinkSpec(link_id("q.1", "q.2", 0), "q.1", "q.2", 0, 1.0, 1.0)
+
+
+def test_the_count_of_rows_made_is_that_of_the_last_acknowledgement_or_none():
+    output = Output(LINK, "a", 0, (), LinkSender(LINK.id, LinkConfig()), {"q"})
+    assert output.made_by_target == 0
+    output.sender.offer(1.0, 0, None)
+    output.sender.offer(2.0, 0, None)
+    output.sender.acknowledge(1, 5)
+    output.made = (1, 10)
+    assert output.made_by_target == 10
+    output.sender.acknowledge(2, 5)
+    assert output.made_by_target is None
+
+
+def test_an_operator_stays_until_what_came_from_a_crashed_one_is_processed():
+    instance = Instance(OperatorSpec("q.2", MapParams(None, None), (), None, None, ""), 0, State.RUNNING)
+    incoming = instance.inputs[LINK.id] = Input(LINK, "a", (), LinkReceiver(LINK.id, LinkConfig()))
+    incoming.receiver.accept(1)
+    instance.waiting.enqueue(incoming, Batch(1, 1.0, 0, None))
+    assert not instance.stays_for
+    incoming.begins_anew("b", 65_536)
+    assert "cannot be sent once more" in instance.stays_for
+    incoming.receiver.process(1, 0)
+    assert not instance.stays_for
+
+
+def test_line_breaks_between_quotation_marks_end_no_row():
+    pieces = [b'a,"x', b'\ny"\nb', b",z\n", b"torn"]
+    assert whole_rows(pieces, quoted=True) == (2, 12)
+    assert whole_rows(pieces, quoted=False) == (3, 12)
+    assert whole_rows([], quoted=True) == (0, 0)
+
+
+def test_a_sink_counts_what_it_has_written_and_removes_a_torn_row(tmp_path: Path):
+    path = tmp_path / "k.csv"
+    path.write_text("v\n0\n")
+    schema = (Field("v", ColumnType.INT),)
+
+    def opened(mode: str) -> LineSink:
+        sink = LineSink("sink k", path, Reach("a", None), LineFormat("csv", schema), mode)
+        sink.open()
+        return sink
+
+    first = opened("append")
+    assert first.begun_at == 4
+    first._write(b"1\n2\n3")  # and the machine goes off
+    again = opened("resume")
+    assert again.rows_since(4) == 2
+    assert path.read_text() == "v\n0\n1\n2\n"
+    assert again.begun_at == 4
+    again._write(b"3\n")
+    assert path.read_text() == "v\n0\n1\n2\n3\n"
+    first.close()
+    again.close()
