@@ -71,6 +71,12 @@ QUERIES = {
     "first after a pause": Query(
         "SELECT DISTINCT ON (window_start, key) ts, key, i, value FROM SESSION(r, ts, INTERVAL '40 milliseconds')", same=(), rises=0
     ),
+    "patterns": Query(
+        "SELECT at, key, n, first_i, top FROM l MATCH_RECOGNIZE (PARTITION BY key ORDER BY ts, i MEASURES MATCH_ROWTIME() AS at,"
+        " COUNT(*) AS n, FIRST(i) AS first_i, MAX(value) AS top AFTER MATCH SKIP TO NEXT ROW PATTERN (a up+ down)"
+        " WITHIN INTERVAL '400 milliseconds' DEFINE up AS value > PREV(value), down AS value < PREV(value)) AS m",
+        same=(1,),
+    ),
     "greatest windows": Query(
         "SELECT window_end, key, n, total FROM (SELECT window_end, key, n, total,"
         " ROW_NUMBER() OVER (PARTITION BY window_end ORDER BY total DESC) AS place FROM w) WHERE place <= 3",

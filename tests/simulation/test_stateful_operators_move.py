@@ -1,4 +1,4 @@
-"""Sessions, joins, first rows and sketches move between agents with their state: the answers are those of a run on one node."""
+"""Sessions, joins, first rows, sketches and patterns move between agents with their state: the answers are those of a run on one node."""
 
 from collections.abc import Callable
 
@@ -37,6 +37,18 @@ SELECT 'last', key, value FROM (
     SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, key ORDER BY ts DESC) AS n FROM TUMBLE(b, ts, INTERVAL '300 ms')
 ) WHERE n <= 2;
 """
+PATTERNS = """
+WITH b AS (SELECT * FROM l UNION ALL SELECT * FROM r)
+SELECT 'valley' AS what, key, m.n, m.low FROM b MATCH_RECOGNIZE (
+    PARTITION BY key ORDER BY ts MEASURES COUNT(*) AS n, LAST(down.value) AS low
+    PATTERN (down+ up+) WITHIN INTERVAL '400 ms' DEFINE down AS value < PREV(value), up AS value > PREV(value)) AS m UNION ALL
+SELECT 'above', key, m.n, m.low FROM b MATCH_RECOGNIZE (
+    PARTITION BY key ORDER BY ts MEASURES MATCH_NUMBER() AS n, c.value AS low ALL ROWS PER MATCH AFTER MATCH SKIP TO NEXT ROW
+    PATTERN (a b{2,} c) WITHIN INTERVAL '600 ms' DEFINE b AS b.value > a.value, c AS c.value < a.value) AS m UNION ALL
+SELECT 'never', key, m.n, m.low FROM b MATCH_RECOGNIZE (
+    PARTITION BY key ORDER BY ts MEASURES COUNT(*) AS n, FIRST(value) AS low ONE ROW PER MATCH SHOW TIMEOUT MATCHES
+    PATTERN (a b* c) WITHIN INTERVAL '300 ms' DEFINE a AS value > 0.5, b AS value > 0.2, c AS value > 100) AS m;
+"""
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +81,8 @@ def run(query: str, nodes: int, seed: int) -> tuple[list[str], int]:
 
 @pytest.mark.parametrize(
     "query",
-    [SESSIONS, FIRST_ROWS, JOINED, DEDUPLICATED],
-    ids=["sessions and left joins", "first rows and sketches", "window joins", "deduplication"],
+    [SESSIONS, FIRST_ROWS, JOINED, DEDUPLICATED, PATTERNS],
+    ids=["sessions and left joins", "first rows and sketches", "window joins", "deduplication", "patterns"],
 )
 def test_answers_are_those_of_a_run_on_one_node(query: str, alone: Callable[[str], list[str]]) -> None:
     moves = 0
