@@ -13,6 +13,8 @@ from sbon.query.calls import applied, called_function
 from sbon.query.catalog import Catalog, did_you_mean
 from sbon.query.dialect import Text
 from sbon.query.distinct import grouped_for_distinct
+from sbon.query.episode import FORM as EPISODE_FORM
+from sbon.query.episode import by_episode, episodes, is_episode
 from sbon.query.expression import Cast, Column, Expression, Literal
 from sbon.query.foreign import foreign_input, refuse_subqueries
 from sbon.query.functions import MaybeType, common_type
@@ -212,6 +214,8 @@ class Binder:
         if (foreign := foreign_input(self.text, tree)) is not None:
             raise foreign
         function = called_function(tree.this, self.environment.extensions)
+        if function is None and isinstance(tree, exp.Table) and is_episode(tree.this):
+            return *self._episodes(tree.this, alias_tree), None
         if function is None and isinstance(tree, exp.Table) and isinstance(tree.this, exp.Func):
             window_name(self.text, tree.this)
         if alias_tree is not None and alias_tree.args.get("columns"):
@@ -239,6 +243,10 @@ class Binder:
             names = [column.alias for column in scope.columns[:1]]
             return relation, Scope(tuple(replace(c, alias=alias or names[0]) for c in scope.columns)), call
         return (*self._named(tree, alias), None)
+
+    def _episodes(self, call: exp.Anonymous, alias: exp.Expr | None) -> tuple[Relation, Scope]:
+        relation, scope, _ = self.table(as_table(self.text, call, EPISODE_FORM), window=False)
+        return episodes(self.text, call, relation, scope, alias)
 
     def _named(self, tree: exp.Table, alias: str | None) -> tuple[Relation, Scope]:
         if any(isinstance(tree.args.get(part), str) for part in ("this", "db", "catalog")):
@@ -305,6 +313,7 @@ class Binder:
 
     def _rows(self, tree: exp.Select, order: list[exp.Expr], *, numbered: bool = False) -> tuple[Select, Scalars]:
         """Binds a SELECT without its LIMIT: its rows, and the binder of its values. `order` holds expressions from outside the SELECT."""
+        tree = by_episode(self.text, tree)
         source = tree.args.get("from_")
         if source is None:
             raise self.text.error(tree, "FROM is missing", "a stream query reads from a source: SELECT ... FROM name")
