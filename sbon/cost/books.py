@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from sbon.cost.figure import Figure, by_rule
-from sbon.cost.resources import Bandwidths, NodeBook, NodeResources, UseRecorder, kernel, speed_of
+from sbon.cost.resources import LAG_MAX_S, Bandwidths, NodeBook, NodeResources, UseRecorder, kernel, speed_of
 from sbon.cost.statistics import OperatorFit, OperatorStatistics, StatisticsBook, tellable
 from sbon.errors import ShapeError
 from sbon.types import NodeId, OperatorId
@@ -77,6 +77,7 @@ class Books:
         self.nodes = NodeBook()
         self._uplink_bytes_per_s = uplink_bytes_per_s
         self.bandwidths = Bandwidths({node: uplink_bytes_per_s} if uplink_bytes_per_s > 0 else None)
+        self._lag_s = (0.0, 0.0)
         self._latencies_ms: dict[NodeId, dict[NodeId, float]] = {}
         self._use = UseRecorder()
         self._cpu_ns: dict[OperatorId, int] = {}
@@ -97,6 +98,10 @@ class Books:
     def fit(self, signature: str, ports: int, now: float) -> OperatorFit:
         """Returns the fit that operators of a signature on this host add to."""
         return self.statistics.fit(signature, max(1, ports), now=now)
+
+    def late(self, median_s: float, high_s: float) -> None:
+        """Takes how late the event loop is: median and 99th percentile."""
+        self._lag_s = (min(LAG_MAX_S, max(0.0, median_s)), min(LAG_MAX_S, max(0.0, median_s, high_s)))
 
     def sample(self, now: float, cores_used: float, cpu_ns: Mapping[OperatorId, int]) -> None:
         """Records what others use of this node: all that is used less the work of its operators.
@@ -119,7 +124,13 @@ class Books:
         latencies_ms : one-way latencies to the nodes that it sends to
         """
         resources = NodeResources(
-            node=self.node, cores=float(max(1, cores)), speed=self.speed, memory_bytes=memory_bytes, others=self._use.series()
+            node=self.node,
+            cores=float(max(1, cores)),
+            speed=self.speed,
+            memory_bytes=memory_bytes,
+            others=self._use.series(),
+            lag_s=self._lag_s[0],
+            lag_high_s=self._lag_s[1],
         )
         self.nodes.told(self.node, resources, now)
         self._latencies_ms[self.node] = dict(latencies_ms)

@@ -20,6 +20,8 @@ from sbon.types import FloatArray, NodeId, OperatorId
 
 LADDER = ((0.01, 16), (0.02, 32), (0.1, 64), (1.0, 64))
 """Widths and numbers of intervals that are tried. The narrowest width is the pace of sources: an interval has one batch of each."""
+LOOP_STEPS = 2
+"""Times that a batch waits for the event loop of a node: when it comes, and when its task has ended."""
 DRAINED_S = 1e-9
 """Work left at the end that is rounding."""
 PROPAGATION_ERROR = 0.1
@@ -94,7 +96,8 @@ def predicted_latency(query: PlacedQuery) -> LatencyPrediction:
     if overloaded:
         return LatencyPrediction(worst_s=None, p99_s=None, mean_s=None, parts_s={}, overloaded=overloaded, at_worst_overloaded=at_worst)
     found = expected.expected()
-    worst_s = float(found.likely_s.max())
+    late_s = expected.late_at_times_s()
+    worst_s = float(found.likely_s.max()) + late_s
     high_s = np.finfo(float).max if at_worst else max(worst_s, most.upper_s())
     weights = expected.answers if expected.answers.sum() > 0 else None
     return LatencyPrediction(
@@ -105,9 +108,9 @@ def predicted_latency(query: PlacedQuery) -> LatencyPrediction:
             source=max(query.known(), key=list(FigureSource).index),
             samples=min(query.statistics[spec.id].samples for spec in query.plan.operators),
         ),
-        p99_s=quantile(found.likely_s, 0.99, weights),
+        p99_s=quantile(found.likely_s, 0.99, weights) + late_s,
         mean_s=float(np.average(found.likely_s, weights=weights)),
-        parts_s=expected.named(found.parts_s, found.propagation_s),
+        parts_s=expected.named(found.parts_s, found.propagation_s) | ({"event loops": late_s} if late_s > 0 else {}),
         at_worst_overloaded=at_worst,
     )
 
@@ -205,7 +208,8 @@ class _Case:
     def upper_s(self) -> float:
         """Returns what no answer exceeds."""
         query = self.query
-        terms = Terms(blocking_s=query.quantum_s, pace_s=query.pace_s, clock_s=query.clock_s)
+        lag_s = LOOP_STEPS * max(query.nodes[name].lag_high_s for name in self.names)
+        terms = Terms(blocking_s=query.quantum_s + lag_s, pace_s=query.pace_s, clock_s=query.clock_s)
         return float(upper_s(self.operators, self.work, self.node_of, self.nodes, self.width_s, self.grain, terms).max())
 
     def _add(self, inputs: tuple[Input, ...], where: int, work: FloatArray, grain: float) -> None:
@@ -227,13 +231,23 @@ class _Case:
         alone = self.grain / self.nodes.capacity_per_s[self.node_of]
         found = alone.copy()
         for number, operator in enumerate(self.operators):
+            host = int(self.node_of[number])
+            lag_s = LOOP_STEPS * self._lag_s(self.names[host]) if host < len(self.names) else 0.0
             local = [
                 found[one.operator]
                 for one in operator.inputs
                 if isinstance(one, Upstream) and one.delay_s == 0.0 and self.node_of[one.operator] == self.node_of[number]
             ]
-            found[number] += max(local, default=0.0)
+            found[number] += max(local, default=lag_s)
         return found
+
+    def _lag_s(self, name: NodeId) -> float:
+        """Returns how late an event loop is, as expected; 0 at least."""
+        return 0.0 if self.edge is Edge.LOW else self.query.nodes[name].lag_s
+
+    def late_at_times_s(self) -> float:
+        """Returns by how much the latest event loop is later than usual, once in a hundred times."""
+        return max(self.query.nodes[name].lag_high_s - self.query.nodes[name].lag_s for name in self.names)
 
     def _longest_s(self) -> float:
         """Returns the longest way through the graph if nothing waits: work of one batch, transfer and propagation."""

@@ -36,6 +36,7 @@ CORES_MAX = 4096.0
 SPEED_MIN, SPEED_MAX = 1e-3, 1e3
 MEMORY_BYTES_MAX = 2.0**60
 BANDWIDTH_MAX = 1e12
+LAG_MAX_S = 60.0
 AGE_S_MAX = 10 * 365.25 * 86_400
 
 
@@ -154,10 +155,16 @@ class NodeResources(msgspec.Struct, frozen=True, kw_only=True):
     """For states of operators; 0: not told."""
     others: UseSeries | None = None
     """Cores used by others than the operators of which models know; None: not told."""
+    lag_s: float = 0.0
+    """How late the agent's event loop is, median: batches come and tasks end on it."""
+    lag_high_s: float = 0.0
+    """The same, 99th percentile."""
 
     def __post_init__(self) -> None:
         if not 0 < self.cores <= CORES_MAX or not 0 <= self.memory_bytes <= MEMORY_BYTES_MAX:
             raise ShapeError(f"node {self.node!r} with {self.cores} cores and {self.memory_bytes} bytes, expected some, and not absurd")
+        if not 0 <= self.lag_s <= self.lag_high_s <= LAG_MAX_S:
+            raise ShapeError(f"node {self.node!r} is late by {self.lag_s} to {self.lag_high_s} s, expected this order, 0 to {LAG_MAX_S:g}")
         if not (self.speed.low >= SPEED_MIN / 10 and self.speed.high <= SPEED_MAX * 10 and self.speed.age_s <= AGE_S_MAX):
             raise ShapeError(f"node {self.node!r} has the speed {self.speed.value}, expected {SPEED_MIN} to {SPEED_MAX}")
 

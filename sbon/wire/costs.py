@@ -88,6 +88,8 @@ class NodeTold(msgspec.Struct, frozen=True, kw_only=True):
     speed: FigureTold
     memory_bytes: Amount = 0.0
     others: UseTold | None = None
+    lag_s: Amount = 0.0
+    lag_high_s: Amount = 0.0
     uplink_bytes_per_s: Amount = 0.0
     """Declared limit of what it sends to all others together; 0: none."""
     bandwidths: Annotated[tuple[tuple[Node, Amount], ...], MANY] = ()

@@ -21,6 +21,7 @@ class Part(StrEnum):
     SERIES = "series"
     OPERATORS = "operators"
     WIDE = "wide"
+    PLANS = "plans"
     AGENTS = "agents"
 
 
@@ -85,6 +86,12 @@ def mace_command(
         by_run = {str(number): one for number, one in enumerate(wide["runs"], 1)}
         shows.append(lambda: show_worst("wide: three queries over six cities of two cores, by run", "run", by_run))
         shows.append(lambda: print_note(f"  outside the bounds: {wide['outside_bounds']} of {wide['intervals']} intervals"))
+    if Part.PLANS in wanted:
+        from sbon_testbed.mace.plans import evaluate_plans
+
+        plans = evaluate_plans(events, seed, progress)
+        result["plans"] = plans["samples"] | {"measured_s": plans["measured_s"], "best": plans["best"]}
+        shows.append(lambda: show_plans(plans))
     if Part.AGENTS in wanted:
         from sbon_testbed.mace.agents import evaluate_agents
 
@@ -125,6 +132,15 @@ def show_worst(title: str, by: str, results: dict[str, dict[str, float]]) -> Non
     ]
     titles = ("measured s", "predicted s", "Mace s", "bound s", "error")
     print_table((Column(by), *(Column(title, right=True) for title in titles)), rows)
+
+
+def show_plans(found: dict[str, Any]) -> None:
+    """The part `plans` as a table for people."""
+    print_note(f"plans: three orders of one query, by events that statistics are from; measured best: {found['best']}")
+    names = list(found["measured_s"])
+    rows = [["measured", *(f"{found['measured_s'][name]:.2f}" for name in names), found["best"]]]
+    rows += [[size, *(f"{one['predicted_s'][name]:.2f}" for name in names), one["chosen"]] for size, one in found["samples"].items()]
+    print_table((Column("events"), *(Column(f"{name} s", right=True) for name in names), Column("chosen")), rows)
 
 
 def show_agents(agents: int, found: dict[str, Any]) -> None:

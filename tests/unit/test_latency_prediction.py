@@ -131,6 +131,24 @@ def test_more_nodes_take_operators_of_the_busiest_one() -> None:
             capacity(query, options)
 
 
+def test_late_event_loops_are_part_of_the_latency() -> None:
+    """Two nodes on the way, two steps on each loop: 4 x 3 ms, and once in a while 20 ms more."""
+    query = query_of(PLAIN)
+    nodes = {name: msgspec.structs.replace(node, lag_s=0.003, lag_high_s=0.023) for name, node in query.nodes.items()}
+
+    calm, late = predict(query).latency, predict(msgspec.structs.replace(query, nodes=nodes)).latency
+
+    assert calm.mean_s is not None
+    assert late.mean_s is not None
+    assert late.mean_s == pytest.approx(calm.mean_s + 0.012, rel=0.02)
+    assert calm.worst_s is not None
+    assert late.worst_s is not None
+    assert late.worst_s.value == pytest.approx(calm.worst_s.value + 0.032, rel=0.02)
+    assert late.parts_s["event loops"] == pytest.approx(0.02)
+    assert late.worst_s.high > calm.worst_s.high + 0.08
+    assert late.worst_s.low == pytest.approx(calm.worst_s.low)
+
+
 def test_shared_operators_bring_no_work_but_the_way_to_them() -> None:
     query = query_of(PLAIN)
     first = query.plan.operators[1].id
