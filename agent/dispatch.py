@@ -141,8 +141,8 @@ class Dispatch:
             case Release(query):
                 operators.release(query)
                 respond(DoneMessage())
-            case DelaySlack(query, slack_ms):
-                operators.slack_told(query, slack_ms)
+            case DelaySlack(query, slack_ms, busy_slack_ms):
+                operators.slack_told(query, slack_ms, busy_slack_ms)
                 respond(DoneMessage())
             case InputLost(operator, link, back):
                 operators.input_lost(operator, link, back)

@@ -85,7 +85,7 @@ class Placing:
         reserve : whether candidates reserve slots until the operators come
         settled : operators that run already, and need no slots
         """
-        if plan.max_latency_ms is None or settled:
+        if settled or (plan.max_latency_ms is None and not self.books.nodes.has_bounded(self.host.now())):
             _Placement(self, plan, done, excluded, share, reserve, settled).begin()
         else:
             self._admit(plan, done, excluded, share, reserve)

@@ -116,12 +116,20 @@ class Books:
             self._use.record(now, max(0.0, cores_used - spent_ns / 1e9 / (now - self._sampled_s)))
         self._cpu_ns, self._sampled_s = dict(cpu_ns), now
 
-    def own(self, cores: int, memory_bytes: float, now: float, latencies_ms: tuple[tuple[NodeId, float], ...] = ()) -> NodeTold:
+    def own(
+        self,
+        cores: int,
+        memory_bytes: float,
+        now: float,
+        latencies_ms: tuple[tuple[NodeId, float], ...] = (),
+        spare_s: float | None = None,
+    ) -> NodeTold:
         """Returns what this node tells of itself, and writes it into its own book.
 
         Parameters
         ----------
         latencies_ms : one-way latencies to the nodes that it sends to
+        spare_s : by how much longer work may take here; None if no query here has `max_latency`
         """
         resources = NodeResources(
             node=self.node,
@@ -131,6 +139,7 @@ class Books:
             others=self._use.series(),
             lag_s=self._lag_s[0],
             lag_high_s=self._lag_s[1],
+            spare_s=spare_s,
         )
         self.nodes.told(self.node, resources, now)
         self._latencies_ms[self.node] = dict(latencies_ms)

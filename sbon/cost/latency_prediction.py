@@ -122,6 +122,14 @@ def likely_worst_s(query: PlacedQuery) -> tuple[float, float]:
     return (most, 0.0) if most > 1 else (1.0, float(case.expected().likely_s.max()))
 
 
+def work_s(query: PlacedQuery) -> dict[NodeId, float]:
+    """Returns for how long the query may hold up others at once on each node: a batch of each of its operators there, and a quantum."""
+    case = _case(query, Edge.HIGH)
+    found = np.zeros(len(case.nodes.cores))
+    np.add.at(found, case.node_of, case.grain / case.nodes.capacity_per_s[case.node_of])
+    return {name: float(found[number]) + query.quantum_s for number, name in enumerate(case.names)}
+
+
 def loads(query: PlacedQuery) -> dict[NodeId, float]:
     """Returns the share of its capacity that the query's operators use of each node, over the longest stretch of time."""
     case = _Case(query, Edge.EXPECTED, *LADDER[-1])

@@ -37,6 +37,8 @@ SPEED_MIN, SPEED_MAX = 1e-3, 1e3
 MEMORY_BYTES_MAX = 2.0**60
 BANDWIDTH_MAX = 1e12
 LAG_MAX_S = 60.0
+SPARE_S = 60.0
+"""Time for which it counts that a node runs operators of a query with `max_latency`."""
 AGE_S_MAX = 10 * 365.25 * 86_400
 
 
@@ -159,6 +161,8 @@ class NodeResources(msgspec.Struct, frozen=True, kw_only=True):
     """How late the agent's event loop is, median: batches come and tasks end on it."""
     lag_high_s: float = 0.0
     """The same, 99th percentile."""
+    spare_s: float | None = None
+    """By how much longer work may take there before a running query breaks its `max_latency`; None: there is no such query."""
 
     def __post_init__(self) -> None:
         if not 0 < self.cores <= CORES_MAX or not 0 <= self.memory_bytes <= MEMORY_BYTES_MAX:
@@ -208,6 +212,10 @@ class NodeBook:
         self._told[node] = (resources, now)
         return True
 
+    def has_bounded(self, now: float) -> bool:
+        """Tells whether a node has said of late that it runs operators of a query with `max_latency`."""
+        return any(resources.spare_s is not None and now - since <= SPARE_S for resources, since in self._told.values())
+
     def forget(self, node: NodeId) -> None:
         """Drops a node that has left."""
         self._told.pop(node, None)
@@ -217,7 +225,8 @@ class NodeBook:
         if node not in self._told:
             return NodeResources(node=node, cores=1.0, speed=by_rule(1.0))
         resources, since = self._told[node]
-        return msgspec.structs.replace(resources, speed=resources.speed.aged(max(0.0, now - since)))
+        spare_s = resources.spare_s if now - since <= SPARE_S else None
+        return msgspec.structs.replace(resources, speed=resources.speed.aged(max(0.0, now - since)), spare_s=spare_s)
 
 
 class Bandwidths:

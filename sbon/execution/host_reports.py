@@ -68,7 +68,12 @@ class HostReports:
         targets = {output.node for instance in self._instances.values() for output in instance.outputs.values() if output.node != self._me}
         latencies = ((node, self._latency_ms(node)) for node in sorted(targets))
         known = tuple((node, latency_ms) for node, latency_ms in latencies if latency_ms is not None)
-        return self.books.own(self._machine.workers, self._budget.limit_bytes, self._machine.now(), known)
+        return self.books.own(self._machine.workers, self._budget.limit_bytes, self._machine.now(), known, self._spare_s())
+
+    def _spare_s(self) -> float | None:
+        """Returns by how much longer work may take here before a query breaks its `max_latency`; None if no query here has one."""
+        slacks = [slack for instance in self._instances.values() for slack in instance.users.busy_slack_ms.values()]
+        return max(0.0, min(slacks)) / 1e3 if slacks else None
 
     def _figures(self, operator: OperatorId, query: QueryId) -> OperatorReport:
         """Returns the figures of one operator; one that has left is reported as `moved`, an unknown one as `missing`."""

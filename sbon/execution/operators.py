@@ -398,11 +398,11 @@ class Operators:
             self.connect(instance.id, end, user.query)
         return instance
 
-    def slack_told(self, query: QueryId, slack_ms: float | None) -> None:
+    def slack_told(self, query: QueryId, slack_ms: float | None, busy_slack_ms: float | None = None) -> None:
         """Sets by how much the delay of a query's longest way may still grow, in ms."""
         for instance in self.instances.values():
             if query in instance.users:
-                instance.users.slack_told(query, slack_ms)
+                instance.users.slack_told(query, slack_ms, busy_slack_ms)
 
     def release(self, query: QueryId) -> list[OperatorId]:
         """Ends the use by a query: destroys operators that only it used. Returns their ids."""

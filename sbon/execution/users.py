@@ -23,6 +23,9 @@ class Users(dict[QueryId, NodeId]):
         self.slack_ms: dict[QueryId, float] = {}
         """For queries with a delay bound: by how much their longest way may still grow, in ms."""
 
+        self.busy_slack_ms: dict[QueryId, float] = {}
+        """For queries with `max_latency`: by how much longer work here may take, in ms."""
+
     @property
     def delay_slack_ms(self) -> float:
         """By how much the longest way through the operator may grow, in ms: the least slack of its queries."""
@@ -33,14 +36,16 @@ class Users(dict[QueryId, NodeId]):
         self[user.query] = user.owner
         self.slack_told(user.query, user.delay_slack_ms)
 
-    def slack_told(self, query: QueryId, slack_ms: float | None) -> None:
-        """Sets the slack of a query; None means that it has no bound. A slack that is not finite counts as 0."""
-        if slack_ms is None or query not in self:
-            self.slack_ms.pop(query, None)
-        else:
-            self.slack_ms[query] = slack_ms if math.isfinite(slack_ms) else 0.0
+    def slack_told(self, query: QueryId, slack_ms: float | None, busy_slack_ms: float | None = None) -> None:
+        """Sets the slacks of a query; None means that it has no such bound. A slack that is not finite counts as 0."""
+        for known, told_ms in ((self.slack_ms, slack_ms), (self.busy_slack_ms, busy_slack_ms)):
+            if told_ms is None or query not in self:
+                known.pop(query, None)
+            else:
+                known[query] = told_ms if math.isfinite(told_ms) else 0.0
 
     def remove(self, query: QueryId) -> bool:
         """Removes a query; returns False if it did not use the operator."""
         self.slack_ms.pop(query, None)
+        self.busy_slack_ms.pop(query, None)
         return self.pop(query, None) is not None

@@ -28,7 +28,7 @@ class Placed:
     unpinned_nodes: frozenset[NodeId]
     """Nodes that the optimiser chose, as opposed to those that operators are pinned to."""
 
-    def bounded(self, delay_bound_ms: float) -> "Placed":
+    def bounded(self, delay_bound_ms: float | None) -> "Placed":
         """Returns the same with a bound that the network's part of the latency must keep while the query runs."""
         return replace(self, decision=structs.replace(self.decision, delay_bound_ms=delay_bound_ms))
 

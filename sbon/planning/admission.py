@@ -11,11 +11,12 @@ review, multicast or move uses up the time that waiting and computing need.
 """
 
 import math
+from collections.abc import Mapping
 from typing import TypeAlias
 
 import msgspec
 
-from sbon.cost.latency_prediction import PROPAGATION_ERROR, milliseconds
+from sbon.cost.latency_prediction import PROPAGATION_ERROR, milliseconds, work_s
 from sbon.cost.placed_query import PlacedQuery
 from sbon.cost.prediction import Prediction, predict
 from sbon.errors import DelayBoundError, PlacementError, SbonError
@@ -26,6 +27,18 @@ from sbon.types import NodeId
 ATTEMPTS_MAX = 4
 SHRINK_LEAST = 0.02
 """Share of the bound by which the network's part falls at least from one attempt to the next."""
+
+
+NO_HARM: dict[NodeId, tuple[float, float]] = {}
+
+
+def harmed(query: PlacedQuery) -> dict[NodeId, tuple[float, float]]:
+    """Returns the nodes on which a query would break the bound of a running one: for how long it holds up others, and their spare, in s."""
+    spare = {name: node.spare_s for name, node in query.nodes.items() if node.spare_s is not None}
+    if not spare:
+        return NO_HARM
+    takes = work_s(query)
+    return {name: (takes[name], spare_s) for name, spare_s in spare.items() if takes.get(name, 0.0) > spare_s}
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -39,8 +52,8 @@ class Admitted(msgspec.Struct, frozen=True):
     """The query may run so."""
 
     placed: Placed
-    delay_bound_ms: float
-    """What the network may take while the query runs."""
+    delay_bound_ms: float | None
+    """What the network may take while the query runs; None: no bound."""
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -57,15 +70,14 @@ class Admission:
 
     Parameters
     ----------
-    plan : with `max_latency_ms`
+    plan : with `max_latency_ms`, or without; then only the bounds of running queries count
     excluded : nodes that count as full
     """
 
     def __init__(self, plan: Plan, excluded: frozenset[NodeId] = frozenset()) -> None:
-        if plan.max_latency_ms is None:
-            raise PlacementError(f"query {plan.query} has no max_latency, expected one")
-        self._plan, self._bound_ms, self._excluded = plan, plan.max_latency_ms, excluded
-        self._delay_ms = self._bound_ms if plan.delay_bound_ms is None else min(self._bound_ms, plan.delay_bound_ms)
+        self._plan, self._excluded = plan, excluded
+        self._bound_ms = math.inf if plan.max_latency_ms is None else plan.max_latency_ms
+        self._delay_ms = min(self._bound_ms, math.inf if plan.delay_bound_ms is None else plan.delay_bound_ms)
         self._attempts = 0
         self._best: tuple[float, Placed, Prediction] | None = None
 
@@ -75,10 +87,17 @@ class Admission:
 
     def predicted(self, placed: Placed, query: PlacedQuery) -> Action:
         """Judges a placement; predicts it first, which takes some hundredths of a second."""
-        return self.placed(placed, predict(query, ()))
+        return self.placed(placed, predict(query, ()), harmed(query))
 
-    def placed(self, placed: Placed, prediction: Prediction) -> Action:
-        """Judges a placement by what is predicted of it."""
+    def placed(self, placed: Placed, prediction: Prediction, harm: Mapping[NodeId, tuple[float, float]] = NO_HARM) -> Action:
+        """Judges a placement by what is predicted of it.
+
+        Parameters
+        ----------
+        harm : nodes on which it would break a running query's bound: for how long it holds up others, and what they can bear, in s
+        """
+        if harm:
+            return self._harmful(placed, prediction, harm)
         latency = prediction.latency
         upper_ms = latency.upper_s * 1e3
         if upper_ms <= self._bound_ms:
@@ -100,6 +119,22 @@ class Admission:
             self._delay_ms = min(self._delay_ms, shrunk_ms)
         return self._attempt()
 
+    def _harmful(self, placed: Placed, prediction: Prediction, harm: Mapping[NodeId, tuple[float, float]]) -> Action:
+        """Tries without the nodes where running queries would be harmed; refuses where operators are pinned there."""
+        free = frozenset(node for operator, node in placed.nodes.items() if self._is_free(operator) and node in harm)
+        if free and self._attempts < ATTEMPTS_MAX:
+            self._excluded |= free
+            return self._attempt()
+        if prediction.rests_on_rules:
+            return self._admitted(placed, prediction)
+        node, (takes_s, spare_s) = max(harm.items(), key=lambda one: one[1][0] - one[1][1])
+        return Refused(
+            PlacementError(
+                f"a query with max_latency on {node} would be late: work there may take {milliseconds(spare_s)} ms longer, and this query "
+                f"holds it up for {milliseconds(takes_s)} ms at once; use smaller batches or fewer rows, or another node"
+            )
+        )
+
     def unplaceable(self, problem: SbonError) -> Action:
         """Ends after an attempt without a placement: with the best placement that was found before, or with the reason."""
         if self._best is not None:
@@ -116,7 +151,8 @@ class Admission:
 
     def _attempt(self) -> Attempt:
         self._attempts += 1
-        return Attempt(msgspec.structs.replace(self._plan, delay_bound_ms=self._delay_ms), self._excluded)
+        delay_ms = self._delay_ms if math.isfinite(self._delay_ms) else None
+        return Attempt(msgspec.structs.replace(self._plan, delay_bound_ms=delay_ms), self._excluded)
 
     def _is_free(self, operator: str) -> bool:
         return any(spec.id == operator and spec.pinned is None for spec in self._plan.operators)
@@ -127,7 +163,8 @@ class Admission:
         beside_ms = max(0.0, upper_ms - network_ms) if math.isfinite(upper_ms) else 0.0
         own_ms = self._plan.delay_bound_ms if self._plan.delay_bound_ms is not None else math.inf
         least_ms = placed.decision.delay_ms if placed.decision.delay_ms is not None else 0.0
-        return Admitted(placed, max(least_ms, min(own_ms, self._bound_ms - beside_ms)))
+        bound_ms = max(least_ms, min(own_ms, self._bound_ms - beside_ms))
+        return Admitted(placed, bound_ms if math.isfinite(bound_ms) else None)
 
     def _ended(self) -> Action:
         """Refuses; or admits the best placement, where a rule of thumb is all that speaks against it."""

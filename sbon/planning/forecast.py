@@ -152,6 +152,12 @@ class Forecast:
         }
 
     @property
+    def slack_ms(self) -> float | None:
+        """Returns by how much work on its hosts may take longer, in ms; None without `max_latency`, or before the first prediction."""
+        latency, bound_ms = self._latency, self.plan.max_latency_ms
+        return None if latency is None or bound_ms is None else max(0.0, bound_ms - latency.upper_s * 1e3)
+
+    @property
     def _latency(self) -> LatencyPrediction | None:
         return None if self.prediction is None else self.prediction.latency
 

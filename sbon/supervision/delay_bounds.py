@@ -77,7 +77,9 @@ class DelayBounds:
 
 def _told(record: QueryRecord, slack: float) -> list[tuple[NodeId, DelaySlack]]:
     record.bounds.told_ms, record.bounds.told_at = slack, record.bounds.reports
-    return [(node, DelaySlack(query=record.id, slack_ms=slack)) for node in sorted(set(record.nodes.values()))]
+    busy_ms = record.forecast.slack_ms if record.forecast is not None else None
+    told = DelaySlack(query=record.id, slack_ms=slack, busy_slack_ms=busy_ms)
+    return [(node, told) for node in sorted(set(record.nodes.values()))]
 
 
 def movable_of(plan: Plan, reused: int) -> int:

@@ -90,6 +90,8 @@ class NodeTold(msgspec.Struct, frozen=True, kw_only=True):
     others: UseTold | None = None
     lag_s: Amount = 0.0
     lag_high_s: Amount = 0.0
+    spare_s: Amount | None = None
+    """By how much longer work there may take before a query's answers are later than it accepts; None: no query there has `max_latency`."""
     uplink_bytes_per_s: Amount = 0.0
     """Declared limit of what it sends to all others together; 0: none."""
     bandwidths: Annotated[tuple[tuple[Node, Amount], ...], MANY] = ()

@@ -101,6 +101,8 @@ class DelaySlack(msgspec.Struct, frozen=True, tag="slack"):
 
     query: Query
     slack_ms: Slack | None
+    busy_slack_ms: Slack | None = None
+    """By how much longer work on the host may take before an answer is later than the query accepts; None without `max_latency`."""
 
 
 class UpstreamDelay(msgspec.Struct, frozen=True, tag="delay"):

@@ -133,3 +133,21 @@ def test_a_running_query_shows_what_was_predicted_beside_what_is_measured() -> N
     assert told["measured"]["rows"] > 0
     assert told["worst_low_ms"] <= told["measured"]["max_ms"] <= told["worst_high_ms"]
     assert told["mean_ms"] == pytest.approx(told["measured"]["mean_ms"], rel=0.02)
+
+
+def test_hosts_of_a_bounded_query_say_how_much_longer_work_there_may_take() -> None:
+    world = make_world()
+    world.submit(sink(""), at=C)
+    world.run(60)
+    query = world.submit(bounded("400 ms", "within"), at=C)
+    world.run(60)
+
+    books = world.agents[C].books
+    upper_s = query_row(world, query)["prediction"]["worst_high_ms"] / 1e3
+    assert books.nodes.has_bounded(world.now)
+    assert books.nodes.of("c", world.now).spare_s == pytest.approx(0.4 - upper_s, abs=1e-3)
+    assert world.ask(C, "explain", sql=sink("", "again"))["prediction"] is not None
+
+    world.ask(C, "drop", query=query)
+    world.run(30)
+    assert books.nodes.of("c", world.now).spare_s is None

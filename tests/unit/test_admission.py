@@ -126,6 +126,24 @@ def test_a_bound_below_propagation_is_refused_with_the_least_that_can_be_had() -
     assert "max_latency = 100 ms: the network alone takes 140.1 ms" in str(found.problem)
 
 
+def test_a_query_that_would_break_the_bound_of_a_running_one_goes_elsewhere_or_is_refused() -> None:
+    admission = Admission(msgspec.structs.replace(PLAN, max_latency_ms=None))
+    first = admission.begin()
+    assert isinstance(first, Attempt)
+    assert first.plan.delay_bound_ms is None
+
+    again = admission.placed(placed(40.0), predicted(60.0, 70.0, 40.0), {"n1": (0.02, 0.01)})
+    assert isinstance(again, Attempt)
+    assert again.excluded == {"n1"}
+    found = admission.placed(placed(40.0, "n2"), predicted(60.0, 70.0, 40.0))
+    assert isinstance(found, Admitted)
+    assert found.delay_bound_ms is None
+
+    pinned = admission.placed(placed(40.0, "n2"), predicted(60.0, 70.0, 40.0), {"a": (0.02, 0.01)})
+    assert isinstance(pinned, Refused)
+    assert "a query with max_latency on a would be late: work there may take 10 ms longer" in str(pinned.problem)
+
+
 def test_other_reasons_are_told_as_they_are() -> None:
     admission = Admission(PLAN)
     admission.begin()

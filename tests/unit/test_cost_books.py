@@ -75,6 +75,17 @@ def test_an_uplink_is_believed_until_a_link_was_measured() -> None:
     assert books.bandwidths.of("n1", "n2", 0.0).value == 2e6
 
 
+def test_what_a_node_can_bear_for_running_queries_counts_for_a_minute() -> None:
+    told = measured().own(2, 0.0, now=1.0, spare_s=0.02)
+    books = Books("n2")
+    books.hear("n1", told, (), now=1.0)
+
+    assert books.nodes.has_bounded(60.0)
+    assert books.nodes.of("n1", 60.0).spare_s == 0.02
+    assert not books.nodes.has_bounded(62.0)
+    assert books.nodes.of("n1", 62.0).spare_s is None
+
+
 def test_what_others_use_is_what_is_used_less_the_work_of_operators() -> None:
     books = Books("n1")
     books.sample(0.0, 1.5, {"a": 0})
