@@ -26,6 +26,7 @@ _EVALUATIONS = {
     "adversaries": "sbon_testbed.coordinates.adversaries",
     "cep": "sbon_testbed.cep.command",
     "coordinates": "sbon_testbed.coordinates.command",
+    "deadlines": "sbon_testbed.deadlines.command",
     "exactly-once": "sbon_testbed.exactly_once.command",
     "figures": "sbon_testbed.figures.command",
     "mace": "sbon_testbed.mace.command",

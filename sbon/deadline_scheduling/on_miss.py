@@ -16,7 +16,7 @@ from sbon.deadline_scheduling.cells import Cells
 from sbon.deadline_scheduling.interface import NOTHING, Costs
 from sbon.types import FloatArray, IntArray
 
-UNITS = 25
+UNITS = 50
 """Deadlines that are told apart within one bound."""
 
 

@@ -17,7 +17,7 @@ from sbon.deadline_scheduling.interface import Costs, Policy
 from sbon.deadline_scheduling.tree import Tree
 from sbon.types import FloatArray, IntArray
 
-UNITS = 25
+UNITS = 50
 """Deadlines that cells tell apart within the bound."""
 
 

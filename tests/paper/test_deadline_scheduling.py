@@ -259,3 +259,13 @@ def test_measured_costs_move_what_is_known():
     costs.told(1, 40.0, 2, memory_rows=4)
 
     assert costs.of_class.tolist() == [1.0, 15.0]
+
+
+def test_a_batch_that_came_too_late_is_left_out():
+    """Section 4.1: work on what is late already takes time from what is not."""
+    batches = BatchEdf()
+    batches.release(np.array([0, 1]), np.array([1.0, 2.0]), np.zeros(2, dtype=np.int64), 2.5)
+    batches.release(np.array([2]), np.array([4.0]), np.zeros(1, dtype=np.int64), 2.5)
+
+    assert batches.next(2.5).tolist() == [2]
+    assert batches.take_lost().tolist() == [0, 1]
