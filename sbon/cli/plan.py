@@ -17,7 +17,7 @@ from sbon.errors import UsageError
 def register(app: typer.Typer) -> None:
     """Adds the commands to the program."""
     plan = typer.Typer(no_args_is_help=True, help="Ask what a query needs: nodes, rates, what would have to change.", rich_markup_mode=None)
-    for command in (capacity, throughput):
+    for command in (capacity, throughput, resources):
         plan.command()(command)
     app.add_typer(plan, name="plan")
 
@@ -98,6 +98,48 @@ def throughput(
     if not result["best"]["carries"]:
         print_note(f"no placement carries the profile: at best {result['best']['text']}")
         raise typer.Exit(1)
+
+
+def resources(
+    file: SqlFile = None,
+    command: SqlText = None,
+    max_latency: Annotated[
+        str, typer.Option("--max-latency", metavar="SPAN", help="How late an answer may be, such as 500ms or 2s.")
+    ] = "1s",
+    quantile: Annotated[
+        float | None,
+        typer.Option(metavar="SHARE", min=0.0, max=0.999999, help="Share of answers in time; else the mean counts."),
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(metavar="ROWS", min=1e-6, help="Rows/s of all sources together. [what is declared or measured]")
+    ] = None,
+    nodes: Annotated[int, typer.Option(metavar="N", min=1, max=100, help="Most nodes.")] = 100,
+    hottest: Annotated[float, typer.Option(metavar="SHARE", min=0.0, max=1.0, help="Share of rows of the hottest key.")] = 0.0,
+    socket: Socket = None,
+    json: Json = False,
+) -> None:
+    """Show how many nodes, instances and which intervals keep a bound of the latency.
+
+    Nodes are taken to be like the weakest of those that the query would be placed on. Nothing is started; what is shown is advice.
+
+    \b
+    Examples:
+      sbon plan resources query.sql --max-latency 1s
+      sbon plan resources query.sql --max-latency 200ms --quantile 0.99 --rate 2000000 --json
+    """
+    given = {"max_latency": max_latency, "nodes": nodes, "hottest": hottest, "quantile": quantile, "rate": rate}
+    result = ask_plan("resources", file, command, socket, **{name: value for name, value in given.items() if value is not None})
+    if json:
+        print_json(result)
+        return
+    share = "mean" if result["quantile"] is None else f"{result['quantile']:.4g} of answers"
+    within = f"{1000 * result['max_latency_s']:,.4g} ms"
+    say(f"{result['nodes']} nodes of {result['cluster']['cores']} cores carry {result['rate']:,.0f} rows/s within {within} ({share})")
+    say(f"  on each node: {result['maps']} before the keys, {result['updates']} of {result['operator']} ({result['kind']})")
+    say(f"  sources send every {1000 * result['pace_s']:.3g} ms, rows are exchanged every {1000 * result['exchange_s']:.3g} ms")
+    say(f"  predicted: {1000 * result['latency_s']:,.3g} ms; at most {result['rate_max']:,.0f} rows/s, by {result['limit']}")
+    if result["rests_on_rules"]:
+        say("  costs of some operators are rules of thumb: let the query run for a while, then plan again")
 
 
 def ask_plan(question: str, file: str | None, command: str | None, socket: str | None, **options: Any) -> Any:

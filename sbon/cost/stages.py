@@ -349,13 +349,12 @@ def _binomials(most: int) -> FloatArray:
     return np.array([[math.log(math.comb(n, k)) if k <= n else 0.0 for k in range(most + 1)] for n in range(most + 1)])
 
 
-def latency(job: Job, cluster: Cluster, settings: Settings, rate: FloatArray | float, *, settle: bool = True) -> StageLatency:
+def latency(job: Job, cluster: Cluster, settings: Settings, rate: FloatArray | float) -> StageLatency:
     """Returns the latency of every setting at a rate.
 
     Parameters
     ----------
     rate : rows/s of all sources together; broadcast against the settings
-    settle : whether threads that run together slow each other down
 
     Returns
     -------
@@ -386,7 +385,7 @@ def latency(job: Job, cluster: Cluster, settings: Settings, rate: FloatArray | f
     # Batches: rows in each, cost alone on a core, squared coefficient of variation of that cost.
     map_rows = rows * pace / senders
     map_alone = (job.map.per_batch_ns + job.map.per_row_ns * map_rows) / core
-    row_part = job.map.per_row_ns * map_rows / core / map_alone
+    row_part = job.map.per_row_ns * map_rows / core / np.maximum(map_alone, 1e-30)
     map_scv = job.map.scatter**2 + row_part**2 * (1 / np.maximum(map_rows, 1e-9) + job.arrival_scatter**2)
     sent_rows = rows * job.rows_out * exchange / senders / receivers
     update_rate = senders / exchange
@@ -397,7 +396,7 @@ def latency(job: Job, cluster: Cluster, settings: Settings, rate: FloatArray | f
     # Threads that run together share cores; that makes them run longer, and so more of them together.
     others = maps + updates - 1
     slow = np.ones_like(rows)
-    for _ in range(_ROUNDS if settle and float(others.max()) >= cluster.cores else 0):
+    for _ in range(_ROUNDS if float(others.max()) >= cluster.cores else 0):
         at_work = maps * np.minimum(map_busy * slow, 1.0) + updates * np.minimum(update_busy * slow, 1.0)
         slow = slowdown(others, at_work / (others + 1), 0.0, cluster.cores)
     map_slow = update_slow = slow
@@ -442,7 +441,7 @@ def latency(job: Job, cluster: Cluster, settings: Settings, rate: FloatArray | f
         factor, weight = hot[number, 0], hot[number, 1]
         group_rows = sent_rows * factor
         alone = (job.update.per_batch_ns + job.update.per_row_ns * group_rows) / core
-        rows_share = job.update.per_row_ns * group_rows / core / alone
+        rows_share = job.update.per_row_ns * group_rows / core / np.maximum(alone, 1e-30)
         scv = job.update.scatter**2 + rows_share**2 / np.maximum(group_rows, 1e-9)
         service = alone * update_slow
         load = service * update_rate
@@ -488,11 +487,30 @@ def saturation_rate(job: Job, cluster: Cluster, settings: Settings) -> FloatArra
     ShapeError
         A number makes no sense, or shapes do not fit.
     """
-    # All uses are linear in the rate: two points tell.
-    low, high = (latency(job, cluster, settings, rate, settle=False).uses for rate in (1.0, 2.0))
-    slope = np.maximum(high - low, 1e-30)
-    found: FloatArray = np.maximum(np.min((1 - (low - slope)) / slope, axis=0), 0.0)
-    return found
+    given = (settings.nodes, settings.maps, settings.updates, settings.pace_s, settings.exchange_s)
+    try:
+        nodes, maps, updates, pace, exchange = (one.astype(np.float64) for one in np.broadcast_arrays(*given, settings.poll_s)[:5])
+    except ValueError as problem:
+        raise ShapeError(f"settings of the shapes {[np.shape(one) for one in given]}: {problem}") from problem
+    senders, receivers, core = nodes * maps, nodes * updates, cluster.speed * NS_PER_S
+    groups = _hot_groups(job, receivers)
+    factor = np.where(groups[:, 1] > 0, groups[:, 0], 0.0).max(axis=0)
+    # All uses are linear in the rate: what batches take anyway, and what each row takes.
+    map_batches, map_rows = job.map.per_batch_ns / core / pace, job.map.per_row_ns / core / senders
+    update_batches = job.update.per_batch_ns / core * senders / exchange
+    update_rows = job.update.per_row_ns / core * job.rows_out / receivers
+    cores_batches = (maps * map_batches + updates * update_batches) / cluster.cores
+    cores_rows = (maps * map_rows + updates * update_rows) / cluster.cores
+    wire_rows = (maps * job.row_bytes / senders + updates * job.sent_bytes * job.rows_out / receivers) / cluster.bandwidth_bytes_per_s
+    found: FloatArray = np.minimum.reduce(
+        [
+            (1 - cores_batches) / np.maximum(cores_rows, 1e-30),
+            (1 - map_batches) / np.maximum(map_rows, 1e-30),
+            1 / np.maximum(wire_rows, 1e-30),
+            (1 - update_batches) / np.maximum(update_rows * factor, 1e-30),
+        ]
+    )
+    return np.maximum(found, 0.0)
 
 
 def _hot_groups(job: Job, receivers: FloatArray) -> FloatArray:

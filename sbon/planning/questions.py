@@ -10,12 +10,13 @@ from typing import Any, TypeAlias
 from sbon.cost.placed_query import PlacedQuery
 from sbon.errors import ConfigError
 from sbon.planning.capacity import capacity
+from sbon.planning.resources import resources
 from sbon.planning.throughput import throughput
 from sbon.query.catalog import did_you_mean
 
 Question: TypeAlias = Callable[[PlacedQuery, Mapping[str, Any]], dict[str, Any]]
 
-QUESTIONS: dict[str, Question] = {"capacity": capacity, "throughput": throughput}
+QUESTIONS: dict[str, Question] = {"capacity": capacity, "throughput": throughput, "resources": resources}
 
 
 def answer(question: str, query: PlacedQuery, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -359,3 +359,22 @@ def test_a_bound_of_a_quantile_is_harder_to_keep():
     assert tail is not None
     assert tail.exchange_s < mean.exchange_s
     assert tail.rate_max < mean.rate_max
+
+
+def test_a_map_may_cost_nothing():
+    free = msgspec.structs.replace(WORDS, map=Step(per_batch_ns=0.0, per_row_ns=0.0))
+
+    found = latency(free, CLUSTER, setting(), 100_000)
+
+    assert found.phase_means_s[4] == 0
+    assert found.mean_s == pytest.approx(float(found.phase_means_s.sum()))
+
+
+@pytest.mark.parametrize("job", [WORDS, HOT, SINGLY])
+def test_the_rate_that_uses_something_up_is_where_its_use_is_one(job: Job):
+    """A core for each thread, so that threads do not slow each other down."""
+    wide = Cluster(cores=64)
+    for chosen in (setting(), setting(1, 1, 8, 0.02, 0.0), setting(4, 8, 1, 0.5, 0.1)):
+        most = float(saturation_rate(job, wide, chosen))
+
+        assert float(latency(job, wide, chosen, most).load) == pytest.approx(1.0)
