@@ -70,7 +70,8 @@ def described(extensions: Extensions) -> list[dict[str, str]]:
             continue
         defaults = [f"{key} => {_told(wanted)}" for key, wanted in function.arguments.items()]
         takes, gives = (", ".join(f"{key} {kind}" for key, kind in columns.items()) for columns in (function.inputs, function.outputs))
-        call = f"{name}({', '.join(['stream', *defaults])})"
+        keys = ["PARTITION BY ..."] if function.is_keyed else []
+        call = f"{name}({', '.join(['stream', *keys, *defaults])})"
         rows.append(row | {"version": function.version, "call": call, "takes": takes, "gives": gives})
     return rows
 

@@ -39,6 +39,37 @@ class FunctionError(SbonError):
     """A user's function is declared wrongly, was called wrongly, or has failed; the message names it."""
 
 
+STATE = "state"
+"""Column of the rows that a keyed function gets: which row of the states is theirs."""
+WINDOW_END = "window_end"
+"""Column of the window in keys and states of a function with windows."""
+WINDOWS_MAX = 1000
+"""Windows that a row may be in."""
+STATE_TYPES = ("bool", "int", "float", "text", "time", "interval")
+
+
+class KeyedFunction(abc.ABC):
+    """Base of functions with a state for each key, or for each key and window. One object is created for each operator, with the arguments
+    as keywords. It keeps nothing itself: what it knows of a key is in the key's state, so that keys may be dealt to several operators.
+    """
+
+    @abc.abstractmethod
+    def init(self, keys: pl.DataFrame) -> pl.DataFrame:
+        """Returns the states of keys that are new, a row each in the same order; `keys` has the columns of the key."""
+
+    @abc.abstractmethod
+    def update(self, rows: pl.DataFrame, states: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame | None]:
+        """Updates states by a batch; returns them, in the same order, and the resulting rows, or None.
+
+        `rows` has the columns of the input, in the order in which they came, and `state`, the place of each row's state in `states`.
+        `states` has a row for each key of the batch, with the columns of the key and of the state.
+        """
+
+    def finalize(self, states: pl.DataFrame) -> pl.DataFrame | None:
+        """Returns the resulting rows of windows that have ended, by end and key; their states are dropped then."""
+        return None
+
+
 class StatefulFunction(abc.ABC):
     """Base of functions with state. One object is created for each operator, with the arguments as keywords; calls never overlap.
 
@@ -82,7 +113,7 @@ class BatchFunction:
     """Columns that the stream must have: the frame has exactly these, in this order."""
     outputs: Mapping[str, str]
     """Columns of the returned frame, in this order."""
-    make: Callable[..., Callable[[pl.DataFrame], pl.DataFrame] | StatefulFunction]
+    make: Callable[..., Callable[[pl.DataFrame], pl.DataFrame] | StatefulFunction | KeyedFunction]
     """Called with the arguments as keywords, once for each operator."""
     arguments: Mapping[str, Value | type] = field(default_factory=dict)
     """Constants that a query may pass, in order: a default, or one of the types bool, int, float and str if a value is required."""
@@ -92,6 +123,10 @@ class BatchFunction:
     """Expected output rows per input row, before it is measured."""
     deterministic: bool = True
     """Equal inputs give equal outputs, so queries may share the operator."""
+    states: Mapping[str, str] = field(default_factory=dict)
+    """Columns of the state of a key, for a keyed function."""
+    windows: bool = False
+    """A keyed function has a state for each key and window, of `size_s` every `slide_s`."""
 
     def __post_init__(self) -> None:
         what = f"function {self.name!r}"
@@ -110,8 +145,25 @@ class BatchFunction:
         time = self.event_time
         if time is not None and not self.inputs.get(time) == self.outputs.get(time) == "time":
             raise FunctionError(f"{what}: event_time {time!r}, expected a column of type time among inputs and outputs")
+        taken = (STATE, WINDOW_END, *self.inputs)
+        wrong = [f"{name} {kind}" for name, kind in self.states.items() if kind not in STATE_TYPES or name in taken]
+        if wrong:
+            kinds = ", ".join(STATE_TYPES)
+            raise FunctionError(f"{what}: state {wrong[0]}, expected one of the types {kinds}, and none of the names {', '.join(taken)}")
+        if self.windows and (time is None or not self.states):
+            raise FunctionError(f"{what}: windows need event_time and states")
         if not 0 <= self.selectivity < float("inf"):
             raise FunctionError(f"{what}: selectivity {self.selectivity}, expected 0 or more")
+
+    @property
+    def is_keyed(self) -> bool:
+        """Tells whether it has states by key."""
+        return bool(self.states)
+
+    @property
+    def state_schema(self) -> Schema:
+        """Returns the columns of a state."""
+        return tuple(Field(name, ColumnType(kind)) for name, kind in self.states.items())
 
     @property
     def input_schema(self) -> Schema:
@@ -154,6 +206,38 @@ class BatchFunction:
         if type(value) is not kind:
             raise FunctionError(f"argument {name} of {self.name} is {value!r}, expected {_KINDS[kind]}")
         return value
+
+
+def _in_windows(made: Callable[..., KeyedFunction], size_s: float, slide_s: float, **arguments: Any) -> KeyedFunction:
+    if not 1e-6 <= size_s < 1e9 or not (slide_s == 0 or size_s / WINDOWS_MAX <= slide_s <= size_s):
+        form = f"a size above 0, and a slide of 0, or from a {WINDOWS_MAX}th of the size to all of it"
+        raise ValueError(f"windows of {size_s} s every {slide_s} s, expected {form}")
+    return made(**arguments)
+
+
+def keyed_function(**declaration: Any) -> Callable[[type[KeyedFunction]], BatchFunction]:
+    """Creates a `BatchFunction` with a state for each key from a subclass of `KeyedFunction`.
+
+    Parameters
+    ----------
+    declaration : fields of `BatchFunction` except `make`; with `windows`, queries give `size_s` and `slide_s`, too (0: as long as the size)
+
+    Raises
+    ------
+    FunctionError
+        The declaration is invalid.
+    """
+
+    def declared(made: type[KeyedFunction]) -> BatchFunction:
+        given = dict(declaration)
+        if not given.get("states"):
+            raise FunctionError(f"function {given.get('name')!r}: a keyed function needs states, such as states={{'n': 'int'}}")
+        if given.get("windows"):
+            given["arguments"] = {"size_s": float, "slide_s": 0.0, **given.get("arguments", {})}
+            return BatchFunction(make=partial(_in_windows, made), **given)
+        return BatchFunction(make=made, **given)
+
+    return declared
 
 
 def batch_function(**declaration: Any) -> Callable[[Callable[..., Any]], BatchFunction]:

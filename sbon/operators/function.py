@@ -1,14 +1,14 @@
 """Runs a user's function as an operator: checks its inputs and outputs against its declaration, and names it in its errors."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import polars as pl
 
 from sbon.errors import RemoteProtocolError
 from sbon.extensions import Extensions
-from sbon.functions import FunctionError, StatefulFunction
+from sbon.functions import BatchFunction, FunctionError, StatefulFunction
 from sbon.operators.frames import polars_schema
 from sbon.operators.operator import Operator
 from sbon.operators.snapshots import fingerprint
@@ -25,10 +25,8 @@ class Function(Operator):
     """
 
     def __init__(self, params: FunctionParams, extensions: Extensions) -> None:
-        declared = extensions.function(params.name, params.version)
+        declared = declared_as(params, extensions)
         self._what = f"function {params.name} {params.version}"
-        if (declared.input_schema, declared.output_schema, declared.event_time) != (params.inputs, params.outputs, params.time_column):
-            raise FunctionError(f"{self._what} is declared here with other columns than where the query was planned; give it a new version")
         arguments = declared.bind((), dict(params.arguments))
         self._params = params
         self._inputs = list(polars_schema(params.inputs))
@@ -110,9 +108,35 @@ class Function(Operator):
             raise FunctionError(f"{self._what}: {type(problem).__name__}: {problem}") from problem
 
     def _checked(self, given: Any) -> Sequence[pl.DataFrame]:
-        if not isinstance(given, pl.DataFrame):
-            raise FunctionError(f"{self._what} gave a {type(given).__name__}, expected a polars DataFrame")
-        if list(given.schema.items()) != list(self._outputs.items()):
-            found, wanted = (", ".join(f"{name} {dtype}" for name, dtype in columns.items()) for columns in (given.schema, self._outputs))
-            raise FunctionError(f"{self._what} gave the columns ({found}), declared are ({wanted})")
-        return (given,) if given.height else ()
+        return checked_output(self._what, given, self._outputs)
+
+
+def declared_as(params: FunctionParams, extensions: Extensions) -> BatchFunction:
+    """Returns the installed function that an operator runs.
+
+    Raises
+    ------
+    FunctionError
+        It is not installed here in that version, or is declared differently.
+    """
+    declared = extensions.function(params.name, params.version)
+    if (declared.input_schema, declared.output_schema, declared.event_time) != (params.inputs, params.outputs, params.time_column):
+        what = f"function {params.name} {params.version}"
+        raise FunctionError(f"{what} is declared here with other columns than where the query was planned; give it a new version")
+    return declared
+
+
+def checked_output(what: str, given: Any, outputs: Mapping[str, pl.DataType]) -> Sequence[pl.DataFrame]:
+    """Returns what a function gave, if it has the columns that were declared.
+
+    Raises
+    ------
+    FunctionError
+        It is no frame, or has others.
+    """
+    if not isinstance(given, pl.DataFrame):
+        raise FunctionError(f"{what} gave a {type(given).__name__}, expected a polars DataFrame")
+    if list(given.schema.items()) != list(outputs.items()):
+        found, wanted = (", ".join(f"{name} {dtype}" for name, dtype in columns.items()) for columns in (given.schema, outputs))
+        raise FunctionError(f"{what} gave the columns ({found}), declared are ({wanted})")
+    return (given,) if given.height else ()

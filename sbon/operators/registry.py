@@ -6,6 +6,7 @@ from sbon.operators.assign import Assign
 from sbon.operators.deduplicate import Deduplicate
 from sbon.operators.function import Function
 from sbon.operators.join import IntervalJoin
+from sbon.operators.keyed import Keyed
 from sbon.operators.lookup import Lookup
 from sbon.operators.map import Map
 from sbon.operators.match.operator import MatchRows
@@ -76,7 +77,7 @@ def build(params: Params, extensions: Extensions = NOTHING) -> Operator:
         case LookupParams():
             return Lookup(params)
         case FunctionParams():
-            return Function(params, extensions)
+            return Keyed(params, extensions) if params.partition else Function(params, extensions)
         case UnionParams():
             return Union()
         case MulticastParams():

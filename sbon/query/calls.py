@@ -27,7 +27,10 @@ def applied(text: Text, tree: exp.Func, name: str, extensions: Extensions, relat
     """
     try:
         function = extensions.function(name)
-        positional = tuple(_constant(text, item) for item in tree.expressions[1:] if not isinstance(item, exp.Kwarg))
+        partition = _partition(text, tree, function)
+        others = tree.expressions[1:]
+        named_or_keys = (exp.Kwarg, exp.PartitionedByProperty, *([exp.Column] if partition else []))
+        positional = tuple(_constant(text, item) for item in others if not isinstance(item, named_or_keys))
         named = {identifier(item.this): _constant(text, item.expression) for item in tree.expressions if isinstance(item, exp.Kwarg)}
         arguments = function.bind(positional, named)
     except FunctionError as error:
@@ -46,8 +49,34 @@ def applied(text: Text, tree: exp.Func, name: str, extensions: Extensions, relat
         function.event_time,
         function.selectivity,
         function.deterministic,
+        partition,
     )
     return Apply(relation, params)
+
+
+def _partition(text: Text, tree: exp.Func, function: BatchFunction) -> tuple[str, ...]:
+    """Returns the columns behind PARTITION BY."""
+    form = f"write {function.name}(stream, PARTITION BY column)"
+    found: list[str] = []
+    for item in tree.expressions[1:]:
+        if isinstance(item, exp.PartitionedByProperty):
+            item = item.this
+        elif not (isinstance(item, exp.Column) and found):
+            continue
+        if not isinstance(item, exp.Column):
+            raise text.error(tree, "PARTITION BY takes names of columns", form)
+        column = identifier(item.this)
+        known = {one.name: one.type for one in function.input_schema}
+        if column not in known:
+            raise text.error(tree, f"PARTITION BY {column} is no column that {function.name} takes", f"it takes {', '.join(known)}")
+        if known[column].value == "float":
+            raise text.error(tree, f"PARTITION BY {column} is a float, which is no key", "take an integer, a text, a time or a BOOLEAN")
+        found.append(column)
+    if function.is_keyed and not found:
+        raise text.error(tree, f"{function.name} has a state for each key, and no key is given", form)
+    if found and not function.is_keyed:
+        raise text.error(tree, f"{function.name} has no states by key", "leave PARTITION BY out")
+    return tuple(found)
 
 
 def _check_columns(text: Text, tree: exp.Func, function: BatchFunction, relation: Relation) -> None:

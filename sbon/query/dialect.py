@@ -82,6 +82,13 @@ class _Parser(RisingWaveParser):
             called.meta["end"] = self._prev.end
         return tree
 
+    def _parse_lambda(self, *arguments: Any, **keywords: Any) -> exp.Expr | None:
+        """Reads `PARTITION BY column` among the arguments of a function of a stream; further columns follow as arguments of their own."""
+        if self._match(TokenType.PARTITION_BY):
+            return self.expression(exp.PartitionedByProperty(this=self._parse_column()))
+        tree: exp.Expr | None = super()._parse_lambda(*arguments, **keywords)
+        return tree
+
     def _parse_match_recognize(self) -> exp.MatchRecognize | None:
         return row_pattern_clause(self)
 

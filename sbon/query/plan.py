@@ -553,9 +553,13 @@ class FunctionParams(msgspec.Struct, frozen=True, tag="function"):
     """Output rows for each input row, as its author expects."""
     deterministic: bool = True
     """Equal inputs give equal outputs, so queries may share the operator."""
+    partition: tuple[str, ...] = ()
+    """Columns of the key by which a keyed function has states."""
 
     def __post_init__(self) -> None:
         check_count("columns", len(self.inputs) + len(self.outputs))
+        if not set(self.partition) <= {column.name for column in self.inputs}:
+            raise LimitError(f"states by {', '.join(self.partition)[:200]}, expected columns of the input")
         check_count("arguments", len(self.arguments))
         check_share("selectivity", self.selectivity)
 

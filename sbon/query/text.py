@@ -186,8 +186,9 @@ def describe(params: Params) -> str:
         case DeduplicateParams(keys=keys, span_us=span):
             where = f"behind {duration_text(span)} without one" if params.session else f"in windows {duration_text(span)}"
             return f"first row of each {', '.join(keys)} {where}" + _order_text(" by ", params.order)
-        case FunctionParams(name=name, version=version, arguments=arguments):
-            return f"function {name} {version}({', '.join(f'{key} => {_constant(value)}' for key, value in arguments)})"
+        case FunctionParams(name=name, version=version, arguments=arguments, partition=partition):
+            given = [f"PARTITION BY {', '.join(partition)}"] if partition else []
+            return f"function {name} {version}({', '.join([*given, *(f'{key} => {_constant(value)}' for key, value in arguments)])})"
         case UnionParams():
             return "union all"
         case MulticastParams(of=of):

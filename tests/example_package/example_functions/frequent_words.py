@@ -1,0 +1,36 @@
+"""A function with a state for each key: words that have come often."""
+
+import polars as pl
+
+from sbon.functions import KeyedFunction, keyed_function
+
+
+@keyed_function(
+    name="frequent_words",
+    version="1",
+    inputs={"ts": "time", "word": "text"},
+    outputs={"ts": "time", "word": "text", "n": "int"},
+    states={"seen": "int"},
+    event_time="ts",
+    arguments={"threshold": 10},
+    selectivity=0.01,
+)
+class FrequentWords(KeyedFunction):
+    """A row for each word, when it has come as often as the threshold says."""
+
+    def __init__(self, threshold: int) -> None:
+        if threshold < 1:
+            raise ValueError(f"threshold = {threshold}, expected 1 at least")
+        self._threshold = threshold
+
+    def init(self, keys: pl.DataFrame) -> pl.DataFrame:
+        """No word has come yet."""
+        return pl.select(seen=pl.zeros(keys.height, dtype=pl.Int64))
+
+    def update(self, rows: pl.DataFrame, states: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """The number of each row among those of its word, and the rows that are exactly the threshold."""
+        before = states["seen"].gather(rows["state"])
+        n = before + rows.select(pl.int_range(pl.len(), dtype=pl.Int64).over("state")).to_series() + 1
+        counts = rows.group_by("state").len().sort("state")["len"].cast(pl.Int64)
+        often = rows.select("ts", "word", n.alias("n")).filter(pl.col("n") == self._threshold)
+        return pl.DataFrame({"seen": states["seen"] + counts}), often
