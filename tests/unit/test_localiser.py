@@ -9,6 +9,7 @@ from sbon.cost_space.config import CoordinateConfig
 from sbon.cost_space.coordinate import Coordinate, estimated_rtt_ms
 from sbon.cost_space.localiser import Localiser
 from sbon.cost_space.memory import Memory
+from sbon.cost_space.vivaldi import vivaldi_step
 from sbon.errors import CoordinateError
 
 HERE = Coordinate((10.0, 20.0, 30.0), 2.0, 0.1)
@@ -243,3 +244,11 @@ def test_same_samples_give_the_same_place():
     settle(second, beacons(), HERE)
 
     assert first.coordinate == second.coordinate
+
+
+def test_a_height_is_never_below_zero_however_high_the_peer_is_that_looks_too_far():
+    own, peer = Coordinate((0.0, 0.0, 0.0), 1.0, 0.5), Coordinate((1.0, 0.0, 0.0), 80.0, 0.1)
+
+    moved = vivaldi_step(own, peer, 0.5, CoordinateConfig(), np.random.default_rng(1))
+
+    assert moved.height_ms == 0.0
