@@ -19,13 +19,10 @@ from sbon.peer_settings import PeerConfig
 from sbon.placement.config import PlacementConfig
 from sbon.placement.reservations import HostingConfig
 from sbon.reach import ConnectorsConfig
-from sbon.types import Address
+from sbon.types import AGENT_NAME, Address
 from sbon_agent.control import ControlConfig
 from sbon_agent.logs import LogConfig
 from sbon_agent.telemetry.log import TelemetryConfig
-
-NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
-"""Pattern of an agent's name."""
 
 LEAVING_S_MAX = 3600.0
 
@@ -78,7 +75,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     telemetry: TelemetryConfig = TelemetryConfig()
 
     def __post_init__(self) -> None:
-        if self.name and not NAME.fullmatch(self.name):
+        if self.name and not AGENT_NAME.fullmatch(self.name):
             raise ValueError(f"name = {self.name!r}, expected at most 64 of A-Z a-z 0-9 _ . : -")
         for setting, text in (("bind", self.bind), ("advertise", self.advertise), *(("join", seed) for seed in self.join)):
             if text or setting != "advertise":

@@ -26,8 +26,9 @@ import msgspec
 from sbon.control import ControlReply, ControlRequest, refusal
 from sbon.errors import ConfigError, SbonError
 from sbon.sealing import KeyRing
+from sbon.types import AGENT_NAME
 from sbon_agent import logs
-from sbon_agent.config import NAME, AgentConfig, format_address, is_loopback, parse_address
+from sbon_agent.config import AgentConfig, format_address, is_loopback, parse_address
 from sbon_agent.control import Cancel, ControlServer, DataDirectory, Reply
 from sbon_agent.key_file import copy_key_file
 from sbon_agent.logs import structlog
@@ -102,7 +103,7 @@ def resolved(config: AgentConfig) -> AgentConfig:
     if not config.data_dir:
         raise ConfigError("data_dir is empty; name a directory for state and control socket with --data-dir")
     name = config.name or re.sub(r"[^A-Za-z0-9_.:-]", "-", socket.gethostname())
-    if not NAME.fullmatch(name):
+    if not AGENT_NAME.fullmatch(name):
         raise ConfigError(f"the host name {name!r} cannot serve as the agent's; give one with --name")
     data_dir = str(Path(config.data_dir).expanduser().absolute())
     if config.initial_key_file and not config.key_file:

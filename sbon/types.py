@@ -3,6 +3,7 @@
 numpy is imported when an array type is first used: most commands need none.
 """
 
+import re
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -36,3 +37,7 @@ def __getattr__(name: str) -> Any:
     import numpy.typing as npt
 
     return npt.NDArray[np.float64] if name == "FloatArray" else npt.NDArray[np.int64]
+
+
+AGENT_NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+"""What the names of agents look like."""

@@ -99,8 +99,8 @@ def _make(
 
 
 def _simulated(scenario: Scenario, topology: Topology, seed: int, directory: Path, layers: list[dict[str, Any]]) -> Backend:
-    from sbon_testbed.logs import LOG_NAME
     from sbon_testbed.simulator.harness import World
+    from sbon_testbed.simulator.logs import LOG_NAME
 
     return World(
         topology,

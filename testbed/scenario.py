@@ -37,7 +37,7 @@ from typing import Any, Literal, TypeAlias, get_args, get_origin
 import msgspec
 
 from sbon.errors import ConfigError, UsageError
-from sbon_testbed.cpu import CpuConfig
+from sbon_testbed.simulator.cpu import CpuConfig
 from sbon_testbed.simulator.network import NetworkConfig
 from sbon_testbed.topology import CitiesConfig, TopologyConfig
 

@@ -17,8 +17,7 @@ import msgspec
 
 from sbon.errors import SbonError
 from sbon.telemetry.rows import VERSION
-from sbon.types import NodeId
-from sbon_agent.config import NAME
+from sbon.types import AGENT_NAME, NodeId
 from sbon_agent.mqtt import Pauses, quiet_logger
 from sbon_agent.telemetry.broker import Access, Batch, Broker, client_options
 from sbon_agent.telemetry.spool import FOLDER, Spool, adopt, closed_pieces, encode_line, read_piece
@@ -81,7 +80,7 @@ class Collection:
         if batch.version != VERSION:
             self.counters["other_versions"] += 1
             return
-        if batch.agent != topic_agent or not NAME.fullmatch(batch.agent) or not _START.fullmatch(batch.start):
+        if batch.agent != topic_agent or not AGENT_NAME.fullmatch(batch.agent) or not _START.fullmatch(batch.start):
             self.counters["messages_refused"] += 1
             return
         run = f"{batch.agent}/{batch.start}"

@@ -27,8 +27,8 @@ from sbon_agent.config import AgentConfig
 from sbon_agent.host import Host
 from sbon_agent.queries.kept_file import KeptFile
 from sbon_testbed.backend import Node, Tail, node_number
-from sbon_testbed.cpu import CpuConfig
-from sbon_testbed.logs import VirtualLog
+from sbon_testbed.simulator.cpu import CpuConfig
+from sbon_testbed.simulator.logs import VirtualLog
 from sbon_testbed.simulator.network import NetworkConfig
 from sbon_testbed.simulator.time import ns
 from sbon_testbed.simulator.world import PORT, SimulatedHost, SimulatedWorld

@@ -16,7 +16,7 @@ from sbon.errors import ConfigError
 from sbon.execution.ports import Timer
 from sbon.types import Address, FloatArray
 from sbon_agent.host import StreamHandler
-from sbon_testbed.cpu import Cpu, CpuConfig
+from sbon_testbed.simulator.cpu import Cpu, CpuConfig
 from sbon_testbed.simulator.disk import VirtualDisk
 from sbon_testbed.simulator.network import Network, NetworkConfig
 from sbon_testbed.simulator.stream import SimulatedStream, Streams

@@ -28,7 +28,7 @@ class Mutant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     may_hang: bool = False
     """Tests that take longer than `seconds` have noticed it, too."""
     seconds: float = 240.0
-    """Longest time for its tests."""
+    """Longest time for its tests on a machine that does nothing else."""
 
     def apply(self, text: str) -> str | None:
         """The file with the bug; None where the mutant is stale."""

@@ -80,7 +80,7 @@ class Tree:
         shutil.copytree(root, copy, ignore=LEFT_OUT, symlinks=True)
 
     def test(self, tests: Sequence[str], seconds: float, *options: str) -> tuple[int | None, str]:
-        """pytest's exit code, None after `seconds`, and what it printed.
+        """pytest's exit code, None after `seconds` (longer on a busy machine), and what it printed.
 
         Raises
         ------
@@ -94,9 +94,9 @@ class Tree:
             process = subprocess.Popen(
                 command, cwd=self.root, env=environment, stdout=out, stderr=out, stdin=subprocess.DEVNULL, process_group=0
             )
-            ends_at = time.monotonic() + seconds
+            began = time.monotonic()
             try:
-                while process.poll() is None and time.monotonic() < ends_at and not self._stop.is_set():
+                while process.poll() is None and time.monotonic() - began < seconds * waiting() and not self._stop.is_set():
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         process.wait(0.1)
             finally:
@@ -128,6 +128,11 @@ class Tree:
         path.write_text(text, encoding="utf-8")
         stamp = next(self._stamps)
         os.utime(path, (stamp, stamp))
+
+
+def waiting() -> float:
+    """Returns how many processes want each core, at least 1: where other work runs, tests may take as much longer."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def try_mutant(tree: Tree, mutant: Mutant) -> Result:

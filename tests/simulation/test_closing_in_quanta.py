@@ -11,7 +11,7 @@ from sbon.execution.life import State
 from sbon.execution.work import Task
 from sbon_agent.engine.execution import Execution
 from sbon_agent.engine.lives import Lives
-from sbon_testbed.cpu import CpuConfig
+from sbon_testbed.simulator.cpu import CpuConfig
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.simulator.network import NetworkConfig
 from tests.property.operators import small_steps

@@ -11,7 +11,7 @@ from sbon.connectors.discard import DiscardSink
 from sbon.connectors.interface import Congested
 from sbon.execution.instance import Instance
 from sbon_agent.node import Agent
-from sbon_testbed.cpu import CpuConfig
+from sbon_testbed.simulator.cpu import CpuConfig
 from sbon_testbed.simulator.harness import World
 from tests.worlds import settled_world
 

@@ -10,7 +10,7 @@ from sbon.migration.outcome import MigrationRecord
 from sbon.query.plan import MapParams, WindowParams
 from sbon_agent.node import Agent
 from sbon_testbed.backend import Tail
-from sbon_testbed.cpu import CpuConfig
+from sbon_testbed.simulator.cpu import CpuConfig
 from tests.worlds import settled_world
 
 OWNER, SOURCE, HOST, THERE, AFTER = range(5)

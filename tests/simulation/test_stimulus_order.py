@@ -4,7 +4,7 @@ import math
 
 from sbon.execution.life import State
 from sbon_agent.engine.execution import Execution
-from sbon_testbed.cpu import CpuConfig
+from sbon_testbed.simulator.cpu import CpuConfig
 from tests.worlds import settled_world
 
 SQL = """

@@ -17,7 +17,7 @@ from sbon.operators.map import Map
 from sbon.query.plan import MapParams, WindowParams
 from sbon_agent.engine import prefetching
 from sbon_agent.node import Agent
-from sbon_testbed.cpu import CpuConfig
+from sbon_testbed.simulator.cpu import CpuConfig
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.simulator.world import SimulatedHost
 from tests.worlds import settled_world

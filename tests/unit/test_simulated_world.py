@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sbon.errors import ConfigError, ShapeError
-from sbon_testbed.cpu import CpuConfig
+from sbon_testbed.simulator.cpu import CpuConfig
 from sbon_testbed.simulator.network import NetworkConfig
 from sbon_testbed.simulator.world import SimulatedWorld
 from tests.integration.host_worlds import Listener, Recorder

@@ -61,11 +61,6 @@ IN_CIRCLES = {
     "sbon.operators",
     "sbon.query",
     "sbon.wire",
-    "sbon_agent.config",
-    "sbon_agent.telemetry",
-    "sbon_testbed.cpu",
-    "sbon_testbed.logs",
-    "sbon_testbed.simulator",
 }
 """Packages that import each other in circles today."""
 
