@@ -134,7 +134,8 @@ def resources(
         return
     share = "mean" if result["quantile"] is None else f"{result['quantile']:.4g} of answers"
     within = f"{1000 * result['max_latency_s']:,.4g} ms"
-    say(f"{result['nodes']} nodes of {result['cluster']['cores']} cores carry {result['rate']:,.0f} rows/s within {within} ({share})")
+    hosts = "1 node" if result["nodes"] == 1 else f"{result['nodes']} nodes"
+    say(f"{result['rate']:,.0f} rows/s within {within} ({share}): {hosts} of {result['cluster']['cores']} cores")
     say(f"  on each node: {result['maps']} before the keys, {result['updates']} of {result['operator']} ({result['kind']})")
     say(f"  sources send every {1000 * result['pace_s']:.3g} ms, rows are exchanged every {1000 * result['exchange_s']:.3g} ms")
     say(f"  predicted: {1000 * result['latency_s']:,.3g} ms; at most {result['rate_max']:,.0f} rows/s, by {result['limit']}")

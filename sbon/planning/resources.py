@@ -32,6 +32,8 @@ from sbon.search.resources import NODES_MAX, Wanted, plan_resources
 
 FINALISED_NS = 100.0
 """Cost of an answer at the end of a window, until it is measured apart from that of its rows."""
+_IN_MEMORY = 1e12
+"""Bytes/s between instances on one node."""
 _SCATTER = 0.3
 """Relative deviation of the cost of a batch, until it is measured."""
 
@@ -131,7 +133,7 @@ def cluster_of(query: PlacedQuery) -> Cluster:
     return Cluster(
         cores=max(1, int(min(node.cores for node in nodes))),
         speed=min(node.speed.value for node in nodes),
-        bandwidth_bytes_per_s=min((query.network.bandwidths.of(*pair, query.now).value for pair in pairs), default=125e6),
+        bandwidth_bytes_per_s=min((query.network.bandwidths.of(*pair, query.now).value for pair in pairs), default=_IN_MEMORY),
         propagation_s=max((query.network.propagation_s(*pair) for pair in pairs), default=0.0),
     )
 
