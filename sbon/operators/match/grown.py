@@ -8,6 +8,8 @@ import numpy.typing as npt
 T = TypeVar("T", bound=np.generic)
 
 _SIZE_MIN = 1_024
+_LARGE = 2**20
+"""From so many values on, memory counts more than how often they are copied."""
 
 
 class Grown(Generic[T]):
@@ -26,7 +28,7 @@ class Grown(Generic[T]):
         """Appends values."""
         size = self.size + values.size
         if size > self._room.size:
-            room = np.empty(max(2 * self._room.size, size), self._room.dtype)
+            room = np.empty(max(2 * self._room.size, size) if size < _LARGE else size + size // 8, self._room.dtype)
             room[: self.size] = self.values
             self._room = room
         self._room[self.size : size] = values
@@ -38,6 +40,6 @@ class Grown(Generic[T]):
 
     def replace(self, values: npt.NDArray[T]) -> None:
         """Takes other values instead."""
-        room = np.empty(max(_SIZE_MIN, values.size + values.size // 2), self._room.dtype)
+        room = np.empty(max(_SIZE_MIN, values.size + values.size // 8), self._room.dtype)
         room[: values.size] = values
         self._room, self.size = room, values.size

@@ -8,7 +8,9 @@ import polars as pl
 from sbon.types import IntArray
 
 SLACK_ROWS = 4_096
-"""Rows that nobody needs may be this many and as many as the needed ones before they are removed."""
+"""Rows that nobody needs may be this many and a quarter as many as the needed ones before they are removed."""
+FRAME_ROWS_MAX = 2**20
+"""Frames with so many rows are not combined any more: for a moment, that takes as much memory again."""
 
 
 class RowStore:
@@ -30,7 +32,7 @@ class RowStore:
         self._frames.append(frame)
         self._size += frame.height
         # As in a binary counter, so that each row is copied a few times in all, and there are few frames.
-        while len(self._frames) > 1 and self._frames[-2].height <= 2 * self._frames[-1].height:
+        while len(self._frames) > 1 and self._frames[-2].height <= min(FRAME_ROWS_MAX, 2 * self._frames[-1].height):
             last = self._frames.pop()
             self._frames[-1] = pl.concat([self._frames[-1], last], rechunk=True)
         return number
@@ -46,8 +48,8 @@ class RowStore:
         return whole.select(wanted.gather(index.cast(pl.UInt32)))
 
     def needs_compaction(self, live: int) -> bool:
-        """Tells whether more than half of the rows are not needed."""
-        return self._size > 2 * live + SLACK_ROWS
+        """Tells whether many rows are not needed."""
+        return self._size > live + live // 4 + SLACK_ROWS
 
     def compact(self, numbers: IntArray) -> int:
         """Keeps these rows only, in this order; returns the new number of the first one, behind which the others follow."""
