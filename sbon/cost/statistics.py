@@ -21,7 +21,7 @@ from sbon.types import NodeId
 SIGNATURES_MAX = 4096
 """Signatures in a book; those not asked for or told of the longest are dropped."""
 PER_PEER_MAX = 512
-"""Signatures of which one peer may tell."""
+"""Signatures of one peer that are remembered; of more, those that nobody has told of the longest are dropped."""
 PEERS_MAX = 1024
 """Peers whose refused reports are counted apart; those of all others are counted together."""
 OTHERS = "others"
@@ -251,6 +251,8 @@ class StatisticsBook:
             return False
         if (kept := self._kept.get(statistics.signature)) is None or kept[0].samples <= statistics.samples:
             self._kept[statistics.signature] = (statistics, now)
+            while len(self._kept) > SIGNATURES_MAX:
+                del self._kept[next(iter(self._kept))]
         return True
 
     def told(self, peer: NodeId, report: object, now: float) -> bool:
@@ -264,7 +266,7 @@ class StatisticsBook:
         by_peer = self._told.get(statistics.signature)
         if by_peer is None or peer not in by_peer:
             if self._signatures_of[peer] >= PER_PEER_MAX:
-                return self._refuse(peer, "too many signatures")
+                self._drop_oldest_of(peer)
             self._signatures_of[peer] += 1
         by_peer = self._told.setdefault(statistics.signature, {})
         by_peer[peer] = (statistics, now)
@@ -273,6 +275,14 @@ class StatisticsBook:
             _, dropped = self._told.popitem(last=False)
             self._signatures_of.subtract(dropped.keys())
         return True
+
+    def _drop_oldest_of(self, peer: NodeId) -> None:
+        """Drops what a peer has told of the signature that nobody has told of the longest."""
+        signature = next(signature for signature, by_peer in self._told.items() if peer in by_peer)
+        del self._told[signature][peer]
+        if not self._told[signature]:
+            del self._told[signature]
+        self._signatures_of[peer] -= 1
 
     def forget(self, peer: NodeId) -> None:
         """Drops what a peer has told: it has left, or is not trusted any more."""

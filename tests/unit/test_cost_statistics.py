@@ -242,12 +242,12 @@ def test_one_peer_cannot_fill_the_book_nor_many_the_counters():
     book = StatisticsBook()
     report = told()
     for number in range(PER_PEER_MAX + 3):
-        book.told("peer", report | {"signature": f"s{number}"}, 0.0)
+        assert book.told("peer", report | {"signature": f"s{number}"}, 0.0)
     for number in range(PEERS_MAX + 5):
         book.told(f"p{number}", None, 0.0)
 
-    assert book.refused["peer", "too many signatures"] == 3
-    assert book.refused[OTHERS, "malformed"] == 6
+    assert [book.of(f"s{number}", 0.0) is None for number in (0, 1, 2, 3, PER_PEER_MAX + 2)] == [True, True, True, False, False]
+    assert book.refused[OTHERS, "malformed"] == 5
     assert book.told("peer", report | {"signature": "s1"}, 0.0)
     book.forget("peer")
     assert book.told("peer", report | {"signature": "new"}, 0.0)
