@@ -98,7 +98,7 @@ def continuations(
             rows_out=made if exact else max([made, *taken.values()]),
             skip_rows={name: max(0, rows - made) for name, rows in taken.items()} if exact else {},
             lost_rows={name: max(0, made - rows) for name, rows in taken.items()},
-            is_exact=exact or (isinstance(spec.params, SinkParams) and len(inputs) == 1 and operator in begun_at),
+            is_exact=(exact and bool(taken)) or (isinstance(spec.params, SinkParams) and len(inputs) == 1 and operator in begun_at),
             watermark_us=begin_us,
             watermark_out_us=seen_us,
             state_until_us=until_us,

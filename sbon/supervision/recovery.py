@@ -382,8 +382,8 @@ class Recovery:
             node = self._picture.nodes[link.target]
             epoch = self._picture.epochs.get(link.target, 0)
             return End(answer.link, node, schema, epoch, answer.after, answer.rows, go_on.skip_rows.get(name, 0))
-        skip = self._skipped_between(link)
-        return End(link, self._at.nodes[link.target], schema, self._epoch, 0, skip, skip)
+        rows, skip = self._between(link)
+        return End(link, self._at.nodes[link.target], schema, self._epoch, 0, rows, skip)
 
     def _input(self, link: LinkSpec) -> End:
         assert self._picture is not None
@@ -396,15 +396,20 @@ class Recovery:
             return End(answer.link, node, answer.schema, epoch, answer.after, answer.rows, 0, answer.settled_us)
         schema: Schema = self._picture.specs[link.source].schema if link.source in self._picture.specs else ()
         if link.source in self._at.operators:
-            return End(link, self._at.nodes[link.source], schema, self._epoch, 0, self._skipped_between(link))
+            return End(link, self._at.nodes[link.source], schema, self._epoch, 0, self._between(link)[0])
         return End(link, self._picture.nodes[link.source], schema, 0, 0, self._picture.taken.get(name, 0))
 
-    def _skipped_between(self, link: LinkSpec) -> int:
-        """Returns the rows that are not given between two operators that are both made again: the source's whole input is worked through
-        once more, the target goes on. The last report tells how far it was."""
+    def _between(self, link: LinkSpec) -> tuple[int, int]:
+        """Returns rows that count as given between two operators that are both made again, and how many are not given once more.
+
+        A source whose whole input is worked through again gives nothing twice to a target that goes on: the last report tells how far that
+        was. Other sources count on from what they had made, as their targets do.
+        """
         assert self._picture is not None
-        again = link.source in self._at.zero and link.target not in self._at.zero
-        return self._picture.taken.get(first_name(link.id), 0) if again else 0
+        if link.source not in self._at.zero:
+            return self._at.go_on[link.source].rows_out, 0
+        taken = 0 if link.target in self._at.zero else self._picture.taken.get(first_name(link.id), 0)
+        return taken, taken
 
     def _spec(self, spec: OperatorSpec, go_on: Continuation) -> OperatorSpec:
         params = spec.params

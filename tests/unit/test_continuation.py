@@ -54,6 +54,12 @@ def test_without_a_count_nothing_is_skipped():
     assert (go_on.rows_out, dict(go_on.skip_rows), go_on.is_exact) == (7, {}, False)
 
 
+def test_without_a_living_consumer_what_was_on_its_way_is_not_known():
+    specs, links = chain(SOURCE, FILTER, SINK)
+    found = continuations(specs, links, {"f", "k"}, {}, {links[0].id: answer(links[0], 1, 9, made=5)}, {}, {"k"})
+    assert (found["f"].rows_out, found["f"].is_exact) == (5, False)
+
+
 def test_a_union_is_not_exact():
     specs, links = chain(SOURCE, spec("u", UnionParams()), SINK)
     go_on = continuations(specs, links, {"u"}, {links[1].id: answer(links[1], 1, 7)}, {links[0].id: answer(links[0], 1, 9, made=9)}, {})[

@@ -131,6 +131,9 @@ def test_two_lost_neighbours_are_made_together_consumers_first():
     assert made.step.node == "rio"
     assert isinstance(made.step.message, Instantiate)
     assert made.step.message.outputs[0].after == 0
+    # Both ends of the link between them count on from what the first one had made, so that the sink can tell what its file has of it.
+    assert isinstance(sink.step.message, Instantiate)
+    assert (made.step.message.outputs[0].rows, sink.step.message.inputs[0].rows) == (10, 10)
 
 
 def test_an_operator_waits_for_what_it_feeds():
