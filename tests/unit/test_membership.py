@@ -405,3 +405,34 @@ def test_an_ack_says_how_long_it_was_held_until_it_leaves(held_s, held_us):
     later = decode(with_held(ack.data, held_s))
 
     assert later == msgspec.structs.replace(decode(ack.data), held_us=held_us)
+
+
+def test_a_suspect_gets_the_time_back_for_which_we_stood_still():
+    machine = joined(interval_s=1000.0, suspicion_s=2.0)
+    gossip(machine, Suspect("b", 0, "c"), name="c", now=10.0)
+    machine.wake(40.0)
+    assert machine.counters["stalls"] == 1
+    machine.wake(40.1)
+    assert machine.members["b"].status is SUSPECT
+    gossip(machine, Suspect("b", 0, "d"), name="c", now=40.2)  # one more who says so leaves it less time, but not none
+    machine.wake(40.3)
+    assert machine.members["b"].status is SUSPECT
+    run_to(machine, 60.0)
+    assert machine.members["b"].status is FAILED
+
+
+def test_a_member_that_is_taken_for_failed_is_told_so_when_it_speaks():
+    machine = joined(interval_s=1000.0)
+    gossip(machine, Failed("b", 0, "c"), name="c", now=10.0)
+    assert machine.members["b"].status is FAILED
+
+    told = sent(gossip(machine, name="b", now=11.0), Gossip)
+    assert [address for address, _ in told] == [B]
+
+
+def test_an_outdated_peer_is_corrected_once_a_second():
+    machine = joined(interval_s=1000.0)
+    gossip(machine, alive("b", incarnation=3), now=10.0)
+
+    told = [len(sent(gossip(machine, name="b", incarnation=0, now=now), Gossip)) for now in (11.0, 11.5, 12.1)]
+    assert told == [1, 0, 1]
