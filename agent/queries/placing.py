@@ -85,7 +85,9 @@ class Placing:
         reserve : whether candidates reserve slots until the operators come
         settled : operators that run already, and need no slots
         """
-        if settled or (plan.max_latency_ms is None and not self.books.nodes.has_bounded(self.host.now())):
+        # What is only imagined is shown, whatever it carries.
+        is_free = plan.max_latency_ms is None and not (plan.profile and reserve)
+        if settled or (is_free and not self.books.nodes.has_bounded(self.host.now())):
             _Placement(self, plan, done, excluded, share, reserve, settled).begin()
         else:
             self._admit(plan, done, excluded, share, reserve)
@@ -93,16 +95,17 @@ class Placing:
     def _admit(
         self, plan: Plan, done: Callable[[Placed | SbonError], None], excluded: frozenset[NodeId], share: bool, reserve: bool
     ) -> None:
-        """Places a query so that its predicted latency keeps within its bound (`sbon.planning.admission`)."""
+        """Places a query so that its predicted latency keeps within its bound, and so that it carries its profile (`sbon.planning`)."""
         from sbon.planning.admission import Admission, Admitted, Refused
+        from sbon.planning.carrying import Carrying
         from sbon.planning.gathering import gathered
 
-        admission = Admission(plan, excluded)
+        admission = Carrying(plan, excluded) if plan.profile and reserve else Admission(plan, excluded)
 
         def perform(action: "Admitting | BaseException") -> None:
             match action:
                 case BaseException():
-                    done(action if isinstance(action, SbonError) else PlacementError(f"its latency cannot be predicted: {action}"))
+                    done(action if isinstance(action, SbonError) else PlacementError(f"its latency or rates cannot be predicted: {action}"))
                 case Refused(problem):
                     self.surveying.decided(plan.query, {}) if reserve else None
                     done(problem)

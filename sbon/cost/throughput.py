@@ -283,6 +283,8 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
     """Multiple of the profile at which it is full."""
     point: str = ""
     """Target point at which it is full first; empty if the profile has one."""
+    nodes: tuple[NodeId, ...] = ()
+    """The node, or the two ends of the link."""
 
 
 def limits(demand: Demand, supply: Supply, node_of: IntArray) -> list[Limit]:
@@ -294,19 +296,19 @@ def limits(demand: Demand, supply: Supply, node_of: IntArray) -> list[Limit]:
     """
     found: dict[str, Limit] = {}
 
-    def take(what: str, quality: float, point: str) -> None:
+    def take(what: str, quality: float, point: str, *where: NodeId) -> None:
         if math.isfinite(quality) and (what not in found or quality < found[what].quality):
-            found[what] = Limit(what=what, quality=quality, point=point)
+            found[what] = Limit(what=what, quality=quality, point=point, nodes=where)
 
     nodes = len(supply.nodes)
     for number, point in enumerate(demand.points):
         for name, coefficients, limit in (("CPU", demand.work, supply.work), ("memory", demand.memory, supply.memory)):
             totals = _added(node_of, coefficients[number], 1, nodes)
             for node, quality in zip(supply.nodes, greatest_multiple(totals, limit).tolist(), strict=True):
-                take(f"{name} on node {node}", quality, point)
+                take(f"{name} on node {node}", quality, point, node)
         own = of_one_core(demand.work[number], supply.core)
         for row, (operator, node) in enumerate(zip(demand.operators, node_of.tolist(), strict=True)):
-            take(f"one core, operator {operator} on node {supply.nodes[node]}", float(own[row, node]), point)
+            take(f"one core, operator {operator} on node {supply.nodes[node]}", float(own[row, node]), point, supply.nodes[node])
         sent: dict[tuple[int, int], FloatArray] = {}
         for (source, target), coefficients in zip(
             node_of[demand.ends].tolist() if len(demand.ends) else [], demand.sent[number], strict=True
@@ -315,7 +317,7 @@ def limits(demand: Demand, supply: Supply, node_of: IntArray) -> list[Limit]:
                 sent[source, target] = sent.get((source, target), np.zeros_like(coefficients)) + coefficients
         for (source, target), coefficients in sent.items():
             quality = float(greatest_multiple(coefficients[None, :], supply.bandwidth[source, target])[0])
-            take(f"link {supply.nodes[source]}-{supply.nodes[target]}", quality, point)
+            take(f"link {supply.nodes[source]}-{supply.nodes[target]}", quality, point, supply.nodes[source], supply.nodes[target])
     if latencies(demand, supply, node_of[None, :])[0] > supply.latency_s_max:
         take("latency", 0.0, "")
     # Of two limits that are full at once, that of the whole node says more than that of its only operator.

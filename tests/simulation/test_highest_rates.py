@@ -70,3 +70,22 @@ def test_a_profile_that_cannot_be_used_is_refused_in_one_line(profile: dict[str,
         world.ask(C, "plan", sql=WINDOWED, question="throughput", options={"profile": profile})
 
     assert "\n" not in str(refusal.value)
+
+
+def profiled(rate: str, name: str = "fast") -> str:
+    return PROFILED.replace("SOURCE fast", f"SOURCE {name}").replace("day: 1000/s, launch: 8000/s", rate)
+
+
+def test_a_profile_that_no_placement_carries_is_refused_with_the_best_multiple_and_what_binds() -> None:
+    world = make_world()
+    world.submit(profiled("day: 1000/s"), at=C)
+    world.submit(profiled("day: 1000/s, launch: 100000000000/s", "far"), at=C)
+
+    world.submit(f"CREATE SINK fine AS {ONE} WITH (connector = 'discard')", at=C)
+    with pytest.raises(SbonError, match=r"no placement carries the profile at launch: at best .* times it, by .* on node") as refusal:
+        world.submit(f"CREATE SINK much AS {ONE.replace('fast', 'far')} WITH (connector = 'discard')", at=C)
+
+    assert "\n" not in str(refusal.value)
+    much = world.ask(C, "plan", sql=ONE.replace("fast", "far"), question="throughput", options={})
+    assert not much["best"]["carries"], "what is only imagined is shown"
+    assert [row["name"] for row in world.ask(C, "queries")] == ["fine"]
