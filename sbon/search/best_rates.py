@@ -18,15 +18,16 @@ USAGE_ITERATIONS = 100
 """Iterations of tabu search for less usage, once the target is carried."""
 
 
-def best_rates(configuration: RatesPlacement, budget: Budget, rng: np.random.Generator) -> Record[Taken]:
+def best_rates(configuration: RatesPlacement, budget: Budget, rng: np.random.Generator, *, small: int = SMALL) -> Record[Taken]:
     """Searches for the order and placement with the highest rates, or with the least usage among those that carry the target.
 
     Parameters
     ----------
-    configuration : where it begins; of a query with up to `SMALL` configurations all are tried
+    configuration : where it begins
     budget : each multiple that is tried is a round
+    small : most configurations that are tried one by one
     """
-    found = exhaustive(configuration, budget, most=SMALL)
+    found = exhaustive(configuration, budget, most=small)
     if found is not None:
         return found
     record = relieve(configuration, budget, rng)

@@ -18,12 +18,14 @@ class Part(StrEnum):
 
     SMALL = "small"
     LARGE = "large"
+    MIXED = "mixed"
 
 
 def throughput_command(
     part: Annotated[list[Part] | None, typer.Option(help="Only this one; may be repeated.")] = None,
     small: Annotated[int, typer.Option(metavar="N", min=1, help="small: random queries, solved by trying all.")] = 100,
     large: Annotated[int, typer.Option(metavar="N", min=1, help="large: random queries of 40 operators; 2 s each.")] = 50,
+    mixed: Annotated[int, typer.Option(metavar="N", min=1, help="mixed: random queries with limits of all kinds; 2 s each.")] = 20,
     seed: Annotated[int, typer.Option(min=0, help="Of all that is drawn.")] = 1,
     json: JsonFile = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
@@ -49,6 +51,11 @@ def throughput_command(
     if Part.LARGE in wanted:
         result["large"], result["times"] = evaluate_large(large, seed, progress)
         shows.append(lambda: show_large(result["large"], result["times"], large))
+    if Part.MIXED in wanted:
+        from sbon_testbed.throughput.mixed import evaluate_mixed
+
+        result["mixed"] = evaluate_mixed(mixed, seed, progress)
+        shows.append(lambda: show_mixed(result["mixed"]))
     if json is not None:
         write_json(json, result)
     if json != "-":
@@ -77,3 +84,20 @@ def show_large(results: dict[str, dict[str, float]], times: dict[str, dict[str, 
         rows.append([name, *shares, middle, f"{took['mean_ms']:.1f}", f"{took['p99_ms']:.1f}", f"{took['evaluations_per_s']:,.0f}"])
     titles = ("better", "same", "worse", "median", "mean ms", "p99 ms", "evaluations/s")
     print_table((Column("search"), *(Column(title, right=True) for title in titles)), rows)
+
+
+def show_mixed(results: dict[str, Any]) -> None:
+    """The part `mixed` as a table for people."""
+    print_note(
+        f"mixed: {results['queries']} queries that the placement of least usage cannot carry; usage above the least that carries them"
+    )
+    rows = [
+        [
+            name,
+            f"{found['carried']:.0%}",
+            *("-" if found[key] is None else f"{found[key]:.1%}" for key in ("usage_above_p50", "usage_above_worst")),
+        ]
+        for name, found in results.items()
+        if isinstance(found, dict)
+    ]
+    print_table((Column("search"), *(Column(title, right=True) for title in ("carried", "median", "worst"))), rows)
