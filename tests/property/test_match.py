@@ -392,6 +392,20 @@ def test_windows_wait_for_a_match_that_is_open() -> None:
 
 
 @pytest.mark.parametrize(
+    "clause", ["PATTERN (a b) DEFINE a AS v > 5", "PATTERN (a b* c) WITHIN INTERVAL '9 seconds' DEFINE c AS v > LAST(b.v)"]
+)
+def test_memory_is_flat_without_matches(clause: str) -> None:
+    before, params, _ = operators(f"SELECT * FROM s MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES a.v AS v {clause})")
+    machine, sizes = build(params), []
+    for second in range(40):
+        machine.process(0, frame([Row(second, f"k{n % 7}", 1.0, n, True) for n in range(100)], before, params))
+        assert not [one for one in machine.advance(second * 1_000_000) if one.height]
+        sizes.append((machine.state_rows, len(machine.snapshot()) // 10_000))
+    assert sizes[-1] == sizes[12]
+    assert sizes[-1][0] <= 1_000
+
+
+@pytest.mark.parametrize(
     ("pattern", "rows"), [("(a|a)*b", 61), ("(a?){30}a{30}", 60), ("((a*)*)*b", 61), ("(a|b|a b)*c", 62)], ids=lambda case: str(case)
 )
 def test_ambiguous_patterns_take_linear_time(pattern: str, rows: int) -> None:
