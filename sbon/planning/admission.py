@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from sbon.cost.figure import Source
 from sbon.cost.latency_prediction import PROPAGATION_ERROR, milliseconds, work_s
 from sbon.cost.placed_query import PlacedQuery
 from sbon.cost.prediction import Prediction, predict
@@ -39,6 +40,20 @@ def harmed(query: PlacedQuery) -> dict[NodeId, tuple[float, float]]:
         return NO_HARM
     takes = work_s(query)
     return {name: (takes[name], spare_s) for name, spare_s in spare.items() if takes.get(name, 0.0) > spare_s}
+
+
+def with_known_figures(prediction: Prediction, query: PlacedQuery, bound_ms: float) -> Prediction:
+    """Returns the prediction without the cost of a sink that has never run, if that alone is a rule and the bound is broken without it, too.
+
+    Every sink is new, and would make every prediction rest on rules.
+    """
+    by_rule = {spec.id for spec in query.plan.operators if query.statistics[spec.id].source is Source.RULE}
+    if not by_rule or prediction.latency.upper_s * 1e3 <= bound_ms or by_rule != {query.plan.operators[-1].id}:
+        return prediction
+    known = predict(msgspec.structs.replace(query, shared=query.shared | by_rule), ())
+    if known.latency.upper_s * 1e3 <= bound_ms:
+        return prediction
+    return msgspec.structs.replace(known, operators={source: count for source, count in known.operators.items() if source != Source.RULE})
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -87,7 +102,7 @@ class Admission:
 
     def predicted(self, placed: Placed, query: PlacedQuery) -> Action:
         """Judges a placement; predicts it first, which takes some hundredths of a second."""
-        return self.placed(placed, predict(query, ()), harmed(query))
+        return self.placed(placed, with_known_figures(predict(query, ()), query, self._bound_ms), harmed(query))
 
     def placed(self, placed: Placed, prediction: Prediction, harm: Mapping[NodeId, tuple[float, float]] = NO_HARM) -> Action:
         """Judges a placement by what is predicted of it.

@@ -9,10 +9,11 @@ import pytest
 from sbon.cost.books import Books
 from sbon.cost.explaining import table
 from sbon.cost.figure import Source
-from sbon.cost.placed_query import PlacedQuery
+from sbon.cost.placed_query import PlacedQuery, by_rule_of
 from sbon.cost.prediction import Line, predict
 from sbon.cost.resources import KERNEL_REFERENCE_NS
 from sbon.errors import ConfigError
+from sbon.planning.admission import with_known_figures
 from sbon.planning.capacity import at_rates, capacity
 from sbon.planning.gathering import placed_query
 from sbon.query.plan import WindowParams
@@ -129,6 +130,17 @@ def test_more_nodes_take_operators_of_the_busiest_one() -> None:
     for options in ({"nodes": -1}, {"nodes": 1.5e9}, {"rates": 0}, {"rates": "2"}):
         with pytest.raises(ConfigError, match="expected a number from"):
             capacity(query, options)
+
+
+def test_a_sink_that_never_ran_does_not_make_a_late_query_rest_on_rules() -> None:
+    query = query_of(PLAIN)
+    sink = query.plan.operators[-1]
+    new = msgspec.structs.replace(query, statistics={**query.statistics, sink.id: by_rule_of(sink, 1.0)})
+    prediction = predict(new, ())
+    assert prediction.rests_on_rules
+
+    assert not with_known_figures(prediction, new, 15.0).rests_on_rules
+    assert with_known_figures(prediction, new, 1000.0) is prediction
 
 
 def test_late_event_loops_are_part_of_the_latency() -> None:
