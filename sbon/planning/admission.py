@@ -43,7 +43,7 @@ def harmed(query: PlacedQuery) -> dict[NodeId, tuple[float, float]]:
 
 
 def with_known_figures(prediction: Prediction, query: PlacedQuery, bound_ms: float) -> Prediction:
-    """Returns the prediction without the cost of a sink that has never run, if that alone is a rule and the bound is broken without it, too.
+    """Returns the prediction without the cost of a sink that has never run, if only that is a rule and the bound is broken without it, too.
 
     Every sink is new, and would make every prediction rest on rules.
     """
