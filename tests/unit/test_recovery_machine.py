@@ -3,7 +3,7 @@
 import pytest
 
 from sbon.errors import LinkError, LocalProtocolError, PlacementError
-from sbon.query.plan import LinkSpec, MapParams, OperatorSpec, SinkParams, SourceParams, link_id
+from sbon.query.plan import WATERMARK_END, LinkSpec, MapParams, OperatorSpec, SinkParams, SourceParams, link_id
 from sbon.supervision.recovery import (
     BEGIN_TRIES,
     GENERATION,
@@ -18,6 +18,7 @@ from sbon.supervision.recovery import (
     Recovery,
     makeable,
 )
+from sbon.supervision.register import Register
 from sbon.wire.deployment import Begin, Instantiate, Renew, Renewed, User
 from sbon.wire.messages import Done
 
@@ -224,3 +225,19 @@ def test_every_other_pair_of_phase_and_event_is_refused(phase: Phase, event: Eve
     else:
         with pytest.raises(LocalProtocolError):
             recovery._turn(event)
+
+
+def test_what_has_had_everything_is_not_fed_again():
+    recovery = machine()
+    recovery.look(picture({MAP}, ALIVE - {"osl"}), 10.0)
+    [consumer] = asked(recovery.placed(1, {MAP: "rio"}, 10.0), Renew)
+    [done] = recovery.answered(consumer.step, renewed(consumer, 4, 30, watermark_us=WATERMARK_END), 10.1)
+    assert isinstance(done, Recovered)
+    assert (done.nodes, done.over) == ({}, {MAP})
+
+
+def test_a_copy_of_an_earlier_generation_is_not_wanted():
+    register = Register()
+    register._anew[MAP] = ("rio", GENERATION)
+    assert register.outlived([(MAP, 7), (SINK, 0)]) == ((MAP, 7),)
+    assert register.outlived([(MAP, GENERATION + 3)]) == ()

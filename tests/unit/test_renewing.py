@@ -1,6 +1,7 @@
 """Ends of links that are turned to an operator that begins anew, and sinks that find out what they had written."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 from sbon.execution.ends import Input, Output
 from sbon.execution.instance import Instance
@@ -10,10 +11,12 @@ from sbon.links.batch import Batch
 from sbon.links.config import LinkConfig
 from sbon.links.receiver import LinkReceiver
 from sbon.links.sender import LinkSender
-from sbon.query.plan import LinkSpec, MapParams, OperatorSpec, link_id
+from sbon.query.plan import LinkSpec, MapParams, OperatorSpec, SinkParams, link_id
 from sbon.query.schema import ColumnType, Field
 from sbon.reach import Reach
+from sbon.wire.deployment import TakenUp
 from sbon_agent.connectors.file_sink import LineSink, whole_rows
+from sbon_agent.engine.building import opening
 
 LINK = LinkSpec(link_id("q.1", "q.2", 0), "q.1", "q.2", 0, 1.0, 1.0)
 
@@ -70,3 +73,14 @@ def test_a_sink_counts_what_it_has_written_and_removes_a_torn_row(tmp_path: Path
     assert path.read_text() == "v\n0\n1\n2\n3\n"
     first.close()
     again.close()
+
+
+def test_a_sink_leaves_out_what_its_former_copy_had_written_without_saying_so():
+    instance = Instance(OperatorSpec("q.2", SinkParams("k", "file", ()), (), None, None, ""), 0)
+    incoming = instance.inputs[LINK.id] = Input(LINK, "a", (), LinkReceiver(LINK.id, LinkConfig(), 3, 30))
+    opened: list[str] = []
+    instance.sink = SimpleNamespace(open=lambda: opened.append("open"), rows_since=lambda begun_at: 42)  # type: ignore[assignment]
+    work = opening(instance, TakenUp(65_536, begun_at=7))
+    assert work is not None
+    work()
+    assert (opened, incoming.skip_rows) == (["open"], 12)
