@@ -4,6 +4,7 @@ Rows wait at an instance in the order of their arrival and cost what a law says.
 function with the true costs.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
@@ -21,6 +22,12 @@ MakeDealer = Callable[[Setting, Books], Dealer]
 Clock = Callable[[], float]
 SAMPLED = 8
 """One row in so many has its cost reported to dealers that do not ask for all."""
+FIRST = 30
+"""Scopes before the first replay."""
+WARMING = 2.0
+"""Scopes of a replay that are not counted, and the least that is."""
+BETTER = 0.03
+"""Share of copies that another dealer must save to be chosen."""
 
 
 class Trace(msgspec.Struct, frozen=True):
@@ -72,6 +79,7 @@ def replay(
     clock: Clock = lambda: 0.0,
     seen: Callable[[int, int, float, float], None] | None = None,
     beaten: tuple[int, int] | None = None,
+    from_s: float = -math.inf,
 ) -> Outcome:
     """Returns what a dealer makes of a stream.
 
@@ -82,6 +90,7 @@ def replay(
     clock : times the decisions
     seen : is told of each copy of a row: number of the row, instance, when it is finished, cost
     beaten : late and sent copies of another outcome; the stream is cut off where this one is worse
+    from_s : rows before this instant only warm up; they are not counted
     """
     books = Books(setting)
     dealer = make(setting, books)
@@ -121,7 +130,10 @@ def replay(
             done = (begins if begins > at_s else at_s) + cost
             book.busy_until_s = done
             latency = done - at_s
-            sent[kind] += 1
+            if at_s < from_s:
+                latency = 0.0
+            else:
+                sent[kind] += 1
             if latency > bound_s:
                 over += 1
             if latency > peak:
@@ -145,8 +157,8 @@ class Candidate(NamedTuple):
 class Replaying(Silent):
     """Deals as the one of some dealers does that has sent the fewest copies in a replay of the past and kept the bound.
 
-    All of them are told of every row, so that a change needs no warming up. The first one deals until the first replay. Replays come when
-    the past has doubled, up to an hour of it, and then each hour.
+    All of them are told of every row, so that a change needs no warming up. The first one deals until the first replay, after 30 scopes or
+    an hour: less past is luck. Further ones come when the past has doubled, and at least each hour.
 
     Parameters
     ----------
@@ -156,7 +168,7 @@ class Replaying(Silent):
     """
 
     def __init__(
-        self, setting: Setting, books: Books, candidates: tuple[Candidate, ...], *, past_s: float = 3600.0, windows_max: int = 1000
+        self, setting: Setting, books: Books, candidates: tuple[Candidate, ...], *, past_s: float = 3600.0, windows_max: int = 4000
     ) -> None:
         super().__init__(setting, books)
         self._candidates, self._past_s = candidates, past_s
@@ -177,7 +189,7 @@ class Replaying(Silent):
         for dealer in self._dealers:
             dealer.arrived(at_s, kind)
         if self._next_s is None:
-            self._begun_s, self._next_s = at_s, at_s + 4 * self.setting.scope_s
+            self._begun_s, self._next_s = at_s, at_s + min(self._past_s, FIRST * self.setting.scope_s)
         self._rows.append((at_s, kind, 0.0))
         while self._rows[0][0] < at_s - self._past_s or self._windows > self._windows_max:
             self._windows -= self._rows.popleft()[2] > 0
@@ -188,7 +200,7 @@ class Replaying(Silent):
         self._rows.append((latest_s, kind, closes_s))
         self._windows += 1
         if self._next_s is not None and at_s >= self._next_s and self.books.law is not None:
-            self._next_s = at_s + min(self._past_s, max(at_s - self._begun_s, 4 * self.setting.scope_s))
+            self._next_s = at_s + min(self._past_s, at_s - self._begun_s)
             self._choose(self.books.law)
         return self._dealers[self.chosen].deal(at_s, closes_s)
 
@@ -196,10 +208,19 @@ class Replaying(Silent):
         """Replays the past with each dealer."""
         at_s, kind, closes_s = (np.array(column) for column in zip(*self._rows, strict=True))
         trace = Trace(at_s, kind, closes_s)
+        # An empty start is not what the past was; and where little is left behind it, a replay is luck.
+        from_s = float(at_s[0]) + WARMING * self.setting.scope_s
+        if at_s[-1] < from_s + WARMING * self.setting.scope_s:
+            return
         setting = msgspec.structs.replace(self.setting, law=law)
         best: tuple[int, int] | None = None
-        for number, one in enumerate(self._candidates):
-            outcome = replay(trace, setting, law, one.make, beaten=best)
+        order = sorted(range(len(self._candidates)), key=lambda one: one != self.chosen)
+        chosen = self.chosen
+        for number in order:
+            outcome = replay(trace, setting, law, self._candidates[number].make, beaten=best, from_s=from_s)
             found = (outcome.over, outcome.rows_sent)
-            if best is None or found < best:
-                self.chosen, best = number, found
+            # Another dealer than the one that deals now must be better by more than chance.
+            needed = found if number == self.chosen else (outcome.over, math.ceil(outcome.rows_sent * (1 + BETTER)))
+            if best is None or needed < best:
+                chosen, best = number, found
+        self.chosen = chosen
