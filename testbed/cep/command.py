@@ -63,7 +63,7 @@ def cep_command(
         elif part is Part.GAINS:
             result[part.value] = single.evaluate_gains(seed, progress)
         elif part is Part.PREDICTION:
-            result[part.value] = single.evaluate_prediction(progress)
+            result[part.value] = single.evaluate_prediction(seed, progress)
         else:
             result[part.value] = single.evaluate_scaling(progress)
     if json is not None:
