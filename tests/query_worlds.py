@@ -41,11 +41,11 @@ CATALOG = make_catalog()
 
 
 def plan_of(
-    sql: str, catalog: Catalog = CATALOG, *, here: str = "b", query: str = "q", nodes: Mapping[str, Mapping[str, str]] = NODES
+    sql: str, catalog: Catalog | None = None, *, here: str = "b", query: str = "q", nodes: Mapping[str, Mapping[str, str]] = NODES
 ) -> Plan:
     (statement,) = parse(sql)
     assert isinstance(statement, SelectQuery | CreateSink)
-    return plan(statement, catalog, nodes, here, query)
+    return plan(statement, catalog or CATALOG, nodes, here, query)
 
 
 def lines(plan_: Plan) -> list[str]:

@@ -4,15 +4,14 @@ Sources give rows at a steady rate, so the worst case is what work, batches and 
 themselves from what they have measured (`sbon queries`), and sinks measure.
 """
 
-import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sbon_testbed.backend import Backend
+from sbon_testbed.leftovers import run_directory
 from sbon_testbed.topology import CitiesConfig, Topology, build
 
 SETTLE_S = 20.0
@@ -60,7 +59,7 @@ def _started(topology: Topology, seed: int, stack: ExitStack, *, real: bool) -> 
         from sbon_testbed.processes.local import LocalWorld
         from sbon_testbed.simulator.network import NetworkConfig
 
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sbon-mace-")))
+        directory = stack.enter_context(run_directory())
         layers = [dict(SETTINGS) for _ in topology.nodes]
         world: Any = LocalWorld(topology, directory, NetworkConfig(), layers)
         stack.callback(world.close)

@@ -88,6 +88,22 @@ def pairs_in_windows(outer: bool) -> list[Row]:
     return found
 
 
+def rises() -> list[Row]:
+    """(time of the last row, key, rows, first i, greatest value): a row, one or more that each exceed the one before, a smaller one."""
+    found: list[Row] = []
+    for key, rows in by(stream(LEFT), lambda r: r.key).items():
+        ordered = sorted(rows)
+        for first in range(len(ordered)):
+            last = first + 1
+            while last < len(ordered) and ordered[last].value > ordered[last - 1].value:
+                last += 1
+            falls = last < len(ordered) and ordered[last].value < ordered[last - 1].value
+            if last - first > 1 and falls and ordered[last].ts - ordered[first].ts < ms(400):
+                match = ordered[first : last + 1]
+                found.append((match[-1].ts, key, len(match), match[0].i, max(r.value for r in match)))
+    return found
+
+
 def near(row: Reading, first: timedelta, last: timedelta) -> list[Reading]:
     return [other for other in by_key()[row.key] if row.ts + first <= other.ts <= row.ts + last]
 
@@ -112,6 +128,7 @@ TWINS: dict[str, Callable[[], list[Row]]] = {
         (r.ts, r.key, r.i, r.value) for r in map(min, by(stream(LEFT), lambda r: (start_of(r.ts, ms(200)), r.key)).values())
     ],
     "first after a pause": lambda: [(s[0].ts, s[0].key, s[0].i, s[0].value) for s in sessions(stream(RIGHT), ms(40))],
+    "patterns": rises,
     "greatest windows": lambda: [
         (end, key, n, total)
         for group in by(windows(), lambda w: w[0]).values()

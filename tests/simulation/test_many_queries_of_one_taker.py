@@ -6,10 +6,9 @@ from threading import Thread
 import pytest
 
 from sbon.errors import SbonError
-from sbon.supervision import register
+from sbon.supervision import register, watching
 from sbon.supervision.record import QueryState
 from sbon_agent.node import Agent
-from sbon_agent.queries import watching
 from sbon_testbed.simulator.harness import World
 from tests.worlds import settled_world
 

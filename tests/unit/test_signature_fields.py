@@ -99,15 +99,16 @@ MEANINGS = [
     ),
     (
         FunctionParams("f", "1", (("factor", 2),), SCHEMA, SCHEMA, "ts"),
-        {"arguments": (("factor", 3),), "inputs": (), "outputs": ()},
+        {"arguments": (("factor", 3),), "inputs": (), "outputs": (), "partition": ("k",)},
     ),
     (SinkParams("q", "file", (("path", "a"),)), {"options": (("path", "b"),)}),
     (MulticastParams("q.1"), {}),
     (UnionParams(), {}),
 ]
 """One operator of each kind, and another value for each field that is not a number, a text or a truth."""
-WITHOUT_MEANING = {(JoinParams, "apart"), (WindowJoinParams, "apart")}
-"""Fields that follow from what feeds the operator, of which the signature tells."""
+WITHOUT_MEANING = {(JoinParams, "apart"), (WindowJoinParams, "apart"), (WindowParams, "begin_us")}
+"""Fields that follow from what feeds the operator, of which the signature tells; and where a recovered window begins to answer,
+because behind that it answers as any other."""
 
 
 def another(params: Params, name: str, given: dict[str, Any]) -> Any:
