@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from sbon.cli import tables
-from sbon.cli.output import count, number, print_table
+from sbon.cli.output import count, number, print_note, print_table
 from sbon.operators.operator import Operator
 from sbon.operators.registry import build
 from sbon.query.catalog import Catalog
@@ -277,4 +277,4 @@ def show(result: dict[str, Any]) -> None:
     print_table(columns, lines, title=f"{result['rows']:,} rows, {result['keys']:,} keys, {result['cores']} cores")
     if "one_key" in result:
         one = result["one_key"]
-        print(f"{ONE_KEY}: {one['open_starts']:,} open starts, {one['bytes_a_start']} bytes each (aim {one['aim_bytes_a_start']:g})")
+        print_note(f"{ONE_KEY}: {one['open_starts']:,} open starts, {one['bytes_a_start']} bytes each (aim {one['aim_bytes_a_start']:g})")

@@ -82,7 +82,7 @@ def show_large(results: dict[str, dict[str, float]], times: dict[str, dict[str, 
         shares = [f"{found[key]:.1%}" for key in ("better", "same", "worse")] if found else ["-"] * 3
         middle = f"{found['ratio_p50']:.3f}" if found else "-"
         rows.append([name, *shares, middle, f"{took['mean_ms']:.1f}", f"{took['p99_ms']:.1f}", f"{took['evaluations_per_s']:,.0f}"])
-    titles = ("better", "same", "worse", "median", "mean ms", "p99 ms", "evaluations/s")
+    titles = ("better", "same", "worse", "median", "mean ms", "p99 ms", "tried/s")
     print_table((Column("search"), *(Column(title, right=True) for title in titles)), rows)
 
 

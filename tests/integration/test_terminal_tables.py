@@ -25,6 +25,7 @@ from sbon_testbed.bench import (
     engine,
     engine_stalled,
     link,
+    match,
     migrate,
     operators,
     outage,
@@ -34,8 +35,10 @@ from sbon_testbed.bench import (
     telemetry,
 )
 from sbon_testbed.bench import input as input_
+from sbon_testbed.cep import command as cep
 from sbon_testbed.coordinates import adversaries
 from sbon_testbed.coordinates import command as coordinates
+from sbon_testbed.deadlines import command as deadlines
 from sbon_testbed.demo import view
 from sbon_testbed.documents import print_document
 from sbon_testbed.mace import command as mace
@@ -43,6 +46,7 @@ from sbon_testbed.membership import command as membership
 from sbon_testbed.netns import bench as netns
 from sbon_testbed.nexmark import bench as nexmark
 from sbon_testbed.placement import command as placement_command
+from sbon_testbed.throughput import command as throughput
 from sbon_testbed.topology import Topology
 from tests.canned_agent import PLAN, STATUS, FakeAgent, serving
 
@@ -165,6 +169,24 @@ BUSY = {"rows_per_s": 98_765_432, "cores_used": 1.98}
 PEERS = {"sbon": BUSY, "flink": BUSY, "ratio": 12.34, "ratio_per_cpu_s": 12.34, "answers_equal": {"sbon": True, "flink": True}}
 INPUT = defaultdict(LARGE.default_factory, source="csv-iso", workload="W1", sink="discard", rows_per_s=98_765_432)
 RESTED = {"idle": LARGE, "slow": LARGE, "formation": LARGE, "half_restarted": LARGE, "partition": LARGE, "lower_incarnation": LARGE}
+STICK = {"p10": 123.45, "p25": 123.45, "p50": 123.45, "p75": 123.45, "p90": 123.45, "below_1": 1.0}
+STICK_TITLES = ["p10", "p25", "p50", "p75", "p90", "below 1"]
+DEALT = {"events_sent": 98_765_432.1, "saved": -0.1234, "peak_s": 98.765, "over_bound": 0.98765, "decision_us": 98_765.4}
+ORDERS = {"select first": 98.765, "select second": 98.765, "select last": 98.765}
+QUERY_MEASURED = {
+    **{"measured_s": 98.7654, "predicted_s": 98.7654, "upper_s": 98.7654},
+    **{"error": 9.876, "p99_error": 9.876, "mean_error": 9.876},
+}
+LATENCIES = {"mean_s": 98.7654, "p99_s": 98.7654}
+MODELLED = {"load": 0.95, "predicted": LATENCIES, "measured": LATENCIES, "error": {"mean": 9.876, "p99": -0.876}}
+RULE = {
+    **{"rate": 98_765.4, "bound_s": 0.5, "settings": {"1000-1000": 98.7654, "200--": None}, "gain": 9.876},
+    **{"planned": {"maps": 16, "updates": 16, "exchange_s": 9.8765, "poll_s": 9.8765, "mean_s": 98.7654, "rate_measured_max": 98_765.4}},
+    "rates_max": {"1000-1000": 98_765.4},
+}
+IN_TIME = dict.fromkeys(("load", "none", "batch_edf", "dover", "tree", "cells", "bound", "of_bound"), 0.9876)
+SHARES = defaultdict(lambda: 0.9876)
+"""A result whose every figure is a share."""
 
 RESULT_TABLES: dict[str, tuple[Callable[..., None], dict[str, Any], list[list[str]]]] = {
     "engine": (
@@ -251,6 +273,69 @@ RESULT_TABLES: dict[str, tuple[Callable[..., None], dict[str, Any], list[list[st
         partial(mace.show_worst, "training", "events"),
         {"75000": LARGE},
         [["events", "measured s", "predicted s", "Mace s", "bound s", "error"]],
+    ),
+    "mace plans": (
+        mace.show_plans,
+        {"best": "select second", "measured_s": ORDERS, "samples": {"75000": {"predicted_s": ORDERS, "chosen": "select second"}}},
+        [["events", "select first s", "select second s", "select last s", "chosen"]],
+    ),
+    "mace agents": (
+        partial(mace.show_agents, 12),
+        {"backend": "real", "each": [QUERY_MEASURED, {**QUERY_MEASURED, "upper_s": None}]},
+        [["query", "measured ms", "predicted ms", "bound ms", "error", "of 99 %", "of mean"]],
+    ),
+    "match": (
+        match.show,
+        {"patterns": {"skip to next row": LARGE}, "one_key": LARGE},
+        [["pattern", "rows/s", "aim", "of aim", "matches"]],
+    ),
+    "cep peaks": (
+        partial(cep.show, "peaks"),
+        {"traffic": [LARGE], "faces": [LARGE]},
+        [["row", "peak_s", "paper_peak_s", "feedback_s", "paper_feedback_s"]],
+    ),
+    "cep reactive": (partial(cep.show, "reactive"), {"12.5": LARGE}, [["scope s", "peak s", "over bound"]]),
+    "cep gains": (
+        partial(cep.show, "gains"),
+        {"traffic": {"1024": {"negative": STICK, "positive": STICK}}},
+        [["operator", "bins", "gain", *STICK_TITLES]],
+    ),
+    "cep prediction": (partial(cep.show, "prediction"), {"0.25": STICK}, [["alpha", *STICK_TITLES]]),
+    "cep scaling": (
+        partial(cep.show, "scaling"),
+        {"decision_us": SIZES, "statistics_ms": SIZES},
+        [["bins", "decision us"], ["rows", "statistics ms"]],
+    ),
+    "cep bounds": (
+        partial(cep.show_bounds, "traffic-steps"),
+        {"0.25": {"known-future": DEALT}},
+        [["bound s", "dealer", "sent", "saved", "worst peak s", "over ppm", "decision us"]],
+    ),
+    "deadlines model": (
+        partial(deadlines.show_model, summary=LARGE),
+        {"windows-exchange_s=0.05": MODELLED},
+        [["run", "load", "mean", "seen", "p99", "seen", "error", "of p99"]],
+    ),
+    "deadlines rules": (deadlines.show_rules, {"windows": RULE}, [["exchange-poll", "mean s"]]),
+    "deadlines policies": (
+        partial(deadlines.show_policies, "memory", "MB for states"),
+        {"123.5": {**IN_TIME, "burst": IN_TIME}},
+        [["MB for states", "load", "none", "batch edf", "dover", "tree", "cells", "bound", "of bound"]],
+    ),
+    "throughput small": (
+        partial(throughput.show_small, queries=100),
+        {"two_phase_exhaustive": SHARES},
+        [["search", "optimal", "10th percentile", "worst"]],
+    ),
+    "throughput large": (
+        partial(throughput.show_large, times={"two_phase_exhaustive": LARGE, "random": LARGE}, queries=50),
+        {"two_phase_exhaustive": SHARES},
+        [["search", "better", "same", "worse", "median", "mean ms", "p99 ms", "tried/s"]],
+    ),
+    "throughput mixed": (
+        throughput.show_mixed,
+        {"queries": 20, "two_phase": SHARES, "greedy": {"carried": 0.0, "usage_above_p50": None, "usage_above_worst": None}},
+        [["search", "carried", "median", "worst"]],
     ),
 }
 """What shows the results of a benchmark or an evaluation, a result, and the titles that each of its tables has at 80 columns."""

@@ -20,7 +20,7 @@ QUERIES = (
 )
 REMEMBERED = (
     "gossip", "measuring.migrations", "migrations._epochs", "ends._gone", "remembering._knowledge", "register.ended", "polling._asked",
-    "books",
+    "books._use", "books.nodes._told", "books.statistics",
 )  # fmt: skip
 """What is kept of the past on purpose, each with a bound of its own."""
 CYCLES = 6
