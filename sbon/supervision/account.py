@@ -47,7 +47,9 @@ class Account:
                 if go_on.state_until_us is not None:
                     until = _instant(go_on.state_until_us) or "now"
                     found.append(f"{what} and began empty: answers up to {until} lack what it had taken")
-                if lost or not go_on.is_exact:
+                if go_on.repeats_all:
+                    found.append(f"{what} and gives its rows from the first one again: those that it had given come twice")
+                elif lost or not go_on.is_exact:
                     rows = f"{lost:,} rows" if go_on.is_exact else f"at least {lost:,} rows" if lost else "rows that were under way may be"
                     found.append(f"{what}: {rows} {'lost' if go_on.is_exact or lost else 'lost, or come twice'}")
         return found

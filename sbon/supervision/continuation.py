@@ -49,6 +49,8 @@ class Continuation(msgspec.Struct, frozen=True):
     watermark_out_us: int = WATERMARK_MIN
     state_until_us: int | None = None
     """Event time up to which the lost state had taken rows, in microseconds; None if no state is missing."""
+    repeats_all: bool = False
+    """True: a source that gives all its rows once more, from the first one on."""
 
 
 def continuations(
@@ -102,6 +104,7 @@ def continuations(
             watermark_us=begin_us,
             watermark_out_us=seen_us,
             state_until_us=until_us,
+            repeats_all=isinstance(spec.params, SourceParams) and spec.params.connector == "datagen",
         )
     return found
 

@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbon.query.plan import WATERMARK_END, LinkSpec, MapParams, OperatorSpec, SinkParams, SourceParams, UnionParams, WindowParams, link_id
+from sbon.supervision.account import Account
 from sbon.supervision.continuation import continuations, from_zero, newest_us
+from sbon.supervision.recovery import Recovered
 from sbon.wire.deployment import Renewed
 
 WINDOW = WindowParams("ts", 10, 10, (), ())
@@ -52,6 +54,18 @@ def test_without_a_count_nothing_is_skipped():
     specs, links = chain(SOURCE, FILTER, SINK)
     go_on = continuations(specs, links, {"f"}, {links[1].id: answer(links[1], 1, 7)}, {links[0].id: answer(links[0], 1, 9)}, {})["f"]
     assert (go_on.rows_out, dict(go_on.skip_rows), go_on.is_exact) == (7, {}, False)
+
+
+def test_source_that_begins_again_at_its_first_row_is_said_to_repeat():
+    specs, links = chain(spec("s", SourceParams("s", "datagen", (), (), None)), SINK)
+    go_on = continuations(specs, links, {"s"}, {links[0].id: answer(links[0], 1, 7)}, {}, {})
+    account = Account()
+    account.add(Recovered({"s": "ams"}, 65536, (), go_on, 1, 0.5))
+
+    assert account.sentences(lambda operator: "datagen") == [
+        "s (datagen) runs again on ams after a crash and gives its rows from the first one again: those that it had given come twice"
+    ]
+    assert not continuations(*chain(SOURCE, SINK), {"s"}, {}, {}, {})["s"].repeats_all
 
 
 def test_without_a_living_consumer_what_was_on_its_way_is_not_known():
