@@ -46,6 +46,9 @@ class GossipEvents(Protocol):
     def member_updated(self, name: NodeId, restarted: bool) -> None:
         """A member's address, or the set of operators that it hosts, has changed."""
 
+    def member_forgotten(self, name: NodeId) -> None:
+        """A member has been gone for so long that its row is dropped."""
+
     def push_pull(self, address: Address) -> None:
         """Tables should be exchanged with the agent at an address."""
 
@@ -205,6 +208,7 @@ class Gossip:
                 self._events.member_updated(name, restarted)
             case MemberForgotten(name):
                 self.localiser.forget(name)
+                self._events.member_forgotten(name)
             case PingDone(token, _, rtt):
                 done = self._pings.pop(token, None)
                 if done is not None:

@@ -46,6 +46,10 @@ class MembershipReactions:
             self._agent.queries.node_alive(name)
         self._agent.directory.keep(self._agent.flow.outgoing.destinations())
 
+    def member_forgotten(self, name: NodeId) -> None:
+        """Drops what a member that is gone has told of costs."""
+        self._agent.books.forget(name)
+
     def push_pull(self, address: Address) -> None:
         """Exchanges tables with the agent at an address."""
         self._agent.replication.exchange(address)

@@ -151,3 +151,16 @@ def test_hosts_of_a_bounded_query_say_how_much_longer_work_there_may_take() -> N
     world.ask(C, "drop", query=query)
     world.run(30)
     assert books.nodes.of("c", world.now).spare_s is None
+
+
+def test_what_a_member_told_of_costs_is_forgotten_with_it() -> None:
+    world = make_world(membership={"interval_s": 0.5, "failed_keep_s": 20.0})
+    world.submit(sink(""), at=C)
+    world.run(60)
+    books = world.agents[C].books
+    assert books.nodes.of("a", world.now).speed.source is Source.MEASURED
+
+    world.kill(0)
+    world.run_until(lambda: "a" not in world.agents[C].gossip.members, 120)
+
+    assert books.nodes.of("a", world.now).speed.source is not Source.MEASURED
