@@ -47,9 +47,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     wanted_interval_s: float = 15.0
     """Time between the questions with which a host asks the homes of queries whether its operators are still wanted. Longer: less traffic,
     operators of ended queries run on longer."""
-    heal: bool = True
-    """Whether operators of queries taken here that are lost with their hosts are made again on others. Off: the query is degraded until
-    somebody submits it again."""
+    heal: bool = False
+    """Whether operators of queries taken here that are lost with their hosts are made again, on others where they may move. Off: such a
+    query is degraded until somebody submits it again. On: a partition that lasts longer than it takes to declare a host failed (4 to 5 s)
+    costs what a crash of the host costs, where it loses nothing otherwise."""
     orphan_timeout_s: float = 0.0
     """Time after which operators here end if the home of their query has failed or left; 0 for never: they run until somebody drops the
     query (`sbon queries` lists it). Longer: a longer partition of the home costs nothing. Keep it above the longest partition that queries

@@ -28,7 +28,7 @@ from sbon_testbed.topology import CitiesConfig, build
 from tests.processes import runs, wait_until
 
 FAST = {"membership": {"interval_s": 0.2, "gossip_interval_s": 0.1, "suspicion_s": 0.5, "reconnect_interval_s": 1.0}}
-KEPT = FAST | {"engine": {"heal": False, "lost_input_s": 120}}
+KEPT = FAST | {"engine": {"lost_input_s": 120}}
 """Nothing is made again that a partition cuts off: with healing, a partition costs what a crash would."""
 PORT = 5000
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33

@@ -25,7 +25,7 @@ DYING = {
 
 
 def make_world(seed: int = 4, **settings: Any) -> World:
-    common = {"engine": {"heal": False, "batch_interval_s": 0.5}, "optimiser": {"enabled": False}, "links": {"window_batches": 16}}
+    common = {"engine": {"batch_interval_s": 0.5}, "optimiser": {"enabled": False}, "links": {"window_batches": 16}}
     world = settled_world(4, seed=seed, settings=common | settings)
     world.submit(STREAM.format(world.nodes[SOURCE]), at=HOME)
     return world

@@ -21,7 +21,7 @@ AHEAD_ROWS_MAX = 600
 
 def run(sql: str, *, cut: bool) -> tuple[list[str], list[tuple[int, ...]], list[str]]:
     """The rows of the sink, sorted; what the join kept of each side, and why it waited, from time to time."""
-    settings = {"engine": {"batch_interval_s": 0.1, "ahead_rows_max": AHEAD_ROWS_MAX, "heal": False}, "optimiser": {"enabled": False}}
+    settings = {"engine": {"batch_interval_s": 0.1, "ahead_rows_max": AHEAD_ROWS_MAX}, "optimiser": {"enabled": False}}
     world = settled_world(3, seed=3, settings=settings)
     left, right = world.nodes[0], world.nodes[2]
     tail = world.tail(world.submit(SOURCES.format(left=left, right=right) + sql))

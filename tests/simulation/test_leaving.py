@@ -35,7 +35,7 @@ def make_world(nodes: int, seed: int, **settings: Any) -> World:
     return settled_world(
         nodes,
         seed=seed,
-        settings={"optimiser": {"enabled": False}, "membership": {"interval_s": 0.5}, "engine": {"heal": False}, **settings},
+        settings={"optimiser": {"enabled": False}, "membership": {"interval_s": 0.5}, **settings},
     )
 
 

@@ -24,7 +24,7 @@ class Story:
             "telemetry": {"enabled": False},
             "optimiser": {"enabled": False},
             "placement": {"reuse": False},
-            "engine": {"batch_interval_s": 0.1, **engine},
+            "engine": {"batch_interval_s": 0.1, "heal": True, **engine},
         }
         self.world = world = World(5, seed=3, data_dir=folder, settings=settings)
         world.start_all()

@@ -29,7 +29,7 @@ ROWS = RATE * (OUTAGE_S + 60)
 
 def make_world(nodes: int = 2, seed: int = 1, interval_s: float = 0.25, **links: Any) -> World:
     settings = {
-        "engine": {"batch_interval_s": interval_s, "heal": False},
+        "engine": {"batch_interval_s": interval_s},
         "optimiser": {"enabled": False},
         "membership": {"interval_s": 1.0},
         "links": {"window_batches": 16, **links},
