@@ -348,6 +348,7 @@ CASES = {
     "time up": Query(("seq", [A, many(B)]), by({"a": "ok"}), told("COUNT(*)"), MODES[0], ("next", ""), 4, {}),
     "next": Query(("seq", [A, B]), by({"a": "v <= NEXT(v)"}), told("NEXT(v, 2)"), ALL, ("next", ""), None, {}),
     "prev": Query(A, by({"a": "PREV(v, 2) IS NULL"}), told("PREV(v)"), ALL, ("past", ""), None, {}),
+    "prev of the first": Query(("seq", [A, B]), by({"b": "PREV(FIRST(a.v)) > 0"}), told("PREV(v)"), ALL, ("next", ""), None, {}),
     "prev of all": Query(A, by({"a": "ok"}), told("PREV(v)"), MODES[3], ("past", ""), None, {}),
     "empty": Query(many(A, 0, 2), by({"a": "ok"}), told("MATCH_NUMBER()", "COUNT(*)"), ALL, ("past", ""), None, {}),
     "no empty": Query(many(A, 0, 2), by({"a": "ok"}), told("MATCH_NUMBER()", "COUNT(*)"), MODES[2], ("past", ""), None, {}),
