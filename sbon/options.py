@@ -30,6 +30,13 @@ _LONG = {
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 
 
+COMMON = {
+    "source": ("connector", "nodes", "labels", "idle_after", "estimated_rows_per_second", "profile"),
+    "sink": ("connector", "node", "delay_bound", "max_latency"),
+}
+"""Options of every source and sink, which a misspelt one may mean; `sbon/query/options.py` describes them."""
+
+
 class Options:
     """Options of one source or sink.
 
@@ -133,6 +140,9 @@ class Options:
             return []
         return [word.strip() for word in value.split(",")]
 
+    def _common(self) -> tuple[str, ...]:
+        return COMMON.get(self._what.partition(" ")[0], ())
+
     def finish(self) -> None:
         """Refuses options that have not been read.
 
@@ -143,6 +153,6 @@ class Options:
         """
         for key in sorted(self._given):
             if key not in self._asked:
-                near = difflib.get_close_matches(key, self._asked, n=1)
+                near = difflib.get_close_matches(key, self._asked, n=1) or difflib.get_close_matches(key, self._common(), n=1)
                 hint = f"; did you mean {near[0]}?" if near else f"; it has {', '.join(self._asked)}"
                 raise ConnectorError(f"{self._what}: option {key} is unknown to connector '{self.connector}'{hint}", option=key)
