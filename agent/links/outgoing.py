@@ -42,7 +42,7 @@ class OutgoingEvents(Protocol):
         """An operator has new credit."""
 
     def disk_lost(self, instance: Instance, reason: str) -> None:
-        """What a link of the operator had put on disk cannot be read back."""
+        """Reports that batches that a link of the operator had put on disk cannot be read back."""
 
     def disk_told(self, output: Output, event: str, reason: str) -> None:
         """Something happened to a link's disk; see `sbon_agent.links.spilling.SpillEvents`."""

@@ -32,7 +32,7 @@ class SpillEvents(Protocol):
         """A read or write has ended: there may be room, or a batch to send. Look again."""
 
     def disk_lost(self, link: LinkId, reason: str) -> None:
-        """What was on disk cannot be read back."""
+        """Reports that batches on disk cannot be read back."""
 
     def disk_told(self, link: LinkId, event: str, reason: str) -> None:
         """A link's disk has `began`, `stopped` (nothing more can be written; the reason says why), `goes_on` or `drained`."""

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """What an agent keeps over a restart."""
+    """Costs that an agent keeps over a restart."""
 
     saved_s: float
     """Wall clock, seconds since 1970."""

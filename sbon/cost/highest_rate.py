@@ -41,7 +41,7 @@ def profile_of(query: PlacedQuery) -> Profile:
 
 
 class Rates:
-    """What a placed query asks and what its nodes have, at one edge of all figures.
+    """Demand of a placed query and supply of its nodes, at one edge of all figures.
 
     Parameters
     ----------

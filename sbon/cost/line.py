@@ -6,7 +6,7 @@ import msgspec
 
 
 class Line(msgspec.Struct, frozen=True):
-    """What one model predicts."""
+    """Prediction of one model."""
 
     name: str
     """Such as "latency", "highest rate"."""

@@ -33,7 +33,7 @@ class Dover:
 
     @property
     def factor(self) -> float:
-        """What a waiting row must be worth, over all admitted ones, to take the processor."""
+        """Returns what a waiting row must be worth, over all admitted ones, to take the processor."""
         ratio = float(self._costs.of_class.max() / self._costs.of_class.min())
         return 1 + math.sqrt(ratio)
 

@@ -96,7 +96,7 @@ class Book:
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """What a dealer is told of the operator."""
+    """Settings of the operator that a dealer is told."""
 
     instances: int
     bound_s: float

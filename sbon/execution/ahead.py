@@ -32,7 +32,7 @@ class Behind(NamedTuple):
 
 
 class Ahead(NamedTuple):
-    """What an operator gives for a batch, computed ahead."""
+    """Answer of an operator to a batch, computed ahead."""
 
     operator: Operator
     payload: Rows | None

@@ -28,7 +28,7 @@ class Users(dict[QueryId, NodeId]):
 
     @property
     def delay_slack_ms(self) -> float:
-        """By how much the longest way through the operator may grow, in ms: the least slack of its queries."""
+        """Returns by how much the longest way through the operator may grow, in ms: the least slack of its queries."""
         return least_slack_ms(self.slack_ms.values())
 
     def add(self, user: User) -> None:

@@ -22,7 +22,7 @@ from sbon.types import FloatArray, IntArray
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """What `RatesPlacement.restore` needs."""
+    """State of a placement that `RatesPlacement.restore` needs."""
 
     prepared: Prepared
     node_of: IntArray

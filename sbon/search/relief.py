@@ -158,7 +158,7 @@ class _At:
         return self._drawn.pop()
 
     def _of_operator(self, operator: int, node: int, sign: float) -> Changes:
-        """What an operator asks on a node, links aside."""
+        """Returns what an operator asks on a node, links aside."""
         points, found = self._points, []
         for point, work in enumerate(self._tables.work[operator]):
             found.append((node * points + point, sign * work))

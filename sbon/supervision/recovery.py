@@ -54,7 +54,7 @@ def next_generation(epoch: int) -> int:
 
 
 class Phase(Enum):
-    """What a recovery waits for."""
+    """States of a recovery, by what it waits for."""
 
     WAITING = "waiting"
     PLACING = "placing"

@@ -118,7 +118,9 @@ def _compared(
 
 
 def _difference(engine: str, runner: Callable[[Supply], Took], few: Supply, many: Supply) -> Took:
-    """What a large run took beyond a small one. Where other work on the machine made the small one take longer, both are run again."""
+    """Returns what a large run took beyond a small one.
+
+    Where other work on the machine made the small one take longer, both are run again."""
     for _ in range(ATTEMPTS):
         first, second = runner(few), runner(many)
         found = Took(second.rows - first.rows, second.wall_s - first.wall_s, second.cpu_s - first.cpu_s)
@@ -166,7 +168,7 @@ def _flink(peer: Flink, work: str, given: Supply) -> Took:
 
 
 def _folders(given: Supply) -> list[Path]:
-    """Of the files of each source, in order."""
+    """Returns the files of each source, in order."""
     return list(dict.fromkeys(path.parent for path in given.files))
 
 

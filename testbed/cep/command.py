@@ -13,7 +13,7 @@ from sbon_testbed.progress import Progress
 
 
 class Part(StrEnum):
-    """What there is to run."""
+    """Stories of the evaluation."""
 
     PEAKS = "peaks"
     REACTIVE = "reactive"

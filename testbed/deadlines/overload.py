@@ -47,7 +47,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Served(msgspec.Struct, frozen=True):
-    """What came of a trace."""
+    """Outcome of a trace."""
 
     in_time: int
     rows: int

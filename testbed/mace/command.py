@@ -14,7 +14,7 @@ from sbon_testbed.progress import Progress
 
 
 class Part(StrEnum):
-    """What there is to run."""
+    """Parts of the evaluation."""
 
     PLACEMENT = "placement"
     TRAINING = "training"

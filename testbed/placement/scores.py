@@ -56,6 +56,6 @@ class Tally:
 
 
 def _over(value: float, base: float) -> float:
-    """By which fraction `value` is above `base`; 0 where there is nothing to compare with."""
+    """Returns by which fraction `value` is above `base`; 0 where there is nothing to compare with."""
     penalty = value / base - 1 if base > 0 else 0.0
     return penalty if abs(penalty) > NOISE else 0.0
