@@ -7,6 +7,7 @@ from sbon.cost.latency import EstimatedLatencies
 from sbon.cost.network_usage import NetworkUsage
 from sbon.cost.space import CostSpace
 from sbon.cost_space.coordinate import ORIGIN, Coordinate
+from sbon.cost_space.vivaldi import pulled_back
 from sbon.errors import CoordinateError, PlacementError, ShapeError
 from sbon.optimiser.full import FullOptimiser
 from sbon.placement import regions
@@ -128,3 +129,10 @@ def test_caution_prefers_of_equal_predictions_the_coordinate_that_knows_more():
 def test_an_empty_space_and_one_of_a_single_node_have_no_typical_rtt():
     assert CostSpace({}).cautious_heights_ms.tolist() == [0.0]
     assert CostSpace({"a": Coordinate((1.0, 2.0, 3.0), 4.0, 0.5)}).cautious_heights_ms[0] == 8.0
+
+
+def test_gravity_pulls_towards_the_origin_with_the_square_of_the_distance_and_not_beyond_it() -> None:
+    assert pulled_back((30.0, 40.0, 0.0), 100.0) == pytest.approx((30.0 * 0.995, 40.0 * 0.995, 0.0))  # 0.25 of 50 ms
+    assert pulled_back((300.0, 400.0, 0.0), 100.0) == pytest.approx((300.0 * 0.95, 400.0 * 0.95, 0.0))  # 25 of 500 ms
+    assert pulled_back((30_000.0, 0.0, 0.0), 100.0) == (0.0, 0.0, 0.0)
+    assert pulled_back((30.0, 40.0, 0.0), 0.0) == (30.0, 40.0, 0.0)

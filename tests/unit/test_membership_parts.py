@@ -58,6 +58,14 @@ def test_timers_come_due_in_order_and_can_move():
     assert timers.next() == 2.0
 
 
+def test_a_timer_that_was_put_off_does_not_come_at_its_old_time():
+    timers = Timers()
+    timers.set(("a", ""), 1.0)
+    timers.set(("a", ""), 3.0)
+    assert timers.next() == 3.0
+    assert [timers.pop_due(2.0), timers.pop_due(3.0), timers.pop_due(4.0)] == [None, ("a", ""), None]
+
+
 def test_news_is_told_newest_first_and_each_piece_a_bounded_number_of_times():
     news = Broadcasts()
     for name in ("x", "y", "z"):
