@@ -213,7 +213,7 @@ class Agent:
             self.reaches,
             self.resuming,
             self.books,
-            config.engine.heal,
+            config.engine,
         )
 
     def _make_optimisers(self) -> None:

@@ -13,6 +13,7 @@ import structlog
 
 from sbon.cost.books import Books
 from sbon.errors import LinkError, QueryError, SbonError
+from sbon.execution.settings import EngineConfig
 from sbon.optimiser.placed import Placed
 from sbon.query.catalog import Entry
 from sbon.query.ids import is_short_for, query_id
@@ -80,7 +81,7 @@ class OwnedQueries:
         reaches: Reaches,
         resuming: Resuming,
         books: Books,
-        heals: bool,
+        engine: EngineConfig,
     ) -> None:
         self.register = Register()
         self.records, self.tails = self.register.running, self.register.tails
@@ -93,7 +94,7 @@ class OwnedQueries:
         self._events = events
         self._connectors = InstalledConnectors(context)
         self._resuming = resuming
-        self._heals = heals
+        self._engine = engine
         self.recovering = Recovering(
             host, directory, lambda: frozenset(gossip.alive_labels()), placing.replace, events.recovered, self._shown
         )
@@ -115,7 +116,8 @@ class OwnedQueries:
             bounded = msgspec.structs.replace(plan, delay_bound_ms=chosen.decision.delay_bound_ms)
             record = QueryRecord(bounded, running, self._directory.me, self._host.wall(), chosen.decision.delay_ms)
             record.forecast = forecast_of(bounded, chosen, self._host.now())
-            record.health.healing.is_on, record.health.healing.began_s = self._heals, self._host.now()
+            healing, engine = record.health.healing, self._engine
+            healing.is_on, healing.after_s, healing.began_s = engine.heal, engine.heal_after_s, self._host.now()
             self.register.enter(record)
             self._events.placed(plan, chosen, running)
             self._events.query_changed(record)

@@ -94,6 +94,10 @@ def _takes(flow: Flow, instance: Instance, incoming: Input, message: Renew) -> R
     if incoming.link.id != message.end.link.id or incoming.node != message.end.node:
         link = msgspec.structs.replace(incoming.link, id=message.end.link.id, source=message.end.link.source)
         renew_input(flow, instance, incoming, link, message.end.node, message.end.epoch)
+        if message.end.after > incoming.receiver.received:  # the source was away when this operator began anew
+            incoming.receiver.go_on(message.end.after, message.end.rows)
+            incoming.watermark_us = max(incoming.watermark_us, message.end.watermark_us)
+            incoming.from_former = 0
     receiver = incoming.receiver
     return Renewed(link=incoming.link, after=receiver.received, rows=incoming.rows_taken, watermark_us=incoming.watermark_taken_us)
 

@@ -47,10 +47,13 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     wanted_interval_s: float = 15.0
     """Time between the questions with which a host asks the homes of queries whether its operators are still wanted. Longer: less traffic,
     operators of ended queries run on longer."""
-    heal: bool = False
+    heal: bool = True
     """Whether operators of queries taken here that are lost with their hosts are made again, on others where they may move. Off: such a
-    query is degraded until somebody submits it again. On: a partition that lasts longer than it takes to declare a host failed (4 to 5 s)
-    costs what a crash of the host costs, where it loses nothing otherwise."""
+    query is degraded until somebody submits it again."""
+    heal_after_s: float = 0.0
+    """Time that a host must have been declared failed before operators there that may move are made again on others. Longer: partitions as
+    long as that and the 4 to 5 s until the host is declared failed lose nothing. Shorter: answers go on sooner after a crash. Sources and
+    sinks wait for their node in any case, and lose nothing in a partition."""
     orphan_timeout_s: float = 0.0
     """Time after which operators here end if the home of their query has failed or left; 0 for never: they run until somebody drops the
     query (`sbon queries` lists it). Longer: a longer partition of the home costs nothing. Keep it above the longest partition that queries
@@ -74,7 +77,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise ValueError(f"operators_max = {self.operators_max}, expected 0 or more")
         if self.memory_max < 0:
             raise ValueError(f"memory_max = {self.memory_max}, expected bytes, or 0 for half of the memory that there is")
-        for name in ("lost_input_s", "lost_consumer_s"):
+        for name in ("lost_input_s", "lost_consumer_s", "heal_after_s"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} = {getattr(self, name)}, expected 0 or more")
         if not 0 <= self.orphan_timeout_s <= 1e9:

@@ -42,6 +42,19 @@ class LinkReceiver:
         """Returns the receiving end of a link that replaces this one, from its first batch on."""
         return LinkReceiver(link, self._config)
 
+    def go_on(self, processed: int, rows_processed: int) -> None:
+        """Goes on behind a batch that another copy of the operator has processed.
+
+        Raises
+        ------
+        LocalProtocolError
+            A batch has come already, by which the numbers are known.
+        """
+        if self.received:
+            raise LocalProtocolError(f"link {self.link}: cannot go on behind batch {processed}, as batch {self.received} has been received")
+        self.processed = self.received = processed
+        self.rows_processed = rows_processed
+
     def accept(self, sequence: int, size_bytes: int = 0) -> Verdict:
         """Judges an arriving batch; ACCEPTED ones must be processed in the order of acceptance."""
         if sequence <= self.received:

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN
 from sbon.supervision.recovery import Recovered
 from sbon.types import LinkId, OperatorId
@@ -31,6 +33,16 @@ class Account:
             self.is_exact = self.is_exact and go_on.is_exact
             for link, rows in go_on.lost_rows.items():
                 self.missing[link] = self.missing.get(link, 0) + rows
+
+    def lacks(self, operator: OperatorId, until_us: int) -> None:
+        """Notes that an operator which began empty lacks rows up to a later event time, as one that feeds it was away by then."""
+        for place, done in reversed([*enumerate(self.history)]):
+            if operator in done.go_on:
+                known = done.go_on[operator]
+                until_us = max(until_us, known.state_until_us or until_us)
+                go_on = {**done.go_on, operator: msgspec.structs.replace(known, state_until_us=until_us)}
+                self.history[place] = msgspec.structs.replace(done, go_on=go_on)
+                return
 
     @property
     def rows(self) -> int:
@@ -83,6 +95,8 @@ class Healing:
     def __init__(self) -> None:
         self.is_on = False
         """Operators that are lost with their hosts are made again."""
+        self.after_s = 0.0
+        """How long a host must have been declared failed before what may move is made elsewhere."""
         self.began_s = 0.0
         """When the query began, in monotonic seconds of its home."""
         self.step = ""

@@ -8,7 +8,7 @@ Their living neighbours have said how far they were. An operator that is made ag
     roughly     everything else: it goes on behind what its consumers have taken
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -72,7 +72,7 @@ def continuations(
     missing : rows of a link that earlier recoveries have counted as lost
     begun_at : sinks that can find out what their former copies have written
     """
-    delay_us = max((spec.params.watermark_delay_us for spec in specs.values() if isinstance(spec.params, SourceParams)), default=0)
+    delay_us = delay_of(specs.values())
     found: dict[OperatorId, Continuation] = {}
     zero = from_zero(specs, links, lost)
     for operator, spec in specs.items():
@@ -124,6 +124,11 @@ def from_zero(specs: Mapping[OperatorId, OperatorSpec], links: Sequence[LinkSpec
 def reads_again(spec: OperatorSpec) -> bool:
     """Tells whether a source gives the same rows again when it is made again."""
     return isinstance(spec.params, SourceParams) and spec.params.connector == "file" and not spec.params.is_table
+
+
+def delay_of(specs: Iterable[OperatorSpec]) -> int:
+    """Returns how far a row of these sources may be ahead of the watermark of its batch, in microseconds."""
+    return max((spec.params.watermark_delay_us for spec in specs if isinstance(spec.params, SourceParams)), default=0)
 
 
 def newest_us(feeders: Sequence[Renewed], delay_us: int) -> int | None:

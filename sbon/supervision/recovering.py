@@ -68,7 +68,7 @@ class Recovering:
             if not record.health.healing.is_on or not record.lost:
                 return
             user = User(record.id, self.messages.me, record.bounds.told_ms if record.plan.delay_bound_ms is not None else None)
-            one = self._of[record.id] = _One(self, record, Recovery(record.id, user))
+            one = self._of[record.id] = _One(self, record, Recovery(record.id, user, record.health.healing.after_s))
         one.look()
 
     def hurry(self, record: QueryRecord) -> None:
@@ -98,6 +98,7 @@ def picture_of(record: QueryRecord, alive: frozenset[NodeId], now: float) -> Pic
         nodes=dict(record.nodes),
         epochs=dict(record.epochs),
         lost=record.lost,
+        away=record.away,
         alive=alive,
         carriers=carried,
         taken=taken,

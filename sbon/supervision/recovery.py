@@ -16,6 +16,7 @@ a lost copy has left behind has no links, and ends itself when it asks (`WantedA
 Invariant: once a neighbour has turned an end away from an operator, the operator counts as lost until an attempt has made it.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import TypeAlias
@@ -109,6 +110,8 @@ class Picture(msgspec.Struct, frozen=True):
     lost: frozenset[OperatorId]
     """Operators that are gone with their hosts."""
     alive: frozenset[NodeId]
+    away: frozenset[OperatorId] = frozenset()
+    """Those of them that may run on: their hosts cannot be asked, or have not answered since they could not."""
     carriers: Mapping[LinkId, OperatorId] = {}
     """By the first name of a link, the operator that sends on it, where that is not its source: a multicast."""
     taken: Mapping[LinkId, int] = {}
@@ -170,6 +173,8 @@ class _Attempt(msgspec.Struct):
     """What one attempt has found out so far."""
 
     operators: frozenset[OperatorId] = frozenset()
+    lost: frozenset[OperatorId] = frozenset()
+    """All that was lost when it began, with what is not made again now."""
     nodes: dict[OperatorId, NodeId] = msgspec.field(default_factory=dict)
     links: dict[LinkId, LinkSpec] = msgspec.field(default_factory=dict)
     """By first name, the links of these operators under their new names."""
@@ -186,19 +191,26 @@ class _Attempt(msgspec.Struct):
 
 
 class Recovery:
-    """Recoveries of one query, one after the other."""
+    """Recoveries of one query, one after the other.
 
-    def __init__(self, query: QueryId, user: User) -> None:
+    Parameters
+    ----------
+    after_s : how long a host must have been declared failed before what may move is made elsewhere
+    """
+
+    def __init__(self, query: QueryId, user: User, after_s: float = 0.0) -> None:
         self.phase = Phase.WAITING
         self.reason = ""
         """Why lost operators do not run yet; empty if none is lost."""
         self._query = query
         self._user = user
+        self._after_s = after_s
         self._attempt = 0
         self._tries = 0
         """Number of successive attempts that have failed."""
         self._due_s: float | None = None
         self._since_s: float | None = None
+        self._away_since_s: dict[OperatorId, float] = {}
         self._turned: set[OperatorId] = set()
         """Operators from which a neighbour may have turned away."""
         self._excluded: set[NodeId] = set()
@@ -226,6 +238,7 @@ class Recovery:
     def look(self, picture: Picture, now: float) -> list[Action]:
         """Takes what is known of the query now; call it when something has changed, or a pause may be over."""
         self._picture = picture
+        self._away_since_s = {operator: self._away_since_s.get(operator, now) for operator in picture.away}
         lost = picture.lost | self._turned
         if not lost:
             if self.phase in (Phase.WAITING, Phase.PAUSED):
@@ -240,13 +253,14 @@ class Recovery:
             self._since_s = now
         if self.is_under_way:
             gone = [node for node in {*self._at.nodes.values()} if node not in picture.alive]
-            if gone or not lost <= self._at.operators:
-                self._fail(f"{', '.join(sorted(gone))} has gone, too" if gone else "more was lost meanwhile", now, hurry=True)
-            else:
+            is_back = self.phase is Phase.PLACING and not self._at.operators <= lost
+            if not gone and lost <= self._at.lost and not is_back:
                 return []
+            why = f"{', '.join(sorted(gone))} has gone, too" if gone else "it is back" if is_back else "more was lost meanwhile"
+            self._fail(why, now, hurry=True)
         if self.phase is Phase.PAUSED and self._due_s is not None and now < self._due_s:
             return []
-        return self._begin(picture, lost)
+        return self._begin(picture, lost, now)
 
     def hurry(self, now: float) -> None:
         """Ends a pause, because a node has come back or has gone."""
@@ -295,21 +309,23 @@ class Recovery:
         return self.look(self._picture, now)
 
     def next_wake(self) -> float | None:
-        """Returns when the pause ends; None if there is none."""
-        return self._due_s if self.phase is Phase.PAUSED else None
+        """Returns when `look` may have something to do, unless something else happens before; None: never."""
+        return None if self.is_under_way else self._due_s
 
     # ------------------------------------------------------------------------------------------------------ attempts
 
-    def _begin(self, picture: Picture, lost: Iterable[OperatorId]) -> list[Action]:
-        chosen, waits_for = makeable(picture, lost)
+    def _begin(self, picture: Picture, lost: frozenset[OperatorId], now: float) -> list[Action]:
+        due_s = {one: since_s + self._after_s for one, since_s in self._away_since_s.items() if may_be_elsewhere(picture, one)}
+        spared = frozenset(one for one in picture.away if due_s.get(one, math.inf) > now)
+        chosen, waits_for = makeable(picture, lost, spared)
         if not chosen:
-            self.phase, self._due_s, self._at = Phase.WAITING, None, _Attempt()
-            self.reason = waits_for
+            self.phase, self._at, self.reason = Phase.WAITING, _Attempt(), waits_for
+            self._due_s = min((when_s for when_s in due_s.values() if when_s > now), default=None)
             return []
         self._turn(Event.LOST)
         self._attempt += 1
         self.reason, self._due_s = "hosts are being chosen", None
-        self._at = _Attempt(operators=chosen)
+        self._at = _Attempt(operators=chosen, lost=lost)
         self._epoch = next_generation(max([self._epoch, *(picture.epochs.get(operator, 0) for operator in chosen)]))
         number = generation(self._epoch)
         for link in picture.links:
@@ -479,10 +495,21 @@ class Recovery:
         self.phase = after
 
 
-def makeable(picture: Picture, lost: Iterable[OperatorId]) -> tuple[frozenset[OperatorId], str]:
+def may_be_elsewhere(picture: Picture, operator: OperatorId) -> bool:
+    """Tells whether an operator whose host cannot be asked may be made elsewhere: it may move, and its host is not about to answer."""
+    return picture.specs[operator].pinned is None and picture.nodes[operator] not in picture.alive
+
+
+def makeable(
+    picture: Picture, lost: Iterable[OperatorId], spared: frozenset[OperatorId] = frozenset()
+) -> tuple[frozenset[OperatorId], str]:
     """Returns the lost operators that can be made again now, and why the others cannot.
 
     A pinned one waits for its node. One whose consumers are away waits for them; one that nothing feeds waits for what feeds it.
+
+    Parameters
+    ----------
+    spared : those that may run on, and are not made again as long as their hosts may still say so
     """
     lost = frozenset(lost)
     why: dict[OperatorId, str] = {}
@@ -490,6 +517,8 @@ def makeable(picture: Picture, lost: Iterable[OperatorId]) -> tuple[frozenset[Op
         spec = picture.specs[operator]
         if spec.pinned is not None and spec.pinned not in picture.alive:
             why[operator] = f"{operator} waits for {spec.pinned}"
+        elif operator in spared:
+            why[operator] = f"{operator} may run on: {picture.nodes[operator]} has not said that it does not"
     changed = True
     while changed:
         changed = False

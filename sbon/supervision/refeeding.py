@@ -5,16 +5,22 @@ The home of the query does so after each round of reports.
 A host gives up a link where the absence of one consumer must not stop the others: a link to a multicast on a crashed host, or to an
 operator that was cut off for minutes. Once the consumer can be reached, its rows continue; those that were in transit are lost, and the
 query says so.
+
+A source that was away while its target began anew elsewhere still has the link under its former name. Nothing of it is lost: the source
+says how far it is, and the target goes on there, as in a recovery.
 """
+
+from functools import partial
 
 import msgspec
 
 from sbon.errors import SbonError
 from sbon.query.plan import LinkSpec, renewed
+from sbon.supervision.continuation import delay_of, newest_us
 from sbon.supervision.ports import Messages
 from sbon.supervision.record import QueryRecord
 from sbon.types import LinkId, QueryId
-from sbon.wire.deployment import End, Refeed, Use, User
+from sbon.wire.deployment import End, Refeed, Renew, Renewed, Use, User
 from sbon.wire.messages import Message
 
 ROUNDS = 2
@@ -35,13 +41,34 @@ class Refeeding:
             del self._seen[key]
         for key, link in broken.items():
             self._seen[key] = self._seen.get(key, 0) + 1
-            if self._seen[key] >= ROUNDS:
+            if record.rejoins(link):
+                self._rejoin(record, link)
+            elif self._seen[key] >= ROUNDS:
                 self._refeed(record, link)
 
     def forget(self, query: QueryId) -> None:
         """Forgets a query that has ended."""
         for key in [key for key in self._seen if key[0] == query]:
             del self._seen[key]
+
+    def _rejoin(self, record: QueryRecord, old: LinkSpec) -> None:
+        """Asks the source to turn its end of a link to the operator that began anew, and lets that one go on where the source is."""
+        new = msgspec.structs.replace(old, id=renewed(old.id), handed=0)
+        source, target = record.nodes[old.source], record.nodes[old.target]
+        gives = Renew(query=record.id, end=End(new, target, (), record.epochs.get(old.target, 0)), gives=True)
+
+        def given(result: Message | SbonError) -> None:
+            if isinstance(result, Renewed):
+                end = End(new, source, (), record.epochs.get(old.source, 0), result.after, result.rows, watermark_us=result.settled_us)
+                taken = partial(self._rejoined, record, old, new, result)
+                self._directory.request(target, Renew(query=record.id, end=end, gives=False), taken)
+
+        self._directory.request(source, gives, given)
+
+    def _rejoined(self, record: QueryRecord, old: LinkSpec, new: LinkSpec, given: Renewed, result: Message | SbonError) -> None:
+        if isinstance(result, Renewed):
+            record.rejoined(old, new, newest_us([given], delay_of(record.specs.values())))
+            self._seen.pop((record.id, old.id), None)
 
     def _refeed(self, record: QueryRecord, old: LinkSpec) -> None:
         """Asks both ends to replace a link, the target first, so that every batch finds it."""

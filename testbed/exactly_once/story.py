@@ -75,7 +75,7 @@ def make_world(
     """Returns an overlay in which only the story moves operators; the last `homes` nodes host none."""
     settings = {
         # One cut may follow another until a node has been gone for longer than answers wait by default, after which losing rows is correct.
-        "engine": {"batch_interval_s": 0.1, "lost_input_s": VIRTUAL_S_MAX},
+        "engine": {"batch_interval_s": 0.1, "heal": False, "lost_input_s": VIRTUAL_S_MAX},
         "optimiser": {"enabled": False},
         "telemetry": {"enabled": False},
         "links": {"window_batches": window_batches, **(SPILL if spills(seed) else {})},

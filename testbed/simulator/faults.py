@@ -91,7 +91,6 @@ def settings_of(seed: int, kinds: Collection[str]) -> Layer:
     return {
         "engine": {
             "batch_interval_s": 0.1,
-            "heal": True,
             # One cut may follow another until a node has been away for longer than answers wait by default, after which losing is right.
             "lost_input_s": 600.0,
             "lost_consumer_s": 600.0,

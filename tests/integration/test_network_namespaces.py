@@ -28,8 +28,8 @@ from sbon_testbed.topology import CitiesConfig, build
 from tests.processes import runs, wait_until
 
 FAST = {"membership": {"interval_s": 0.2, "gossip_interval_s": 0.1, "suspicion_s": 0.5, "reconnect_interval_s": 1.0}}
-KEPT = FAST | {"engine": {"lost_input_s": 120}}
-"""Nothing is made again that a partition cuts off: with healing, a partition costs what a crash would."""
+WAITS = FAST | {"engine": {"lost_input_s": 120}}
+"""Answers wait for what a partition cuts off."""
 PORT = 5000
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 
@@ -195,7 +195,7 @@ WITH (connector = 'datagen', nodes = 'tokyo', rows_per_second = 200, 'start' = '
 
 @needs_namespaces
 def test_agents_feel_the_wan_and_lose_no_row_in_a_partition(tmp_path):
-    world = NetnsWorld(build(CitiesConfig(), 3, seed=2), tmp_path, NetworkConfig(jitter_ms=0.1, loss=0.01), [KEPT] * 3, 1, loaded=[1])
+    world = NetnsWorld(build(CitiesConfig(), 3, seed=2), tmp_path, NetworkConfig(jitter_ms=0.1, loss=0.01), [WAITS] * 3, 1, loaded=[1])
     try:
         london, new_york, tokyo = world.topology.nodes
         for node in range(3):
@@ -283,7 +283,7 @@ def test_narrow_line_is_packed_and_an_outage_waits_on_disk(tmp_path):
 @pytest.mark.slow
 def test_window_that_moves_over_a_lossy_wan_counts_every_row_once(tmp_path):
     """Moves take a second or so here; one is tried while a source is cut off, whatever comes of it."""
-    settings = KEPT | {"optimiser": {"interval_s": 600}}
+    settings = WAITS | {"optimiser": {"interval_s": 600}}
     world = NetnsWorld(build(CitiesConfig(), 3, seed=2), tmp_path, NetworkConfig(jitter_ms=0.3, loss=0.03), [settings] * 3, 1)
     try:
         london, new_york, tokyo = world.topology.nodes

@@ -124,7 +124,7 @@ def test_two_hosts_of_one_query_leave_at_once(seed: int):
 
 
 def test_hosts_that_leave_one_after_another_hand_over_what_lost_a_source_with_the_first():
-    world = make_world(6, 1)
+    world = make_world(6, 1, engine={"heal": False})
     tail = begin(world)
     gather(world, 3)
     world.run(1.0)
@@ -222,7 +222,7 @@ def test_a_host_with_nothing_that_could_move_goes_at_once(nodes: int):
 
 
 def test_when_time_is_up_it_says_goodbye_with_what_is_left():
-    world = make_world(5, 1)
+    world = make_world(5, 1, engine={"heal": False})
     tail = begin(world)
     gather(world, 3)
     world.run(1.0)

@@ -42,7 +42,7 @@ class Overlay:
 
     def __init__(self, seconds: float, nodes: int = 6) -> None:
         settings = {
-            "engine": {"batch_interval_s": 2.0},
+            "engine": {"batch_interval_s": 2.0, "heal": False},
             "optimiser": {"enabled": False},
             "membership": {"interval_s": 0.5},
             "migration": {"piece_bytes": 1024, "window_bytes": 2000, "rest_bytes": 1, "timeout_s": 6.0, "lease_s": 12.0},

@@ -116,7 +116,7 @@ def test_a_query_that_lost_an_operator_is_degraded_and_says_why():
 
 
 def test_what_a_host_has_forgotten_in_a_restart_runs_there_again():
-    world = make_world(engine={"heal": True})
+    world = make_world()
     world.submit(SOURCE.format(nodes=world.nodes[1]))
     query = world.submit(WINDOWED)
     world.rows(query, count=5)
@@ -132,8 +132,8 @@ def test_what_a_host_has_forgotten_in_a_restart_runs_there_again():
     world.run_until(lambda: len(tail.rows) > before + 5)
 
 
-def test_by_default_a_host_that_comes_back_empty_does_not_make_the_query_whole():
-    world = make_world()
+def test_without_healing_a_host_that_comes_back_empty_does_not_make_the_query_whole():
+    world = make_world(engine={"heal": False})
     world.submit(SOURCE.format(nodes=world.nodes[1]))
     query = world.submit(WINDOWED)
     world.rows(query, count=5)

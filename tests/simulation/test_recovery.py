@@ -10,7 +10,7 @@ import pytest
 from sbon.supervision.record import QueryRecord, QueryState
 from sbon_testbed.simulator.harness import World
 
-HOME, SOURCE, SINK, MIDDLE = 0, 1, 2, 3
+HOME, SOURCE, SINK, MIDDLE, OTHER = 0, 1, 2, 3, 4
 ROWS, PER_SECOND = 400, 20
 FILTER = "SELECT v, v * 2 AS d FROM r WHERE v % 3 = 0"
 WINDOW = "SELECT window_start, COUNT(*) AS n, SUM(v) AS s FROM TUMBLE(r, ts, INTERVAL '1 second') GROUP BY window_start"
@@ -24,19 +24,20 @@ class Story:
             "telemetry": {"enabled": False},
             "optimiser": {"enabled": False},
             "placement": {"reuse": False},
-            "engine": {"batch_interval_s": 0.1, "heal": True, **engine},
+            "engine": {"batch_interval_s": 0.1, **engine},
         }
         self.world = world = World(5, seed=3, data_dir=folder, settings=settings)
         world.start_all()
         world.settle()
-        path = world.data_dir_of(SOURCE) / "files" / "r.csv"
-        path.parent.mkdir(parents=True)
-        rows = (f"2026-01-01T00:00:{i // PER_SECOND:02d}.{i % PER_SECOND * 50:03d},{i}" for i in range(ROWS))
-        path.write_text("\n".join(["ts,v", *rows, ""]))
-        world.submit(
-            f"CREATE SOURCE r (ts TIMESTAMP, v BIGINT, WATERMARK FOR ts AS ts - INTERVAL '0.2 s') WITH "
-            f"(connector = 'file', path = '{path}', nodes = '{world.nodes[SOURCE]}', replay = 'event_time')"
-        )
+        for name, number, first in (("r", SOURCE, 0), ("other", OTHER, ROWS)):
+            path = world.data_dir_of(number) / "files" / f"{name}.csv"
+            path.parent.mkdir(parents=True)
+            rows = (f"2026-01-01T00:00:{i // PER_SECOND:02d}.{i % PER_SECOND * 50:03d},{first + i}" for i in range(ROWS))
+            path.write_text("\n".join(["ts,v", *rows, ""]))
+            world.submit(
+                f"CREATE SOURCE {name} (ts TIMESTAMP, v BIGINT, WATERMARK FOR ts AS ts - INTERVAL '0.2 s') WITH "
+                f"(connector = 'file', path = '{path}', nodes = '{world.nodes[number]}', replay = 'event_time')"
+            )
         world.run(3.0)
         query = world.submit(f"CREATE SINK k AS {sql} WITH (connector = 'file', path = 'k.csv', node = '{world.nodes[SINK]}')")
         self.record: QueryRecord = self._agent(HOME).queries.find(query)
@@ -47,10 +48,12 @@ class Story:
         assert found is not None
         return found
 
-    def move_window(self) -> str:
-        """Moves the window to a host of its own."""
-        operator = next(one for one, spec in self.record.specs.items() if spec.params.__struct_config__.tag == "window")
-        there = self.world.nodes[MIDDLE]
+    def move(self, kind: str = "window", number: int = MIDDLE) -> str:
+        """Moves the operator of this kind to another host."""
+        operator = next(one for one, spec in self.record.specs.items() if spec.params.__struct_config__.tag == kind)
+        there = self.world.nodes[number]
+        if self.record.nodes[operator] == there:
+            return operator
         result = self.world.ask(self.record.nodes[operator], "migrate", operator=operator, node=there)
         assert result["committed"]
         self.world.run(3.0)
@@ -70,6 +73,12 @@ class Story:
         self.world.run_until(lambda: self.record.state is QueryState.FINISHED, 120.0, "the query ends")
         file = next(self.world.data_dir_of(SINK).rglob("k.csv"))
         return [line.split(",") for line in file.read_text().splitlines()[1:]]
+
+    def state_lost_until(self) -> str:
+        """Returns until which event time the one operator that began empty lacks rows."""
+        told = [one["state_lost_until"] for lost in self.record.row(None)["lost"] for one in lost["operators"]]
+        [until] = filter(None, told)
+        return str(until)
 
 
 @pytest.fixture
@@ -104,7 +113,7 @@ def test_both_hosts_may_crash_one_after_the_other(story: Any) -> None:
 
 def test_a_window_runs_elsewhere_and_leaves_out_what_it_had_begun(story: Any) -> None:
     told = story(WINDOW)
-    operator = told.move_window()
+    operator = told.move()
     told.crash(MIDDLE, back_s=None)
 
     assert told.record.nodes[operator] != told.world.nodes[MIDDLE]
@@ -123,7 +132,7 @@ def test_a_window_runs_elsewhere_and_leaves_out_what_it_had_begun(story: Any) ->
 
 def test_a_query_says_that_it_is_recovering_and_then_what_it_cost(story: Any) -> None:
     told = story(WINDOW)
-    told.move_window()
+    told.move()
     states = []
     told.world.kill(MIDDLE)
     told.world.run_until(lambda: states.append(told.record.state) or told.record.health.healing.account.recoveries > 0, 20.0)
@@ -144,7 +153,7 @@ def test_what_is_pinned_to_a_host_waits_for_it_and_says_so(story: Any) -> None:
 
 def test_an_old_copy_behind_a_partition_ends_itself_and_no_row_comes_twice(story: Any) -> None:
     told = story(WINDOW, wanted_interval_s=3.0)
-    operator = told.move_window()
+    operator = told.move()
     told.world.partition([[MIDDLE]])
     told.world.run_until(lambda: told.record.health.healing.account.recoveries > 0, 20.0)
     copies = [agent.name for agent in told.world.agents if operator in agent.operators.instances]
@@ -157,8 +166,66 @@ def test_an_old_copy_behind_a_partition_ends_itself_and_no_row_comes_twice(story
 
 def test_without_healing_a_query_stays_degraded(story: Any) -> None:
     told = story(WINDOW, heal=False)
-    told.move_window()
+    told.move()
     told.world.kill(MIDDLE)
     told.world.run(15.0)
     assert told.record.state is QueryState.DEGRADED
     assert told.record.health.healing.account.recoveries == 0
+
+
+@pytest.mark.parametrize("host", [SOURCE, SINK])
+def test_a_host_that_is_back_from_a_partition_goes_on_as_it_was(story: Any, host: int) -> None:
+    told = story(FILTER)
+    told.world.partition([[host]])
+    told.world.run(25.0)
+    assert told.record.state is QueryState.DEGRADED
+    told.world.heal()
+    assert [int(v) for v, _ in told.answers()] == list(range(0, ROWS, 3))
+    assert told.record.health.healing.account.recoveries == 0
+    assert told.record.reason == ""
+
+
+def test_a_partition_that_is_shorter_than_the_time_to_heal_costs_nothing(story: Any) -> None:
+    told = story(WINDOW, heal_after_s=15.0)
+    operator = told.move()
+    told.world.partition([[MIDDLE]])
+    told.world.run_until(lambda: operator in told.record.lost, 20.0, "the host is declared failed")
+    told.world.run(10.0)
+    told.world.heal()
+    assert [int(n) for _, n, _ in told.answers()] == [PER_SECOND] * (ROWS // PER_SECOND)
+    assert told.record.health.healing.account.recoveries == 0
+
+
+def test_a_source_that_was_away_feeds_what_began_anew_meanwhile_where_it_had_stopped(story: Any) -> None:
+    told = story(f"SELECT r.v, other.v AS w FROM r JOIN other ON r.ts = other.ts AND r.v + {ROWS} = other.v")
+    told.move("join")
+    told.world.partition([[OTHER]])
+    told.world.run_until(lambda: told.record.lost != frozenset(), 20.0, "the source is away")
+    told.crash(MIDDLE, back_s=None)
+    told.world.run(3.0)
+    told.world.heal()
+    found = [int(v) for v, _ in told.answers()]
+    assert told.record.health.healing.account.recoveries == 1, "the source goes on as it was"
+    until = told.state_lost_until()
+    missing = set(range(ROWS)) - set(found)
+    lacking = datetime.fromisoformat(until).replace(tzinfo=None) - datetime(2026, 1, 1)
+    assert all(number <= lacking.total_seconds() * PER_SECOND for number in missing)
+    assert len(found) == len(set(found))
+    assert found[-1] == ROWS - 1
+
+
+def test_a_window_that_began_anew_while_a_source_was_away_says_what_it_lacks_of_that(story: Any) -> None:
+    told = story(
+        WINDOW.replace("FROM TUMBLE(r", "FROM TUMBLE(both").replace(
+            "SELECT", "WITH both AS (SELECT ts, v FROM r UNION ALL SELECT ts, v FROM other) SELECT", 1
+        )
+    )
+    told.move()
+    told.world.partition([[OTHER]])
+    told.world.run_until(lambda: told.record.lost != frozenset(), 20.0, "the source is away")
+    told.crash(MIDDLE, back_s=None)
+    told.world.heal()
+    answers = told.answers()
+    until = told.state_lost_until()
+    for start, n, _ in answers:
+        assert int(n) == 2 * PER_SECOND or start < until, "an answer is silently wrong"

@@ -27,9 +27,9 @@ RATE, OUTAGE_S = 20, 600
 ROWS = RATE * (OUTAGE_S + 60)
 
 
-def make_world(nodes: int = 2, seed: int = 1, interval_s: float = 0.25, **links: Any) -> World:
+def make_world(nodes: int = 2, seed: int = 1, interval_s: float = 0.25, *, heal: bool = True, **links: Any) -> World:
     settings = {
-        "engine": {"batch_interval_s": interval_s},
+        "engine": {"batch_interval_s": interval_s, "heal": heal},
         "optimiser": {"enabled": False},
         "membership": {"interval_s": 1.0},
         "links": {"window_batches": 16, **links},
@@ -252,7 +252,7 @@ def test_a_consumer_that_is_away_for_long_costs_the_others_nothing_and_gets_all_
 
 
 def test_an_operator_that_is_lost_for_good_fills_no_disk() -> None:
-    world = make_world(3, spill_bytes=1 << 20, spill_after_s=0.2)
+    world = make_world(3, heal=False, spill_bytes=1 << 20, spill_after_s=0.2)
     world.submit(SOURCE.format(world.nodes[1], 100, 100_000))
     world.run(20)
     sql = "CREATE SINK gone FROM (SELECT key FROM readings) WITH (connector = 'discard', node = '{}')"

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from sbon.query.plan import WATERMARK_END, LinkSpec, MapParams, OperatorSpec, SinkParams, SourceParams, UnionParams, WindowParams, link_id
 from sbon.supervision.account import Account
-from sbon.supervision.continuation import continuations, from_zero, newest_us
+from sbon.supervision.continuation import Continuation, continuations, from_zero, newest_us
 from sbon.supervision.recovery import Recovered
 from sbon.wire.deployment import Renewed
 
@@ -117,3 +117,16 @@ def test_no_state_is_lost_if_nothing_was_acknowledged():
 def test_the_newest_time_does_not_go_beyond_the_end():
     link = chain(FILE, SINK)[1][0]
     assert newest_us([answer(link, 1, 1, WATERMARK_END)], 7) == WATERMARK_END
+
+
+def test_what_an_operator_lacks_of_a_source_that_was_away_is_said_as_soon_as_it_is_known():
+    specs, links = chain(FILE, spec("w", WINDOW), SINK)
+    feeders = {links[0].id: answer(links[0], 4, 40, watermark_us=1_000_000)}
+    go_on = continuations(specs, links, {"w"}, {links[1].id: answer(links[1], 2, 3, watermark_us=90)}, feeders, {})
+    account = Account()
+    account.add(Recovered({"w": "ams"}, 65536, (), go_on, 1, 0.5))
+    account.add(Recovered({"other": "ams"}, 65536, (), {"other": Continuation()}, 1, 0.5))
+    for until_us, told in ((7_000_000, "1970-01-01T00:00:07+00:00"), (3_000_000, "1970-01-01T00:00:07+00:00")):
+        account.lacks("w", until_us)
+        assert account.told(lambda operator: "window")[0]["operators"][0]["state_lost_until"] == told
+    assert account.told(lambda operator: "window")[1]["operators"][0]["state_lost_until"] is None

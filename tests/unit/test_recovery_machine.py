@@ -143,6 +143,71 @@ def test_an_operator_waits_for_what_it_feeds():
     assert why == f"{MAP} waits for what it feeds: {SINK}"
 
 
+def test_what_is_pinned_waits_until_its_host_says_that_it_has_it_not():
+    recovery = machine()
+    assert recovery.look(picture({SINK}, ALIVE - {"nyc"}, away=frozenset({SINK})), 1.0) == []
+    assert recovery.look(picture({SINK}, away=frozenset({SINK})), 9.0) == []
+    assert recovery.reason == f"{SINK} may run on: nyc has not said that it does not"
+    [place] = recovery.look(picture({SINK}), 9.1)
+    assert isinstance(place, Place)
+
+
+def test_what_is_pinned_goes_on_as_it_was_when_its_host_has_it():
+    recovery = machine()
+    recovery.look(picture({SINK}, ALIVE - {"nyc"}, away=frozenset({SINK})), 1.0)
+    assert recovery.look(picture(set()), 9.1) == []
+    assert (recovery.phase, recovery.reason) == (Phase.WAITING, "")
+
+
+def test_what_may_move_waits_as_long_as_was_set_and_no_longer():
+    recovery = Recovery(QUERY, User(QUERY, "ams"), after_s=7.0)
+    away = picture({MAP}, ALIVE - {"osl"}, away=frozenset({MAP}))
+    assert recovery.look(away, 10.0) == []
+    assert recovery.next_wake() == 17.0
+    assert recovery.look(away, 16.9) == []
+    [place] = recovery.look(away, 17.0)
+    assert isinstance(place, Place)
+
+
+def test_the_wait_begins_anew_with_each_absence():
+    recovery = Recovery(QUERY, User(QUERY, "ams"), after_s=7.0)
+    away = picture({MAP}, ALIVE - {"osl"}, away=frozenset({MAP}))
+    recovery.look(away, 10.0)
+    recovery.look(picture(set()), 12.0)
+    assert recovery.look(away, 16.0) == []
+    assert recovery.next_wake() == 23.0
+
+
+def test_what_may_move_is_not_made_elsewhere_while_its_host_is_about_to_answer():
+    recovery = machine()
+    assert recovery.look(picture({MAP}, away=frozenset({MAP})), 10.0) == []
+    assert recovery.next_wake() is None
+    [place] = recovery.look(picture({MAP}), 10.1)
+    assert isinstance(place, Place)
+
+
+def test_what_is_back_while_hosts_are_chosen_is_left_alone():
+    recovery = machine()
+    recovery.look(picture({MAP, SINK}, ALIVE - {"osl"}), 10.0)
+    [place] = recovery.look(picture({SINK}), 10.1)
+    assert isinstance(place, Place)
+    assert place.operators == {SINK}
+
+
+def test_an_attempt_goes_on_while_something_else_waits_for_its_node():
+    recovery = machine()
+    elsewhere = OperatorSpec(f"{QUERY}.3", MapParams(None, None), (), None, "fra", "")
+    specs = SPECS | {elsewhere.id: elsewhere}
+    nodes = {SOURCE: "fra", MAP: "osl", SINK: "nyc", elsewhere.id: "fra"}
+    seen = picture({MAP, elsewhere.id}, ALIVE - {"osl"}, specs=specs, nodes=nodes, away=frozenset({elsewhere.id}))
+    [place] = recovery.look(seen, 10.0)
+    assert isinstance(place, Place)
+    assert place.operators == {MAP}
+    asked(recovery.placed(1, {MAP: "rio"}, 10.1), Renew)
+    assert recovery.look(seen, 10.2) == []
+    assert recovery.phase is Phase.FENCING
+
+
 def test_an_operator_that_nothing_feeds_waits_for_its_feeders():
     assert makeable(picture({MAP, SOURCE}, ALIVE - {"osl", "fra"}), {MAP, SOURCE})[0] == frozenset()
 

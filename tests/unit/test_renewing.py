@@ -3,13 +3,16 @@
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
+
+from sbon.errors import LocalProtocolError
 from sbon.execution.ends import Input, Output
 from sbon.execution.instance import Instance
 from sbon.execution.life import State
 from sbon.formats.formatting import LineFormat
 from sbon.links.batch import Batch
 from sbon.links.config import LinkConfig
-from sbon.links.receiver import LinkReceiver
+from sbon.links.receiver import LinkReceiver, Verdict
 from sbon.links.sender import LinkSender
 from sbon.query.plan import LinkSpec, MapParams, OperatorSpec, SinkParams, link_id
 from sbon.query.schema import ColumnType, Field
@@ -43,6 +46,17 @@ def test_an_operator_stays_until_what_came_from_a_crashed_one_is_processed():
     assert "cannot be sent once more" in instance.stays_for
     incoming.receiver.process(1, 0)
     assert not instance.stays_for
+
+
+def test_a_receiver_goes_on_where_a_former_one_was_unless_it_knows_better():
+    receiver = LinkReceiver(LINK.id, LinkConfig())
+    receiver.go_on(7, 70)
+    assert receiver.accept(7) is Verdict.DUPLICATE
+    assert receiver.accept(8) is Verdict.ACCEPTED
+    receiver.process(8, 10)
+    assert receiver.rows_processed == 80
+    with pytest.raises(LocalProtocolError, match="batch 8 has been received"):
+        receiver.go_on(9, 90)
 
 
 def test_line_breaks_between_quotation_marks_end_no_row():
