@@ -58,7 +58,7 @@ class Dispatch:
             case UpstreamDelay():
                 self._agent.delays.told(message)
             case Moved(operator, node, epoch):
-                self.moved(operator, node, epoch)
+                self.moved(operator, node, epoch, connection.node)
 
     def data(self, connection: Connection, data: Data) -> None:
         """Handles a batch of a link.
@@ -153,14 +153,14 @@ class Dispatch:
                     agent.directory.tell(left, Replaced(link=message.lost))
                 respond(DoneMessage())
             case Renew():
-                respond(renew(agent.name, agent.flow, partial(agent.migrations.gives_way, home=sender), message))
+                respond(renew(agent.name, agent.flow, agent.migrations.gives_way, message))
             case Replaced(link):
                 replaced(operators, agent.flow, link)
                 respond(DoneMessage())
             case Handed():
                 agent.telling.handle(message, respond)
             case Moved(operator, node, epoch):
-                self.moved(operator, node, epoch)
+                self.moved(operator, node, epoch, sender)
                 respond(DoneMessage())
             case RttsAsk():
                 agent.remembering.answer(message, respond)
@@ -183,9 +183,9 @@ class Dispatch:
             case _:
                 raise RemoteProtocolError(f"{type(message).__name__} is not a request")
 
-    def moved(self, operator: OperatorId, node: NodeId, epoch: int) -> None:
+    def moved(self, operator: OperatorId, node: NodeId, epoch: int, told_by: NodeId = "") -> None:
         """Passes on that another host runs the operator now."""
-        self._agent.flow.moved(operator, node, epoch)
+        self._agent.flow.moved(operator, node, epoch, told_by)
         self._agent.queries.moved(operator, node, epoch)
 
     def _use(self, message: Use, respond: Done) -> None:

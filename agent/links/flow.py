@@ -110,9 +110,15 @@ class Flow:
         self.ends.drop_taking(link)
         self._acks.pop(link, None)
 
-    def moved(self, operator: OperatorId, node: NodeId, epoch: int) -> None:
-        """Takes the news that an operator runs on another host, and sends unacknowledged batches there."""
+    def moved(self, operator: OperatorId, node: NodeId, epoch: int, told_by: NodeId = "") -> None:
+        """Takes the news that an operator runs on another host, and sends unacknowledged batches there.
+
+        A host that has late news of an operator which is to be there has not got it yet, and remembers an earlier copy.
+        """
         self._perform(self.ends.moved(operator, node, epoch))
+        for output in self.ends.giving():
+            if output.link.target == operator and output.node == told_by and output.epoch > epoch:
+                self.outgoing.unknown_there(NoSuchLink(link=output.link.id))
 
     def passed(self, link: LinkSpec, node: NodeId) -> None:
         """Takes the news that another operator has the sending end of an input."""
@@ -226,7 +232,7 @@ class Flow:
                 continue
             answer = self._whereabouts_of(link)
             if isinstance(answer, Moved):
-                self.moved(answer.operator, answer.node, answer.epoch)
+                self.moved(answer.operator, answer.node, answer.epoch, self._me)
             elif isinstance(answer, NoSuchLink):
                 self.outgoing.unknown_there(answer)
 

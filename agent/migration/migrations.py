@@ -121,9 +121,8 @@ class Migrations:
         """Tells whether an operator's migration away from here has begun."""
         return operator in self._leaving
 
-    def gives_way(self, operator: OperatorId, lost: OperatorId, home: NodeId) -> bool:
-        """Keeps an operator still beside one that begins anew, and calls its move off. Returns False if it moves nevertheless."""
-        self._neighbour.keep(lost, operator, home, self._host.now())
+    def gives_way(self, operator: OperatorId, lost: OperatorId) -> bool:
+        """Calls off the move of an operator beside one that begins anew. Returns False if it moves nevertheless."""
         if operator in self._leaving:
             self._leaving[operator].refused(f"{lost} beside it begins anew")
         return operator not in self._leaving

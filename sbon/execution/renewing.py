@@ -51,7 +51,7 @@ def renew(me: NodeId, flow: Flow, gives_way: Callable[[OperatorId, OperatorId], 
 
     Parameters
     ----------
-    gives_way : keeps an operator from moving while another one beside it begins anew; returns False if it moves nevertheless
+    gives_way : calls off the move of an operator beside one that begins anew; returns False if it moves nevertheless
 
     Raises
     ------

@@ -24,9 +24,6 @@ from sbon.migration.transitions import Transitions
 from sbon.types import NodeId, OperatorId
 from sbon.wire.migration import Lock, Unlock
 
-RECOVERY_S = 3.0
-"""Time for which an operator keeps still beside one that begins anew, in seconds, unless it is asked again."""
-
 
 class Promise(Enum):
     """What a host has promised about one operator that moves."""
@@ -132,12 +129,6 @@ class Neighbour:
         if reaches:
             actions.append(Reach(ask.there, grants=not renewed))
         return actions
-
-    def keep(self, lost: OperatorId, operator: OperatorId, holder: NodeId, now: float) -> None:
-        """Keeps an operator still beside one that begins anew after a crash, for `RECOVERY_S`."""
-        given = self._given.get(lost)
-        beside = (operator,) if given is None or operator in given.operators else (*given.operators, operator)
-        self._given[lost] = _Given(holder, beside, now + RECOVERY_S)
 
     def unlock(self, told: Unlock, holder: NodeId) -> list[Action]:
         """Ends the lock of its present holder. The late message of an earlier one changes nothing."""

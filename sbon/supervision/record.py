@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sbon.misfits import clause
-from sbon.query.plan import LinkSpec, MulticastParams, OperatorSpec, Plan, first_name, is_multicast, keeps_state, renewals
+from sbon.query.plan import LinkSpec, MulticastParams, OperatorSpec, Plan, is_multicast
 from sbon.query.text import describe
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.health import GONE, LOST, WITH_HOST, Condition, Health, News
@@ -217,25 +217,6 @@ class QueryRecord:
                     found.append(link)
         return found
 
-    def rejoins(self, link: LinkSpec) -> bool:
-        """Tells whether the source of a link has it under an earlier name: its host was away while the target began anew."""
-        report = self.reports.get(link.source)
-        return report is not None and any(
-            first_name(known) == first_name(link.id) and renewals(known) < renewals(link.id) for known, *_ in report.links
-        )
-
-    def rejoined(self, old: LinkSpec, new: LinkSpec, until_us: int | None) -> None:
-        """Notes that the source of a link feeds the target again, which lacks what the source had given to the former copy.
-
-        Parameters
-        ----------
-        until_us : event time up to which that was
-        """
-        self.links = tuple(new if link.id == old.id else link for link in self.links)
-        spec = self.specs.get(old.target)
-        if until_us is not None and spec is not None and keeps_state(spec.params):
-            self.health.healing.account.lacks(old.target, until_us)
-
     def _leads_nowhere(self, operator: OperatorId) -> bool:
         """Tells whether all consumers of an operator in this query are gone: given rows, it would only hold up its sources."""
         targets = [link.target for link in self.links if link.source == operator]
@@ -276,11 +257,6 @@ class QueryRecord:
         gone = frozenset(self.health.those(WITH_HOST)) & self.specs.keys()
         shared = {one for one, report in self.reports.items() if any(user.query != self.id for user in report.users)}
         return frozenset(one for one in gone if self.health.of(one) is Condition.MISSING or one not in shared)
-
-    @property
-    def away(self) -> frozenset[OperatorId]:
-        """Those of them whose hosts have not said that they are gone: a partition looks like a crash."""
-        return frozenset(one for one in self.lost if self.health.of(one) is Condition.AWAY)
 
     def link_rates(self) -> list[tuple[OperatorId, OperatorId, float]]:
         """Returns source, target and bytes per second of the query's links: the measured rate, or the plan's until there is one.

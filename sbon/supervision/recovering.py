@@ -11,6 +11,7 @@ import msgspec
 from sbon.errors import SbonError
 from sbon.execution.ports import Timer
 from sbon.query.plan import Plan, first_name, is_multicast
+from sbon.supervision.health import Condition
 from sbon.supervision.multicasts import carriers
 from sbon.supervision.ports import Clock, Messages
 from sbon.supervision.record import QueryRecord
@@ -98,7 +99,7 @@ def picture_of(record: QueryRecord, alive: frozenset[NodeId], now: float) -> Pic
         nodes=dict(record.nodes),
         epochs=dict(record.epochs),
         lost=record.lost,
-        away=record.away,
+        away=frozenset(one for one in record.lost if record.health.of(one) is Condition.AWAY),
         alive=alive,
         carriers=carried,
         taken=taken,

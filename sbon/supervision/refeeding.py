@@ -15,7 +15,7 @@ from functools import partial
 import msgspec
 
 from sbon.errors import SbonError
-from sbon.query.plan import LinkSpec, renewed
+from sbon.query.plan import LinkSpec, first_name, keeps_state, renewals, renewed
 from sbon.supervision.continuation import delay_of, newest_us
 from sbon.supervision.ports import Messages
 from sbon.supervision.record import QueryRecord
@@ -41,7 +41,7 @@ class Refeeding:
             del self._seen[key]
         for key, link in broken.items():
             self._seen[key] = self._seen.get(key, 0) + 1
-            if record.rejoins(link):
+            if _is_behind(record, link):
                 self._rejoin(record, link)
             elif self._seen[key] >= ROUNDS:
                 self._refeed(record, link)
@@ -67,7 +67,10 @@ class Refeeding:
 
     def _rejoined(self, record: QueryRecord, old: LinkSpec, new: LinkSpec, given: Renewed, result: Message | SbonError) -> None:
         if isinstance(result, Renewed):
-            record.rejoined(old, new, newest_us([given], delay_of(record.specs.values())))
+            record.links = tuple(new if link.id == old.id else link for link in record.links)
+            until_us, spec = newest_us([given], delay_of(record.specs.values())), record.specs.get(old.target)
+            if until_us is not None and spec is not None and keeps_state(spec.params):
+                record.health.healing.account.lacks(old.target, until_us)
             self._seen.pop((record.id, old.id), None)
 
     def _refeed(self, record: QueryRecord, old: LinkSpec) -> None:
@@ -97,3 +100,10 @@ class Refeeding:
 
         # Another query's operator may have begun anew on another host, which does not know that this query uses it.
         self._directory.request(source, Use(operator=old.source, user=User(record.id, record.owner)), used)
+
+
+def _is_behind(record: QueryRecord, link: LinkSpec) -> bool:
+    """Tells whether the source of a link has it under an earlier name: its host was away while the target began anew."""
+    report = record.reports.get(link.source)
+    names = [name for name, *_ in report.links] if report is not None else []
+    return any(first_name(name) == first_name(link.id) and renewals(name) < renewals(link.id) for name in names)

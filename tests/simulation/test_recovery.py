@@ -15,6 +15,10 @@ ROWS, PER_SECOND = 400, 20
 FILTER = "SELECT v, v * 2 AS d FROM r WHERE v % 3 = 0"
 WINDOW = "SELECT window_start, COUNT(*) AS n, SUM(v) AS s FROM TUMBLE(r, ts, INTERVAL '1 second') GROUP BY window_start"
 
+BOTH = WINDOW.replace("FROM TUMBLE(r", "FROM TUMBLE(both").replace(
+    "SELECT", "WITH both AS (SELECT ts, v FROM r UNION ALL SELECT ts, v FROM other) SELECT", 1
+)
+
 
 class Story:
     """A file is replayed on one host, its answers are written to a file on another one, and hosts crash."""
@@ -215,11 +219,7 @@ def test_a_source_that_was_away_feeds_what_began_anew_meanwhile_where_it_had_sto
 
 
 def test_a_window_that_began_anew_while_a_source_was_away_says_what_it_lacks_of_that(story: Any) -> None:
-    told = story(
-        WINDOW.replace("FROM TUMBLE(r", "FROM TUMBLE(both").replace(
-            "SELECT", "WITH both AS (SELECT ts, v FROM r UNION ALL SELECT ts, v FROM other) SELECT", 1
-        )
-    )
+    told = story(BOTH)
     told.move()
     told.world.partition([[OTHER]])
     told.world.run_until(lambda: told.record.lost != frozenset(), 20.0, "the source is away")
@@ -229,3 +229,32 @@ def test_a_window_that_began_anew_while_a_source_was_away_says_what_it_lacks_of_
     until = told.state_lost_until()
     for start, n, _ in answers:
         assert int(n) == 2 * PER_SECOND or start < until, "an answer is silently wrong"
+
+
+def test_a_neighbour_cannot_move_before_the_new_operator_is_there(story: Any) -> None:
+    told = story(BOTH)
+    window = told.move()
+    consumer = told.move("map", SINK)
+    world = told.world
+    slow_s = 8.0
+    for agent in filter(None, world.agents):
+        make = agent.operators.instantiate
+        agent.operators.instantiate = lambda *told, make=make, host=agent.host, **more: host.call_at(
+            host.now() + slow_s, lambda: make(*told, **more)
+        )
+    told.world.kill(MIDDLE)
+    world.run_until(lambda: "are being made again" in told.record.reason, 20.0, "its neighbours have answered")
+    began = world.now
+    refused: list[str] = []
+    while not told.record.health.healing.account.recoveries:
+        moved = world.ask(SINK, "migrate", operator=consumer, node=world.nodes[HOME])
+        if not moved["committed"]:
+            refused.append(str(moved))
+        world.run(0.5)
+    assert world.now - began >= slow_s
+    assert len(refused) >= 5
+    assert f"{window} is not on" in refused[0]
+    assert world.ask(SINK, "migrate", operator=consumer, node=world.nodes[HOME])["committed"]
+    until = told.state_lost_until()
+    starts = {start for start, n, _ in told.answers() if int(n) == 2 * PER_SECOND}
+    assert all(start < until for start in {f"2026-01-01T00:00:{second:02d}.000000Z" for second in range(20)} - starts)
