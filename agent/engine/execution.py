@@ -355,6 +355,5 @@ class Execution:
             instance.polls.has_more = bool(instance.polls.fetches) or (
                 gave and polled.next_poll is not None and polled.next_poll <= task.now
             )
-            if self._instances.get(instance.id) is instance:
-                self._prefetching.look(instance)
+            self._prefetching.look(instance)
             self._polling.again(instance, polled, task.now)
