@@ -36,7 +36,7 @@ class ControlRequests:
             "functions": self._functions,
             "rtt": self._rtt,
             "operators": self._now(self.operators),
-            "queries": lambda arguments, done: agent.queries.all_rows(done),
+            "queries": lambda arguments, done: agent.queries.all_rows(done, history=arguments.get("history") is True),
             "names": self._now(self.names),
             "submit": self._submit,
             "explain": lambda arguments, done: agent.queries.statements.explain(_text(arguments, "sql"), done),

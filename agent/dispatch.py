@@ -174,8 +174,9 @@ class Dispatch:
                 respond(Unwanted(queries=register.unwanted(queries), operators=register.outlived(running)))
             case KeysAsk() | KeyInstall() | KeyUse() | KeyRemove():
                 respond(agent.keys.apply(message))
-            case QueriesAsk():
-                respond(QueriesAnswer(rows=msgspec.msgpack.encode(agent.queries.rows()), orphans=agent.homes.hosted()))
+            case QueriesAsk(history):
+                rows = msgspec.msgpack.encode(agent.queries.rows(history=history))
+                respond(QueriesAnswer(rows=rows, orphans=agent.homes.hosted()))
             case EndOrphan(query):
                 agent.homes.end_hosted(query, respond)
             case Drop(query):

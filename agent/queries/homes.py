@@ -116,7 +116,7 @@ class Homes:
 
     # ------------------------------------------------------------------------------------------------ for all agents
 
-    def all_rows(self, ours: list[dict[str, Any]], done: Callable[[list[dict[str, Any]]], None]) -> None:
+    def all_rows(self, ours: list[dict[str, Any]], done: Callable[[list[dict[str, Any]]], None], *, history: bool = False) -> None:
         """Gives `done` the queries of all agents that answer in time: `ours` first, orphans last."""
         me = self._directory.me
         sinks = [entry for entry in self._replication.catalog.living.values() if entry.kind == "sink"]
@@ -142,7 +142,7 @@ class Homes:
         if not others:
             finish()
         for node in others:
-            self._directory.request(node, QueriesAsk(), partial(answered, node), ANSWER_S)
+            self._directory.request(node, QueriesAsk(history=history), partial(answered, node), ANSWER_S)
 
     def end(self, query: QueryId, done: Callable[[SbonError | None], None], nodes: Collection[NodeId] | None = None) -> None:
         """Lets all living hosts end a query without a home; `done` gets the first refusal, or None, once all have answered.

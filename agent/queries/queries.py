@@ -19,9 +19,10 @@ from sbon.query.catalog import Entry
 from sbon.query.ids import is_short_for, query_id
 from sbon.query.plan import Plan
 from sbon.supervision.deployment import Deployed
+from sbon.supervision.history import Happening
 from sbon.supervision.homes import HomeState
 from sbon.supervision.record import QueryRecord, QueryState
-from sbon.supervision.recovering import Recovering
+from sbon.supervision.recovering import Reached, Recovering
 from sbon.supervision.recovery import Recovered
 from sbon.supervision.register import Register, home_and_id, nothing_to_drop
 from sbon.supervision.resumption import KeptQuery, taking_up
@@ -61,7 +62,7 @@ class QueryEvents(Protocol):
     def placed(self, plan: Plan, placed: Placed, deployed: Deployed) -> None:
         """A placement has been deployed."""
 
-    def recovered(self, record: QueryRecord, done: Recovered) -> None:
+    def recovered(self, record: QueryRecord, done: Recovered, happening: Happening, reached: Reached) -> None:
         """Operators of a query that were lost with their hosts run again."""
 
 
@@ -96,7 +97,7 @@ class OwnedQueries:
         self._resuming = resuming
         self._engine = engine
         self.recovering = Recovering(
-            host, directory, lambda: frozenset(gossip.alive_labels()), placing.replace, events.recovered, self._shown
+            host, directory, lambda: frozenset(gossip.alive_labels()), placing.replace, self._recovered, self._shown
         )
         self.watching = Watching(host, directory, self.records, self._settle, books, Forecasting(host, gossip, books, events.predicted))
         self.statements = Submitting(self, host, directory, gossip, placing, replication, homes, self._connectors, reaches, resuming, books)
@@ -118,6 +119,7 @@ class OwnedQueries:
             record.forecast = forecast_of(bounded, chosen, self._host.now())
             healing, engine = record.health.healing, self._engine
             healing.is_on, healing.after_s, healing.began_s = engine.heal, engine.heal_after_s, self._host.now()
+            record.history.placed(record.nodes, self._host.wall())
             self.register.enter(record)
             self._events.placed(plan, chosen, running)
             self._events.query_changed(record)
@@ -144,6 +146,7 @@ class OwnedQueries:
                 done(result)
                 return
             result.former = query.former
+            result.history.restarted(query.former, self._host.wall())
             if not self._resuming.runs(query.id):
                 self.end(result, QueryState.STOPPING)
             done(None)
@@ -201,7 +204,7 @@ class OwnedQueries:
         """Notes that an operator of these queries has a new host."""
         for record in self.records.values():
             if record.moved(operator, node, epoch):
-                record.migrations += 1
+                record.history.look(record.nodes, self._host.wall())
                 self.watching.moved(record)
 
     def finished(self, operator: OperatorId) -> None:
@@ -210,7 +213,11 @@ class OwnedQueries:
             if record.sink == operator:
                 self._finish(record)
 
+    def _recovered(self, record: QueryRecord, done: Recovered, reached: Reached) -> None:
+        self._events.recovered(record, done, record.history.recovered(done, record.nodes, self._host.wall()), reached)
+
     def _settle(self, record: QueryRecord) -> None:
+        record.history.look(record.nodes, self._host.wall())
         if record.id in self.records:
             self.recovering.look(record)
         self._shown(record)
@@ -223,6 +230,8 @@ class OwnedQueries:
         before = record.state
         record.settle()
         if record.state is not before:
+            if record.state is QueryState.RECOVERING:
+                record.history.recovering(record.lost, record.health.healing.step, self._host.wall())
             self._events.query_changed(record)
 
     def _finish(self, record: QueryRecord) -> None:
@@ -308,6 +317,7 @@ class OwnedQueries:
     def end(self, record: QueryRecord, state: QueryState) -> None:
         """Ends a running query, and releases it on all its hosts."""
         record.state = state
+        record.history.ended("finished" if state is QueryState.FINISHED else "dropped", self._host.wall())
         self.records.pop(record.id, None)
         self.watching.forget(record.id)
         self.recovering.forget(record.id)
@@ -332,10 +342,11 @@ class OwnedQueries:
 
     # ------------------------------------------------------------------------------------------------------- showing
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Returns a row for each query of this agent, ended ones last."""
+    def rows(self, *, history: bool = False) -> list[dict[str, Any]]:
+        """Returns a row for each query of this agent, ended ones last; with what has happened to it, if asked for."""
         running = [record.row(self.network_usage(record)) for record in self.records.values()]
-        return running + self._resuming.rows() + [record.row(0.0) for record in self.register.ended.values()]
+        rows = running + self._resuming.rows() + [record.row(0.0) for record in self.register.ended.values()]
+        return self.register.with_histories(rows) if history else rows
 
     def network_usage(self, record: QueryRecord) -> float | None:
         """Returns what the query costs, by measured rates and estimated latencies (SBON, equation 1); None while a coordinate is
@@ -343,6 +354,6 @@ class OwnedQueries:
         """
         return self._placing.cost_of([(record.nodes[source], record.nodes[target], rate) for source, target, rate in record.link_rates()])
 
-    def all_rows(self, done: Callable[[list[dict[str, Any]]], None]) -> None:
+    def all_rows(self, done: Callable[[list[dict[str, Any]]], None], *, history: bool = False) -> None:
         """Gives `done` the queries of all agents that answer in time: ours first, those without a home last."""
-        self._homes.all_rows(self.rows(), done)
+        self._homes.all_rows(self.rows(history=history), done, history=history)

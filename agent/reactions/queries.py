@@ -10,7 +10,9 @@ from sbon.migration.outcome import MigrationRecord
 from sbon.optimiser.placed import Placed
 from sbon.query.plan import Plan
 from sbon.supervision.deployment import Deployed
+from sbon.supervision.history import Happening
 from sbon.supervision.record import QueryRecord
+from sbon.supervision.recovering import Reached
 from sbon.supervision.recovery import Recovered
 
 if TYPE_CHECKING:
@@ -36,8 +38,9 @@ class QueryReactions:
         """Records what was predicted of a query's latency."""
         self._agent.recording.prediction(record)
 
-    def recovered(self, record: QueryRecord, done: Recovered) -> None:
-        """Logs operators that were lost with their hosts and run again."""
+    def recovered(self, record: QueryRecord, done: Recovered, happening: Happening, reached: Reached) -> None:
+        """Logs and records operators that were lost with their hosts and run again."""
+        self._agent.recording.recovery(record, done, happening, reached)
         self._agent.log.info(
             "query.recovered",
             query=record.id,
@@ -45,7 +48,7 @@ class QueryReactions:
             epoch=done.epoch,
             attempts=done.attempts,
             seconds=round(done.seconds, 6),
-            rows_lost=sum(sum(go_on.lost_rows.values()) for go_on in done.go_on.values()),
+            rows_lost=happening.rows,
             states_lost=sorted(operator for operator, go_on in done.go_on.items() if go_on.state_until_us is not None),
         )
 

@@ -1,6 +1,7 @@
 """Commands that show the state of an agent and its overlay: status, members, rtt, operators, queries."""
 
 from collections import Counter
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -67,6 +68,14 @@ QUERY_COLUMNS = (
     Column("lost", right=True, wide=True),
     Column("in transit", right=True, wide=True),
     Column("sql", shorten=Shorten.END, keep=True),
+)
+HISTORY_COLUMNS = (
+    Column("time (UTC)"),
+    Column("query", keep=True),
+    Column("event", keep=True),
+    Column("lost", shorten=Shorten.END),
+    Column("operators", shorten=Shorten.LIST),
+    Column("why", shorten=Shorten.END, keep=True),
 )
 STATUSES = ("alive", "suspect", "failed", "left")
 
@@ -178,12 +187,23 @@ def operators(socket: Socket = None, json: Json = False, wide: Wide = False) -> 
         _print_notes(sorted(result, key=step_order), {operator["id"]: operator["id"] for operator in result})
 
 
-def queries(socket: Socket = None, json: Json = False, wide: Wide = False) -> None:
-    """List queries and where their operators run."""
+def queries(
+    socket: Socket = None,
+    json: Json = False,
+    wide: Wide = False,
+    history: Annotated[bool, typer.Option("--history", help="What has happened to each of them, oldest first.")] = False,
+) -> None:
+    """List queries and where their operators run.
+
+    With --history: where they were placed, what moved, what was lost in a crash and runs again, and what that cost. The home of a query
+    remembers its latest hundred events, as long as it runs and `sbon queries` shows the query.
+    """
     with ControlClient(find_socket(socket)) as agent:
-        result = agent.ask("queries")
+        result = agent.ask("queries", history=True) if history else agent.ask("queries")
     if json:
         print_json(result)
+    elif history:
+        print_table(HISTORY_COLUMNS, history_rows(result), empty="nothing is known of what has happened to queries", wide=wide)
     else:
         print_table(QUERY_COLUMNS, query_rows(result), empty="no queries; submit one with `sbon sql`", wide=wide)
         _print_notes(result, query_names(result))
@@ -288,12 +308,61 @@ def query_rows(result: list[dict[str, Any]]) -> Rows:
             _latency(query.get("prediction")),
             count(query.get("late_rows")),
             count(query.get("dropped_rows")),
-            count(query.get("lost_rows")),
+            lost_text(query.get("lost_rows"), query.get("lost") or []),
             amount(query.get("network_usage"), "B"),
             " ".join((query.get("sql") or "-").split()),
         ]
         for query in result
     ]
+
+
+def history_rows(result: list[dict[str, Any]]) -> Rows:
+    """Returns the rows of the table of `queries --history`: the events of all queries, oldest first."""
+    names = query_names(result)
+    events = [(happening, query) for query in result for happening in query.get("history", ())]
+    return [
+        [
+            f"{datetime.fromtimestamp(happening['at_wall_s'], UTC):%Y-%m-%d %H:%M:%S}",
+            names[query["id"]],
+            happening["event"],
+            lost_text(happening["rows"], [happening]) if happening["event"] == "recovered" else "-",
+            _changes(happening["operators"]) or "-",
+            happening["reason"] or "-",
+        ]
+        for happening, query in sorted(events, key=lambda event: event[0]["at_wall_s"])
+    ]
+
+
+def _changes(operators: list[dict[str, Any]]) -> str:
+    """Formats where operators went: `1@ams`, `2@ams>nyc`, with the number of each in its query."""
+    told = []
+    for operator in operators:
+        before, node = operator["from"], operator["node"]
+        places = before if node is None else node if before in (None, node) else f"{before}>{node}"
+        told.append(f"{operator['id'].rpartition('.')[2]}@{places or '?'}")
+    return " ".join(told)
+
+
+def lost_text(rows: int | None, recoveries: list[dict[str, Any]]) -> str:
+    """Formats what is lost of a query: rows, windows that are left out, and seconds until lost operators ran again.
+
+    Examples
+    --------
+    >>> lost_text(12, [{"seconds": 4.25, "windows": 2}, {"seconds": 1.0, "windows": None}])
+    '12 rows, 2+ windows, 5.2 s'
+    >>> lost_text(0, []), lost_text(1, [])
+    ('0', '1 row')
+    """
+    told = []
+    if rows:
+        told.append(f"{count(rows)} {'row' if rows == 1 else 'rows'}")
+    windows = [recovery.get("windows", 0) for recovery in recoveries]
+    known = sum(filter(None, windows))
+    if known or None in windows:
+        told.append(f"{count(known)}{'+' if None in windows else ''} {'window' if windows == [1] else 'windows'}")
+    if recoveries:
+        told.append(f"{sum(recovery['seconds'] for recovery in recoveries):.1f} s")
+    return ", ".join(told) or "0"
 
 
 def _latency(told: dict[str, Any] | None) -> str:

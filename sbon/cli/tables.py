@@ -64,6 +64,7 @@ STYLES = {
     "stalled": "yellow",
     "waiting": "yellow",
     "orphaned": "yellow",
+    "recovering": "yellow",
     "failed": "red",
     "left": "dim",
     "finished": "dim",

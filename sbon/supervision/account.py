@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -12,6 +12,26 @@ from sbon.types import LinkId, OperatorId
 
 HISTORY_MAX = 100
 """Most recoveries of a query that are remembered."""
+
+
+class Cost(NamedTuple):
+    """What one recovery has found missing."""
+
+    rows: int
+    is_exact: bool
+    """False: at least so many rows are missing, and some may have come twice."""
+    windows: int | None
+    """Windows that are left out, those without rows included; None if that is not known."""
+
+
+def cost_of(done: Recovered) -> Cost:
+    """Returns what a recovery has found missing."""
+    windows = [go_on.windows for go_on in done.go_on.values()]
+    return Cost(
+        sum(sum(go_on.lost_rows.values()) for go_on in done.go_on.values()),
+        all(go_on.is_exact for go_on in done.go_on.values()),
+        None if None in windows else sum(filter(None, windows)),
+    )
 
 
 class Account:
@@ -68,12 +88,14 @@ class Account:
 
     def told(self, text_of: Callable[[OperatorId], str]) -> list[dict[str, Any]]:
         """Returns one object for each recovery, oldest first, as `sbon queries --json` shows it."""
+        costs = [(done, cost_of(done)) for done in self.history]
         return [
             {
                 "seconds": round(done.seconds, 3),
                 "attempts": done.attempts,
-                "rows": sum(sum(go_on.lost_rows.values()) for go_on in done.go_on.values()),
-                "exact": all(go_on.is_exact for go_on in done.go_on.values()),
+                "rows": cost.rows,
+                "exact": cost.is_exact,
+                "windows": cost.windows,
                 "operators": [
                     {
                         "id": operator,
@@ -85,7 +107,7 @@ class Account:
                     for operator, node in sorted(done.nodes.items())
                 ],
             }
-            for done in self.history
+            for done, cost in costs
         ]
 
 

@@ -51,6 +51,8 @@ class Continuation(msgspec.Struct, frozen=True):
     """Event time up to which the lost state had taken rows, in microseconds; None if no state is missing."""
     repeats_all: bool = False
     """True: a source that gives all its rows once more, from the first one on."""
+    windows: int | None = 0
+    """Windows that are left out because the lost state had rows of them, those without rows included; None if that is not known."""
 
 
 def continuations(
@@ -105,6 +107,7 @@ def continuations(
             watermark_out_us=seen_us,
             state_until_us=until_us,
             repeats_all=isinstance(spec.params, SourceParams) and spec.params.connector == "datagen",
+            windows=windows_left_out(spec.params, seen_us, until_us) if isinstance(spec.params, WindowParams) else 0,
         )
     return found
 
@@ -140,6 +143,29 @@ def newest_us(feeders: Sequence[Renewed], delay_us: int) -> int | None:
     """
     until_us = max((answer.watermark_us for answer in feeders if answer.after), default=None)
     return None if until_us is None else min(until_us + delay_us, WATERMARK_END)
+
+
+def windows_left_out(params: WindowParams, seen_us: int, until_us: int | None) -> int | None:
+    """Returns how many windows have not been answered and begin before `until_us`; None if that is not known.
+
+    Parameters
+    ----------
+    seen_us : the watermark of what its consumers have had: windows that end earlier have been answered
+    until_us : event time up to which the lost state had taken rows; None if it had taken none
+
+    Examples
+    --------
+    >>> params = WindowParams("ts", 10, 10, (), ())
+    >>> windows_left_out(params, 20, 35), windows_left_out(params, 20, None), windows_left_out(params, WATERMARK_MIN, 35)
+    (3, 0, None)
+    """
+    if until_us is None or seen_us >= WATERMARK_END:
+        return 0
+    if seen_us <= WATERMARK_MIN or until_us >= WATERMARK_END:
+        return None
+    first = -((params.size_us - seen_us) // params.slide_us)  # the first window that ends at `seen_us` or later
+    last = -(-until_us // params.slide_us) - 1
+    return max(0, last - first + 1)
 
 
 def taken_up(go_on: Continuation, epoch: int, seconds: float, begun_at: int | None, users: tuple[User, ...]) -> TakenUp:

@@ -13,6 +13,7 @@ from sbon.query.plan import LinkSpec, MulticastParams, OperatorSpec, Plan, is_mu
 from sbon.query.text import describe
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.health import GONE, LOST, WITH_HOST, Condition, Health, News
+from sbon.supervision.history import History
 from sbon.supervision.losses import Losses
 from sbon.supervision.multicasts import QueryMulticasts, carriers
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
@@ -74,7 +75,7 @@ class QueryRecord:
         self.health = Health()
         self.losses = Losses()
         self.multicasts = QueryMulticasts()
-        self.migrations = 0
+        self.history = History()
         self.bounds = BoundState()
         self.forecast: Forecast | None = None
         """What is predicted of its latency, beside what is measured; None if nobody predicts it."""
@@ -296,7 +297,7 @@ class QueryRecord:
             "delay_bound_ms": self.plan.delay_bound_ms,
             "max_latency_ms": self.plan.max_latency_ms,
             "prediction": self.forecast.row() if self.forecast is not None else None,
-            "migrations": self.migrations,
+            "migrations": self.history.migrations,
             "started_wall_s": self.started_wall_s,
         }
 

@@ -15,7 +15,7 @@ from sbon.supervision.health import Condition
 from sbon.supervision.multicasts import carriers
 from sbon.supervision.ports import Clock, Messages
 from sbon.supervision.record import QueryRecord
-from sbon.supervision.recovery import Action, Ask, Picture, Place, Recovered, Recovery, Step
+from sbon.supervision.recovery import Action, Ask, Phase, Picture, Place, Recovered, Recovery, Step
 from sbon.supervision.replacing import plan_of
 from sbon.types import NodeId, OperatorId, QueryId
 from sbon.wire.deployment import User
@@ -25,6 +25,8 @@ TIMEOUT_S = 10.0
 """Time for one step, in seconds: a host that makes its first operator has to load libraries."""
 
 Hosts = Mapping[OperatorId, NodeId]
+Reached = Mapping[Phase, float]
+"""When each phase of an attempt was reached, in monotonic seconds. Phases that took no time are missing."""
 
 
 class Replace(Protocol):
@@ -41,7 +43,7 @@ class Recovering:
     Parameters
     ----------
     alive : returns the nodes that are alive
-    recovered : called with a query when lost operators of it run again
+    recovered : called with a query when lost operators of it run again, and when each phase of the last attempt was reached
     changed : called with a query when a recovery has begun, or is over
     """
 
@@ -51,7 +53,7 @@ class Recovering:
         messages: Messages,
         alive: Callable[[], frozenset[NodeId]],
         replace: Replace,
-        recovered: Callable[[QueryRecord, Recovered], None],
+        recovered: Callable[[QueryRecord, Recovered, Reached], None],
         changed: Callable[[QueryRecord], None],
     ) -> None:
         self.clock = clock
@@ -138,6 +140,7 @@ class _One:
         self._record = record
         self._timer: Timer | None = None
         self._closed = False
+        self._reached: dict[Phase, float] = {}
 
     def look(self) -> None:
         if not self._closed:
@@ -152,6 +155,9 @@ class _One:
         return picture_of(self._record, self._parent.alive(), self._parent.clock.now())
 
     def _do(self, actions: list[Action]) -> None:
+        if any(isinstance(action, Place) for action in actions):
+            self._reached = {}
+        self._reached.setdefault(self.machine.phase, self._parent.clock.now())
         for action in actions:
             self._perform(action)
         before, healing = self._record.health.healing.step, self._record.health.healing
@@ -179,7 +185,7 @@ class _One:
                 parent.messages.request(step.node, step.message, partial(self._answered, step), TIMEOUT_S)
             case Recovered():
                 take_over(record, action)
-                parent.recovered(record, action)
+                parent.recovered(record, action, self._reached)
 
     def _placed(self, attempt: int, result: Hosts | SbonError) -> None:
         self._heard(lambda now: self.machine.placed(attempt, result, now))

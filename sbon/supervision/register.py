@@ -8,6 +8,7 @@ The rows of a query without CREATE SINK are in its `Tail`, as long as there is m
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from sbon.connectors.tails import Tail
 from sbon.errors import QueryError
@@ -25,6 +26,8 @@ ENDED_MAX = 200
 """Most ended queries that are still shown."""
 ANEW_MAX = 10_000
 """Most operators of ended queries whose places are remembered."""
+HAPPENINGS_TOLD_MAX = 4_000
+"""Most happenings of all queries together in one answer; the queries share them."""
 ENDED_ROWS_BYTES_MAX = 32 * 2**20
 """Memory for the rows of ended queries, for `sbon tail`. More: rows of more ended queries can still be read."""
 
@@ -97,6 +100,13 @@ class Register:
             return None
         begun = [record for query, record in everything.items() if is_short_for(name, query)]
         return begun[0] if len(begun) == 1 else None
+
+    def with_histories(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Returns rows of `sbon queries` with the latest happenings of each query."""
+        known = {**self.ended, **self.running}
+        each = max(1, HAPPENINGS_TOLD_MAX // max(1, len(known)))
+        told = {query: record.history.told(record.text_of, each) for query, record in known.items()}
+        return [{**row, "history": told.get(row["id"], [])} for row in rows]
 
     def kept(self) -> list[KeptQuery]:
         """Returns the queries to run again after a restart, and finished sinks, whose names stay taken."""

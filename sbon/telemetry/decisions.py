@@ -173,6 +173,61 @@ class MigrationRow(Row, frozen=True, tag="migrations"):
     """Number of times that input received during the copy was sent after it."""
 
 
+class RecoveredOperator(Part, frozen=True):
+    """An operator that was lost with its host and runs again."""
+
+    operator: OperatorId
+    """Id of the operator."""
+    operator_kind: str
+    """Kind of operator: source, map, window, join, sink and so on."""
+    from_node: NodeId | None
+    """The host that it was lost with; null if that is not known."""
+    to_node: NodeId
+    """The agent that it runs on now."""
+    state_lost: bool
+    """Whether it began empty although its former copy had state."""
+    rows_lost: int
+    """Rows that had been made and have not arrived."""
+    windows_lost: int | None
+    """Windows that are left out, those without rows included; null if that is not known."""
+
+
+class RecoveryRow(Row, frozen=True, tag="recoveries"):
+    """Operators of a query that the agent took were lost with their hosts, and run again.
+
+    Instants of the last attempt's phases (`sbon.supervision.recovery`) are null if the phase took no time.
+    """
+
+    query: QueryId
+    """The query."""
+    operators: tuple[RecoveredOperator, ...]
+    """The operators that run again."""
+    epoch: int
+    """Their epoch."""
+    attempts: int
+    """Number of attempts."""
+    lost_at: Instant
+    """When the agent learnt that the first of them was lost: some seconds after the crash."""
+    placing_at: Instant | None
+    """When the last attempt began to choose hosts."""
+    fencing_at: Instant | None
+    """When it asked the neighbours how far they were."""
+    making_at: Instant | None
+    """When it had the operators made."""
+    beginning_at: Instant | None
+    """When it let sinks take rows."""
+    recovered_at: Instant
+    """When all of them ran."""
+    duration_ms: float
+    """Time from `lost_at` to `recovered_at`."""
+    rows_lost: int
+    """Rows that had been made and have not arrived."""
+    rows_exact: bool
+    """Whether so many rows are lost exactly; false: at least so many, and some may have come twice."""
+    windows_lost: int | None
+    """Windows that are left out, those without rows included; null if that is not known."""
+
+
 class MulticastChange(Row, frozen=True, tag="multicasts"):
     """A multicast operator was put between an operator and its consumers, or taken away."""
 

@@ -1,4 +1,5 @@
-"""Turns decisions and observations of the agent's parts into telemetry rows: placements, reviews, migrations, members, queries, sinks."""
+"""Turns decisions and observations of the agent's parts into telemetry rows: placements, reviews, migrations, recoveries,
+members, queries, sinks."""
 
 import math
 from collections import OrderedDict
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
     from sbon.migration.outcome import MigrationRecord
     from sbon.optimiser.decision import CandidateView, Decision, PlacedOperator
     from sbon.query.plan import Plan
+    from sbon.supervision.history import Happening
     from sbon.supervision.record import QueryRecord
+    from sbon.supervision.recovering import Reached
+    from sbon.supervision.recovery import Recovered
 
 REVIEWS_REMEMBERED = 1024
 """Number of operators for which a decision to move is remembered until the migration has ended, for the predicted network usage."""
@@ -129,6 +133,41 @@ class Recording:
                 usage_after_bytes=after,
                 copied_at=at("pausing"),
                 rounds=record.rounds,
+            )
+        )
+
+    def recovery(self, record: "QueryRecord", done: "Recovered", happening: "Happening", reached: "Reached") -> None:
+        """Records operators that were lost with their hosts and run again.
+
+        Parameters
+        ----------
+        happening : how the query's history has noted it
+        reached : when each phase of the last attempt was reached
+        """
+        ends_s, now = happening.at_wall_s, self._now()
+        at = {phase.value: int((ends_s - (now - reached_s)) * MICROSECONDS) for phase, reached_s in reached.items()}
+        operators = []
+        for change in happening.operators:
+            go_on, kind = done.go_on[change.operator], record.kind_of(change.operator)
+            rows_lost, node = sum(go_on.lost_rows.values()), done.nodes[change.operator]
+            lost_state = go_on.state_until_us is not None
+            operators.append(rows.RecoveredOperator(change.operator, kind, change.before, node, lost_state, rows_lost, go_on.windows))
+        self._record(
+            rows.RecoveryRow(
+                query=record.id,
+                operators=tuple(operators),
+                epoch=done.epoch,
+                attempts=done.attempts,
+                lost_at=int((ends_s - done.seconds) * MICROSECONDS),
+                placing_at=at.get("placing"),
+                fencing_at=at.get("fencing"),
+                making_at=at.get("making"),
+                beginning_at=at.get("beginning"),
+                recovered_at=int(ends_s * MICROSECONDS),
+                duration_ms=done.seconds * 1000,
+                rows_lost=happening.rows or 0,
+                rows_exact=bool(happening.is_exact),
+                windows_lost=happening.windows,
             )
         )
 

@@ -13,6 +13,8 @@ from sbon.telemetry.decisions import (
     PlacedLinkRecord,
     PlacedOperatorRecord,
     Placement,
+    RecoveredOperator,
+    RecoveryRow,
     Review,
 )
 from sbon.telemetry.row import VERSION, Instant, Part, Row
@@ -46,6 +48,8 @@ __all__ = [
     "Probe",
     "QueryChange",
     "QueryOperator",
+    "RecoveredOperator",
+    "RecoveryRow",
     "Review",
     "Row",
 ]
@@ -384,6 +388,7 @@ AnyRow: TypeAlias = (
     | Placement
     | Review
     | MigrationRow
+    | RecoveryRow
     | MulticastChange
     | Latency
     | PredictionRow

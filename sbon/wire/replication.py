@@ -24,6 +24,9 @@ class CatalogUpdate(msgspec.Struct, frozen=True, tag="catalog"):
 class QueriesAsk(msgspec.Struct, frozen=True, tag="queries?"):
     """Asks which queries an agent has taken."""
 
+    history: bool = False
+    """What has happened to each of them is asked for, too."""
+
 
 class OrphanOperator(msgspec.Struct, frozen=True, array_like=True):
     """An operator of a query whose home is gone."""

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from sbon.supervision.record import QueryRecord, QueryState
+from sbon.telemetry.rows import RecoveryRow
+from sbon_agent.telemetry.spool import spooled
 from sbon_testbed.simulator.harness import World
 
 HOME, SOURCE, SINK, MIDDLE, OTHER = 0, 1, 2, 3, 4
@@ -23,9 +25,9 @@ BOTH = WINDOW.replace("FROM TUMBLE(r", "FROM TUMBLE(both").replace(
 class Story:
     """A file is replayed on one host, its answers are written to a file on another one, and hosts crash."""
 
-    def __init__(self, folder: Path, sql: str, **engine: Any) -> None:
+    def __init__(self, folder: Path, sql: str, *, records: bool = False, **engine: Any) -> None:
         settings = {
-            "telemetry": {"enabled": False},
+            "telemetry": {"enabled": records, "parquet": False},
             "optimiser": {"enabled": False},
             "placement": {"reuse": False},
             "engine": {"batch_interval_s": 0.1, **engine},
@@ -89,8 +91,8 @@ class Story:
 def story(tmp_path: Path) -> Iterator[Any]:
     made: list[Story] = []
 
-    def make(sql: str, **engine: Any) -> Story:
-        made.append(Story(tmp_path, sql, **engine))
+    def make(sql: str, **options: Any) -> Story:
+        made.append(Story(tmp_path, sql, **options))
         return made[-1]
 
     yield make
@@ -131,6 +133,7 @@ def test_a_window_runs_elsewhere_and_leaves_out_what_it_had_begun(story: Any) ->
     missing = {datetime(2026, 1, 1, 0, 0, second) for second in range(ROWS // PER_SECOND)} - set(starts)
     assert all(start < until for start in missing)
     assert len(missing) <= 2
+    assert len(missing) <= lost["windows"] <= len(missing) + 1, "the last window begun may have no rows"
     assert "began empty" in told.record.reason
 
 
@@ -143,6 +146,55 @@ def test_a_query_says_that_it_is_recovering_and_then_what_it_cost(story: Any) ->
     assert QueryState.RECOVERING in states
     told.world.run(0.1)
     assert told.record.state is QueryState.RUNNING
+
+
+def test_a_query_remembers_what_has_happened_to_it(story: Any) -> None:
+    told = story(WINDOW)
+    operator = told.move_window()
+    told.crash(MIDDLE, back_s=None)
+    there = told.record.nodes[operator]
+    told.world.run(1.0)
+    [row] = told.world.ask(told.world.nodes[SINK], "queries", history=True)
+    assert [one["event"] for one in row["history"]] == ["placed", "moved", "recovering", "recovered"]
+    _, moved, recovering, recovered = row["history"]
+    middle = told.world.nodes[MIDDLE]
+    assert [(one["id"], one["node"]) for one in moved["operators"]] == [(operator, middle)]
+    assert [(one["id"], one["from"], one["node"]) for one in recovering["operators"]] == [(operator, middle, None)]
+    assert [(one["id"], one["from"], one["node"]) for one in recovered["operators"]] == [(operator, middle, there)]
+    assert 0 < recovered["seconds"] < 5
+    assert recovered["at_wall_s"] >= recovering["at_wall_s"]
+    [cost] = row["lost"]
+    assert {name: cost[name] for name in ("rows", "windows", "seconds")} == {
+        name: recovered[name] for name in ("rows", "windows", "seconds")
+    }
+    assert row["migrations"] == 1
+    told.answers()
+    told.world.run(1.0)
+    [row] = told.world.ask(told.world.nodes[HOME], "queries", history=True)
+    assert (row["history"][-1]["event"], row["history"][-1]["reason"]) == ("ended", "finished")
+    [row] = told.world.ask(told.world.nodes[HOME], "queries")
+    assert "history" not in row
+
+
+def test_telemetry_has_a_row_for_each_recovery(story: Any) -> None:
+    told = story(WINDOW, records=True)
+    operator = told.move_window()
+    began_us = int(told.world.agents[HOME].host.wall() * 1e6)
+    told.crash(MIDDLE, back_s=None)
+    there = told.record.nodes[operator]
+    [cost] = told.record.row(None)["lost"]
+    told.world.agents[HOME].telemetry.close()
+    spool = told.world.data_dir_of(HOME) / "telemetry"
+    [row] = [line.row for line in spooled(spool) if isinstance(line.row, RecoveryRow)]
+
+    [lost] = row.operators
+    assert (lost.operator, lost.operator_kind, lost.from_node, lost.to_node) == (operator, "window", told.world.nodes[MIDDLE], there)
+    assert (lost.state_lost, row.windows_lost, row.rows_lost) == (True, cost["windows"], cost["rows"])
+    assert row.query == told.record.id
+    assert row.duration_ms / 1000 == pytest.approx(cost["seconds"], abs=0.001)
+    phases = [began_us, row.lost_at, row.placing_at, row.fencing_at, row.making_at, row.recovered_at]
+    assert phases == sorted(phases)
+    assert row.recovered_at - row.lost_at == pytest.approx(row.duration_ms * 1000, abs=2)
 
 
 def test_what_is_pinned_to_a_host_waits_for_it_and_says_so(story: Any) -> None:

@@ -5,9 +5,20 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbon.query.plan import WATERMARK_END, LinkSpec, MapParams, OperatorSpec, SinkParams, SourceParams, UnionParams, WindowParams, link_id
+from sbon.query.plan import (
+    WATERMARK_END,
+    WATERMARK_MIN,
+    LinkSpec,
+    MapParams,
+    OperatorSpec,
+    SinkParams,
+    SourceParams,
+    UnionParams,
+    WindowParams,
+    link_id,
+)
 from sbon.supervision.account import Account
-from sbon.supervision.continuation import Continuation, continuations, from_zero, newest_us
+from sbon.supervision.continuation import Continuation, continuations, from_zero, newest_us, windows_left_out
 from sbon.supervision.recovery import Recovered
 from sbon.wire.deployment import Renewed
 
@@ -130,3 +141,16 @@ def test_what_an_operator_lacks_of_a_source_that_was_away_is_said_as_soon_as_it_
         account.lacks("w", until_us)
         assert account.told(lambda operator: "window")[0]["operators"][0]["state_lost_until"] == told
     assert account.told(lambda operator: "window")[1]["operators"][0]["state_lost_until"] is None
+
+
+@given(st.integers(1, 30), st.integers(1, 30), st.integers(-50, 200), st.integers(-50, 200))
+def test_windows_that_are_left_out_are_those_that_have_not_been_answered_and_lack_rows(size: int, slide: int, seen: int, until: int):
+    params = WindowParams("ts", size, slide, (), ())
+    unanswered = [start for start in range(-60 * slide, 210 * slide, slide) if start + size >= seen and start < until]
+    assert windows_left_out(params, seen, until) == len(unanswered)
+
+
+def test_how_many_windows_are_left_out_is_not_known_before_the_first_answer_or_at_an_open_end():
+    assert windows_left_out(WINDOW, WATERMARK_MIN, 35) is None
+    assert windows_left_out(WINDOW, 20, WATERMARK_END) is None
+    assert windows_left_out(WINDOW, 20, None) == windows_left_out(WINDOW, WATERMARK_END, 35) == 0
