@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from typing import Protocol, cast
 
 from sbon.errors import ConnectorError
@@ -22,6 +23,10 @@ RECONNECT_S_MAX = 10.0
 random."""
 WRITE_BUFFER_BYTES = 256 * 1024
 """Bytes that one connection buffers before it counts as full."""
+STEADY_S = 1.0
+"""Seconds that a connection must last for the next pause to be the shortest again."""
+REFUSAL_S = 0.2
+"""Least time that a peer has to refuse our certificate, in seconds."""
 
 
 class Owner(Protocol):
@@ -68,7 +73,7 @@ class Connection(asyncio.Protocol):
         self._endpoint.owner.writable()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._endpoint.lost(self)
+        self._endpoint.lost(self, error)
 
     def pause(self) -> None:
         """Stops reading from the peer, whose TCP stack then slows it down."""
@@ -90,17 +95,22 @@ class Endpoint:
     host : to connect to, or to listen on; default 127.0.0.1
     port : of the peer; to listen on, 0 takes a free one
     connections_max : with `listen`, default 16; further peers are closed at once
-    tls_certificate, tls_key : with `listen`, see `tls_files.TlsFiles`
+    tls, ca_file, server_name : with `connect`
+    tls_certificate, tls_key : see `tls_files.TlsFiles`
+
+    Parameters
+    ----------
+    writes : the owner writes to peers. A peer that refuses our certificate says so only after the handshake: nothing is written before that
     """
 
-    def __init__(self, what: str, options: Options, default_mode: str, context: ConnectorContext) -> None:
+    def __init__(self, what: str, options: Options, default_mode: str, context: ConnectorContext, *, writes: bool) -> None:
         self.what = what
         self.listens = options.choice("mode", ("connect", "listen"), default_mode) == "listen"
         self.host = options.text("host", "127.0.0.1")
         options.required("port", "9000")
-        if not self.listens and (options.given("tls_certificate") or options.given("tls_key")):
-            given = "tls_certificate" if options.given("tls_certificate") else "tls_key"
-            raise options.refuse(given, options.text(given, ""), "mode = 'listen' beside it: connections to others are plain text")
+        for option in ("tls", "ca_file", "server_name") if self.listens else ():
+            if options.given(option):
+                raise options.refuse(option, options.text(option, ""), "mode = 'connect' beside it")
         self.port = options.integer("port", 0, 0 if self.listens else 1, 65_535)
         self.connections_max = options.integer("connections_max", 16, 1, 1024) if self.listens else 1
         self.connections: list[Connection] = []
@@ -110,8 +120,13 @@ class Endpoint:
         self._place = SocketPlace(what, self.host, self.port, context.reach, listens=self.listens)
         self.loop = loop_of(what, "tcp", context)
         self._task: asyncio.Task[None] | None = None
-        tls = TlsFiles.of_options(what, options, context.reach) if self.listens else None
+        reach = context.reach
+        tls = TlsFiles.of_options(what, options, reach) if self.listens else TlsFiles.of_peer(what, options, reach, self.host)
         self._listener = Listener(what, self._place, lambda: Connection(self), tls) if self.listens else None
+        self._tls = tls
+        self._waits = writes and not self.listens and tls is not None
+        self._trouble = ""
+        """Why the last TLS connection has failed; empty if it has not."""
         self._lost = asyncio.Event()
         self._stopped = False
 
@@ -122,8 +137,8 @@ class Endpoint:
 
     @property
     def remark(self) -> str:
-        """Returns why a new certificate is not in use; empty if it is."""
-        return "" if self._listener is None else self._listener.remark
+        """Returns why a new certificate is not in use, or why there is no TLS with the peer; empty if there is nothing to say."""
+        return "; ".join(filter(None, ("" if self._tls is None else self._tls.problem, self._trouble)))
 
     def check(self) -> None:
         """Resolves the host and checks whether its addresses may be used; reads certificate and key. Blocks until the name is resolved.
@@ -137,6 +152,8 @@ class Endpoint:
             self._listener.check()
         else:
             self._place.check()
+            if self._tls is not None:
+                self._tls.read()
 
     def start(self, owner: Owner) -> None:
         """Starts to listen or connect. Call it on the loop's thread."""
@@ -158,7 +175,11 @@ class Endpoint:
                 connection.transport.close()
 
     def made(self, connection: Connection) -> None:
-        """Adds a connection that is open."""
+        """Adds a connection that is open, unless nothing may be written to it yet."""
+        if not self._waits:
+            self._add(connection)
+
+    def _add(self, connection: Connection) -> None:
         assert connection.transport is not None
         if self._stopped or len(self.connections) >= self.connections_max:
             connection.transport.abort()
@@ -166,9 +187,11 @@ class Endpoint:
         self.connections.append(connection)
         self.owner.connected(connection)
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: Connection, error: Exception | None) -> None:
         """Removes a connection that is gone."""
         self._lost.set()
+        if isinstance(error, ssl.SSLError):
+            self._note(_told(error))
         if connection in self.connections:
             self.connections.remove(connection)
             self.owner.closed(connection)
@@ -182,20 +205,57 @@ class Endpoint:
             except ConnectorError as error:
                 self._fail(error)
                 return
-            if connection in self.connections:
-                pause_s = RECONNECT_S_MIN
+            if connection is not None:
+                since_s = self.loop.time()
                 await self._lost.wait()
+                if self.loop.time() - since_s >= STEADY_S:
+                    pause_s = RECONNECT_S_MIN
             await asyncio.sleep(pause_s * (1.0 - 0.25 * float(self._agent_host.rng.random())))
             pause_s = min(RECONNECT_S_MAX, 2.0 * pause_s)
 
     async def _connected(self) -> Connection | None:
         """Connects to the first address that accepts a connection."""
+        tls = self._tls
+        if tls is not None:
+            await self.loop.run_in_executor(None, tls.refresh)
+        context, name = (None, None) if tls is None else (tls.context, tls.server_name)
         with contextlib.suppress(OSError):
             for address in await self._place.addresses(self.loop):
-                with contextlib.suppress(OSError):
-                    return (await self.loop.create_connection(lambda: Connection(self), address, self.port))[1]
+                began_s = self.loop.time()
+                try:
+                    made = self.loop.create_connection(lambda: Connection(self), address, self.port, ssl=context, server_hostname=name)
+                    connection = (await made)[1]
+                except ssl.SSLError as error:
+                    self._note(_told(error))
+                    continue
+                except OSError:
+                    continue
+                await self._settled(connection, self.loop.time() - began_s)
+                return connection
         return None
+
+    async def _settled(self, connection: Connection, handshake_s: float) -> None:
+        """Waits until a peer must have refused our certificate if it does: that takes a round trip, and a handshake takes two."""
+        if self._waits:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._lost.wait(), max(REFUSAL_S, handshake_s))
+                if not self._trouble:
+                    self._note("the peer has closed the connection after the handshake; it may not trust our certificate")
+                return
+            self._add(connection)
+        if not self._lost.is_set():
+            self._trouble = ""
+
+    def _note(self, why: str) -> None:
+        self._trouble = f"no TLS with {self.host}:{self.port}: {why}"
+        self.owner.writable()
 
     def _fail(self, error: ConnectorError) -> None:
         self.error = error
         self.owner.writable()
+
+
+def _told(error: ssl.SSLError) -> str:
+    """Returns what is wrong with a TLS connection, in words."""
+    said: str = getattr(error, "verify_message", "") or error.reason or str(error)
+    return said.lower().replace("_", " ")

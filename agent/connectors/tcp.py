@@ -7,8 +7,12 @@ host : address to listen on or to connect to, default 127.0.0.1; to let others i
     password on this port
 mode : `listen` (default of sources) or `connect` (default of sinks), which connects again whenever the peer has gone
 connections_max : with `listen`, most connections, default 16
-tls_certificate, tls_key : with `listen`: files with the certificate (chain) and its key, PEM; peers must then speak TLS. The key must be
-    readable for its owner alone. Files that change are taken for new connections within 10 s. Default: plain text
+tls_certificate, tls_key : with `listen`: files with the certificate (chain) and its key, PEM; peers must then speak TLS. With `connect` and
+    `tls = 'true'`: the certificate that is shown to a peer that asks for one. The key must be readable for its owner alone. Files that
+    change are taken for new connections within 10 s. Default: plain text, or no certificate
+tls : with `connect`: `true` or `false` (default): the peer must speak TLS 1.2 or later and have a certificate that is trusted
+ca_file : with `tls = 'true'`: certificates (PEM) of the authorities to trust instead of the system's
+server_name : with `tls = 'true'`: name or address that the peer's certificate must have; default: `host`
 
 What another agent's statement asks for may listen on and connect to the addresses of the setting `connectors.tcp.allow`, by default those
 of loopback.
@@ -64,7 +68,7 @@ def _tcp_sink_options(params: SinkParams, context: ConnectorContext) -> tuple[En
     """Reads the options; returns the endpoint, not started, and `buffer_bytes_max`."""
     what = f"sink {params.name}"
     options = Options(what, params.connector, params.options)
-    endpoint = Endpoint(what, options, "connect", context)
+    endpoint = Endpoint(what, options, "connect", context, writes=True)
     buffer_bytes_max = options.integer("buffer_bytes_max", 4 << 20, 1024, 1 << 30)
     options.finish()
     return endpoint, buffer_bytes_max
@@ -137,7 +141,8 @@ class TcpSink:
             self._endpoint.loop.call_soon_threadsafe(self._flush)
 
     def _congested(self) -> Congested:
-        peer = "no peer is connected" if not self._endpoint.connections else "the peer reads too slowly"
+        endpoint = self._endpoint
+        peer = "the peer reads too slowly" if endpoint.connections else f"no peer is connected{endpoint.remark and f' ({endpoint.remark})'}"
         return Congested(f"{self._what}: {self._held_bytes} bytes wait, {peer}")
 
     def _is_full(self, more_bytes: int) -> bool:

@@ -38,7 +38,7 @@ class TcpSource:
     def __init__(self, params: SourceParams, context: ConnectorContext) -> None:
         what = f"source {params.name}"
         options = Options(what, params.connector, params.options)
-        self._endpoint = Endpoint(what, options, "listen", context)
+        self._endpoint = Endpoint(what, options, "listen", context, writes=False)
         line_bytes_max = options.integer("line_bytes_max", 65_536, 16, 16 << 20)
         self._buffer_bytes_max = options.integer("buffer_bytes_max", BUFFER_BYTES, 1024, 1 << 30)
         self._long = Misfits()

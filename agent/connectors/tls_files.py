@@ -1,4 +1,4 @@
-"""TLS for connectors that listen: reads certificate and key from files, and again when the files change."""
+"""TLS for connectors that listen or connect: reads certificates and keys from files, and again when the files change."""
 
 from __future__ import annotations
 
@@ -16,39 +16,58 @@ FILE_BYTES_MAX = 1 << 20
 
 
 class TlsFiles:
-    """The options `tls_certificate` (the chain, PEM) and `tls_key` (PEM, without a passphrase).
+    """The files of one end of TLS connections: a certificate (the chain, PEM) with its key (PEM, without a passphrase), and those to trust.
 
     Parameters
     ----------
     what : the connector's name in messages, such as `source trades`
+    pair : certificate and key; None for none
+    trusted : certificates of the authorities that vouch for the peer (PEM); None for the system's
+    server_name : the end that connects: name that the peer's certificate must have; None: the end that listens
     """
 
-    def __init__(self, what: str, certificate: Path, key: Path, reach: Reach) -> None:
+    def __init__(
+        self, what: str, reach: Reach, pair: tuple[Path, Path] | None, trusted: Path | None = None, server_name: str | None = None
+    ) -> None:
         self.problem = ""
         """Reason why changed files are not in use; empty if the present files are."""
+        self.server_name = server_name
         self._what = what
-        self._certificate = certificate
-        self._key = key
+        self._pair = pair
+        self._trusted = trusted
         self._reach = reach
-        self._pem = b""
+        self._pem: tuple[bytes, bytes] | None = None
         self._context: ssl.SSLContext | None = None
 
     @classmethod
     def of_options(cls, what: str, options: Options, reach: Reach) -> TlsFiles | None:
-        """Returns the files that the options name, not read yet; None if they are not given.
+        """Returns the files of an end that listens, not read yet; None if the options name none.
 
         Raises
         ------
         ConnectorError
-            One of them is given without the other.
+            One of `tls_certificate` and `tls_key` is given without the other.
         """
-        certificate, key = options.optional("tls_certificate"), options.optional("tls_key")
-        if certificate is None and key is None:
+        pair = _pair(what, options, reach)
+        return None if pair is None else cls(what, reach, pair)
+
+    @classmethod
+    def of_peer(cls, what: str, options: Options, reach: Reach, host: str) -> TlsFiles | None:
+        """Returns the files of an end that connects to a host, not read yet; None for plain text.
+
+        Raises
+        ------
+        ConnectorError
+            An option needs `tls = 'true'`, or one of `tls_certificate` and `tls_key` is given without the other.
+        """
+        if not options.flag("tls", False):
+            for option in ("ca_file", "server_name", "tls_certificate", "tls_key"):
+                if options.given(option):
+                    raise options.refuse(option, options.text(option, ""), "tls = 'true' beside it")
             return None
-        if not certificate or not key:
-            missing = "tls_key" if certificate else "tls_certificate"
-            raise ConnectorError(f"{what}: TLS needs option {missing}, too: write {missing} = 'path' (PEM)", option=missing)
-        return cls(what, path_of(what, certificate, reach), path_of(what, key, reach), reach)
+        trusted = options.optional("ca_file")
+        name = options.text("server_name", host)
+        return cls(what, reach, _pair(what, options, reach), None if trusted is None else path_of(what, trusted, reach), name)
 
     @property
     def context(self) -> ssl.SSLContext:
@@ -64,10 +83,14 @@ class TlsFiles:
         ConnectorError
             The files cannot be read, may not be read, hold no certificate with its key, or others can read the key.
         """
-        pem = self._read(self._certificate, "tls_certificate", secret=False) + b"\n" + self._read(self._key, "tls_key", secret=True)
-        if pem != self._pem:
-            self._context = self._loaded(pem)
-            self._pem = pem
+        trusted = b"" if self._trusted is None else self._read(self._trusted, "ca_file", secret=False)
+        pair = b""
+        if self._pair is not None:
+            certificate, key = self._pair
+            pair = self._read(certificate, "tls_certificate", secret=False) + b"\n" + self._read(key, "tls_key", secret=True)
+        if (pair, trusted) != self._pem:
+            self._context = self._loaded(pair, trusted)
+            self._pem = pair, trusted
 
     def refresh(self) -> None:
         """Reads the files again if they have changed. If they are unusable, the previous ones stay in use, and `problem` says why."""
@@ -78,9 +101,21 @@ class TlsFiles:
         else:
             self.problem = ""
 
-    def _loaded(self, pem: bytes) -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    def _loaded(self, pair: bytes, trusted: bytes) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if self.server_name is None else ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if self._trusted is not None:
+            try:
+                context.load_verify_locations(cadata=trusted.decode("ascii"))
+            except (ssl.SSLError, ValueError) as problem:
+                raise ConnectorError(f"{self._what}: {self._trusted} has no certificates in PEM", option="ca_file") from problem
+        elif self.server_name is not None:
+            context.load_default_certs()
+        if self._pair is not None:
+            self._load_pair(context, self._pair, pair)
+        return context
+
+    def _load_pair(self, context: ssl.SSLContext, paths: tuple[Path, Path], pem: bytes) -> None:
         # The ssl module takes paths only. Nobody else can access this file, so what was checked is what is loaded.
         file = os.memfd_create("tls")
         try:
@@ -88,12 +123,11 @@ class TlsFiles:
             context.load_cert_chain(f"/proc/self/fd/{file}", password="")
         except (ssl.SSLError, OSError) as problem:
             raise ConnectorError(
-                f"{self._what}: {self._certificate} and {self._key} are no certificate with its key (PEM, without a passphrase): {problem}",
+                f"{self._what}: {paths[0]} and {paths[1]} are no certificate with its key (PEM, without a passphrase): {problem}",
                 option="tls_certificate",
             ) from problem
         finally:
             os.close(file)
-        return context
 
     def _read(self, path: Path, option: str, *, secret: bool) -> bytes:
         with open_to_read(self._what, path, self._reach) as file:
@@ -105,3 +139,13 @@ class TlsFiles:
         if len(data) > FILE_BYTES_MAX:
             raise ConnectorError(f"{self._what}: {path} is larger than {FILE_BYTES_MAX} bytes", option=option)
         return data
+
+
+def _pair(what: str, options: Options, reach: Reach) -> tuple[Path, Path] | None:
+    certificate, key = options.optional("tls_certificate"), options.optional("tls_key")
+    if certificate is None and key is None:
+        return None
+    if not certificate or not key:
+        missing = "tls_key" if certificate else "tls_certificate"
+        raise ConnectorError(f"{what}: TLS needs option {missing}, too: write {missing} = 'path' (PEM)", option=missing)
+    return path_of(what, certificate, reach), path_of(what, key, reach)

@@ -185,7 +185,7 @@ async def test_files_of_no_use_are_refused_in_one_line(tmp_path, where, spoil, t
     [
         ("http", {"listen": "127.0.0.1:0", "tls_key": "k"}, "TLS needs option tls_certificate, too: write tls_certificate = 'path' (PEM)"),
         ("http", {"listen": "127.0.0.1:0", "tls_certificate": "c"}, "TLS needs option tls_key, too"),
-        ("tcp", {"port": 9, "mode": "connect", "tls_key": "k"}, "option tls_key = 'k', expected mode = 'listen' beside it"),
+        ("tcp", {"port": 9, "mode": "connect", "tls_key": "k"}, "option tls_key = 'k', expected tls = 'true' beside it"),
         ("http", {"url": "https://x/", "tls_key": "k"}, "option tls_key is unknown to connector 'http'"),
     ],
 )
