@@ -10,7 +10,7 @@ from sbon.analysis.page import Headline
 def headlines(numbers: Mapping[str, Any]) -> list[Headline]:
     """Returns one box for each number that is known."""
     log, space, usage, moved = numbers["log"], numbers["coordinates"], numbers["network_usage"], numbers["migrations"]
-    sharing, latency, health = numbers["sharing"], numbers["latencies"], numbers["health"]
+    sharing, latency, health, healed = numbers["sharing"], numbers["latencies"], numbers["health"], numbers["recoveries"]
     boxes = [
         (
             log.get("agents"),
@@ -38,6 +38,11 @@ def headlines(numbers: Mapping[str, Any]) -> list[Headline]:
             f"{health.get('crashes', 0):,}",
             "crashes"
             + (f" noticed, after {figure(health['median_detection_s'], 's')} (median)" if health.get("crashes") else " of agents noticed"),
+        ),
+        (
+            healed.get("median_s"),
+            f"{healed['recoveries']:,}",
+            f"recoveries of queries, in {figure(healed.get('median_s'), 's')} (median); {count(healed['rows_lost'], 'row')} lost",
         ),
     ]
     return [Headline(value, text) for known, value, text in boxes if known is not None]

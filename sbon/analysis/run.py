@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from sbon.analysis import coordinates, coverage, health, latencies, migrations, operators, pricing, savings, usage
+from sbon.analysis import coordinates, coverage, health, latencies, migrations, operators, pricing, recoveries, savings, usage
 from sbon.analysis.findings import Findings
 from sbon.analysis.headlines import headlines, summary_lines
 from sbon.analysis.log_files import Log, Problem, read_log
@@ -113,6 +113,7 @@ def _jobs(bench: Workbench) -> dict[str, Findings]:
     priced = pricing.price(bench)
     found["network_usage"] = usage.examine(priced)
     found["migrations"] = migrations.examine(bench, priced)
+    found["recoveries"] = recoveries.examine(bench)
     found["sharing"] = savings.examine(bench, priced)
     found["latencies"] = latencies.examine(bench)
     found["operators"] = operators.examine(bench)

@@ -1,4 +1,4 @@
-"""Rare events of a synthetic overlay: starts, members, queries and their placements, migrations."""
+"""Rare events of a synthetic overlay: starts, members, queries and their placements, migrations, recoveries."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
@@ -25,6 +25,7 @@ def events_of_hour(story: Story, begin_s: float, end_s: float) -> Iterator[tuple
         "members": _members(story, begin_s, end_s, rng),
         "queries": [_query(story, number, query) for number, query in enumerate(story.queries)],
         "placements": [_placement(story, number, query) for number, query in enumerate(story.queries)],
+        "recoveries": [_recovery(story, node, query) for node in story.down_s for query in story.queries if _lost(story, node, query)],
         "migrations": [_migration(story, move, rng) for move in story.moves if begin_s <= move.at_s < end_s],
     }
     for kind, rows in found.items():
@@ -144,6 +145,50 @@ def _placement(story: Story, number: int, query: Query) -> dict[str, Any]:
             for source, target, rate in links
         ],
         "dropped": [],
+    }
+
+
+def _lost(story: Story, node: int, query: Query) -> list[int]:
+    """Returns the operators of a query that a crash takes. A query whose home crashes has nobody who records its recovery."""
+    at_s = np.array([story.down_s[node]])
+    return [] if query.consumer == node else [one for one in query.operators if int(story.hosts(one, at_s)[0]) == node]
+
+
+def _recovery(story: Story, node: int, query: Query) -> dict[str, Any]:
+    """Returns the recovery of a query: its operators run again where they were once the host is back."""
+    lost, name = _lost(story, node, query), story.topology.nodes[node]
+    lost_s = story.down_s[node] + NOTICED_S
+    begun_s = story.down_s[node] + DOWN_S + 1.0 + 0.01 * len(query.operators)
+    done_s = begun_s + 0.3 * len(lost)
+    kinds = story.operators.kind
+    return {
+        "at_s": done_s,
+        "node": query.consumer,
+        "query": query.name,
+        "operators": [
+            {
+                "operator": story.operators.name[one],
+                "operator_kind": kinds[one],
+                "from_node": name,
+                "to_node": name,
+                "state_lost": kinds[one] == "window",
+                "rows_lost": int(story.operators.rate_out[one]),
+                "windows_lost": 2 if kinds[one] == "window" else 0,
+            }
+            for one in lost
+        ],
+        "epoch": 65_536,
+        "attempts": len(lost),
+        "lost_at": _at(lost_s),
+        "placing_at": _at(begun_s),
+        "fencing_at": _at(begun_s + 0.05),
+        "making_at": _at(begun_s + 0.1),
+        "beginning_at": None,
+        "recovered_at": _at(done_s),
+        "duration_ms": (done_s - lost_s) * 1000,
+        "rows_lost": sum(int(story.operators.rate_out[one]) for one in lost),
+        "rows_exact": all(kinds[one] == "map" for one in lost),
+        "windows_lost": 2 if "window" in [kinds[one] for one in lost] else 0,
     }
 
 

@@ -16,7 +16,7 @@ from sbon_testbed.telemetry.files import write_tables
 from sbon_testbed.telemetry.generator import generate
 from sbon_testbed.topology import CitiesConfig, build
 
-SETTINGS = {"optimiser": {"interval_s": 1.0}, "telemetry": {"latency_window_s": 5.0, "flush_interval_s": 1.0}}
+SETTINGS = {"optimiser": {"interval_s": 1.0}, "engine": {"heal": True}, "telemetry": {"latency_window_s": 5.0, "flush_interval_s": 1.0}}
 SQL = """
 SELECT window_start, COUNT(*) AS n, MAX(rtt_ms) AS worst
 FROM TUMBLE(sys.probes, ts, INTERVAL '2 seconds') GROUP BY window_start"""
@@ -87,7 +87,7 @@ def generated(made_once) -> Path:
 
 @pytest.fixture(scope="session")
 def overlay(made_once) -> Path:
-    """What five real agents recorded in the virtual world: two queries that share, an operator moved by hand, a crash."""
+    """What five real agents recorded in the virtual world: two queries that share, an operator moved by hand, a crash and a recovery."""
     return made_once("overlay", record)
 
 
@@ -104,6 +104,8 @@ def record(log: Path) -> None:
     world.run(25)
     world.kill(world.nodes[-1], silent=True)
     world.run(20)
+    world.start(world.nodes[-1])
+    world.run(10)
     world.close()
     write_tables(log)
 

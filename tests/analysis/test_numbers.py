@@ -1,6 +1,7 @@
 """Every number of the report equals what plain polars and loops find in the same rows."""
 
 import math
+import statistics
 from datetime import timedelta
 
 import polars as pl
@@ -109,6 +110,35 @@ def test_migrations(analysed, twin, costs):
     assert found["queries_better"] == pytest.approx(sum(sums[name][1] < sums[name][2] for name in moved) / len(moved))
     assert found["usage_change"] == pytest.approx(usage / unmoved - 1)
     assert found["delay_change"] == pytest.approx(delay / delay_unmoved - 1)
+
+
+def test_recoveries(analysed, twin):
+    found = analysed.numbers["recoveries"]
+    rows = twin.rows("recoveries").to_dicts()
+    operators = [one for row in rows for one in row["operators"]]
+    seconds = sorted(row["duration_ms"] / 1000 for row in rows)
+
+    assert (found["recoveries"], found["operators"]) == (len(rows), len(operators))
+    assert found["queries"] == len({row["query"] for row in rows})
+    assert found["again"] == sum(row["attempts"] > 1 for row in rows)
+    assert found["median_s"] == pytest.approx(statistics.median(seconds))
+    assert found["max_s"] == pytest.approx(seconds[-1])
+    assert found["rows_lost"] == sum(row["rows_lost"] for row in rows)
+    assert found["inexact"] == sum(not row["rows_exact"] for row in rows)
+    assert found["windows_lost"] == sum(row["windows_lost"] or 0 for row in rows)
+    assert found["states_lost"] == sum(one["state_lost"] for one in operators)
+    assert found["moved_share"] == pytest.approx(sum(one["from_node"] != one["to_node"] for one in operators) / len(operators))
+    # A phase that took no time is 0 s long, and the one before it lasts until the next that was reached.
+    instants = [[row[name] for name in ("placing_at", "fencing_at", "making_at", "beginning_at", "recovered_at")] for row in rows]
+    for place, name in enumerate(("placing", "fencing", "making", "beginning")):
+        took = []
+        for told in instants:
+            begin = next(at for at in told[place:] if at is not None)
+            end = next(at for at in told[place + 1 :] if at is not None)
+            took.append((end - begin).total_seconds())
+        assert found[f"median_{name}_s"] == pytest.approx(statistics.median(took)), name
+    for one in {one["from_node"] for one in operators}:
+        assert f">{one}</td>" in analysed.html.partition("By host that was lost")[2].partition("</table>")[0]
 
 
 def test_effect_of_each_migration_as_measured(analysed, twin):
@@ -247,6 +277,7 @@ def test_neither_log_passes_for_want_of_anything_to_count(analysed):
         ("sharing", "shared_links"),
         ("latencies", "rows"),
         ("operators", "selectivities_compared"),
+        ("recoveries", "operators"),
         ("health", "crashes"),
         ("health", "suspicions"),
     ):
@@ -263,6 +294,7 @@ def test_generated_log_has_the_rarer_things_too(analysed, twin, request):
     numbers = analysed.numbers
     assert numbers["log"]["runs"] == numbers["log"]["agents"] + 1
     assert min(numbers["migrations"][name] for name in ("flaps", "queries_moved", "median_saving_predicted")) > 0
+    assert min(numbers["recoveries"][name] for name in ("rows_lost", "inexact", "median_fencing_s")) > 0
     assert min(numbers["health"][name] for name in ("batches_resent", "stalled_share", "suspicions_refuted")) > 0
     assert min(numbers["network_usage"][name] for name in ("latencies_remembered", "query_moments_left_out")) > 0
     assert numbers["operators"]["late_rows"] > 0
