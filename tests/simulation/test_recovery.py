@@ -150,7 +150,7 @@ def test_a_query_says_that_it_is_recovering_and_then_what_it_cost(story: Any) ->
 
 def test_a_query_remembers_what_has_happened_to_it(story: Any) -> None:
     told = story(WINDOW)
-    operator = told.move_window()
+    operator = told.move()
     told.crash(MIDDLE, back_s=None)
     there = told.record.nodes[operator]
     told.world.run(1.0)
@@ -178,7 +178,7 @@ def test_a_query_remembers_what_has_happened_to_it(story: Any) -> None:
 
 def test_telemetry_has_a_row_for_each_recovery(story: Any) -> None:
     told = story(WINDOW, records=True)
-    operator = told.move_window()
+    operator = told.move()
     began_us = int(told.world.agents[HOME].host.wall() * 1e6)
     told.crash(MIDDLE, back_s=None)
     there = told.record.nodes[operator]
