@@ -112,7 +112,7 @@ class Placing:
                 case Admitted(placed, delay_bound_ms):
                     done(placed.bounded(delay_bound_ms))
                 case _:
-                    _Placement(self, action.plan, tried, action.excluded, share, reserve, frozenset()).begin()
+                    _Placement(self, action.plan, tried, action.excluded, share, reserve, frozenset(), bound_ms=plan.max_latency_ms).begin()
 
         def tried(result: Placed | SbonError) -> None:
             if isinstance(result, SbonError):
@@ -163,6 +163,7 @@ class _Placement:
         share: bool,
         reserve: bool,
         settled: frozenset[OperatorId],
+        bound_ms: float | None = None,
     ) -> None:
         from sbon.cost.problem import problem_of
         from sbon.optimiser.reuse import shareable_signatures
@@ -178,6 +179,8 @@ class _Placement:
         self._to_come = {operator: node for operator, node in self._problem.pinned.items() if operator not in settled}
         """Pinned operators that are still to be made."""
         self._settled = settled
+        self._bound_ms = bound_ms
+        """What answers may take at most, as predicted: among the candidates, the placement that keeps it is preferred."""
         self._until = placing.host.now() + ROOM_WAIT_S * float(placing.rng.uniform(0.5, 1.0))
         self._reports: dict[NodeId, CandidateReport] = {}
         self._slots: dict[NodeId, int] = {}
@@ -214,8 +217,29 @@ class _Placement:
                 self._ask(action.node, action.about, action.signatures, self._answered)
             elif isinstance(action, AskRemembered):
                 self._recall(action.about)
-            else:
+            elif self._bound_ms is None:
                 self._decided(action)
+            else:
+                self._bound(action, self._bound_ms)
+
+    def _bound(self, decision: "Decision", bound_ms: float) -> None:
+        """Puts operators where answers keep within the bound, if they do not yet and can."""
+        from sbon.placement.models import model_of
+        from sbon.planning.gathering import gathered
+        from sbon.planning.latency_bound import placed_within
+
+        placing = self._placing
+        placed = placed_as(self._plan, decision)
+        query = gathered(placing.books, self._plan, placed, placing.host.now())
+        rng = placing.rng.spawn(1)[0]  # the executor's own
+
+        def found(result: "dict[OperatorId, NodeId] | BaseException | None") -> None:
+            if isinstance(result, BaseException):
+                self._failed(result if isinstance(result, SbonError) else PlacementError(f"its latency cannot be predicted: {result}"))
+                return
+            self._decided(decision if result is None else self._full.elsewhere(result))
+
+        placing.host.execute(lambda: placed_within(placed, query, bound_ms, model_of(placing.config), rng), found, rows=0)
 
     def _recall(self, about: Mapping[NodeId, Sequence[NodeId]]) -> None:
         """Asks nodes for the RTTs that they remember.

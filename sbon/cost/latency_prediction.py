@@ -115,6 +115,25 @@ def predicted_latency(query: PlacedQuery) -> LatencyPrediction:
     )
 
 
+def latest_s(query: PlacedQuery) -> tuple[float, dict[NodeId, float]]:
+    """Returns what no answer exceeds in s, infinite where there is no such bound, and by how much each node is behind at most, in s."""
+    most = _case(query, Edge.HIGH)
+    peaks = excess_s(most.work, most.node_of, most.nodes, most.width_s).max(axis=1)
+    behind = dict(zip(most.names, peaks.tolist(), strict=False))
+    return (math.inf if most.overloaded() else most.upper_s()), behind
+
+
+def least_way_s(query: PlacedQuery, source: NodeId, target: NodeId) -> float:
+    """Returns what a link between two nodes takes of an upper bound at least, s: propagation, and what blocks sender and link."""
+    return propagation_s(query, source, target, Edge.HIGH) + 2 * query.quantum_s
+
+
+def propagation_s(query: PlacedQuery, source: NodeId, target: NodeId, edge: Edge) -> float:
+    """Returns the one-way latency at an edge."""
+    error = PROPAGATION_ERROR if query.network.is_measured(source, target) else 3 * PROPAGATION_ERROR
+    return query.network.propagation_s(source, target) * {Edge.LOW: 1 - error, Edge.EXPECTED: 1.0, Edge.HIGH: 1 + error}[edge]
+
+
 def likely_worst_s(query: PlacedQuery) -> tuple[float, float]:
     """Returns what orders placements of one query: the greatest load beside capacity if that is above 1, and the expected worst case."""
     case = _case(query, Edge.EXPECTED)
@@ -178,7 +197,7 @@ class _Case:
                 way = len(self.names) + self.pairs.setdefault((sender, node), len(self.pairs))
                 size_bytes = flows[link.source].row_bytes * per_batch[spec.id]
                 self._add((Upstream(number[link.source]),), way, flow.link_bytes[link_row[link.id]], size_bytes)
-                inputs.append(Upstream(len(self.operators) - 1, self._propagation_s(sender, node)))
+                inputs.append(Upstream(len(self.operators) - 1, propagation_s(query, sender, node, edge)))
             if not inputs:
                 inputs.append(Source(place))
                 if (begun_s := query.begun_s.get(spec.id, 0.0)) > 0:
@@ -227,12 +246,6 @@ class _Case:
         self._where.append(where)
         self._work.append(work)
         self._grain.append(grain)
-
-    def _propagation_s(self, sender: NodeId, node: NodeId) -> float:
-        """Returns the one-way latency at this edge."""
-        value = self.query.network.propagation_s(sender, node)
-        error = PROPAGATION_ERROR if self.query.network.is_measured(sender, node) else 3 * PROPAGATION_ERROR
-        return value * {Edge.LOW: 1 - error, Edge.EXPECTED: 1.0, Edge.HIGH: 1 + error}[self.edge]
 
     def _service(self) -> FloatArray:
         """Returns the time that a batch takes on its way over each operator's node, up to and with the operator: (operators,)."""

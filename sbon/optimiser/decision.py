@@ -87,6 +87,8 @@ class Decision(msgspec.Struct, frozen=True):
     """All nodes that take part or were asked."""
     one_way_ms: tuple[tuple[float, ...], ...] = ()
     """Latencies from each of them to each."""
+    measured: tuple[tuple[bool, ...], ...] = ()
+    """Whether each was measured."""
 
 
 def decide(
@@ -139,6 +141,7 @@ def decide(
         begun_ms={operator: added.begun_ms[operator] for operator in choice.reused if operator in added.begun_ms},
         candidates=known.nodes,
         one_way_ms=tuple(map(tuple, latencies.matrix_ms(known.nodes, known.nodes).tolist())),
+        measured=tuple(map(tuple, latencies.is_measured(known.nodes, known.nodes).tolist())),
     )
 
 

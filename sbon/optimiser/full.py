@@ -101,6 +101,7 @@ class FullOptimiser:
         self._verifications = self._late = 0
         self._neighbour_rtts = neighbour_rtts
         self._remembered: Remembered = NOTHING
+        self._choice: Choice | None = None
         self._begun = self._recalling = self._done = False
         self._k = self._first_k()
 
@@ -181,19 +182,32 @@ class FullOptimiser:
             return verify
         if self._config.probes > 0 and self._rests_on_predictions(choice):
             choice = self._choose(cautious=True)
-        self._done = True
-        return [
-            decide(
-                self._problem,
-                choice,
-                self._regions,
-                self._reports,
-                self._signatures,
-                self._latencies,
-                self._model,
-                asked=len(self._asked),
-            ),
-        ]
+        self._done, self._choice = True, choice
+        return [self._decided(choice)]
+
+    def elsewhere(self, assignment: Mapping[OperatorId, NodeId]) -> Decision:
+        """Returns the decision with operators on other nodes that have been asked.
+
+        Raises
+        ------
+        PlacementError
+            Nothing has been decided yet.
+        """
+        if self._choice is None:
+            raise PlacementError("operators cannot go elsewhere before a placement was decided")
+        return self._decided(msgspec.structs.replace(self._choice, assignment={**self._choice.assignment, **assignment}))
+
+    def _decided(self, choice: Choice) -> Decision:
+        return decide(
+            self._problem,
+            choice,
+            self._regions,
+            self._reports,
+            self._signatures,
+            self._latencies,
+            self._model,
+            asked=len(self._asked),
+        )
 
     def _may_help(self, problem: PlacementError) -> bool:
         """Whether more candidates may. Those that would be fast have been asked first, as far as they have room; and what does not look at

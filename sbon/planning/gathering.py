@@ -17,9 +17,9 @@ def gathered(books: Books, plan: Plan, placed: Placed, now: float) -> PlacedQuer
     """Returns a query as the optimiser has placed it, with what the books know."""
     decision = placed.decision
     links = [
-        (source, target, latency_ms, False)
-        for source, row in zip(decision.candidates, decision.one_way_ms, strict=True)
-        for target, latency_ms in zip(decision.candidates, row, strict=True)
+        (source, target, latency_ms, is_measured)
+        for source, row, measured in zip(decision.candidates, decision.one_way_ms, decision.measured, strict=True)
+        for target, latency_ms, is_measured in zip(decision.candidates, row, measured, strict=True)
         if source != target
     ]
     links += [(link.source_node, link.target_node, link.latency_ms, link.measured) for link in decision.links]

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -23,6 +24,8 @@ class Part(StrEnum):
     WIDE = "wide"
     PLANS = "plans"
     AGENTS = "agents"
+    CHUNKS = "chunks"
+    BOUNDS = "bounds"
 
 
 def mace_command(
@@ -42,6 +45,11 @@ def mace_command(
     rate: Annotated[int, typer.Option(metavar="ROWS", min=1, help="agents: rows per second of each source.")] = 1000,
     real: Annotated[bool, typer.Option("--real", help="agents: as processes on loopback, not in virtual time.")] = False,
     runs: Annotated[int, typer.Option(metavar="N", min=1, help="wide: placements by chance.")] = 3,
+    matrix: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="bounds: RTTs in ms, .npz with key rtt, or a text matrix. [60 cities]")
+    ] = None,
+    bounded: Annotated[int, typer.Option(metavar="N", min=1, help="bounds: queries.")] = 20,
+    share: Annotated[float, typer.Option(min=0.01, max=1.0, help="bounds: of the latency without a bound.")] = 0.8,
     json: JsonFile = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
@@ -51,6 +59,7 @@ def mace_command(
     Examples:
       sbon testbed mace
       sbon testbed mace --part training --part series --events 75000
+      sbon testbed mace --part bounds --bounded 200 --matrix planetlab490.npz
       sbon testbed mace --part agents --real --agents 4 --queries 3
       sbon testbed mace --part placement --scale 1 --scale 5 --scale 20 --draws 10000 --seconds 600 --json mace.json
     """
@@ -98,6 +107,16 @@ def mace_command(
         one = evaluate_agents(agents, queries, rate, seed, real=real, report=progress)
         result["agents"] = {str(agents): one}
         shows.append(lambda: show_agents(agents, one))
+    if Part.CHUNKS in wanted:
+        from sbon_testbed.mace.virtual import evaluate_chunks
+
+        result["chunks"] = evaluate_chunks(events, seed, progress)
+        shows.append(lambda: show_worst("chunks: statistics from the first of three parts of the events", "chunk", result["chunks"]))
+    if Part.BOUNDS in wanted:
+        from sbon_testbed.mace.bounds import evaluate_bounds, network_of
+
+        bounds = result["bounds"] = evaluate_bounds(network_of(matrix, seed), bounded, share, seed, progress)
+        shows.append(lambda: show_bounds(bounds))
     if json is not None:
         write_json(json, result)
     if json != "-":
@@ -165,6 +184,20 @@ def show_agents(agents: int, found: dict[str, Any]) -> None:
             f"  median error of the worst case {found['error']:.1%}, of 99 % {found['p99_error']:.1%}, of the mean "
             f"{found['mean_error']:.1%}; above the bound: {found['outside_bounds']} of {found['compared']}"
         )
+
+
+def show_bounds(found: dict[str, Any]) -> None:
+    """The part `bounds` in a few lines for people."""
+    print_note(
+        f"bounds: {found['queries']} queries over {found['nodes']} nodes, to be {1 - found['share']:.0%} sooner than without a bound"
+    )
+    if found["admitted"]:
+        p50, p90 = found["paid_p50"], found["paid_p90"]
+        print_note(f"  {found['admitted']} admitted, for {p50:.1%} more network usage (median; 90th percentile {p90:.1%})")
+    print_note(
+        f"  {found['refused']} refused, {found['refused_wrongly']} of {found['refused_checked']} that were checked could have been placed; "
+        f"{found['without_end']} have no bounded latency without a bound"
+    )
 
 
 def show_series(found: dict[str, float]) -> None:

@@ -36,6 +36,7 @@ CORES = 2
 """Of each node in the wide area."""
 BANDWIDTH_BYTES_PER_S = 50_000.0
 """Of each link in the wide area: little, so that links queue in high periods."""
+CHUNKS = 3
 COUNTED = 0.1
 """Intervals count for errors over time where the latency is at least this share of the worst: in an idle system it is one event's cost."""
 
@@ -162,6 +163,26 @@ def evaluate_training(events: int, seed: int, report: Callable[[str, int, int], 
         training[str(size)] = _worst(found, worst_s)
     report("training", len(samples), len(samples))
     return training, over_time(found, measured, INTERVAL_S)
+
+
+def evaluate_chunks(events: int, seed: int, report: Callable[[str, int, int], None]) -> dict[str, Any]:
+    """Returns the part `chunks`: one query on one node, and three chunks of so many events, each with arrivals of its own pattern.
+
+    Statistics come from the first chunk alone; how many events each interval of a chunk has is known.
+    """
+    first = on_one_node(1, events, np.random.default_rng([seed, 1]))
+    known = learnt(first, events, np.random.default_rng([seed, 2]))
+    result = {}
+    for number in range(1, CHUNKS + 1):
+        report("chunks", number - 1, CHUNKS)
+        arrivals = first.arrivals_s if number == 1 else (on_off_events(np.random.default_rng([seed, number]), events),)
+        case = msgspec.structs.replace(first, arrivals_s=arrivals)
+        measured = simulate(case.operators, case.node_of, case.nodes, case.arrivals_s, np.random.default_rng([seed, number, 3]), NOISE)
+        found = foretold(case, known)
+        over = over_time(found, measured, INTERVAL_S)
+        result[str(number)] = _worst(found, float(measured.latency_s.max())) | {"error_p50": over["error_p50"]}
+    report("chunks", CHUNKS, CHUNKS)
+    return result
 
 
 def evaluate_operators(events: int, seed: int, report: Callable[[str, int, int], None]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from sbon.cost.latency import KnownLatencies
@@ -125,7 +126,7 @@ def evaluate(
     oracle = Oracle(network.names, truth)
     # By name, so that a strategy's draws do not depend on which others take part.
     generators = {name: np.random.default_rng([seed, zlib.crc32(name.encode())]) for name in names[1:]}
-    runners = {name: _Runner(name, network, found, truth, rng, jitter) for name, rng in generators.items()}
+    runners = {name: Runner(name, network, found, truth, rng, jitter) for name, rng in generators.items()}
     tallies = {name: Tally() for name in names}
     for number in range(1, queries + 1):
         problem = draw_query(shape, list(network.names), query_rng)
@@ -140,7 +141,7 @@ def evaluate(
     return Evaluation(len(network.names), queries, shape, seed, rounds, coordinate_median_error(found.space, network), tallies)
 
 
-class _Runner:
+class Runner:
     """One strategy: runs the full optimiser among candidates that answer with what they have measured."""
 
     def __init__(self, name: str, network: Network, found: Settled, truth: KnownLatencies, rng: np.random.Generator, jitter: float) -> None:
@@ -156,6 +157,10 @@ class _Runner:
 
     def place(self, problem: PlacementProblem, tally: Tally) -> dict[OperatorId, NodeId]:
         """Returns where the operators of one query go; only the time inside the optimiser counts."""
+        return self.decided(problem, tally)[1].assignment
+
+    def decided(self, problem: PlacementProblem, tally: Tally, excluded: frozenset[NodeId] = frozenset()) -> tuple[FullOptimiser, Decision]:
+        """Returns the optimiser of one query and what it has decided, without nodes that have no room."""
         started = time.thread_time()
         optimiser = FullOptimiser(problem, {}, self._space, self._config, self._rng, strategy=self._strategy, neighbour_rtts=NEIGHBOUR_RTTS)
         actions = optimiser.begin()
@@ -164,13 +169,14 @@ class _Runner:
             following: list[Action] = []
             for action in actions:
                 if isinstance(action, Decision):
-                    return action.assignment
+                    return optimiser, action
                 if isinstance(action, AskRemembered):
                     remembered = self._found.remembered(action.about, NEIGHBOUR_RTTS)
                     started = time.thread_time()
                     following += optimiser.recalled(remembered)
                 else:
                     report = self.report(action, tally)
+                    report = msgspec.structs.replace(report, free_slots=0) if action.node in excluded else report
                     started = time.thread_time()
                     following += optimiser.answered(report)
                 tally.seconds += time.thread_time() - started

@@ -15,7 +15,7 @@ from sbon.placement.baselines import on_multicast_tree
 from sbon.placement.config import PlacementConfig
 from sbon.placement.optimal import optimal_assignment
 from sbon_testbed.placement import evaluation
-from sbon_testbed.placement.evaluation import CONFIGURED, STRATEGIES, _Runner, evaluate, strategies_for
+from sbon_testbed.placement.evaluation import CONFIGURED, STRATEGIES, Runner, evaluate, strategies_for
 from sbon_testbed.placement.network import completed, from_matrix, settled, transit_stub
 from sbon_testbed.placement.oracle import Oracle
 from sbon_testbed.placement.queries import aggregate, draw_query
@@ -159,7 +159,7 @@ def test_reports_are_as_noisy_as_the_fastest_of_three_probes():
     problem = aggregate(list(network.names), np.random.default_rng(3))
     told = {}
     for share in (0.0, 0.1):
-        runner = _Runner("least-usage", network, found, truth, np.random.default_rng(1), share)
+        runner = Runner("least-usage", network, found, truth, np.random.default_rng(1), share)
         told[share] = runner.report(AskCandidate(network.names[0], network.names[1:], ()), Tally()).rtts_ms
         assert runner.place(problem, Tally()).keys() == {*problem.pinned, *problem.unpinned}
 
@@ -193,7 +193,7 @@ def test_what_nodes_remember_brings_placement_nearer_to_the_optimum(monkeypatch)
     usage = {}
     for neighbour_rtts in (0, 64):
         monkeypatch.setattr(evaluation, "NEIGHBOUR_RTTS", neighbour_rtts)
-        runner, tally = _Runner("few", network, found, truth, np.random.default_rng(1), 0.1), Tally()
+        runner, tally = Runner("few", network, found, truth, np.random.default_rng(1), 0.1), Tally()
         placed = [runner.place(problem, tally) for problem in problems]
         usage[neighbour_rtts] = sum(
             NetworkUsage().of_assignment(p, where, Conditions(truth)) for p, where in zip(problems, placed, strict=True)

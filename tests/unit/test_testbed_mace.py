@@ -42,3 +42,30 @@ def test_predictions_are_compared_with_virtual_time(tmp_path: Path) -> None:
     for one in (*found["training"].values(), *found["wide"]["runs"]):
         assert one["error"] == pytest.approx(abs(one["predicted_s"] / one["measured_s"] - 1))
         assert one["mace_s"] <= one["predicted_s"] * 1.001 <= one["upper_s"]
+
+
+def test_chunks_are_predicted_from_statistics_of_the_first(tmp_path: Path) -> None:
+    where = tmp_path / "mace.json"
+
+    assert run(["testbed", "mace", "--part", "chunks", "--events", "2000", "--quiet", "--json", str(where)]) in (0, None)
+
+    found = json.loads(where.read_text())["chunks"]
+    assert list(found) == ["1", "2", "3"]
+    assert len({one["measured_s"] for one in found.values()}) == 3
+    for one in found.values():
+        assert one["error"] == pytest.approx(abs(one["predicted_s"] / one["measured_s"] - 1))
+        assert one["error"] < 0.25
+
+
+def test_queries_are_placed_within_bounds_of_their_latency_or_refused_if_they_cannot_be(tmp_path: Path) -> None:
+    where = tmp_path / "mace.json"
+
+    assert run(["testbed", "mace", "--part", "bounds", "--bounded", "6", "--quiet", "--json", str(where)]) in (0, None)
+
+    found = json.loads(where.read_text())["bounds"]
+    assert (found["queries"], found["nodes"]) == (6, 60)
+    assert found["admitted"] + found["refused"] + found["without_end"] == 6
+    assert found["admitted"] >= 1
+    assert 0 < found["moved"] <= found["admitted"]
+    assert found["paid_p50"] < 0.2
+    assert found["refused_wrongly"] == 0

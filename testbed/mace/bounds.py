@@ -1,0 +1,259 @@
+"""Network usage that a latency bound costs, and whether queries are refused that could be placed (Mace as a constraint of placement).
+
+Queries are planned from SQL, placed by the optimiser among candidates that answer with what they have measured, and admitted as agents
+admit them. Nodes differ in speed, cores and what others use of them, and operators are dear enough to queue. First a query is placed
+without a bound; then its bound is a share of the latency that was predicted there.
+"""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from sbon.cost.arrivals import Series
+from sbon.cost.books import Books
+from sbon.cost.figure import Source, around
+from sbon.cost.latency import KnownLatencies
+from sbon.cost.latency_prediction import latest_s
+from sbon.cost.model import Conditions
+from sbon.cost.network_usage import NetworkUsage
+from sbon.cost.placed_query import PlacedQuery
+from sbon.cost.problem import problem_of
+from sbon.cost.resources import NodeResources, UseSeries
+from sbon.errors import SbonError
+from sbon.optimiser.placed import Placed, placed_as
+from sbon.placement.latency_bounded import Choices, least_cost_within
+from sbon.planning.admission import Admission, Admitted, Attempt, Refused
+from sbon.planning.gathering import gathered, placed_query
+from sbon.planning.latency_bound import judged, placed_within
+from sbon.query.catalog import Catalog
+from sbon.query.link_bytes import SOURCE_BATCHES_PER_S
+from sbon.query.plan import Plan
+from sbon.query.planner import plan as planned
+from sbon.query.sql import CreateSink, CreateSource, parse
+from sbon.types import NodeId
+from sbon_testbed.placement.evaluation import Runner
+from sbon_testbed.placement.network import Network, from_matrix, read_network, settled
+from sbon_testbed.placement.scores import Tally
+from sbon_testbed.topology import CitiesConfig, build
+
+RATES = (200, 1000)
+"""Rows per second of a source, from and to."""
+BATCH_NS, LOAD = 1e5, (0.03, 0.35)
+"""Reference ns of a batch; and share of a core that the rows of an operator take on average, from and to."""
+HIGH_OVER_MEAN, HIGH_S, EVERY_S = 3.0, 1.0, 4.0
+"""Sources give so many times their mean rate for a second of every four: operators queue then, on slow and on busy nodes most."""
+SPEED_SCATTER = 0.3
+CORES = (1, 2, 4)
+USED_MAX = 0.7
+"""Greatest share of a node's cores that others use."""
+EXHAUSTIVE_MAX = 1500
+"""Most placements over all nodes that are tried to check a refusal."""
+CITIES = 60
+"""Nodes of the network, where none is given."""
+ROUNDS = 200
+"""RTTs that each node measures for its coordinate: there is no need of the last per cent here."""
+SOURCE = """CREATE SOURCE s{number} (ts TIMESTAMP, k BIGINT, v DOUBLE, WATERMARK FOR ts AS ts)
+WITH (connector = 'datagen', nodes = '{node}', rows_per_second = {rate}, fields.k.min = 0, fields.k.max = 19);"""
+WINDOW = """CREATE SINK o AS SELECT window_end, k, sum(v) AS total FROM TUMBLE({stream}, ts, INTERVAL '1 second') GROUP BY window_end, k
+WITH (connector = 'discard', node = '{sink}')"""
+JOIN = """CREATE SINK o AS SELECT a.ts, a.k, a.v + b.v AS v FROM s0 AS a JOIN s1 AS b
+ON a.k = b.k AND b.ts BETWEEN a.ts - INTERVAL '20 milliseconds' AND a.ts + INTERVAL '20 milliseconds'
+WITH (connector = 'discard', node = '{sink}')"""
+
+
+def network_of(matrix: Path | None, seed: int) -> Network:
+    """Returns the network of a file, or cities of the world."""
+    return from_matrix(build(CitiesConfig(), CITIES, seed).rtt_ms) if matrix is None else read_network(matrix)
+
+
+def evaluate_bounds(network: Network, queries: int, share: float, seed: int, report: Callable[[str, int, int], None]) -> dict[str, Any]:
+    """Returns the usage paid for bounds, and what was refused.
+
+    Parameters
+    ----------
+    share : of the latency predicted for the placement without a bound, which is the bound
+    """
+    coordinate_rng, query_rng, node_rng, place_rng = np.random.default_rng(seed).spawn(4)
+    found = settled(network, ROUNDS, coordinate_rng, report)
+    truth = KnownLatencies(network.names, network.rtt_ms)
+    runner = Runner("least-usage", network, found, truth, place_rng, 0.0)
+    world = _World(network, runner, truth, resources(network, node_rng), place_rng)
+    each: list[dict[str, Any]] = []
+    for number in range(queries):
+        report("bounds, queries", number, queries)
+        each.append(world.one(*drawn(network, query_rng), share))
+    report("bounds, queries", queries, queries)
+    paid = [one["paid"] for one in each if one["paid"] is not None]
+    refused = [one for one in each if one["refused"]]
+    return {
+        "queries": queries,
+        "nodes": len(network.names),
+        "share": share,
+        "admitted": len(paid),
+        "paid_p50": float(np.median(paid)) if paid else None,
+        "paid_p90": float(np.quantile(paid, 0.9)) if paid else None,
+        "paid_mean": float(np.mean(paid)) if paid else None,
+        "moved": sum(one["moved"] for one in each if one["paid"] is not None),
+        "refused": len(refused),
+        "refused_checked": sum(one["possible"] is not None for one in refused),
+        "refused_wrongly": sum(one["possible"] is True for one in refused),
+        "without_end": sum(one["bound_ms"] is None for one in each),
+        "seconds_p50": float(np.median([one["seconds"] for one in each])),
+    }
+
+
+def resources(network: Network, rng: np.random.Generator) -> dict[NodeId, NodeResources]:
+    """Draws what nodes can do."""
+    made = {}
+    for name in network.names:
+        cores = int(rng.choice(CORES))
+        used = (float(rng.uniform(0.0, USED_MAX) * cores),) * 10
+        speed = float(np.exp(rng.normal(0.0, SPEED_SCATTER)))
+        made[name] = NodeResources(
+            node=name, cores=cores, speed=around(speed, 0.02 * speed, Source.MEASURED, samples=9), others=UseSeries(used)
+        )
+    return made
+
+
+def drawn(network: Network, rng: np.random.Generator) -> tuple[Plan, dict[str, float]]:
+    """Draws a query: a window over one stream, over two, or a join. Returns its plan, and the ns of a row by signature."""
+    shape = int(rng.integers(3))
+    nodes = [network.names[place] for place in rng.choice(len(network.names), 3, replace=False)]
+    sources = 1 if shape == 0 else 2
+    text = [SOURCE.format(number=number, node=nodes[number], rate=int(rng.integers(*RATES))) for number in range(sources)]
+    if shape == 2:
+        text.append(JOIN.format(sink=nodes[2]))
+    else:
+        if sources == 2:
+            text.append("CREATE VIEW both AS SELECT ts, k, v FROM s0 UNION ALL SELECT ts, k, v FROM s1;")
+        text.append(WINDOW.format(stream="s0" if sources == 1 else "both", sink=nodes[2]))
+    plan = plan_of("\n".join(text), network.names, nodes[2])
+    row_ns = {}
+    for spec in (spec for spec in plan.operators if spec.pinned is None):
+        rate = sum(link.rate_rows_per_s for link in plan.links if link.target == spec.id)
+        row_ns[spec.signature] = float(np.exp(rng.uniform(*np.log(LOAD)))) * 1e9 / max(1.0, rate)
+    return plan, row_ns
+
+
+def in_bursts(query: PlacedQuery) -> PlacedQuery:
+    """Returns a query whose sources all have their high periods at once."""
+    width_s = 0.25
+    at_s = width_s * np.arange(round(15 * EVERY_S / width_s))
+    low = (EVERY_S - HIGH_OVER_MEAN * HIGH_S) / (EVERY_S - HIGH_S)
+    shape = np.where(at_s % EVERY_S < HIGH_S, HIGH_OVER_MEAN, low)
+    rates = query.rows_per_s()
+    batches = np.full(len(shape), SOURCE_BATCHES_PER_S * width_s)
+    arrivals = {
+        spec.id: Series(0.0, width_s, rates[spec.id] * width_s * shape, batches, 0.0 * shape) for spec in query.sources if spec.id in rates
+    }
+    return msgspec.structs.replace(query, arrivals=arrivals)
+
+
+def plan_of(text: str, nodes: tuple[NodeId, ...], home: NodeId) -> Plan:
+    """Returns the plan of the last statement; those before it make sources and views."""
+    catalog = Catalog()
+    *before, last = parse(text)
+    for number, statement in enumerate(before):
+        if isinstance(statement, CreateSource):
+            source = msgspec.structs.replace(statement.definition, home=home)
+            catalog.put("source", statement.name, sql=statement.sql, owner=home, stamp=number, source=source)
+        else:
+            catalog.put("view", statement.name, sql=statement.sql, owner=home, stamp=number)  # type: ignore[union-attr]
+    assert isinstance(last, CreateSink)
+    return planned(last, catalog, {name: {} for name in nodes}, home, "q")
+
+
+class _World:
+    """Nodes with what they can do, and the steps by which an agent places and admits a query."""
+
+    def __init__(
+        self,
+        network: Network,
+        runner: Runner,
+        truth: KnownLatencies,
+        nodes: dict[NodeId, NodeResources],
+        rng: np.random.Generator,
+    ) -> None:
+        self._network, self._runner, self._truth, self._nodes, self._rng = network, runner, truth, nodes, rng
+
+    def one(self, plan: Plan, row_ns: dict[str, float], share: float) -> dict[str, Any]:
+        books = self._books(plan, row_ns)
+        tally = Tally()
+        _, decision = self._runner.decided(problem_of(plan), tally)
+        free = placed_as(plan, decision)
+        upper_s, _ = latest_s(in_bursts(gathered(books, plan, free, 0.0)))
+        if math.isinf(upper_s):
+            return {"bound_ms": None, "paid": None, "refused": False, "possible": None, "moved": False, "seconds": tally.seconds}
+        bound_ms = share * upper_s * 1e3
+        bounded = msgspec.structs.replace(plan, max_latency_ms=bound_ms)
+        ended = self._admitted(bounded, books, bound_ms, tally)
+        result: dict[str, Any] = {"bound_ms": bound_ms, "refused": isinstance(ended, Refused), "seconds": tally.seconds}
+        if isinstance(ended, Refused):
+            return result | {"paid": None, "moved": False, "possible": self._possible(bounded, books, bound_ms)}
+        before, after = self._usage(plan, free), self._usage(plan, ended.placed)
+        return result | {"paid": after / before - 1 if before > 0 else 0.0, "moved": ended.placed.nodes != free.nodes, "possible": True}
+
+    def _admitted(self, plan: Plan, books: Books, bound_ms: float, tally: Tally) -> Admitted | Refused:
+        admission = Admission(plan)
+        action: Any = admission.begin()
+        while isinstance(action, Attempt):
+            try:
+                optimiser, decision = self._runner.decided(problem_of(action.plan), tally, action.excluded)
+            except SbonError as problem:
+                action = admission.unplaceable(problem)
+                continue
+            placed = placed_as(action.plan, decision)
+            other = placed_within(placed, in_bursts(gathered(books, plan, placed, 0.0)), bound_ms, NetworkUsage(), self._rng)
+            if other is not None:
+                placed = placed_as(action.plan, optimiser.elsewhere(other))
+            action = admission.predicted(placed, in_bursts(gathered(books, plan, placed, 0.0)))
+        return action  # type: ignore[no-any-return]
+
+    def _possible(self, plan: Plan, books: Books, bound_ms: float) -> bool | None:
+        """Tells whether any placement on any nodes keeps the bound, by true latencies; None where there are too many to try."""
+        names = self._network.names
+        free = [spec.id for spec in plan.operators if spec.pinned is None]
+        if len(names) ** len(free) > EXHAUSTIVE_MAX * EXHAUSTIVE_MAX:
+            return None
+        order = tuple(spec.id for spec in plan.operators)
+        row = {name: place for place, name in enumerate(names)}
+        links = [(a, b, self._truth.one_way_ms(a, b), True) for a in names for b in names if a != b]
+        base = placed_query(books, plan, {spec.id: spec.pinned or names[0] for spec in plan.operators}, links, now=0.0)
+        query = msgspec.structs.replace(in_bursts(base), nodes={name: books.nodes.of(name, 0.0) for name in names})
+
+        def judge(nodes: tuple[NodeId, ...]) -> tuple[float, dict[NodeId, float]]:
+            upper_s, behind = judged(msgspec.structs.replace(query, node_of=dict(zip(order, nodes, strict=True))))
+            return upper_s, dict(behind)
+
+        one_way_s = self._truth.matrix_ms(names, names) / 1e3
+        choices = Choices(
+            nodes=names,
+            options=tuple((row[spec.pinned],) if spec.pinned is not None else tuple(range(len(names))) for spec in plan.operators),
+            host_cost=tuple((0.0,) if spec.pinned is not None else (0.0,) * len(names) for spec in plan.operators),
+            links=tuple((order.index(link.source), order.index(link.target)) for link in plan.links),
+            link_cost=np.repeat(one_way_s[None], len(plan.links), axis=0),
+            least_s=1.1 * one_way_s,
+        )
+        possible = choices.ways_s(choices.all()) <= bound_ms / 1e3
+        if possible.sum() > EXHAUSTIVE_MAX:
+            return None
+        return least_cost_within(choices, judge, bound_ms / 1e3, self._rng, judged_max=EXHAUSTIVE_MAX) is not None
+
+    def _books(self, plan: Plan, row_ns: dict[str, float]) -> Books:
+        """Returns books in which every operator has run: with the costs drawn, and with rows out as the plan expects them."""
+        books = Books("n")
+        for name, node in self._nodes.items():
+            books.nodes.told(name, node, 0.0)
+        for spec in plan.operators:
+            fit = books.fit(spec.signature, spec.ports, now=0.0)
+            for port in fit.ports:
+                for rows in (1, 4, 16, 64, 256) * 8:
+                    port.took(rows, round(rows * spec.selectivity), BATCH_NS + row_ns.get(spec.signature, 2e3) * rows, at_s=0.0)
+        return books
+
+    def _usage(self, plan: Plan, placed: Placed) -> float:
+        return NetworkUsage().of_assignment(problem_of(plan), placed.decision.assignment, Conditions(self._truth))
