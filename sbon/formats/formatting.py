@@ -25,7 +25,9 @@ from sbon.operators.times import TIME_MAX_US, TIME_MIN_US
 from sbon.operators.values import Values
 from sbon.query.schema import ELEMENT_TYPES, ColumnType, Schema, held_type
 
-_SECOND_US = 1e6
+_SECOND_US = 1_000_000
+_EXACT_MAX = 2**53
+"""Integers up to here are floats, each."""
 _EPOCH = datetime(1970, 1, 1)
 _JSON = msgspec.json.Encoder()
 _EXPONENT_FROM = 1e16
@@ -104,7 +106,16 @@ def _plain_column(column: pl.Series, kind: ColumnType) -> pl.Expr:
     value = pl.col(column.name)
     if kind is ColumnType.TIME:
         return format_times(column)
-    return quotient(value.cast(pl.Int64), _SECOND_US).alias(column.name) if kind is ColumnType.INTERVAL else value
+    return _seconds(value.cast(pl.Int64)).alias(column.name) if kind is ColumnType.INTERVAL else value
+
+
+def _seconds(us: pl.Expr) -> pl.Expr:
+    """Returns the floats nearest to so many microseconds, in seconds.
+
+    Microseconds beyond 2^53 are no floats. Their whole seconds are, and so is the rest as far as a float of that size can tell.
+    """
+    in_parts = (us // _SECOND_US).cast(pl.Float64) + (us % _SECOND_US).cast(pl.Float64) / pl.lit(float(_SECOND_US))
+    return pl.when(us.is_between(-_EXACT_MAX, _EXACT_MAX)).then(quotient(us, _SECOND_US)).otherwise(in_parts)
 
 
 def _time_text(us: int) -> str | None:

@@ -53,8 +53,8 @@ def _apart(inner: pl.Expr, arguments: Sequence[pl.Expr], names: Sequence[str], d
     """Evaluates the inner expression over a frame of the arguments, under these names."""
 
     def apply(columns: Sequence[pl.Series]) -> pl.Series:
-        rows = max(column.len() for column in columns)
-        whole = [column if column.len() == rows else column.new_from_index(0, rows) for column in columns]
+        rows = next((column.len() for column in columns if column.len() != 1), 1)  # an argument that no column matters to has one value
+        whole = [column.new_from_index(0, rows) if column.len() == 1 else column for column in columns]
         return evaluated(pl.DataFrame([column.alias(name) for name, column in zip(names, whole, strict=True)]), inner)
 
     return pl.map_batches(list(arguments), apply, return_dtype=dtype, is_elementwise=True)

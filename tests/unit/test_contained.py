@@ -94,3 +94,16 @@ def test_constants_beside_columns_are_contained_with_them(name: str, monkeypatch
     plain = values(call)
     monkeypatch.setattr(contained, "LEAVES_MAX", 0)
     assert plain.equals(values(call), null_equal=True)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3])
+def test_a_constant_beside_columns_has_as_many_values_as_they_have_rows(rows: int):
+    frame = pl.DataFrame({"a": list(range(rows))}, schema={"a": pl.Int64})
+    total = contained.contained(lambda parts: parts[0] + parts[1], [pl.col("a"), pl.lit(1, pl.Int64)], pl.Int64())
+    assert frame.select(total.alias("a")).to_series().to_list() == [n + 1 for n in range(rows)]
+
+
+def test_arguments_of_different_lengths_are_an_error():
+    total = contained.contained(lambda parts: parts[0] + parts[1], [pl.col("a"), pl.col("a").filter(pl.col("a") > 0)], pl.Int64())
+    with pytest.raises(pl.exceptions.PolarsError):
+        pl.DataFrame({"a": [0, 1, 2]}).select(total)
