@@ -263,7 +263,7 @@ class FlowGraph:
 
 
 class _Past:
-    """Rows before each end of an interval, and their integral over time, as rows come evenly within an interval."""
+    """Rows before each end of an interval, as rows come evenly within an interval, and at a rate of their own before the first one."""
 
     def __init__(self, rows: FloatArray, width_s: float, warm: bool) -> None:
         self._new = rows
@@ -272,56 +272,47 @@ class _Past:
         self._rows = np.empty(self._count + 1)
         self._rows[0] = 0.0
         rows.cumsum(out=self._rows[1:])
-        self._rate_before = float(self._rows[-1]) / (self._count * width_s) if warm and self._count else 0.0
+        self._each_before = float(self._rows[-1]) / self._count if warm and self._count else 0.0
+        """Rows of each interval before the first."""
 
-    def _places(self, back_s: float) -> tuple[int, float]:
-        """Returns the intervals and the rest in seconds by which `back_s` lies before the end of an interval."""
-        whole = math.ceil(back_s / self._width_s - 1e-9)
-        return whole, max(0.0, whole * self._width_s - back_s)
-
-    def _integrals(self, integral: FloatArray, back_s: float) -> FloatArray:
-        """Returns the integral of the rows so far, from 0 to `back_s` before each end of an interval and the start: (d + 1,).
-
-        `integral` is the same for 0 s before.
-        """
-        whole, rest_s = self._places(back_s)
-        found = np.empty(self._count + 1)
-        cut = min(whole, self._count + 1)
-        if cut:
-            early_s = np.arange(cut) * self._width_s - back_s
-            found[:cut] = 0.5 * self._rate_before * early_s * early_s
-        if cut <= self._count:
-            end = self._count + 1 - whole
-            found[cut:] = integral[:end]
-            if rest_s > 0:
-                found[cut:] += self._rows[:end] * rest_s + self._new[:end] * (0.5 * rest_s * rest_s / self._width_s)
-        return found
-
-    def rows_at(self, times_s: FloatArray) -> FloatArray:
-        """Returns the rows until these times; negative before the start."""
-        ends = np.arange(self._count + 1) * self._width_s
-        found: FloatArray = np.interp(times_s, ends, self._rows)
-        early = times_s < 0
-        if early.any():
-            found[early] = self._rate_before * times_s[early]
+    def grown(self, ends_s: FloatArray, span_s: float) -> FloatArray:
+        """Returns the rows of the `span_s` before each of these times, which are not before the start: (n,)."""
+        knots_s = np.arange(-1.0, self._count + 1)
+        knots_s *= self._width_s
+        knots_s[0] = -span_s - self._width_s
+        rows = np.empty(self._count + 2)
+        rows[0], rows[1:] = knots_s[0] / self._width_s * self._each_before, self._rows
+        found: FloatArray = np.interp(ends_s, knots_s, rows)
+        found -= np.interp(ends_s - span_s, knots_s, rows)
         return found
 
     def held(self, span_s: float) -> FloatArray:
-        """Returns the mean number of rows of the last `span_s`, over each interval: (d,)."""
-        grown: FloatArray = (self._rows[:-1] + self._new * 0.5) * self._width_s
-        integral = np.empty(self._count + 1)
-        integral[0] = 0.0
-        grown.cumsum(out=integral[1:])
-        before = self._integrals(integral, span_s)
-        grown += before[:-1]
-        grown -= before[1:]
-        grown /= self._width_s
-        return grown
+        """Returns the mean number of rows of the last `span_s`, which is above 0, over each interval: (d,).
+
+        It is the mean of R(t) - R(t - span) over the interval, where R counts rows so far. An interval that is moved back by the span
+        covers a share of 1 - `into` of an interval and one of `into` of the next, and R is straight in each.
+        """
+        back = math.ceil(span_s / self._width_s - 1e-9)
+        into = max(0.0, back - span_s / self._width_s)
+        early = min(back, self._count)
+        new, before = np.empty(self._count + 1), np.empty(self._count)
+        new[:early] = self._each_before
+        new[early:] = self._new[: self._count + 1 - early] if back <= self._count else self._each_before
+        before[:early] = np.arange(-back, early - back)
+        before[:early] *= self._each_before
+        before[early:] = self._rows[: self._count - early]
+        found: FloatArray = self._new * 0.5
+        found += self._rows[:-1]
+        found -= before
+        found -= new[:-1] * (0.5 * (1 - into * into) + into)
+        if into > 0:
+            found -= new[1:] * (0.5 * into * into)
+        return found
 
 
 def _joined(join: JoinFlow, left: FloatArray, right: FloatArray, width_s: float, warm: bool) -> FloatArray:
     """Returns the rows of a join in each interval: each new row of one side meets the rows that it finds of the other."""
-    found = np.zeros_like(left)
+    found = np.zeros(len(left))
     if join.before_s > 0:
         found += left * _Past(right, width_s, warm).held(join.before_s)
     if join.after_s > 0:
@@ -339,8 +330,7 @@ def _closed(window: WindowFlow, rows: FloatArray, start_s: float, width_s: float
     first = math.ceil(start_s / window.slide_s - 1e-9)
     last = math.ceil((start_s + count * width_s) / window.slide_s - 1e-9)
     ends_s: FloatArray = np.arange(first, last, dtype=np.float64) * window.slide_s - start_s
-    rows_at = past.rows_at(np.concatenate([ends_s, ends_s - window.size_s]))
-    full = np.minimum(window.groups, rows_at[: len(ends_s)] - rows_at[len(ends_s) :])
+    full = np.minimum(window.groups, past.grown(ends_s, window.size_s))
     places = np.minimum((ends_s / width_s + 1e-9).astype(np.int64), count - 1)
     found: FloatArray = np.bincount(places, full, count).astype(np.float64, copy=False)
     return found
