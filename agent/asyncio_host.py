@@ -209,6 +209,15 @@ class AsyncioHost:
         self._load.fraction()
         return self._load.use
 
+    def processor_s(self) -> dict[str, float]:
+        """Returns the processor seconds of this process so far, of all threads and by kind of thread; called on the loop's thread."""
+        return {
+            "process": time.process_time(),
+            "event_loop_thread": time.thread_time(),
+            "operator_threads": self._executor.processor_ns() / 1e9,
+            "polars_threads": self._meter.processor_ns() / 1e9,
+        }
+
     def memory_bytes(self) -> int:
         """Returns the bytes of memory that this process may use (`sbon_agent.memory`)."""
         return usable_bytes()

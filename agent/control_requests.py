@@ -7,6 +7,7 @@ import msgspec
 
 import sbon
 from sbon.control import COMMANDS, ControlReply, ControlRequest, refusal
+from sbon.cost.waiting import Waits
 from sbon.errors import ConfigError, PlacementError, QueryError, SbonError
 from sbon.execution.operator_row import operator_row
 from sbon.extensions import described
@@ -103,6 +104,7 @@ class ControlRequests:
             "migrations": list(agent.measuring.migrations),
             "counters": counters,
             "data_dir": agent.config.data_dir,
+            "processor_waits_ms": _waits(agent.books.waits.waits()),
             "memory": {"state_bytes": agent.operators.room.budget.used_bytes, "limit_bytes": agent.operators.room.budget.limit_bytes},
             "spill": {"used_bytes": spill.used_bytes, "limit_bytes": spill.limit_bytes} if spill is not None else None,
         }
@@ -281,6 +283,10 @@ def _leaving_s(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LEAVING_S_MAX:
         raise ConfigError(f"within_s = {value!r}, expected 0 to {LEAVING_S_MAX:g} seconds")
     return float(value)
+
+
+def _waits(waits: Waits | None) -> dict[str, float] | None:
+    return None if waits is None else {"mean": round(waits.usual_s() * 1e3, 3), "longest": round(waits.longest_s() * 1e3, 3)}
 
 
 def _coordinate(coordinate: Any) -> dict[str, Any]:

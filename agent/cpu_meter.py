@@ -42,6 +42,10 @@ class CpuMeter:
         with self._lock:
             self._working -= 1
 
+    def processor_ns(self) -> int:
+        """Returns the nanoseconds that polars' threads have worked so far."""
+        return sum(map(_read, _helpers()))
+
     def helpers(self) -> tuple[int, int]:
         """Returns the nanoseconds that polars' threads have worked so far, and the number of callers that they work for now."""
         return sum(map(_read, self._clocks)), max(1, self._working)
@@ -99,8 +103,17 @@ def _helpers() -> tuple[int, ...]:
         except OSError:
             continue
         if name.startswith(HELPERS):
-            found.append(~int(task.name) << 3 | 6)  # the kernel's clock id for a thread number (CPUCLOCK_SCHED, per thread)
+            found.append(_clock(int(task.name)))
     return tuple(found)
+
+
+def thread_ns(native_id: int) -> int:
+    """Returns the nanoseconds of processor time of a thread of this process; 0 once it has ended, and where there are no thread clocks."""
+    return _read(_clock(native_id)) if sys.platform == "linux" else 0
+
+
+def _clock(native_id: int) -> int:
+    return ~native_id << 3 | 6  # the kernel's clock id for a thread number (CPUCLOCK_SCHED, per thread)
 
 
 def _read(clock: int) -> int:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sbon.control import ControlReply, ControlRequest, refusal
+from sbon.cost.books import OperatorsTime
 from sbon.errors import ConfigError, SbonError
 from sbon.sealing import KeyRing
 from sbon.types import AGENT_NAME
@@ -159,6 +160,8 @@ class Daemon:
         self._shaped = shaped
         self.loop_lag: LoopLag | None = None
         """Measures how late the event loop is; None if nothing does."""
+        self.processor_s: Callable[[], dict[str, float]] | None = None
+        """Returns the processor time of this process by kind of thread; None if nothing measures it."""
         self.counters: list[Mapping[str, int]] = []
         """Counters of the parts around the agent; `status` shows them among the agent's own."""
         self.ended = asyncio.Event()
@@ -191,7 +194,8 @@ class Daemon:
         for further in self.counters:
             counters.update(further)
         lag = self.loop_lag.told() if self.loop_lag is not None else None
-        return msgspec.structs.replace(answer, result={**answer.result, "loop_lag": lag, "counters": counters})
+        spent = processor_times(self.processor_s(), self._agent.books.processors) if self.processor_s is not None else None
+        return msgspec.structs.replace(answer, result={**answer.result, "loop_lag": lag, "processor_s": spent, "counters": counters})
 
     def leave(self) -> None:
         """Handles SIGTERM or SIGINT: leaves within `leaving_s`; the second time, ends at once."""
@@ -238,6 +242,22 @@ class Daemon:
             log.error("config.refused", reason=str(problem), doing="going on with the old configuration")
 
 
+def processor_times(threads_s: Mapping[str, float], operators: OperatorsTime) -> dict[str, float]:
+    """Returns the processor seconds of the process and what they were for.
+
+    `operators` is what their accounts have; `event_loop` and `threads` are what these threads have used beside it, and `other` is the rest.
+    """
+    operators_s, on_loop_s = operators.operators_ns / 1e9, operators.on_loop_ns / 1e9
+    workers_s = threads_s["operator_threads"] + threads_s["polars_threads"]
+    return {
+        "process": threads_s["process"],
+        "operators": operators_s,
+        "event_loop": threads_s["event_loop_thread"] - on_loop_s,
+        "threads": workers_s - (operators_s - on_loop_s),
+        "other": threads_s["process"] - threads_s["event_loop_thread"] - workers_s,
+    }
+
+
 async def _live(
     config: AgentConfig, read_again: ReadConfig, key_ring: KeyRing | None, directory: DataDirectory, shaper_file: str | None
 ) -> int:
@@ -259,7 +279,8 @@ async def _live(
     carriers.begin()
     manager = ServiceManager(os.environ, loop)
     daemon = Daemon(agent, read_again, manager, shaped)
-    loop_lag = daemon.loop_lag = LoopLag(loop)
+    daemon.processor_s = host.processor_s
+    loop_lag = daemon.loop_lag = LoopLag(loop, tell=agent.books.waits.late)
     server = ControlServer(directory.path, daemon, config.control, directory.hold)
     daemon.counters += [host.counters, server.counters, logs.standard_error.counters, *([shaped.counters] if shaped is not None else [])]
     daemon.counters += carriers.counters

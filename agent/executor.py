@@ -18,6 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
+from sbon_agent.cpu_meter import thread_ns
+
 T = TypeVar("T")
 
 NICENESS = 5
@@ -50,6 +52,7 @@ class Executor:
         self._deliver = deliver
         self._threads: list[ThreadPoolExecutor] = []
         """Executors of one thread each."""
+        self._native_ids: list[int] = []
         self._lock = threading.Lock()
         """Guards the attributes below."""
         self._idle: list[ThreadPoolExecutor] = []
@@ -75,10 +78,18 @@ class Executor:
                 if len(self._threads) >= self.workers:
                     (self._spare if spare else self._waiting).append((work, done))
                     return
-                self._idle.append(ThreadPoolExecutor(1, f"operator-{len(self._threads)}", _stand_behind))
+                self._idle.append(ThreadPoolExecutor(1, f"operator-{len(self._threads)}", self._begin_thread))
                 self._threads += self._idle
             thread = self._idle.pop()
         thread.submit(self._run, thread, work, done)
+
+    def processor_ns(self) -> int:
+        """Returns the processor time that the threads have used so far."""
+        return sum(map(thread_ns, self._native_ids))
+
+    def _begin_thread(self) -> None:
+        self._native_ids.append(threading.get_native_id())
+        _stand_behind()
 
     def close(self, *, wait: bool = False) -> None:
         """Drops waiting work; results of work in progress are not reported. `wait`: returns only when that work has ended."""

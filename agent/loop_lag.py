@@ -11,20 +11,29 @@ from sbon.telemetry.digest import RecentDigest
 
 INTERVAL_S = 0.05
 """Seconds between two samples. Twenty a second are enough for a 99th percentile in half a minute, and take a thousandth of a core."""
+RESOLUTION_S = 0.001
+"""Of uvloop's timers: so much of what they are late by says nothing of the event loop."""
 
 
 class LoopLag:
-    """Records how late each of its timers fires. uvloop's timers have a resolution of 1 ms, so up to 1 ms of lag is theirs.
+    """Records how late each of its timers fires.
 
     Parameters
     ----------
     loop : watched from `start` to `stop`
     clock : monotonic seconds
+    tell : is told how late each timer was, in seconds, beyond what its resolution explains
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Callable[[], float] = time.monotonic,
+        tell: Callable[[float], None] = lambda late_s: None,
+    ) -> None:
         self._loop = loop
         self._clock = clock
+        self._tell = tell
         self._lag = RecentDigest()
         self._due_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -47,4 +56,5 @@ class LoopLag:
     def _look(self) -> None:
         now = self._clock()
         self._lag.add(now, (now - self._due_s) * 1000)
+        self._tell(max(0.0, now - self._due_s - RESOLUTION_S))
         self.start()

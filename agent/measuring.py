@@ -89,8 +89,6 @@ class Measuring:
         dropped = agent.telemetry.counters["records_dropped"]
         load_ms, operators = float(coordinate.load_ms), len(agent.operators.instances)
         lag = self.loop_lag() if self.loop_lag is not None else {}
-        if lag.get("rows"):
-            agent.books.late(lag["p50_ms"] / 1000, lag["p99_ms"] / 1000)
         memory, slots = agent.host.memory_fraction(), agent.operators.room.free_slots(agent.host.now())
         cpu = agent.host.use_fraction()
         waiting = max(0.0, self.cpu - cpu)

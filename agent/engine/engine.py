@@ -47,6 +47,7 @@ class BuiltInEngine:
             parts.events.operator_failed,
             parts.events.operator_finished,
             parts.events.delivered,
+            parts.books,
         )
         self._lives = self._execution.lives
 

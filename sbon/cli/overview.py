@@ -240,6 +240,7 @@ def status_rows(result: dict[str, Any]) -> list[tuple[str, str]]:
         ("queries", count(_number_of(result.get("queries")))),
         ("migrations", count(_number_of(result.get("migrations")))),
         ("event loop late", _lag(result.get("loop_lag"))),
+        ("waits for a core", _processor_waits(result.get("processor_waits_ms"))),
         ("data directory", str(result.get("data_dir", "-"))),
     ]
     memory = result.get("memory")
@@ -394,6 +395,10 @@ def _nearness(member: dict[str, Any]) -> tuple[float, str]:
         if member.get(key) is not None:
             return float(member[key]), member["name"]
     return float("inf"), member["name"]
+
+
+def _processor_waits(told: dict[str, float] | None) -> str:
+    return "-" if not told else f"{number(told['mean'], 1)} ms (mean), {number(told['longest'], 1)} ms at most in the last minute"
 
 
 def _lag(lag: dict[str, Any] | None) -> str:

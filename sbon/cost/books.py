@@ -10,8 +10,9 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from sbon.cost.figure import Figure, by_rule
-from sbon.cost.resources import LAG_MAX_S, Bandwidths, NodeBook, NodeResources, UseRecorder, kernel, speed_of
+from sbon.cost.resources import Bandwidths, NodeBook, NodeResources, UseRecorder, kernel, speed_of
 from sbon.cost.statistics import OperatorFit, OperatorStatistics, StatisticsBook, tellable
+from sbon.cost.waiting import WaitRecorder
 from sbon.errors import ShapeError
 from sbon.types import NodeId, OperatorId
 from sbon.wire.costs import TOLD_MAX, NodeTold, OperatorCosts
@@ -32,6 +33,17 @@ class Kept(msgspec.Struct, frozen=True):
     saved_s: float
     """Wall clock, seconds since 1970."""
     operators: tuple[OperatorCosts, ...]
+
+
+class OperatorsTime:
+    """Processor time of all operators that this agent has ever run."""
+
+    __slots__ = ("on_loop_ns", "operators_ns")
+
+    def __init__(self) -> None:
+        self.operators_ns = 0
+        self.on_loop_ns = 0
+        """What of it was spent on the event loop's thread."""
 
 
 class Meter(Protocol):
@@ -77,8 +89,10 @@ class Books:
         self.nodes = NodeBook()
         self._uplink_bytes_per_s = uplink_bytes_per_s
         self.bandwidths = Bandwidths({node: uplink_bytes_per_s} if uplink_bytes_per_s > 0 else None)
-        self._lag_s = (0.0, 0.0)
+        self.waits = WaitRecorder()
+        """How long batches wait here for a processor."""
         self._latencies_ms: dict[NodeId, dict[NodeId, float]] = {}
+        self.processors = OperatorsTime()
         self._use = UseRecorder()
         self._cpu_ns: dict[OperatorId, int] = {}
         self._sampled_s: float | None = None
@@ -99,12 +113,8 @@ class Books:
         """Returns the fit that operators of a signature on this host add to."""
         return self.statistics.fit(signature, max(1, ports), now=now)
 
-    def late(self, median_s: float, high_s: float) -> None:
-        """Takes how late the event loop is: median and 99th percentile."""
-        self._lag_s = (min(LAG_MAX_S, max(0.0, median_s)), min(LAG_MAX_S, max(0.0, median_s, high_s)))
-
     def sample(self, now: float, cores_used: float, cpu_ns: Mapping[OperatorId, int]) -> None:
-        """Records what others use of this node: all that is used less the work of its operators.
+        """Records what others use of this node: all that is used less the work of its operators; called once a second.
 
         Parameters
         ----------
@@ -115,6 +125,7 @@ class Books:
         if self._sampled_s is not None and now > self._sampled_s:
             self._use.record(now, max(0.0, cores_used - spent_ns / 1e9 / (now - self._sampled_s)))
         self._cpu_ns, self._sampled_s = dict(cpu_ns), now
+        self.waits.fold()
 
     def own(
         self,
@@ -137,8 +148,7 @@ class Books:
             speed=self.speed,
             memory_bytes=memory_bytes,
             others=self._use.series(),
-            lag_s=self._lag_s[0],
-            lag_high_s=self._lag_s[1],
+            waits=self.waits.waits(),
             spare_s=spare_s,
         )
         self.nodes.told(self.node, resources, now)

@@ -20,8 +20,11 @@ from sbon.types import FloatArray, NodeId, OperatorId
 
 LADDER = ((0.01, 16), (0.02, 32), (0.1, 64), (1.0, 64))
 """Widths and numbers of intervals that are tried. The narrowest width is the pace of sources: an interval has one batch of each."""
-LOOP_STEPS = 2
-"""Times that a batch waits for the event loop of a node: when it comes, and when its task has ended."""
+P99_SECONDS = 0.5
+"""Share of the seconds whose longest wait bounds the 99th percentile: a second has some two hundred waits, and an answer meets a few."""
+LONG_WAITS = 2
+"""Longest waits that the upper bound counts at each node: when a batch comes, and when its task runs."""
+WAITING = "waiting for processors"
 DRAINED_S = 1e-9
 """Work left at the end that is rounding."""
 PROPAGATION_ERROR = 0.1
@@ -96,7 +99,7 @@ def predicted_latency(query: PlacedQuery) -> LatencyPrediction:
     if overloaded:
         return LatencyPrediction(worst_s=None, p99_s=None, mean_s=None, parts_s={}, overloaded=overloaded, at_worst_overloaded=at_worst)
     found = expected.expected()
-    late_s = expected.late_at_times_s()
+    late_s = expected.longest_wait_s()
     worst_s = float(found.likely_s.max()) + late_s
     high_s = np.finfo(float).max if at_worst else max(worst_s, most.upper_s())
     weights = expected.answers if expected.answers.sum() > 0 else None
@@ -108,9 +111,9 @@ def predicted_latency(query: PlacedQuery) -> LatencyPrediction:
             source=max(query.known(), key=list(FigureSource).index),
             samples=min(query.statistics[spec.id].samples for spec in query.plan.operators),
         ),
-        p99_s=quantile(found.likely_s, 0.99, weights) + late_s,
+        p99_s=quantile(found.likely_s, 0.99, weights) + expected.long_wait_s(),
         mean_s=float(np.average(found.likely_s, weights=weights)),
-        parts_s=expected.named(found.parts_s, found.propagation_s) | ({"event loops": late_s} if late_s > 0 else {}),
+        parts_s=expected.named(found.parts_s, found.propagation_s, late_s),
         at_worst_overloaded=at_worst,
     )
 
@@ -235,8 +238,8 @@ class _Case:
     def upper_s(self) -> float:
         """Returns what no answer exceeds."""
         query = self.query
-        lag_s = LOOP_STEPS * max(query.nodes[name].lag_high_s for name in self.names)
-        terms = Terms(blocking_s=query.quantum_s + lag_s, pace_s=query.pace_s, clock_s=query.clock_s)
+        wait_s = LONG_WAITS * max(query.nodes[name].longest_wait_s(Edge.HIGH) for name in self.names)
+        terms = Terms(blocking_s=query.quantum_s + wait_s, pace_s=query.pace_s, clock_s=query.clock_s)
         return float(upper_s(self.operators, self.work, self.node_of, self.nodes, self.width_s, self.grain, terms).max())
 
     def _add(self, inputs: tuple[Input, ...], where: int, work: FloatArray, grain: float) -> None:
@@ -248,27 +251,34 @@ class _Case:
         self._grain.append(grain)
 
     def _service(self) -> FloatArray:
-        """Returns the time that a batch takes on its way over each operator's node, up to and with the operator: (operators,)."""
+        """Returns the time that a batch takes on its way over each operator's node, up to and with the operator: (operators,).
+
+        A batch waits once for the node's processors, when it comes there.
+        """
         alone = self.grain / self.nodes.capacity_per_s[self.node_of]
         found = alone.copy()
         for number, operator in enumerate(self.operators):
             host = int(self.node_of[number])
-            lag_s = LOOP_STEPS * self._lag_s(self.names[host]) if host < len(self.names) else 0.0
+            wait_s = self._wait_s(host)
             local = [
                 found[one.operator]
                 for one in operator.inputs
                 if isinstance(one, Upstream) and one.delay_s == 0.0 and self.node_of[one.operator] == self.node_of[number]
             ]
-            found[number] += max(local, default=lag_s)
+            found[number] += max(local, default=wait_s)
         return found
 
-    def _lag_s(self, name: NodeId) -> float:
-        """Returns how late an event loop is, as expected; 0 at least."""
-        return 0.0 if self.edge is Edge.LOW else self.query.nodes[name].lag_s
+    def _wait_s(self, number: int) -> float:
+        """Returns for how long a batch usually waits for the processors of a node; 0 for a link."""
+        return self.query.nodes[self.names[number]].usual_wait_s(self.edge) if number < len(self.names) else 0.0
 
-    def late_at_times_s(self) -> float:
-        """Returns by how much the latest event loop is later than usual, once in a hundred times."""
-        return max(self.query.nodes[name].lag_high_s - self.query.nodes[name].lag_s for name in self.names)
+    def longest_wait_s(self) -> float:
+        """Returns by how much the longest wait of all is longer than is usual on its node."""
+        return max(max(0.0, self.query.nodes[name].longest_wait_s() - self._wait_s(place)) for place, name in enumerate(self.names))
+
+    def long_wait_s(self) -> float:
+        """Returns the same for one answer of a hundred."""
+        return max(max(0.0, self.query.nodes[name].long_wait_s(P99_SECONDS) - self._wait_s(place)) for place, name in enumerate(self.names))
 
     def _longest_s(self) -> float:
         """Returns the longest way through the graph if nothing waits: work of one batch, transfer and propagation."""
@@ -278,11 +288,16 @@ class _Case:
             found[number] = alone[number] + max(ways, default=0.0)
         return float(found.max())
 
-    def named(self, parts_s: dict[int, float], propagation_s: float) -> dict[str, float]:
-        """Returns what the worst case is made of, by name."""
+    def named(self, parts_s: dict[int, float], propagation_s: float, longest_wait_s: float) -> dict[str, float]:
+        """Returns what the worst case is made of, by name: nodes and links without the waits there, which are a part of their own."""
         found: dict[str, float] = {}
+        waiting_s = longest_wait_s
         for number, part in parts_s.items():
-            found[self._name(number)] = found.get(self._name(number), 0.0) + part
+            wait_s = min(part, self._wait_s(number))
+            found[self._name(number)] = found.get(self._name(number), 0.0) + part - wait_s
+            waiting_s += wait_s
+        if waiting_s > 0:
+            found[WAITING] = waiting_s
         if propagation_s > 0:
             found["network"] = propagation_s
         return found

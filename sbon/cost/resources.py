@@ -14,6 +14,7 @@ import numpy as np
 from sbon.cost.figure import Edge, Figure, Source, around, by_rule, declared
 from sbon.cost.latency import Latencies
 from sbon.cost.moments import MomentCounter
+from sbon.cost.waiting import UNKNOWN_WAIT_S, UNKNOWN_WAIT_S_MAX, Waits
 from sbon.errors import ShapeError
 from sbon.types import FloatArray, NodeId
 
@@ -36,7 +37,6 @@ CORES_MAX = 4096.0
 SPEED_MIN, SPEED_MAX = 1e-3, 1e3
 MEMORY_BYTES_MAX = 2.0**60
 BANDWIDTH_MAX = 1e12
-LAG_MAX_S = 60.0
 SPARE_S = 60.0
 """Time for which it counts that a node runs operators of a query with `max_latency`."""
 AGE_S_MAX = 10 * 365.25 * 86_400
@@ -157,18 +157,14 @@ class NodeResources(msgspec.Struct, frozen=True, kw_only=True):
     """For states of operators; 0: not told."""
     others: UseSeries | None = None
     """Cores used by others than the operators of which models know; None: not told."""
-    lag_s: float = 0.0
-    """How late the agent's event loop is, median: batches come and tasks end on it."""
-    lag_high_s: float = 0.0
-    """The same, 99th percentile."""
+    waits: Waits | None = None
+    """How long batches wait for a processor; None: not told."""
     spare_s: float | None = None
     """By how much longer work may take there before a running query breaks its `max_latency`; None: there is no such query."""
 
     def __post_init__(self) -> None:
         if not 0 < self.cores <= CORES_MAX or not 0 <= self.memory_bytes <= MEMORY_BYTES_MAX:
             raise ShapeError(f"node {self.node!r} with {self.cores} cores and {self.memory_bytes} bytes, expected some, and not absurd")
-        if not 0 <= self.lag_s <= self.lag_high_s <= LAG_MAX_S:
-            raise ShapeError(f"node {self.node!r} is late by {self.lag_s} to {self.lag_high_s} s, expected this order, 0 to {LAG_MAX_S:g}")
         if not (self.speed.low >= SPEED_MIN / 10 and self.speed.high <= SPEED_MAX * 10 and self.speed.age_s <= AGE_S_MAX):
             raise ShapeError(f"node {self.node!r} has the speed {self.speed.value}, expected {SPEED_MIN} to {SPEED_MAX}")
 
@@ -183,9 +179,25 @@ class NodeResources(msgspec.Struct, frozen=True, kw_only=True):
         free: FloatArray = np.maximum(FAIR_SHARE * self.cores, self.cores - used) * (self.speed.at(edge) * width_s * NS_PER_S)
         return free
 
+    def usual_wait_s(self, edge: Edge = Edge.EXPECTED) -> float:
+        """Returns for how long a batch that passes the node waits for a processor, as a mean."""
+        return self.waits.usual_s(edge) if self.waits is not None else _unknown_wait_s(edge)
+
+    def longest_wait_s(self, edge: Edge = Edge.EXPECTED) -> float:
+        """Returns for how long one wait for a processor may take."""
+        return self.waits.longest_s(edge) if self.waits is not None else _unknown_wait_s(edge)
+
+    def long_wait_s(self, share: float) -> float:
+        """Returns the longest wait for a processor of so large a share of all seconds."""
+        return self.waits.long_s(share) if self.waits is not None else UNKNOWN_WAIT_S
+
     def core_ns(self, width_s: float, edge: Edge = Edge.EXPECTED) -> float:
         """Returns the reference ns of one core in an interval: an operator never runs twice at once, so it can have no more."""
         return min(1.0, self.cores) * self.speed.at(edge) * width_s * NS_PER_S
+
+
+def _unknown_wait_s(edge: Edge) -> float:
+    return {Edge.LOW: 0.0, Edge.EXPECTED: UNKNOWN_WAIT_S, Edge.HIGH: UNKNOWN_WAIT_S_MAX}[edge]
 
 
 class NodeBook:

@@ -80,6 +80,15 @@ class UseTold(msgspec.Struct, frozen=True):
     tens: Annotated[tuple[Amount, ...], BINS] = ()
 
 
+class WaitsTold(msgspec.Struct, frozen=True):
+    """Waits of batches for a processor (`sbon.cost.waiting.Waits`)."""
+
+    mean_s: Annotated[tuple[Amount, ...], BINS]
+    most_s: Annotated[tuple[Amount, ...], BINS]
+    mean_tens_s: Annotated[tuple[Amount, ...], BINS] = ()
+    most_tens_s: Annotated[tuple[Amount, ...], BINS] = ()
+
+
 class NodeTold(msgspec.Struct, frozen=True, kw_only=True):
     """What a node can do (`sbon.cost.resources.NodeResources`), and how much passes from it to others."""
 
@@ -88,8 +97,7 @@ class NodeTold(msgspec.Struct, frozen=True, kw_only=True):
     speed: FigureTold
     memory_bytes: Amount = 0.0
     others: UseTold | None = None
-    lag_s: Amount = 0.0
-    lag_high_s: Amount = 0.0
+    waits: WaitsTold | None = None
     spare_s: Amount | None = None
     """By how much longer work there may take before a query's answers are later than it accepts; None: no query there has `max_latency`."""
     uplink_bytes_per_s: Amount = 0.0

@@ -89,6 +89,11 @@ class AgentProcess:
         times = psutil.Process(self.pid).cpu_times()
         return float(times.user + times.system)
 
+    def processor_s(self) -> dict[str, float]:
+        """Returns the processor seconds that it has used so far, by what they were for, as it says."""
+        told: dict[str, float] = self.client.ask("status")["processor_s"]
+        return told
+
     def memory_mb(self, what: str = "VmRSS") -> float:
         """Memory in MB (10**6 bytes): VmRSS what it has now, VmHWM the most it has had."""
         for line in Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8").splitlines():
@@ -98,7 +103,7 @@ class AgentProcess:
 
 
 @contextmanager
-def one_agent(settings: str = "") -> Iterator[AgentProcess]:
+def one_agent(settings: str = "", module: str = "sbon_agent") -> Iterator[AgentProcess]:
     """An agent called `bench`, alone on loopback, with the defaults but for `settings` (TOML); it and its files are gone after the block.
 
     Raises
@@ -106,6 +111,6 @@ def one_agent(settings: str = "") -> Iterator[AgentProcess]:
     SbonError
         It does not start; the message has the end of its log.
     """
-    with agents(["bench"], f'{settings}\nlog = {{ level = "warning" }}\n', sealed=False) as found:
+    with agents(["bench"], f'{settings}\nlog = {{ level = "warning" }}\n', sealed=False, module=module) as found:
         agent = found["bench"]
         yield AgentProcess(agent.process.pid, agent.client, agent.directory)

@@ -40,7 +40,9 @@ class BenchAgent:
 
 
 @contextmanager
-def agents(names: Sequence[str], settings: str, *, sealed: bool = True, rtt_ms: float = 0.0) -> Iterator[dict[str, BenchAgent]]:
+def agents(
+    names: Sequence[str], settings: str, *, sealed: bool = True, rtt_ms: float = 0.0, module: str = "sbon_agent"
+) -> Iterator[dict[str, BenchAgent]]:
     """Agents of these names that know each other, by name; they and their files are gone after the block.
 
     Parameters
@@ -49,6 +51,8 @@ def agents(names: Sequence[str], settings: str, *, sealed: bool = True, rtt_ms: 
         TOML of every agent's configuration file.
     rtt_ms
         Round trip between any two of them, by the testbed's shaper; 0: that of loopback.
+    module
+        What runs as the agent.
 
     Raises
     ------
@@ -75,7 +79,7 @@ def agents(names: Sequence[str], settings: str, *, sealed: bool = True, rtt_ms: 
                     others = [other for other in addresses if other != address]
                     table.write_text(json.dumps({"delays_ms": dict.fromkeys(others, rtt_ms / 2)}), encoding="utf-8")
                     arguments += ["--testbed-shaper", str(table)]
-                processes[name] = process = spawn(arguments, log)
+                processes[name] = process = spawn(arguments, log, module=module)
                 stack.callback(process.wait)
                 stack.callback(process.kill)
         found = {}

@@ -25,6 +25,7 @@ def register(app: typer.Typer) -> None:
         epilog="Examples: sbon bench engine --runs 5 --json; sbon bench engine --rows csv; sbon bench engine --stalled 600",
     )(engine)
     bench.command("operators", epilog="Examples: sbon bench operators; sbon bench operators --rows 1000 --only session --json")(operators)
+    bench.command("costs", epilog="Examples: sbon bench costs --part law --json; sbon bench costs --part accounting --runs 20")(costs)
     bench.command("match", epilog="Examples: sbon bench match; sbon bench match --rows 4000000 --only PREV --json")(match)
     bench.command("closing", epilog="Examples: sbon bench closing; sbon bench closing --keys 100000 --json")(closing)
     bench.command("link", epilog="Examples: sbon bench link; sbon bench link --seconds 5 --runs 5 --json")(link)
@@ -290,6 +291,23 @@ def operators(
         raise typer.BadParameter(f"a batch has at least one row, and {ROWS_MAX} at most", param_hint="--rows")
     result = measure(rows or SIZES, seconds, names, _progress)
     _tell(result, show, json)
+
+
+def costs(
+    part: Annotated[
+        list[str] | None, typer.Option(metavar="PART", help="Only these: law, process, accounting, flow.", show_default=False)
+    ] = None,
+    seconds: Annotated[float, typer.Option(metavar="S", help="How long each measurement takes.")] = 2.0,
+    runs: Annotated[int, typer.Option(metavar="N", min=1, help="accounting: pairs of runs, in turn.")] = 10,
+    json: Json = False,
+) -> None:
+    """Show how well the costs of operators are known: of batches, of the whole process, and what it costs to know them."""
+    import os
+
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")  # as agents have it
+    from sbon_testbed.bench.costs import measure, show
+
+    _tell(measure(part or [], seconds, runs, _progress), show, json)
 
 
 def closing(

@@ -179,7 +179,7 @@ def _of_files(agent: AgentProcess, name: str, rows: str, directory: Path) -> dic
 
 def _steady(agent: AgentProcess, name: str, seconds: float, rows: str) -> dict[str, Any]:
     """Rows that the agent makes, without end."""
-    agent.submit(_endless(name, 0, rows))
+    agent.submit(endless(name, 0, rows))
     agent.wait_until(lambda: agent.rows_taken() > 0 and agent.rows_made() >= WARM_ROWS, f"{name} warms up")
     before, used, began = _work(agent), agent.cpu_s(), time.monotonic()
     time.sleep(seconds)
@@ -214,7 +214,7 @@ def _work(agent: AgentProcess) -> dict[str, int]:
     return found
 
 
-def _endless(name: str, copy: int, rows: str, rows_per_s: int = 0) -> str:
+def endless(name: str, copy: int, rows: str, rows_per_s: int = 0) -> str:
     """A workload over rows that the agent makes, without end; where they come by the clock (`rows_per_s`), the sink notes their age."""
     sides = range(WORKLOADS[name].sources)
     pool = rows == "pool"
@@ -226,7 +226,7 @@ def _endless(name: str, copy: int, rows: str, rows_per_s: int = 0) -> str:
 def _latency(name: str, seconds: float, rows: str) -> dict[str, Any]:
     """Age of the answers when the sink takes them, rows coming by the clock, and what of a core that takes."""
     with one_agent() as agent:
-        agent.submit(_endless(name, 0, rows, LATENCY_ROWS_PER_S))
+        agent.submit(endless(name, 0, rows, LATENCY_ROWS_PER_S))
         agent.wait_until(lambda: agent.rows_made() >= WARM_S * LATENCY_ROWS_PER_S, f"{name} warms up")
         before, used, began = _ages(agent), agent.cpu_s(), time.monotonic()
         time.sleep(seconds)
@@ -239,7 +239,7 @@ def _lag(names: Sequence[str], seconds: float, rows: str) -> dict[str, Any]:
     with one_agent() as agent:
         for copy in range(os.cpu_count() or 1):
             for name in names:
-                agent.submit(_endless(name, copy, rows))
+                agent.submit(endless(name, copy, rows))
         agent.wait_until(lambda: all(sink["rows_in"] > 0 for sink in agent.operators("sink")), "all queries run")
         before, used, began = _looks(agent), agent.cpu_s(), time.monotonic()
         time.sleep(seconds)

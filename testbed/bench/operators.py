@@ -10,7 +10,7 @@ latency and throughput rest on.
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from statistics import median
+from statistics import mean, median
 from time import process_time
 from typing import Any
 
@@ -95,10 +95,11 @@ WORKLOADS: dict[str, Params] = {
 def measure(batch_rows: Sequence[int], seconds: float, names: Sequence[str], tell: Callable[[str], None]) -> dict[str, Any]:
     """Rows a second of processor time, by workload and rows of a batch, and the error of the predicted cost of a batch; each measured for
     about `seconds`, and for two rounds at least."""
-    result: dict[str, Any] = {"event_rows_per_s": EVENT_ROWS_PER_S, "keys": KEYS, "rows_per_s_per_core": {}, "prediction_error": {}}
+    result: dict[str, Any] = {"event_rows_per_s": EVENT_ROWS_PER_S, "keys": KEYS}
+    result |= {"rows_per_s_per_core": {}, "prediction_error": {}, "repeat_error": {}}
     for name in names:
         tell(name)
-        rates, result["prediction_error"][name] = _rates(WORKLOADS[name], batch_rows, seconds)
+        rates, result["prediction_error"][name], result["repeat_error"][name] = _rates(WORKLOADS[name], batch_rows, seconds)
         result["rows_per_s_per_core"][name] = {str(rows): rate for rows, rate in zip(batch_rows, rates, strict=True)}
     found = [abs(error) for by_size in result["prediction_error"].values() for error in by_size.values()]
     result["prediction_error_p50"], result["prediction_error_max"] = median(found), max(found)
@@ -123,6 +124,8 @@ class _Size:
         """Rows of a batch, of all ports."""
         _run(build(params), self.batches[:2], 0, self.time, _ports(params))
         self.operator, self.rounds, self.spent = build(params), 0, 0.0
+        self.seen_s: list[float] = []
+        """Processor time of each batch of the rounds that the law has seen."""
         self.tested_s: list[float] = []
         """Processor time of each batch of the rounds that the law has not seen."""
 
@@ -133,13 +136,15 @@ class _Size:
         if self.rounds % 2 or self.unseen:
             self.tested_s += costs
         else:
+            self.seen_s += costs
             for batch, cost_s in zip(self.batches, costs, strict=True):
                 fit.took(batch.height * len(_ports(self.params)), cost_s * 1e9, at_s=0.0)
         self.rounds += 1
 
 
-def _rates(params: Params, batch_rows: Sequence[int], seconds: float) -> tuple[list[int], dict[str, float]]:
-    """Returns the rows a second for each size, and by size the error of the predicted cost of a batch as a share of its measured mean."""
+def _rates(params: Params, batch_rows: Sequence[int], seconds: float) -> tuple[list[int], dict[str, float], dict[str, float]]:
+    """Returns the rows a second for each size; and by size the error of the predicted cost of a batch as a share of its measured mean, and
+    how far the rounds that the law has seen are from those that it has not."""
     fit = CostFit(memory=1e9)
     sizes = [_Size(params, rows) for rows in batch_rows]
     between = [_Size(params, round((one * other) ** 0.5), unseen=True) for one, other in pairwise(sorted(set(batch_rows)))]
@@ -149,11 +154,9 @@ def _rates(params: Params, batch_rows: Sequence[int], seconds: float) -> tuple[l
             size.round(fit)
     law = fit.law(0.0)
     rates = [round(size.rows * len(size.batches) * size.rounds / size.spent) for size in sizes]
-    errors = {
-        str(size.batch_rows): round(law.cost_ns(size.rows).value / (1e9 * sum(size.tested_s) / len(size.tested_s)) - 1, 4)
-        for size in (*sizes, *between)
-    }
-    return rates, errors
+    errors = {str(size.batch_rows): round(law.cost_ns(size.rows).value / (1e9 * mean(size.tested_s)) - 1, 4) for size in (*sizes, *between)}
+    repeats = {str(size.batch_rows): round(mean(size.seen_s) / mean(size.tested_s) - 1, 4) for size in sizes}
+    return rates, errors, repeats
 
 
 def _ports(params: Params) -> tuple[int, ...]:

@@ -1,5 +1,5 @@
 """Becomes an agent that cannot outlive the testbed: `python -m sbon_testbed.processes.child PARENT_PID [--in-namespace DESCRIPTOR]
-ARGUMENT...`.
+MODULE ARGUMENT...`.
 
 The kernel is asked to kill this process when its parent dies, however that happens; only then does it turn into the agent, in the network
 namespace that the descriptor is open on where one is given.
@@ -22,7 +22,7 @@ def main() -> None:
         enter_network_namespace(namespace)
         os.close(namespace)
         arguments = arguments[2:]
-    os.execv(sys.executable, [sys.executable, "-P", "-m", "sbon_agent", *arguments])
+    os.execv(sys.executable, [sys.executable, "-P", "-m", *arguments])
 
 
 if __name__ == "__main__":

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import IO
 
 
-def spawn(arguments: Sequence[str], log: IO[bytes], namespace: int | None = None) -> "subprocess.Popen[bytes]":
+def spawn(arguments: Sequence[str], log: IO[bytes], namespace: int | None = None, module: str = "sbon_agent") -> "subprocess.Popen[bytes]":
     """Starts an agent with these arguments that dies with this process, in a network namespace given by its descriptor."""
     where = [] if namespace is None else ["--in-namespace", str(namespace)]
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "sbon_testbed.processes.child", str(os.getpid()), *where, *arguments],
+        [sys.executable, "-P", "-m", "sbon_testbed.processes.child", str(os.getpid()), *where, module, *arguments],
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=log,

@@ -22,6 +22,7 @@ from sbon_agent.control import ControlConfig
 from sbon_testbed import cli as testbed_cli
 from sbon_testbed.bench import (
     closing,
+    costs,
     engine,
     engine_stalled,
     link,
@@ -229,6 +230,19 @@ RESULT_TABLES: dict[str, tuple[Callable[..., None], dict[str, Any], list[list[st
         closing.show,
         {"closing": dict.fromkeys(closing.WORKLOADS, LARGE)},
         [["workload", "rows", "steps", "longest ms", "all ms"]],
+    ),
+    "costs": (
+        costs.show,
+        {
+            "flow": LARGE,
+            "law": {"operators": dict.fromkeys(operators.WORKLOADS, LARGE | {"error": dict.fromkeys(SIZES, 0.1234)})},
+            "process": dict.fromkeys(("W1", "network, receiver"), LARGE),
+            "accounting": LARGE,
+        },
+        [
+            ["% off, by rows", "1,000", "8,192", "65,536", "median", "two halves"],
+            ["process", "CPU s", "operators", "loop", "threads", "other", "off"],
+        ],
     ),
     "operators": (
         operators.show,

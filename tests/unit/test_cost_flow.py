@@ -1,15 +1,15 @@
 """One walk of a query graph: rows, work and bytes by interval, and the same as polynomials."""
 
 import itertools
-import time
 
 import numpy as np
 import pytest
 
 from sbon.cost.arrivals import Series, series_of
-from sbon.cost.flow import Flow, FlowGraph, FlowLink, JoinFlow, OperatorFlow, PortFlow, WindowFlow
+from sbon.cost.flow import FlowGraph, FlowLink, JoinFlow, OperatorFlow, PortFlow, WindowFlow
 from sbon.cost.polynomial import constant, variable
 from sbon.errors import ShapeError
+from sbon_testbed.bench.costs import walk
 
 STEPS = 8
 """Steps of an interval in the plain twin. Spans are multiples of a step, so that its midpoint rule is exact."""
@@ -280,36 +280,9 @@ def test_a_product_of_too_many_terms_is_refused():
         many.times(many)
 
 
-def benchmark(intervals: int = 100, repeats: int = 200) -> tuple[float, Flow]:
-    """Returns the least time of a walk over 40 operators, two of them joins and two windows, in seconds."""
-    rng = np.random.default_rng(1)
-    operators = [
-        OperatorFlow(id=f"o{number}", ports=(PortFlow(per_row_ns=9.0, per_batch_ns=1e4),) * (1 + (number in (20, 30))))
-        for number in range(40)
-    ]
-    for number in (20, 30):
-        operators[number] = OperatorFlow(
-            id=f"o{number}", ports=(PortFlow(selectivity=0.0),) * 2, join=JoinFlow(selectivity=1e-3, before_s=5.5, after_s=5.5)
-        )
-    for number in (25, 35):
-        operators[number] = OperatorFlow(
-            id=f"o{number}", ports=(PortFlow(selectivity=0.0),), window=WindowFlow(size_s=10.0, slide_s=2.0, groups=9.0)
-        )
-    links = [FlowLink(f"{number}", f"o{max(0, number - 4)}", f"o{number}") for number in range(4, 40)]
-    links += [FlowLink(f"{number}:1", f"o{number - 3}", f"o{number}", 1) for number in (20, 30)]
-    graph = FlowGraph(operators, links)
-    sources = arrivals(rng, graph.sources, intervals, 1.0)
-    least_s = float("inf")
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        flow = graph.series(sources)
-        least_s = min(least_s, time.perf_counter() - begin)
-    return least_s, flow
-
-
 def test_a_walk_of_40_operators_over_100_intervals_is_quick():
-    """Observed: 0.12 ms; the bound leaves room for a busy machine."""
-    least_s, flow = benchmark(repeats=50)
+    """Observed: 0.10 ms; the bound leaves room for a busy machine."""
+    least_s, flow = walk(repeats=50)
 
     assert flow.load_ns.shape == (40, 100)
     assert least_s < 1e-3

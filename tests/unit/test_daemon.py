@@ -6,12 +6,13 @@ import msgspec
 import pytest
 
 from sbon.control import ControlReply, ControlRequest
+from sbon.cost.books import OperatorsTime
 from sbon.errors import ConfigError
 from sbon.reloading import reload_of
 from sbon.sealing import KeyRing, generate_key
 from sbon_agent.__main__ import main, overrides, parser
 from sbon_agent.config import AgentConfig
-from sbon_agent.daemon import Daemon, read_key_ring, resolved
+from sbon_agent.daemon import Daemon, processor_times, read_key_ring, resolved
 from sbon_agent.logs import LogConfig
 
 
@@ -214,4 +215,17 @@ async def test_status_counts_what_happens_around_the_agent_too():
 
     daemon.control(ControlRequest(1, "status"), said.append)
 
-    assert said == [ControlReply(1, final=True, result={"name": "ams1", "loop_lag": None, "counters": {"late": 1, "requests_bad": 2}})]
+    counted = {"late": 1, "requests_bad": 2}
+    assert said == [ControlReply(1, final=True, result={"name": "ams1", "loop_lag": None, "processor_s": None, "counters": counted})]
+
+
+def test_the_processor_time_of_the_process_is_told_by_what_it_was_for() -> None:
+    """Of 5 s, operators took 1 s on the event loop and 2 s on threads, which needed 0.5 s themselves."""
+    spent = OperatorsTime()
+    spent.operators_ns, spent.on_loop_ns = 3 * 10**9, 10**9
+    threads_s = {"process": 5.0, "event_loop_thread": 2.25, "operator_threads": 2.0, "polars_threads": 0.5}
+
+    told = processor_times(threads_s, spent)
+
+    assert told == {"process": 5.0, "operators": 3.0, "event_loop": 1.25, "threads": 0.5, "other": 0.25}
+    assert sum(told.values()) == 2 * told["process"]

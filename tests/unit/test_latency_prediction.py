@@ -9,9 +9,11 @@ import pytest
 from sbon.cost.books import Books
 from sbon.cost.explaining import table
 from sbon.cost.figure import Source
+from sbon.cost.latency_prediction import WAITING
 from sbon.cost.placed_query import PlacedQuery, by_rule_of
 from sbon.cost.prediction import Line, predict
 from sbon.cost.resources import KERNEL_REFERENCE_NS
+from sbon.cost.waiting import UNKNOWN_WAIT_S, UNKNOWN_WAIT_S_MAX, Waits
 from sbon.errors import ConfigError
 from sbon.planning.admission import with_known_figures
 from sbon.planning.capacity import at_rates, capacity
@@ -143,10 +145,11 @@ def test_a_sink_that_never_ran_does_not_make_a_late_query_rest_on_rules() -> Non
     assert with_known_figures(prediction, new, 1000.0) is prediction
 
 
-def test_late_event_loops_are_part_of_the_latency() -> None:
-    """Two nodes on the way, two steps on each loop: 4 x 3 ms, and once in a while 20 ms more."""
+def test_waits_for_processors_are_part_of_the_latency() -> None:
+    """Two nodes on the way, 6 ms at each, and once in a while 20 ms more; earlier it was worse, which only the bound counts."""
     query = query_of(PLAIN)
-    nodes = {name: msgspec.structs.replace(node, lag_s=0.003, lag_high_s=0.023) for name, node in query.nodes.items()}
+    waits = Waits((0.006,) * 60, (0.008,) * 59 + (0.026,), (0.01,), (0.04,))
+    nodes = {name: msgspec.structs.replace(node, waits=waits) for name, node in query.nodes.items()}
 
     calm, late = predict(query).latency, predict(msgspec.structs.replace(query, nodes=nodes)).latency
 
@@ -156,9 +159,27 @@ def test_late_event_loops_are_part_of_the_latency() -> None:
     assert calm.worst_s is not None
     assert late.worst_s is not None
     assert late.worst_s.value == pytest.approx(calm.worst_s.value + 0.032, rel=0.02)
-    assert late.parts_s["event loops"] == pytest.approx(0.02)
-    assert late.worst_s.high > calm.worst_s.high + 0.08
+    assert calm.p99_s is not None
+    assert late.p99_s is not None
+    assert late.p99_s == pytest.approx(calm.p99_s + 0.014, rel=0.02)
+    assert late.parts_s[WAITING] == pytest.approx(0.032)
+    assert sum(late.parts_s.values()) == pytest.approx(late.worst_s.value, rel=0.02)
+    assert f"{WAITING} {0.032 / late.worst_s.value:.0%}" in late.text()
+    assert late.worst_s.high > calm.worst_s.high + 2 * 2 * 0.04
     assert late.worst_s.low == pytest.approx(calm.worst_s.low)
+
+
+def test_a_node_that_has_told_no_waits_widens_the_bounds() -> None:
+    query = query_of(PLAIN)
+    nodes = {name: msgspec.structs.replace(node, waits=None) for name, node in query.nodes.items()}
+
+    told, untold = predict(query).latency, predict(msgspec.structs.replace(query, nodes=nodes)).latency
+
+    assert told.worst_s is not None
+    assert untold.worst_s is not None
+    assert untold.worst_s.value == pytest.approx(told.worst_s.value + 2 * UNKNOWN_WAIT_S)
+    assert untold.worst_s.high >= told.worst_s.high + 2 * UNKNOWN_WAIT_S_MAX
+    assert untold.worst_s.low == pytest.approx(told.worst_s.low)
 
 
 def test_shared_operators_bring_no_work_but_the_way_to_them() -> None:

@@ -1,0 +1,127 @@
+"""How long work waits for a processor on a node, as a series.
+
+A batch that has come does not run at once: the event loop may be at something else, another program may have the core, the interpreter's
+lock may be held. Nothing of this is work of an operator, so cost laws do not have it, and a capacity that is not used up does not either:
+a core that is free half of the time makes each second batch wait. So it is measured, in two places. The event loop tells how late its
+timers fire; a task, how much longer it took from being handed out until its results were taken than its processor time. One batch that
+passes a node waits for both.
+"""
+
+import math
+from collections import deque
+
+import msgspec
+
+from sbon.cost.figure import Edge
+from sbon.errors import ShapeError
+
+BINS = 60
+"""Bins of each of the two series: of one second, and of ten."""
+WAIT_S_MAX = 60.0
+UNKNOWN_WAIT_S = 0.001
+"""Mean wait on a node that has not told it, and the greatest; at worst `UNKNOWN_WAIT_S_MAX`."""
+UNKNOWN_WAIT_S_MAX = 0.02
+
+
+class Waits(msgspec.Struct, frozen=True):
+    """Waits of batches on a node, in seconds: the last 60 s by second, and what was before by ten seconds, oldest first.
+
+    Raises
+    ------
+    ShapeError
+        The lengths disagree, there are too many or none, or a wait is negative, absurd or not finite.
+    """
+
+    mean_s: tuple[float, ...]
+    """By second: mean lateness of the event loop and mean wait of a task, together."""
+    most_s: tuple[float, ...]
+    """By second: the longest single wait of either kind."""
+    mean_tens_s: tuple[float, ...] = ()
+    most_tens_s: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.mean_s) == len(self.most_s) <= BINS or not len(self.mean_tens_s) == len(self.most_tens_s) <= BINS:
+            raise ShapeError(f"waits of {len(self.mean_s)} and {len(self.most_s)} s, expected as many, 1 to {BINS}")
+        waits = (*self.mean_s, *self.most_s, *self.mean_tens_s, *self.most_tens_s)
+        if not all(0 <= wait_s <= WAIT_S_MAX for wait_s in waits):
+            raise ShapeError(f"a wait that is negative, not finite or above {WAIT_S_MAX:g} s")
+
+    def usual_s(self, edge: Edge = Edge.EXPECTED) -> float:
+        """Returns the mean wait of a batch: over the last minute as expected; LOW and HIGH are the least and the greatest of any bin."""
+        if edge is Edge.EXPECTED:
+            return sum(self.mean_s) / len(self.mean_s)
+        both = (*self.mean_s, *self.mean_tens_s)
+        return min(both) if edge is Edge.LOW else max(both)
+
+    def longest_s(self, edge: Edge = Edge.EXPECTED) -> float:
+        """Returns the longest single wait: of the last minute as expected; HIGH is that of all bins, LOW the shortest of any bin."""
+        if edge is Edge.EXPECTED:
+            return max(self.most_s)
+        both = (*self.most_s, *self.most_tens_s)
+        return min(both) if edge is Edge.LOW else max(both)
+
+    def long_s(self, share: float) -> float:
+        """Returns the wait that the longest ones of so large a share of the last minute's seconds do not exceed."""
+        ordered = sorted(self.most_s)
+        return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+
+
+class WaitRecorder:
+    """Records waits as they are measured, and folds them once a second.
+
+    Examples
+    --------
+    >>> recorder = WaitRecorder()
+    >>> for wait_s in (0.001, 0.003):
+    ...     recorder.late(wait_s)
+    >>> recorder.waited(0.005)
+    >>> recorder.fold()
+    >>> recorder.waits()
+    Waits(mean_s=(0.007,), most_s=(0.005,), mean_tens_s=(), most_tens_s=())
+    """
+
+    def __init__(self) -> None:
+        self._mean_s: deque[float] = deque(maxlen=BINS)
+        self._most_s: deque[float] = deque(maxlen=BINS)
+        self._mean_tens_s: deque[float] = deque(maxlen=BINS)
+        self._most_tens_s: deque[float] = deque(maxlen=BINS)
+        self._old: list[tuple[float, float]] = []
+        self._lates, self._late_s = 0, 0.0
+        self._tasks, self._task_s = 0, 0.0
+        self._most = 0.0
+
+    def late(self, late_s: float) -> None:
+        """Takes how late a timer of the event loop has fired; negative numbers are 0."""
+        late_s = min(WAIT_S_MAX, max(0.0, late_s))
+        self._lates += 1
+        self._late_s += late_s
+        self._most = max(self._most, late_s)
+
+    def waited(self, wait_s: float) -> None:
+        """Takes by how much longer a task took than its processor time; negative numbers are 0."""
+        if wait_s > 0:
+            wait_s = min(wait_s, WAIT_S_MAX)
+            self._task_s += wait_s
+            if wait_s > self._most:
+                self._most = wait_s
+        self._tasks += 1
+
+    def fold(self) -> None:
+        """Ends a bin, once a second. In a second without tasks, a task would have waited as long as the event loop."""
+        late_s = self._late_s / self._lates if self._lates else 0.0
+        mean_s = late_s + (self._task_s / self._tasks if self._tasks else late_s)
+        if len(self._mean_s) == BINS:
+            self._old.append((self._mean_s[0], self._most_s[0]))
+            if len(self._old) == 10:
+                self._mean_tens_s.append(sum(mean for mean, _ in self._old) / 10)
+                self._most_tens_s.append(max(most for _, most in self._old))
+                self._old.clear()
+        self._mean_s.append(min(WAIT_S_MAX, mean_s))
+        self._most_s.append(self._most)
+        self._lates, self._late_s, self._tasks, self._task_s, self._most = 0, 0.0, 0, 0.0, 0.0
+
+    def waits(self) -> Waits | None:
+        """Returns the waits so far, without the second that runs; None before the first has ended."""
+        if not self._mean_s:
+            return None
+        return Waits(tuple(self._mean_s), tuple(self._most_s), tuple(self._mean_tens_s), tuple(self._most_tens_s))

@@ -1,0 +1,233 @@
+"""`sbon bench costs`: how well costs are known, which all predictions rest on.
+
+law : the processor time of a batch of each operator, predicted and measured (`sbon_testbed.bench.operators`)
+process : processor time of an agent by what it was for, beside what the system says that the process has used
+accounting : processor time of a row of W1 with and without the laws of costs, in turn
+flow : time of a walk of a graph
+"""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from sbon.cli.output import count, number, print_note, print_table
+from sbon.cli.tables import Column
+from sbon.cost.arrivals import Series
+from sbon.cost.flow import Flow, FlowGraph, FlowLink, JoinFlow, OperatorFlow, PortFlow, WindowFlow
+from sbon_testbed.bench import operators
+from sbon_testbed.bench.agent_process import AgentProcess, one_agent
+from sbon_testbed.bench.agents import agents
+from sbon_testbed.bench.engine import endless
+from sbon_testbed.bench.workloads import WORKLOADS
+from sbon_testbed.ranges import check_seconds, chosen
+
+PARTS = ("law", "process", "accounting", "flow")
+LAW_SIZES = (100, 1_000, 8_192, 65_536)
+SECONDS_MIN = 0.1
+WARM_ROWS = 2_000_000
+SETTINGS = """
+telemetry = { parquet = false }
+optimiser = { enabled = false }
+log = { level = "warning" }
+"""
+NETWORK_ROWS_PER_S = 200_000
+NETWORK = f"""
+CREATE SOURCE readings (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts)
+WITH (connector = 'datagen', nodes = 'a', rows_per_second = {NETWORK_ROWS_PER_S}, fields.key.min = 0, fields.key.max = 999);
+CREATE SINK sums AS SELECT window_end, key, count(*) AS n, sum(value) AS total FROM TUMBLE(readings, ts, INTERVAL '1 second')
+GROUP BY window_end, key WITH (connector = 'discard', node = 'b');
+CREATE SINK passed FROM (SELECT ts, key, value FROM readings WHERE value > 0.1) WITH (connector = 'discard', node = 'b');
+"""
+KINDS = ("operators", "event_loop", "threads", "other")
+"""What an agent's processor time was for (`processor_s` of `sbon status`)."""
+UNACCOUNTED = "sbon_testbed.bench.unaccounted"
+FLOW_OPERATORS = 40
+FLOW_INTERVALS = 100
+
+
+def measure(parts: Sequence[str], seconds: float, runs: int, tell: Callable[[str], None]) -> dict[str, Any]:
+    """Returns the figures of the parts that are asked for, all where none is.
+
+    Parameters
+    ----------
+    seconds : how long each measurement takes
+    runs : pairs of runs of `accounting`
+
+    Raises
+    ------
+    UsageError
+        An argument is out of range.
+    SbonError
+        An agent does not start, or an operator fails.
+    """
+    wanted = chosen("--part", parts, PARTS)
+    check_seconds("--seconds", seconds, SECONDS_MIN)
+    result: dict[str, Any] = {"seconds": seconds, "cores": os.cpu_count(), "load_before": os.getloadavg()[0]}
+    if "flow" in wanted:
+        tell("flow: a walk of a graph")
+        least_s, _ = walk(repeats=500)
+        result["flow"] = {"operators": FLOW_OPERATORS, "intervals": FLOW_INTERVALS, "microseconds": round(least_s * 1e6, 1)}
+    if "law" in wanted:
+        result["law"] = law(seconds, list(operators.WORKLOADS), tell)
+    if "process" in wanted:
+        result["process"] = process(seconds, tell)
+    if "accounting" in wanted:
+        result["accounting"] = accounting(seconds, runs, tell)
+    return result | {"load_after": os.getloadavg()[0]}
+
+
+def show(result: dict[str, Any]) -> None:
+    """The figures as tables for people."""
+    if "flow" in result:
+        flow = result["flow"]
+        print_note(f"flow: a walk of {flow['operators']} operators over {flow['intervals']} intervals takes {flow['microseconds']:.0f} us")
+    if "law" in result:
+        rows = [
+            [
+                name,
+                *(f"{100 * one['error'][size]:+.1f}" for size in one["error"]),
+                f"{100 * one['p50']:.1f}",
+                f"{100 * one['repeat_p50']:.1f}",
+            ]
+            for name, one in result["law"]["operators"].items()
+        ]
+        sizes = list(next(iter(result["law"]["operators"].values()))["error"])
+        titles = (*(f"{int(size):,}" for size in sizes), "median", "two halves")
+        print_table((Column("% off, by rows"), *(Column(title, right=True) for title in titles)), rows, title="CPU of a batch, predicted")
+    if "process" in result:
+        titles = ("CPU s", "operators", "loop", "threads", "other", "off")
+        rows = [
+            [name, number(one["process_s"], 2), *(number(100 * one[kind], 1) for kind in KINDS), f"{100 * one['error']:+.1f}"]
+            for name, one in result["process"].items()
+        ]
+        print_table((Column("process"), *(Column(title, right=True) for title in titles)), rows, title="processor time of agents, %")
+    if "accounting" in result:
+        one = result["accounting"]
+        print_note(
+            f"accounting: {count(one['with_ns_per_row'])} ns a row with, {count(one['without_ns_per_row'])} without: "
+            f"{100 * one['share']:+.1f} % (median of {one['pairs']} pairs, "
+            f"half of them {100 * one['share_p25']:+.1f} to {100 * one['share_p75']:+.1f} %)"
+        )
+
+
+# -------------------------------------------------------------------------------------------------------------------- law
+
+
+def law(seconds: float, names: Sequence[str], tell: Callable[[str], None]) -> dict[str, Any]:
+    """Returns, for each operator, how far the predicted processor time of a batch is off, by its rows, and the median."""
+    found = operators.measure(LAW_SIZES, seconds, names, tell)
+    by_name = {}
+    for name, errors in found["prediction_error"].items():
+        ordered = {size: errors[size] for size in sorted(errors, key=int)}
+        repeats = found["repeat_error"][name]
+        by_name[name] = {
+            "error": ordered,
+            "p50": median(map(abs, ordered.values())),
+            "repeat": repeats,
+            "repeat_p50": median(map(abs, repeats.values())),
+        }
+    medians = [one["p50"] for one in by_name.values()]
+    return {"operators": by_name, "p50": found["prediction_error_p50"], "max": found["prediction_error_max"], "worst_p50": max(medians)}
+
+
+# ---------------------------------------------------------------------------------------------------------------- process
+
+
+def process(seconds: float, tell: Callable[[str], None]) -> dict[str, Any]:
+    """Returns the processor time of agents by what it was for, as shares of what the system says: W1 to W3, and a query over two agents."""
+    found = {}
+    for name in WORKLOADS:
+        tell(f"process: {name} at full speed")
+        with one_agent() as agent:
+            agent.submit(endless(name, 0, "fresh"))
+            agent.wait_until(lambda agent=agent: agent.rows_taken() > 0 and agent.rows_made() >= WARM_ROWS, f"{name} warms up")  # type: ignore[misc]
+            found[name] = _shares(agent, seconds)
+    tell(f"process: two agents, {NETWORK_ROWS_PER_S:,} rows/s over a link")
+    with agents(["a", "b"], SETTINGS) as both:
+        asked = {name: AgentProcess(one.process.pid, one.client, one.directory) for name, one in both.items()}
+        asked["b"].submit(NETWORK)
+        asked["b"].wait_until(lambda: asked["b"].rows_taken() >= 2 * NETWORK_ROWS_PER_S, "the query over two agents warms up")
+        found["network, sender"] = _shares(asked["a"], seconds)
+        found["network, receiver"] = _shares(asked["b"], seconds)
+    return found
+
+
+def _shares(agent: AgentProcess, seconds: float) -> dict[str, float]:
+    """Returns what the agent says of its processor time over a while, as shares of what the system says of its process."""
+    before, used = agent.processor_s(), agent.cpu_s()
+    time.sleep(seconds)
+    after, used = agent.processor_s(), agent.cpu_s() - used
+    spent = {kind: after[kind] - before[kind] for kind in KINDS}
+    known_s = sum(spent[kind] for kind in KINDS if kind != "other")
+    return {"process_s": used, "error": known_s / used - 1, **{kind: spent[kind] / used for kind in KINDS}}
+
+
+# ------------------------------------------------------------------------------------------------------------- accounting
+
+
+def accounting(seconds: float, runs: int, tell: Callable[[str], None]) -> dict[str, Any]:
+    """Returns the processor time of a row of W1 with and without laws of costs: of two agents, one of which stands still in turn."""
+    ratios, by_agent = [], {name: list[float]() for name in ("with", "without")}
+    with one_agent() as fitting, one_agent(module=UNACCOUNTED) as plain:
+        both = {"with": fitting, "without": plain}
+        for agent in both.values():
+            agent.submit(endless("W1", 0, "pool"))
+            agent.wait_until(lambda agent=agent: agent.rows_taken() > 0 and agent.rows_made() >= WARM_ROWS, "W1 warms up")  # type: ignore[misc]
+            os.kill(agent.pid, signal.SIGSTOP)
+        for run in range(runs):
+            tell(f"accounting: pair {run + 1} of {runs}")
+            for name in sorted(both, reverse=run % 2 == 1):
+                by_agent[name].append(_ns_per_row(both[name], seconds))
+            ratios.append(by_agent["with"][-1] / by_agent["without"][-1] - 1)
+        for agent in both.values():
+            os.kill(agent.pid, signal.SIGCONT)
+    low, middle, high = (float(value) for value in np.percentile(ratios, [25, 50, 75]))
+    medians = {f"{name}_ns_per_row": median(values) for name, values in by_agent.items()}
+    return {"share": middle, "share_p25": low, "share_p75": high, "pairs": runs, **medians}
+
+
+def _ns_per_row(agent: AgentProcess, seconds: float) -> float:
+    """Returns the processor time of a row of an agent that stands still, and goes on for a while."""
+    os.kill(agent.pid, signal.SIGCONT)
+    rows, used = agent.rows_made(), agent.processor_s()["process"]
+    time.sleep(seconds)
+    rows, used = agent.rows_made() - rows, agent.processor_s()["process"] - used
+    os.kill(agent.pid, signal.SIGSTOP)
+    return used * 1e9 / rows
+
+
+# ------------------------------------------------------------------------------------------------------------------- flow
+
+
+def walk(intervals: int = FLOW_INTERVALS, repeats: int = 200, seed: int = 1) -> tuple[float, Flow]:
+    """Returns the least time of a walk over a graph of 40 operators, two joins and two windows among them, and what the walk gives."""
+    rng = np.random.default_rng(seed)
+    chosen_operators = [
+        OperatorFlow(id=f"o{place}", ports=(PortFlow(per_row_ns=9.0, per_batch_ns=1e4),)) for place in range(FLOW_OPERATORS)
+    ]
+    for place in (20, 30):
+        chosen_operators[place] = OperatorFlow(
+            id=f"o{place}", ports=(PortFlow(selectivity=0.0),) * 2, join=JoinFlow(selectivity=1e-3, before_s=5.5, after_s=5.5)
+        )
+    for place in (25, 35):
+        chosen_operators[place] = OperatorFlow(
+            id=f"o{place}", ports=(PortFlow(selectivity=0.0),), window=WindowFlow(size_s=10.0, slide_s=2.0, groups=9.0)
+        )
+    links = [FlowLink(f"{place}", f"o{max(0, place - 4)}", f"o{place}") for place in range(4, FLOW_OPERATORS)]
+    links += [FlowLink(f"{place}:1", f"o{place - 3}", f"o{place}", 1) for place in (20, 30)]
+    graph = FlowGraph(chosen_operators, links)
+    sources = {}
+    for name in graph.sources:
+        rows = rng.poisson(1000.0, intervals).astype(np.float64)
+        sources[name] = Series(0.0, 1.0, rows, np.ones(intervals), 8.0 * rows)
+    least_s = float("inf")
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        flow = graph.series(sources)
+        least_s = min(least_s, time.perf_counter() - begin)
+    return least_s, flow
