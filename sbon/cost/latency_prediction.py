@@ -20,10 +20,10 @@ from sbon.types import FloatArray, NodeId, OperatorId
 
 LADDER = ((0.01, 16), (0.02, 32), (0.1, 64), (1.0, 64))
 """Widths and numbers of intervals that are tried. The narrowest width is the pace of sources: an interval has one batch of each."""
-P99_SECONDS = 0.5
-"""Share of the seconds whose longest wait bounds the 99th percentile: a second has some two hundred waits, and an answer meets a few."""
-LONG_WAITS = 2
-"""Longest waits that the upper bound counts at each node: when a batch comes, and when its task runs."""
+WAITS = 2
+"""Waits for a processor that a batch has at each node: when it comes, and when its task runs."""
+HORIZON_S = 60.0
+"""Time of which the worst case is predicted: of more answers, the latest is later, as rare waits are long."""
 WAITING = "waiting for processors"
 DRAINED_S = 1e-9
 """Work left at the end that is rounding."""
@@ -99,7 +99,7 @@ def predicted_latency(query: PlacedQuery) -> LatencyPrediction:
     if overloaded:
         return LatencyPrediction(worst_s=None, p99_s=None, mean_s=None, parts_s={}, overloaded=overloaded, at_worst_overloaded=at_worst)
     found = expected.expected()
-    late_s = expected.longest_wait_s()
+    late_s = expected.rare_wait_s(1 / max(1.0, expected.answers_per_s() * HORIZON_S))
     worst_s = float(found.likely_s.max()) + late_s
     high_s = np.finfo(float).max if at_worst else max(worst_s, most.upper_s())
     weights = expected.answers if expected.answers.sum() > 0 else None
@@ -111,7 +111,7 @@ def predicted_latency(query: PlacedQuery) -> LatencyPrediction:
             source=max(query.known(), key=list(FigureSource).index),
             samples=min(query.statistics[spec.id].samples for spec in query.plan.operators),
         ),
-        p99_s=quantile(found.likely_s, 0.99, weights) + expected.long_wait_s(),
+        p99_s=quantile(found.likely_s, 0.99, weights) + expected.rare_wait_s(0.01),
         mean_s=float(np.average(found.likely_s, weights=weights)),
         parts_s=expected.named(found.parts_s, found.propagation_s, late_s),
         at_worst_overloaded=at_worst,
@@ -238,7 +238,7 @@ class _Case:
     def upper_s(self) -> float:
         """Returns what no answer exceeds."""
         query = self.query
-        wait_s = LONG_WAITS * max(query.nodes[name].longest_wait_s(Edge.HIGH) for name in self.names)
+        wait_s = WAITS * max(query.nodes[name].longest_wait_s() for name in self.names)
         terms = Terms(blocking_s=query.quantum_s + wait_s, pace_s=query.pace_s, clock_s=query.clock_s)
         return float(upper_s(self.operators, self.work, self.node_of, self.nodes, self.width_s, self.grain, terms).max())
 
@@ -272,13 +272,15 @@ class _Case:
         """Returns for how long a batch usually waits for the processors of a node; 0 for a link."""
         return self.query.nodes[self.names[number]].usual_wait_s(self.edge) if number < len(self.names) else 0.0
 
-    def longest_wait_s(self) -> float:
-        """Returns by how much the longest wait of all is longer than is usual on its node."""
-        return max(max(0.0, self.query.nodes[name].longest_wait_s() - self._wait_s(place)) for place, name in enumerate(self.names))
+    def rare_wait_s(self, share: float) -> float:
+        """Returns by how much longer than usual the longest wait is that so small a share of answers meets, of all on its way."""
+        of_each = share / (WAITS * len(self.names))
+        return max(max(0.0, self.query.nodes[name].rare_wait_s(of_each) - self._wait_s(place)) for place, name in enumerate(self.names))
 
-    def long_wait_s(self) -> float:
-        """Returns the same for one answer of a hundred."""
-        return max(max(0.0, self.query.nodes[name].long_wait_s(P99_SECONDS) - self._wait_s(place)) for place, name in enumerate(self.names))
+    def answers_per_s(self) -> float:
+        """Returns the batches that the sink is expected to take each second."""
+        paces, sink = self.query.paces(), self.query.plan.operators[-1].id
+        return sum(paces[link.source].batches_per_s for link in self.query.plan.links if link.target == sink)
 
     def _longest_s(self) -> float:
         """Returns the longest way through the graph if nothing waits: work of one batch, transfer and propagation."""

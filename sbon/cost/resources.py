@@ -183,13 +183,13 @@ class NodeResources(msgspec.Struct, frozen=True, kw_only=True):
         """Returns for how long a batch that passes the node waits for a processor, as a mean."""
         return self.waits.usual_s(edge) if self.waits is not None else _unknown_wait_s(edge)
 
-    def longest_wait_s(self, edge: Edge = Edge.EXPECTED) -> float:
-        """Returns for how long one wait for a processor may take."""
-        return self.waits.longest_s(edge) if self.waits is not None else _unknown_wait_s(edge)
+    def longest_wait_s(self) -> float:
+        """Returns the longest wait for a processor that is known."""
+        return self.waits.longest_s(Edge.HIGH) if self.waits is not None else UNKNOWN_WAIT_S_MAX
 
-    def long_wait_s(self, share: float) -> float:
-        """Returns the longest wait for a processor of so large a share of all seconds."""
-        return self.waits.long_s(share) if self.waits is not None else UNKNOWN_WAIT_S
+    def rare_wait_s(self, share: float) -> float:
+        """Returns the wait for a processor that so small a share of all exceeds."""
+        return self.waits.exceeded_s(share) if self.waits is not None else UNKNOWN_WAIT_S
 
     def core_ns(self, width_s: float, edge: Edge = Edge.EXPECTED) -> float:
         """Returns the reference ns of one core in an interval: an operator never runs twice at once, so it can have no more."""

@@ -9,12 +9,18 @@ passes a node waits for both.
 
 import math
 from collections import deque
+from itertools import pairwise
 
 import msgspec
 
 from sbon.cost.figure import Edge
 from sbon.errors import ShapeError
+from sbon.telemetry.digest import Digest
 
+LEVELS = (0.5, 0.1, 0.01, 0.001, 0.0001)
+"""Shares of waits that are longer than each quantile."""
+HALF = 30
+"""Bins after which waits move from the current digest to the one before, which is then dropped."""
 BINS = 60
 """Bins of each of the two series: of one second, and of ten."""
 WAIT_S_MAX = 60.0
@@ -38,11 +44,15 @@ class Waits(msgspec.Struct, frozen=True):
     """By second: the longest single wait of either kind."""
     mean_tens_s: tuple[float, ...] = ()
     most_tens_s: tuple[float, ...] = ()
+    quantiles_s: tuple[float, ...] = (0.0,) * len(LEVELS)
+    """Single waits of the last half minute to minute, at `LEVELS`."""
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.mean_s) == len(self.most_s) <= BINS or not len(self.mean_tens_s) == len(self.most_tens_s) <= BINS:
             raise ShapeError(f"waits of {len(self.mean_s)} and {len(self.most_s)} s, expected as many, 1 to {BINS}")
-        waits = (*self.mean_s, *self.most_s, *self.mean_tens_s, *self.most_tens_s)
+        if len(self.quantiles_s) != len(LEVELS) or list(self.quantiles_s) != sorted(self.quantiles_s):
+            raise ShapeError(f"quantiles {self.quantiles_s}, expected {len(LEVELS)} in order")
+        waits = (*self.mean_s, *self.most_s, *self.mean_tens_s, *self.most_tens_s, *self.quantiles_s)
         if not all(0 <= wait_s <= WAIT_S_MAX for wait_s in waits):
             raise ShapeError(f"a wait that is negative, not finite or above {WAIT_S_MAX:g} s")
 
@@ -60,10 +70,14 @@ class Waits(msgspec.Struct, frozen=True):
         both = (*self.most_s, *self.most_tens_s)
         return min(both) if edge is Edge.LOW else max(both)
 
-    def long_s(self, share: float) -> float:
-        """Returns the wait that the longest ones of so large a share of the last minute's seconds do not exceed."""
-        ordered = sorted(self.most_s)
-        return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+    def exceeded_s(self, share: float) -> float:
+        """Returns the wait that so small a share of single waits exceeds, straight between levels in the logarithm of the share."""
+        if share >= LEVELS[0]:
+            return self.quantiles_s[0]
+        for (more, shorter_s), (less, longer_s) in pairwise(zip(LEVELS, self.quantiles_s, strict=True)):
+            if share >= less:
+                return shorter_s + (longer_s - shorter_s) * math.log(more / share) / math.log(more / less)
+        return self.quantiles_s[-1]
 
 
 class WaitRecorder:
@@ -76,8 +90,9 @@ class WaitRecorder:
     ...     recorder.late(wait_s)
     >>> recorder.waited(0.005)
     >>> recorder.fold()
-    >>> recorder.waits()
-    Waits(mean_s=(0.007,), most_s=(0.005,), mean_tens_s=(), most_tens_s=())
+    >>> waits = recorder.waits()
+    >>> waits.mean_s, waits.most_s, round(waits.exceeded_s(0.5), 3), waits.exceeded_s(0.1)
+    ((0.007,), (0.005,), 0.003, 0.005)
     """
 
     def __init__(self) -> None:
@@ -89,6 +104,8 @@ class WaitRecorder:
         self._lates, self._late_s = 0, 0.0
         self._tasks, self._task_s = 0, 0.0
         self._most = 0.0
+        self._bins = 0
+        self._before, self._current = Digest(), Digest()
 
     def late(self, late_s: float) -> None:
         """Takes how late a timer of the event loop has fired; negative numbers are 0."""
@@ -96,15 +113,15 @@ class WaitRecorder:
         self._lates += 1
         self._late_s += late_s
         self._most = max(self._most, late_s)
+        self._current.add(late_s * 1e3, 1)
 
     def waited(self, wait_s: float) -> None:
         """Takes by how much longer a task took than its processor time; negative numbers are 0."""
-        if wait_s > 0:
-            wait_s = min(wait_s, WAIT_S_MAX)
-            self._task_s += wait_s
-            if wait_s > self._most:
-                self._most = wait_s
+        wait_s = min(WAIT_S_MAX, max(0.0, wait_s))
         self._tasks += 1
+        self._task_s += wait_s
+        self._most = max(self._most, wait_s)
+        self._current.add(wait_s * 1e3, 1)
 
     def fold(self) -> None:
         """Ends a bin, once a second. In a second without tasks, a task would have waited as long as the event loop."""
@@ -116,6 +133,9 @@ class WaitRecorder:
                 self._mean_tens_s.append(sum(mean for mean, _ in self._old) / 10)
                 self._most_tens_s.append(max(most for _, most in self._old))
                 self._old.clear()
+        self._bins += 1
+        if self._bins % HALF == 0:
+            self._before, self._current = self._current, Digest()
         self._mean_s.append(min(WAIT_S_MAX, mean_s))
         self._most_s.append(self._most)
         self._lates, self._late_s, self._tasks, self._task_s, self._most = 0, 0.0, 0, 0.0, 0.0
@@ -124,4 +144,8 @@ class WaitRecorder:
         """Returns the waits so far, without the second that runs; None before the first has ended."""
         if not self._mean_s:
             return None
-        return Waits(tuple(self._mean_s), tuple(self._most_s), tuple(self._mean_tens_s), tuple(self._most_tens_s))
+        recent = Digest()
+        for digest in (self._before, self._current):
+            recent.add_buckets(digest.buckets, digest.max_ms)
+        quantiles = tuple(recent.quantile(1 - share) / 1e3 for share in LEVELS)
+        return Waits(tuple(self._mean_s), tuple(self._most_s), tuple(self._mean_tens_s), tuple(self._most_tens_s), quantiles)

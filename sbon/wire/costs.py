@@ -87,6 +87,7 @@ class WaitsTold(msgspec.Struct, frozen=True):
     most_s: Annotated[tuple[Amount, ...], BINS]
     mean_tens_s: Annotated[tuple[Amount, ...], BINS] = ()
     most_tens_s: Annotated[tuple[Amount, ...], BINS] = ()
+    quantiles_s: Annotated[tuple[Amount, ...], FEW] = ()
 
 
 class NodeTold(msgspec.Struct, frozen=True, kw_only=True):

@@ -100,9 +100,9 @@ def show(result: dict[str, Any]) -> None:
         titles = (*(f"{int(size):,}" for size in sizes), "median", "two halves")
         print_table((Column("% off, by rows"), *(Column(title, right=True) for title in titles)), rows, title="CPU of a batch, predicted")
     if "process" in result:
-        titles = ("CPU s", "operators", "loop", "threads", "other", "off")
+        titles = ("CPU s", "operators", "loop", "threads", "off")
         rows = [
-            [name, number(one["process_s"], 2), *(number(100 * one[kind], 1) for kind in KINDS), f"{100 * one['error']:+.1f}"]
+            [name, number(one["process_s"], 2), *(f"{100 * one[kind]:.1f}" for kind in KINDS[:-1]), f"{100 * one['error']:+.1f}"]
             for name, one in result["process"].items()
         ]
         print_table((Column("process"), *(Column(title, right=True) for title in titles)), rows, title="processor time of agents, %")

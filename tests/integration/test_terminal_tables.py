@@ -241,7 +241,7 @@ RESULT_TABLES: dict[str, tuple[Callable[..., None], dict[str, Any], list[list[st
         },
         [
             ["% off, by rows", "1,000", "8,192", "65,536", "median", "two halves"],
-            ["process", "CPU s", "operators", "loop", "threads", "other", "off"],
+            ["process", "CPU s", "operators", "loop", "threads", "off"],
         ],
     ),
     "operators": (

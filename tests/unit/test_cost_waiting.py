@@ -63,7 +63,25 @@ def test_what_is_expected_is_of_the_last_minute_and_bounds_are_of_all():
 
     assert [waits.usual_s(edge) for edge in (Edge.LOW, Edge.EXPECTED, Edge.HIGH)] == pytest.approx([0.001, 0.002, 0.005])
     assert [waits.longest_s(edge) for edge in (Edge.LOW, Edge.EXPECTED, Edge.HIGH)] == [0.002, 0.009, 0.05]
-    assert [Waits((0.0,) * 4, (4.0, 1.0, 3.0, 2.0)).long_s(share) for share in (0.0, 0.5, 0.51, 1.0)] == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_rare_waits_lie_between_levels_by_the_logarithm_of_their_share():
+    waits = Waits((0.0,), (0.0,), quantiles_s=(1.0, 2.0, 3.0, 5.0, 9.0))
+
+    assert [waits.exceeded_s(share) for share in (1.0, 0.5, 0.1, 0.01, 0.001, 0.0001, 1e-9)] == pytest.approx([1, 1, 2, 3, 5, 9, 9])
+    assert waits.exceeded_s(math.sqrt(0.01 * 0.001)) == pytest.approx(4.0)
+
+
+def test_quantiles_are_of_the_latest_waits():
+    recorder = WaitRecorder()
+    for second in range(200):
+        for rank in range(100):
+            recorder.late((rank + 1) / 1e3 if second >= 130 else 5.0)
+        recorder.fold()
+
+    waits = recorder.waits()
+    assert waits is not None
+    assert [waits.exceeded_s(share) for share in (0.5, 0.1, 0.01)] == pytest.approx([0.05, 0.09, 0.099], rel=0.02)
 
 
 @pytest.mark.parametrize(
@@ -76,6 +94,8 @@ def test_what_is_expected_is_of_the_last_minute_and_bounds_are_of_all():
         ((-0.1,), (0.1,)),
         ((math.nan,), (0.1,)),
         ((0.1,), (2 * WAIT_S_MAX,)),
+        ((0.1,), (0.1,), (), (), (0.1,) * 4),
+        ((0.1,), (0.1,), (), (), (0.1, 0.2, 0.1, 0.3, 0.4)),
         ((0.1,), (0.1,), (0.1,), (math.inf,)),
     ],
 )
@@ -92,6 +112,6 @@ def test_a_node_tells_its_waits_and_absurd_ones_of_a_peer_are_refused_whole():
     books.hear("b", told, (), 1.0)
     assert books.nodes.of("b", 1.0).usual_wait_s() == pytest.approx(0.008)
 
-    books.hear("b", msgspec.structs.replace(told, waits=WaitsTold((1e9,), (1e9,))), (), 2.0)
+    books.hear("b", msgspec.structs.replace(told, waits=WaitsTold((1e9,), (1e9,), quantiles_s=(0.0,) * 5)), (), 2.0)
     assert books.refused == 1
     assert books.nodes.of("b", 2.0).usual_wait_s() == pytest.approx(0.008)

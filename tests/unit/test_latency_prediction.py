@@ -148,7 +148,7 @@ def test_a_sink_that_never_ran_does_not_make_a_late_query_rest_on_rules() -> Non
 def test_waits_for_processors_are_part_of_the_latency() -> None:
     """Two nodes on the way, 6 ms at each, and once in a while 20 ms more; earlier it was worse, which only the bound counts."""
     query = query_of(PLAIN)
-    waits = Waits((0.006,) * 60, (0.008,) * 59 + (0.026,), (0.01,), (0.04,))
+    waits = Waits((0.006,) * 60, (0.008,) * 59 + (0.026,), (0.01,), (0.04,), (0.006, 0.008, 0.02, 0.02, 0.026))
     nodes = {name: msgspec.structs.replace(node, waits=waits) for name, node in query.nodes.items()}
 
     calm, late = predict(query).latency, predict(msgspec.structs.replace(query, nodes=nodes)).latency
@@ -161,7 +161,7 @@ def test_waits_for_processors_are_part_of_the_latency() -> None:
     assert late.worst_s.value == pytest.approx(calm.worst_s.value + 0.032, rel=0.02)
     assert calm.p99_s is not None
     assert late.p99_s is not None
-    assert late.p99_s == pytest.approx(calm.p99_s + 0.014, rel=0.02)
+    assert late.p99_s == pytest.approx(calm.p99_s + 0.026, rel=0.02)
     assert late.parts_s[WAITING] == pytest.approx(0.032)
     assert sum(late.parts_s.values()) == pytest.approx(late.worst_s.value, rel=0.02)
     assert f"{WAITING} {0.032 / late.worst_s.value:.0%}" in late.text()
