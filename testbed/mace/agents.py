@@ -4,6 +4,7 @@ Sources give rows at a steady rate, so the worst case is what work, batches and 
 themselves from what they have measured (`sbon queries`), and sinks measure.
 """
 
+import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
@@ -51,7 +52,7 @@ def evaluate_agents(
         world.run(WATCHED_S)
         rows = [row for node in topology.nodes for row in world.ask(node, "queries") if row["owner"] == node]
         report("agents", 3, 3)
-    return compared(rows) | {"backend": "loopback" if real else "virtual", "rows_per_s": rate}
+    return compared(rows) | {"backend": "loopback" if real else "virtual", "rows_per_s": rate, "load": os.getloadavg()[0]}
 
 
 def _started(topology: Topology, seed: int, stack: ExitStack, *, real: bool) -> Backend:
@@ -90,6 +91,11 @@ def compared(rows: list[dict[str, Any]]) -> dict[str, Any]:
                 "predicted_s": told["worst_ms"] / 1e3,
                 "measured_s": measured["max_ms"] / 1e3,
                 "upper_s": None if told["worst_high_ms"] is None else told["worst_high_ms"] / 1e3,
+                "predicted_mean_s": told["mean_ms"] / 1e3,
+                "measured_mean_s": measured["mean_ms"] / 1e3,
+                "predicted_p99_s": told["p99_ms"] / 1e3,
+                "measured_p99_s": measured["p99_ms"] / 1e3,
+                "parts_ms": told["parts_ms"],
                 "error": _error(told["worst_ms"], measured["max_ms"]),
                 "mean_error": _error(told["mean_ms"], measured["mean_ms"]),
                 "p99_error": _error(told["p99_ms"], measured["p99_ms"]),

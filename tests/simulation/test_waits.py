@@ -1,0 +1,52 @@
+"""What an agent knows of its processor: how long tasks wait, and what of its operators' work the event loop does."""
+
+from sbon_testbed.simulator.world import SimulatedHost
+from tests.worlds import settled_world
+
+SQL = """
+CREATE SOURCE s (n BIGINT, ts TIMESTAMP, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = 'london', rows_per_second = 20);
+CREATE SINK kept FROM (SELECT n FROM s WHERE n > 3) WITH (connector = 'discard', node = 'london');
+"""
+
+
+class Clock:
+    """A stopwatch of which each look takes so long."""
+
+    def __init__(self, step_s: float) -> None:
+        self.now_s, self.step_s = 0.0, step_s
+
+    def __call__(self, host: SimulatedHost) -> float:
+        self.now_s += self.step_s
+        return self.now_s
+
+
+def waits(monkeypatch, step_s):
+    clock = Clock(step_s)
+    monkeypatch.setattr(SimulatedHost, "stopwatch", lambda host: clock(host))
+    world = settled_world()
+    try:
+        world.submit(SQL, at="london")
+        world.run(10.0)
+        books = world.agents[0].books
+        return books.waits.waits(), books.processors
+    finally:
+        world.close()
+
+
+def test_a_task_waits_for_what_goes_by_beyond_its_processor_time(monkeypatch):
+    """A batch costs some 100 us in virtual time: looks at the clock of 1 ns leave no wait, and such of 10 ms do."""
+    calm, _ = waits(monkeypatch, 1e-9)
+    late, _ = waits(monkeypatch, 0.01)
+
+    assert calm is not None
+    assert late is not None
+    assert max(calm.most_s) == 0
+    assert max(late.most_s) > 0.01
+    assert late.usual_s() > 0.01
+
+
+def test_brief_operators_count_as_work_of_the_event_loop(monkeypatch):
+    _, processors = waits(monkeypatch, 1e-9)
+
+    assert 0 < processors.on_loop_ns <= processors.operators_ns
+    assert processors.on_loop_ns > 0.5 * processors.operators_ns
