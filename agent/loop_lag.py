@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from sbon.telemetry.digest import RecentDigest
+from sbon.digest import RecentDigest
 
 INTERVAL_S = 0.05
 """Seconds between two samples. Twenty a second are enough for a 99th percentile in half a minute, and take a thousandth of a core."""

@@ -13,7 +13,7 @@ import polars as pl
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from sbon.telemetry import digest
+from sbon import digest
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

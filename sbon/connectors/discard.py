@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from sbon.digest import LEAST_MS, MOST_MS, PER_LOG, RecentDigest, bucket_of
 from sbon.errors import ConnectorError
 from sbon.operators.values import Values
 from sbon.options import Options
 from sbon.query.plan import SinkParams
 from sbon.query.schema import ColumnType, Schema
-from sbon.telemetry.digest import LEAST_MS, MOST_MS, PER_LOG, RecentDigest, bucket_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -95,7 +95,7 @@ def _note(latency: RecentDigest, times: pl.Series, wall_s: float, now: float) ->
     longest_ms = float(ages_ms.max())
     np.log(ages_ms, out=ages_ms)
     ages_ms *= PER_LOG
-    numbers = np.floor(ages_ms, out=ages_ms).astype(np.int64)  # as `sbon.telemetry.digest.bucket_of` does
+    numbers = np.floor(ages_ms, out=ages_ms).astype(np.int64)  # as `sbon.digest.bucket_of` does
     first = int(numbers.min())
     numbers -= first
     latency.add_buckets(now, enumerate(np.bincount(numbers).tolist(), first), longest_ms)

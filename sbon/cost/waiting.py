@@ -14,8 +14,8 @@ from itertools import pairwise
 import msgspec
 
 from sbon.cost.figure import Edge
+from sbon.digest import Digest
 from sbon.errors import ShapeError
-from sbon.telemetry.digest import Digest
 
 LEVELS = (0.5, 0.1, 0.01, 0.001, 0.0001)
 """Shares of waits that are longer than each quantile."""

@@ -1,11 +1,11 @@
 """What is measured of one operator on this host."""
 
 from sbon.batching import Cost
+from sbon.digest import RecentDigest
 from sbon.execution.accounts import Accounts
 from sbon.execution.port_costs import PortCosts
 from sbon.execution.rates import Rate
 from sbon.misfits import Misfits
-from sbon.telemetry.digest import RecentDigest
 from sbon.wire.costs import OperatorCosts
 from sbon.wire.reports import LatencyTold
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import sbon
+from sbon.digest import Digest
 from sbon.optimiser.views import Considered
 from sbon.query.text import describe
 from sbon.telemetry import rows
-from sbon.telemetry.digest import Digest
 from sbon.types import NodeId, OperatorId
 
 if TYPE_CHECKING:

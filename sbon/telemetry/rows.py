@@ -248,10 +248,10 @@ class OperatorStatistics(Row, frozen=True, tag="operators"):
 
 
 class Bucket(Part, frozen=True):
-    """Rows whose latency lies in one bucket of a digest (`sbon.telemetry.digest`)."""
+    """Rows whose latency lies in one bucket of a digest (`sbon.digest`)."""
 
     number: int
-    """Number of the bucket: bucket n holds latencies from g^n to g^(n + 1) ms, with g = `sbon.telemetry.digest.GROWTH`."""
+    """Number of the bucket: bucket n holds latencies from g^n to g^(n + 1) ms, with g = `sbon.digest.GROWTH`."""
     rows: int
     """How many rows."""
 

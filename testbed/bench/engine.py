@@ -13,8 +13,8 @@ from typing import Any
 
 from sbon.cli.output import count, number, print_note, print_table, say
 from sbon.cli.tables import Column
+from sbon.digest import quantile
 from sbon.errors import UsageError
-from sbon.telemetry.digest import quantile
 from sbon_testbed.bench.agent_process import AgentProcess, one_agent
 from sbon_testbed.bench.rows import generated
 from sbon_testbed.bench.runs import answers_equal, idle_cores, timed

@@ -2,8 +2,8 @@
 
 import time
 
+from sbon.digest import quantile
 from sbon.errors import SbonError
-from sbon.telemetry.digest import quantile
 from sbon_testbed.bench.agents import BenchAgent
 
 FIRST_ROWS_TIMEOUT_S = 60.0

@@ -95,7 +95,6 @@ def compared(rows: list[dict[str, Any]]) -> dict[str, Any]:
                 "measured_mean_s": measured["mean_ms"] / 1e3,
                 "predicted_p99_s": told["p99_ms"] / 1e3,
                 "measured_p99_s": measured["p99_ms"] / 1e3,
-                "parts_ms": told["parts_ms"],
                 "error": _error(told["worst_ms"], measured["max_ms"]),
                 "mean_error": _error(told["mean_ms"], measured["mean_ms"]),
                 "p99_error": _error(told["p99_ms"], measured["p99_ms"]),

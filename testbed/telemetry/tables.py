@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 
-from sbon.telemetry.digest import bucket_of, middle_ms
+from sbon.digest import bucket_of, middle_ms
 from sbon.telemetry.schema import TABLES
 from sbon.types import FloatArray
 from sbon_testbed.telemetry.story import BEGIN, CABLE_FACTOR, DOWN_S, MAP_BYTES, SOURCE_BYTES, WINDOW_BYTES, Numbers, Story, predicted_ms

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
-from sbon.telemetry.digest import middle_ms
+from sbon.digest import middle_ms
 
 
 class Twin:

@@ -7,8 +7,8 @@ import pytest
 
 import sbon_testbed.bench.engine as bench
 from sbon.cli.__main__ import run
+from sbon.digest import quantile
 from sbon.errors import ConfigError
-from sbon.telemetry.digest import quantile
 from sbon_testbed.bench.workloads import WORKLOADS
 
 

@@ -28,9 +28,9 @@ from sbon.cost.stages import (
     scaled_tail,
     slowdown,
 )
+from sbon.digest import GROWTH, Digest
 from sbon.errors import ConfigError, ShapeError
 from sbon.search.resources import Wanted, best_of, greatest_rates, plan_resources
-from sbon.telemetry.digest import GROWTH, Digest
 from sbon_testbed.deadlines.world import Setting, simulate
 from tests.paper.stages_plain import phases_of, slowdown_of, wait_of
 

@@ -27,3 +27,5 @@ def test_a_query_above_its_bound_is_counted_and_one_without_figures_left_out() -
     assert (found["queries"], found["compared"], found["operators"], found["outside_bounds"]) == (2, 1, 3, 1)
     assert found["error"] == 0.2
     assert found["mean_error"] == found["p99_error"] == 0.0
+    (one,) = found["each"]
+    assert (one["predicted_mean_s"], one["measured_mean_s"], one["predicted_p99_s"], one["measured_p99_s"]) == (0.02, 0.02, 0.04, 0.04)

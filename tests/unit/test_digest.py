@@ -2,7 +2,7 @@
 
 import pytest
 
-from sbon.telemetry.digest import RECENT_S, Digest, RecentDigest
+from sbon.digest import RECENT_S, Digest, RecentDigest
 
 
 def test_every_row_of_an_addition_counts():

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sbon.digest import Digest, RecentDigest, quantile
 from sbon.errors import ConnectorError
 from sbon.operators.values import FEW_ROWS, Values
-from sbon.telemetry.digest import Digest, RecentDigest, quantile
 from sbon_agent.loop_lag import LoopLag
 from tests.connector_world import columns, context, sink
 

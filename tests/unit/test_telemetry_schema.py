@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbon.telemetry.digest import Digest, bucket_of, middle_ms, quantile
+from sbon.digest import Digest, bucket_of, middle_ms, quantile
 from sbon.telemetry.layout import file_name, folder, hour_of, parse_folder
 from sbon.telemetry.schema import COMMON, PERIODIC, TABLES
 
