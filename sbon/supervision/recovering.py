@@ -120,7 +120,8 @@ def take_over(record: QueryRecord, done: Recovered) -> None:
         for link in record.links
     )
     for operator, node in done.nodes.items():
-        record.nodes[operator], record.epochs[operator] = node, done.epoch
+        if record.epochs.get(operator, 0) < done.epoch:  # it may have moved on already, while others were being made
+            record.nodes[operator], record.epochs[operator] = node, done.epoch
         record.health.forget(operator)
         record.reports.pop(operator, None)
     for operator in done.over:

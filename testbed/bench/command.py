@@ -30,6 +30,7 @@ def register(app: typer.Typer) -> None:
     bench.command("closing", epilog="Examples: sbon bench closing; sbon bench closing --keys 100000 --json")(closing)
     bench.command("link", epilog="Examples: sbon bench link; sbon bench link --seconds 5 --runs 5 --json")(link)
     bench.command("outage", epilog="Examples: sbon bench outage; sbon bench outage --seconds 600 --rate 20000 --json")(outage)
+    bench.command("recovery", epilog="Examples: sbon bench recovery --kills 12; sbon bench recovery --seed 2 --json")(recovery)
     bench.command("nexmark", epilog="Examples: sbon bench nexmark --query q5 --query q7; sbon bench nexmark --runs 5 --json")(nexmark)
     bench.command("migrate", epilog="Examples: sbon bench migrate; sbon bench migrate --states 1MB --rtt 0 --runs 1 --json")(migrate)
     bench.command(
@@ -164,6 +165,19 @@ def outage(
     from sbon_testbed.bench.outage import measure, show
 
     result = measure(seconds, rate, _progress)
+    _tell(result, show, json, wide=wide)
+
+
+def recovery(
+    kills: Annotated[int, typer.Option(metavar="N", help="How many hosts to kill, one after the other.")] = 100,
+    seed: Annotated[int, typer.Option(min=0, help="Of latencies, victims and moments.")] = 1,
+    json: Json = False,
+    wide: Wide = False,
+) -> None:
+    """Show how soon queries give correct rows again after hosts of theirs were killed. Takes a quarter of a minute for each kill."""
+    from sbon_testbed.bench.recovery import measure, show
+
+    result = measure(kills, seed, _progress)
     _tell(result, show, json, wide=wide)
 
 

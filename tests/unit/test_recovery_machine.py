@@ -3,7 +3,10 @@
 import pytest
 
 from sbon.errors import LinkError, LocalProtocolError, PlacementError
-from sbon.query.plan import WATERMARK_END, LinkSpec, MapParams, OperatorSpec, SinkParams, SourceParams, link_id
+from sbon.query.plan import WATERMARK_END, LinkSpec, MapParams, OperatorSpec, Plan, SinkParams, SourceParams, link_id
+from sbon.supervision.deployment import Deployed
+from sbon.supervision.record import QueryRecord
+from sbon.supervision.recovering import take_over
 from sbon.supervision.recovery import (
     BEGIN_TRIES,
     GENERATION,
@@ -306,3 +309,13 @@ def test_a_copy_of_an_earlier_generation_is_not_wanted():
     register._anew[MAP] = ("rio", GENERATION)
     assert register.outlived([(MAP, 7), (SINK, 0)]) == ((MAP, 7),)
     assert register.outlived([(MAP, GENERATION + 3)]) == ()
+
+
+def test_an_operator_that_has_moved_on_while_others_were_made_is_where_it_is():
+    deployed = Deployed(tuple(SPECS.values()), LINKS, {SOURCE: "fra", MAP: "osl", SINK: "nyc"})
+    record = QueryRecord(Plan(QUERY, "k", "", tuple(SPECS.values()), LINKS), deployed, "ams", 0.0)
+    record.epochs[SINK] = 3
+    record.moved(MAP, "ams", GENERATION + 1)
+    take_over(record, Recovered({MAP: "rio", SINK: "nyc"}, GENERATION, (), {}, 1, 0.1))
+    assert (record.nodes[MAP], record.epochs[MAP]) == ("ams", GENERATION + 1)
+    assert (record.nodes[SINK], record.epochs[SINK]) == ("nyc", GENERATION)

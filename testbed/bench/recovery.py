@@ -1,0 +1,304 @@
+"""`sbon bench recovery`: hosts of running queries are killed, and how soon correct rows come again.
+
+Eight real agents in processes of their own on loopback, with the latencies of cities. Five queries count the rows of short windows; their
+sources, windows and sinks are on hosts of their own, and one agent has taken them all. Then hosts are killed by SIGKILL, one at a time, at
+random moments: of a source, a window, a sink, or the agent that has taken a query. Half of them are started again before they can be
+declared failed, the others long after.
+
+A row is correct if its window has as many rows as the sources give in that time. What counts is the time
+
+    for what may move      from the kill to the next correct row of a window that began after it
+    for what is pinned     from the restart of the host to the next such row
+    for the owner          the longest silence between correct rows, from the kill until all its queries are shown as running again
+"""
+
+import csv
+import itertools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sbon.cli.output import count, number, print_table
+from sbon.cli.tables import Column
+from sbon.config import Layer
+from sbon.errors import SbonError, UsageError
+from sbon.types import NodeId
+from sbon_testbed.leftovers import run_directory
+from sbon_testbed.processes.local import LocalWorld
+from sbon_testbed.simulator.network import NetworkConfig
+from sbon_testbed.topology import CitiesConfig, build
+
+AGENTS = 8
+HOME, PRODUCERS, MIDDLES, SINKS = 0, (1, 2), (3, 4), (5, 6)
+"""Numbers of the agents by what they serve at first; the last one serves nothing."""
+FED_BY: tuple[tuple[int, ...], ...] = ((1,), (2,), (1,), (2,), (1, 2))
+"""For each query, the agents of its sources."""
+ROLES = ("producer", "intermediate", "sink", "owner")
+WINDOW_S, PER_WINDOW = 0.25, 10
+SOON_S, LATE_S = (0.2, 3.0), (6.0, 9.0)
+"""Seconds from a kill to the restart: before the host can be declared failed, or after."""
+FRESH_S = 2.0
+"""Before the next kill, the newest correct row of each query is at most so old."""
+TIMEOUT_S = 90.0
+SETTINGS: Layer = {"optimiser": {"enabled": False}, "log": {"level": "warning"}}
+SQL = """
+CREATE SOURCE s{query} (ts TIMESTAMP, number BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{sources}',
+  rows_per_second = {rate}, fields.number.kind = 'sequence');
+CREATE SINK k{query} AS SELECT window_start, COUNT(*) AS n FROM TUMBLE(s{query}, ts, INTERVAL '{window_ms} milliseconds')
+  GROUP BY window_start WITH (connector = 'file', path = 'k{query}.csv', node = '{sink}');
+"""
+_LOOK_S = 0.02
+
+
+class Time(NamedTuple):
+    """How long one query had no correct row."""
+
+    kind: str
+    """movable, pinned or owner: what of the query was on the host that was killed."""
+    role: str
+    seconds: float
+
+
+class Follower:
+    """Follows the rows that a sink writes to its file."""
+
+    def __init__(self, path: Path, rows_of_window: int) -> None:
+        self.path = path
+        self.expected = rows_of_window
+        self.correct: list[tuple[float, float]] = []
+        """When a correct row was seen, and when its window began; by the wall clock."""
+        self.incomplete = self.repeated = 0
+        self._windows: set[str] = set()
+        self._position = 0
+        self._rest = ""
+
+    def look(self) -> None:
+        """Reads what is new."""
+        try:
+            with self.path.open(encoding="utf-8") as file:
+                file.seek(self._position)
+                text = file.read()
+                self._position = file.tell()
+        except FileNotFoundError:
+            return
+        now = time.time()
+        *lines, self._rest = (self._rest + text).split("\n")
+        for start, rows in csv.reader(lines):
+            if start == "window_start":
+                continue
+            self.repeated += start in self._windows
+            self._windows.add(start)
+            if int(rows) == self.expected:
+                self.correct.append((now, datetime.fromisoformat(start).replace(tzinfo=UTC).timestamp()))
+            else:
+                self.incomplete += 1
+
+    def next_after(self, seen_s: float, began_s: float) -> float | None:
+        """Returns when the first correct row was seen after an instant, of a window that began after another one; None: not yet."""
+        return next((seen for seen, began in self.correct if seen >= seen_s and began >= began_s), None)
+
+    def longest_silence_s(self, from_s: float, to_s: float) -> float:
+        """Returns the longest time without a correct row between two instants."""
+        seen = [from_s, *(seen for seen, _ in self.correct if from_s < seen < to_s), to_s]
+        return max(after - before for before, after in itertools.pairwise(seen))
+
+
+class Overlay:
+    """The agents, and the files of their queries."""
+
+    def __init__(self, world: LocalWorld, progress: Callable[[str], None]) -> None:
+        self.world = world
+        self.progress = progress
+        sinks = [SINKS[query % len(SINKS)] for query in range(len(FED_BY))]
+        self.followers = [
+            Follower(world.agent_directory(sink) / f"k{query}.csv", PER_WINDOW * len(FED_BY[query])) for query, sink in enumerate(sinks)
+        ]
+        self._sinks = sinks
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="rows", daemon=True)
+
+    def begin(self) -> None:
+        """Starts the agents and the queries."""
+        world, nodes = self.world, self.world.topology.nodes
+        self._thread.start()
+        for agent in range(AGENTS):
+            world.start(agent)
+        for agent in range(AGENTS):
+            world.wait_started(agent)
+        self.wait(lambda: all(self._sees_all(agent) for agent in range(AGENTS)), "the agents find each other")
+        for query, sources in enumerate(FED_BY):
+            told = {"sources": ",".join(nodes[one] for one in sources), "sink": nodes[self._sinks[query]]}
+            world.ask(HOME, "submit", sql=SQL.format(query=query, rate=PER_WINDOW / WINDOW_S, window_ms=round(WINDOW_S * 1000), **told))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Returns what the first agent that answers knows of the queries, in their order."""
+        for agent in range(AGENTS):
+            with suppress(SbonError):
+                if self.world.alive(agent):
+                    found = {row["name"]: row for row in self.world.ask(agent, "queries")}
+                    return [found[f"k{query}"] for query in range(len(FED_BY)) if f"k{query}" in found]
+        raise SbonError("no agent answers")
+
+    def wait(self, condition: Callable[[], Any], what: str) -> None:
+        """Waits until something holds.
+
+        Raises
+        ------
+        SbonError
+            It does not within `TIMEOUT_S`.
+        """
+        deadline = time.monotonic() + TIMEOUT_S
+        while not condition():
+            if time.monotonic() > deadline:
+                states = "; ".join(f"{row['name']} is {row['state']}: {row['reason']}" for row in self.rows())
+                raise SbonError(f"waited {TIMEOUT_S:g} s in vain until {what}; {states}")
+            time.sleep(_LOOK_S)
+
+    def close(self) -> None:
+        """Stops to follow the files, and ends the agents."""
+        self._ended.set()
+        self._thread.join()
+        self.world.close()
+
+    def _follow(self) -> None:
+        while not self._ended.wait(_LOOK_S):
+            for follower in self.followers:
+                follower.look()
+
+    def settle(self) -> None:
+        """Waits until all queries run, with their windows on hosts of their own, and give correct rows."""
+        self.wait(lambda: all(self._sees_all(agent) for agent in range(AGENTS)), "all agents are alive to each other")
+        self.wait(self.runs, "all queries run")
+        for query, row in enumerate(self.rows()):
+            for operator in row["operators"]:
+                there = self.world.topology.nodes[MIDDLES[query % len(MIDDLES)]]
+                if not operator["pinned"] and operator["node"] not in [self.world.topology.nodes[middle] for middle in MIDDLES]:
+                    with suppress(SbonError):  # where it does not move now, it may be killed with what it is beside
+                        self.world.ask(operator["node"], "migrate", operator=operator["id"], node=there)
+        self.wait(self._is_fresh, "all queries give correct rows")
+
+    def runs(self) -> bool:
+        rows = self.rows()
+        return len(rows) == len(FED_BY) and all(row["state"] == "running" for row in rows)
+
+    def _is_fresh(self) -> bool:
+        newest = [follower.correct[-1][1] if follower.correct else 0.0 for follower in self.followers]
+        return min(newest) > time.time() - FRESH_S
+
+    def _sees_all(self, agent: int) -> bool:
+        return [member["status"] for member in self.world.ask(agent, "members")] == ["alive"] * AGENTS
+
+
+def measure(kills: int, seed: int, progress: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
+    """Kills hosts and measures how soon correct rows come again.
+
+    Raises
+    ------
+    UsageError
+        The number of kills is out of range.
+    SbonError
+        An agent does not start, or a query gives no correct rows for too long.
+    """
+    if not 1 <= kills <= 10_000:
+        raise UsageError(f"--kills {kills}, expected 1 to 10000")
+    rng = np.random.default_rng(seed)
+    times: list[Time] = []
+    with run_directory() as directory:
+        world = LocalWorld(build(CitiesConfig(), AGENTS, seed), directory, NetworkConfig(), [SETTINGS] * AGENTS)
+        overlay = Overlay(world, progress)
+        try:
+            overlay.begin()
+            for done in range(kills):
+                overlay.settle()
+                role, soon = ROLES[done % len(ROLES)], bool(rng.integers(2))
+                found = kill(overlay, role, soon, rng)
+                times += found
+                progress(f"{done + 1} of {kills}: {role}, {', '.join(f'{one.kind} {one.seconds:.1f} s' for one in found)}")
+        finally:
+            overlay.close()
+    incomplete, repeated = (sum(getattr(follower, what) for follower in overlay.followers) for what in ("incomplete", "repeated"))
+    return {"recovery": {"kills": kills, "seed": seed, **summary(times), "incomplete_windows": incomplete, "repeated_windows": repeated}}
+
+
+def kill(overlay: Overlay, role: str, soon: bool, rng: np.random.Generator) -> list[Time]:
+    """Kills one host that has a role in some query, starts it again, and returns how long each query that used it gave nothing correct."""
+    world, rows = overlay.world, overlay.rows()
+    hosts = sorted({host for row in rows for host in _hosts(row)[role]})
+    host = hosts[int(rng.integers(len(hosts)))]
+    kinds = {query: kind for query, row in enumerate(rows) if (kind := _kind(row, host))}
+    moment = time.monotonic() + float(rng.uniform(0.0, 2.0))
+    overlay.wait(lambda: time.monotonic() >= moment, "the moment has come")
+    world.kill(host)
+    killed_s, restart_at = time.time(), time.monotonic() + float(rng.uniform(*(SOON_S if soon else LATE_S)))
+    overlay.wait(lambda: time.monotonic() >= restart_at, "the host may start again")
+    world.start(host)
+    restarted_s = time.time()
+    found = []
+    for query, kind in kinds.items():
+        follower = overlay.followers[query]
+        if kind == "owner":
+            overlay.wait(overlay.runs, "its owner is back")
+            _next_row(overlay, query, time.time(), time.time())
+            found.append(Time(kind, role, follower.longest_silence_s(killed_s, time.time())))
+        else:
+            begin_s = killed_s if kind == "movable" else restarted_s
+            found.append(Time(kind, role, _next_row(overlay, query, begin_s, killed_s) - begin_s))
+    return found
+
+
+def _next_row(overlay: Overlay, query: int, seen_s: float, began_s: float) -> float:
+    """Waits for a correct row that is seen after an instant, of a window that began after another one; returns when it was seen."""
+    follower = overlay.followers[query]
+    overlay.wait(lambda: follower.next_after(seen_s, began_s) is not None, f"k{query} gives correct rows again")
+    found = follower.next_after(seen_s, began_s)
+    assert found is not None
+    return found
+
+
+def _hosts(row: dict[str, Any]) -> dict[str, set[NodeId]]:
+    def of(*kinds: str) -> set[NodeId]:
+        return {operator["node"] for operator in row["operators"] if operator["kind"] in kinds}
+
+    return {"producer": of("source"), "intermediate": of("window"), "sink": of("sink"), "owner": {row["owner"]}}
+
+
+def _kind(row: dict[str, Any], host: NodeId) -> str:
+    """Returns what of a query is on a host: something pinned, something that may move, or its owner alone; empty: nothing."""
+    pinned = {operator["pinned"] for operator in row["operators"] if operator["node"] == host}
+    return "pinned" if True in pinned else "movable" if pinned else "owner" if row["owner"] == host else ""
+
+
+def summary(times: Sequence[Time]) -> dict[str, Any]:
+    """Returns number, median and 99th percentile of the times, by what was killed."""
+    kinds: dict[str, Any] = {}
+    for kind in ("movable", "pinned", "owner"):
+        seconds = [one.seconds for one in times if one.kind == kind]
+        if seconds:
+            median, p99 = np.percentile(seconds, [50, 99])
+            kinds[kind] = {
+                "times": len(seconds),
+                "median_s": round(float(median), 2),
+                "p99_s": round(float(p99), 2),
+                "max_s": round(max(seconds), 2),
+            }
+    return kinds
+
+
+def show(result: dict[str, Any], *, wide: bool = False) -> None:
+    """Prints the result as a table for people."""
+    one = result["recovery"]
+    what = {"movable": "a window, from the kill", "pinned": "a source or sink, from the restart", "owner": "the owner, longest silence"}
+    cells = [
+        [what[kind], count(one[kind]["times"]), *(number(one[kind][name], 2) for name in ("median_s", "p99_s", "max_s"))]
+        for kind in what
+        if kind in one
+    ]
+    columns = [Column("killed"), *(Column(title, right=True) for title in ("times", "median s", "p99 s", "at most s"))]
+    print_table(columns, cells, wide=wide)
+    print(f"{one['kills']} kills; {one['incomplete_windows']} windows with fewer rows, {one['repeated_windows']} given twice")
