@@ -10,10 +10,13 @@ A row is correct if its window has as many rows as the sources give in that time
     for what may move      from the kill to the next correct row of a window that began after it
     for what is pinned     from the restart of the host to the next such row
     for the owner          the longest silence between correct rows, from the kill until all its queries are shown as running again
+
+The restart includes the start of the process, `start_s`. Windows of the time in which a source was away have fewer rows, rightly.
 """
 
 import csv
 import itertools
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -27,6 +30,7 @@ import numpy as np
 from sbon.cli.output import count, number, print_table
 from sbon.cli.tables import Column
 from sbon.config import Layer
+from sbon.control import SOCKET_NAME
 from sbon.errors import SbonError, UsageError
 from sbon.types import NodeId
 from sbon_testbed.leftovers import run_directory
@@ -73,7 +77,7 @@ class Follower:
         self.expected = rows_of_window
         self.correct: list[tuple[float, float]] = []
         """When a correct row was seen, and when its window began; by the wall clock."""
-        self.incomplete = self.repeated = 0
+        self.fewer = self.repeated = 0
         self._windows: set[str] = set()
         self._position = 0
         self._rest = ""
@@ -97,7 +101,7 @@ class Follower:
             if int(rows) == self.expected:
                 self.correct.append((now, datetime.fromisoformat(start).replace(tzinfo=UTC).timestamp()))
             else:
-                self.incomplete += 1
+                self.fewer += 1
 
     def next_after(self, seen_s: float, began_s: float) -> float | None:
         """Returns when the first correct row was seen after an instant, of a window that began after another one; None: not yet."""
@@ -117,9 +121,12 @@ class Overlay:
         self.progress = progress
         sinks = [SINKS[query % len(SINKS)] for query in range(len(FED_BY))]
         self.followers = [
-            Follower(world.agent_directory(sink) / f"k{query}.csv", PER_WINDOW * len(FED_BY[query])) for query, sink in enumerate(sinks)
+            Follower(world.agent_directory(sink) / "files" / f"k{query}.csv", PER_WINDOW * len(FED_BY[query]))
+            for query, sink in enumerate(sinks)
         ]
         self._sinks = sinks
+        self.starts_s: list[float] = []
+        """How long processes that were started again took until they served their control sockets."""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="rows", daemon=True)
 
@@ -135,6 +142,10 @@ class Overlay:
         for query, sources in enumerate(FED_BY):
             told = {"sources": ",".join(nodes[one] for one in sources), "sink": nodes[self._sinks[query]]}
             world.ask(HOME, "submit", sql=SQL.format(query=query, rate=PER_WINDOW / WINDOW_S, window_ms=round(WINDOW_S * 1000), **told))
+
+    def number(self, host: NodeId) -> int:
+        """Returns the number of an agent."""
+        return self.world.topology.nodes.index(host)
 
     def rows(self) -> list[dict[str, Any]]:
         """Returns what the first agent that answers knows of the queries, in their order."""
@@ -222,8 +233,17 @@ def measure(kills: int, seed: int, progress: Callable[[str], None] = lambda text
                 progress(f"{done + 1} of {kills}: {role}, {', '.join(f'{one.kind} {one.seconds:.1f} s' for one in found)}")
         finally:
             overlay.close()
-    incomplete, repeated = (sum(getattr(follower, what) for follower in overlay.followers) for what in ("incomplete", "repeated"))
-    return {"recovery": {"kills": kills, "seed": seed, **summary(times), "incomplete_windows": incomplete, "repeated_windows": repeated}}
+    fewer, repeated = (sum(getattr(follower, what) for follower in overlay.followers) for what in ("fewer", "repeated"))
+    return {
+        "recovery": {
+            "kills": kills,
+            "seed": seed,
+            **summary(times),
+            "start_s": round(float(np.median(overlay.starts_s)), 2),
+            "windows_with_fewer_rows": fewer,
+            "windows_repeated": repeated,
+        }
+    }
 
 
 def kill(overlay: Overlay, role: str, soon: bool, rng: np.random.Generator) -> list[Time]:
@@ -239,6 +259,8 @@ def kill(overlay: Overlay, role: str, soon: bool, rng: np.random.Generator) -> l
     overlay.wait(lambda: time.monotonic() >= restart_at, "the host may start again")
     world.start(host)
     restarted_s = time.time()
+    overlay.wait(lambda: _answers(world.agent_directory(overlay.number(host)) / SOCKET_NAME), "the host is back")
+    overlay.starts_s.append(time.time() - restarted_s)
     found = []
     for query, kind in kinds.items():
         follower = overlay.followers[query]
@@ -259,6 +281,11 @@ def _next_row(overlay: Overlay, query: int, seen_s: float, began_s: float) -> fl
     found = follower.next_after(seen_s, began_s)
     assert found is not None
     return found
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as client:
+        return client.connect_ex(str(path)) == 0
 
 
 def _hosts(row: dict[str, Any]) -> dict[str, set[NodeId]]:
@@ -301,4 +328,5 @@ def show(result: dict[str, Any], *, wide: bool = False) -> None:
     ]
     columns = [Column("killed"), *(Column(title, right=True) for title in ("times", "median s", "p99 s", "at most s"))]
     print_table(columns, cells, wide=wide)
-    print(f"{one['kills']} kills; {one['incomplete_windows']} windows with fewer rows, {one['repeated_windows']} given twice")
+    print(f"{one['kills']} kills; a process took {one['start_s']:.2f} s to start")
+    print(f"{one['windows_with_fewer_rows']} windows had fewer rows, as a source was away; {one['windows_repeated']} were given twice")

@@ -33,6 +33,7 @@ from sbon_testbed.bench import (
     peers,
     placement,
     probe,
+    recovery,
     telemetry,
 )
 from sbon_testbed.bench import input as input_
@@ -164,6 +165,7 @@ LARGE = defaultdict(lambda: 98_765.4)
 LARGE_BY = dict.fromkeys(("mace_hc", "ours", "corr", "random", "baseline"), LARGE)
 """A result that has every figure."""
 SIZES = {"1000": 98_765_432.1, "8192": 98_765_432.1, "65536": 98_765_432.1}
+RECOVERY_FIGURES = ("start_s", "windows_with_fewer_rows", "windows_repeated")
 OUTAGE_TITLES = ["outage s", "rows", "lost", "MiB on disk", "caught up in s", "MB at most", "MB before"]
 ENGINE = {"workloads": {"W1": LARGE, "W2": LARGE}, "latency": {"W1": LARGE}, "loop_lag": LARGE}
 BUSY = {"rows_per_s": 98_765_432, "cores_used": 1.98}
@@ -222,6 +224,11 @@ RESULT_TABLES: dict[str, tuple[Callable[..., None], dict[str, Any], list[list[st
     "migrate --wide": (partial(migrate.show, wide=True), {"states": {"100MB": LARGE}}, []),
     "outage": (outage.show, {"outage": LARGE}, [OUTAGE_TITLES]),
     "outage --wide": (partial(outage.show, wide=True), {"outage": LARGE}, []),
+    "bench recovery": (
+        recovery.show,
+        {"recovery": {"kills": 100, "movable": LARGE, "pinned": LARGE, "owner": LARGE, **dict.fromkeys(RECOVERY_FIGURES, 98_765.4)}},
+        [["killed", "times", "median s", "p99 s", "at most s"]],
+    ),
     "bench placement": (placement.show, {}, [["nodes", "operators", "queries", "median ms", "p99 ms", "index s", "median CPU ms"]]),
     "bench placement --wide": (partial(placement.show, wide=True), {}, []),
     "probe": (probe.show, {"idle": LARGE, "saturated": LARGE}, [["agents", "median ms", "p99 ms", "probes", "CPU", "rows/s"]]),

@@ -24,6 +24,7 @@ SMOKE = Path(__file__).parents[2] / "testbed/scenarios/smoke.toml"
         ("bench link --runs 0", "--runs 0, expected"),
         ("bench outage --seconds 0", "--seconds 0, expected"),
         ("bench outage --rate 0", "--rate 0, expected 1 to"),
+        ("bench recovery --kills 0", "--kills 0, expected 1 to"),
         ("bench nexmark --query q99", "--query q99, expected one of q0"),
         ("bench nexmark --events 1", "--events 1, expected"),
         ("bench migrate --states 1XB", "--states '1XB', expected"),
