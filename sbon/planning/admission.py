@@ -17,7 +17,7 @@ from typing import TypeAlias
 import msgspec
 
 from sbon.cost.figure import Source
-from sbon.cost.latency_prediction import PROPAGATION_ERROR, milliseconds, work_s
+from sbon.cost.latency_prediction import PROPAGATION_ERROR, WAITING, milliseconds, work_s
 from sbon.cost.placed_query import PlacedQuery
 from sbon.cost.prediction import Prediction, predict
 from sbon.errors import DelayBoundError, PlacementError, SbonError
@@ -206,7 +206,11 @@ def refusal(bound_ms: float, prediction: Prediction) -> str:
     if math.isinf(latency.upper_s):
         what = f"{', '.join(latency.at_worst_overloaded)} may have more load than capacity: use fewer rows, or faster nodes"
     else:
-        change = {"network": "bring sources and sink nearer to each other"}.get(parts[0][1] if parts else "", "")
+        changes = {
+            "network": "bring sources and sink nearer to each other",
+            WAITING: "give the nodes on the way less other work or more cores",
+        }
+        change = changes.get(parts[0][1] if parts else "", "")
         if not change and parts:
             change = f"use fewer rows, or a faster node than {parts[0][1]}"
         what = f"ask for {math.ceil(latency.upper_s * 1e3)} ms, or {change}"

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from sbon.cost.figure import Figure, Source
-from sbon.cost.latency_prediction import LatencyPrediction
+from sbon.cost.latency_prediction import WAITING, LatencyPrediction
 from sbon.cost.prediction import Prediction
 from sbon.errors import DelayBoundError, PlacementError
-from sbon.planning.admission import Admission, Admitted, Attempt, Refused
+from sbon.planning.admission import Admission, Admitted, Attempt, Refused, refusal
 from tests.query_worlds import plan_of
 
 PLAN = msgspec.structs.replace(
@@ -161,3 +161,14 @@ def test_the_best_placement_counts_where_the_next_attempt_finds_none() -> None:
 
     assert isinstance(found, Refused)
     assert "120 ms at most" in str(found.problem)
+
+
+def test_where_most_is_waiting_for_processors_a_refusal_asks_for_less_other_work() -> None:
+    prediction = predicted(150.0, 200.0, 10.0)
+    parts_s = {"network": 0.01, "n1": 0.02, WAITING: 0.12}
+    waiting = msgspec.structs.replace(prediction, latency=msgspec.structs.replace(prediction.latency, parts_s=parts_s))
+
+    said = refusal(100.0, waiting)
+
+    assert said.startswith("max_latency = 100 ms cannot be kept: predicted are 150 ms, 200 ms at most (waiting for processors 120 ms")
+    assert said.endswith("ask for 200 ms, or give the nodes on the way less other work or more cores")
