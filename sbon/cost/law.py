@@ -15,9 +15,13 @@ sizes with its error, so it is fitted here, over hundreds of batches:
 - The prior is a rule of thumb with a wide covariance. What batches do not tell apart (all of one size: fixed cost or cost per row?)
   keeps it.
 
-Model: y = x theta (1 + e), where e has mean 0 and deviation `scatter`. theta minimises
-sum_i w_i ((y_i - x_i theta) / (x_i theta'))^2 + scatter^2 (theta - theta_0)^T C_0^-1 (theta - theta_0) for theta >= 0, where theta' is the
-last estimate, w_i falls with age and (theta_0, C_0) is the prior; covariance scatter^2 (X^T W X + scatter^2 C_0^-1)^-1.
+- No law is exact: batches of one size, however many, do not make it hold for all sizes. So each size counts by the error of its mean, and
+  of the law itself (`MISFIT`).
+
+Model: y = x theta (1 + e), where e has mean 0 and a variance v that depends on the size of a batch (by octave o, of n_o batches). theta
+minimises sum_i w_i ((y_i - x_i theta) / (x_i theta'))^2 / (v_o + n_o MISFIT^2) + (theta - theta_0)^T C_0^-1 (theta - theta_0) for
+theta >= 0, where theta' is the last estimate, w_i falls with age and (theta_0, C_0) is the prior; the first sum is scaled to what it weighs
+without MISFIT. The covariance is the inverse of the weight of both sums.
 """
 
 import math
@@ -42,6 +46,12 @@ LATER = 1024
 CLASSES_MAX = 16
 LEAST_NS = 50.0
 """Cost of a batch below which errors count as shares of this: clocks tell 0 for what is quick."""
+MISFIT = 0.05
+"""Relative deviation of the law itself from the mean cost of batches of a size."""
+OCTAVES = 48
+"""Sizes of batches that differ by a factor of two."""
+_UNSEEN = 8.0
+"""Batches of a size that count with the scatter of all, before its own."""
 _SCATTER_FIRST = 0.3
 _SCATTER_MIN = 0.01
 _OFF = 2.0
@@ -214,8 +224,10 @@ class CostFit:
         if not np.linalg.matrix_rank(covariance) == len(covariance):
             raise ShapeError("a prior without error, expected a covariance of full rank")
         self._belief = np.linalg.inv(covariance)
-        self._squares = np.zeros_like(covariance)
-        self._products = np.zeros(len(covariance))
+        size = len(covariance)
+        self._squares, self._products = np.zeros((OCTAVES, size, size)), np.zeros((OCTAVES, size))
+        self._counts, self._errors = np.zeros(OCTAVES), np.zeros(OCTAVES)
+        """Batches of each octave, and the sum of their squared relative errors."""
         self._theta = np.ones(len(covariance))
         self._variance = _SCATTER_FIRST**2
         self._rows = np.zeros(len(self.prior.classes))
@@ -251,7 +263,8 @@ class CostFit:
         if not self._samples:
             return self.prior
         theta = self._theta * self._scale
-        covariance = self._variance * np.linalg.inv(self._squares + self._believed(self._squares)) * np.outer(self._scale, self._scale)
+        squares = np.tensordot(self._trust(self._counts), self._squares, 1)
+        covariance = np.linalg.inv(squares + self._believed(squares)) * np.outer(self._scale, self._scale)
         return Law(
             coefficients=tuple(theta.tolist()),
             covariance=tuple(map(tuple, covariance.tolist())),
@@ -286,27 +299,45 @@ class CostFit:
         if self._samples >= BLOCK:
             costs = np.minimum(costs, expected * (1 + _CAP))
         # Batches of about one size, within a factor of 2, count with their sums; of classes of rows, sums would hide what tells them apart.
-        place = np.unique(np.frexp(np.maximum(rows, 1.0))[1], return_inverse=True)[1] if classes == 1 else np.arange(count)
+        octave = np.minimum(np.frexp(np.maximum(rows, 1.0))[1], OCTAVES - 1)
+        octaves, place = np.unique(octave, return_inverse=True) if classes == 1 else (octave, np.arange(count))
         sizes = np.bincount(place).astype(np.float64)
         sums, total = np.zeros((len(sizes), inputs.shape[1])), np.bincount(place, costs)
         np.add.at(sums, place, inputs)
         squares, products = self._squares * before, self._products * before
+        self._errors *= before
+        counts = self._counts * before + np.bincount(octave, minlength=OCTAVES)
+        trust = self._trust(counts)
         samples = self._samples * before + count
         share = count / samples
         # The first block corrects the prior, from which weights may be far off. Later ones are weighed by what was expected before them: a
         # weight that falls with a batch's own cost would make the law too cheap.
         for _ in range(1 if self._samples >= BLOCK else 8):
             weights = sizes / np.maximum(sums @ self._theta, LEAST_NS * sizes) ** 2
-            new_squares = squares + (sums * weights[:, None]).T @ sums
-            new_products = products + sums.T @ (weights * total)
-            belief = self._believed(new_squares)
-            self._theta = least_squares_from_zero(new_squares + belief, new_products + belief.sum(1))
+            new_squares, new_products = squares.copy(), products.copy()
+            np.add.at(new_squares, octaves, sums[:, :, None] * (sums * weights[:, None])[:, None, :])
+            np.add.at(new_products, octaves, sums * (weights * total)[:, None])
+            trusted = np.tensordot(trust, new_squares, 1)
+            belief = self._believed(trusted)
+            self._theta = least_squares_from_zero(trusted + belief, trust @ new_products + belief.sum(1))
             expected = np.maximum(inputs @ self._theta, LEAST_NS)
-            error = float((((costs - expected) / expected) ** 2).mean())
+            errors = ((costs - expected) / expected) ** 2
+            error = float(errors.mean())
             latest = error * count / max(1, count - len(self._theta)) if samples <= count else error
         self._variance = max(_SCATTER_MIN**2, (1 - share) * self._variance + share * latest)
-        self._squares, self._products, self._samples = new_squares, new_products, samples
+        self._squares, self._products, self._samples, self._counts = new_squares, new_products, samples, counts
+        self._errors += np.bincount(octave, errors, OCTAVES)
         self._block = BLOCK if samples < LATER else BLOCK_LATER
+
+    def _trust(self, counts: FloatArray) -> FloatArray:
+        """Returns the weight of the squares of each octave: one over the variance of its batches and, with their number, of the law.
+
+        All together weigh as much as without the second, which is there to balance sizes and not to favour the prior.
+        """
+        variances = (self._errors + _UNSEEN * self._variance) / (np.minimum(self._counts, counts) + _UNSEEN)
+        variances = np.maximum(_SCATTER_MIN**2, variances)
+        weight: FloatArray = 1 / (variances + counts * MISFIT**2)
+        return weight * float((counts / variances).sum() / (counts * weight).sum())
 
     def _believed(self, squares: FloatArray) -> FloatArray:
         """Returns the weight of the prior beside that of the batches.
@@ -315,7 +346,7 @@ class CostFit:
         being singular where they are all alike and many.
         """
         trace = 1e-10 * float(np.trace(squares))
-        weight: FloatArray = min(self._variance, 1.0) * self._belief + trace * np.eye(len(squares))
+        weight: FloatArray = min(1.0, 1.0 / self._variance) * self._belief + trace * np.eye(len(squares))
         return weight
 
     def _rescale(self, inputs: FloatArray, costs: FloatArray) -> None:

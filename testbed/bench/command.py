@@ -311,6 +311,7 @@ def costs(
     part: Annotated[
         list[str] | None, typer.Option(metavar="PART", help="Only these: law, process, accounting, flow.", show_default=False)
     ] = None,
+    only: Annotated[str, typer.Option(metavar="TEXT", help="law: only operators with this in their names.")] = "",
     seconds: Annotated[float, typer.Option(metavar="S", help="How long each measurement takes.")] = 2.0,
     runs: Annotated[int, typer.Option(metavar="N", min=1, help="accounting: pairs of runs, in turn.")] = 10,
     json: Json = False,
@@ -321,7 +322,7 @@ def costs(
     os.environ.setdefault("POLARS_MAX_THREADS", "1")  # as agents have it
     from sbon_testbed.bench.costs import measure, show
 
-    _tell(measure(part or [], seconds, runs, _progress), show, json)
+    _tell(measure(part or [], seconds, runs, _progress, only), show, json)
 
 
 def closing(

@@ -19,6 +19,7 @@ from sbon.cli.output import count, number, print_note, print_table
 from sbon.cli.tables import Column
 from sbon.cost.arrivals import Series
 from sbon.cost.flow import Flow, FlowGraph, FlowLink, JoinFlow, OperatorFlow, PortFlow, WindowFlow
+from sbon.errors import UsageError
 from sbon_testbed.bench import operators
 from sbon_testbed.bench.agent_process import AgentProcess, one_agent
 from sbon_testbed.bench.agents import agents
@@ -50,13 +51,14 @@ FLOW_OPERATORS = 40
 FLOW_INTERVALS = 100
 
 
-def measure(parts: Sequence[str], seconds: float, runs: int, tell: Callable[[str], None]) -> dict[str, Any]:
+def measure(parts: Sequence[str], seconds: float, runs: int, tell: Callable[[str], None], only: str = "") -> dict[str, Any]:
     """Returns the figures of the parts that are asked for, all where none is.
 
     Parameters
     ----------
     seconds : how long each measurement takes
     runs : pairs of runs of `accounting`
+    only : `law` of operators with this in their names
 
     Raises
     ------
@@ -67,13 +69,15 @@ def measure(parts: Sequence[str], seconds: float, runs: int, tell: Callable[[str
     """
     wanted = chosen("--part", parts, PARTS)
     check_seconds("--seconds", seconds, SECONDS_MIN)
+    if not any(only in name for name in operators.WORKLOADS):
+        raise UsageError(f"--only {only}: there are {', '.join(operators.WORKLOADS)}")
     result: dict[str, Any] = {"seconds": seconds, "cores": os.cpu_count(), "load_before": os.getloadavg()[0]}
     if "flow" in wanted:
         tell("flow: a walk of a graph")
         least_s, _ = walk(repeats=500)
         result["flow"] = {"operators": FLOW_OPERATORS, "intervals": FLOW_INTERVALS, "microseconds": round(least_s * 1e6, 1)}
     if "law" in wanted:
-        result["law"] = law(seconds, list(operators.WORKLOADS), tell)
+        result["law"] = law(seconds, [name for name in operators.WORKLOADS if only in name], tell)
     if "process" in wanted:
         result["process"] = process(seconds, tell)
     if "accounting" in wanted:

@@ -37,6 +37,8 @@ def test_an_agent_that_measures_no_costs_runs_the_same_query():
 def test_parts_are_checked():
     with pytest.raises(UsageError, match="--part nothing, expected one of law, process, accounting, flow"):
         costs.measure(["nothing"], 1.0, 1, lambda _: None)
+    with pytest.raises(UsageError, match="--only nothing: there are filter and project"):
+        costs.measure(["law"], 1.0, 1, lambda _: None, "nothing")
 
 
 def test_the_law_of_an_operator_is_compared_with_rounds_that_it_has_not_seen():
