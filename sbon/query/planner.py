@@ -169,8 +169,7 @@ class _Builder:
                 raise QueryError("no row can come: the conditions are never true", hint="leave out the condition that is never true")
             reason = "; ".join(dict.fromkeys(self._empty))
             raise QueryError(f"no row can come: {reason}", hint=f"living nodes: {_listed(self._described())}")
-        # A sink is never shared: the query is part of its signature.
-        self._add(params, lowered.schema, None, [branches], place, f"{place} {self._query}")
+        self._add(params, lowered.schema, None, [branches], place, place)
 
     def profile(self) -> tuple[ProfilePoint, ...]:
         """Returns the target points of all sources together. A source with one rate has it at all points."""

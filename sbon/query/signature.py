@@ -50,7 +50,7 @@ def signature(params: Params, schema: Schema, inputs: Sequence[Sequence[str]], p
     params : the operator's parameters
     schema : its output columns
     inputs : per port, the signatures of the operators that feed it; their order does not matter
-    place : the node of a source or a sink, and for sinks the query; empty for what may run anywhere
+    place : the node of a source or a sink; empty for what may run anywhere
 
     Returns
     -------
@@ -63,7 +63,9 @@ def signature(params: Params, schema: Schema, inputs: Sequence[Sequence[str]], p
 
 def _form(params: Params) -> Any:
     match params:
-        case SourceParams() | SinkParams() | UnionParams() | MulticastParams() | FunctionParams():
+        case SinkParams():  # never shared, but what one costs is known of the next one
+            return [params.connector, params.options, params.columns]
+        case SourceParams() | UnionParams() | MulticastParams() | FunctionParams():
             return msgspec.to_builtins(params)
         case TopParams() | MatchParams() | AssignParams() | UnnestParams() | DeduplicateParams():
             return msgspec.to_builtins(params)

@@ -19,6 +19,7 @@ class Part(StrEnum):
     SMALL = "small"
     LARGE = "large"
     MIXED = "mixed"
+    SUSTAINED = "sustained"
 
 
 def throughput_command(
@@ -26,16 +27,20 @@ def throughput_command(
     small: Annotated[int, typer.Option(metavar="N", min=1, help="small: random queries, solved by trying all.")] = 100,
     large: Annotated[int, typer.Option(metavar="N", min=1, help="large: random queries of 40 operators; 2 s each.")] = 50,
     mixed: Annotated[int, typer.Option(metavar="N", min=1, help="mixed: random queries with limits of all kinds; 2 s each.")] = 20,
+    plans: Annotated[
+        int, typer.Option(metavar="N", min=1, help="sustained: random plans that agents run in virtual time; 10 s each.")
+    ] = 10,
     seed: Annotated[int, typer.Option(min=0, help="Of all that is drawn.")] = 1,
     json: JsonFile = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
-    """Compare searches for the order and placement that carry the highest rates.
+    """Compare searches for the order and placement that carry the highest rates, and whether agents sustain what is predicted.
 
     \b
     Examples:
       sbon testbed throughput
       sbon testbed throughput --part small --small 20
+      sbon testbed throughput --part sustained --plans 200
       sbon testbed throughput --large 1000 --json throughput.json
     """
 
@@ -56,6 +61,11 @@ def throughput_command(
 
         result["mixed"] = evaluate_mixed(mixed, seed, progress)
         shows.append(lambda: show_mixed(result["mixed"]))
+    if Part.SUSTAINED in wanted:
+        from sbon_testbed.throughput.sustained import evaluate_sustained
+
+        result["sustained"] = evaluate_sustained(plans, seed, progress)
+        shows.append(lambda: show_sustained(result["sustained"]))
     if json is not None:
         write_json(json, result)
     if json != "-":
@@ -101,3 +111,17 @@ def show_mixed(results: dict[str, Any]) -> None:
         if isinstance(found, dict)
     ]
     print_table((Column("search"), *(Column(title, right=True) for title in ("carried", "median", "worst"))), rows)
+
+
+def show_sustained(result: dict[str, Any]) -> None:
+    """The part `sustained` as a table for people."""
+    from sbon_testbed.throughput.sustained import ABOVE, BELOW
+
+    print_note(f"sustained: {result['plans']} random plans on agents in virtual time, below and above the predicted highest rate")
+    rows = [
+        [f"all goes through at {BELOW} of it", str(result["flat"])],
+        [f"something is held up at {ABOVE} of it", str(result["blocked"])],
+        ["what was named as binding is full then", str(result["binding_full"])],
+        ["predicted from rules, in part", str(result["rests_on_rules"])],
+    ]
+    print_table((Column(""), Column("plans", right=True)), rows)

@@ -34,6 +34,7 @@ from sbon.query.plan import (
 from sbon.query.row_pattern import Sequence, Variable
 from sbon.query.schema import ColumnType, Field
 from sbon.query.signature import signature
+from tests.query_worlds import plan_of
 
 SCHEMA = (Field("k", ColumnType.INT),)
 K, X = Column("k"), Column("x")
@@ -106,9 +107,9 @@ MEANINGS = [
     (UnionParams(), {}),
 ]
 """One operator of each kind, and another value for each field that is not a number, a text or a truth."""
-WITHOUT_MEANING = {(JoinParams, "apart"), (WindowJoinParams, "apart"), (WindowParams, "begin_us")}
-"""Fields that follow from what feeds the operator, of which the signature tells; and where a recovered window begins to answer,
-because behind that it answers as any other."""
+WITHOUT_MEANING = {(JoinParams, "apart"), (WindowJoinParams, "apart"), (WindowParams, "begin_us"), (SinkParams, "name")}
+"""Fields that follow from what feeds the operator, of which the signature tells; where a recovered window begins to answer, because
+behind that it answers as any other; and the name of a sink, which is never shared and costs what its like do."""
 
 
 def another(params: Params, name: str, given: dict[str, Any]) -> Any:
@@ -167,3 +168,9 @@ def test_signature_changes_with_the_second_operand():
     one, other = (WindowParams("ts", 10, 10, (), (Aggregate("n", "arg_max", X, by=by),)) for by in (K, OVER))
 
     assert signature(one, SCHEMA, []) != signature(other, SCHEMA, [])
+
+
+def test_the_next_query_with_such_a_sink_knows_what_it_costs():
+    one, other = (plan_of(f"CREATE SINK {name} AS SELECT k FROM s WITH (connector = 'discard')", query=name) for name in ("p", "q"))
+
+    assert [spec.signature for spec in one.operators] == [spec.signature for spec in other.operators]

@@ -17,7 +17,9 @@ def test_searches_are_compared_with_the_best_of_small_queries_and_with_reactive_
     monkeypatch.setattr(search, "ITERATIONS", 20)
     where = tmp_path / "rates.json"
 
-    assert run(["testbed", "throughput", "--small", "2", "--large", "1", "--mixed", "1", "--quiet", "--json", str(where)]) in (0, None)
+    assert run(
+        ["testbed", "throughput", "--small", "2", "--large", "1", "--mixed", "1", "--plans", "1", "--quiet", "--json", str(where)]
+    ) in (0, None)
 
     found = json.loads(where.read_text())
     assert found["seeds"] == [1]
@@ -28,4 +30,8 @@ def test_searches_are_compared_with_the_best_of_small_queries_and_with_reactive_
     assert all(one["evaluations_per_s"] > 0 and one["p99_ms"] >= 0 for one in found["times"].values())
     assert found["mixed"]["queries"] == 1
     assert (found["mixed"]["default"]["carried"], found["mixed"]["default"]["usage_above_worst"]) == (1.0, pytest.approx(0.0, abs=1e-9))
+    (plan,) = found["sustained"]["each"]
+    assert found["sustained"]["plans"] == 1
+    assert (plan["flat"], plan["blocked"], plan["rests_on_rules"]) == (True, True, False)
+    assert plan["below"]["given"] == pytest.approx(1.0, abs=0.01)
     assert "1 queries of 40 operators" in capsys.readouterr().out

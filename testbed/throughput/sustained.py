@@ -1,0 +1,185 @@
+"""Whether agents sustain predicted rates: whole overlays in virtual time, at a little less and a little more than predicted.
+
+Queries run slowly first, so that their costs are measured; then the agents predict, and the same queries run at the rates to try. What
+binds is full if the node, or the operator's core, has no time left.
+"""
+
+import re
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sbon_testbed.simulator.cpu import CpuConfig
+from sbon_testbed.simulator.harness import World
+from sbon_testbed.throughput.search import Report
+from sbon_testbed.topology import CitiesConfig, build
+
+NODES = 4
+BELOW, ABOVE = 0.95, 1.1
+"""Multiples of the predicted rate at which nothing, and something, is held up."""
+LEARN_S, GONE_S, SETTLE_S, WATCHED_S = 20.0, 15.0, 20.0, 60.0
+SLOW_ROWS_PER_S = (1000, 3000, 9000)
+"""Rates at which costs are measured: batches of one size could not tell what a batch costs from what its rows do."""
+FLAT_S = 1.0
+"""Growth of what waits, in seconds of the sources' rates, that still counts as flat."""
+FULL = 0.95
+SOURCE = """
+CREATE SOURCE {name} (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{node}',
+    rows_per_second = {rate}, seed = {seed}, fields.key.min = 0, fields.key.max = 999)"""
+SHAPES = (
+    "SELECT ts, key, value * 2 AS twice FROM a0 WHERE value > {share}",
+    "SELECT window_end, key, count(*) AS n, sum(value) AS total FROM TUMBLE(a0, ts, INTERVAL '1 second') WHERE value > {share} "
+    "GROUP BY window_end, key",
+    "SELECT window_end, key, max(value) AS most FROM TUMBLE((SELECT ts, key, value FROM a0 WHERE value > {share} UNION ALL "
+    "SELECT ts, key, value FROM a1), ts, INTERVAL '2 seconds') GROUP BY window_end, key",
+    "SELECT x.ts AS at, x.value, y.value AS other FROM a0 x JOIN a1 y ON x.key = y.key AND x.value > {share} "
+    "AND y.ts BETWEEN x.ts - INTERVAL '20 milliseconds' AND x.ts + INTERVAL '20 milliseconds'",
+)
+
+
+class Run(NamedTuple):
+    """What agents did for `WATCHED_S`."""
+
+    given: float
+    """Rows that the sources gave, as a part of those that they were to give; of the one that gave least."""
+    grown_s: float
+    """Growth of what waits before operators and on links, in seconds of all sources' rates."""
+    busy: dict[str, float]
+    """Time that each node's cores worked, as a part of all their time."""
+    alone: dict[str, float]
+    """Time that each operator worked, as a part of one core's."""
+    node_of: dict[str, str]
+
+
+class _Overlay:
+    """One query over a few agents of cities, whose sources can be made anew at other rates."""
+
+    def __init__(self, rng: np.random.Generator, seed: int) -> None:
+        cores = int(rng.integers(1, 3))
+        self._cpu = CpuConfig(cores=cores, batch_us=100.0, row_ns=float(rng.uniform(5e3, 2e4)))
+        self._topology = build(CitiesConfig(), NODES, seed)
+        self.world = World(self._topology, seed=seed, settings={"optimiser": {"enabled": False}}, cpu=self._cpu)
+        self.world.start_all()
+        self.world.settle()
+        self._places = [self._topology.nodes[int(place)] for place in rng.integers(NODES, size=2)]
+        self._home = int(rng.integers(NODES))
+        self.select = SHAPES[int(rng.integers(len(SHAPES)))].format(share=round(float(rng.uniform(0.0, 0.8)), 2))
+        self.sources = [name for name in ("a0", "a1") if re.search(rf"\b{name}\b", self.select)]
+
+    def start(self, rate: float) -> None:
+        """Runs the query with sources of a rate, in rows a second."""
+        for number, (name, node) in enumerate(zip(self.sources, self._places, strict=False)):
+            self.world.submit(SOURCE.format(name=name, node=node, rate=rate, seed=number), at=self._home)
+        self.world.submit(f"CREATE SINK out AS {self.select} WITH (connector = 'discard')", at=self._home)
+
+    def learn(self) -> dict[str, Any]:
+        """Runs the query at slow rates, and returns what its home says then of its highest rates, as multiples of the last of them."""
+        found: dict[str, Any] = {}
+        for rate in SLOW_ROWS_PER_S:
+            self.start(rate)
+            self.world.run(LEARN_S)
+            self._end_query()
+            found = self.world.ask(self._home, "explain", sql=f"CREATE SINK out AS {self.select} WITH (connector = 'discard')")[
+                "prediction"
+            ]
+            self._end_sources()
+        return found
+
+    def _end_query(self) -> None:
+        self.world.submit("DROP SINK out", at=self._home)
+        self.world.run(GONE_S)
+
+    def _end_sources(self) -> None:
+        for name in self.sources:
+            self.world.submit(f"DROP SOURCE {name}", at=self._home)
+        self.world.run(1.0)
+
+    def watch(self, rate: float) -> Run:
+        """Returns what happens at these rates, once they have been on for a while."""
+        self.start(rate)
+        self.world.run(SETTLE_S)
+        before, at, busy = self._operators(), self.world.now, self._busy_ns()
+        self.world.run(WATCHED_S)
+        after, seconds = self._operators(), self.world.now - at
+        busy_after = self._busy_ns()
+        self._end_query()
+        self._end_sources()
+        worked = zip(busy_after, busy, self._topology.nodes, strict=True)
+        made = [after[one]["rows_out"] - before[one]["rows_out"] for one in after if after[one]["kind"] == "source"]
+        return Run(
+            min(made) / (rate * seconds),
+            (sum(map(_waiting, after.values())) - sum(map(_waiting, before.values()))) / (rate * len(self.sources)),
+            {node: (now - then) / (seconds * 1e9 * self._cpu.cores) for now, then, node in worked},
+            {one: (after[one]["cpu_ns"] - before[one]["cpu_ns"]) / (seconds * 1e9) for one in after},
+            {row["text"]: row["node"] for row in after.values()},
+        )
+
+    def _operators(self) -> dict[str, dict[str, Any]]:
+        rows = [
+            row for number in range(NODES) for row in self.world.ask(number, "operators") if row["node"] == self._topology.nodes[number]
+        ]
+        return {row["id"]: row for row in rows}
+
+    def _busy_ns(self) -> list[int]:
+        return [machine.cpu.busy_ns for machine in self.world.world.machines[:NODES]]
+
+
+def _waiting(row: dict[str, Any]) -> float:
+    """Returns the rows that wait before an operator, and on its links, as far as they have been sent and not taken."""
+    return float(row["queue_rows"]) + sum(float(link["rows_sent"] - link["rows_acknowledged"]) for link in row["links"])
+
+
+def evaluate_sustained(plans: int, seed: int, report: Report) -> dict[str, Any]:
+    """Returns how often rates near the predicted ones are sustained or held up as predicted, over random plans.
+
+    Returns
+    -------
+    Counts: `plans`, `flat` (nothing is held up below), `blocked` (something is above), `binding_full` (what was named is full then); and
+    `each`
+    """
+    each = []
+    for number in range(plans):
+        report("sustained", number, plans)
+        each.append(sustained(seed * 100_000 + number))
+    report("sustained", plans, plans)
+    counts = {key: sum(bool(one[key]) for one in each) for key in ("flat", "blocked", "binding_full", "rests_on_rules")}
+    return {"plans": plans, **counts, "each": each}
+
+
+def sustained(seed: int) -> dict[str, Any]:
+    """Returns what was predicted of a random plan's highest rate, and what agents did a little below and above it."""
+    overlay = _Overlay(np.random.default_rng(seed), seed)
+    try:
+        found = overlay.learn()
+        rate = found["highest_rate"]
+        predicted = rate["multiple"] * SLOW_ROWS_PER_S[-1]
+        below, above = (overlay.watch(round(predicted * times)) for times in (BELOW, ABOVE))
+    finally:
+        overlay.world.close()
+    return {
+        "seed": seed,
+        "query": overlay.select,
+        "rows_per_s": predicted,
+        "binding": rate["binding"],
+        "rests_on_rules": found["rests_on_rules"],
+        "flat": below.given > 0.99 and below.grown_s < FLAT_S,
+        "blocked": above.given * ABOVE < 1.05,
+        "binding_full": _fullness(rate["binding"], above) >= FULL,
+        "below": below._asdict(),
+        "above": above._asdict(),
+    }
+
+
+def _fullness(binding: str, run: Run) -> float:
+    """Returns how full the resource is that a prediction named.
+
+    Raises
+    ------
+    ValueError
+        It is neither a node's processors nor an operator's core: nothing else has a limit here.
+    """
+    if binding.startswith("CPU on node "):
+        return run.busy[binding.removeprefix("CPU on node ")]
+    if binding.startswith("one core, operator "):
+        return max(run.alone.values())
+    raise ValueError(f"what binds is {binding!r}, of which this world has no limit")
