@@ -14,6 +14,7 @@ from sbon.errors import LinkError, RemoteProtocolError, SbonError, UnsupportedEr
 from sbon.execution.refeeding import refeed, replaced
 from sbon.execution.renewing import renew
 from sbon.links.frames import Data
+from sbon.supervision.ownership import passed_on
 from sbon.types import Address, NodeId, OperatorId
 from sbon.wire.authority import Way
 from sbon.wire.candidates import CandidateAsk, Reserve, RttsAsk
@@ -22,6 +23,7 @@ from sbon.wire.keys import KeyInstall, KeyRemove, KeysAsk, KeyUse
 from sbon.wire.links import Acknowledge, DeadEnd, Handed, Moved, NoSuchLink
 from sbon.wire.messages import Done as DoneMessage
 from sbon.wire.messages import Message, decode, encode
+from sbon.wire.ownership import ClaimsAsk, Forget, Keep, Own, PromiseAsk
 from sbon.wire.replication import CatalogUpdate, Drop, EndOrphan, PushPull, QueriesAsk, Unwanted, WantedAsk
 from sbon.wire.replication import Queries as QueriesAnswer
 from sbon.wire.reports import DelaySlack, OperatorsAsk, UpstreamDelay
@@ -172,6 +174,12 @@ class Dispatch:
             case WantedAsk(queries, running):
                 register = agent.queries.register
                 respond(Unwanted(queries=register.unwanted(queries), operators=register.outlived(running)))
+            case Own(query, _, owner):
+                instances = operators.instances.values()
+                hosted = partial(passed_on, instances, query, owner.name)
+                agent.queries.ownership.heard(message, lambda problem: respond(problem or agent.reports.report(hosted(), query)))
+            case Keep() | Forget() | PromiseAsk() | ClaimsAsk():
+                respond(agent.queries.ownership.answer(message))
             case KeysAsk() | KeyInstall() | KeyUse() | KeyRemove():
                 respond(agent.keys.apply(message))
             case QueriesAsk(history):

@@ -28,6 +28,7 @@ from sbon.extensions import Extensions
 from sbon.reloading import Reload, reload_of
 from sbon.sealing import KeyRing
 from sbon.state_budget import DEFAULT_SHARE, StateBudget
+from sbon.supervision.owners import Owners
 from sbon.telemetry.recording import Recording
 from sbon.types import Address, NodeId, OperatorId
 from sbon.wire.entitlement import Authority
@@ -126,7 +127,7 @@ class Agent:
         self._make_queries()
         self._make_optimisers()
         self._make_control()
-        self.resuming.start(self.queries, joins=bool(self.config.join))
+        self.resuming.start(self.queries, joins=bool(self.config.join), inherits=self.config.engine.heal)
         self.gossip.join([parse_address(seed) for seed in self.config.join])
         self.periodic.start()
         self.rebalancing.start()
@@ -197,7 +198,8 @@ class Agent:
         self.replication = Replication(self.directory, self.gossip, host.wall, lambda why: self.log.warning("table.refused", reason=why))
         self.remembering = Remembering(host, self.directory, self.gossip, config.optimiser)
         self.placing = Placing(host, self.gossip, self.surveying, self.remembering, config.placement, config.optimiser, self.books)
-        self.homes = Homes(host, self.directory, self.gossip, self.operators, self.replication)
+        self.owners = Owners()
+        self.homes = Homes(host, self.directory, self.gossip, self.operators, self.replication, self.owners)
         file = KeptFile(_path(config.data_dir) if config.data_dir else "")
         reactions = QueryReactions(self)
         self.resuming = Resuming(host, self.directory, self.gossip, self.replication, self.reaches, file)
@@ -213,6 +215,7 @@ class Agent:
             self.reaches,
             self.resuming,
             self.books,
+            self.owners,
             config.engine,
         )
 
@@ -258,6 +261,7 @@ class Agent:
         self.periodic.stop()
         self.resuming.close()
         self.queries.recovering.close()
+        self.queries.ownership.close()
         self.shutdown.close()
         self.rebalancing.stop()
         self.multicasting.stop()

@@ -8,7 +8,6 @@ from sbon.errors import SbonError
 from sbon.execution.ports import Timer
 from sbon.links.dead_ends import Absence
 from sbon.membership.members import MemberStatus
-from sbon.query.ids import home_of
 from sbon.types import NodeId, OperatorId
 from sbon.wire.authority import query_of
 from sbon.wire.messages import Message
@@ -34,6 +33,7 @@ class PeriodicTasks:
         engine = self._agent.config.engine
         self._every("sample", engine.sample_interval_s, self._sample)
         self._every("watch", engine.report_interval_s, self._agent.queries.watching.watch)
+        self._every("keep", engine.report_interval_s, self._agent.queries.ownership.look_at_all)
         self._every("save", SAVE_INTERVAL_S, self.save)
         self._every("wanted", engine.wanted_interval_s, self.ask_whether_wanted)
 
@@ -103,9 +103,9 @@ class PeriodicTasks:
         copies: dict[NodeId, list[tuple[OperatorId, int]]] = {}
         for instance in agent.operators.instances.values():
             for query, taker in instance.users.items():
-                if owner in (None, taker):
+                if owner in (None, taker) and not (agent.config.engine.heal and agent.homes.may_be_inherited(query, taker)):
                     by_owner.setdefault(taker, set()).add(query)
-            taker = home_of(query_of(instance.id))
+            taker = agent.queries.register.owner_of(query_of(instance.id))
             if owner in (None, taker):
                 copies.setdefault(taker, []).append((instance.id, instance.epoch))
                 by_owner.setdefault(taker, set())

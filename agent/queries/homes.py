@@ -25,6 +25,7 @@ from sbon.supervision.homes import (
     names_sink,
     orphan_rows,
 )
+from sbon.supervision.owners import Owners
 from sbon.types import NodeId, OperatorId, QueryId
 from sbon.wire.messages import Message
 from sbon.wire.replication import EndOrphan, Orphan, OrphanEnded, OrphanOperator, Queries, QueriesAsk, Unwanted, WantedAsk
@@ -33,6 +34,8 @@ from sbon_agent.gossip import Gossip
 from sbon_agent.host import Host
 from sbon_agent.queries.replication import Replication
 
+INHERIT_S = 30.0
+"""Seconds for which a home that has restarted is not asked whether it wants a query, where queries heal."""
 ANSWER_S = 2.0
 """Seconds that other agents may take to list their queries, or to release one."""
 
@@ -40,24 +43,33 @@ ANSWER_S = 2.0
 class Homes:
     """Homes of queries, as one agent sees them."""
 
-    def __init__(self, host: Host, directory: Directory, gossip: Gossip, operators: Operators, replication: Replication) -> None:
+    def __init__(
+        self, host: Host, directory: Directory, gossip: Gossip, operators: Operators, replication: Replication, owners: Owners
+    ) -> None:
         self._host = host
         self._directory = directory
         self._gossip = gossip
         self._operators = operators
         self._replication = replication
+        self._owners = owners
         self._orphans = Orphans()
         self._log = structlog.get_logger("agent", node=directory.me)
 
     def state(self, query: QueryId, home: NodeId) -> HomeState:
-        """Returns how this agent sees the home of a query."""
-        return home_state(query, self._gossip.members.get(home))
+        """Returns how this agent sees the home of a query; whoever has taken it over is its home."""
+        owner = self._owners.of(query)
+        return home_state(self._gossip.members.get(owner.name if owner.epoch else home), owner.boot)
+
+    def may_be_inherited(self, query: QueryId, home: NodeId) -> bool:
+        """Tells whether keepers of a query may take it over, as its home has restarted just now: until then the home must not end it."""
+        since = self._orphans.since.get(query, self._host.now())
+        return self.state(query, home) is HomeState.RESTARTED and self._host.now() - since < INHERIT_S
 
     # ---------------------------------------------------------------------------------------------------- as a host
 
     def look(self, timeout_s: float) -> None:
         """Notes queries whose homes have gone, and releases those that have been orphans for `timeout_s`; 0 keeps them."""
-        served = {query: home for instance in self._operators.instances.values() for query, home in instance.users.items()}
+        served = {query: self._owners.of(query) for instance in self._operators.instances.values() for query in instance.users}
         for change in self._orphans.look(served, self._gossip.members, self._host.now(), timeout_s):
             match change:
                 case OrphanFound(query, home, state):

@@ -18,19 +18,23 @@ from sbon.optimiser.placed import Placed
 from sbon.query.catalog import Entry
 from sbon.query.ids import is_short_for, query_id
 from sbon.query.plan import Plan
+from sbon.supervision.deploying import Deploying
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.history import Happening
 from sbon.supervision.homes import HomeState
+from sbon.supervision.owners import Owners
+from sbon.supervision.ownership import Ownership
 from sbon.supervision.record import QueryRecord, QueryState
 from sbon.supervision.recovering import Reached, Recovering
 from sbon.supervision.recovery import Recovered
-from sbon.supervision.register import Register, home_and_id, nothing_to_drop
-from sbon.supervision.resumption import KeptQuery, taking_up
+from sbon.supervision.register import Register, home_and_id, kept_of, nothing_to_drop
+from sbon.supervision.resumption import KeptQuery, taken, taking_up
 from sbon.supervision.statements import Prepared, prepare
 from sbon.supervision.watching import Watching
 from sbon.types import NodeId, OperatorId, QueryId
 from sbon.wire.deployment import Release
 from sbon.wire.messages import Message
+from sbon.wire.ownership import Holder
 from sbon.wire.replication import Drop
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.checking import InstalledConnectors
@@ -38,7 +42,6 @@ from sbon_agent.connectors.reaches import Reaches
 from sbon_agent.directory import Directory
 from sbon_agent.gossip import Gossip
 from sbon_agent.host import Host
-from sbon_agent.queries.deploying import Deploying
 from sbon_agent.queries.forecasting import Forecasting, forecast_of
 from sbon_agent.queries.homes import Homes
 from sbon_agent.queries.placing import Placing
@@ -82,9 +85,10 @@ class OwnedQueries:
         reaches: Reaches,
         resuming: Resuming,
         books: Books,
+        owners: Owners,
         engine: EngineConfig,
     ) -> None:
-        self.register = Register()
+        self.register = Register(directory.me, owners)
         self.records, self.tails = self.register.running, self.register.tails
         self._host = host
         self._directory = directory
@@ -96,10 +100,12 @@ class OwnedQueries:
         self._connectors = InstalledConnectors(context)
         self._resuming = resuming
         self._engine = engine
-        self.recovering = Recovering(
-            host, directory, lambda: frozenset(gossip.alive_labels()), placing.replace, self._recovered, self._shown
-        )
-        self.watching = Watching(host, directory, self.records, self._settle, books, Forecasting(host, gossip, books, events.predicted))
+        me = Holder(directory.me, gossip.machine.own.boot)
+        self.ownership = Ownership(host, host.wall, directory, me, lambda: gossip.members, self.register, self, engine)
+        alive, permit = lambda: frozenset(gossip.alive_labels()), self.ownership.permit
+        self.recovering = Recovering(host, directory, alive, placing.replace, permit, self._recovered, self._shown)
+        forecasting = Forecasting(host, gossip, books, events.predicted)
+        self.watching = Watching(host, directory, self.records, self._settle, books, forecasting, self.register.owner_of)
         self.statements = Submitting(self, host, directory, gossip, placing, replication, homes, self._connectors, reaches, resuming, books)
         self._numbers = count(1)
         self._log = structlog.get_logger("agent").bind(node=directory.me)
@@ -121,6 +127,7 @@ class OwnedQueries:
             healing.is_on, healing.after_s, healing.began_s = engine.heal, engine.heal_after_s, self._host.now()
             record.history.placed(record.nodes, self._host.wall())
             self.register.enter(record)
+            self.ownership.look(record)
             self._events.placed(plan, chosen, running)
             self._events.query_changed(record)
             done(record)
@@ -173,6 +180,38 @@ class OwnedQueries:
 
         understand(self._host, work, prepared, placed)
 
+    # ---------------------------------------------------------------------------------------------------- ownership
+
+    def inherited(self, query: QueryId, result: QueryRecord | ValueError) -> None:
+        """Takes over a query whose owner is gone, unless it has been dropped meanwhile."""
+        if isinstance(result, ValueError):
+            self._log.error("query.not_inherited", query=query, reason=str(result))
+            return
+        result.health.healing.after_s = self._engine.heal_after_s
+        self.register.enter(result)
+        self.ownership.look(result)
+        if why := taken(kept_of(result), self._replication.catalog.latest):
+            self._log.warning("query.dropped_elsewhere", query=query, name=result.name, reason=why)
+            self.end(result, QueryState.STOPPING)
+            return
+        if result.name != query:
+            self._replication.renew(result.name, query)
+        self._log.warning("query.inherited", query=query, name=result.name, keepers=result.health.healing.keepers)
+        for node in set(result.nodes.values()) - self._gossip.alive_labels().keys():
+            result.node_failed(node, left=False)
+        self._events.query_changed(result)
+        self._settle(result)
+        self.watching.ask(result, self._settle)
+        self._resuming.keep()
+
+    def owned_elsewhere(self, query: QueryId) -> None:
+        """Gives up a query that another agent has taken over; its operators run on."""
+        if self.register.give_up(query) or self._resuming.forget(query):
+            self.watching.forget(query)
+            self.recovering.forget(query)
+            self._log.warning("query.owned_elsewhere", query=query, owner=self.register.owner_of(query))
+            self._resuming.keep()
+
     def kept_queries(self) -> list[KeptQuery]:
         """Returns the queries to run again after a restart, and finished sinks, whose names stay taken."""
         return self.register.kept()
@@ -188,6 +227,7 @@ class OwnedQueries:
 
     def node_failed(self, node: NodeId, *, left: bool) -> None:
         """Handles a host that has been declared failed, or has left in good order."""
+        self.ownership.members_changed()
         for record in self.records.values():
             record.node_failed(node, left=left)
             self.recovering.hurry(record)
@@ -195,6 +235,7 @@ class OwnedQueries:
 
     def node_alive(self, node: NodeId) -> None:
         """Handles a host that is back, perhaps as another process: asks at once what it still runs."""
+        self.ownership.members_changed()
         for record in self.records.values():
             if node in record.nodes.values():
                 self.recovering.hurry(record)
@@ -241,11 +282,12 @@ class OwnedQueries:
         record.state = QueryState.FINISHED
         if record.id in self.tails:
             self.tails[record.id].end()
-        self.watching.ask(record, self._end_finished)
 
-    def _end_finished(self, record: QueryRecord) -> None:
-        if record.id in self.records:  # it may have been dropped while its hosts were asked
-            self.end(record, QueryState.FINISHED)
+        def asked(record: QueryRecord) -> None:
+            if record.id in self.records:  # it may have been dropped while its hosts were asked
+                self.end(record, QueryState.FINISHED)
+
+        self.watching.ask(record, asked)
 
     # -------------------------------------------------------------------------------------------------------- ending
 
@@ -256,18 +298,14 @@ class OwnedQueries:
             waiting = self._resuming.find_short(name)
         if waiting is not None:
             self._resuming.forget(waiting.id)
-            self.forget_sink(waiting.sink, waiting.id)
+            if not self.forget_sink(waiting.sink, waiting.id):  # whoever takes it over learns so that it has been dropped
+                self._replication.bury(waiting.id, stamp=int(self._host.wall() * 1e6))
             self._resuming.keep(lambda _: done(None))
             return
         if record is not None:
-            if record.id in self.records:
-                self.end(record, QueryState.STOPPING)
-            else:
-                self.register.ended.pop(record.id, None)
-            self.forget_sink(record.name, record.id)
-            self._resuming.keep(lambda _: done(None))
+            self._drop_own(record, done)
             return
-        home, query = home_and_id(name, self._replication.catalog)
+        home, query = home_and_id(name, self._replication.catalog, self.register.owners)
         # A home that has restarted also knows its queries by their former ids.
         if home == self._directory.me or self._homes.state(query, home) not in (HomeState.PRESENT, HomeState.RESTARTED):
             self._drop_orphan(name, done)
@@ -283,6 +321,20 @@ class OwnedQueries:
                 done(result if isinstance(result, SbonError) else None)
 
         self._directory.request(home, Drop(query=query), answered)
+
+    def _drop_own(self, record: QueryRecord, done: Callable[[SbonError | None], None]) -> None:
+        """Ends a query of this agent; if no keeper knows of it, its tombstone tells whoever takes it over meanwhile."""
+
+        def told(kept: bool) -> None:
+            if record.id in self.records:
+                self.end(record, QueryState.STOPPING)
+            self.register.ended.pop(record.id, None)
+            if not self.forget_sink(record.name, record.id) and not kept:
+                self._replication.bury(record.id, stamp=int(self._host.wall() * 1e6))
+            self._resuming.keep(lambda _: done(None))
+
+        self.recovering.forget(record.id)
+        self.ownership.ended(record.id, told)
 
     def _drop_orphan(self, name: str, done: Callable[[SbonError | None], None]) -> None:
         """Ends a query without a home. If none has the name, the error says what the name belongs to."""
@@ -321,6 +373,7 @@ class OwnedQueries:
         self.records.pop(record.id, None)
         self.watching.forget(record.id)
         self.recovering.forget(record.id)
+        self.ownership.ended(record.id)
         for node in sorted(set(record.nodes.values())):
             self._directory.tell(node, Release(query=record.id))
         for old in self.register.end(record):

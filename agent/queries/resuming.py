@@ -15,7 +15,9 @@ from sbon.membership.members import MemberStatus
 from sbon.query.catalog import Entry
 from sbon.query.ids import boot_of
 from sbon.supervision.homes import bare_row
-from sbon.supervision.resumption import FORMAT, PEERS_MAX, Kept, KeptQuery, Renamed, Resume, Resumption, Taken, Waiting
+from sbon.supervision.ownership import Ownership
+from sbon.supervision.register import Register
+from sbon.supervision.resumption import FORMAT, PEERS_MAX, AskOwners, Kept, KeptQuery, Renamed, Resume, Resumption, Taken, Waiting
 from sbon.types import Address, QueryId
 from sbon_agent.config import format_address, parse_address
 from sbon_agent.connectors.reaches import Reaches
@@ -38,6 +40,9 @@ Done = Callable[[Any], None]
 
 class Runner(Protocol):
     """Runs the queries; implemented by `sbon_agent.queries.queries.OwnedQueries`."""
+
+    register: Register
+    ownership: Ownership
 
     def new_id(self) -> QueryId:
         """Makes an id of the present process."""
@@ -79,12 +84,13 @@ class Resuming:
 
     # --------------------------------------------------------------------------------------------------- life cycle
 
-    def start(self, runner: Runner, joins: bool) -> None:
+    def start(self, runner: Runner, joins: bool, inherits: bool) -> None:
         """Enters the saved names, and begins to run the saved queries again.
 
         Parameters
         ----------
         joins : whether the agent was given other agents to join
+        inherits : whether other agents take queries over
         """
         self._runner = runner
         self._replication.changed = self._names_changed
@@ -97,7 +103,8 @@ class Resuming:
             self._reaches.declared(source)
         self._peers = list(filter(None, map(_address, kept.peers[:PEERS_MAX])))
         hear_s = HEAR_S if joins or self._peers else 0.0
-        self._machine = Resumption(kept.queries, self._host.now(), hear_s, self._host.rng.spawn(1)[0])
+        self._machine = Resumption(kept.queries, self._host.now(), hear_s, self._host.rng.spawn(1)[0], inherits=inherits)
+        runner.register.undecided = self._machine.undecided
         names = sorted(entry.name for entry in kept.entries if not entry.dropped)
         self._log.info("statements.kept", names=names, queries=[query.id for query in kept.queries])
         self._ask_peers(self._host.now() + hear_s)
@@ -180,10 +187,9 @@ class Resuming:
         """Finds such a query by an unambiguous prefix of its id."""
         return self._machine.find_short(name) if self._machine is not None else None
 
-    def forget(self, query: QueryId) -> None:
-        """Forgets a query that has been dropped."""
-        if self._machine is not None:
-            self._machine.forget(query)
+    def forget(self, query: QueryId) -> bool:
+        """Forgets a query that has been dropped, or that another agent owns. Returns whether it was known."""
+        return self._machine is not None and self._machine.forget(query)
 
     def runs(self, query: QueryId) -> bool:
         """Notes that a query has been placed. Returns False if it was dropped in the meantime, and must be ended."""
@@ -214,10 +220,6 @@ class Resuming:
             for query in (waiting.query,)
         ]
 
-    def member_alive(self) -> None:
-        """Tries waiting queries sooner, because a member has come alive or has restarted."""
-        self._hurry()
-
     def _waiting(self) -> list[Waiting]:
         return self._machine.queries if self._machine is not None else []
 
@@ -229,10 +231,11 @@ class Resuming:
     def _names_changed(self, entries: list[Entry]) -> None:
         assert self._runner is not None
         self._runner.names_changed(entries)
-        self._hurry()
+        self.member_alive()
         self.keep()
 
-    def _hurry(self) -> None:
+    def member_alive(self) -> None:
+        """Tries waiting queries sooner: a member has come alive or has restarted, or a name has changed."""
         if self._machine is not None and self._machine.queries:
             self._machine.hurry(self._host.now())
             self._look_soon()
@@ -267,10 +270,17 @@ class Resuming:
                     self._replication.renew(query.sink, query.id)
                 case Resume(query):
                     self._runner.run_again(query, partial(self._tried, query))
+                case AskOwners(queries):
+                    self._runner.ownership.claims(queries, self._decided)
                 case Taken(query, why):
                     self._log.warning("query.not_resumed", query=query.id, sink=query.sink, reason=why)
-        if any(not isinstance(action, Resume) for action in actions):
+        if any(isinstance(action, Renamed | Taken) for action in actions):
             self.keep()
+
+    def _decided(self, claimed: frozenset[QueryId]) -> None:
+        assert self._machine is not None
+        self._machine.decided(claimed, self._host.now())
+        self._look()
 
     def _tried(self, query: KeptQuery, problem: SbonError | None) -> None:
         assert self._machine is not None

@@ -8,7 +8,7 @@ import msgspec
 
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN
 from sbon.supervision.recovery import Recovered
-from sbon.types import LinkId, OperatorId
+from sbon.types import LinkId, NodeId, OperatorId
 
 HISTORY_MAX = 100
 """Most recoveries of a query that are remembered."""
@@ -130,6 +130,14 @@ class Healing:
         """Operators that are gone and not needed any more."""
         self.begun_at: dict[OperatorId, int] = {}
         """For sinks, where in their files the query's rows begin."""
+        self.attempted = 0
+        """The highest epoch of operators that an attempt has used, by any owner of the query."""
+        self.keepers: tuple[NodeId, ...] = ()
+        """The agents that keep the query's record, and take the query over if its owner fails."""
+        self.ownership = ""
+        """Describes why the owner changes nothing, or why nobody takes the query over; empty if all is well."""
+        self.is_cut_off = False
+        """True while too few keepers answer: nothing of the query is moved or made again."""
 
     @property
     def said(self) -> str:

@@ -1,6 +1,6 @@
 """Deploys a query: a state machine that has it placed, has its operators made in order, and releases all of them where one is refused.
 
-`sbon_agent.queries.deploying` carries out what it asks for, for one query each.
+`sbon.supervision.deploying` carries out what it asks for, for one query each.
 
 Operators are made downstream before upstream, so that every batch finds its target; running operators that are reused are connected after
 those that are made. Sinks accept rows only at the very end: rows flow as soon as the first shared operator has its new output, while

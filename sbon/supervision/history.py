@@ -29,7 +29,7 @@ class Happening(msgspec.Struct, frozen=True):
 
     at_wall_s: float
     event: str
-    """One of: placed, restarted, moved, recovering, recovered, ended."""
+    """One of: placed, restarted, inherited, moved, recovering, recovered, ended."""
     operators: tuple[Change, ...] = ()
     reason: str = ""
     seconds: float | None = None
@@ -79,6 +79,17 @@ class History:
     def restarted(self, former: str, wall_s: float) -> None:
         """Notes that the query's home has restarted, and runs it again."""
         self._happenings.append(Happening(wall_s, "restarted", reason=f"its home has restarted; its id was {former}"))
+
+    def inherited(
+        self, happenings: Iterable[Happening], migrations: int, former: NodeId, nodes: Mapping[OperatorId, NodeId], wall_s: float
+    ) -> None:
+        """Goes on with what the former owner knew, and notes that the query has another one."""
+        self.migrations, self._places = migrations, dict(nodes)
+        self._happenings.extend([*happenings, Happening(wall_s, "inherited", reason=f"its owner {former} is gone")])
+
+    def latest(self, most: int) -> tuple[Happening, ...]:
+        """Returns the latest happenings, oldest first."""
+        return tuple(self._happenings)[-most:]
 
     def look(self, nodes: Mapping[OperatorId, NodeId], wall_s: float) -> None:
         """Notes operators that have moved since the last look."""

@@ -27,7 +27,7 @@ import msgspec
 
 from sbon.membership.members import Member, MemberStatus
 from sbon.query.catalog import Entry
-from sbon.query.ids import boot_of
+from sbon.supervision.owners import Owner
 from sbon.types import NodeId, QueryId
 from sbon.wire.replication import Orphan
 
@@ -51,15 +51,20 @@ class HomeState(Enum):
     UNKNOWN = "unknown"
 
 
-def home_state(query: QueryId, home: Member | None) -> HomeState:
-    """Returns the state of a query's home, from its row in the table of members; None: there is no such row."""
+def home_state(home: Member | None, boot: int | None) -> HomeState:
+    """Returns the state of a query's home, from its row in the table of members; None: there is no such row.
+
+    Parameters
+    ----------
+    boot : the process that took the query, or has taken it over; None: any
+    """
     if home is None:
         return HomeState.UNKNOWN
     if home.status is MemberStatus.LEFT:
         return HomeState.LEFT
     if home.status is MemberStatus.FAILED:
         return HomeState.FAILED
-    return HomeState.PRESENT if boot_of(query) in (None, home.boot) else HomeState.RESTARTED
+    return HomeState.PRESENT if boot in (None, home.boot) else HomeState.RESTARTED
 
 
 class OrphanFound(msgspec.Struct, frozen=True):
@@ -89,20 +94,20 @@ class Orphans:
         """When their homes went, by this host's clock."""
 
     def look(
-        self, served: Mapping[QueryId, NodeId], members: Mapping[NodeId, Member], now: float, timeout_s: float
+        self, served: Mapping[QueryId, Owner], members: Mapping[NodeId, Member], now: float, timeout_s: float
     ) -> list[OrphanFound | OrphanExpired]:
         """Records which homes have gone or come back; returns what to report.
 
         Parameters
         ----------
-        served : the homes of all queries that this host runs operators for
+        served : the owners of all queries that this host runs operators for
         timeout_s : time after which an orphan is ended; 0: never
         """
         out: list[OrphanFound | OrphanExpired] = []
         before, self.since = self.since, {}
-        for query, home in served.items():
-            member = members.get(home)
-            state = home_state(query, member)
+        for query, owner in served.items():
+            home, member = owner.name, members.get(owner.name)
+            state = home_state(member, owner.boot)
             if state is HomeState.PRESENT:
                 continue
             # The row of a failed member is dropped after a while: the state that was seen first counts.
@@ -185,6 +190,8 @@ def bare_row(query: QueryId, name: str, state: str, reason: str, home: NodeId, s
         "state": state,
         "reason": reason,
         "owner": home,
+        "keepers": [],
+        "ownership": None,
         "sql": sql,
         "sink_node": None,
         "operators": [],

@@ -105,7 +105,8 @@ class QueryRecord:
         step, troubles = self.health.healing.step, self.health.reasons
         remedy = self._remedy if troubles and not step else ""
         slow = self.forecast.reason if self.forecast is not None else ""
-        said = [step, *troubles, remedy, self.health.healing.waits_for, self.late, slow]
+        cut_off = self.health.healing.ownership if self.health.healing.is_cut_off else ""
+        said = [cut_off, step, *troubles, remedy, self.health.healing.waits_for, self.late, slow]
         return "; ".join([*filter(None, said), *self.losses.told(self.text_of), *self.health.healing.account.sentences(self.text_of)])
 
     @property
@@ -279,6 +280,8 @@ class QueryRecord:
             "state": self.state.value,
             "reason": "; ".join(filter(None, [self.reason, *self.left_out])),
             "owner": self.owner,
+            "keepers": list(self.health.healing.keepers),
+            "ownership": self.health.healing.ownership or None,
             "sql": self.plan.sql,
             "sink_node": self.sink_node,
             "operators": [self._operator_row(operator) for operator in self.nodes],

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-from sbon.errors import SbonError
+from sbon.errors import PlacementError, SbonError
 from sbon.execution.ports import Timer
 from sbon.query.plan import Plan, first_name, is_multicast
 from sbon.supervision.health import Condition
@@ -37,6 +37,12 @@ class Replace(Protocol):
     ) -> None: ...
 
 
+class Permit(Protocol):
+    """Writes down that a query is about to be changed. `done` gets None once that counts, or why the query may not be changed."""
+
+    def __call__(self, record: QueryRecord, done: Callable[[SbonError | None], None]) -> None: ...
+
+
 class Recovering:
     """Recoveries of one agent's queries.
 
@@ -53,6 +59,7 @@ class Recovering:
         messages: Messages,
         alive: Callable[[], frozenset[NodeId]],
         replace: Replace,
+        permit: Permit,
         recovered: Callable[[QueryRecord, Recovered, Reached], None],
         changed: Callable[[QueryRecord], None],
     ) -> None:
@@ -60,6 +67,7 @@ class Recovering:
         self.messages = messages
         self.alive = alive
         self.replace = replace
+        self.permit = permit
         self.recovered = recovered
         self.changed = changed
         self._of: dict[QueryId, _One] = {}
@@ -71,7 +79,8 @@ class Recovering:
             if not record.health.healing.is_on or not record.lost:
                 return
             user = User(record.id, self.messages.me, record.bounds.told_ms if record.plan.delay_bound_ms is not None else None)
-            one = self._of[record.id] = _One(self, record, Recovery(record.id, user, record.health.healing.after_s))
+            healing = record.health.healing
+            one = self._of[record.id] = _One(self, record, Recovery(record.id, user, healing.after_s, healing.attempted))
         one.look()
 
     def hurry(self, record: QueryRecord) -> None:
@@ -174,19 +183,28 @@ class _One:
     def _perform(self, action: Action) -> None:
         parent, record = self._parent, self._record
         match action:
-            case Place(attempt, operators, excluded):
-                placed = partial(self._placed, attempt)
-                pinned = {operator: node for operator in operators if (node := record.specs[operator].pinned) is not None}
-                if len(pinned) == len(operators):
-                    parent.clock.call_soon(partial(placed, pinned))
-                else:
-                    plan = plan_of(record.plan, self._picture(), operators)
-                    parent.replace(plan, excluded, frozenset(spec.id for spec in plan.operators) - operators, placed)
+            case Place():
+                record.health.healing.attempted = self.machine.epoch
+                parent.permit(record, partial(self._permitted, action))
             case Ask(step):
                 parent.messages.request(step.node, step.message, partial(self._answered, step), TIMEOUT_S)
             case Recovered():
                 take_over(record, action)
                 parent.recovered(record, action, self._reached)
+
+    def _permitted(self, action: Place, problem: SbonError | None) -> None:
+        """Has hosts chosen, once the keepers of the query's record know of the attempt."""
+        parent, record, operators = self._parent, self._record, action.operators
+        placed = partial(self._placed, action.attempt)
+        if problem is not None or self._closed:
+            parent.clock.call_soon(partial(placed, problem or PlacementError("the query has ended")))
+            return
+        pinned = {operator: node for operator in operators if (node := record.specs[operator].pinned) is not None}
+        if len(pinned) == len(operators):
+            parent.clock.call_soon(partial(placed, pinned))
+        else:
+            plan = plan_of(record.plan, self._picture(), operators)
+            parent.replace(plan, action.excluded, frozenset(spec.id for spec in plan.operators) - operators, placed)
 
     def _placed(self, attempt: int, result: Hosts | SbonError) -> None:
         self._heard(lambda now: self.machine.placed(attempt, result, now))

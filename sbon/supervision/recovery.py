@@ -196,9 +196,10 @@ class Recovery:
     Parameters
     ----------
     after_s : how long a host must have been declared failed before what may move is made elsewhere
+    epoch : the highest epoch that earlier attempts have used, of whichever owner of the query
     """
 
-    def __init__(self, query: QueryId, user: User, after_s: float = 0.0) -> None:
+    def __init__(self, query: QueryId, user: User, after_s: float = 0.0, epoch: int = 0) -> None:
         self.phase = Phase.WAITING
         self.reason = ""
         """Why lost operators do not run yet; empty if none is lost."""
@@ -214,7 +215,8 @@ class Recovery:
         self._turned: set[OperatorId] = set()
         """Operators from which a neighbour may have turned away."""
         self._excluded: set[NodeId] = set()
-        self._epoch = 0
+        self.epoch = epoch
+        """The epoch of the present attempt, or of the latest one."""
         self._picture: Picture | None = None
         self._at = _Attempt()
 
@@ -326,8 +328,8 @@ class Recovery:
         self._attempt += 1
         self.reason, self._due_s = "hosts are being chosen", None
         self._at = _Attempt(operators=chosen, lost=lost)
-        self._epoch = next_generation(max([self._epoch, *(picture.epochs.get(operator, 0) for operator in chosen)]))
-        number = generation(self._epoch)
+        self.epoch = next_generation(max([self.epoch, *(picture.epochs.get(operator, 0) for operator in chosen)]))
+        number = generation(self.epoch)
         for link in picture.links:
             if link.source in chosen or link.target in chosen:
                 self._at.links[first_name(link.id)] = msgspec.structs.replace(
@@ -341,7 +343,7 @@ class Recovery:
         asked = []
         for link in self._at.links.values():
             if link.source in self._at.operators and link.target not in self._at.operators:
-                end = End(link, self._at.nodes[link.source], (), self._epoch)
+                end = End(link, self._at.nodes[link.source], (), self.epoch)
                 asked.append(Step(self._attempt, self._picture.nodes[link.target], Renew(query=self._query, end=end, gives=False)))
         return [asked] if asked else []
 
@@ -358,7 +360,7 @@ class Recovery:
                 node = picture.nodes.get(picture.carriers.get(name, link.source), picture.nodes[link.source])
                 if link.source in picture.lost or node not in picture.alive:
                     continue  # it waits for its node; it begins anew itself, or its link is made anew when it is back
-                end = End(link, self._at.nodes[link.target], (), self._epoch)
+                end = End(link, self._at.nodes[link.target], (), self.epoch)
                 feeders.append(Step(self._attempt, node, Renew(query=self._query, end=end, gives=True)))
         return [feeders] if feeders else []
 
@@ -385,7 +387,7 @@ class Recovery:
                 inputs=inputs,
                 outputs=outputs,
                 user=self._user,
-                taken_up=taken_up(go_on, self._epoch, picture.seconds, picture.begun_at.get(spec.id), picture.users.get(spec.id, ())),
+                taken_up=taken_up(go_on, self.epoch, picture.seconds, picture.begun_at.get(spec.id), picture.users.get(spec.id, ())),
             )
             staged.setdefault(depth[spec.id], []).append(Step(self._attempt, self._at.nodes[spec.id], made))
         return [staged[level] for level in sorted(staged)]
@@ -399,7 +401,7 @@ class Recovery:
             epoch = self._picture.epochs.get(link.target, 0)
             return End(answer.link, node, schema, epoch, answer.after, answer.rows, go_on.skip_rows.get(name, 0))
         rows, skip = self._between(link)
-        return End(link, self._at.nodes[link.target], schema, self._epoch, 0, rows, skip)
+        return End(link, self._at.nodes[link.target], schema, self.epoch, 0, rows, skip)
 
     def _input(self, link: LinkSpec) -> End:
         assert self._picture is not None
@@ -412,7 +414,7 @@ class Recovery:
             return End(answer.link, node, answer.schema, epoch, answer.after, answer.rows, 0, answer.settled_us)
         schema: Schema = self._picture.specs[link.source].schema if link.source in self._picture.specs else ()
         if link.source in self._at.operators:
-            return End(link, self._at.nodes[link.source], schema, self._epoch, 0, self._between(link)[0])
+            return End(link, self._at.nodes[link.source], schema, self.epoch, 0, self._between(link)[0])
         return End(link, self._picture.nodes[link.source], schema, 0, 0, self._picture.taken.get(name, 0))
 
     def _between(self, link: LinkSpec) -> tuple[int, int]:
@@ -469,7 +471,7 @@ class Recovery:
             links.append(link if answer is None else msgspec.structs.replace(link, id=answer.link.id))
         since_s = now if self._since_s is None else self._since_s
         nodes = {operator: self._at.nodes[operator] for operator in self._at.operators}
-        done = Recovered(nodes, self._epoch, tuple(links), dict(self._at.go_on), self._tries + 1, now - since_s, self._at.over)
+        done = Recovered(nodes, self.epoch, tuple(links), dict(self._at.go_on), self._tries + 1, now - since_s, self._at.over)
         self._turned -= self._at.operators | self._at.over
         self._rest()
         return [done]

@@ -7,14 +7,15 @@ The rows of a query without CREATE SINK are in its `Tail`, as long as there is m
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from sbon.connectors.tails import Tail
 from sbon.errors import QueryError
 from sbon.links.places import Whereabouts
 from sbon.query.catalog import Catalog, Entry, did_you_mean, no_query
-from sbon.query.ids import home_of, is_short_for
+from sbon.query.ids import is_short_for
+from sbon.supervision.owners import Owners
 from sbon.supervision.record import QueryRecord, QueryState
 from sbon.supervision.recovery import generation
 from sbon.supervision.resumption import KeptQuery, taken
@@ -35,7 +36,11 @@ ENDED_ROWS_BYTES_MAX = 32 * 2**20
 class Register:
     """Queries of one agent, by their ids."""
 
-    def __init__(self) -> None:
+    def __init__(self, me: NodeId = "", owners: Owners | None = None) -> None:
+        self.owners = Owners() if owners is None else owners
+        self.undecided: Collection[QueryId] = ()
+        """Queries of a former process of this agent that another agent may own."""
+        self._me = me
         self.running: dict[QueryId, QueryRecord] = {}
         self.ended: OrderedDict[QueryId, QueryRecord] = OrderedDict()
         self.tails: dict[QueryId, Tail] = {}
@@ -62,8 +67,10 @@ class Register:
         return query in self.running or query in self.ended or query in self._beginning
 
     def unwanted(self, queries: Iterable[QueryId]) -> tuple[QueryId, ...]:
-        """Returns those of these queries that have ended, or are unknown because the agent has restarted."""
-        return tuple(query for query in queries if query not in self.running and query not in self._beginning)
+        """Returns those of these queries that have ended, or are unknown because the agent has restarted; those of other owners are not
+        for this agent to say."""
+        ours = [query for query in queries if not (owner := self.owners.of(query)).epoch or owner.name == self._me]
+        return tuple(query for query in ours if not any(query in known for known in (self.running, self._beginning, self.undecided)))
 
     def known_elsewhere(self, report: OperatorReport) -> OperatorReport:
         """Returns a report that an operator is missing here with the place where it runs, if it was made for a query taken here: other
@@ -83,10 +90,22 @@ class Register:
         known |= {operator: epoch for record in self.running.values() for operator, epoch in record.epochs.items()}
         return tuple((operator, epoch) for operator, epoch in operators if generation(epoch) < generation(known.get(operator, 0)))
 
+    def owner_of(self, query: QueryId) -> NodeId:
+        """Returns the agent that owns a query, as far as is known here."""
+        return self.owners.of(query).name
+
+    def ownership_of(self, query: QueryId) -> int:
+        """Returns the highest ownership epoch of a query that has been heard of here."""
+        return self.owners.of(query).epoch
+
     def places(self, operator: OperatorId) -> list[Whereabouts]:
         """Returns where an operator of running queries is, as far as is known."""
         known = [record for record in self.running.values() if operator in record.nodes]
         return [Whereabouts(record.nodes[operator], record.epochs.get(operator, 0)) for record in known]
+
+    def give_up(self, query: QueryId) -> bool:
+        """Forgets a running query that another agent owns now. Returns False if it does not run here."""
+        return self.running.pop(query, None) is not None
 
     def find(self, name: str, is_name: Callable[[str], bool]) -> QueryRecord | None:
         """Finds a query by id, name, or an unambiguous prefix of its id for which `is_name` is False."""
@@ -110,9 +129,9 @@ class Register:
 
     def kept(self) -> list[KeptQuery]:
         """Returns the queries to run again after a restart, and finished sinks, whose names stay taken."""
-        running = [_kept(record) for record in self.running.values() if record.state is not QueryState.FINISHED]
+        running = [kept_of(record) for record in self.running.values() if record.state is not QueryState.FINISHED]
         finished = [record for record in [*self.running.values(), *self.ended.values()] if record.state is QueryState.FINISHED]
-        return running + [_kept(record) for record in finished if record.name != record.id]
+        return running + [kept_of(record) for record in finished if record.name != record.id]
 
     def dropped_elsewhere(self, entries: Iterable[Entry]) -> Iterator[tuple[QueryRecord, str]]:
         """Yields the queries that other agents have dropped or replaced, by what has changed in the catalogue, each with the reason.
@@ -125,7 +144,7 @@ class Register:
                 ours.setdefault(name, []).append(record)
         for entry in entries:
             for record in ours.get(entry.name, ()):
-                if why := taken(_kept(record), {entry.name: entry}.get):
+                if why := taken(kept_of(record), {entry.name: entry}.get):
                     self.ended.pop(record.id, None)
                     yield record, why
 
@@ -161,7 +180,8 @@ class Register:
         return forgotten
 
 
-def _kept(record: QueryRecord) -> KeptQuery:
+def kept_of(record: QueryRecord) -> KeptQuery:
+    """Returns what is kept of a query over a restart."""
     nodes = sorted({spec.pinned for spec in record.plan.operators if spec.pinned is not None})
     sink = record.name if record.name != record.id else ""
     return KeptQuery(record.id, record.plan.sql, sink, tuple(nodes), record.former, record.state is QueryState.FINISHED)
@@ -174,9 +194,9 @@ def nothing_to_drop(name: str, catalog: Catalog, known: Iterable[str]) -> QueryE
     return QueryError(f"there is no query {name}", hint=did_you_mean(name, known) or "`sbon queries` lists them")
 
 
-def home_and_id(name: str, catalog: Catalog) -> tuple[NodeId, QueryId]:
-    """Returns the home and the id of the query with this sink name or id."""
+def home_and_id(name: str, catalog: Catalog, owners: Owners) -> tuple[NodeId, QueryId]:
+    """Returns the owner and the id of the query with this sink name or id."""
     entry = catalog.get(name)
-    if entry is not None and entry.query:
-        return entry.owner, entry.query
-    return home_of(name), name
+    query = entry.query if entry is not None and entry.query else name
+    owner = owners.of(query)
+    return (entry.owner if entry is not None and entry.query and not owner.epoch else owner.name), query

@@ -3,6 +3,7 @@
 After a start each kept query is in one of these states:
 
     hearing   the agent has not exchanged tables with another one yet: somebody may have dropped the query meanwhile
+    undecided  it may belong to another agent, which has taken it over or is about to: all are asked (docs/recovery.md, Ownership)
     waiting   it has its new id; it is submitted as soon as the nodes that it used are alive, or `MISSING_S` later, and again after a pause
               where it could not be placed
     trying    it has been submitted
@@ -10,8 +11,9 @@ After a start each kept query is in one of these states:
 
 It leaves the machine when it runs, or when it is dropped, here or by another agent (`Taken`).
 
-Invariants: a query is submitted only after `heard`, or `hear_s` after the start; no query is submitted whose name belongs to somebody
-else, or whose tombstone is known; at most `TOGETHER_MAX` are tried at once; the pause of a query that fails grows to `RETRY_S_MAX`.
+Invariants: a query is submitted only after `heard`, or `hear_s` after the start, and only if nobody else owns or keeps it; no query is
+submitted whose name belongs to somebody else, or whose tombstone is known; at most `TOGETHER_MAX` are tried at once; the pause of a query
+that fails grows to `RETRY_S_MAX`.
 
 See docs/restarts.md.
 """
@@ -40,6 +42,9 @@ sources."""
 RETRY_S_MIN = 1.0
 RETRY_S_MAX = 60.0
 """Longest pause before a query that could not be placed is submitted again; pauses double up to it."""
+
+ASK_OWNERS_S = 2.0
+"""Pause before other agents are asked again whether they own a query, as long as some of them keep it."""
 
 
 class KeptQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -120,6 +125,12 @@ class Resume(msgspec.Struct, frozen=True):
     query: KeptQuery
 
 
+class AskOwners(msgspec.Struct, frozen=True):
+    """Ask all agents which of these queries they own or keep; call `decided` afterwards."""
+
+    queries: tuple[QueryId, ...]
+
+
 class Taken(msgspec.Struct, frozen=True):
     """A query is not run again, because another agent has dropped or replaced it."""
 
@@ -127,7 +138,7 @@ class Taken(msgspec.Struct, frozen=True):
     why: str
 
 
-Action: TypeAlias = Renamed | Resume | Taken
+Action: TypeAlias = Renamed | Resume | AskOwners | Taken
 
 
 class Waiting(msgspec.Struct):
@@ -138,6 +149,7 @@ class Waiting(msgspec.Struct):
     due_s: float
     tries: int = 0
     trying: bool = False
+    is_renamed: bool = False
     lacks_nodes: bool = False
     """Some nodes that it used were not alive at the last look."""
 
@@ -150,13 +162,20 @@ class Resumption:
     queries : in the order in which they are submitted
     now : time of the start
     hear_s : longest wait for other agents' tables; 0: there are no other agents
+    inherits : whether other agents take queries over: they are asked before a query runs
     """
 
-    def __init__(self, queries: Iterable[KeptQuery], now: float, hear_s: float, rng: np.random.Generator) -> None:
+    def __init__(
+        self, queries: Iterable[KeptQuery], now: float, hear_s: float, rng: np.random.Generator, *, inherits: bool = False
+    ) -> None:
         self._rng = rng
         self._waiting = {
             query.id: Waiting(query, "waits to hear from other agents what has been dropped meanwhile", now) for query in queries
         }
+        self.undecided = {query for query, waiting in self._waiting.items() if inherits and not waiting.query.finished}
+        """Queries of the former process that another agent may own."""
+        self._asking = False
+        self._ask_due_s = now
         self._hear_until = now + hear_s
         self._has_heard = False
         self._missing_until = 0.0
@@ -176,9 +195,17 @@ class Resumption:
         found = [waiting.query for waiting in self._waiting.values() if is_short_for(name, waiting.query.id)]
         return found[0] if len(found) == 1 else None
 
-    def forget(self, query: QueryId) -> None:
-        """Removes a query that a person has dropped."""
-        self._waiting.pop(query, None)
+    def forget(self, query: QueryId) -> bool:
+        """Removes a query that a person has dropped, or that another agent owns. Returns whether it was known."""
+        self.undecided.discard(query)
+        return self._waiting.pop(query, None) is not None
+
+    def decided(self, claimed: Collection[QueryId], now: float) -> None:
+        """Takes which queries other agents own or keep: those are waited for, the others may run."""
+        self._asking, self._ask_due_s = False, now + ASK_OWNERS_S
+        self.undecided.intersection_update(claimed)
+        for query in self.undecided:
+            self._waiting[query].reason = "agents that keep its record are about to take it over"
 
     def runs(self, query: QueryId) -> bool:
         """Records that a submitted query runs. Returns False if it was dropped meanwhile and must be ended."""
@@ -224,10 +251,13 @@ class Resumption:
             return out
         if not self._has_heard:
             self._has_heard, self._missing_until = True, now + MISSING_S
-            out += self._rename(new_id)
+        if self.undecided and not self._asking and self._ask_due_s <= now:
+            self._asking = True
+            out.append(AskOwners(tuple(sorted(self.undecided))))
+        out += self._rename(new_id)
         room = TOGETHER_MAX - sum(waiting.trying for waiting in self._waiting.values())
         for waiting in self._waiting.values():
-            if waiting.trying or waiting.query.finished:
+            if waiting.trying or waiting.query.finished or not waiting.is_renamed:
                 continue
             missing = [node for node in waiting.query.nodes if node not in alive]
             waiting.lacks_nodes = bool(missing) and now < self._missing_until
@@ -241,7 +271,13 @@ class Resumption:
 
     def next_wake(self, now: float) -> float | None:
         """Returns when `look` will have something to do, unless something else happens before; None: never."""
-        pending = [waiting for waiting in self._waiting.values() if not waiting.trying and not waiting.query.finished]
+        if self._has_heard and self.undecided and not self._asking:
+            return self._ask_due_s
+        pending = [
+            waiting
+            for query, waiting in self._waiting.items()
+            if not waiting.trying and not waiting.query.finished and query not in self.undecided
+        ]
         if not pending:
             return None if self._has_heard or not self._waiting else self._hear_until
         if not self._has_heard:
@@ -252,7 +288,11 @@ class Resumption:
     def _rename(self, new_id: Callable[[], QueryId]) -> list[Action]:
         before, self._waiting = self._waiting, {}
         out: list[Action] = []
-        for waiting in before.values():
+        for query, waiting in before.items():
+            if waiting.is_renamed or query in self.undecided:
+                self._waiting[query] = waiting
+                continue
+            waiting.is_renamed = True
             old, fresh = waiting.query, new_id()
             waiting.query = msgspec.structs.replace(old, id=fresh, former=old.id)
             waiting.reason = "had finished before its home restarted" if old.finished else "waits for its turn"

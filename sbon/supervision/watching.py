@@ -9,7 +9,6 @@ from typing import Protocol
 
 from sbon.cost.books import Books
 from sbon.errors import SbonError
-from sbon.query.ids import home_of
 from sbon.query.plan import is_multicast
 from sbon.supervision.delay_bounds import DelayBounds
 from sbon.supervision.health import WITH_HOST
@@ -45,6 +44,7 @@ class Watching:
     reported : called with a query after each report
     books : where costs are written that hosts tell
     forecasting : compares latencies with predictions
+    owner_of : returns the owner of a query
     """
 
     def __init__(
@@ -55,6 +55,7 @@ class Watching:
         reported: Callable[[QueryRecord], None],
         books: Books,
         forecasting: Forecasting,
+        owner_of: Callable[[QueryId], NodeId],
     ) -> None:
         self._host = host
         self._directory = directory
@@ -62,6 +63,7 @@ class Watching:
         self._reported = reported
         self._books = books
         self._forecasting = forecasting
+        self._owner_of = owner_of
         self._bounds = DelayBounds()
         self._refeeding = Refeeding(directory)
 
@@ -97,7 +99,7 @@ class Watching:
             if (
                 operator not in record.specs
                 and not is_multicast(operator)
-                and (home := home_of(query_of(operator))) != record.nodes[operator]
+                and (home := self._owner_of(query_of(operator))) != record.nodes[operator]
             ):
                 by_node.setdefault(home, []).append(operator)  # another query's: its home makes it anew, and knows where
         waiting = set(by_node)

@@ -21,10 +21,9 @@ import msgspec
 
 from sbon.links.frames import Data
 from sbon.links.places import Standing, Whereabouts, standing_by_places
-from sbon.query.ids import home_of
 from sbon.query.plan import MULTICAST_MARK, LinkSpec, link_id, target_of
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
-from sbon.wire import candidates, deployment, keys, links, messages, migration, replication, reports
+from sbon.wire import candidates, deployment, keys, links, messages, migration, ownership, replication, reports
 
 
 class Way(enum.Flag):
@@ -49,6 +48,12 @@ class Facts(Protocol):
 
     def coordinator(self, operator: OperatorId) -> tuple[NodeId, int] | None:
         """Returns the host that is migrating an operator to this one, and the epoch; None if none is."""
+
+    def owner_of(self, query: QueryId) -> NodeId:
+        """Returns the owner of a query: of all that have been heard of, the one with the highest ownership epoch."""
+
+    def ownership_of(self, query: QueryId) -> int:
+        """Returns that epoch; 0: the query has the owner that its id names."""
 
     def holder(self, operator: OperatorId) -> NodeId | None:
         """Returns the host for whose migration of this operator others keep still here; None if there is none."""
@@ -135,15 +140,15 @@ def _receiving_end(message: Any, speaker: NodeId, facts: Facts) -> Standing:
 
 
 def _home(message: Any, speaker: NodeId, facts: Facts) -> Standing:
-    return _if(home_of(message.query) == speaker)
+    return _if(facts.owner_of(message.query) == speaker)
 
 
 def _home_if_any(message: candidates.CandidateAsk, speaker: NodeId, facts: Facts) -> Standing:
-    return _if(not message.query or home_of(message.query) == speaker)
+    return _if(not message.query or facts.owner_of(message.query) == speaker)
 
 
-def _made_by(user: deployment.User, speaker: NodeId) -> bool:
-    return user.owner == speaker == home_of(user.query)
+def _made_by(user: deployment.User, speaker: NodeId, facts: Facts) -> bool:
+    return user.owner == speaker == facts.owner_of(user.query)
 
 
 def _is_named_for(link: LinkSpec) -> bool:
@@ -156,12 +161,12 @@ def _instantiate(message: deployment.Instantiate, speaker: NodeId, facts: Facts)
     own = query_of(name) == message.user.query and MULTICAST_MARK not in name
     inputs = all(end.link.target == name and _is_named_for(end.link) for end in message.inputs)
     outputs = all(end.link.source == name and _is_named_for(end.link) for end in message.outputs)
-    return _if(_made_by(message.user, speaker) and own and inputs and outputs)
+    return _if(_made_by(message.user, speaker, facts) and own and inputs and outputs)
 
 
 def _use(message: deployment.Use, speaker: NodeId, facts: Facts) -> Standing:
     """Allows the query's home or, on its behalf, the host of an operator that the link `through` feeds."""
-    if message.user.owner != home_of(message.user.query):
+    if message.user.owner != facts.owner_of(message.user.query):
         return Standing.STRANGER
     if message.through is not None:
         return Standing.STRANGER if message.outputs else _by_end(facts.receiving_end(message.through), speaker)
@@ -169,11 +174,11 @@ def _use(message: deployment.Use, speaker: NodeId, facts: Facts) -> Standing:
         end.link.source == message.operator and _is_named_for(end.link) and query_of(end.link.target) == message.user.query
         for end in message.outputs
     )
-    return _if(_made_by(message.user, speaker) and outputs)
+    return _if(_made_by(message.user, speaker, facts) and outputs)
 
 
 def _input_lost(message: deployment.InputLost, speaker: NodeId, facts: Facts) -> Standing:
-    if home_of(query_of(message.operator)) == speaker:
+    if facts.owner_of(query_of(message.operator)) == speaker:
         return Standing.SPEAKS
     return _sending_end(message, speaker, facts)
 
@@ -182,14 +187,44 @@ def _refeed(message: deployment.Refeed, speaker: NodeId, facts: Facts) -> Standi
     """Allows the home of the query of the link's target, for which links are created and replaced."""
     link = message.end.link
     own = query_of(link.target) == message.query and target_of(message.lost) == target_of(link.id) == link.target
-    return _if(home_of(message.query) == speaker and own)
+    return _if(facts.owner_of(message.query) == speaker and own)
 
 
 def _renew(message: deployment.Renew, speaker: NodeId, facts: Facts) -> Standing:
     """Allows the home of the query that the lost operator, or the living one, was made for."""
     link = message.end.link
     ends = (query_of(link.source), query_of(link.target))
-    return _if(home_of(message.query) == speaker and message.query in ends and _is_named_for(link))
+    return _if(facts.owner_of(message.query) == speaker and message.query in ends and _is_named_for(link))
+
+
+def _owns(query: QueryId, epoch: int, owner: NodeId, speaker: NodeId, facts: Facts) -> Standing:
+    """Allows a member to say of itself that it owns a query, under a higher epoch than that of any owner heard of."""
+    if owner != speaker:
+        return Standing.STRANGER
+    known = facts.ownership_of(query)
+    if epoch == known:
+        return _if(facts.owner_of(query) == speaker)
+    return Standing.SPEAKS if epoch > known else Standing.LATE
+
+
+def _keep(message: ownership.Keep, speaker: NodeId, facts: Facts) -> Standing:
+    """Lets late versions through: their sender learns from the answer that another agent owns the query."""
+    record = message.record
+    standing = _owns(record.query, record.epoch, record.owner.name, speaker, facts)
+    return Standing.SPEAKS if standing is Standing.LATE else standing
+
+
+def _own(message: ownership.Own, speaker: NodeId, facts: Facts) -> Standing:
+    return _owns(message.query, message.epoch, message.owner.name, speaker, facts)
+
+
+def _forget(message: ownership.Forget, speaker: NodeId, facts: Facts) -> Standing:
+    standing = _owns(message.query, message.epoch, speaker, speaker, facts)
+    return Standing.STRANGER if message.epoch > facts.ownership_of(message.query) else standing
+
+
+def _promise(message: ownership.PromiseAsk, speaker: NodeId, facts: Facts) -> Standing:
+    return _if(message.holder.name == speaker)
 
 
 def _moved(message: links.Moved, speaker: NodeId, facts: Facts) -> Standing:
@@ -238,7 +273,7 @@ def _moves_it_here(message: Any, speaker: NodeId, facts: Facts) -> Standing:
 
 _SENDING = "the host of the link's sending end"
 _RECEIVING = "the host of the link's receiving end"
-_HOME = "the agent that took the query"
+_HOME = "the owner of the query"
 _MEMBER = "any member"
 _MOVER = "the host that moves the operator here"
 _NEVER = "nobody, unasked"
@@ -257,14 +292,14 @@ TABLE: dict[type, Rule] = {
     deployment.Use: Rule(Way.ASKED, _HOME + "; without outputs, the host that the link `through` leads to", _use),
     deployment.Begin: Rule(Way.ASKED, _HOME, _home),
     deployment.Release: Rule(Way.ASKED, _HOME, _home),
-    deployment.InputLost: Rule(Way.ASKED, "the agent that took the operator's query; the host of the link's sending end", _input_lost),
-    deployment.Refeed: Rule(Way.ASKED, "the agent that took the query of the link's target", _refeed),
-    deployment.Renew: Rule(Way.ASKED, "the agent that took the query of one of the link's operators", _renew),
+    deployment.InputLost: Rule(Way.ASKED, "the owner of the operator's query; the host of the link's sending end", _input_lost),
+    deployment.Refeed: Rule(Way.ASKED, "the owner of the query of the link's target", _refeed),
+    deployment.Renew: Rule(Way.ASKED, "the owner of the query of one of the link's operators", _renew),
     deployment.Replaced: Rule(Way.ASKED, _RECEIVING, _receiving_end),
     reports.DelaySlack: Rule(Way.ASKED, _HOME, _home),
     reports.OperatorsAsk: Rule(Way.ASKED, _MEMBER, _anybody),
     # Places and reservations.
-    candidates.CandidateAsk: Rule(Way.ASKED, _MEMBER + "; room is kept for the agent that took the query", _home_if_any),
+    candidates.CandidateAsk: Rule(Way.ASKED, _MEMBER + "; room is kept for the owner of the query", _home_if_any),
     candidates.Reserve: Rule(Way.ASKED, _HOME, _home),
     candidates.RttsAsk: Rule(Way.ASKED, _MEMBER, _anybody),
     # Migration.
@@ -280,10 +315,18 @@ TABLE: dict[type, Rule] = {
     replication.CatalogUpdate: Rule(Way.ASKED, _MEMBER, _anybody),
     replication.QueriesAsk: Rule(Way.ASKED, _MEMBER, _anybody),
     replication.Drop: Rule(Way.ASKED, _MEMBER + ", for a person there", _anybody),
-    replication.EndOrphan: Rule(
-        Way.ASKED, _MEMBER + ", for a person there; done unless the agent that took the query answers for it", _anybody
-    ),
+    replication.EndOrphan: Rule(Way.ASKED, _MEMBER + ", for a person there; done unless the owner of the query answers for it", _anybody),
     replication.WantedAsk: Rule(Way.ASKED, _MEMBER, _anybody),
+    # Owners of queries, and the records that they hand to others.
+    ownership.Keep: Rule(Way.ASKED, "any member, of a query of its own, or that it has taken over from an owner that is gone", _keep),
+    ownership.Forget: Rule(Way.ASKED, _HOME, _forget),
+    ownership.PromiseAsk: Rule(Way.ASKED, _MEMBER + ", of itself; granted to a keeper of the query alone", _promise),
+    ownership.Own: Rule(
+        Way.ASKED,
+        "any member, of itself, under a higher epoch than the owner known here, unless that one is there and the owner still",
+        _own,
+    ),
+    ownership.ClaimsAsk: Rule(Way.ASKED, _MEMBER, _anybody),
     # Cluster keys are changed from any agent, by a person there.
     keys.KeysAsk: Rule(Way.ASKED, _MEMBER, _anybody),
     keys.KeyInstall: Rule(Way.ASKED, _MEMBER + ", for a person there", _anybody),
@@ -299,6 +342,8 @@ TABLE: dict[type, Rule] = {
     replication.Queries: Rule(Way.ANSWER, _NEVER, _nobody),
     replication.OrphanEnded: Rule(Way.ANSWER, _NEVER, _nobody),
     replication.Unwanted: Rule(Way.ANSWER, _NEVER, _nobody),
+    ownership.HolderSays: Rule(Way.ANSWER, _NEVER, _nobody),
+    ownership.Claims: Rule(Way.ANSWER, _NEVER, _nobody),
     keys.KeysHeld: Rule(Way.ANSWER, _NEVER, _nobody),
     messages.Done: Rule(Way.ANSWER, _NEVER, _nobody),
 }

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from sbon.errors import AuthorityError, ProtocolError, UnsupportedError
 from sbon.links.ends import Ends
 from sbon.links.places import Standing, Whereabouts
-from sbon.types import Address, LinkId, NodeId, OperatorId
+from sbon.types import Address, LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.authority import Way, judge, ways
 
 REPORT_PAUSE_S = 60.0
@@ -47,6 +47,12 @@ class Owned(Protocol):
 
     def places(self, operator: OperatorId) -> list[Whereabouts]:
         """Returns where an operator of theirs runs."""
+
+    def owner_of(self, query: QueryId) -> NodeId:
+        """Returns the owner of a query."""
+
+    def ownership_of(self, query: QueryId) -> int:
+        """Returns its ownership epoch."""
 
 
 class Members(Protocol):
@@ -155,6 +161,14 @@ class Authority:
     def places(self, operator: OperatorId) -> list[Whereabouts]:
         """Returns all that is known here about where an operator on another host runs."""
         return self._ends.places(operator) + self._owned.places(operator)
+
+    def owner_of(self, query: QueryId) -> NodeId:
+        """Returns the owner of a query, as far as it has been heard of here."""
+        return self._owned.owner_of(query)
+
+    def ownership_of(self, query: QueryId) -> int:
+        """Returns the ownership epoch of that owner."""
+        return self._owned.ownership_of(query)
 
     def coordinator(self, operator: OperatorId) -> tuple[NodeId, int] | None:
         """Returns the host that moves an operator to here, and the epoch."""

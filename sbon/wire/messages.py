@@ -10,6 +10,7 @@ from sbon.wire.deployment import Begin, InputLost, Instantiate, Refeed, Release,
 from sbon.wire.keys import KeyInstall, KeyRemove, KeysAsk, KeysHeld, KeyUse
 from sbon.wire.links import Acknowledge, DeadEnd, Handed, Moved, NoSuchLink
 from sbon.wire.migration import Abandon, Activate, Lock, Outcome, OutcomeAsk, Prepare, StateChunk, Unlock
+from sbon.wire.ownership import Claims, ClaimsAsk, Forget, HolderSays, Keep, Own, PromiseAsk
 from sbon.wire.replication import CatalogUpdate, Drop, EndOrphan, OrphanEnded, PushPull, Queries, QueriesAsk, Unwanted, WantedAsk
 from sbon.wire.reports import DelaySlack, OperatorReports, OperatorsAsk, UpstreamDelay
 
@@ -60,6 +61,13 @@ Message: TypeAlias = (
     | OrphanEnded
     | WantedAsk
     | Unwanted
+    | Keep
+    | Forget
+    | PromiseAsk
+    | HolderSays
+    | Own
+    | ClaimsAsk
+    | Claims
     | KeysAsk
     | KeyInstall
     | KeyUse

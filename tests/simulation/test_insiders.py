@@ -21,6 +21,7 @@ from sbon.wire.keys import KeysAsk
 from sbon.wire.links import Acknowledge, DeadEnd, Handed, Moved, NoSuchLink
 from sbon.wire.messages import encode
 from sbon.wire.migration import Abandon, Activate, Lock, OutcomeAsk, Prepare, StateChunk, Unlock
+from sbon.wire.ownership import ClaimsAsk, Forget, Holder, Keep, Own, PromiseAsk, Record
 from sbon.wire.replication import EndOrphan, QueriesAsk, WantedAsk
 from sbon.wire.reports import DelaySlack, OperatorsAsk, UpstreamDelay
 from sbon_agent.network.peers import Peers
@@ -135,11 +136,24 @@ def forged(victim: Agent, evil: Agent, home: Agent) -> Iterator[Any]:
         CandidateAsk((), (), query, 1000),
         RttsAsk(5),
         EndOrphan(query),
+        *forged_of_owner(victim, evil, query),
     )
     yield from (OperatorsAsk((query,), query), QueriesAsk(), WantedAsk((query,)), OutcomeAsk(f"{query}.1", 1), KeysAsk())
     for kind, rule in TABLE.items():
         if rule.way is Way.ANSWER:
             yield example(kind)
+
+
+def forged_of_owner(victim: Agent, evil: Agent, query: str) -> Iterator[Any]:
+    me = Holder(evil.name, evil.gossip.machine.own.boot)
+    other = Holder(victim.name, victim.gossip.machine.own.boot)
+    for epoch in (0, 99):
+        yield Own(query, epoch, me)
+        yield Own(query, epoch, Holder("nobody", 1))
+        yield Keep(Record(query, epoch, 99, me, ((me, other),), b""))
+        yield PromiseAsk(query, epoch, me)
+        yield Forget(query, epoch)
+    yield ClaimsAsk((query,))
 
 
 def forged_of_operator(instance: Instance, me: str, query: str, mine: User) -> Iterator[Any]:

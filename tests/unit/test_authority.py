@@ -18,6 +18,7 @@ from sbon.wire.deployment import End, InputLost, Instantiate, Refeed, Release, R
 from sbon.wire.links import Acknowledge, DeadEnd, Handed, Moved, NoSuchLink
 from sbon.wire.messages import Message
 from sbon.wire.migration import Abandon, Activate, Lock, Prepare, StateChunk, Unlock
+from sbon.wire.ownership import Forget, Holder, Keep, Own, PromiseAsk, Record
 from sbon.wire.reports import DelaySlack, UpstreamDelay
 
 QUERY = "home.0000001.01"
@@ -36,6 +37,7 @@ class Known:
         self.sends = self.receives = True
         self.moving: tuple[NodeId, int] | None = None
         self.lock: NodeId | None = None
+        self.owner, self.epoch = "home", 0
         self.__dict__.update(known)
 
     def sending_end(self, link: str) -> Whereabouts | None:
@@ -52,6 +54,12 @@ class Known:
 
     def holder(self, operator: OperatorId) -> NodeId | None:
         return self.lock
+
+    def owner_of(self, query: str) -> NodeId:
+        return self.owner if query == QUERY else query.partition(".")[0]
+
+    def ownership_of(self, query: str) -> int:
+        return self.epoch if query == QUERY else 0
 
 
 def standing(message: Any, speaker: NodeId, **known: Any) -> Standing:
@@ -155,6 +163,30 @@ def test_only_the_home_speaks_for_its_query():
         assert standing(message, "") is STRANGER, message
 
 
+def test_whoever_has_taken_a_query_over_speaks_for_it_and_nobody_else():
+    over: dict[str, Any] = {"owner": "heir", "epoch": 2}
+    for message in (Release(QUERY), DelaySlack(QUERY, 1.0), Instantiate(spec(TARGET), (), (), User(QUERY, "heir")), Forget(QUERY, 2)):
+        assert standing(message, "heir", **over) is SPEAKS, message
+        assert standing(message, "home", **over) is STRANGER, message
+    assert standing(Instantiate(spec(TARGET), (), (), User(QUERY, "home")), "heir", **over) is STRANGER
+
+
+def test_a_new_owner_says_so_of_itself_under_a_higher_epoch():
+    over: dict[str, Any] = {"owner": "heir", "epoch": 2}
+    heir, other = Holder("heir", 1), Holder("there", 2)
+    assert standing(Own(QUERY, 2, heir), "heir", **over) is SPEAKS
+    assert standing(Own(QUERY, 2, other), "there", **over) is STRANGER
+    assert standing(Own(QUERY, 1, other), "there", **over) is LATE
+    assert standing(Own(QUERY, 3, other), "there", **over) is SPEAKS
+    assert standing(Own(QUERY, 3, other), "heir", **over) is STRANGER
+    assert standing(PromiseAsk(QUERY, 3, other), "there") is SPEAKS
+    assert standing(PromiseAsk(QUERY, 3, other), "heir") is STRANGER
+    assert standing(Forget(QUERY, 3), "there", **over) is STRANGER
+    kept = Record(QUERY, 1, 7, Holder("home", 1), ((Holder("home", 1),),), b"")
+    assert standing(Keep(kept), "home", **over) is SPEAKS, "its sender learns from the answer that it has been succeeded"
+    assert standing(Keep(kept), "there", **over) is STRANGER
+
+
 def test_the_home_makes_operators_and_links_of_its_own_query_alone():
     mine = User("evil.0000001.01", "evil")
     own = "evil.0000001.01.1"
@@ -208,5 +240,5 @@ def test_an_operator_is_moved_here_by_one_host_at_a_time():
 
 def test_answers_are_never_said_unasked():
     answers = [rule for rule in TABLE.values() if rule.way is Way.ANSWER]
-    assert len(answers) == 11
+    assert len(answers) == 13
     assert {rule.standing(None, "home", Known()) for rule in answers} == {STRANGER}

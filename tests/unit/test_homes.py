@@ -6,11 +6,13 @@ from sbon.membership.members import Member, MemberStatus
 from sbon.query.catalog import Entry
 from sbon.query.ids import query_id
 from sbon.supervision.homes import HomeState, OrphanExpired, OrphanFound, Orphans, home_state, orphan_rows
+from sbon.supervision.owners import Owner
 from sbon.wire.replication import Orphan, OrphanOperator
 
 OLD, NEW = 7, 8
 QUERY = query_id("ams", OLD, 1)
 SOURCE = OrphanOperator(f"{QUERY}.0", "source", "source s", True, 0)
+AMS = Owner("ams", OLD)
 SINK = OrphanOperator(f"{QUERY}.1", "sink", "sink k", True, 42)
 
 
@@ -35,33 +37,33 @@ def entry(query: str = QUERY) -> Entry:
     ],
 )
 def test_a_home_is_present_while_the_process_that_took_the_query_is_a_living_member(home, state):
-    assert home_state(QUERY, home) is state
+    assert home_state(home, OLD) is state
 
 
 def test_an_orphan_is_told_once_and_forgotten_when_its_home_is_back():
     orphans = Orphans()
     failed = member(MemberStatus.FAILED, since_s=10.0)
-    assert orphans.look({QUERY: "ams"}, {"ams": member()}, 5.0, 0.0) == []
-    assert orphans.look({QUERY: "ams"}, {"ams": failed}, 12.0, 0.0) == [OrphanFound(QUERY, "ams", HomeState.FAILED)]
-    assert orphans.look({QUERY: "ams"}, {"ams": failed}, 13.0, 0.0) == []
-    assert orphans.look({QUERY: "ams"}, {}, 500.0, 0.0) == []
+    assert orphans.look({QUERY: AMS}, {"ams": member()}, 5.0, 0.0) == []
+    assert orphans.look({QUERY: AMS}, {"ams": failed}, 12.0, 0.0) == [OrphanFound(QUERY, "ams", HomeState.FAILED)]
+    assert orphans.look({QUERY: AMS}, {"ams": failed}, 13.0, 0.0) == []
+    assert orphans.look({QUERY: AMS}, {}, 500.0, 0.0) == []
     assert orphans.since == {QUERY: 10.0}, "though the member's row is forgotten"
-    assert orphans.look({QUERY: "ams"}, {"ams": member()}, 501.0, 0.0) == []
+    assert orphans.look({QUERY: AMS}, {"ams": member()}, 501.0, 0.0) == []
     assert orphans.since == {}
 
 
 def test_an_orphan_expires_after_the_time_given_and_never_without_one():
     orphans = Orphans()
     failed = {"ams": member(MemberStatus.FAILED, since_s=10.0)}
-    orphans.look({QUERY: "ams"}, failed, 12.0, 30.0)
-    assert orphans.look({QUERY: "ams"}, failed, 39.9, 30.0) == []
-    assert orphans.look({QUERY: "ams"}, failed, 40.0, 30.0) == [OrphanExpired(QUERY, "ams", 30.0)]
-    assert orphans.look({QUERY: "ams"}, failed, 1e9, 0.0) == []
+    orphans.look({QUERY: AMS}, failed, 12.0, 30.0)
+    assert orphans.look({QUERY: AMS}, failed, 39.9, 30.0) == []
+    assert orphans.look({QUERY: AMS}, failed, 40.0, 30.0) == [OrphanExpired(QUERY, "ams", 30.0)]
+    assert orphans.look({QUERY: AMS}, failed, 1e9, 0.0) == []
 
 
 def test_a_restarted_home_is_gone_since_it_was_seen_not_since_it_is_alive():
     orphans = Orphans()
-    orphans.look({QUERY: "ams"}, {"ams": member(boot=NEW, since_s=1.0)}, 100.0, 30.0)
+    orphans.look({QUERY: AMS}, {"ams": member(boot=NEW, since_s=1.0)}, 100.0, 30.0)
     assert orphans.since == {QUERY: 100.0}
 
 

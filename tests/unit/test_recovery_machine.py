@@ -319,3 +319,11 @@ def test_an_operator_that_has_moved_on_while_others_were_made_is_where_it_is():
     take_over(record, Recovered({MAP: "rio", SINK: "nyc"}, GENERATION, (), {}, 1, 0.1))
     assert (record.nodes[MAP], record.epochs[MAP]) == ("ams", GENERATION + 1)
     assert (record.nodes[SINK], record.epochs[SINK]) == ("nyc", GENERATION)
+
+
+def test_the_next_owner_uses_higher_epochs_than_the_former_ones_attempts():
+    former = machine()
+    former.look(picture({MAP}), 0.0)
+    heir = Recovery(QUERY, User(QUERY, "fra"), epoch=former.epoch)
+    heir.look(picture({MAP}), 0.0)
+    assert heir.epoch == former.epoch + GENERATION

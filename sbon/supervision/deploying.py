@@ -2,27 +2,37 @@
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Protocol
 
 from sbon.errors import SbonError
 from sbon.optimiser.placed import Placed
 from sbon.query.plan import Plan
 from sbon.supervision.delay_bounds import movable_of, slack_ms
 from sbon.supervision.deployment import Action, Ask, Assignment, Deployed, Deployment, Free, Place, Refuse, Run, Step
+from sbon.supervision.ports import Messages
+from sbon.types import NodeId
 from sbon.wire.deployment import Release
 from sbon.wire.messages import Message
-from sbon_agent.directory import Directory
-from sbon_agent.queries.placing import Placing
 
 INSTANTIATE_TIMEOUT_S = 15.0
 """Timeout for making an operator, in seconds: a host that runs its first one has to load libraries, which takes a second or two on a small
 machine."""
 
 
+class Placing(Protocol):
+    """Chooses hosts for the operators of a query."""
+
+    def place(
+        self, plan: Plan, done: Callable[[Placed | SbonError], None], excluded: frozenset[NodeId] = ..., *, share: bool = ...
+    ) -> None:
+        """Places a query; `done` gets the result."""
+
+
 class Deploying:
     """Has one query placed and deployed; `done` gets what runs and where it was placed, or the first error."""
 
     def __init__(
-        self, plan: Plan, directory: Directory, placing: Placing, done: Callable[[tuple[Placed, Deployed] | SbonError], None]
+        self, plan: Plan, directory: Messages, placing: Placing, done: Callable[[tuple[Placed, Deployed] | SbonError], None]
     ) -> None:
         self._plan = plan
         self._directory = directory

@@ -1,0 +1,253 @@
+"""The keepers' side of records: an agent keeps versions, promises, and takes queries over whose owners are gone. A machine without I/O.
+
+    keeping   the owner is there
+    waiting   the owner is gone; another keeper comes first, or a pause is not over
+    asking    the other holders are asked for their promise
+    owning    a majority has promised: the record has left the machine, and this agent is the owner
+
+Invariants: an ownership epoch is promised once; records of lower epochs than the one promised are refused; the version that a new owner
+goes on with is the newest that any of the majority has.
+"""
+
+from collections.abc import Callable
+from enum import Enum
+from typing import TypeAlias
+
+import msgspec
+
+from sbon.errors import LocalProtocolError, SbonError
+from sbon.links.ends import pause_s
+from sbon.supervision.keepers import agree, in_order
+from sbon.types import QueryId
+from sbon.wire.messages import Message
+from sbon.wire.ownership import SETS_MAX, Holder, HolderSays, Record
+
+TURN_S = 5.0
+"""Time that each living keeper gets before the next one asks for promises, in seconds."""
+RECORDS_MAX = 20_000
+"""Most records that one agent keeps."""
+BYTES_MAX = 64 * 2**20
+"""Most bytes of their contents."""
+
+
+class Phase(Enum):
+    """States of a kept record."""
+
+    KEEPING = "keeping"
+    WAITING = "waiting"
+    ASKING = "asking"
+    OWNING = "owning"
+
+
+class Event(Enum):
+    """What changes them."""
+
+    GONE = "gone"
+    """The owner's process is not there any more."""
+    BACK = "back"
+    DUE = "due"
+    PROMISED = "promised"
+    """One of several holders has promised."""
+    MAJORITY = "majority"
+    REFUSED = "refused"
+    """All have answered, and there is no majority."""
+
+
+TABLE: dict[tuple[Phase, Event], Phase] = {
+    (Phase.KEEPING, Event.GONE): Phase.WAITING,
+    (Phase.WAITING, Event.BACK): Phase.KEEPING,
+    (Phase.WAITING, Event.DUE): Phase.ASKING,
+    (Phase.ASKING, Event.BACK): Phase.KEEPING,
+    (Phase.ASKING, Event.PROMISED): Phase.ASKING,
+    (Phase.ASKING, Event.MAJORITY): Phase.OWNING,
+    (Phase.ASKING, Event.REFUSED): Phase.WAITING,
+}
+"""The next phase, by the present one and the event. Other pairs are errors of ours."""
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """Ask a holder for its promise; then call `Inheriting.answered`."""
+
+    query: QueryId
+    epoch: int
+    holder: Holder
+
+
+class Inherit(msgspec.Struct, frozen=True):
+    """This agent owns the query from now on, under this epoch."""
+
+    record: Record
+    epoch: int
+
+
+Action: TypeAlias = Ask | Inherit
+
+
+class _Held(msgspec.Struct):
+    """One record that is kept."""
+
+    record: Record
+    promised: int
+    promised_to: Holder | None = None
+    phase: Phase = Phase.KEEPING
+    asked: int = 0
+    """The epoch for which promises are asked."""
+    granted: set[Holder] = msgspec.field(default_factory=set)
+    waiting: set[Holder] = msgspec.field(default_factory=set)
+    due_s: float = 0.0
+    tries: int = 0
+    highest: int = 0
+    """The highest epoch that another holder has named."""
+
+
+class Inheriting:
+    """All records that one agent keeps.
+
+    Parameters
+    ----------
+    heard : returns the highest ownership epoch that this agent has heard of a query
+    """
+
+    def __init__(self, me: Holder, heard: Callable[[QueryId], int]) -> None:
+        self._me = me
+        self._heard = heard
+        self._held: dict[QueryId, _Held] = {}
+        self._ended: frozenset[Holder] = frozenset()
+
+    @property
+    def records(self) -> dict[QueryId, Record]:
+        """Returns the records that are kept."""
+        return {query: held.record for query, held in self._held.items()}
+
+    # ------------------------------------------------------------------------------------------------- what others say
+
+    def keep(self, record: Record) -> HolderSays:
+        """Takes a version, and answers whether it is kept."""
+        held = self._held.get(record.query)
+        promised = self._promised(record.query)
+        if record.epoch < promised or self._me not in record.holders or (held is None and not self._has_room(record)):
+            return HolderSays(granted=False, epoch=promised)
+        if held is None:
+            self._held[record.query] = _Held(record, record.epoch)
+        elif record.rank > held.record.rank:
+            if record.epoch > held.record.epoch:
+                self._held[record.query] = _Held(record, record.epoch)  # whatever was asked for the former owner's record is over
+            else:
+                held.record = record
+        return HolderSays(granted=True, epoch=record.epoch)
+
+    def promise(self, query: QueryId, epoch: int, candidate: Holder, *, is_owner_there: bool) -> HolderSays:
+        """Answers whether another holder may own the query under an epoch."""
+        held, promised = self._held.get(query), self._promised(query)
+        if held is None or candidate not in held.record.holders or epoch <= promised or is_owner_there:
+            return HolderSays(granted=False, epoch=promised)
+        held.promised, held.promised_to = epoch, candidate
+        return HolderSays(granted=True, epoch=epoch, record=held.record)
+
+    def has_promised(self, record: Record) -> bool:
+        """Tells whether the owner of a record has got this agent's promise."""
+        held = self._held.get(record.query)
+        return held is not None and (held.promised, held.promised_to) == (record.epoch, record.owner)
+
+    def forget(self, query: QueryId, epoch: int) -> None:
+        """Forgets a record of this epoch, or a lower one: the query has ended, or others keep it."""
+        held = self._held.get(query)
+        if held is not None and held.record.epoch <= epoch:
+            del self._held[query]
+
+    def stand(self, record: Record, epoch: int, now: float) -> None:
+        """Keeps a record whose owner this agent was, until a holder promised a higher epoch to another one.
+
+        If that one does not take the query over, this agent does so again.
+        """
+        self._held[record.query] = _Held(record, epoch, phase=Phase.WAITING, tries=1, due_s=now + TURN_S)
+
+    def owned(self, query: QueryId, epoch: int) -> None:
+        """Forgets records of lower epochs than that under which another agent says that it owns the query."""
+        self.forget(query, epoch - 1)
+
+    # ------------------------------------------------------------------------------------------------------ taking over
+
+    def look(self, is_there: Callable[[Holder], bool], ended: frozenset[Holder], now: float) -> list[Action]:
+        """Takes which processes of agents are there, and which have certainly ended; returns what is to be done now."""
+        self._ended = ended
+        out: list[Action] = []
+        for query, held in list(self._held.items()):
+            if is_there(held.record.owner) and held.record.owner != self._me:
+                if held.phase is not Phase.KEEPING:
+                    _turn(held, Event.BACK)
+                    held.tries = 0
+                continue
+            if held.phase is Phase.KEEPING:
+                _turn(held, Event.GONE)
+                held.due_s = now + TURN_S * self._rank(held.record, is_there)
+            elif held.phase is Phase.WAITING and not held.tries:
+                held.due_s = min(held.due_s, now + TURN_S * self._rank(held.record, is_there))
+            if held.phase is Phase.WAITING and held.due_s <= now:
+                out += self._ask(query, held, now)
+        return out
+
+    def next_wake(self) -> float | None:
+        """Returns when a pause ends; None if there is none."""
+        return min((held.due_s for held in self._held.values() if held.phase is Phase.WAITING), default=None)
+
+    def answered(self, asked: Ask, result: Message | SbonError, now: float) -> list[Action]:
+        """Takes a holder's answer, or that there is none."""
+        held = self._held.get(asked.query)
+        if held is None or held.phase is not Phase.ASKING or held.asked != asked.epoch or asked.holder not in held.waiting:
+            return []
+        held.waiting.discard(asked.holder)
+        if isinstance(result, HolderSays) and result.granted:
+            held.granted.add(asked.holder)
+            if result.record is not None and result.record.query == asked.query and result.record.rank > held.record.rank:
+                held.record = result.record
+        elif isinstance(result, HolderSays):
+            held.highest = max(held.highest, result.epoch)
+        return self._decide(asked.query, held, now)
+
+    def _ask(self, query: QueryId, held: _Held, now: float) -> list[Action]:
+        _turn(held, Event.DUE)
+        held.asked = held.promised = max(self._promised(query), held.highest) + 1
+        held.granted, held.waiting = {self._me}, set(held.record.holders) - {self._me, held.record.owner} - self._ended
+        if not held.waiting:
+            return self._decide(query, held, now)
+        return [Ask(query, held.asked, holder) for holder in sorted(held.waiting)]
+
+    def _decide(self, query: QueryId, held: _Held, now: float) -> list[Action]:
+        if self._me not in held.record.holders:  # a newer version says so
+            del self._held[query]
+            return []
+        may = held.promised == held.asked and len(held.record.sets) < SETS_MAX
+        if may and agree(held.record.sets, held.granted, self._ended):
+            _turn(held, Event.MAJORITY)
+            del self._held[query]
+            return [Inherit(held.record, held.asked)]
+        if held.waiting:
+            _turn(held, Event.PROMISED)
+            return []
+        _turn(held, Event.REFUSED)
+        held.tries += 1
+        held.due_s = now + pause_s(held.tries) + TURN_S * 0.2 * in_order(query, held.record.holders).index(self._me)
+        return []
+
+    def _promised(self, query: QueryId) -> int:
+        held = self._held.get(query)
+        return max(self._heard(query), 0 if held is None else max(held.promised, held.record.epoch))
+
+    def _rank(self, record: Record, is_there: Callable[[Holder], bool]) -> int:
+        living = [one for one in record.holders if one == self._me or (one != record.owner and is_there(one))]
+        return in_order(record.query, living).index(self._me)
+
+    def _has_room(self, record: Record) -> bool:
+        return len(self._held) < RECORDS_MAX and len(record.content) + sum(map(_size, self._held.values())) <= BYTES_MAX
+
+
+def _size(held: _Held) -> int:
+    return len(held.record.content)
+
+
+def _turn(held: _Held, event: Event) -> None:
+    after = TABLE.get((held.phase, event))
+    if after is None:
+        raise LocalProtocolError(f"a record that is {held.phase.value} cannot take: {event.value}")
+    held.phase = after

@@ -1,0 +1,58 @@
+"""Who keeps the record of a query, and when enough of them agree (docs/recovery.md, Ownership).
+
+Rendezvous hashing: Thaler and Ravishankar, "Using name-based mappings to increase hit rates", IEEE/ACM ToN 6(1), 1998.
+"""
+
+import hashlib
+from collections.abc import Collection, Iterable
+
+from sbon.types import NodeId, QueryId
+from sbon.wire.ownership import Holder
+
+KEEPERS = 2
+"""Number of keepers beside the owner."""
+
+
+def weight(query: QueryId, name: NodeId) -> bytes:
+    """Returns the weight of an agent for a query: the same wherever it is computed."""
+    return hashlib.blake2b(f"{query}\0{name}".encode(), digest_size=8).digest()
+
+
+def in_order(query: QueryId, holders: Iterable[Holder]) -> list[Holder]:
+    """Returns agents in the order in which they keep a query, and take it over."""
+    return sorted(holders, key=lambda holder: (weight(query, holder.name), holder), reverse=True)
+
+
+def holders_of(query: QueryId, owner: Holder, living: Iterable[Holder]) -> tuple[Holder, ...]:
+    """Returns the owner and its two keepers, sorted; the owner alone if fewer than three agents live.
+
+    Examples
+    --------
+    >>> ams, fra, nyc, osl = (Holder(name, 1) for name in ("ams", "fra", "nyc", "osl"))
+    >>> [holder.name for holder in holders_of("ams.0000001.01", ams, [nyc, osl, fra, ams])]
+    ['ams', 'fra', 'osl']
+    >>> [holder.name for holder in holders_of("ams.0000001.01", ams, [ams, fra])]
+    ['ams']
+    """
+    others = in_order(query, (holder for holder in living if holder.name != owner.name))
+    return tuple(sorted([owner, *others[:KEEPERS]])) if len(others) >= KEEPERS else (owner,)
+
+
+def agree(sets: Iterable[Collection[Holder]], agreed: Collection[Holder], ended: Collection[Holder] = ()) -> bool:
+    """Tells whether a majority of each set agrees.
+
+    Parameters
+    ----------
+    ended : processes that have certainly ended: they neither agree nor disagree
+
+    Examples
+    --------
+    >>> ams, fra, nyc = (Holder(name, 1) for name in ("ams", "fra", "nyc"))
+    >>> agree([(ams, fra, nyc)], {ams}), agree([(ams, fra, nyc)], {ams}, {fra}), agree([(ams, fra, nyc)], {ams}, {fra, nyc})
+    (False, False, True)
+    """
+    for holders in sets:
+        there = [holder for holder in holders if holder not in ended]
+        if there and 2 * sum(holder in agreed for holder in there) <= len(there):
+            return False
+    return True

@@ -1,0 +1,129 @@
+"""What the record of a query says, for whoever takes it over: its plan, its operators with their places and epochs, its links, and what its
+recoveries have cost so far."""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from sbon.query.plan import LinkSpec, OperatorSpec, Plan, first_name
+from sbon.supervision.deployment import Deployed
+from sbon.supervision.history import Happening
+from sbon.supervision.record import QueryRecord
+from sbon.supervision.recovery import Recovered
+from sbon.types import LinkId, NodeId, OperatorId, QueryId
+from sbon.wire.ownership import RECORD_BYTES_MAX
+from sbon.wire.reports import OperatorReport
+
+FORMAT = 1
+HISTORY_MAX = 10
+"""Most recoveries of a query, and most happenings, that its record describes; rows lost in earlier ones are in the sums."""
+
+
+class Content(msgspec.Struct, frozen=True):
+    """What is known of a query."""
+
+    format: int
+    plan: Plan
+    operators: tuple[OperatorSpec, ...]
+    links: tuple[LinkSpec, ...]
+    nodes: Mapping[OperatorId, NodeId]
+    epochs: Mapping[OperatorId, int]
+    former: QueryId
+    started_wall_s: float
+    told_ms: float
+    migrations: int
+    attempted: int
+    """The highest epoch of operators that a recovery has used: the next one uses a higher one."""
+    begun_at: Mapping[OperatorId, int]
+    over: tuple[OperatorId, ...]
+    missing: Mapping[LinkId, int]
+    is_exact: bool
+    recoveries: int
+    history: tuple[Recovered, ...]
+    happenings: tuple[Happening, ...]
+
+
+_ENCODER = msgspec.msgpack.Encoder(order="deterministic")
+_DECODER = msgspec.msgpack.Decoder(Content)
+
+
+def encode_content(record: QueryRecord) -> bytes:
+    """Returns the content of a query's record.
+
+    Raises
+    ------
+    ValueError
+        It would have more than RECORD_BYTES_MAX bytes.
+    """
+    healing, account = record.health.healing, record.health.healing.account
+    content = Content(
+        FORMAT,
+        record.plan,
+        tuple(record.specs.values()),
+        record.links,
+        record.nodes,
+        record.epochs,
+        record.former,
+        record.started_wall_s,
+        record.bounds.told_ms,
+        record.history.migrations,
+        healing.attempted,
+        healing.begun_at,
+        tuple(sorted(healing.over)),
+        account.missing,
+        account.is_exact,
+        account.recoveries,
+        tuple(account.history[-HISTORY_MAX:]),
+        record.history.latest(HISTORY_MAX),
+    )
+    data = _ENCODER.encode(content)
+    if len(data) > RECORD_BYTES_MAX:
+        raise ValueError(f"its record has {len(data)} bytes, expected at most {RECORD_BYTES_MAX}: nobody inherits it")
+    return data
+
+
+def decode_content(data: bytes) -> Content:
+    """Decodes the bytes of `encode_content`.
+
+    Raises
+    ------
+    ValueError
+        The bytes are something else, or were written by a later release.
+    """
+    try:
+        content = _DECODER.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
+        raise ValueError(f"the record does not decode: {problem}") from problem
+    if content.format != FORMAT:
+        raise ValueError(f"the record has format {content.format}, expected {FORMAT}")
+    return content
+
+
+def record_from(content: Content, former: NodeId, reports: Iterable[OperatorReport], me: NodeId, now: float, wall_s: float) -> QueryRecord:
+    """Returns a query as its new owner knows it.
+
+    Parameters
+    ----------
+    former : the owner before
+    reports : what hosts say of the operators that they run for it: where they are now, and what their links are called
+    """
+    found: dict[OperatorId, OperatorReport] = {}
+    for report in reports:
+        if report.id not in found or report.epoch > found[report.id].epoch:
+            found[report.id] = report
+    names = {first_name(link): link for report in found.values() for link, *_ in report.links}
+    links = tuple(msgspec.structs.replace(link, id=names.get(first_name(link.id), link.id)) for link in content.links)
+    record = QueryRecord(content.plan, Deployed(content.operators, links, dict(content.nodes)), me, content.started_wall_s)
+    record.epochs.update(content.epochs)
+    record.former, record.bounds.told_ms = content.former, content.told_ms
+    healing, account = record.health.healing, record.health.healing.account
+    healing.is_on, healing.began_s = True, now - max(0.0, wall_s - content.started_wall_s)
+    healing.attempted, healing.over = content.attempted, set(content.over)
+    healing.begun_at.update(content.begun_at)
+    account.missing.update(content.missing)
+    account.is_exact, account.recoveries, account.history = content.is_exact, content.recoveries, list(content.history)
+    for report in found.values():
+        if report.id in record.nodes and report.epoch >= record.epochs.get(report.id, 0):
+            record.nodes[report.id], record.epochs[report.id] = report.node, report.epoch
+    record.history.inherited(content.happenings, content.migrations, former, record.nodes, wall_s)
+    return record

@@ -1,0 +1,47 @@
+"""The owners of queries, as one agent has heard. The id of a query names its first owner; whoever has taken it over since says so under a
+higher ownership epoch (docs/recovery.md, Ownership)."""
+
+from collections import OrderedDict
+
+import msgspec
+
+from sbon.query.ids import boot_of, home_of
+from sbon.types import NodeId, QueryId
+
+OWNERS_MAX = 10_000
+"""Most queries that have been taken over and are remembered; of more, those heard of first are forgotten."""
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """The owner of a query."""
+
+    name: NodeId
+    boot: int | None
+    """The process that owns it; None: any."""
+    epoch: int = 0
+
+
+class Owners:
+    """The owners that differ from what ids say.
+
+    Invariant: the epoch of a query only grows.
+    """
+
+    def __init__(self) -> None:
+        self._heard: OrderedDict[QueryId, Owner] = OrderedDict()
+
+    def of(self, query: QueryId) -> Owner:
+        """Returns the owner of a query with the highest ownership epoch heard of."""
+        return self._heard.get(query) or Owner(home_of(query), boot_of(query))
+
+    def heard(self, query: QueryId, owner: Owner) -> bool:
+        """Takes who owns a query. Returns False if that is older than what is known."""
+        known = self.of(query)
+        if owner.epoch < known.epoch or (owner.epoch == known.epoch and owner.name != known.name):
+            return False
+        if owner.epoch > 0:
+            self._heard[query] = owner
+            self._heard.move_to_end(query)
+            while len(self._heard) > OWNERS_MAX:
+                self._heard.popitem(last=False)
+        return True

@@ -1,0 +1,371 @@
+"""The records of queries on one agent: those that it owns and hands to keepers, and those that it keeps for others. It carries out what the
+machines of `owning` and `inheriting` ask for; the owner of the queries and the dispatch of messages call it (docs/recovery.md, Ownership).
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Protocol
+
+from sbon.errors import AuthorityError, LinkError, PlacementError, SbonError
+from sbon.execution.instance import Instance
+from sbon.execution.ports import Timer
+from sbon.execution.settings import EngineConfig
+from sbon.membership.members import Member, MemberStatus
+from sbon.supervision import inheriting, owning
+from sbon.supervision.inheriting import Ask, Inherit, Inheriting
+from sbon.supervision.keepers import holders_of
+from sbon.supervision.kept_record import encode_content
+from sbon.supervision.owners import Owner
+from sbon.supervision.owning import Counts, Denied, Depose, Dismiss, Owning, Write
+from sbon.supervision.ports import Clock, Messages
+from sbon.supervision.record import QueryRecord
+from sbon.supervision.register import Register
+from sbon.supervision.succession import ANSWER_S, Finished, Owned, Succession
+from sbon.types import NodeId, OperatorId, QueryId
+from sbon.wire.authority import TABLE
+from sbon.wire.messages import Done, Message
+from sbon.wire.ownership import Claims, ClaimsAsk, Forget, Holder, HolderSays, Keep, Own, PromiseAsk, Record
+
+SOON_S = 0.1
+"""Pause after a change of the members before records are looked at, in seconds: several members come or go together."""
+FORGET_TRIES = 3
+"""Number of times that an agent is told that it is to forget a record."""
+
+
+class Successor(Protocol):
+    """Whoever has the queries that this agent owns; implemented by `sbon_agent.queries.queries.OwnedQueries`."""
+
+    def inherited(self, query: QueryId, result: QueryRecord | ValueError) -> None:
+        """Takes a query over; or nobody can, since its record cannot be read."""
+
+    def owned_elsewhere(self, query: QueryId) -> None:
+        """Gives a query up that another agent owns now, without ending it."""
+
+
+class Ownership:
+    """Records that one agent owns or keeps.
+
+    Parameters
+    ----------
+    wall : returns seconds since 1970
+    members : returns the table of members, this agent among them
+    settings : say whether queries heal here, and so are kept
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        wall: Callable[[], float],
+        messages: Messages,
+        me: Holder,
+        members: Callable[[], Mapping[NodeId, Member]],
+        register: Register,
+        successor: Successor,
+        settings: EngineConfig,
+    ) -> None:
+        self._clock = clock
+        self._wall = wall
+        self._messages = messages
+        self._me = me
+        self._members = members
+        self._register = register
+        self._successor = successor
+        self._is_on = settings.heal
+        self._settings = settings
+        self._owned: dict[QueryId, Owned] = {}
+        self._succession = Succession(clock, wall, messages, me, members, register, self._take_over)
+        self._inheriting = Inheriting(me, lambda query: register.owners.of(query).epoch)
+        self._timer: Timer | None = None
+        self._due_s = 0.0
+        self._closed = False
+
+    # ---------------------------------------------------------------------------------------------------- as an owner
+
+    def look(self, record: QueryRecord) -> None:
+        """Hands the record of a query to its keepers, if it is another one than they have."""
+        if self._is_on and record.id in self._register.running:
+            self._look(self._owned.get(record.id) or self._enter(record), record)
+
+    def permit(self, record: QueryRecord, done: Finished) -> None:
+        """Writes down that a query is about to be changed; `done` gets None once a majority knows."""
+        if not self._is_on or record.id not in self._register.running:
+            done(None)
+            return
+        self._look(self._owned.get(record.id) or self._enter(record), record, done)
+
+    def ended(self, query: QueryId, done: Callable[[bool], None] = lambda kept: None) -> None:
+        """Has the keepers of a query forget it, since it ends; `done` gets whether one of them has, or none was to."""
+        one = self._owned.pop(query, None)
+        waiting = set() if one is None else {*(holder for holders in one.machine.sets for holder in holders)} - {self._me}
+        if one is None or not waiting:
+            done(True)
+            return
+        one.settle(PlacementError("the query has ended"))
+        told = [done]
+
+        def answered(keeper: Holder, is_done: bool) -> None:
+            waiting.discard(keeper)
+            if told and (is_done or not waiting):
+                told.pop()(is_done)
+
+        for keeper in sorted(waiting):
+            self._dismiss(keeper, Forget(query=query, epoch=one.machine.epoch), partial(answered, keeper))
+
+    def look_at_all(self) -> None:
+        """Looks at all records, owned and kept; called periodically, and when members have come or gone."""
+        for query, one in list(self._owned.items()):
+            record = self._register.running.get(query)
+            if record is not None or one.inherited is not None:
+                self._look(one, record)
+            if one.is_known and one.machine.epoch > 0:
+                self._succession.tell_new(one)
+        there = partial(_is_there, self._members(), self._me)
+        ended = self._ended(holder for record in self._inheriting.records.values() for holder in record.holders)
+        self._inherit(self._inheriting.look(there, ended, self._clock.now()))
+        self._arm(self._clock.now() + SOON_S if self._due_s <= self._clock.now() else None)
+
+    def members_changed(self) -> None:
+        """Looks at all records soon, because members have come or gone."""
+        self._arm(self._clock.now() + SOON_S)
+
+    def claims(self, queries: Iterable[QueryId], done: Callable[[frozenset[QueryId]], None]) -> None:
+        """Asks all living agents which of these queries they own or keep."""
+        asked = ClaimsAsk(queries=tuple(queries))
+        waiting = {member.name for member in self._members().values() if member.reachable and member.name != self._me.name}
+        found: set[QueryId] = set()
+
+        def answered(node: NodeId, result: Message | SbonError) -> None:
+            waiting.discard(node)
+            if isinstance(result, Claims):
+                found.update(result.owned, result.kept)
+            if not waiting:
+                done(frozenset(found))
+
+        if not self._is_on or not waiting or not asked.queries:
+            done(frozenset())
+            return
+        for node in sorted(waiting):
+            self._messages.request(node, asked, partial(answered, node), ANSWER_S)
+
+    def close(self) -> None:
+        """Stops all timers."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # ---------------------------------------------------------------------------------------------- what others say
+
+    def answer(self, message: Keep | Forget | PromiseAsk | ClaimsAsk) -> Message:
+        """Answers a message of another agent about owners and keepers."""
+        match message:
+            case Keep(record):
+                return self._keep(record)
+            case Forget(query, epoch):
+                self._inheriting.forget(query, epoch)
+                return Done()
+            case PromiseAsk(query, epoch, holder):
+                held = self._inheriting.records.get(query)
+                there = held is not None and held.owner != self._me and _is_there(self._members(), self._me, held.owner)
+                return self._inheriting.promise(query, epoch, holder, is_owner_there=there)
+            case ClaimsAsk(queries):
+                return Claims(
+                    owned=tuple(query for query in queries if query in self._owned or query in self._register.running),
+                    kept=tuple(query for query in queries if query in self._inheriting.records),
+                )
+
+    def heard(self, message: Own, done: Finished) -> None:
+        """Takes that another agent, or this one, owns a query from now on; `done` gets None, or why that is not believed.
+
+        As long as the owner known so far is there, it is asked whether it is the owner still; it asks its keepers.
+        """
+        query, known = message.query, self._register.owners.of(message.query)
+        record = self._register.running.get(query)
+        refusal = AuthorityError(f"{known.name} owns {query}, and is there; a new owner says so: {TABLE[Own].who}")
+
+        def asked(result: Message | SbonError | None) -> None:
+            is_ours = query in self._owned or query in self._register.running
+            is_theirs = isinstance(result, SbonError) or (isinstance(result, Claims) and query in result.owned)
+            if is_ours or is_theirs:
+                done(refusal)
+            else:
+                accept()
+
+        def accept() -> None:
+            if self._register.owners.heard(query, Owner(message.owner.name, message.owner.boot, message.epoch)):
+                self._inheriting.owned(query, message.epoch)
+                if message.owner != self._me:
+                    self._give_up(query, message.epoch)
+            done(None)
+
+        if message.owner == self._me or (message.epoch == known.epoch and message.owner.name == known.name):
+            accept()
+        elif query in self._owned or query in self._register.running:
+            if record is None:
+                done(refusal)
+            else:
+                self.permit(record, lambda problem: self._clock.call_soon(partial(asked, None)))
+        elif known.name != self._me.name and _owner_is_there(self._members(), known):
+            self._messages.request(known.name, ClaimsAsk(queries=(query,)), asked, ANSWER_S)
+        else:
+            accept()
+
+    def _keep(self, record: Record) -> HolderSays:
+        known = self._register.owners.of(record.query)
+        is_new = record.epoch > known.epoch and not self._inheriting.has_promised(record)
+        if record.query in self._owned or (is_new and _owner_is_there(self._members(), known)):
+            return HolderSays(granted=False, epoch=known.epoch)
+        said = self._inheriting.keep(record)
+        if said.granted and record.epoch > known.epoch:
+            self._register.owners.heard(record.query, Owner(record.owner.name, record.owner.boot, record.epoch))
+            self._give_up(record.query, record.epoch)
+        return said
+
+    def _give_up(self, query: QueryId, epoch: int) -> None:
+        one = self._owned.get(query)
+        if one is not None and one.machine.epoch < epoch:
+            del self._owned[query]
+            one.settle(PlacementError(f"{self._register.owners.of(query).name} owns the query now"))
+        if one is None or one.machine.epoch < epoch:
+            self._successor.owned_elsewhere(query)
+
+    # --------------------------------------------------------------------------------------------------------- writing
+
+    def _enter(self, record: QueryRecord) -> Owned:
+        one = self._owned[record.id] = Owned(Owning(record.id, self._me))
+        return one
+
+    def _look(self, one: Owned, record: QueryRecord | None, act: Finished | None = None) -> None:
+        query, machine = one.query, one.machine
+        living = [Holder(member.name, member.boot) for member in self._members().values() if member.reachable]
+        chosen = holders_of(query, self._me, living)
+        try:
+            content = one.inherited.content if record is None and one.inherited is not None else encode_content(record)  # type: ignore[arg-type]
+        except ValueError as problem:
+            if record is not None:
+                record.health.healing.ownership = str(problem)
+            if act is not None:
+                act(None)
+            return
+        ended = self._ended(holder for holders in machine.sets for holder in holders)
+        actions = machine.look(content, chosen, self._clock.now(), ended=ended, act=act is not None)
+        if act is not None:
+            one.waiting.append((machine.version_to_come, act))
+        self._perform(one, actions)
+
+    def _perform(self, one: Owned, actions: Iterable[owning.Action]) -> None:
+        for action in actions:
+            match action:
+                case Write(keeper, written):
+                    answered = partial(self._written, one, written, keeper)
+                    self._messages.request(keeper.name, Keep(record=written), answered, ANSWER_S)
+                case Counts(version):
+                    one.settle(None, version)
+                    if one.inherited is not None and not one.is_known:
+                        one.is_known = True
+                        self._succession.announce(one)
+                case Denied(version, reason):
+                    one.settle(PlacementError(reason), version)
+                case Dismiss(keeper):
+                    self._dismiss(keeper, Forget(query=one.query, epoch=one.machine.epoch), lambda is_done: None)
+                case Depose(epoch):
+                    self._deposed(one, epoch)
+        self._show(one)
+        self._arm(one.machine.next_wake())
+
+    def _written(self, one: Owned, written: Record, keeper: Holder, result: Message | SbonError) -> None:
+        if not self._closed and self._owned.get(one.query) is one:
+            self._perform(one, one.machine.answered(written, keeper, result, self._clock.now()))
+
+    def _show(self, one: Owned) -> None:
+        record = self._register.running.get(one.query)
+        if record is not None:
+            healing = record.health.healing
+            healing.keepers = tuple(holder.name for holder in one.machine.keepers)
+            healing.ownership = one.machine.says
+            healing.is_cut_off = bool(healing.ownership) and one.machine.phase is not owning.Phase.ALONE
+
+    def _dismiss(self, keeper: Holder, message: Forget, done: Callable[[bool], None], tries: int = FORGET_TRIES) -> None:
+        def answered(result: Message | SbonError) -> None:
+            if isinstance(result, LinkError) and tries > 1 and not self._closed and _is_there(self._members(), self._me, keeper):
+                self._dismiss(keeper, message, done, tries - 1)
+            else:
+                done(not isinstance(result, SbonError))
+
+        self._messages.request(keeper.name, message, answered, ANSWER_S)
+
+    def _deposed(self, one: Owned, epoch: int) -> None:
+        """Gives a query up: another agent owns it; or holders have promised, and whoever asked for that may have failed since."""
+        del self._owned[one.query]
+        one.settle(PlacementError("another agent owns the query now"))
+        if self._register.owners.of(one.query).epoch <= one.machine.epoch and one.machine.latest is not None:
+            self._inheriting.stand(one.machine.latest, epoch, self._clock.now())
+        self._successor.owned_elsewhere(one.query)
+
+    # ------------------------------------------------------------------------------------------------------ taking over
+
+    def _inherit(self, actions: Iterable[inheriting.Action]) -> None:
+        for action in actions:
+            match action:
+                case Ask(query, epoch, holder):
+                    asked = PromiseAsk(query=query, epoch=epoch, holder=self._me)
+                    self._messages.request(holder.name, asked, partial(self._promised, action), ANSWER_S)
+                case Inherit(record, epoch):
+                    one = self._owned[record.query] = Owned(Owning(record.query, self._me, epoch, record), record)
+                    self._look(one, None)
+        self._arm(self._inheriting.next_wake())
+
+    def _promised(self, asked: Ask, result: Message | SbonError) -> None:
+        if not self._closed:
+            self._inherit(self._inheriting.answered(asked, result, self._clock.now()))
+
+    def _take_over(self, one: Owned, result: QueryRecord | ValueError) -> None:
+        if self._closed or self._owned.get(one.query) is not one:
+            return
+        if isinstance(result, ValueError):
+            self.ended(one.query)
+        self._successor.inherited(one.query, result)
+
+    # ---------------------------------------------------------------------------------------------------------- timing
+
+    def _ended(self, holders: Iterable[Holder]) -> frozenset[Holder]:
+        members = self._members()
+        return frozenset(holder for holder in holders if holder != self._me and _has_ended(members, holder))
+
+    def _arm(self, due_s: float | None) -> None:
+        now = self._clock.now()
+        if due_s is None or self._closed or now < self._due_s <= due_s:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._due_s = max(due_s, now)
+        self._timer = self._clock.call_at(self._due_s, self._wake)
+
+    def _wake(self) -> None:
+        self._due_s = 0.0
+        if not self._closed:
+            for one in list(self._owned.values()):
+                self._perform(one, one.machine.wake(self._clock.now()))
+            self.look_at_all()
+
+
+def _is_there(members: Mapping[NodeId, Member], me: Holder, holder: Holder) -> bool:
+    member = members.get(holder.name)
+    return holder == me or (member is not None and member.reachable and member.boot == holder.boot)
+
+
+def _owner_is_there(members: Mapping[NodeId, Member], owner: Owner) -> bool:
+    member = members.get(owner.name)
+    return member is not None and member.reachable and owner.boot in (None, member.boot)
+
+
+def _has_ended(members: Mapping[NodeId, Member], holder: Holder) -> bool:
+    member = members.get(holder.name)
+    return member is not None and (member.boot != holder.boot or member.status is MemberStatus.LEFT)
+
+
+def passed_on(instances: Iterable[Instance], query: QueryId, owner: NodeId) -> tuple[OperatorId, ...]:
+    """Enters the owner of a query at the operators that it uses here, and returns them."""
+    found = [instance for instance in instances if query in instance.users]
+    for instance in found:
+        instance.users[query] = owner
+    return tuple(instance.id for instance in found)

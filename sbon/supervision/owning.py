@@ -1,0 +1,253 @@
+"""The owner's side of one query's record: it hands each version to the keepers, and acts when a majority has it. A machine without I/O.
+
+    alone     fewer than three agents live: the owner acts by itself, and nobody inherits
+    kept      a majority holds the latest version
+    writing   a version has been sent, and no majority has answered yet
+    cut off   the keepers have not answered: nothing is changed; the version is written again after a pause
+    deposed   another agent owns the query
+
+A change of the keepers is a version, too: it counts when a majority of the former and of the new holders has it, so that two parts of an
+overlay can never both have a majority.
+
+Invariant: `sets` are the holders of the latest version that counts; a version counts only with a majority of each of them.
+"""
+
+from enum import Enum
+from typing import TypeAlias
+
+import msgspec
+
+from sbon.errors import LocalProtocolError, SbonError
+from sbon.links.ends import pause_s
+from sbon.supervision.keepers import agree
+from sbon.types import QueryId
+from sbon.wire.messages import Message
+from sbon.wire.ownership import SETS_MAX, Holder, HolderSays, Record
+
+
+class Phase(Enum):
+    """States of an ownership."""
+
+    ALONE = "alone"
+    KEPT = "kept"
+    WRITING = "writing"
+    CUT_OFF = "cut off"
+    DEPOSED = "deposed"
+
+
+class Event(Enum):
+    """What changes them."""
+
+    LONE = "lone"
+    """A version is to be written, and nobody else is to hold it."""
+    WRITE = "write"
+    ANSWERED = "answered"
+    """A keeper has answered, and others are still asked."""
+    MAJORITY = "majority"
+    UNANSWERED = "unanswered"
+    """Everyone has answered, or not answered in time, and there is no majority."""
+    HIGHER = "higher"
+    """A higher ownership epoch is known."""
+
+
+TABLE: dict[tuple[Phase, Event], Phase] = {
+    (Phase.ALONE, Event.LONE): Phase.ALONE,
+    (Phase.ALONE, Event.WRITE): Phase.WRITING,
+    (Phase.ALONE, Event.HIGHER): Phase.DEPOSED,
+    (Phase.KEPT, Event.WRITE): Phase.WRITING,
+    (Phase.KEPT, Event.HIGHER): Phase.DEPOSED,
+    (Phase.WRITING, Event.ANSWERED): Phase.WRITING,
+    (Phase.WRITING, Event.MAJORITY): Phase.KEPT,
+    (Phase.WRITING, Event.UNANSWERED): Phase.CUT_OFF,
+    (Phase.WRITING, Event.HIGHER): Phase.DEPOSED,
+    (Phase.CUT_OFF, Event.WRITE): Phase.WRITING,
+    (Phase.CUT_OFF, Event.HIGHER): Phase.DEPOSED,
+}
+"""The next phase, by the present one and the event. Other pairs are errors of ours."""
+
+
+class Write(msgspec.Struct, frozen=True):
+    """Send a version to a keeper; then call `Owning.answered`."""
+
+    keeper: Holder
+    record: Record
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """A version counts: whoever waits for it may act."""
+
+    version: int
+
+
+class Denied(msgspec.Struct, frozen=True):
+    """A version does not count: whoever waits for it may not act."""
+
+    version: int
+    reason: str
+
+
+class Dismiss(msgspec.Struct, frozen=True):
+    """Tell an agent that it is not a keeper any more."""
+
+    keeper: Holder
+
+
+class Depose(msgspec.Struct, frozen=True):
+    """Another agent owns the query, under this epoch."""
+
+    epoch: int
+
+
+Action: TypeAlias = Write | Counts | Denied | Dismiss | Depose
+
+
+class Owning:
+    """Ownership of one query.
+
+    Parameters
+    ----------
+    inherited : the record from which the query was taken over; None for a new query
+    """
+
+    def __init__(self, query: QueryId, me: Holder, epoch: int = 0, inherited: Record | None = None) -> None:
+        self.phase = Phase.ALONE if inherited is None else Phase.CUT_OFF
+        self.epoch = epoch
+        self.version = 0 if inherited is None else inherited.version
+        """The latest version that was sent."""
+        self.sets: tuple[tuple[Holder, ...], ...] = ((me,),) if inherited is None else inherited.sets
+        self.query = query
+        self._me = me
+        self._content: bytes | None = None
+        self._chosen: tuple[Holder, ...] = (me,)
+        self._ended: frozenset[Holder] = frozenset()
+        self._dirty = False
+        self._sent: Record | None = None
+        self._have: set[Holder] = set()
+        self._waiting: set[Holder] = set()
+        self._due_s = 0.0
+        self._tries = 0
+        self._has_counted = inherited is not None
+        """True once a version has counted, of this owner or a former one."""
+        self._lags: set[Holder] = set()
+        """Keepers that are to have the latest version, and may not have it."""
+
+    @property
+    def keepers(self) -> tuple[Holder, ...]:
+        """The keepers of the latest version that counts."""
+        return tuple(holder for holder in self.sets[-1] if holder != self._me)
+
+    @property
+    def latest(self) -> Record | None:
+        """The latest version that was sent; None if there is none."""
+        return self._sent
+
+    @property
+    def says(self) -> str:
+        """Describes why the owner changes nothing, or why nobody inherits; empty if all is well."""
+        if self.phase is Phase.CUT_OFF or (self.phase is Phase.WRITING and self._tries):
+            names = ", ".join(sorted({holder.name for holders in self.sets for holder in holders} - {self._me.name}))
+            return f"of its keepers {names} too few answer: nothing of it is moved or made again until they do"
+        if self.phase is Phase.ALONE:
+            return "fewer than three agents are alive: nobody takes it over, it would wait for its owner"
+        return ""
+
+    def look(
+        self, content: bytes, chosen: tuple[Holder, ...], now: float, *, ended: frozenset[Holder] = frozenset(), act: bool = False
+    ) -> list[Action]:
+        """Takes the content of the record, and who is to hold it.
+
+        Parameters
+        ----------
+        ended : holders whose processes have certainly ended
+        act : whether a new version is wanted even if nothing has changed, since something is to be done that must not happen twice
+        """
+        if self.phase is Phase.DEPOSED:
+            return []
+        changed = content != self._content or chosen != self._chosen or bool(ended - self._ended)
+        self._content, self._chosen, self._ended = content, chosen, ended
+        self._dirty = self._dirty or changed or act or self.phase is Phase.CUT_OFF
+        return self._next(now, hurry=act)
+
+    @property
+    def version_to_come(self) -> int:
+        """The version that will have what has been said so far."""
+        return self.version + 1 if self._dirty else self.version
+
+    def answered(self, record: Record, keeper: Holder, result: Message | SbonError, now: float) -> list[Action]:
+        """Takes a keeper's answer to a version, or that there is none."""
+        if isinstance(result, HolderSays) and not result.granted and result.epoch > self.epoch and self.phase is not Phase.DEPOSED:
+            self._turn(Event.HIGHER)
+            return [Depose(result.epoch)]
+        took = isinstance(result, HolderSays) and result.granted
+        if record is self._sent and took:
+            self._lags.discard(keeper)
+        if record is not self._sent or self.phase is not Phase.WRITING:
+            return []
+        self._waiting.discard(keeper)
+        if took:
+            self._have.add(keeper)
+        if agree(record.sets, self._have, self._ended):
+            return self._counts(record, now)
+        if self._waiting:
+            self._turn(Event.ANSWERED)
+            return []
+        self._turn(Event.UNANSWERED)
+        self._tries += 1
+        self._due_s, self._dirty = now + pause_s(self._tries), True
+        return [Denied(record.version, self.says)]
+
+    def wake(self, now: float) -> list[Action]:
+        """Writes again when a pause is over."""
+        return self._next(now) if self.phase is not Phase.DEPOSED and self._due_s <= now else []
+
+    def next_wake(self) -> float | None:
+        """Returns when a pause ends; None if there is none."""
+        return self._due_s if self.phase is Phase.CUT_OFF or (self.phase is Phase.KEPT and self._lags) else None
+
+    def _next(self, now: float, *, hurry: bool = False) -> list[Action]:
+        if self.phase is Phase.KEPT and self._lags and self._due_s <= now:
+            self._dirty = True
+        if not self._dirty or self.phase is Phase.WRITING or self._content is None:
+            return []
+        if self.phase is Phase.CUT_OFF and now < self._due_s and not hurry:
+            return []
+        sets = self.sets if self.sets[-1] == self._chosen else (*self.sets, self._chosen)
+        if not self._has_counted:
+            sets = (self._chosen,)  # nobody has a version yet
+        if len(sets) > SETS_MAX:
+            sets = self.sets
+        self._dirty, self.version = False, self.version + 1
+        record = self._sent = Record(self.query, self.epoch, self.version, self._me, sets, self._content)
+        self._have, self._waiting = {self._me}, set(record.holders) - {self._me} - self._ended
+        self._lags = set(sets[-1]) - {self._me}
+        if sets == ((self._me,),):
+            self._turn(Event.LONE)
+            self._has_counted = True
+            return [Counts(self.version)]
+        self._turn(Event.WRITE)
+        if not self._waiting:  # all others have ended
+            return self._counts(record, now)
+        return [Write(keeper, record) for keeper in sorted(self._waiting)]
+
+    def _counts(self, record: Record, now: float) -> list[Action]:
+        self._turn(Event.MAJORITY)
+        former = set(record.holders) - set(record.sets[-1]) - self._ended
+        self.sets, self._tries, self._has_counted = (record.sets[-1],), 0, True
+        if len(record.sets) > 1:  # the keepers are to know that the change of the holders counts
+            self._dirty = True
+        if self._lags:  # the others may only be late: the version is written once more after a pause
+            self._due_s = now + LAG_S
+        out: list[Action] = [Counts(record.version), *(Dismiss(keeper) for keeper in sorted(former))]
+        if self.sets == ((self._me,),):
+            self.phase = Phase.ALONE
+        return out + self._next(now)
+
+    def _turn(self, event: Event) -> None:
+        after = TABLE.get((self.phase, event))
+        if after is None:
+            raise LocalProtocolError(f"an ownership that is {self.phase.value} cannot take: {event.value}")
+        self.phase = after
+
+
+LAG_S = 5.0
+"""Pause before a version is written again that a majority has, and not every keeper."""

@@ -1,0 +1,127 @@
+"""Tells all agents that a query has a new owner, and learns from its hosts what they run of it (docs/recovery.md, Ownership)."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from sbon.errors import SbonError
+from sbon.membership.members import Member
+from sbon.supervision.kept_record import decode_content, record_from
+from sbon.supervision.owners import Owner
+from sbon.supervision.owning import Owning
+from sbon.supervision.ports import Clock, Messages
+from sbon.supervision.record import QueryRecord
+from sbon.supervision.register import Register
+from sbon.types import NodeId
+from sbon.wire.messages import Message
+from sbon.wire.ownership import Holder, Own, Record
+from sbon.wire.reports import OperatorReport, OperatorReports
+
+ANSWER_S = 2.0
+"""Time that an agent has to answer, in seconds."""
+HOSTS_ANSWER_S = 5.0
+"""Time that hosts have to say what they run of a query that has a new owner, in seconds."""
+
+Finished = Callable[[SbonError | None], None]
+
+
+class Owned:
+    """One query that this agent owns."""
+
+    def __init__(self, machine: Owning, inherited: Record | None = None) -> None:
+        self.machine = machine
+        self.query = machine.query
+        self.inherited = inherited
+        """The former owner's record, as long as the query is being taken over."""
+        self.is_known = inherited is None
+        """True once a majority knows who owns it."""
+        self.told: set[Holder] = set()
+        """Processes that know who owns it, where its id does not say so."""
+        self.asked: set[Holder] = set()
+        self.waiting: list[tuple[int, Finished]] = []
+        """Acts that wait until a version counts."""
+
+    def settle(self, problem: SbonError | None, version: int | None = None) -> None:
+        """Lets acts go on that have waited for a version, or for any."""
+        ready = [done for wanted, done in self.waiting if version is None or wanted <= version]
+        self.waiting = [] if version is None else [(wanted, done) for wanted, done in self.waiting if wanted > version]
+        for done in ready:
+            done(problem)
+
+
+class Succession:
+    """Announces the queries that one agent has taken over.
+
+    Parameters
+    ----------
+    wall : returns seconds since 1970
+    taken_over : called with a query and what is known of it, or why its record cannot be read
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        wall: Callable[[], float],
+        messages: Messages,
+        me: Holder,
+        members: Callable[[], Mapping[NodeId, Member]],
+        register: Register,
+        taken_over: Callable[[Owned, QueryRecord | ValueError], None],
+    ) -> None:
+        self._clock = clock
+        self._wall = wall
+        self._messages = messages
+        self._me = me
+        self._members = members
+        self._register = register
+        self._taken_over = taken_over
+
+    def announce(self, one: Owned) -> None:
+        """Tells all living agents, this one too, who owns the query; once they have said what they run of it, it is taken over."""
+        query = one.query
+        self._register.owners.heard(query, Owner(self._me.name, self._me.boot, one.machine.epoch))
+        self._register.begin(query)
+        reports: list[OperatorReport] = []
+        waiting = self._living() | {self._me}
+
+        def told(holder: Holder, result: Message | SbonError) -> None:
+            waiting.discard(holder)
+            if isinstance(result, OperatorReports):
+                one.told.add(holder)
+                reports.extend(result.reports)
+            if not waiting:
+                self._register.begun(query, runs=True)
+                self._take_over(one, reports)
+
+        for holder in sorted(waiting):
+            self._messages.request(holder.name, self._own(one), partial(told, holder), HOSTS_ANSWER_S)
+
+    def tell_new(self, one: Owned) -> None:
+        """Tells the agents that have come since who owns the query."""
+
+        def told(holder: Holder, result: Message | SbonError) -> None:
+            one.asked.discard(holder)
+            if not isinstance(result, SbonError):
+                one.told.add(holder)
+
+        living = self._living()
+        one.told &= living
+        for holder in sorted(living - one.told - one.asked - {self._me}):
+            one.asked.add(holder)
+            self._messages.request(holder.name, self._own(one), partial(told, holder), ANSWER_S)
+
+    def _take_over(self, one: Owned, reports: list[OperatorReport]) -> None:
+        before, one.inherited = one.inherited, None
+        if before is None:
+            return
+        try:
+            known = decode_content(before.content)
+        except ValueError as problem:
+            self._taken_over(one, problem)
+            return
+        self._taken_over(one, record_from(known, before.owner.name, reports, self._me.name, self._clock.now(), self._wall()))
+
+    def _living(self) -> set[Holder]:
+        return {Holder(member.name, member.boot) for member in self._members().values() if member.reachable}
+
+    def _own(self, one: Owned) -> Own:
+        return Own(query=one.query, epoch=one.machine.epoch, owner=self._me)

@@ -1,0 +1,199 @@
+"""Keepers take versions, promise each epoch once, and take over queries whose owners are gone: stepped through without a world."""
+
+import pytest
+
+from sbon.errors import LinkError, LocalProtocolError
+from sbon.supervision import inheriting
+from sbon.supervision.inheriting import BYTES_MAX, RECORDS_MAX, TABLE, TURN_S, Action, Ask, Event, Inherit, Inheriting, Phase
+from sbon.supervision.keepers import in_order
+from sbon.supervision.owners import Owner, Owners
+from sbon.wire.ownership import Holder, HolderSays, Record
+
+QUERY = "ams.0000001.01"
+AMS, FRA, NYC, OSL, RIO = (Holder(name, number) for number, name in enumerate(("ams", "fra", "nyc", "osl", "rio")))
+FIRST, SECOND = in_order(QUERY, [FRA, NYC])
+TRIO = tuple(sorted((AMS, FRA, NYC)))
+SILENCE = LinkError("no answer")
+NOBODY: frozenset[Holder] = frozenset()
+
+
+def record(version: int = 1, epoch: int = 0, owner: Holder = AMS, sets: tuple[tuple[Holder, ...], ...] = (TRIO,)) -> Record:
+    return Record(QUERY, epoch, version, owner, sets, b"content")
+
+
+def keeper(me: Holder = FIRST, **heard: int) -> Inheriting:
+    one = Inheriting(me, lambda query: heard.get("heard", 0))
+    assert one.keep(record()).granted
+    return one
+
+
+def look(one: Inheriting, now: float, gone: tuple[Holder, ...] = (AMS,), ended: frozenset[Holder] = NOBODY) -> list[Action]:
+    return one.look(lambda holder: holder not in gone, ended, now)
+
+
+def test_a_keeper_takes_newer_versions_and_refuses_lower_epochs():
+    one = keeper()
+    assert one.keep(record(2)) == HolderSays(granted=True, epoch=0)
+    assert one.keep(record(1)) == HolderSays(granted=True, epoch=0), "it has that one, and a newer one"
+    assert one.records[QUERY].version == 2
+    assert one.keep(record(1, 3, SECOND)).granted
+    assert one.keep(record(9)) == HolderSays(granted=False, epoch=3)
+    assert one.records[QUERY].owner == SECOND
+
+
+def test_records_for_another_process_are_refused():
+    one = Inheriting(Holder(FIRST.name, 99), lambda query: 0)
+    assert not one.keep(record()).granted
+    assert one.records == {}
+
+
+def test_an_owner_older_than_what_was_heard_is_refused():
+    one = Inheriting(FIRST, lambda query: 2)
+    assert one.keep(record()) == HolderSays(granted=False, epoch=2)
+    assert one.keep(record(1, 2, SECOND)).granted
+
+
+def test_an_epoch_is_promised_once_and_lower_ones_are_refused_from_then_on():
+    one = keeper()
+    assert one.promise(QUERY, 1, SECOND, is_owner_there=False) == HolderSays(granted=True, epoch=1, record=record())
+    assert one.promise(QUERY, 1, SECOND, is_owner_there=False) == HolderSays(granted=False, epoch=1)
+    assert one.promise(QUERY, 1, AMS, is_owner_there=False) == HolderSays(granted=False, epoch=1)
+    assert one.keep(record(2)) == HolderSays(granted=False, epoch=1)
+    assert one.has_promised(record(2, 1, SECOND))
+    assert not one.has_promised(record(2, 1, AMS))
+    assert one.keep(record(2, 1, SECOND)).granted
+
+
+def test_nothing_is_promised_while_the_owner_is_there_or_to_strangers_or_of_unknown_queries():
+    one = keeper()
+    assert not one.promise(QUERY, 1, SECOND, is_owner_there=True).granted
+    assert not one.promise(QUERY, 1, OSL, is_owner_there=False).granted
+    assert not one.promise("other", 1, SECOND, is_owner_there=False).granted
+    assert one.promise(QUERY, 1, SECOND, is_owner_there=False).granted
+
+
+def test_the_first_keeper_asks_at_once_and_owns_with_the_promise():
+    one = keeper()
+    assert look(one, 0.0, gone=()) == []
+    (asked,) = look(one, 1.0)
+    assert asked == Ask(QUERY, 1, SECOND)
+    assert one.answered(asked, HolderSays(granted=True, epoch=1, record=record(5)), 1.1) == [Inherit(record(5), 1)]
+    assert one.records == {}
+    assert one.answered(asked, HolderSays(granted=True, epoch=1), 1.2) == []
+
+
+def test_it_promises_to_itself_before_it_asks():
+    one = keeper()
+    look(one, 1.0)
+    assert one.promise(QUERY, 1, SECOND, is_owner_there=False) == HolderSays(granted=False, epoch=1)
+
+
+def test_the_second_keeper_comes_when_the_first_is_gone_or_has_had_its_turn():
+    one = keeper(SECOND)
+    assert look(one, 1.0) == []
+    assert one.next_wake() == 1.0 + TURN_S
+    assert look(one, 2.0, gone=(AMS, FIRST)) == [Ask(QUERY, 1, FIRST)]
+    one = keeper(SECOND)
+    look(one, 1.0)
+    assert look(one, 1.0 + TURN_S) == [Ask(QUERY, 1, FIRST)]
+
+
+def test_without_a_promise_nobody_owns_and_it_is_asked_again_under_a_higher_epoch():
+    one = keeper()
+    (asked,) = look(one, 1.0)
+    assert isinstance(asked, Ask)
+    assert one.answered(asked, SILENCE, 3.0) == []
+    assert one.records[QUERY].owner == AMS
+    due_s = one.next_wake()
+    assert due_s is not None
+    assert look(one, due_s - 0.01) == []
+    (again,) = look(one, due_s)
+    assert isinstance(again, Ask)
+    assert again.epoch == 2
+    assert one.answered(again, HolderSays(granted=False, epoch=7), due_s) == []
+    due_s = one.next_wake()
+    assert due_s is not None
+    assert look(one, due_s) == [Ask(QUERY, 8, SECOND)]
+
+
+def test_an_owner_that_is_back_is_left_alone():
+    one = keeper()
+    (asked,) = look(one, 1.0)
+    assert isinstance(asked, Ask)
+    assert look(one, 1.1, gone=()) == []
+    assert one.answered(asked, HolderSays(granted=True, epoch=1), 1.2) == []
+
+
+def test_a_newer_record_of_another_holder_decides_who_must_agree():
+    one = keeper()
+    (asked,) = look(one, 1.0)
+    assert isinstance(asked, Ask)
+    newer = record(5, sets=((AMS, OSL, RIO),))
+    assert one.answered(asked, HolderSays(granted=True, epoch=1, record=newer), 1.1) == [], "it is no holder of that one"
+    assert one.records == {}
+
+
+def test_a_majority_of_both_sets_is_needed_while_the_holders_change():
+    one = Inheriting(FIRST, lambda query: 0)
+    one.keep(record(sets=(TRIO, tuple(sorted((AMS, OSL, FIRST))))))
+    asked = {action.holder: action for action in look(one, 1.0, gone=(AMS, SECOND)) if isinstance(action, Ask)}
+    if not asked:
+        asked = {action.holder: action for action in look(one, 1.0 + 2 * TURN_S, gone=(AMS, SECOND)) if isinstance(action, Ask)}
+    assert set(asked) == {SECOND, OSL}
+    assert one.answered(asked[OSL], HolderSays(granted=True, epoch=1), 1.1) == []
+    assert len(one.answered(asked[SECOND], HolderSays(granted=True, epoch=1), 1.2)) == 1
+
+
+def test_a_holder_whose_process_has_ended_is_not_asked():
+    one = keeper()
+    assert look(one, 1.0, ended=frozenset({AMS, SECOND})) == [Inherit(record(), 1)]
+
+
+def test_a_deposed_owner_takes_the_query_again_if_nobody_else_does():
+    one = Inheriting(AMS, lambda query: 0)
+    one.stand(record(4), 1, 0.0)
+    assert look(one, 0.0, gone=()) == []
+    asked = [action for action in look(one, TURN_S, gone=()) if isinstance(action, Ask)]
+    assert {(action.holder, action.epoch) for action in asked} == {(FRA, 2), (NYC, 2)}
+    assert one.answered(asked[0], HolderSays(granted=True, epoch=2, record=record(4)), TURN_S) == [Inherit(record(4), 2)]
+
+
+def test_what_has_ended_is_forgotten_and_what_is_newer_is_not():
+    one = keeper()
+    one.keep(record(1, 3, SECOND))
+    one.forget(QUERY, 2)
+    one.owned(QUERY, 3)
+    assert QUERY in one.records
+    one.forget(QUERY, 3)
+    assert one.records == {}
+    assert not one.promise(QUERY, 9, SECOND, is_owner_there=False).granted
+
+
+def test_records_are_bounded(monkeypatch: pytest.MonkeyPatch):
+    assert RECORDS_MAX > 1000
+    assert BYTES_MAX > 2**20
+    monkeypatch.setattr(inheriting, "RECORDS_MAX", 1)
+    one = keeper()
+    assert not one.keep(Record("other", 0, 1, AMS, (TRIO,), b"")).granted
+    monkeypatch.undo()
+    monkeypatch.setattr(inheriting, "BYTES_MAX", 10)
+    assert not one.keep(Record("other", 0, 1, AMS, (TRIO,), b"12345")).granted
+    assert one.keep(Record("other", 0, 1, AMS, (TRIO,), b"123")).granted
+
+
+@pytest.mark.parametrize(("phase", "event"), [(phase, event) for phase in Phase for event in Event if (phase, event) not in TABLE])
+def test_other_events_are_bugs(phase: Phase, event: Event):
+    one = keeper()
+    one._held[QUERY].phase = phase
+    with pytest.raises(LocalProtocolError, match=phase.value):
+        inheriting._turn(one._held[QUERY], event)
+
+
+def test_the_epoch_of_an_owner_only_grows():
+    owners = Owners()
+    assert owners.of(QUERY) == Owner("ams", 1)
+    assert owners.heard(QUERY, Owner("fra", 5, 2))
+    assert not owners.heard(QUERY, Owner("nyc", 5, 1))
+    assert not owners.heard(QUERY, Owner("nyc", 5, 2))
+    assert owners.of(QUERY) == Owner("fra", 5, 2)
+    assert owners.heard(QUERY, Owner("fra", 6, 3))

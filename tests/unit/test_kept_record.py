@@ -1,0 +1,83 @@
+"""The record of a query says all that its next owner needs, and what hosts say counts more."""
+
+import msgspec
+import pytest
+
+from sbon.query.plan import LinkSpec, MapParams, OperatorSpec, Plan, SinkParams, link_id
+from sbon.supervision import kept_record
+from sbon.supervision.continuation import Continuation
+from sbon.supervision.deployment import Deployed
+from sbon.supervision.kept_record import decode_content, encode_content, record_from
+from sbon.supervision.record import QueryRecord
+from sbon.supervision.recovery import Recovered
+from sbon.wire.reports import OperatorReport
+
+QUERY = "ams.0000001.01"
+MAP, SINK = f"{QUERY}.0", f"{QUERY}.1"
+SPECS = (
+    OperatorSpec(MAP, MapParams(None, None), (), None, None, "s"),
+    OperatorSpec(SINK, SinkParams("k", "file", (("path", "k.csv"),)), (), None, "nyc", ""),
+)
+LINK = LinkSpec(link_id(MAP, SINK, 0), MAP, SINK, 0, 10.0, 20.0)
+PLAN = Plan(QUERY, "k", "CREATE SINK k ...", SPECS, (LINK,), max_latency_ms=50.0)
+
+
+def record() -> QueryRecord:
+    one = QueryRecord(PLAN, Deployed(SPECS, (LINK,), {MAP: "fra", SINK: "nyc"}), "ams", 100.0)
+    one.epochs.update({MAP: 3})
+    one.former, one.bounds.told_ms = "ams.0000000.01", 7.5
+    one.history.placed(one.nodes, 100.0)
+    one.history.migrations = 2
+    healing = one.health.healing
+    healing.attempted = 2**17
+    healing.begun_at[SINK] = 12
+    healing.over.add("x")
+    healing.account.add(Recovered({MAP: "fra"}, 65_536, (LINK,), {MAP: Continuation(lost_rows={LINK.id: 4}, is_exact=False)}, 1, 2.5))
+    return one
+
+
+def test_the_next_owner_knows_what_the_former_one_knew():
+    before = record()
+    after = record_from(decode_content(encode_content(before)), "ams", (), "osl", 1000.0, 130.0)
+    assert (after.plan, after.specs, after.links) == (before.plan, before.specs, before.links)
+    assert (after.nodes, after.epochs, after.former, after.history.migrations) == (before.nodes, before.epochs, before.former, 2)
+    assert [one.event for one in after.history.latest(9)] == ["placed", "inherited"]
+    assert (after.started_wall_s, after.bounds.told_ms, after.owner) == (100.0, 7.5, "osl")
+    ours, theirs = after.health.healing, before.health.healing
+    assert ours.is_on
+    assert (ours.attempted, ours.begun_at, ours.over) == (theirs.attempted, theirs.begun_at, theirs.over)
+    assert ours.began_s == 970.0
+    assert (ours.account.rows, ours.account.missing, ours.account.is_exact, ours.account.recoveries) == (4, {LINK.id: 4}, False, 1)
+    assert ours.account.told(str) == theirs.account.told(str)
+
+
+def test_what_hosts_say_counts_more_than_the_record():
+    content = decode_content(encode_content(record()))
+    later = OperatorReport(MAP, "running", "rio", epoch=65_536, links=((f"{LINK.id}+1", 0, 0, 0.0, 0.0),))
+    older = OperatorReport(MAP, "running", "fra", epoch=2, links=((f"{LINK.id}+9", 0, 0, 0.0, 0.0),))
+    after = record_from(content, "ams", (later, older), "osl", 0.0, 0.0)
+    assert (after.nodes[MAP], after.epochs[MAP]) == ("rio", 65_536)
+    assert [link.id for link in after.links] == [f"{LINK.id}+1"]
+    stale = record_from(content, "ams", (older,), "osl", 0.0, 0.0)
+    assert (stale.nodes[MAP], stale.epochs[MAP]) == ("fra", 3)
+    other = record_from(content, "ams", (OperatorReport("other.1", "running", "rio"),), "osl", 0.0, 0.0)
+    assert other.nodes == {MAP: "fra", SINK: "nyc"}
+
+
+def test_a_record_that_is_too_large_is_not_kept(monkeypatch: pytest.MonkeyPatch):
+    size = len(encode_content(record()))
+    monkeypatch.setattr(kept_record, "RECORD_BYTES_MAX", size - 1)
+    with pytest.raises(ValueError, match=f"has {size} bytes, expected at most {size - 1}: nobody inherits it"):
+        encode_content(record())
+
+
+@pytest.mark.parametrize("data", [b"", b"\x80", b"\xc1", b"\x91" * 5000, msgspec.msgpack.encode({"format": 1})])
+def test_other_bytes_are_no_record(data: bytes):
+    with pytest.raises(ValueError, match="does not decode"):
+        decode_content(data)
+
+
+def test_a_later_format_is_refused():
+    content = msgspec.msgpack.decode(encode_content(record()))
+    with pytest.raises(ValueError, match="format 2, expected 1"):
+        decode_content(msgspec.msgpack.encode({**content, "format": 2}))
