@@ -24,6 +24,8 @@ from sbon.wire.ownership import SETS_MAX, Holder, HolderSays, Record
 
 TURN_S = 5.0
 """Time that each living keeper gets before the next one asks for promises, in seconds."""
+STAND_S = 1.0
+"""Time after which an owner that was refused asks for promises itself, in seconds."""
 RECORDS_MAX = 20_000
 """Most records that one agent keeps."""
 BYTES_MAX = 64 * 2**20
@@ -125,7 +127,8 @@ class Inheriting:
         """Takes a version, and answers whether it is kept."""
         held = self._held.get(record.query)
         promised = self._promised(record.query)
-        if record.epoch < promised or self._me not in record.holders or (held is None and not self._has_room(record)):
+        is_anothers = held is not None and held.promised == record.epoch and held.promised_to not in (None, record.owner)
+        if record.epoch < promised or is_anothers or self._me not in record.holders or (held is None and not self._has_room(record)):
             return HolderSays(granted=False, epoch=promised)
         if held is None:
             self._held[record.query] = _Held(record, record.epoch)
@@ -137,9 +140,11 @@ class Inheriting:
         return HolderSays(granted=True, epoch=record.epoch)
 
     def promise(self, query: QueryId, epoch: int, candidate: Holder, *, is_owner_there: bool) -> HolderSays:
-        """Answers whether another holder may own the query under an epoch."""
+        """Answers whether another holder, or the owner itself, may own the query under an epoch."""
         held, promised = self._held.get(query), self._promised(query)
-        if held is None or candidate not in held.record.holders or epoch <= promised or is_owner_there:
+        if held is None or candidate not in held.record.holders or epoch <= promised:
+            return HolderSays(granted=False, epoch=promised)
+        if is_owner_there and candidate != held.record.owner:
             return HolderSays(granted=False, epoch=promised)
         held.promised, held.promised_to = epoch, candidate
         return HolderSays(granted=True, epoch=epoch, record=held.record)
@@ -160,7 +165,7 @@ class Inheriting:
 
         If that one does not take the query over, this agent does so again.
         """
-        self._held[record.query] = _Held(record, epoch, phase=Phase.WAITING, tries=1, due_s=now + TURN_S)
+        self._held[record.query] = _Held(record, epoch, phase=Phase.WAITING, tries=1, due_s=now + STAND_S)
 
     def owned(self, query: QueryId, epoch: int) -> None:
         """Forgets records of lower epochs than that under which another agent says that it owns the query."""
@@ -208,6 +213,7 @@ class Inheriting:
     def _ask(self, query: QueryId, held: _Held, now: float) -> list[Action]:
         _turn(held, Event.DUE)
         held.asked = held.promised = max(self._promised(query), held.highest) + 1
+        held.promised_to = self._me
         held.granted, held.waiting = {self._me}, set(held.record.holders) - {self._me, held.record.owner} - self._ended
         if not held.waiting:
             return self._decide(query, held, now)

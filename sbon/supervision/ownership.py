@@ -28,6 +28,7 @@ from sbon.wire.ownership import Claims, ClaimsAsk, Forget, Holder, HolderSays, K
 
 SOON_S = 0.1
 """Pause after a change of the members before records are looked at, in seconds: several members come or go together."""
+CONTESTED = "another agent has asked for the query: nothing of it is moved or made again until it is settled who owns it"
 FORGET_TRIES = 3
 """Number of times that an agent is told that it is to forget a record."""
 
@@ -83,7 +84,7 @@ class Ownership:
 
     def look(self, record: QueryRecord) -> None:
         """Hands the record of a query to its keepers, if it is another one than they have."""
-        if self._is_on and record.id in self._register.running:
+        if self._is_on and record.id in self._register.running and record.id not in self._inheriting.records:
             self._look(self._owned.get(record.id) or self._enter(record), record)
 
     def permit(self, record: QueryRecord, done: Finished) -> None:
@@ -91,11 +92,18 @@ class Ownership:
         if not self._is_on or record.id not in self._register.running:
             done(None)
             return
+        if record.id in self._inheriting.records:
+            done(PlacementError(CONTESTED))
+            return
         self._look(self._owned.get(record.id) or self._enter(record), record, done)
 
     def ended(self, query: QueryId, done: Callable[[bool], None] = lambda kept: None) -> None:
         """Has the keepers of a query forget it, since it ends; `done` gets whether one of them has, or none was to."""
         one = self._owned.pop(query, None)
+        if query in self._inheriting.records:  # this agent was the owner, and was refused
+            self._inheriting.forget(query, self._inheriting.records[query].epoch)
+            done(False)
+            return
         waiting = set() if one is None else {*(holder for holders in one.machine.sets for holder in holders)} - {self._me}
         if one is None or not waiting:
             done(True)
@@ -176,14 +184,15 @@ class Ownership:
     def heard(self, message: Own, done: Finished) -> None:
         """Takes that another agent, or this one, owns a query from now on; `done` gets None, or why that is not believed.
 
-        As long as the owner known so far is there, it is asked whether it is the owner still; it asks its keepers.
+        As long as the owner known so far is there, it is asked whether it is the owner still; it asks its keepers. One that its keepers
+        have refused believes whoever says so.
         """
         query, known = message.query, self._register.owners.of(message.query)
         record = self._register.running.get(query)
         refusal = AuthorityError(f"{known.name} owns {query}, and is there; a new owner says so: {TABLE[Own].who}")
 
         def asked(result: Message | SbonError | None) -> None:
-            is_ours = query in self._owned or query in self._register.running
+            is_ours = query in self._owned or (query in self._register.running and query not in self._inheriting.records)
             is_theirs = isinstance(result, SbonError) or (isinstance(result, Claims) and query in result.owned)
             if is_ours or is_theirs:
                 done(refusal)
@@ -197,7 +206,8 @@ class Ownership:
                     self._give_up(query, message.epoch)
             done(None)
 
-        if message.owner == self._me or (message.epoch == known.epoch and message.owner.name == known.name):
+        is_contested = query in self._inheriting.records and query in self._register.running
+        if is_contested or message.owner == self._me or (message.epoch == known.epoch and message.owner.name == known.name):
             accept()
         elif query in self._owned or query in self._register.running:
             if record is None:
@@ -222,11 +232,11 @@ class Ownership:
 
     def _give_up(self, query: QueryId, epoch: int) -> None:
         one = self._owned.get(query)
-        if one is not None and one.machine.epoch < epoch:
-            del self._owned[query]
+        if one is not None and one.machine.epoch >= epoch:
+            return
+        if self._owned.pop(query, None) is not None and one is not None:
             one.settle(PlacementError(f"{self._register.owners.of(query).name} owns the query now"))
-        if one is None or one.machine.epoch < epoch:
-            self._successor.owned_elsewhere(query)
+        self._successor.owned_elsewhere(query)
 
     # --------------------------------------------------------------------------------------------------------- writing
 
@@ -259,6 +269,8 @@ class Ownership:
                     answered = partial(self._written, one, written, keeper)
                     self._messages.request(keeper.name, Keep(record=written), answered, ANSWER_S)
                 case Counts(version):
+                    if one.machine.epoch > 0:
+                        self._register.owners.heard(one.query, Owner(self._me.name, self._me.boot, one.machine.epoch))
                     one.settle(None, version)
                     if one.inherited is not None and not one.is_known:
                         one.is_known = True
@@ -296,10 +308,14 @@ class Ownership:
     def _deposed(self, one: Owned, epoch: int) -> None:
         """Gives a query up: another agent owns it; or holders have promised, and whoever asked for that may have failed since."""
         del self._owned[one.query]
-        one.settle(PlacementError("another agent owns the query now"))
-        if self._register.owners.of(one.query).epoch <= one.machine.epoch and one.machine.latest is not None:
-            self._inheriting.stand(one.machine.latest, epoch, self._clock.now())
-        self._successor.owned_elsewhere(one.query)
+        one.settle(PlacementError(CONTESTED))
+        record = self._register.running.get(one.query)
+        if self._register.owners.of(one.query).epoch > one.machine.epoch or record is None or one.machine.latest is None:
+            self._successor.owned_elsewhere(one.query)
+            return
+        self._inheriting.stand(one.machine.latest, epoch, self._clock.now())
+        record.health.healing.ownership, record.health.healing.is_cut_off = CONTESTED, True
+        self._arm(self._inheriting.next_wake())
 
     # ------------------------------------------------------------------------------------------------------ taking over
 
@@ -310,8 +326,10 @@ class Ownership:
                     asked = PromiseAsk(query=query, epoch=epoch, holder=self._me)
                     self._messages.request(holder.name, asked, partial(self._promised, action), ANSWER_S)
                 case Inherit(record, epoch):
-                    one = self._owned[record.query] = Owned(Owning(record.query, self._me, epoch, record), record)
-                    self._look(one, None)
+                    known = self._register.running.get(record.query)
+                    inherited = record if known is None else None
+                    one = self._owned[record.query] = Owned(Owning(record.query, self._me, epoch, record), inherited)
+                    self._look(one, known)
         self._arm(self._inheriting.next_wake())
 
     def _promised(self, asked: Ask, result: Message | SbonError) -> None:

@@ -20,7 +20,8 @@ HOME, SOURCE = 0, 1
 
 
 def make_world(seed: int = 5, **membership: float) -> World:
-    settings = {"engine": {"batch_interval_s": 0.2}, "optimiser": {"enabled": False}, "membership": membership}
+    # Where queries heal, other agents take them over: test_owners.py.
+    settings = {"engine": {"batch_interval_s": 0.2, "heal": False}, "optimiser": {"enabled": False}, "membership": membership}
     world = settled_world(4, seed=seed, settings=settings)
     world.submit(SOURCES.format(world.nodes[SOURCE]), at=SOURCE)
     world.run(1.0)
@@ -254,7 +255,7 @@ def test_nobody_ends_a_query_whose_home_answers_for_it() -> None:
 
 
 def test_hosts_let_go_by_themselves_after_the_configured_time() -> None:
-    settings = {"engine": {"batch_interval_s": 0.2, "orphan_timeout_s": 30.0}, "optimiser": {"enabled": False}}
+    settings = {"engine": {"batch_interval_s": 0.2, "orphan_timeout_s": 30.0, "heal": False}, "optimiser": {"enabled": False}}
     world = settled_world(4, seed=5, settings=settings)
     world.submit(SOURCES.format(world.nodes[SOURCE]), at=SOURCE)
     world.run(1.0)

@@ -23,7 +23,8 @@ def world(tmp_path: Path) -> World:
 
 
 def make_world(directory: Path, seed: int = 3, agents: int = 4) -> World:
-    settings = {"engine": {"batch_interval_s": 0.2}, "optimiser": {"enabled": False}, "telemetry": {"enabled": False}}
+    # Where queries heal, other agents take them over: test_owners.py.
+    settings = {"engine": {"batch_interval_s": 0.2, "heal": False}, "optimiser": {"enabled": False}, "telemetry": {"enabled": False}}
     return settled_world(agents, seed=seed, settings=settings, data_dir=directory / "agents", log_file=directory / "log")
 
 

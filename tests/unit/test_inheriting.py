@@ -4,7 +4,7 @@ import pytest
 
 from sbon.errors import LinkError, LocalProtocolError
 from sbon.supervision import inheriting
-from sbon.supervision.inheriting import BYTES_MAX, RECORDS_MAX, TABLE, TURN_S, Action, Ask, Event, Inherit, Inheriting, Phase
+from sbon.supervision.inheriting import BYTES_MAX, RECORDS_MAX, STAND_S, TABLE, TURN_S, Action, Ask, Event, Inherit, Inheriting, Phase
 from sbon.supervision.keepers import in_order
 from sbon.supervision.owners import Owner, Owners
 from sbon.wire.ownership import Holder, HolderSays, Record
@@ -70,6 +70,17 @@ def test_nothing_is_promised_while_the_owner_is_there_or_to_strangers_or_of_unkn
     assert not one.promise(QUERY, 1, OSL, is_owner_there=False).granted
     assert not one.promise("other", 1, SECOND, is_owner_there=False).granted
     assert one.promise(QUERY, 1, SECOND, is_owner_there=False).granted
+
+
+def test_a_promise_to_another_holder_does_not_let_the_owners_versions_of_that_epoch_pass():
+    one = keeper()
+    assert one.promise(QUERY, 1, SECOND, is_owner_there=False).granted
+    assert one.keep(record(2, 1, AMS)) == HolderSays(granted=False, epoch=1)
+
+
+def test_an_owner_that_is_there_gets_the_promise_itself():
+    one = keeper()
+    assert one.promise(QUERY, 1, AMS, is_owner_there=True).granted
 
 
 def test_the_first_keeper_asks_at_once_and_owns_with_the_promise():
@@ -153,9 +164,9 @@ def test_a_deposed_owner_takes_the_query_again_if_nobody_else_does():
     one = Inheriting(AMS, lambda query: 0)
     one.stand(record(4), 1, 0.0)
     assert look(one, 0.0, gone=()) == []
-    asked = [action for action in look(one, TURN_S, gone=()) if isinstance(action, Ask)]
+    asked = [action for action in look(one, STAND_S, gone=()) if isinstance(action, Ask)]
     assert {(action.holder, action.epoch) for action in asked} == {(FRA, 2), (NYC, 2)}
-    assert one.answered(asked[0], HolderSays(granted=True, epoch=2, record=record(4)), TURN_S) == [Inherit(record(4), 2)]
+    assert one.answered(asked[0], HolderSays(granted=True, epoch=2, record=record(4)), STAND_S) == [Inherit(record(4), 2)]
 
 
 def test_what_has_ended_is_forgotten_and_what_is_newer_is_not():
