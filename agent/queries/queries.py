@@ -20,6 +20,7 @@ from sbon.query.ids import is_short_for, query_id
 from sbon.query.plan import Plan
 from sbon.supervision.deploying import Deploying
 from sbon.supervision.deployment import Deployed
+from sbon.supervision.forecasting import Forecasting, forecast_of
 from sbon.supervision.history import Happening
 from sbon.supervision.homes import HomeState
 from sbon.supervision.owners import Owners
@@ -42,7 +43,6 @@ from sbon_agent.connectors.reaches import Reaches
 from sbon_agent.directory import Directory
 from sbon_agent.gossip import Gossip
 from sbon_agent.host import Host
-from sbon_agent.queries.forecasting import Forecasting, forecast_of
 from sbon_agent.queries.homes import Homes
 from sbon_agent.queries.placing import Placing
 from sbon_agent.queries.replication import Replication
@@ -104,7 +104,7 @@ class OwnedQueries:
         self.ownership = Ownership(host, host.wall, directory, me, lambda: gossip.members, self.register, self, engine)
         alive, permit = lambda: frozenset(gossip.alive_labels()), self.ownership.permit
         self.recovering = Recovering(host, directory, alive, placing.replace, permit, self._recovered, self._shown)
-        forecasting = Forecasting(host, gossip, books, events.predicted)
+        forecasting = Forecasting(host, gossip.estimated_rtt_ms, books, events.predicted)
         self.watching = Watching(host, directory, self.records, self._settle, books, forecasting, self.register.owner_of)
         self.statements = Submitting(self, host, directory, gossip, placing, replication, homes, self._connectors, reaches, resuming, books)
         self._numbers = count(1)

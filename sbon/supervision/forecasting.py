@@ -1,14 +1,13 @@
 """Predicts the latency of running queries on executor threads, when `sbon.planning.forecast` asks for it. `Watching` calls it."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sbon.cost.books import Books
 from sbon.optimiser.placed import Placed
 from sbon.query.plan import Plan
 from sbon.supervision.record import QueryRecord
-from sbon_agent.gossip import Gossip
-from sbon_agent.host import Host
+from sbon.types import NodeId
 
 if TYPE_CHECKING:
     from sbon.cost.prediction import Prediction
@@ -23,11 +22,23 @@ def forecast_of(plan: Plan, placed: Placed, now: float) -> "Forecast":
     return Forecast(plan, decision.assignment, frozenset(decision.reused), decision.begun_ms, now)
 
 
+class Executor(Protocol):
+    """Monotonic time, and threads."""
+
+    def now(self) -> float:
+        """Returns monotonic seconds."""
+
+    def execute(self, work: Callable[[], Any], done: Callable[[Any], None], *, rows: int) -> None:
+        """Runs `work` on a thread, then calls `done` with its result or its exception."""
+
+
 class Forecasting:
     """Predictions of the queries of one agent; `predicted` is called with a query after each."""
 
-    def __init__(self, host: Host, gossip: Gossip, books: Books, predicted: Callable[[QueryRecord], None]) -> None:
-        self._host, self._gossip, self._books, self._predicted = host, gossip, books, predicted
+    def __init__(
+        self, host: Executor, rtt_ms: Callable[[NodeId, NodeId], float | None], books: Books, predicted: Callable[[QueryRecord], None]
+    ) -> None:
+        self._host, self._rtt_ms, self._books, self._predicted = host, rtt_ms, books, predicted
 
     def look(self, record: QueryRecord) -> None:
         """Compares what is measured of a query with what was predicted, and predicts anew if it must."""
@@ -36,7 +47,7 @@ class Forecasting:
             return
         from sbon.cost.prediction import predict
 
-        query = forecast.query(record.nodes, record.reports, self._books, self._gossip.estimated_rtt_ms, now)
+        query = forecast.query(record.nodes, record.reports, self._books, self._rtt_ms, now)
         if query is None:
             forecast.failed(now)
             return
