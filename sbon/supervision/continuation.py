@@ -102,7 +102,9 @@ def continuations(
             rows_out=made if exact else max([made, *taken.values()]),
             skip_rows={name: max(0, rows - made) for name, rows in taken.items()} if exact else {},
             lost_rows={name: max(0, made - rows) for name, rows in taken.items()},
-            is_exact=(exact and bool(taken)) or (isinstance(spec.params, SinkParams) and len(inputs) == 1 and operator in begun_at),
+            is_exact=(exact and bool(taken))
+            or is_table(spec)
+            or (isinstance(spec.params, SinkParams) and len(inputs) == 1 and operator in begun_at),
             watermark_us=begin_us,
             watermark_out_us=seen_us,
             state_until_us=until_us,
@@ -122,6 +124,11 @@ def from_zero(specs: Mapping[OperatorId, OperatorSpec], links: Sequence[LinkSpec
         if reads_again(spec) or (feeding and feeding <= found):
             found.add(operator)
     return frozenset(found)
+
+
+def is_table(spec: OperatorSpec) -> bool:
+    """Tells whether a source gives versions of a lookup table. It has promised the end of event times all along, and goes on."""
+    return isinstance(spec.params, SourceParams) and spec.params.is_table
 
 
 def reads_again(spec: OperatorSpec) -> bool:

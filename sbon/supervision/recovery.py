@@ -27,7 +27,7 @@ from sbon.errors import LocalProtocolError, SbonError
 from sbon.links.ends import pause_s
 from sbon.query.plan import WATERMARK_END, LinkSpec, OperatorSpec, SinkParams, WindowParams, first_name, renewals, renewed
 from sbon.query.schema import Schema
-from sbon.supervision.continuation import Continuation, continuations, from_zero, taken_up
+from sbon.supervision.continuation import Continuation, continuations, from_zero, is_table, taken_up
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.deployment import Begin, End, Instantiate, Renew, Renewed, User
 from sbon.wire.messages import Message
@@ -352,7 +352,7 @@ class Recovery:
         assert self._picture is not None
         picture, at = self._picture, self._at
         at.asks_feeders = True
-        at.over = ended(picture.links, at.operators, at.consumers)
+        at.over = ended(picture.links, frozenset(one for one in at.operators if not is_table(picture.specs[one])), at.consumers)
         at.operators -= at.over
         chosen, feeders = at.operators, []
         for name, link in at.links.items():

@@ -141,3 +141,26 @@ def test_a_query_whose_table_cannot_be_read_is_refused_with_the_reason(tmp_path:
     overlay = Overlay(tmp_path, 5)
     with pytest.raises(SbonError, match=r"sites\.csv cannot be read: No such file"):
         overlay.query(BOTH)
+
+
+@pytest.mark.parametrize("where", [0, 2], ids=["the join lives", "the join is lost, too"])
+def test_a_table_is_read_again_after_a_crash_of_its_host_and_changes_reach_the_join(tmp_path: Path, where: int) -> None:
+    """Its source has promised the end of event times long before: that does not mean that it is not needed any more."""
+    overlay = Overlay(tmp_path, 3, rows=100_000, engine={"heal": True})
+    overlay.write(names(10))
+    world, tail = overlay.world, overlay.query(BOTH)
+    world.run_until(lambda: len(tail.rows) > 100, 60.0)
+    record = world.agents[0].queries.find(tail.query)
+    lookup = next(one for one in record.specs if record.kind_of(one) == "lookup")
+    if record.nodes[lookup] != world.nodes[where]:
+        assert world.ask(record.nodes[lookup], "migrate", operator=lookup, node=world.nodes[where])["committed"]
+    world.run(3.0)
+    world.kill(2)
+    world.run(2.0)
+    world.start(2)
+    world.run_until(lambda: record.health.healing.account.recoveries > 0, 20.0, "the query is recovered")
+    overlay.write(names(10, "-new"))
+    came = len(tail.rows)
+    world.run_until(lambda: any((row[3] or "").endswith("-new") for row in tail.rows[came:]), 20.0, "the change arrives")
+    [source] = [one for one in record.specs if record.kind_of(one) == "source" and "sites" in record.text_of(one)]
+    assert f"{source} (" not in record.reason, "nothing of a table is lost"
