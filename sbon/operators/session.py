@@ -5,7 +5,7 @@ watermark has passed the end of any fragment, fragments less than a gap apart ar
 emitted. Two fragments of a key that begin at one instant belong to one session, so a fragment is identified by its start.
 
 Watermarks come with every batch, and examining all sessions for each would cost more than processing the rows. It is done CLOSINGS times
-within a gap, at fixed instants, so that the sessions that leave together do not depend on how often watermarks come.
+within a gap, at fixed instants. Sessions leave in the order of their ends, so it does not matter how often watermarks come.
 
 A row is late when the session that it would form alone has ended. A row behind the watermark that is not late joins an open session.
 """
@@ -25,12 +25,13 @@ from sbon.query.limits import SPAN_US_MAX
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, SessionParams
 from sbon.types import IntArray
 
+_LAST = "\0last"
 CLOSINGS = 16
 """Number of times per gap at which sessions are emitted; a session waits for a sixteenth of the gap at most."""
 
 
 class Session(Windowed):
-    """Aggregates sessions by key. Those that end together leave ordered by their start and key."""
+    """Aggregates sessions by key. They leave ordered by their end, start and key."""
 
     def __init__(self, params: SessionParams) -> None:
         super().__init__(params)
@@ -66,8 +67,14 @@ class Session(Windowed):
             yield ()
         for name, table in aggregates.tables.items():
             table.replace(pl.concat(rest[name], rechunk=True))
-        for part in in_ranges(closed, self._by):
-            yield () if part is None else self._answers(aggregates, part)
+        main = closed["main"] = [pl.concat(closed["main"], rechunk=True)]
+        for name, frames in closed.items():
+            if name != "main":
+                whole = pl.concat(frames, rechunk=True)
+                closed[name] = [whole.with_columns(main[0][self._last][pl.Series(positions(main[0], whole, self._by))].alias(_LAST))]
+        closed["main"] = [main[0].with_columns(pl.col(self._last).alias(_LAST))]
+        for part in in_ranges(closed, [_LAST, *self._by]):
+            yield () if part is None else self._answers(aggregates, {name: frame.drop(_LAST) for name, frame in part.items()})
 
     def _parted(self, aggregates: Aggregates, tables: dict[str, pl.DataFrame], ended: int) -> tuple[dict[str, pl.DataFrame], ...]:
         """Merges fragments of some keys; returns the tables of the sessions that have ended, and of the others."""
@@ -84,7 +91,7 @@ class Session(Windowed):
         """Returns the answers of sessions, given as tables with one row per group."""
         if closed["main"].is_empty():
             return []
-        answers = aggregates.answers(closed, self._by, (self._last,))
+        answers = aggregates.answers(closed, self._by, (self._last,)).sort(self._last, maintain_order=True)
         start, end = answers[PANE], answers[self._last] + self._gap_us
         return list(self._named(answers, start, end).iter_slices(FRAME_ROWS_MAX))
 
