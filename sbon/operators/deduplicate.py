@@ -30,6 +30,7 @@ from sbon.query.schema import ColumnType
 from sbon.types import IntArray
 
 _WAITING, _SEEN = "waiting", "seen"
+_ROW = "\0row"
 STEP_ROWS = 65_536
 """Most rows examined in one step, about ten milliseconds' work."""
 _FORGETTINGS = 8
@@ -99,9 +100,21 @@ class Deduplicate(Operator):
         self._forget()
 
     def _give(self, due: pl.DataFrame) -> list[pl.DataFrame]:
-        first = due[self._firsts(due, self._seen)]
+        first = self._by_key(due[self._firsts(due, self._seen)])
         self._seen.add(latest(due, self._keys) if self._params.session else first.select(pl.col(PANE).alias(TIME), *self._keys))
         return self._named(first)
+
+    def _by_key(self, first: pl.DataFrame) -> pl.DataFrame:
+        """Returns first rows, in the order of their times, with those of one instant in the order of their keys."""
+        times = physical(first[TIME])
+        same = times[1:] == times[:-1]
+        if not same.any():
+            return first
+        tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+        order = np.arange(times.size)
+        some = first.select(TIME, *self._keys)[tied].with_columns(pl.Series(_ROW, tied))
+        order[tied] = some.sort([TIME, *self._keys])[_ROW].to_numpy()
+        return first[order]
 
     def output_watermark(self, watermark_us: int) -> int:
         """Returns the instant below which all rows have been emitted; rows leave in the order of their times."""
