@@ -1,6 +1,6 @@
 """A small catalogue to plan queries against, and a way to run a plan without agents: every operator once, in the plan's order."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import polars as pl
@@ -87,8 +87,13 @@ def rows_of(source: OperatorSpec, count: int = 40) -> pl.DataFrame:
 def run(plan_: Plan, inputs: Mapping[str, pl.DataFrame] | None = None) -> pl.DataFrame:
     """The rows that reach the sink; `inputs` by the name of a source, or by node for all sources on it."""
     results: dict[str, pl.DataFrame] = {}
+    dealt: dict[str, Sequence[pl.DataFrame]] = {}
     for operator in plan_.operators:
-        frames = [(link.port, results[link.source]) for link in plan_.links if link.target == operator.id]
+        frames = [
+            (link.port, results[link.source] if link.part is None else dealt[link.source][link.part.index])
+            for link in plan_.links
+            if link.target == operator.id
+        ]
         if isinstance(operator.params, SourceParams):
             given = None if inputs is None else inputs.get(operator.params.name, inputs.get(operator.pinned or ""))
             results[operator.id] = rows_of(operator) if given is None else given
@@ -98,6 +103,10 @@ def run(plan_: Plan, inputs: Mapping[str, pl.DataFrame] | None = None) -> pl.Dat
             assert dict(results[operator.id].schema) == dict(polars_schema(operator.schema)), operator.id
             continue
         machine = build(operator.params)
+        if machine.deals:
+            ((_, frame),) = frames
+            dealt[operator.id] = machine.process(0, frame)
+            continue
         made = [out for port, frame in frames if not frame.is_empty() for out in machine.process(port, frame)]
         made += machine.advance(WATERMARK_END)
         results[operator.id] = pl.concat([empty(operator.schema), *made])

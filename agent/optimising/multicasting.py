@@ -124,8 +124,8 @@ class Multicasting(Reviewing["MulticastOptimiser"]):
         return self._loaded.is_unsure(operator) or any(feeds(instance, relay) for relay in self._underway())
 
     def _leaving(self, instance: Instance) -> int:
-        """Number of outputs to other hosts."""
-        return sum(output.node != self._directory.me for output in instance.outputs.values())
+        """Number of outputs to other hosts that carry the same rows."""
+        return sum(output.node != self._directory.me and output.link.part is None for output in instance.outputs.values())
 
     def _underway(self) -> list[Instance]:
         return [self._operators.instances[name] for name in self._journeys if name in self._operators.instances]

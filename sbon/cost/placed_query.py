@@ -66,7 +66,7 @@ class PlacedQuery(msgspec.Struct, frozen=True, kw_only=True):
 
     def rows_per_s(self) -> dict[OperatorId, float]:
         """Returns the expected rows out of each operator that has a link."""
-        return {link.source: link.rate_rows_per_s for link in self.plan.links}
+        return {link.source: link.rate_rows_per_s / link.share for link in self.plan.links}
 
     def known(self) -> dict[Source, int]:
         """Returns the number of operators by the source of their costs."""

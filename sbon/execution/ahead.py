@@ -17,6 +17,8 @@ from sbon.execution.ports import Meter
 from sbon.execution.rows import Rows
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from sbon.connectors.interface import Polled
     from sbon.operators.operator import Operator
     from sbon.query.schema import Schema
@@ -49,6 +51,14 @@ def rows_of(polled: Polled, schema: Schema) -> Rows | None:
     return None
 
 
+def rows_given(operator: Operator, produced: Sequence[pl.DataFrame], schema: Schema) -> Rows | None:
+    """Returns the frames that an operator has produced as rows; None if there are none."""
+    there = [frame for frame in produced if frame.height]
+    if not there:
+        return None
+    return Rows.dealt(produced, schema) if operator.deals else Rows.of_frames(there, schema)
+
+
 def computed_ahead(rows: Rows, behind: Sequence[Behind], clock: Callable[[], float], meter: Meter) -> list[Ahead]:
     """Passes rows through operators. Ends before one that fails: the task of the batch calls it again, and learns why."""
     found: list[Ahead] = []
@@ -58,11 +68,11 @@ def computed_ahead(rows: Rows, behind: Sequence[Behind], clock: Callable[[], flo
             break
         began = clock()
         try:
-            produced = [frame for frame in operator.process(port, payload.frame()) if frame.height]
+            given = rows_given(operator, operator.process(port, payload.frame()), schema)
         except KeyboardInterrupt:  # in the simulation, whose only thread this is
             raise
         except BaseException:  # a panic of polars is no Exception
             break
-        taken, payload = payload.rows, Rows.of_frames(produced, schema) if produced else None
+        taken, payload = payload.rows, given
         found.append(Ahead(operator, payload, clock() - began, meter.lap(taken)))
     return found

@@ -17,7 +17,7 @@ from sbon.execution.life import State
 from sbon.execution.work import Stage
 from sbon.links.batch import Batch
 from sbon.links.ends import Ends
-from sbon.query.plan import WATERMARK_END
+from sbon.query.plan import WATERMARK_END, Part
 from sbon.types import NodeId, OperatorId
 
 BATCHES_MAX = 256
@@ -108,13 +108,14 @@ def first_part(stages: Sequence[Stage]) -> int:
 
 def _stage(instance: Instance, incoming: Input | None, me: NodeId) -> Stage:
     others_us = WATERMARK_END
-    packing: tuple[Codec, ...] = ()
+    packing: tuple[tuple[Part | None, Codec], ...] = ()
     for other in instance.inputs.values():
         if other is not incoming and not other.lost:
             others_us = min(others_us, other.watermark_us)
     for output in instance.outputs.values():
-        if output.node != me and output.packing.codec not in packing:
-            packing = (*packing, output.packing.codec)
+        wanted = (output.link.part, output.packing.codec)
+        if output.node != me and wanted not in packing:
+            packing = (*packing, wanted)
     return Stage(instance, incoming, others_us, packing)
 
 
@@ -130,11 +131,13 @@ def _behind(instance: Instance, stimulus_s: float, flow: Flow, me: NodeId) -> tu
 
 
 def _local_consumer(instance: Instance, flow: Flow, me: NodeId) -> tuple[Instance, Input] | None:
-    """Returns the operator on this host that the only output leads to, with its end of the link."""
+    """Returns the operator on this host that the only output leads to, with its end of the link; it gets all rows."""
     if len(instance.outputs) != 1:
         return None
     output = _only_output(instance)
-    return flow.ends.takes(output.link.id) if output.node == me and not output.skip_rows else None
+    if output.node != me or output.skip_rows or output.link.part is not None:
+        return None
+    return flow.ends.takes(output.link.id)
 
 
 def _only_output(instance: Instance) -> Output:

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sbon.compression import SMALL_BYTES, Codec
+from sbon.errors import LocalProtocolError
 from sbon.links.frames import Buffer
 from sbon.operators.values import FEW_ROWS, Values, decode_values, encode_values
+from sbon.query.plan import Part
 from sbon.query.schema import ColumnType, Schema, held_type
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ class Rows:
     placement.
     """
 
-    __slots__ = ("_frame", "_packed", "_parts", "_schema", "_values", "rows", "size_bytes")
+    __slots__ = ("_dealt", "_frame", "_packed", "_parts", "_schema", "_values", "rows", "size_bytes")
 
     def __init__(self, rows: int, size_bytes: int, schema: Schema, frame: "pl.DataFrame | None") -> None:
         self.rows = rows
@@ -55,6 +57,7 @@ class Rows:
         self._packed: dict[Codec, Packed] = {}
         self._parts: tuple[Rows, ...] = ()
         self._values: Values | None = None
+        self._dealt: tuple[Rows | None, ...] = ()
 
     @classmethod
     def of_frame(cls, frame: "pl.DataFrame", schema: Schema) -> "Rows":
@@ -92,6 +95,29 @@ class Rows:
         return cls.of_frame(polars.concat(frames, rechunk=True), schema)
 
     @classmethod
+    def dealt(cls, frames: "Sequence[pl.DataFrame]", schema: Schema) -> "Rows":
+        """Makes rows that links carry in parts, from the frame of each part; at least one row."""
+        parts = tuple(cls.of_frame(frame, schema) if frame.height else None for frame in frames)
+        there = [part for part in parts if part is not None]
+        made = cls(sum(part.rows for part in there), sum(part.size_bytes for part in there), schema, None)
+        made._dealt = parts
+        return made
+
+    def of_part(self, part: Part | None) -> "Rows | None":
+        """Returns what a link with this part carries: all rows without one; None if the part has no rows.
+
+        Raises
+        ------
+        LocalProtocolError
+            The rows are dealt and the link has no such part, or the other way round.
+        """
+        if part is None and not self._dealt:
+            return self
+        if part is None or part.of != len(self._dealt):
+            raise LocalProtocolError(f"a link with part {part} of rows in {len(self._dealt)} parts")
+        return self._dealt[part.index]
+
+    @classmethod
     def joined(cls, rows: "Sequence[Rows]", schema: Schema) -> "Rows":
         """Joins the rows of several batches of one schema, at least one, in order."""
         return rows[0] if len(rows) == 1 else cls.of_frames([one.frame() for one in rows], schema)
@@ -114,6 +140,8 @@ class Rows:
         if self._frame is None:
             from sbon.operators.frames import decode_batch, frame_of_values
 
+            if self._dealt:
+                raise LocalProtocolError(f"rows in {len(self._dealt)} parts have no one frame")
             if self._values is not None:
                 self._frame = frame_of_values(self._values, self._schema)
             else:
@@ -141,7 +169,7 @@ class Rows:
         """Cuts the rows into parts for a link to another host, in order: a network frame has a maximum size, and occupies the event loop
         while it is encrypted. Rows that came over a link are passed on uncut.
         """
-        if self.size_bytes <= PART_BYTES_MAX or (self._frame is None and self._values is None):
+        if self.size_bytes <= PART_BYTES_MAX or (self._frame is None and self._values is None):  # also for dealt rows
             return (self,)
         if not self._parts:
             frame, rows = self.frame(), max(1, self.rows * (PART_BYTES_MAX - 4096) // self.size_bytes)

@@ -136,7 +136,10 @@ class TaskAccounting:
         carried = None
         whole = payload
         for output in list(instance.outputs.values()):
-            payload = whole if not output.skip_rows else _skipped(output, whole)
+            payload = None if whole is None else whole.of_part(output.link.part)
+            if payload is None and watermark_us <= before_us:
+                continue  # the batch has rows for other parts only
+            payload = payload if not output.skip_rows else _skipped(output, payload)
             relay = next((made for made in joined if output.link.id in made.inputs), None) if joined else None
             goes_on = onward is not None and output.link.id == onward.link.id
             large = payload is not None and relay is None and not goes_on and payload.size_bytes > LOCAL_BYTES_MAX

@@ -11,7 +11,7 @@ import msgspec
 
 from sbon.compression import Codec
 from sbon.errors import RemoteProtocolError
-from sbon.execution.ahead import Ahead, rows_of
+from sbon.execution.ahead import Ahead, rows_given, rows_of
 from sbon.execution.closing import Closing, Quantum
 from sbon.execution.ends import Input
 from sbon.execution.instance import Instance
@@ -19,7 +19,7 @@ from sbon.execution.ports import Meter
 from sbon.execution.rows import Rows
 from sbon.links.batch import Batch
 from sbon.operators.values import Values
-from sbon.query.plan import WATERMARK_END, SinkParams
+from sbon.query.plan import WATERMARK_END, Part, SinkParams
 from sbon.query.schema import Schema
 from sbon.state_budget import StateBudget
 
@@ -37,8 +37,8 @@ class Stage(msgspec.Struct, frozen=True, eq=False):
     """Input that the rows come by; None for a source, which makes them, or for an operator that continues its answers."""
     others_us: int
     """Least watermark of the operator's other inputs, in microseconds."""
-    packing: tuple[Codec, ...]
-    """Codecs of outputs to other hosts: the result is packed here, not on the event loop."""
+    packing: tuple[tuple[Part | None, Codec], ...]
+    """Parts and codecs of outputs to other hosts: the result is packed here, not on the event loop."""
 
 
 class Made(msgspec.Struct, frozen=True, eq=False):
@@ -159,7 +159,7 @@ def run(task: Task, clock: Callable[[], float], measure: Callable[[], Meter]) ->
                 rows, made = 0, _go_on(task, stage.instance, task.closing, [], is_over)
             else:
                 rows, made = _begin(task, stage, is_over)
-            if made.payload is not None and len(made.payload.parts()) == 1:  # parts are packed when their turn comes
+            if made.payload is not None:
                 _pack_ahead(made.payload, stage.packing, clock)
             state_bytes = _state_bytes(task, stage.instance, rows, payload_bytes)
             spent_s = clock() - began
@@ -182,11 +182,13 @@ def run(task: Task, clock: Callable[[], float], measure: Callable[[], Meter]) ->
     return task
 
 
-def _pack_ahead(payload: Rows, codecs: Iterable[Codec], clock: Callable[[], float]) -> None:
+def _pack_ahead(payload: Rows, packing: Iterable[tuple[Part | None, Codec]], clock: Callable[[], float]) -> None:
     """Packs rows for their links. Rows that cannot be packed stay as they are: `Flow` tries once more, and then leaves them out."""
     try:
-        for codec in codecs:
-            payload.pack(codec, clock)
+        for part, codec in packing:
+            rows = payload.of_part(part)
+            if rows is not None and len(rows.parts()) == 1:  # the parts of a large batch are packed when their turn comes
+                rows.pack(codec, clock)
     except KeyboardInterrupt:
         raise
     except BaseException:  # a panic of polars is no Exception
@@ -315,8 +317,8 @@ def _made(instance: Instance, payload: Rows | None, watermark_us: int) -> Made:
 
 
 def _rows(instance: Instance, produced: "list[pl.DataFrame]") -> Rows | None:
-    given = [frame for frame in produced if frame.height]
-    return Rows.of_frames(given, instance.spec.schema) if given else None
+    assert instance.operator is not None
+    return rows_given(instance.operator, produced, instance.spec.schema)
 
 
 def _write_behind(stage: Stage, payload: Rows | None, part: "pl.DataFrame | None") -> None:

@@ -178,9 +178,10 @@ def positions(wanted: pl.DataFrame, rows: pl.DataFrame, by: list[str]) -> IntArr
     return place[ids[wanted.height :]]
 
 
-def in_order(rows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-    """Returns rows sorted by columns. Rows that `Groups` has numbered directly are sorted already, which is cheaper to see than to do."""
-    return rows if _is_sorted(rows, by) else rows.sort(by)
+def in_order(rows: pl.DataFrame, by: list[str], *, stable: bool = False) -> pl.DataFrame:
+    """Returns rows sorted by columns, NULLs first; with `stable`, equal ones as they were. Rows that `Groups` has numbered directly are
+    sorted already, which is cheaper to see than to do."""
+    return rows if _is_sorted(rows, by) else rows.sort(by, maintain_order=stable)
 
 
 def _is_sorted(rows: pl.DataFrame, by: list[str]) -> bool:

@@ -1,15 +1,43 @@
 """Hashes of column values that are equal on every machine and with every version of polars, so that sketches made on different hosts
-can merge."""
+can merge, and rows with equal keys meet on one host."""
+
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+
+from sbon.operators.grouping import physical
 
 HashArray = npt.NDArray[np.uint64]
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _WORD_BYTES = 8
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+_HALF = np.uint64(32)
+SLICES = 64
+"""Ranges of the hashes of keys; rows are dealt to instances by slices, and a large window is joined slice by slice."""
+_SLICE_SHIFT = np.uint64(58)
+"""Shift that leaves the six highest bits of a hash."""
+
+
+def key_hashes(keys: Sequence[pl.Series]) -> HashArray:
+    """Returns a 64-bit hash of each row of key columns, (n,); equal keys have equal hashes, NULL is a value like any other."""
+    mixed = np.zeros(keys[0].len(), np.uint64)
+    for key in keys:
+        mixed ^= _bits(key)
+        mixed *= _FACTOR
+        mixed ^= mixed >> _HALF
+    mixed *= _FACTOR
+    return mixed
+
+
+def slices(keys: Sequence[pl.Series]) -> npt.NDArray[np.uint8]:
+    """Returns the slice, from 0 to below `SLICES`, of each row of key columns, (n,): the highest bits of its hash."""
+    found = key_hashes(keys)
+    found >>= _SLICE_SHIFT
+    return found.astype(np.uint8)
 
 
 def hashes(values: pl.Series) -> HashArray:
@@ -61,3 +89,15 @@ def _text_hashes(values: pl.Series) -> HashArray:
     result = np.empty_like(state)
     result[order] = state
     return result
+
+
+def _bits(keys: pl.Series) -> HashArray:
+    """Returns 64 bits of each key, equal for equal keys and the same on every machine, since the order of answers depends on them."""
+    if keys.null_count():
+        there = keys.is_not_null().to_numpy()
+        found = np.zeros(keys.len(), np.uint64)
+        found[there] = _bits(keys.drop_nulls())
+        return found
+    if keys.dtype == pl.Int64() or keys.dtype.is_temporal():
+        return physical(keys).view(np.uint64)
+    return hashes(keys)

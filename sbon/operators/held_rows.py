@@ -13,22 +13,16 @@ import polars as pl
 
 from sbon.errors import RemoteProtocolError
 from sbon.operators.compile import columns_of, compile_column
-from sbon.operators.grouping import physical
-from sbon.operators.hashes import HashArray, hashes
+from sbon.operators.hashes import SLICES, HashArray, key_hashes, slices
 from sbon.query.expression import Column, Expression
 from sbon.query.schema import ColumnType
 
-BUCKETS = 32
-"""Number of buckets that the rows of a large window are joined in."""
+BUCKETS = SLICES
+"""Number of buckets that the rows of a large window are joined in. One slice of the keys is one bucket, so an instance has whole ones."""
 RUN_ROWS = 65_536
 """Rows of a side that are sorted into buckets together."""
 TAIL_FRAMES_MAX = 32
 """Most small frames kept before they are combined into one."""
-
-_FACTOR = np.uint64(0x9E3779B97F4A7C15)
-_HALF = np.uint64(32)
-_BUCKET_SHIFT = np.uint64(59)
-"""Shift that leaves the five highest bits of a hash."""
 
 
 class Run(NamedTuple):
@@ -145,7 +139,7 @@ class HeldRows:
 
     def buckets(self, rows: pl.DataFrame) -> npt.NDArray[np.uint8]:
         """Returns the bucket of each row; equal keys have equal buckets on both sides."""
-        return (self._hashes(rows) >> _BUCKET_SHIFT).astype(np.uint8)
+        return slices([rows[name] for name in self.keys])
 
     def apart(self, rows: list[pl.DataFrame], parts: int) -> list[list[pl.DataFrame]]:
         """Splits the rows of a bucket into `parts` smaller ones, each in the order given."""
@@ -161,11 +155,7 @@ class HeldRows:
         return found
 
     def _hashes(self, rows: pl.DataFrame) -> HashArray:
-        mixed = np.zeros(rows.height, np.uint64)
-        for name in self.keys:
-            mixed = (mixed ^ _bits(rows[name])) * _FACTOR
-            mixed ^= mixed >> _HALF
-        return mixed * _FACTOR
+        return key_hashes([rows[name] for name in self.keys])
 
     def _bucketed(self, run: Run) -> Run:
         buckets = self.buckets(run.rows)
@@ -207,18 +197,6 @@ def bucket(runs: list[Run], index: int) -> list[pl.DataFrame]:
         if end > start:
             found.append(run.rows.slice(start, end - start))
     return found
-
-
-def _bits(keys: pl.Series) -> HashArray:
-    """Returns 64 bits of each key, equal for equal keys and the same on every machine, since the order of the answers depends on them."""
-    if keys.null_count():
-        there = keys.is_not_null().to_numpy()
-        found = np.zeros(keys.len(), np.uint64)
-        found[there] = _bits(keys.drop_nulls())
-        return found
-    if keys.dtype == pl.Int64() or keys.dtype.is_temporal():
-        return physical(keys).view(np.uint64)
-    return hashes(keys)
 
 
 def _merged(runs: list[Run]) -> Run:

@@ -39,6 +39,9 @@ class Operator(abc.ABC):
     """`process` gives its result and changes nothing, and `advance` gives nothing: `process` may be called on several threads at the same
     time, for batches in any order."""
 
+    deals: bool = False
+    """`process` gives one frame for each part of its output (`sbon.query.plan.Part`), in order, even if it is empty."""
+
     @abc.abstractmethod
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
         """Takes rows of one input port and returns output frames."""

@@ -4,12 +4,14 @@ from sbon.errors import LocalProtocolError
 from sbon.extensions import NOTHING, Extensions
 from sbon.operators.assign import Assign
 from sbon.operators.deduplicate import Deduplicate
+from sbon.operators.exchange import Exchange
 from sbon.operators.function import Function
 from sbon.operators.join import IntervalJoin
 from sbon.operators.keyed import Keyed
 from sbon.operators.lookup import Lookup
 from sbon.operators.map import Map
 from sbon.operators.match.operator import MatchRows
+from sbon.operators.merge import Merge
 from sbon.operators.multicast import Multicast
 from sbon.operators.operator import Operator
 from sbon.operators.over import Over
@@ -22,11 +24,13 @@ from sbon.operators.window_join import WindowJoin
 from sbon.query.plan import (
     AssignParams,
     DeduplicateParams,
+    ExchangeParams,
     FunctionParams,
     JoinParams,
     LookupParams,
     MapParams,
     MatchParams,
+    MergeParams,
     MulticastParams,
     OverParams,
     Params,
@@ -82,5 +86,9 @@ def build(params: Params, extensions: Extensions = NOTHING) -> Operator:
             return Union()
         case MulticastParams():
             return Multicast()
+        case ExchangeParams():
+            return Exchange(params)
+        case MergeParams():
+            return Merge(params)
         case _:
             raise LocalProtocolError(f"build got {type(params).__name__}, expected an operator: sources and sinks are connectors")

@@ -15,6 +15,7 @@ import polars as pl
 
 from sbon.errors import RemoteProtocolError
 from sbon.operators.frames import computed, evaluated, polars_type
+from sbon.operators.hashes import slices
 from sbon.operators.held_rows import BUCKETS, HeldRows, Run, bucket
 from sbon.operators.pairing import in_time, paired, without_null
 from sbon.operators.snapshots import Parts, opened, parts_of
@@ -241,7 +242,11 @@ class WindowJoin(TwoSidedJoin[HeldRows]):
         bounds = [begin.alias("window_start"), (begin + self._params.size_us).alias("window_end")]
         times = [bound.cast(pl.Datetime("us")) for bound in bounds]
         names = ["window_start", "window_end", *(name for name, _, _ in self._params.columns)]
-        return rows.with_columns([*times, *self._output]).select(names)
+        named = rows.with_columns([*times, *self._output]).select(names)
+        if self._params.slice_column is None:
+            return named
+        of_keys = slices([rows[name] for name in self._sides[0].keys]) if rows.height else np.zeros(0, np.uint8)
+        return named.with_columns(pl.Series(self._params.slice_column, of_keys.astype(np.int64)))
 
     def _input_known(self) -> None:
         self._output = []  # prepared when needed: for a left join, the right input may stay unknown

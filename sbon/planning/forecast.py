@@ -63,7 +63,7 @@ class Forecast:
         self._off_since_s: float | None = None
         self._is_asked = False
         self._use: dict[NodeId, float] = {}
-        self._rates: dict[OperatorId, float] = {link.source: link.rate_rows_per_s for link in plan.links}
+        self._rates: dict[OperatorId, float] = {link.source: link.rate_rows_per_s / link.share for link in plan.links}
 
     def look(self, reports: Mapping[OperatorId, OperatorReport], books: Books, now: float) -> bool:
         """Takes a round of reports; returns whether to predict now: then call `predicted` or `failed`."""

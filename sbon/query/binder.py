@@ -22,7 +22,7 @@ from sbon.query.joins import join_inputs
 from sbon.query.literals import column_name, identifier
 from sbon.query.match import matched
 from sbon.query.numbering import assigned, bounded, first_of, limited, numbered, numbering_of
-from sbon.query.options import NO_BOUNDS, Bounds
+from sbon.query.options import NO_WISHES, Wishes
 from sbon.query.over_rows import OverRows, has_over
 from sbon.query.relation import Numbered, Relation, Scan, Select, Union
 from sbon.query.rewrite import conjuncts
@@ -91,7 +91,7 @@ class Environment:
     """User functions that may be called."""
     inputs: int = 0
     open_views: list[str] = field(default_factory=list)
-    bounds: Bounds = NO_BOUNDS
+    wishes: Wishes = NO_WISHES
     """Those of the views that have been expanded."""
 
 
@@ -428,8 +428,8 @@ def bind(
     catalog: Catalog,
     labels: Mapping[str, Mapping[str, str]],
     extensions: Extensions = NOTHING,
-) -> tuple[Relation, Bounds]:
-    """Binds a statement; returns its relation and the bounds that keep those of it and of the views that it uses.
+) -> tuple[Relation, Wishes]:
+    """Binds a statement; returns its relation and what it and the views that it uses ask of its execution.
 
     Parameters
     ----------
@@ -448,8 +448,8 @@ def bind(
     except RecursionError as error:
         raise QueryError("the query is nested too deeply", hint="split it with CREATE VIEW") from error
     bounded([relation])
-    own = NO_BOUNDS if isinstance(statement, SelectQuery) else statement.bounds
-    return relation, environment.bounds.tightened(own)
+    own = NO_WISHES if isinstance(statement, SelectQuery) else statement.wishes
+    return relation, environment.wishes.below(own)
 
 
 def bind_view(sql: str, environment: Environment) -> Relation:
@@ -458,5 +458,5 @@ def bind_view(sql: str, environment: Environment) -> Relation:
     if len(statements) != 1 or not isinstance(statements[0], CreateView):
         raise QueryError("its text in the catalogue is no view")
     query = statements[0].query
-    environment.bounds = environment.bounds.tightened(statements[0].bounds)
+    environment.wishes = statements[0].wishes.below(environment.wishes)
     return Binder(environment, query.text, {}).query(query.tree)

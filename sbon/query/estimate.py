@@ -193,14 +193,16 @@ def estimate(plan: Plan, measured: Mapping[str, Rate] | None = None) -> Plan:
     for operator in plan.operators:
         ports = [0.0] * max(1, operator.ports)
         for link in incoming.get(operator.id, []):
-            ports[link.port] += rows[link.source]
+            ports[link.port] += rows[link.source] * link.share
         rate = known.get(operator.signature)
         if rate is not None:
             out = rate.rows_per_s
         elif isinstance(operator.params, SourceParams):
             out = declared.get(operator.id, 0.0)
         else:
-            out = output_rows(operator.params, operator.schema, ports)
+            # An instance has its share of the keys, and so of the answers that all would give.
+            share = min((link.share for link in incoming.get(operator.id, [])), default=1.0)
+            out = share * output_rows(operator.params, operator.schema, [port / share for port in ports])
         rows[operator.id] = out
         paces[operator.id] = expected_pace(operator.params, out, [paces[link.source] for link in incoming.get(operator.id, [])])
         sizes[operator.id] = link_bytes_per_s(operator.schema, out, paces[operator.id])
@@ -209,6 +211,7 @@ def estimate(plan: Plan, measured: Mapping[str, Rate] | None = None) -> Plan:
         total = sum(ports)
         operators.append(msgspec.structs.replace(operator, selectivity=out / total if total > 0 and operator.ports else 1.0))
     links = tuple(
-        msgspec.structs.replace(link, rate_rows_per_s=rows[link.source], rate_bytes_per_s=sizes[link.source]) for link in plan.links
+        msgspec.structs.replace(link, rate_rows_per_s=rows[link.source] * link.share, rate_bytes_per_s=sizes[link.source] * link.share)
+        for link in plan.links
     )
     return msgspec.structs.replace(plan, operators=tuple(operators), links=links)

@@ -21,6 +21,8 @@ PRECEDING_MAX = 1_000
 """Rows before a row that its aggregates may look at, OVER (... ROWS BETWEEN n PRECEDING AND CURRENT ROW)."""
 SEPARATOR_MAX = 100
 """Characters between two texts of STRING_AGG."""
+INSTANCES_MAX = 64
+"""Instances of one operator; there are as many slices of keys (`sbon.operators.hashes`)."""
 IDLE_US_MAX = 30 * 86_400_000_000
 """Longest silence after which a source's watermark follows the clock."""
 COLUMNS_MAX = 10_000

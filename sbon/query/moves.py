@@ -31,7 +31,7 @@ from sbon.query.plan import (
 from sbon.query.projection import free_name
 from sbon.query.rewrite import columns_of, conjoin, conjuncts, substitute
 from sbon.query.schema import Field
-from sbon.query.signature import signature
+from sbon.query.signature import of_part, signature
 from sbon.types import OperatorId
 
 
@@ -386,7 +386,8 @@ def _rebuilt(
             links.append(link)
     specs = {spec.id: spec for spec in plan.operators}
     ports = [
-        [specs[link.source].signature for link in links if link.target == top.id and link.port == number] for number in range(top.ports)
+        [of_part(specs[link.source].signature, link.part) for link in links if link.target == top.id and link.port == number]
+        for number in range(top.ports)
     ]
     below = msgspec.structs.replace(
         top, params=lower, schema=schema, time_column=time_column, signature=signature(lower, schema, ports), pinned=None

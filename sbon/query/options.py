@@ -23,6 +23,8 @@ delay_bound : the longest network latency from any source to the sink that the q
     MATERIALIZED VIEW takes it, too, for every query that reads the view
 max_latency : the latest that an answer may be, from when its latest source row enters to when the sink has it, such as '500 ms': waiting,
     computing and the network together, as predicted; default: none. CREATE MATERIALIZED VIEW takes it, too
+instances : how many instances of each operator with keys there are, 1 to 64, each with a part of the keys; default: 1. CREATE MATERIALIZED
+    VIEW takes it, too, for every query that reads the view and does not say it itself
 """
 
 from collections.abc import Sequence
@@ -34,7 +36,7 @@ from sbon.errors import QueryError
 from sbon.extensions import Extensions
 from sbon.query.catalog import did_you_mean
 from sbon.query.dialect import Text
-from sbon.query.limits import IDLE_US_MAX
+from sbon.query.limits import IDLE_US_MAX, INSTANCES_MAX
 from sbon.query.spans import parse_interval
 
 OPTIONS_MAX = 500
@@ -56,20 +58,23 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Bounds:
-    """What the author of a query accepts, in milliseconds; None: no bound."""
+class Wishes:
+    """What the author of a query asks of its execution; None: nothing."""
 
     delay_ms: float | None = None
-    """Longest way through the network from any source to the sink."""
+    """Longest way through the network from any source to the sink that is accepted, in milliseconds."""
     latency_ms: float | None = None
-    """Greatest predicted latency of an answer."""
+    """Greatest predicted latency of an answer that is accepted, in milliseconds."""
+    instances: int | None = None
+    """Number of instances of each operator with keys."""
 
-    def tightened(self, other: "Bounds") -> "Bounds":
-        """Returns the bounds that keep both."""
-        return Bounds(_least(self.delay_ms, other.delay_ms), _least(self.latency_ms, other.latency_ms))
+    def below(self, other: "Wishes") -> "Wishes":
+        """Returns the wishes of a view below a query with `other` wishes: bounds that keep both, the query's instances if it says them."""
+        instances = self.instances if other.instances is None else other.instances
+        return Wishes(_least(self.delay_ms, other.delay_ms), _least(self.latency_ms, other.latency_ms), instances)
 
 
-NO_BOUNDS = Bounds()
+NO_WISHES = Wishes()
 
 
 def _least(one: float | None, other: float | None) -> float | None:
@@ -194,16 +199,26 @@ def take_list(text: Text, options: dict[str, Option], key: str) -> list[str]:
     return values
 
 
-def take_bounds(text: Text, options: dict[str, Option]) -> Bounds:
-    """Takes the options `delay_bound` and `max_latency` out.
+def take_wishes(text: Text, options: dict[str, Option]) -> Wishes:
+    """Takes the options `delay_bound`, `max_latency` and `instances` out.
 
     Raises
     ------
     QueryError
-        One is no time span, or not above 0.
+        A bound is no time span, or not above 0; `instances` is no whole number from 1 to 64.
     """
     delay_ms, latency_ms = (_take_bound(text, options, key, example) for key, example in (_DELAY_BOUND, _MAX_LATENCY))
-    return Bounds(delay_ms, latency_ms)
+    return Wishes(delay_ms, latency_ms, _take_instances(text, options))
+
+
+def _take_instances(text: Text, options: dict[str, Option]) -> int | None:
+    option = options.pop("instances", None)
+    if option is None:
+        return None
+    if not (option.value.isdecimal() and len(option.value) < 10 and 1 <= int(option.value) <= INSTANCES_MAX):
+        message = f"instances is {option.value!r}, expected a whole number from 1 to {INSTANCES_MAX}"
+        raise text.error(option.where, message, "write WITH (instances = 2)")
+    return int(option.value)
 
 
 def _take_bound(text: Text, options: dict[str, Option], key: str, example: str) -> float | None:

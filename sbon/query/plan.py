@@ -16,6 +16,7 @@ import msgspec
 from sbon.query.expression import Expression
 from sbon.query.limits import (
     IDLE_US_MAX,
+    INSTANCES_MAX,
     LIMIT_MAX,
     PRECEDING_MAX,
     SEPARATOR_MAX,
@@ -199,8 +200,8 @@ class SessionParams(msgspec.Struct, frozen=True, tag="session"):
     """Sessions, aggregated by key: rows of a key less than `gap_us` apart in event time are in one.
 
     A session begins at its first row and ends `gap_us` behind its last. Output columns and event time are those of `WindowParams`;
-    rows leave when the watermark reaches the end plus `allowed_lateness_us`, or up to a sixteenth of the gap later, ordered by start and
-    key among those that leave together.
+    rows leave when the watermark reaches the end plus `allowed_lateness_us`, or up to a sixteenth of the gap later, ordered by end, start
+    and key.
     """
 
     time_column: str
@@ -357,8 +358,12 @@ class MatchParams(msgspec.Struct, frozen=True, tag="match"):
     """So are rows that are in no match, with NULL for all measures."""
     timeouts: bool = False
     """So are attempts whose time is up before they are a match, with the rows so far, and no match number."""
+    known: tuple[str, ...] = ()
+    """Columns behind the others that tell, for a merge of several instances, when an answer was known: the event time, and 1 where only a
+    row tells, else 0. With them, the watermark of the output is that of these times. Empty: there are none."""
 
     def __post_init__(self) -> None:
+        check_count("columns that tell when a match was known", len(self.known), 0 if not self.known else 2, 2)
         check_count("variables of a pattern", len(self.variables), 1, VARIABLES_MAX)
         check_count("conditions of a pattern", len(self.conditions), len(self.variables), len(self.variables))
         check_count("columns", len(self.partition) + len(self.ties) + len(self.passed or ()) + len(self.measures) + len(self.operands))
@@ -499,6 +504,8 @@ class WindowJoinParams(msgspec.Struct, frozen=True, tag="window_join"):
     allowed_lateness_us: int = 0
     apart: bool = False
     """No source feeds both sides, so one side can be held back until the other has caught up."""
+    slice_column: str | None = None
+    """Column behind the others with the slice of a pair's keys (`sbon.operators.hashes`), for a merge of instances; None: there is none."""
 
     def __post_init__(self) -> None:
         check_windows(self.size_us, self.slide_us, self.allowed_lateness_us)
@@ -576,6 +583,41 @@ class MulticastParams(msgspec.Struct, frozen=True, tag="multicast"):
     """The operator whose stream it carries."""
 
 
+class ExchangeParams(msgspec.Struct, frozen=True, tag="exchange"):
+    """Parameters of an exchange: rows dealt to the instances of the next operator by ranges of a hash of their keys.
+
+    The rows are unchanged. Each link from an exchange has a `Part` and carries the rows of that part; their order stays.
+    """
+
+    keys: tuple[Expression, ...]
+    """Rows with equal keys go to one instance; NULL is a value like any other."""
+    instances: int
+
+    def __post_init__(self) -> None:
+        check_count("keys to deal rows by", len(self.keys), 1)
+        check_count("instances", self.instances, 2, INSTANCES_MAX)
+        check_expressions(self.keys)
+
+
+class MergeParams(msgspec.Struct, frozen=True, tag="merge"):
+    """Parameters of a merge: the answers of several instances in the order in which one instance would give them.
+
+    Rows wait until the watermark of all instances has passed their event time. They leave ordered by it and by the columns `order`; rows
+    that are equal in these leave as they came. Columns in `hidden` are only there for the order and do not leave.
+    """
+
+    time_column: str
+    order: tuple[str, ...]
+    """Columns to order rows of one event time by, ascending, NULLs first."""
+    hidden: tuple[str, ...] = ()
+    delay_us: int = 0
+    """How far the event times of the output may be behind those of `time_column`."""
+
+    def __post_init__(self) -> None:
+        check_span("delay of a merge", self.delay_us, 0)
+        check_count("columns", len(self.order) + len(self.hidden))
+
+
 class SinkParams(msgspec.Struct, frozen=True, tag="sink"):
     """Where answers go. The connector `tail` keeps them for `sbon tail` at the agent that took the query."""
 
@@ -608,6 +650,8 @@ Params: TypeAlias = (
     | FunctionParams
     | UnionParams
     | MulticastParams
+    | ExchangeParams
+    | MergeParams
     | SinkParams
 )
 
@@ -655,6 +699,18 @@ class OperatorSpec(msgspec.Struct, frozen=True):
         check_share("selectivity", self.selectivity)
 
 
+class Part(msgspec.Struct, frozen=True, array_like=True):
+    """A part of an exchange's rows."""
+
+    index: int
+    of: int
+    """Number of parts."""
+
+    def __post_init__(self) -> None:
+        check_count("parts", self.of, 2, INSTANCES_MAX)
+        check_count("parts before a part", self.index, 0, self.of - 1)
+
+
 class LinkSpec(msgspec.Struct, frozen=True):
     """A stream from one operator to a port of another, with the rate expected on it."""
 
@@ -667,6 +723,13 @@ class LinkSpec(msgspec.Struct, frozen=True):
     handed: Epoch = 0
     """Number of times the sending end has moved to a multicast operator or back. If two messages name different sources for the link, the
     one with the greater number is newer."""
+    part: Part | None = None
+    """The part of the rows of an exchange that the link carries; None: all rows of another operator."""
+
+    @property
+    def share(self) -> float:
+        """Returns the expected share of the source's rows that the link carries."""
+        return 1.0 if self.part is None else 1.0 / self.part.of
 
 
 class ProfilePoint(msgspec.Struct, frozen=True, array_like=True):
@@ -771,7 +834,8 @@ def multicast_id(of: OperatorId, suffix: str) -> OperatorId:
 
 def keeps_state(params: "Params") -> bool:
     """Returns whether an operator of this kind may keep rows between two batches."""
-    return not isinstance(params, SourceParams | MapParams | AssignParams | UnnestParams | UnionParams | MulticastParams | SinkParams)
+    stateless = SourceParams | MapParams | AssignParams | UnnestParams | UnionParams | MulticastParams | ExchangeParams | SinkParams
+    return not isinstance(params, stateless)
 
 
 def is_multicast(operator: OperatorId) -> bool:

@@ -19,17 +19,21 @@ from sbon.query.catalog import Catalog, did_you_mean
 from sbon.query.estimate import estimate, map_bytes_ratio, source_rate
 from sbon.query.expression import Call, Column, Expression, Literal
 from sbon.query.fold import fold
+from sbon.query.instances import NO_KEYS, dealing_of
 from sbon.query.lowering import LoweredQuery, lower_query
 from sbon.query.plan import (
     AssignParams,
     DeduplicateParams,
+    ExchangeParams,
     JoinParams,
     LinkSpec,
     LookupParams,
     MapParams,
+    MergeParams,
     OperatorSpec,
     OverParams,
     Params,
+    Part,
     Plan,
     ProfilePoint,
     SessionParams,
@@ -64,7 +68,7 @@ from sbon.query.relation import (
 )
 from sbon.query.rewrite import TRUE, columns_of, conjoin, substitute
 from sbon.query.schema import ColumnType, Schema
-from sbon.query.signature import signature
+from sbon.query.signature import of_part, signature
 from sbon.query.sql import CreateSink, SelectQuery
 from sbon.query.system import SourceDefinition, known_columns
 from sbon.query.table_versions import ROWS_PER_S, sent_columns
@@ -127,10 +131,11 @@ def _plan(
     notes: list[str],
     extensions: Extensions,
 ) -> Plan:
-    bound, bounds = bind(statement, catalog, nodes, extensions)
+    bound, wishes = bind(statement, catalog, nodes, extensions)
     lowered = lower_query(bound)
     columns = None if lowered.is_plain else lowered.columns
-    builder = _Builder(query, nodes, notes)
+    instances = wishes.instances or 1
+    builder = _Builder(query, nodes, notes, instances)
     if isinstance(statement, CreateSink):
         name, sql = statement.name, statement.sql
         sink = SinkParams(name, statement.connector, statement.options, columns)
@@ -142,18 +147,24 @@ def _plan(
         line, column = statement.places.get("node", (0, 0))
         raise QueryError(f"the sink's node {place} is not alive", line=line, column=column, hint=did_you_mean(place, nodes))
     builder.sink(lowered, sink, place)
+    if instances > 1 and not builder.dealt:
+        line, column = getattr(statement, "places", {}).get("instances", (0, 0))
+        raise QueryError(f"{instances} instances, but {NO_KEYS}", line=line, column=column, hint="leave instances out, or group by a key")
     profile = builder.profile()
-    built = Plan(query, name, sql, tuple(builder.operators), tuple(builder.links), bounds.delay_ms, bounds.latency_ms, profile)
+    built = Plan(query, name, sql, tuple(builder.operators), tuple(builder.links), wishes.delay_ms, wishes.latency_ms, profile)
     return estimate(with_reads(built))
 
 
 class _Builder:
     """Collects the operators and links of one plan; equal operators are created once."""
 
-    def __init__(self, query: QueryId, nodes: Labels, notes: list[str]) -> None:
+    def __init__(self, query: QueryId, nodes: Labels, notes: list[str], instances: int) -> None:
         self.operators: list[OperatorSpec] = []
         self.links: list[LinkSpec] = []
         self._query, self._nodes, self._notes = query, nodes, notes
+        self._instances = instances
+        self.dealt = False
+        """True if some operator has several instances."""
         self._made: dict[tuple[str, NodeId | None], OperatorSpec] = {}
         self._rates: dict[str, float] = {}
         self._profiles: dict[str, Points] = {}
@@ -295,7 +306,7 @@ class _Builder:
         params: Params = WindowParams(window.time_column, window.size_us, window.slide_us, keys, aggregates, window.lateness_us)
         if window.session:
             params = SessionParams(window.time_column, window.size_us, keys, aggregates, window.lateness_us)
-        return [self._add(params, window.schema, _time(window), [branches], None)]
+        return [self._add_keyed(params, window, [branches])]
 
     def _emit_rows_of_windows(self, relation: Top | Over | Assigned | Deduplicate) -> list[OperatorSpec]:
         branches = self._emit(relation.input)
@@ -311,11 +322,11 @@ class _Builder:
                 params = AssignParams(time, size, slide, lateness)
             case Deduplicate(time_column=time, keys=keys, order=order, ties=ties):
                 params = DeduplicateParams(time, keys, order, ties, relation.span_us, relation.session, relation.lateness_us)
-        return [self._add(params, relation.schema, _time(relation), [branches], None)]
+        return [self._add_keyed(params, relation, [branches])]
 
     def _emit_match(self, match: Match) -> list[OperatorSpec]:
         branches = self._emit(match.input)
-        return [self._add(match.params, match.schema, _time(match), [branches], None)] if branches else []
+        return [self._add_keyed(match.params, match, [branches])] if branches else []
 
     def _emit_unnest(self, unnest: Unnest) -> list[OperatorSpec]:
         branches = self._emit(unnest.input)
@@ -353,7 +364,7 @@ class _Builder:
         else:
             span = join.before_us, join.after_us
             params = JoinParams(join.left_time, join.right_time, left_keys, right_keys, *span, join.columns, residual, outer, apart)
-        return [self._add(params, join.schema, _time(join), sides, None)]
+        return [self._add_keyed(params, join, sides)]
 
     def _emit_lookup(self, lookup: Lookup) -> list[OperatorSpec]:
         """Adds a lookup. The table has one source, on the node of its file, and is sent whole from there."""
@@ -386,6 +397,22 @@ class _Builder:
         timed = Call("not", (Call("is_null", (Column(join.left_time),)),))
         return [self._add(MapParams(timed, columns), join.schema, _time(join), [branches], None)]
 
+    def _add_keyed(self, params: Params, relation: Relation, sides: Sequence[Sequence[OperatorSpec]]) -> OperatorSpec:
+        """Adds an operator, or its instances between exchanges and a merge if the query has several and it has keys."""
+        schema, time, number = relation.schema, _time(relation), self._instances
+        dealt = dealing_of(params, schema, time) if number > 1 else None
+        if dealt is None:
+            return self._add(params, schema, time, sides, None)
+        self.dealt = True
+        ports: list[list[OperatorSpec]] = []
+        for side, keys in zip(sides, dealt.keys, strict=True):
+            exchange = ExchangeParams(keys, number)
+            # An exchange is where its branch is: from there each row goes straight to its instance.
+            ports.append([self._add(exchange, one.schema, one.time_column, [[one]], one.pinned) for one in self._without_twins(side)])
+        instances = [self._add(dealt.params, dealt.schema, dealt.time_column, ports, None, part=Part(i, number)) for i in range(number)]
+        merge = MergeParams(dealt.time_column, dealt.order, dealt.hidden, dealt.delay_us)
+        return self._add(merge, schema, time, [instances], None)
+
     def _add(
         self,
         params: Params,
@@ -394,10 +421,11 @@ class _Builder:
         inputs: Sequence[Sequence[OperatorSpec]],
         pinned: NodeId | None,
         place: str = "",
+        part: Part | None = None,
     ) -> OperatorSpec:
-        """Adds an operator with its input links, or returns the equal one that exists already."""
+        """Adds an operator with its input links, or returns the equal one that exists already. With `part`, it takes that of exchanges."""
         feeds = [self._without_twins(port) for port in inputs]
-        digest = signature(params, schema, [[operator.signature for operator in port] for port in feeds], place)
+        digest = signature(params, schema, [[of_part(operator.signature, part) for operator in port] for port in feeds], place)
         made = self._made.get((digest, pinned))
         if made is not None:
             return made
@@ -407,7 +435,7 @@ class _Builder:
         for port, branches in enumerate(feeds):
             for branch in branches:
                 name = link_id(branch.id, operator.id, port)
-                self.links.append(LinkSpec(name, branch.id, operator.id, port, self._rates.get(branch.id, 0.0), 0.0))
+                self.links.append(LinkSpec(name, branch.id, operator.id, port, self._rates.get(branch.id, 0.0), 0.0, part=part))
         self.operators.append(operator)
         self._made[digest, pinned] = operator
         return operator

@@ -18,14 +18,17 @@ from sbon.query.plan import (
     Aggregate,
     AssignParams,
     DeduplicateParams,
+    ExchangeParams,
     FunctionParams,
     JoinParams,
     LookupParams,
     MapParams,
     MatchParams,
+    MergeParams,
     MulticastParams,
     OverParams,
     Params,
+    Part,
     SessionParams,
     SinkParams,
     SourceParams,
@@ -49,7 +52,7 @@ def signature(params: Params, schema: Schema, inputs: Sequence[Sequence[str]], p
     ----------
     params : the operator's parameters
     schema : its output columns
-    inputs : per port, the signatures of the operators that feed it; their order does not matter
+    inputs : per port, what feeds it: signatures of operators, or of their parts (`of_part`); their order does not matter
     place : the node of a source or a sink; empty for what may run anywhere
 
     Returns
@@ -61,12 +64,19 @@ def signature(params: Params, schema: Schema, inputs: Sequence[Sequence[str]], p
     return hashlib.blake2b(msgspec.json.encode(form), digest_size=DIGEST_BYTES).hexdigest()
 
 
+def of_part(signed: str, part: Part | None) -> str:
+    """Returns the signature of what a link carries: that of its source, with the part of its rows if that is not all."""
+    return signed if part is None else f"{signed} {part.index}/{part.of}"
+
+
 def _form(params: Params) -> Any:
     match params:
         case SinkParams():  # never shared, but what one costs is known of the next one
             return [params.connector, params.options, params.columns]
-        case SourceParams() | UnionParams() | MulticastParams() | FunctionParams():
+        case SourceParams() | UnionParams() | MulticastParams() | FunctionParams() | MergeParams():
             return msgspec.to_builtins(params)
+        case ExchangeParams():
+            return [[_expression(key) for key in params.keys], params.instances]
         case TopParams() | MatchParams() | AssignParams() | UnnestParams() | DeduplicateParams():
             return msgspec.to_builtins(params)
         case MapParams():
@@ -114,6 +124,7 @@ def _form(params: Params) -> Any:
                 params.columns,
                 _predicate(params.residual),
                 None if params.outer is None else msgspec.to_builtins(params.outer),
+                params.slice_column,
             ]
 
 

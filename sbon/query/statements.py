@@ -37,7 +37,7 @@ from sbon.query.emit import without_emit
 from sbon.query.flink import windows_as_ours
 from sbon.query.foreign import refuse_create_words, refuse_query_words
 from sbon.query.literals import identifier
-from sbon.query.options import NO_BOUNDS, Bounds, read_options, rest_of, split_early_with, split_with, take_bounds, take_connector
+from sbon.query.options import NO_WISHES, Wishes, read_options, rest_of, split_early_with, split_with, take_connector, take_wishes
 from sbon.query.places import NAME, Places
 from sbon.query.show import ShowStatement, read_show
 from sbon.query.system import SINK_CONNECTORS, SourceDefinition
@@ -72,7 +72,7 @@ class CreateView:
     query: SelectQuery
     if_not_exists: bool
     sql: str
-    bounds: Bounds = NO_BOUNDS
+    wishes: Wishes = NO_WISHES
     """Of every query that uses the view."""
     places: Places = field(default_factory=dict, compare=False)
 
@@ -89,7 +89,7 @@ class CreateSink:
     """Node of the sink; None: the agent that takes the statement."""
     if_not_exists: bool
     sql: str
-    bounds: Bounds = NO_BOUNDS
+    wishes: Wishes = NO_WISHES
     places: Places = field(default_factory=dict, compare=False)
 
 
@@ -236,16 +236,18 @@ def _read_create(text: Text, tokens: list[Token], extensions: Extensions) -> Sta
         raise text.error(tree, f"what the {kind.lower()} is made of is missing", f"write CREATE {kind} {name} AS SELECT ...")
     query = SelectQuery(text, as_query(text, body), sql)
     if kind == "VIEW":
-        bounds = take_bounds(text, options)
+        wishes = take_wishes(text, options)
         if options:
             stray = next(iter(options.values())).where
-            raise text.error(stray, "a view takes no option but delay_bound and max_latency", "give the others to its sources and sinks")
-        return CreateView(name, query, if_not_exists, sql, bounds, places)
+            raise text.error(
+                stray, "a view takes no option but delay_bound, max_latency and instances", "give the others to its sources and sinks"
+            )
+        return CreateView(name, query, if_not_exists, sql, wishes, places)
     connector = take_connector(text, options, "sink", SINK_CONNECTORS, extensions, tokens[-1], elsewhere="node" in options)
     node = options.pop("node", None)
-    bounds = take_bounds(text, options)
+    wishes = take_wishes(text, options)
     place = None if node is None else node.value
-    return CreateSink(name, query, connector, rest_of(options), place, if_not_exists, sql, bounds, places)
+    return CreateSink(name, query, connector, rest_of(options), place, if_not_exists, sql, wishes, places)
 
 
 def _as_source(text: Text, head: Sequence[Token], table: Token) -> list[Token]:

@@ -10,11 +10,13 @@ from sbon.query.plan import (
     Aggregate,
     AssignParams,
     DeduplicateParams,
+    ExchangeParams,
     FunctionParams,
     JoinParams,
     LookupParams,
     MapParams,
     MatchParams,
+    MergeParams,
     MulticastParams,
     OrderColumn,
     OverParams,
@@ -193,6 +195,10 @@ def describe(params: Params) -> str:
             return "union all"
         case MulticastParams(of=of):
             return f"multicast of {of}"
+        case ExchangeParams(keys=keys, instances=instances):
+            return f"exchange by {', '.join(map(expression_text, keys))} to {instances} instances"
+        case MergeParams(time_column=time, order=order):
+            return f"merge by {', '.join([time, *order])}"
 
 
 def _constant(value: bool | int | float | str) -> str:

@@ -85,14 +85,15 @@ class Overlay:
                 f" WITH (connector = 'file', path = '{self._read_in}/{name}.{kind}', nodes = '{self._world.nodes[-1]}'{option})"
             )
 
-    def answers(self, queries: Sequence[Query]) -> list[Answer]:
-        """What becomes of queries that run at once."""
+    def answers(self, queries: Sequence[Query], instances: int = 1) -> list[Answer]:
+        """What becomes of queries that run at once, with so many instances of operators with keys."""
+        option = "" if instances == 1 else f", instances = {instances}"
         refused: dict[int, str] = {}
         sinks: dict[str, int] = {}
         for place, query in enumerate(queries):
             self._sinks += 1
             name = f"o{self._sinks}"
-            sink = f"CREATE SINK {name} AS {query.ours} WITH (connector = 'file', path = '{self._write_in}/{name}.{self._sink}')"
+            sink = f"CREATE SINK {name} AS {query.ours} WITH (connector = 'file', path = '{self._write_in}/{name}.{self._sink}'{option})"
             try:
                 self._world.submit(";\n".join([*(view for view, _ in query.before), sink]))
                 sinks[name] = place

@@ -21,12 +21,14 @@ from sbon.query.plan import (
     Aggregate,
     AssignParams,
     DeduplicateParams,
+    ExchangeParams,
     FunctionParams,
     JoinParams,
     LookupParams,
     MapParams,
     MatchNumber,
     MatchParams,
+    MergeParams,
     MulticastParams,
     Navigation,
     OrderColumn,
@@ -151,6 +153,8 @@ OPERATORS: dict[str, Params] = {
     "function": FunctionParams("pieces", "1", (), pieces.input_schema, pieces.output_schema, None),
     "union": UnionParams(),
     "multicast": MulticastParams("q.1"),
+    "exchange": ExchangeParams((Column("k"), Column("x")), 3),
+    "merge": MergeParams("t", ("k", "x", "i"), ("b",)),
 }
 TWO_SIDED = (JoinParams, WindowJoinParams, LookupParams)
 

@@ -18,7 +18,17 @@ from sbon.execution.closing import Closing
 from sbon.operators.operator import Operator
 from sbon.operators.registry import build
 from sbon.query.expression import Column
-from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, JoinParams, LookupParams, Params, SinkParams, SourceParams, WindowJoinParams
+from sbon.query.plan import (
+    WATERMARK_END,
+    WATERMARK_MIN,
+    ExchangeParams,
+    JoinParams,
+    LookupParams,
+    Params,
+    SinkParams,
+    SourceParams,
+    WindowJoinParams,
+)
 from sbon.query.schema import ColumnType
 from tests.examples import examples
 from tests.property.operators import EVENTS, HALVES, OPERATORS, K, cut, frame, frames_of, made, small_steps
@@ -27,8 +37,8 @@ from tests.property.stream_twins import content, rows_of
 Answers = list[list[Any]]
 """By event, so that what comes later does not make up for what is missing."""
 KEPT = [kind for kind in OPERATORS if not made(kind).is_stateless]
-WHOLE_ANSWERS = [kind for kind, params in OPERATORS.items() if not isinstance(params, JoinParams)]
-"""The pairs of an interval join leave with the later of the two batches, in its order."""
+WHOLE_ANSWERS = [kind for kind, params in OPERATORS.items() if not isinstance(params, JoinParams | ExchangeParams)]
+"""The pairs of an interval join leave with the later of the two batches, in its order; an exchange gives each batch in parts."""
 CUTS = st.lists(st.integers(1, 15), min_size=1, max_size=6)
 
 

@@ -8,17 +8,30 @@ import pytest
 
 from sbon.errors import UnsupportedError
 from sbon.query.expression import Call, Cast, Column, Expression, Literal
-from sbon.query.limits import COLUMNS_MAX, DEPTH_MAX, IDLE_US_MAX, LIMIT_MAX, NODES_MAX, PANES_MAX, PRECEDING_MAX, SPAN_US_MAX, LimitError
+from sbon.query.limits import (
+    COLUMNS_MAX,
+    DEPTH_MAX,
+    IDLE_US_MAX,
+    INSTANCES_MAX,
+    LIMIT_MAX,
+    NODES_MAX,
+    PANES_MAX,
+    PRECEDING_MAX,
+    SPAN_US_MAX,
+    LimitError,
+)
 from sbon.query.plan import (
     VARIABLES_MAX,
     Aggregate,
     AssignParams,
     DeduplicateParams,
+    ExchangeParams,
     FunctionParams,
     JoinParams,
     LookupParams,
     MapParams,
     MatchParams,
+    MergeParams,
     MulticastParams,
     Navigation,
     OperatorSpec,
@@ -126,6 +139,7 @@ CASES = {
             "skip_to": ["past", "nowhere"],
             "skip_variables": [(), (0,), (7,)],
             "within_us": SPANS,
+            "known": [("t",), ("t", "u", "v")],
         },
     ),
     "assign": Case(
@@ -140,6 +154,10 @@ CASES = {
             "columns": [("t", "t"), ("e",), tuple(map(str, range(MANY)))],
         },
     ),
+    "exchange": Case(
+        ExchangeParams((K,), INSTANCES_MAX), {"keys": [(), (K,) * MANY, (TOO_LARGE[0],)], "instances": [1, INSTANCES_MAX + 1]}
+    ),
+    "merge": Case(MergeParams("t", ("k",)), {"order": [("k",) * MANY], "hidden": [("k",) * MANY], "delay_us": LATENESS}),
     "deduplicate": Case(
         DeduplicateParams("t", ("k",), (), (), SPAN_US_MAX, False, SPAN_US_MAX),
         {"span_us": SPANS, "allowed_lateness_us": LATENESS, "keys": [(), ("k",) * MANY], "ties": [("k",) * MANY]},

@@ -10,12 +10,14 @@ from sbon.query.plan import (
     Aggregate,
     AssignParams,
     DeduplicateParams,
+    ExchangeParams,
     FunctionParams,
     JoinParams,
     LookupParams,
     MapParams,
     MatchNumber,
     MatchParams,
+    MergeParams,
     MulticastParams,
     Navigation,
     OrderColumn,
@@ -69,6 +71,7 @@ MEANINGS = [
             "passed": None,
             "skip_to": "first",
             "skip_variables": (0, 1),
+            "known": ("a", "b"),
         },
     ),
     (AssignParams("ts", 10, 5), {}),
@@ -92,6 +95,7 @@ MEANINGS = [
             "columns": (("k", 1, "k"),),
             "residual": OVER,
             "outer": (),
+            "slice_column": "slice",
         },
     ),
     (
@@ -105,6 +109,8 @@ MEANINGS = [
     (SinkParams("q", "file", (("path", "a"),)), {"options": (("path", "b"),)}),
     (MulticastParams("q.1"), {}),
     (UnionParams(), {}),
+    (ExchangeParams((K,), 2), {"keys": (X,)}),
+    (MergeParams("ts", ("k",)), {"order": ("x",), "hidden": ("k",)}),
 ]
 """One operator of each kind, and another value for each field that is not a number, a text or a truth."""
 WITHOUT_MEANING = {(JoinParams, "apart"), (WindowJoinParams, "apart"), (WindowParams, "begin_us"), (SinkParams, "name")}

@@ -120,7 +120,7 @@ def test_sinks_and_views_keep_their_query() -> None:
 def test_a_delay_bound_may_stand_before_or_after_the_query(sql: str) -> None:
     (statement,) = parse(sql)
     assert isinstance(statement, CreateView | CreateSink)
-    assert (statement.name, statement.bounds.delay_ms, statement.sql) == ("v", 250.0, sql)
+    assert (statement.name, statement.wishes.delay_ms, statement.sql) == ("v", 250.0, sql)
     assert not isinstance(statement, CreateSink) or statement.options == ()
 
 

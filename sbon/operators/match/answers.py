@@ -15,7 +15,7 @@ from sbon.operators.match.bindings import added, answered, begun
 from sbon.operators.match.conditions import operand_type
 from sbon.operators.match.found import NO_NUMBER, Matches
 from sbon.operators.match.log import NO_ROW, Log
-from sbon.query.plan import MatchNumber, MatchParams, Navigation, Operand, Tally
+from sbon.query.plan import WATERMARK_END, MatchNumber, MatchParams, Navigation, Operand, Tally
 from sbon.query.schema import ColumnType
 from sbon.types import IntArray
 
@@ -98,15 +98,23 @@ class Answers:
         if self._kept:
             anchors = np.where(at >= 0, matches.rows[at], matches.first[owner]) if matches.rows.size else matches.first[owner]
             kept = self._log.taken(anchors, self._kept).get_columns()
+        known = self._known(matches.known[owner])
         if not self._measures:
-            return pl.DataFrame(kept)
+            return pl.DataFrame([*kept, *known])
         operands = [pl.Series(_ROW, np.arange(owner.size))]
         operands += [self._operand(one, rows) for one in self._params.operands if one.name in self._read]
         measures = computed(pl.DataFrame(operands), self._measures)
         is_match = (matches.numbers != NO_NUMBER) | matches.timed_out
         if not is_match.all():
             measures = measures.select(pl.when(pl.Series(is_match[owner])).then(pl.all()))
-        return pl.DataFrame([*kept, *measures.get_columns()])
+        return pl.DataFrame([*kept, *measures.get_columns(), *known])
+
+    def _known(self, known: IntArray) -> list[pl.Series]:
+        """Returns the columns that tell when answers were known, if they are wanted; what the end settles has the last time there is."""
+        if not self._params.known:
+            return []
+        time, by_row = self._params.known
+        return [pl.Series(time, np.minimum(known >> 1, WATERMARK_END - 1)).cast(pl.Datetime("us")), pl.Series(by_row, known & 1)]
 
     def _operand(self, operand: Operand, rows: _Rows) -> pl.Series:
         name, matches = operand.name, rows.matches
@@ -229,5 +237,5 @@ def _order(matches: Matches, keys: Callable[[IntArray], pl.DataFrame]) -> IntArr
     ranks = np.zeros(lanes.size, np.int64)
     if frame.width:
         numbered = frame.with_columns(pl.int_range(pl.len()).alias(_ROW))
-        ranks[numbered.sort(frame.columns, nulls_last=True, maintain_order=True)[_ROW].to_numpy()] = np.arange(lanes.size)
+        ranks[numbered.sort(frame.columns, maintain_order=True)[_ROW].to_numpy()] = np.arange(lanes.size)
     return np.lexsort((np.arange(matches.lanes.size), ranks[inverse], matches.known))

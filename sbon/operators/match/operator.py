@@ -65,8 +65,9 @@ class MatchRows(Operator):
         return ()
 
     def output_watermark(self, watermark_us: int) -> int:
-        """Returns the event time of the first row that may still be in a match, if that is less."""
-        return watermark_us if self._matcher is None else min(watermark_us, self._matcher.waits_since_us)
+        """Returns the event time of the first row that may still be in a match, if that is less; of an instance, the watermark of the
+        instants at which matches are known."""
+        return watermark_us if self._matcher is None or self._params.known else min(watermark_us, self._matcher.waits_since_us)
 
     def advance_in_steps(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
         """Emits the matches that the watermark settles."""

@@ -1,0 +1,123 @@
+"""Merges the answers of several instances of one operator into the order in which one instance would give them.
+
+An instance promises by its watermark that no earlier answer will come. When all have passed an event time, its rows are put in order:
+by time, then by the columns that one instance orders its answers by. Rows that are equal in these come from one instance, on one link,
+and stay as they came.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import polars as pl
+
+from sbon.errors import RemoteProtocolError
+from sbon.operators.compile import columns_of
+from sbon.operators.frames import computed
+from sbon.operators.grouping import in_order
+from sbon.operators.operator import Operator
+from sbon.operators.pairing import in_time
+from sbon.operators.partials import TIME
+from sbon.operators.ranges import in_ranges
+from sbon.operators.snapshots import Parts, opened, parts_of
+from sbon.operators.waiting import Waiting
+from sbon.operators.windowed import FRAME_ROWS_MAX
+from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, MergeParams
+from sbon.query.schema import ColumnType
+
+_WAITING = "waiting"
+STEP_ROWS = 65_536
+"""Most rows put in order in one step."""
+
+
+class Merge(Operator):
+    """Gives rows in the order of their event times and columns. A row behind the watermark, or without an event time, is late."""
+
+    def __init__(self, params: MergeParams) -> None:
+        self._params = params
+        self._watermark = WATERMARK_MIN
+        self._input: pl.DataFrame | None = None
+        self._prepared: list[pl.Expr] = []
+        self._by: list[str] = []
+        self._given: list[pl.Expr] = []
+        self._waiting = Waiting()
+        self.late_rows = 0
+
+    @property
+    def state_rows(self) -> int:
+        """Returns the number of waiting rows."""
+        return self._waiting.rows
+
+    def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
+        """Keeps rows until the watermark has passed them."""
+        if self._input is None:
+            self._compile(frame)
+        elif frame.schema != self._input.schema:
+            raise RemoteProtocolError(f"input with columns {dict(frame.schema)}, expected {dict(self._input.schema)}")
+        rows = in_time(computed(frame, self._prepared), TIME, max(WATERMARK_MIN, self._watermark))
+        self.late_rows += frame.height - rows.height
+        self._waiting.add(rows)
+        return ()
+
+    def advance_in_steps(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
+        """Gives the rows that the watermark has passed."""
+        self._watermark = max(watermark_us, self._watermark)
+        due = self._waiting.take(self._watermark)
+        if due is None:
+            return ()
+        if due.height > STEP_ROWS:
+            return self._give_many(due)
+        return (self._named(in_order(due, self._by, stable=True)),)
+
+    def _give_many(self, due: pl.DataFrame) -> Iterator[Sequence[pl.DataFrame]]:
+        for part in in_ranges({"due": [due]}, self._by):
+            yield () if part is None else self._named(in_order(part["due"], self._by, stable=True))
+
+    def output_watermark(self, watermark_us: int) -> int:
+        """Returns the watermark of the output's event times, which may be behind those that rows are merged by."""
+        if watermark_us <= WATERMARK_MIN or watermark_us >= WATERMARK_END:
+            return watermark_us
+        return max(WATERMARK_MIN, watermark_us - self._params.delay_us)
+
+    def parts(self) -> Parts:
+        """Returns the waiting rows, with the columns of the input."""
+        frames: dict[str, pl.DataFrame] = {}
+        if self._input is not None:
+            frames["input"] = self._input
+            waiting = self._waiting.frame()
+            if waiting is not None:
+                frames[_WAITING] = waiting
+        return parts_of(self._params, self._watermark, self.late_rows, frames)
+
+    def adopt(self, parts: Parts) -> None:
+        """Continues from a snapshot."""
+        snapshot, frames = opened(parts, self._params)
+        if set(frames) - {"input", _WAITING} or (frames and "input" not in frames):
+            raise RemoteProtocolError(f"snapshot with frames {sorted(frames)}, expected input and {_WAITING}")
+        self._input, self._waiting = None, Waiting()
+        if "input" in frames:
+            self._compile(frames["input"].clear())
+            expected = frames["input"].clear().select(self._prepared).schema
+            waiting = frames.get(_WAITING)
+            if waiting is not None:
+                if waiting.schema != expected or waiting[TIME].null_count():
+                    raise RemoteProtocolError(f"waiting rows of a snapshot have {dict(waiting.schema)}, expected {dict(expected)}")
+                self._waiting.add(waiting)
+        self._watermark, self.late_rows = snapshot.watermark_us, snapshot.late_rows
+
+    def _compile(self, frame: pl.DataFrame) -> None:
+        """Compiles for the first batch, whose types stay. Waiting rows have the event time, then the columns as c0, c1, ..."""
+        columns = columns_of(frame)
+        if columns.get(self._params.time_column) is not ColumnType.TIME:
+            raise RemoteProtocolError(f"event time {self._params.time_column!r} is no time column of the input")
+        missing = [name for name in (*self._params.order, *self._params.hidden) if name not in columns]
+        if missing:
+            raise RemoteProtocolError(f"column {missing[0]!r} of a merge is not among the input columns {', '.join(columns)}")
+        names = {name: f"c{place}" for place, name in enumerate(columns)}
+        time = pl.col(self._params.time_column).cast(pl.Int64).alias(TIME)
+        self._prepared = [time, *(pl.col(name).alias(own) for name, own in names.items())]
+        self._by = [TIME, *(names[name] for name in self._params.order)]
+        self._given = [pl.col(own).alias(name) for name, own in names.items() if name not in self._params.hidden]
+        self._input = frame.clear()
+
+    def _named(self, rows: pl.DataFrame) -> list[pl.DataFrame]:
+        """Returns rows with the columns of the output."""
+        return list(rows.select(self._given).iter_slices(FRAME_ROWS_MAX))

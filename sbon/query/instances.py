@@ -1,0 +1,85 @@
+"""Rules for operators in several instances: by which keys rows are dealt to them, and how their answers are put into the order of one.
+
+See docs/instances.md.
+"""
+
+from typing import NamedTuple
+
+import msgspec
+
+from sbon.query.expression import Column, Expression
+from sbon.query.plan import DeduplicateParams, MatchParams, Navigation, Params, SessionParams, WindowJoinParams, WindowParams
+from sbon.query.projection import free_name
+from sbon.query.relation import BOUNDS
+from sbon.query.schema import ColumnType, Field, Schema
+
+NO_KEYS = "no operator of the query has keys by which its rows can be dealt"
+
+
+class Dealing(NamedTuple):
+    """One operator in several instances."""
+
+    params: Params
+    """Of each instance."""
+    schema: Schema
+    """Output columns of each instance."""
+    keys: tuple[tuple[Expression, ...], ...]
+    """For each input port, the keys by which its rows are dealt."""
+    time_column: str
+    """Event time of the answers, by which they are merged."""
+    order: tuple[str, ...]
+    """Columns by which one instance orders answers of one event time."""
+    hidden: tuple[str, ...] = ()
+    """Columns of `schema` that only the merge needs."""
+    delay_us: int = 0
+    """How far event times of the stream may be behind `time_column`."""
+
+
+def dealing_of(params: Params, schema: Schema, time_column: str | None) -> Dealing | None:
+    """Returns how an operator is run in several instances; None if it has no keys, or no order by which answers can be merged.
+
+    Parameters
+    ----------
+    schema, time_column : of its output
+    """
+    match params:
+        case WindowParams(keys=keys) | SessionParams(keys=keys) if keys:
+            names = tuple(name for name, _ in keys)
+            # In windows of one instant the watermark is that of their starts (`Window.output_watermark`).
+            time = "window_start" if isinstance(params, WindowParams) and params.size_us == 1 else "window_end"
+            return Dealing(params, schema, (tuple(value for _, value in keys),), time, ("window_start", *names))
+        case DeduplicateParams() if not {params.time_column, *params.keys} & set(BOUNDS):  # its output has bounds of its own
+            return Dealing(params, schema, (_columns(params.keys),), params.time_column, params.keys)
+        case WindowJoinParams():
+            name = _free("slice", schema)
+            dealt = msgspec.structs.replace(params, slice_column=name)
+            keys_of_sides = (params.left_keys, params.right_keys)
+            return Dealing(dealt, (*schema, Field(name, ColumnType.INT)), keys_of_sides, "window_end", (name,), (name,))
+        case MatchParams(partition=partition) if partition:
+            return _of_match(params, schema, time_column)
+        case _:
+            return None
+
+
+def _of_match(params: MatchParams, schema: Schema, time_column: str | None) -> Dealing | None:
+    """Returns the dealing of a pattern. Its answers are merged by the instants at which they are known; their event times are earlier."""
+    looks_ahead = any(isinstance(one, Navigation) and one.shift > 0 for one in params.operands)
+    is_bounded = params.within_us is not None and not looks_ahead
+    if time_column is not None and not is_bounded:
+        return None  # the watermark of the merged stream would stay behind the first row that may still be in a match, which nobody tells
+    time = _free("known", schema)
+    by_row = _free("known by row", schema)
+    added = (Field(time, ColumnType.TIME), Field(by_row, ColumnType.INT))
+    if params.passed is not None and not set(params.partition) <= set(params.passed):
+        return None
+    dealt = msgspec.structs.replace(params, known=(time, by_row))
+    delay_us = params.within_us if params.within_us is not None and time_column is not None else 0
+    return Dealing(dealt, (*schema, *added), (_columns(params.partition),), time, (by_row, *params.partition), (time, by_row), delay_us)
+
+
+def _columns(names: tuple[str, ...]) -> tuple[Expression, ...]:
+    return tuple(Column(name) for name in names)
+
+
+def _free(name: str, schema: Schema) -> str:
+    return free_name(name, [column.name for column in schema])

@@ -1,0 +1,42 @@
+"""Any number of instances gives the answers of one instance, row by row and in its order; random queries of the whole dialect."""
+
+from pathlib import Path
+
+import pytest
+
+from sbon.query.instances import NO_KEYS
+from sbon_testbed.random_queries.data import make_data
+from sbon_testbed.random_queries.parts import QUERIES
+from tests.differential.run import Overlay, queries_of
+from tests.examples import seeds
+
+SEEDS = range(1, 5)
+INTERLEAVED = ("interval_join", "union_all", "join_of_aggregates")
+"""Shapes whose answers come in the order in which the rows of two streams meet."""
+DEALT_MIN = 20
+"""Queries of a seed that have an operator with keys, at least."""
+
+
+@pytest.mark.parametrize("seed", seeds(SEEDS[:1], SEEDS[1:]))
+def test_any_number_of_instances_gives_the_answers_of_one_in_its_order(seed: int, tmp_path: Path) -> None:
+    data = make_data(seed)
+    queries = queries_of(data, range(QUERIES))
+    found = {}
+    for instances in (1, 2 + seed % 2, 8):
+        folder = tmp_path / str(instances)
+        folder.mkdir()
+        overlay = Overlay(data, folder)
+        found[instances] = overlay.answers(queries, instances)
+        overlay.close()
+    one = found.pop(1)
+    for instances, answers in found.items():
+        dealt = 0
+        for number, (query, expected, answer) in enumerate(zip(queries, one, answers, strict=True)):
+            if NO_KEYS in answer.error:
+                continue
+            dealt += 1
+            where = f"seed {seed}, query {number} ({query.shape}) with {instances} instances: {query.ours}"
+            rows, wanted = ([repr(row) for row in rows] for rows in (answer.rows, expected.rows))
+            assert answer.error == expected.error, where
+            assert (sorted(rows) == sorted(wanted)) if query.shape in INTERLEAVED else (rows == wanted), where
+        assert dealt >= DEALT_MIN, (instances, dealt)
