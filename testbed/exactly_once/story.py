@@ -3,7 +3,8 @@
 Two streams feed two of the queries of `sbon_testbed.exactly_once.queries`, which share operators: windows, sessions, first and greatest
 rows, joins within intervals and windows, a union. While their rows flow, datagrams are lost, doubled and held back, nodes are cut off for
 longer than their connections last, machines slow down until credit ends, and operators are moved, several at once and many in vain. On two
-seeds of five, what links cannot deliver goes to disks that are slow, full or broken at times. On one of three, a query's home is killed
+seeds of five, what links cannot deliver goes to disks that are slow, full or broken at times. Half of the queries that have keys run in
+two or three instances, each of which moves by itself. On one of three, a query's home is killed
 and started again (`sbon_testbed.exactly_once.home`). Answers go to `tail`, or to files of every format. Every sink must have the rows of a
 run on one node, in their order if the query defines one; the second query, which starts while the first one's rows flow already, from its
 start on.
@@ -22,7 +23,7 @@ from sbon.query.plan import SourceParams
 from sbon_agent.node import Agent
 from sbon_testbed.exactly_once.compare import difference
 from sbon_testbed.exactly_once.home import Home
-from sbon_testbed.exactly_once.queries import BEGIN, EARLIEST, PAIRS, QUERIES, ROWS_PER_S, SETTLED_S, sources
+from sbon_testbed.exactly_once.queries import BEGIN, EARLIEST, PAIRS, QUERIES, ROWS_PER_S, SETTLED_S, WITHOUT_KEYS, sources
 from sbon_testbed.exactly_once.sinks import FORMATS, Filed, Place, Sink, Watched
 from sbon_testbed.exactly_once.trouble import Trouble, network_of
 from sbon_testbed.leftovers import run_directory
@@ -37,6 +38,8 @@ HOMES_DIE = 1 / 3
 """Share of the seeds in which a home dies."""
 FILED = 1 / 2
 """Share of the queries whose answers go to a file."""
+INSTANCES = (1, 1, 2, 3)
+"""Numbers of instances, of which each query gets one by chance."""
 SPILL = {"spill_bytes": 2**20, "spill_after_s": 0.1}
 
 
@@ -58,6 +61,8 @@ class Outcome(NamedTuple):
     """Bytes that links wrote to disk."""
     homes: int = 0
     """Number of homes that were killed and came back."""
+    dealt: int = 0
+    """Number of queries with several instances of operators."""
 
 
 class Run(NamedTuple):
@@ -106,6 +111,9 @@ class Story:
         self.seed = seed
         self._rng = np.random.default_rng([seed, 1])
         self._sink_rng = np.random.default_rng([seed, 3])
+        self._deal_rng = np.random.default_rng([seed, 4])
+        self.dealt = 0
+        """Queries with several instances."""
         self._hosts = int(self._rng.integers(3, 7))
         network, window_batches = network_of(self._rng), int(self._rng.integers(1, 9))
         home_dies = bool(self._sink_rng.random() < HOMES_DIE)
@@ -125,17 +133,25 @@ class Story:
         self.trouble = Trouble(self.world, seed, self._hosts)
 
     def _begun(self, name: str, owner: int, *, filed: bool | None = None, label: str | None = None, once: bool = False) -> Run:
-        """Submits a query."""
-        select = QUERIES[name].select
+        """Submits a query, often with several instances of its operators."""
+        view, select = self._dealt(name, QUERIES[name].select)
         is_first = not self.runs and self.home is None
         if filed or (filed is None and self._sink_rng.random() < FILED):
             place = self._place()
-            query = self._submitted(place.sql(label or f"answers{self._files}", select), owner, once=once)
+            query = self._submitted(view + place.sql(label or f"answers{self._files}", select), owner, once=once)
             sink: Sink = Filed(self.world, query, owner, place)
         else:
-            query = self._submitted(select, owner, once=once)
+            query = self._submitted(view + select, owner, once=once)
             sink = Watched(self.world.tail(query, owner))
         return Run(name, sink, EARLIEST if is_first else self._complete_from(query))
+
+    def _dealt(self, name: str, select: str) -> tuple[str, str]:
+        """Returns a view of the query with some number of instances, and the query over it; no view where one instance is drawn."""
+        instances = int(self._deal_rng.choice(INSTANCES))
+        if instances == 1 or name in WITHOUT_KEYS:
+            return "", select
+        self.dealt += 1
+        return f"CREATE VIEW dealt{self.dealt} WITH (instances = {instances}) AS {select};\n", f"SELECT * FROM dealt{self.dealt}"
 
     def _place(self) -> Place:
         """Returns a new file on some host."""
@@ -232,4 +248,5 @@ def tell(seed: int, chosen: Sequence[str] | None = None) -> Outcome:
             sum(len(run.sink.rows()) for run in story.runs),
             sum(machine.disk.bytes_written for machine in story.world.world.machines),
             int(story.home is not None),
+            story.dealt,
         )
