@@ -186,6 +186,10 @@ def print_plan(plan: dict[str, Any], *, candidates: bool, wide: bool = False) ->
         for link in plan.get("links", ())
     ]
     print_table(LINK_COLUMNS, links, title="\nlinks", wide=wide)
+    if plan.get("instances"):
+        say()
+        for one in plan["instances"]:
+            print_note(f"instances  {one['kind']}: {len(one['nodes'])} by {', '.join(one['keys'])} ({', '.join(one['nodes'])})")
     if plan.get("prediction") is not None:
         say()
         for line in table(plan["prediction"]):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
+from sbon.query.instances import sets_of
 from sbon.query.plan import Plan
 from sbon.query.text import describe
 from sbon.types import NodeId, OperatorId
@@ -38,6 +39,7 @@ class Placed:
         rates = {(link.source, link.target): link.rate_rows_per_s for link in plan.links}
         ids = {(link.source, link.target): link.id for link in plan.links}
         decision = self.decision
+        nodes = {placed.operator: placed.node for placed in decision.explanation}
         return {
             "query": plan.query,
             "sql": plan.sql,
@@ -78,6 +80,11 @@ class Placed:
                     "latency_measured": link.measured,
                 }
                 for link in decision.links
+            ],
+            "instances": [
+                {"kind": one.kind, "keys": list(one.keys), "operators": list(one.operators), "nodes": [nodes[i] for i in one.operators]}
+                for one in sets_of(plan)
+                if all(i in nodes for i in one.operators)
             ],
             "dropped": list(decision.dropped),
             "network_usage": {"here": decision.usage_here, "producer": decision.usage_producer, "consumer": decision.usage_consumer},

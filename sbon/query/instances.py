@@ -8,10 +8,23 @@ from typing import NamedTuple
 import msgspec
 
 from sbon.query.expression import Column, Expression
-from sbon.query.plan import DeduplicateParams, MatchParams, Navigation, Params, SessionParams, WindowJoinParams, WindowParams
+from sbon.query.plan import (
+    DeduplicateParams,
+    ExchangeParams,
+    MatchParams,
+    MergeParams,
+    Navigation,
+    Params,
+    Plan,
+    SessionParams,
+    WindowJoinParams,
+    WindowParams,
+)
 from sbon.query.projection import free_name
 from sbon.query.relation import BOUNDS
 from sbon.query.schema import ColumnType, Field, Schema
+from sbon.query.text import expression_text
+from sbon.types import OperatorId
 
 NO_KEYS = "no operator of the query has keys by which its rows can be dealt"
 
@@ -33,6 +46,28 @@ class Dealing(NamedTuple):
     """Columns of `schema` that only the merge needs."""
     delay_us: int = 0
     """How far event times of the stream may be behind `time_column`."""
+
+
+class InstanceSet(NamedTuple):
+    """The instances of one operator in a plan."""
+
+    kind: str
+    keys: tuple[str, ...]
+    """Texts of the keys by which rows are dealt to them; of a join, those of its left side."""
+    operators: tuple[OperatorId, ...]
+    """In the order of their parts."""
+
+
+def sets_of(plan: Plan) -> list[InstanceSet]:
+    """Returns the operators of a plan that have several instances."""
+    specs = {spec.id: spec for spec in plan.operators}
+    found = []
+    for merge in (spec for spec in plan.operators if isinstance(spec.params, MergeParams)):
+        instances = tuple(link.source for link in plan.links if link.target == merge.id)
+        exchange = next(specs[link.source].params for link in plan.links if link.target == instances[0] and link.port == 0)
+        keys = tuple(map(expression_text, exchange.keys)) if isinstance(exchange, ExchangeParams) else ()
+        found.append(InstanceSet(str(specs[instances[0]].params.__struct_config__.tag), keys, instances))
+    return found
 
 
 def dealing_of(params: Params, schema: Schema, time_column: str | None) -> Dealing | None:

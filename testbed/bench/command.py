@@ -125,6 +125,7 @@ def engine(
             help="Where rows come from: fresh (made anew), pool (a million, again and again), csv, csv-iso, ndjson, parquet, tcp, http.",
         ),
     ] = "fresh",
+    instances: Annotated[int, typer.Option(metavar="N", help="Instances of each operator with keys.")] = 1,
     stalled: Annotated[
         float | None,
         typer.Option(metavar="S", help="Only watch the memory of an agent whose sink is stuck.", show_default=False),
@@ -137,7 +138,7 @@ def engine(
     if stalled is not None:
         result = engine_stalled.measure(stalled, _progress)
     else:
-        result = engine.measure(workload or [], seconds, runs, _progress, rows=rows)
+        result = engine.measure(workload or [], seconds, runs, _progress, rows=rows, instances=instances)
     _tell(result, (engine_stalled if stalled is not None else engine).show, json)
     if not all(one["answers_equal"] for one in result.get("workloads", {}).values()):
         raise typer.Exit(1)

@@ -15,6 +15,7 @@ from sbon.cli.output import count, number, print_note, print_table, say
 from sbon.cli.tables import Column
 from sbon.digest import quantile
 from sbon.errors import UsageError
+from sbon.query.limits import INSTANCES_MAX
 from sbon_testbed.bench.agent_process import AgentProcess, one_agent
 from sbon_testbed.bench.rows import generated
 from sbon_testbed.bench.runs import answers_equal, idle_cores, timed
@@ -48,7 +49,7 @@ Buckets = dict[int, int]
 
 
 def measure(
-    workloads: Sequence[str], seconds: float, runs: int, progress: Progress = lambda what: None, *, rows: str = "fresh"
+    workloads: Sequence[str], seconds: float, runs: int, progress: Progress = lambda what: None, *, rows: str = "fresh", instances: int = 1
 ) -> dict[str, Any]:
     """Rows/s, latency, lag. Rates are medians over runs; percentiles are those of the rows of all runs together.
 
@@ -58,6 +59,7 @@ def measure(
     seconds : how long each measurement takes, after its warming up; of files, that takes as long as `FILE_ROWS` do
     runs : of each measurement, each with an agent of its own
     rows : one of `ROWS`; latency and lag are measured where the agent makes the rows
+    instances : of each operator with keys; W1 has none
 
     Raises
     ------
@@ -72,19 +74,22 @@ def measure(
     check_seconds("--seconds", seconds, SECONDS_MIN)
     if runs < 1:
         raise UsageError(f"--runs {runs}, expected at least 1")
+    if not 1 <= instances <= INSTANCES_MAX:
+        raise UsageError(f"--instances {instances}, expected 1 to {INSTANCES_MAX}")
     found: dict[str, list[dict[str, Any]]] = {}
     by_clock = [name for name in names if name in LATENCY_OF] if rows in GENERATED else []
     for run in range(1, runs + 1):
         for name in names:
             progress(f"run {run} of {runs}: {name} at full speed, rows: {rows}")
-            found.setdefault(f"workloads.{name}", []).append(_throughput(name, seconds, rows, progress))
+            found.setdefault(f"workloads.{name}", []).append(_throughput(name, seconds, rows, progress, instances))
         for name in by_clock:
             progress(f"run {run} of {runs}: latency of {name} at {LATENCY_ROWS_PER_S:,} rows/s")
-            found.setdefault(f"latency.{name}", []).append(_latency(name, seconds, rows))
+            found.setdefault(f"latency.{name}", []).append(_latency(name, seconds, rows, instances))
         if rows in GENERATED:
             progress(f"run {run} of {runs}: lag of the event loop, all cores saturated")
             found.setdefault("loop_lag", []).append(_lag(names, seconds, rows))
-    result: dict[str, Any] = {"rows": rows, "seconds": seconds, "runs": runs, "cores": os.cpu_count(), "workloads": {}, "latency": {}}
+    result: dict[str, Any] = {"rows": rows, "instances": instances, "seconds": seconds, "runs": runs, "cores": os.cpu_count()}
+    result |= {"workloads": {}, "latency": {}}
     for path, figures in found.items():
         together = _together(figures)
         group, _, name = path.partition(".")
@@ -137,6 +142,8 @@ def show(result: dict[str, Any]) -> None:
         for name, one in result["workloads"].items()
     ]
     print_table(columns, rows, title=f"at full speed, rows: {result['rows']}; median of {result['runs']}")
+    if result["instances"] != 1:
+        print_note(f"instances of each operator with keys: {result['instances']}")
     for name, one in result["workloads"].items():
         parts = [(key.removesuffix("_ns_per_row"), value) for key, value in one.items() if key.endswith("_ns_per_row")]
         if parts:
@@ -155,19 +162,21 @@ def _ms(value: float | None) -> str:
     return "too few" if value is None else number(value, 2)
 
 
-def _throughput(name: str, seconds: float, rows: str, progress: Progress) -> dict[str, Any]:
+def _throughput(name: str, seconds: float, rows: str, progress: Progress, instances: int) -> dict[str, Any]:
     """One workload alone, as fast as it goes, after its answers have been compared."""
     with run_directory() as directory, one_agent() as agent:  # first: ports of sources must be others than the agent's
-        right = answers_equal(agent, name, supply(rows, name, CHECKED_ROWS, directory), "discard")
+        right = answers_equal(agent, name, supply(rows, name, CHECKED_ROWS, directory), "discard", instances)
         if not right:
             progress(f"{name}: WRONG: its answers are not those of a batch run over the same rows")
-        figures = _steady(agent, name, seconds, rows) if rows in GENERATED else _of_files(agent, name, rows, directory)
+        figures = (
+            _steady(agent, name, seconds, rows, instances) if rows in GENERATED else _of_files(agent, name, rows, directory, instances)
+        )
         return {**figures, "answers_equal": right}
 
 
-def _of_files(agent: AgentProcess, name: str, rows: str, directory: Path) -> dict[str, Any]:
+def _of_files(agent: AgentProcess, name: str, rows: str, directory: Path, instances: int) -> dict[str, Any]:
     """Rows that are read or sent."""
-    cost = timed(agent, name, supply(rows, name, FILE_ROWS, directory), "discard", idle_cores(agent))
+    cost = timed(agent, name, supply(rows, name, FILE_ROWS, directory), "discard", idle_cores(agent), instances)
     return {
         "rows_per_s": round(cost.rows / cost.wall_s),
         "rows_per_s_per_core": round(cost.rows / cost.cpu_s),
@@ -177,9 +186,9 @@ def _of_files(agent: AgentProcess, name: str, rows: str, directory: Path) -> dic
     }
 
 
-def _steady(agent: AgentProcess, name: str, seconds: float, rows: str) -> dict[str, Any]:
+def _steady(agent: AgentProcess, name: str, seconds: float, rows: str, instances: int) -> dict[str, Any]:
     """Rows that the agent makes, without end."""
-    agent.submit(endless(name, 0, rows))
+    agent.submit(endless(name, 0, rows, instances=instances))
     agent.wait_until(lambda: agent.rows_taken() > 0 and agent.rows_made() >= WARM_ROWS, f"{name} warms up")
     before, used, began = _work(agent), agent.cpu_s(), time.monotonic()
     time.sleep(seconds)
@@ -214,19 +223,19 @@ def _work(agent: AgentProcess) -> dict[str, int]:
     return found
 
 
-def endless(name: str, copy: int, rows: str, rows_per_s: int = 0) -> str:
+def endless(name: str, copy: int, rows: str, rows_per_s: int = 0, instances: int = 1) -> str:
     """A workload over rows that the agent makes, without end; where they come by the clock (`rows_per_s`), the sink notes their age."""
     sides = range(WORKLOADS[name].sources)
     pool = rows == "pool"
     sources = [[generated(name, side, pool=pool, copy=copy, rows_per_s=rows_per_s)] for side in sides]
     sink = f"{DISCARD}, latency_column = '{WORKLOADS[name].age_column}'" if rows_per_s else DISCARD
-    return statements(name, str(copy), sources, sink, aged=bool(rows_per_s))
+    return statements(name, str(copy), sources, sink, aged=bool(rows_per_s), instances=instances)
 
 
-def _latency(name: str, seconds: float, rows: str) -> dict[str, Any]:
+def _latency(name: str, seconds: float, rows: str, instances: int) -> dict[str, Any]:
     """Age of the answers when the sink takes them, rows coming by the clock, and what of a core that takes."""
     with one_agent() as agent:
-        agent.submit(endless(name, 0, rows, LATENCY_ROWS_PER_S))
+        agent.submit(endless(name, 0, rows, LATENCY_ROWS_PER_S, instances))
         agent.wait_until(lambda: agent.rows_made() >= WARM_S * LATENCY_ROWS_PER_S, f"{name} warms up")
         before, used, began = _ages(agent), agent.cpu_s(), time.monotonic()
         time.sleep(seconds)

@@ -41,18 +41,19 @@ def idle_cores(agent: AgentProcess) -> float:
     return (agent.cpu_s() - used) / (time.monotonic() - began)
 
 
-def timed(agent: AgentProcess, name: str, supply: Supply, sink: str, idle: float = 0.0) -> Cost:
+def timed(agent: AgentProcess, name: str, supply: Supply, sink: str, idle: float = 0.0, instances: int = 1) -> Cost:
     """Run a workload over all rows of a supply, into a sink.
 
     Parameters
     ----------
     sink : `discard`, or a form of `SUFFIXES`
     idle : cores that the agent uses at rest
+    instances : of each operator with keys
     """
     run = f"t{next(_numbers)}"
     options = "connector = 'discard'" if sink == "discard" else f"connector = 'file', path = '{run}{SUFFIXES[sink]}', format = '{sink}'"
     used, began = agent.cpu_s(), time.monotonic()
-    agent.submit(statements(name, run, supply.options, options))
+    agent.submit(statements(name, run, supply.options, options, instances=instances))
     with sending(supply.senders) as senders:
         if supply.senders:
             used, began = agent.cpu_s(), time.monotonic()
@@ -64,7 +65,7 @@ def timed(agent: AgentProcess, name: str, supply: Supply, sink: str, idle: float
     return Cost(supply.rows, wall_s, max(used - idle * wall_s, 0.0))
 
 
-def answers_equal(agent: AgentProcess, name: str, supply: Supply, sink: str) -> bool:
+def answers_equal(agent: AgentProcess, name: str, supply: Supply, sink: str, instances: int = 1) -> bool:
     """Tells whether a workload gives the answers of a batch run over the same rows, at the end of a sink.
 
     Rows that the agent makes are written by it as well, from other sources with the same seed. Windows that are still open when no more
@@ -74,7 +75,7 @@ def answers_equal(agent: AgentProcess, name: str, supply: Supply, sink: str) -> 
     form = "parquet" if sink == "discard" else sink
     path = f"{run}{SUFFIXES[form]}"
     options = f"connector = 'file', path = '{path}', format = '{form}'"
-    agent.submit(statements(name, run, supply.options, options))
+    agent.submit(statements(name, run, supply.options, options, instances=instances))
     with sending(supply.senders) as senders:
         tables = _made(agent, name, run, supply) if supply.kind in GENERATED else _written(name, supply)
         answers = expected(name, tables if supply.ends else _closed(name, tables))

@@ -41,6 +41,8 @@ class Workload(NamedTuple):
     """That column."""
     batch: Callable[..., pl.LazyFrame]
     """The answers to the query over a table of each source."""
+    keyed: bool = True
+    """Whether an operator has keys, and so may have several instances."""
 
 
 def _window_end() -> pl.Expr:
@@ -69,6 +71,7 @@ WORKLOADS = {
         "SELECT ts, key, value * 2 AS doubled FROM {left} WHERE value > 0.5 AND key % 4 = 0",
         "ts",
         _filtered,
+        keyed=False,
     ),
     "W2": Workload(
         1,
@@ -99,7 +102,7 @@ def source_names(name: str, run: str) -> list[str]:
     return [f"{name.lower()}_{run}_{side}" for side in SIDES[: WORKLOADS[name].sources]]
 
 
-def statements(name: str, run: str, sources: Sequence[Sequence[str]], sink: str, *, aged: bool = False) -> str:
+def statements(name: str, run: str, sources: Sequence[Sequence[str]], sink: str, *, aged: bool = False, instances: int = 1) -> str:
     """SQL: the sources of a workload, and a sink of its answers.
 
     Parameters
@@ -108,8 +111,10 @@ def statements(name: str, run: str, sources: Sequence[Sequence[str]], sink: str,
     sources : options (WITH) of each source; of several parts where it is their union
     sink : options of the sink
     aged : the answers have the column by which their age can be told
+    instances : of each operator with keys, if there is one
     """
     workload = WORKLOADS[name]
+    sink = f"{sink}, instances = {instances}" if workload.keyed and instances > 1 else sink
     names = source_names(name, run)
     texts = []
     for source, parts in zip(names, sources, strict=True):

@@ -7,6 +7,7 @@ from sbon.errors import LocalProtocolError, QueryError
 from sbon.execution.rows import Rows
 from sbon.operators.merge import Merge
 from sbon.operators.registry import build
+from sbon.query.instances import sets_of
 from sbon.query.limits import LimitError
 from sbon.query.plan import WATERMARK_END, MatchParams, MergeParams, Part
 from sbon.query.schema import ColumnType, Field
@@ -159,3 +160,13 @@ def test_a_row_that_waits_for_its_match_holds_no_other_instance_back() -> None:
     instance.advance(3_000_000)
 
     assert instance.output_watermark(3_000_000) == 3_000_000
+
+
+def test_explain_tells_the_instances_of_each_operator() -> None:
+    plan = plan_of(sink(JOIN, 3))
+    (one,) = sets_of(plan)
+    kinds = {spec.id: type(spec.params).__name__ for spec in plan.operators}
+
+    assert (one.kind, one.keys) == ("window_join", ("k",))
+    assert [kinds[operator] for operator in one.operators] == ["WindowJoinParams"] * 3
+    assert sets_of(plan_of(sink(JOIN, 1))) == []
