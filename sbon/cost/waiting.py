@@ -12,13 +12,16 @@ from collections import deque
 from itertools import pairwise
 
 import msgspec
+import numpy as np
 
 from sbon.cost.figure import Edge
-from sbon.digest import Digest
+from sbon.digest import LEAST_MS, PER_LOG, Digest
 from sbon.errors import ShapeError
 
 LEVELS = (0.5, 0.1, 0.01, 0.001, 0.0001)
 """Shares of waits that are longer than each quantile."""
+WAITING_MAX = 65_536
+"""Waits that are kept before they are counted, within a second."""
 HALF = 30
 """Bins after which waits move from the current digest to the one before, which is then dropped."""
 BINS = 60
@@ -103,6 +106,7 @@ class WaitRecorder:
         self._old: list[tuple[float, float]] = []
         self._lates, self._late_s = 0, 0.0
         self._tasks, self._task_s = 0, 0.0
+        self._waiting: list[float] = []
         self._most = 0.0
         self._bins = 0
         self._before, self._current = Digest(), Digest()
@@ -117,14 +121,26 @@ class WaitRecorder:
 
     def waited(self, wait_s: float) -> None:
         """Takes by how much longer a task took than its processor time; negative numbers are 0."""
-        wait_s = min(WAIT_S_MAX, max(0.0, wait_s))
-        self._tasks += 1
-        self._task_s += wait_s
-        self._most = max(self._most, wait_s)
-        self._current.add(wait_s * 1e3, 1)
+        self._waiting.append(wait_s)
+        if len(self._waiting) >= WAITING_MAX:
+            self._count()
+
+    def _count(self) -> None:
+        """Counts the waits that have come, all at once: one alone costs the engine an append to a list."""
+        if not self._waiting:
+            return
+        waits_s = np.clip(np.array(self._waiting), 0.0, WAIT_S_MAX)
+        self._waiting.clear()
+        most_s = float(waits_s.max())
+        self._tasks += len(waits_s)
+        self._task_s += float(waits_s.sum())
+        self._most = max(self._most, most_s)
+        buckets, counts = np.unique(np.floor(np.log(np.maximum(waits_s * 1e3, LEAST_MS)) * PER_LOG), return_counts=True)
+        self._current.add_buckets(zip(buckets.astype(int).tolist(), counts.tolist(), strict=True), most_s * 1e3)
 
     def fold(self) -> None:
         """Ends a bin, once a second. In a second without tasks, a task would have waited as long as the event loop."""
+        self._count()
         late_s = self._late_s / self._lates if self._lates else 0.0
         mean_s = late_s + (self._task_s / self._tasks if self._tasks else late_s)
         if len(self._mean_s) == BINS:
