@@ -205,7 +205,7 @@ def accounting(seconds: float, runs: int, tell: Callable[[str], None]) -> dict[s
 
 def _rows_per_step(agent: AgentProcess) -> float:
     """Returns the rows that its sources have made for each step of its operators: what is accounted at once."""
-    return agent.rows_made() / sum(operator["quanta"] for operator in agent.operators())
+    return agent.rows_made() / sum(int(operator["quanta"]) for operator in agent.operators())
 
 
 def step_ns(repeats: int = 8192) -> float:
