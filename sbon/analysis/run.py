@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from sbon.analysis import coordinates, coverage, health, latencies, migrations, operators, pricing, recoveries, savings, usage
+from sbon.analysis import coordinates, coverage, health, latencies, migrations, operators, predictions, pricing, recoveries, savings, usage
 from sbon.analysis.findings import Findings
 from sbon.analysis.headlines import headlines, summary_lines
 from sbon.analysis.log_files import Log, Problem, read_log
@@ -116,6 +116,7 @@ def _jobs(bench: Workbench) -> dict[str, Findings]:
     found["recoveries"] = recoveries.examine(bench)
     found["sharing"] = savings.examine(bench, priced)
     found["latencies"] = latencies.examine(bench)
+    found["predictions"] = predictions.examine(bench)
     found["operators"] = operators.examine(bench)
     found["health"] = health.examine(bench, runs)
     # Last, with everything that the jobs have learnt about the files.

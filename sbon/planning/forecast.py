@@ -24,6 +24,8 @@ OFF_SHARE = 0.2
 OFF_LEAST_MS = 5.0
 """Difference that never counts: a tick of a scheduler."""
 OFF_S = 60.0
+TOLD_S = 60.0
+"""Pause between two records of what is measured beside a prediction."""
 FIRST_S = 10.0
 """Time after the start until the first prediction, so that it rests on measured costs."""
 RATE_LEFT = 1.2
@@ -62,6 +64,7 @@ class Forecast:
         self._due_s: float | None = now + FIRST_S
         self._off_since_s: float | None = None
         self._is_asked = False
+        self._told_s = 0.0
         self._use: dict[NodeId, float] = {}
         self._rates: dict[OperatorId, float] = {link.source: link.rate_rows_per_s / link.share for link in plan.links}
 
@@ -85,6 +88,13 @@ class Forecast:
             self.why = f"99 % took {self.measured.p99_ms:.0f} ms, predicted were {was}"
             self._is_asked = True
         return self._is_asked
+
+    def is_to_tell(self, now: float) -> bool:
+        """Tells, once in `TOLD_S`, whether to record what is measured beside the prediction."""
+        if self.prediction is None or now - self._told_s < TOLD_S:
+            return False
+        self._told_s = now
+        return True
 
     def measured_plan(self, reports: Mapping[OperatorId, OperatorReport]) -> Plan:
         """Returns the plan with the rates of rows that operators report, where they do."""
@@ -134,6 +144,7 @@ class Forecast:
     def predicted(self, prediction: Prediction, books: Books, now: float) -> None:
         """Takes a prediction."""
         self.prediction, self._is_asked, self._due_s, self._off_since_s = prediction, False, None, None
+        self._told_s = now
         self._use = {node: _use(books, node, now) for node in set(self.node_of.values())}
 
     def failed(self, now: float) -> None:

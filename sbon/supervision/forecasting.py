@@ -33,7 +33,7 @@ class Executor(Protocol):
 
 
 class Forecasting:
-    """Predictions of the queries of one agent; `predicted` is called with a query after each."""
+    """Predictions of the queries of one agent; `predicted` is called with a query after each, and once a minute with what is measured."""
 
     def __init__(
         self, host: Executor, rtt_ms: Callable[[NodeId, NodeId], float | None], books: Books, predicted: Callable[[QueryRecord], None]
@@ -43,7 +43,11 @@ class Forecasting:
     def look(self, record: QueryRecord) -> None:
         """Compares what is measured of a query with what was predicted, and predicts anew if it must."""
         forecast, now = record.forecast, self._host.now()
-        if forecast is None or not forecast.look(record.reports, self._books, now):
+        if forecast is None:
+            return
+        if not forecast.look(record.reports, self._books, now):
+            if forecast.is_to_tell(now):
+                self._predicted(record)
             return
         from sbon.cost.prediction import predict
 

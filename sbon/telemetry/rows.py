@@ -296,7 +296,7 @@ class LatencyPart(Part, frozen=True):
 
 
 class PredictionRow(Row, frozen=True, tag="predictions"):
-    """What the home of a query predicts of the latency of its answers, beside what the sink has measured; with each prediction."""
+    """What a query's home predicts of its answers' latency, beside what the sink has measured; with each prediction, and once a minute."""
 
     query: QueryId
     """The query."""

@@ -10,7 +10,7 @@ from sbon.cost.books import Books
 from sbon.cost.figure import Figure, Source
 from sbon.cost.latency_prediction import LatencyPrediction
 from sbon.cost.prediction import Prediction
-from sbon.planning.forecast import FIRST_S, OFF_S, Forecast
+from sbon.planning.forecast import FIRST_S, OFF_S, TOLD_S, Forecast
 from sbon.wire.reports import LatencyTold, OperatorReport
 from tests.query_worlds import plan_of
 
@@ -54,6 +54,18 @@ def test_the_first_prediction_waits_for_measured_costs_and_answers() -> None:
     assert forecast.row() is None
     assert forecast.look(reports(100.0), books, now=FIRST_S + 1)
     assert not forecast.look(reports(100.0), books, now=FIRST_S + 2)  # it is being predicted
+
+
+def test_what_is_measured_is_recorded_beside_the_prediction_once_a_minute() -> None:
+    assert not make_forecast().is_to_tell(now=1000.0)  # there is no prediction yet
+    forecast, _ = predicted(100.0)
+
+    assert [forecast.is_to_tell(FIRST_S + after_s) for after_s in (TOLD_S - 1, TOLD_S, TOLD_S + 1, 2 * TOLD_S)] == [
+        False,
+        True,
+        False,
+        True,
+    ]
 
 
 def test_measured_that_leaves_predicted_for_a_minute_is_predicted_anew_and_says_why() -> None:
