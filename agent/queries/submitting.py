@@ -29,6 +29,7 @@ from sbon_agent.queries.homes import Homes
 from sbon_agent.queries.placing import Placing
 from sbon_agent.queries.replication import Replication
 from sbon_agent.queries.resuming import Resuming
+from sbon_agent.queries.selecting import Selecting
 
 if TYPE_CHECKING:
     from sbon.cost.placed_query import PlacedQuery
@@ -69,6 +70,7 @@ class Submitting:
         self._reaches = reaches
         self._resuming = resuming
         self._books = books
+        self._selecting = Selecting(host, placing, books)
 
     def submit(self, sql: str, done: Done) -> None:
         """Carries out all statements of a text, in order; `done` gets their results. The first one that fails ends it.
@@ -112,7 +114,10 @@ class Submitting:
             if effect is None or effect.plan is None:
                 done(QueryError("there is no query to explain", hint="give a SELECT or a CREATE SINK"))
                 return
-            plan, places, notes = effect.plan, effect.places, effect.notes
+            self._selecting.select(effect.plan, lambda plan, note: chosen(effect, plan, note))
+
+        def chosen(effect: Prepared, plan: Plan, note: str) -> None:
+            places, notes = effect.places, (*effect.notes, *([note] if note else ()))
 
             def placed(result: Placed | SbonError) -> None:
                 if isinstance(result, SbonError):
@@ -210,6 +215,10 @@ class Submitting:
         self._owned.register.begin(plan.query)
         row["message"] = "; ".join([effect.message, *unsettled(plan, self._gossip.alive_labels(), self._gossip.coordinates())])
 
+        def selected(plan: Plan, note: str) -> None:
+            row["message"] = "; ".join(part for part in (row["message"], note) if part)
+            self._owned.deploy(plan, begun)
+
         def begun(result: QueryRecord | SbonError) -> None:
             self._owned.register.begun(plan.query, runs=not isinstance(result, SbonError))
             if isinstance(result, SbonError):
@@ -235,12 +244,12 @@ class Submitting:
                 begun(problem)
                 return
             self._owned.forget_sink(effect.name, effect.replaces)
-            self._owned.deploy(plan, begun)
+            self._selecting.select(plan, selected)
 
         if effect.replaces:
             self._homes.end(effect.replaces, ended)
         else:
-            self._owned.deploy(plan, begun)
+            self._selecting.select(plan, selected)
 
     def _end_by_name(self, effect: Prepared, row: dict[str, Any], done: Done) -> None:
         def ended(problem: SbonError | None) -> None:
