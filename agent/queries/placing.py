@@ -25,6 +25,7 @@ from sbon_agent.optimising.remembering import Remembering
 from sbon_agent.optimising.surveying import Surveying
 
 if TYPE_CHECKING:
+    from sbon.cost.placed_query import PlacedQuery
     from sbon.optimiser.decision import Decision
     from sbon.optimiser.full import Action
     from sbon.placement.candidates import CandidateReport
@@ -98,7 +99,6 @@ class Placing:
         """Places a query so that its predicted latency keeps within its bound, and so that it carries its profile (`sbon.planning`)."""
         from sbon.planning.admission import Admission, Admitted, Refused
         from sbon.planning.carrying import Carrying
-        from sbon.planning.gathering import gathered
 
         admission = Carrying(plan, excluded) if plan.profile and reserve else Admission(plan, excluded)
 
@@ -118,10 +118,16 @@ class Placing:
             if isinstance(result, SbonError):
                 perform(admission.unplaceable(result))
                 return
-            query = gathered(self.books, plan, result, self.host.now())
+            query = self.gather(plan, result)
             self.host.execute(lambda: admission.predicted(result, query), perform, rows=0)
 
         perform(admission.begin())
+
+    def gather(self, plan: Plan, placed: Placed) -> "PlacedQuery":
+        """Returns a placed query with what is known of its parts."""
+        from sbon.planning.gathering import gathered
+
+        return gathered(self.books, plan, placed, self.host.now())
 
     def replace(
         self,
@@ -180,7 +186,6 @@ class _Placement:
         """Pinned operators that are still to be made."""
         self._settled = settled
         self._bound_ms = bound_ms
-        """What answers may take at most, as predicted: among the candidates, the placement that keeps it is preferred."""
         self._until = placing.host.now() + ROOM_WAIT_S * float(placing.rng.uniform(0.5, 1.0))
         self._reports: dict[NodeId, CandidateReport] = {}
         self._slots: dict[NodeId, int] = {}
@@ -224,22 +229,18 @@ class _Placement:
 
     def _bound(self, decision: "Decision", bound_ms: float) -> None:
         """Puts operators where answers keep within the bound, if they do not yet and can."""
-        from sbon.placement.models import model_of
-        from sbon.planning.gathering import gathered
         from sbon.planning.latency_bound import placed_within
 
-        placing = self._placing
-        placed = placed_as(self._plan, decision)
-        query = gathered(placing.books, self._plan, placed, placing.host.now())
-        rng = placing.rng.spawn(1)[0]  # the executor's own
+        placing, placed = self._placing, placed_as(self._plan, decision)
+        query, rng = placing.gather(self._plan, placed), placing.rng.spawn(1)[0]
 
         def found(result: "dict[OperatorId, NodeId] | BaseException | None") -> None:
             if isinstance(result, BaseException):
                 self._failed(result if isinstance(result, SbonError) else PlacementError(f"its latency cannot be predicted: {result}"))
-                return
-            self._decided(decision if result is None else self._full.elsewhere(result))
+            else:
+                self._decided(decision if result is None else self._full.elsewhere(result))
 
-        placing.host.execute(lambda: placed_within(placed, query, bound_ms, model_of(placing.config), rng), found, rows=0)
+        placing.host.execute(lambda: placed_within(placed, query, bound_ms, placing.config, rng), found, rows=0)
 
     def _recall(self, about: Mapping[NodeId, Sequence[NodeId]]) -> None:
         """Asks nodes for the RTTs that they remember.

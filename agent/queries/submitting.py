@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from sbon.cost.books import Books
 from sbon.errors import PlacementError, QueryError, SbonError
 from sbon.optimiser.placed import Placed
 from sbon.optimiser.unsettled import unsettled
+from sbon.planning.selecting import select
 from sbon.query.listing import Listing, listing_of_queries
 from sbon.query.places import located
 from sbon.query.plan import Plan
@@ -29,7 +29,6 @@ from sbon_agent.queries.homes import Homes
 from sbon_agent.queries.placing import Placing
 from sbon_agent.queries.replication import Replication
 from sbon_agent.queries.resuming import Resuming
-from sbon_agent.queries.selecting import Selecting
 
 if TYPE_CHECKING:
     from sbon.cost.placed_query import PlacedQuery
@@ -57,7 +56,6 @@ class Submitting:
         connectors: InstalledConnectors,
         reaches: Reaches,
         resuming: Resuming,
-        books: Books,
     ) -> None:
         self._owned = owned
         self._host = host
@@ -69,8 +67,6 @@ class Submitting:
         self._connectors = connectors
         self._reaches = reaches
         self._resuming = resuming
-        self._books = books
-        self._selecting = Selecting(host, placing, books)
 
     def submit(self, sql: str, done: Done) -> None:
         """Carries out all statements of a text, in order; `done` gets their results. The first one that fails ends it.
@@ -114,7 +110,7 @@ class Submitting:
             if effect is None or effect.plan is None:
                 done(QueryError("there is no query to explain", hint="give a SELECT or a CREATE SINK"))
                 return
-            self._selecting.select(effect.plan, lambda plan, note: chosen(effect, plan, note))
+            select(effect.plan, self._placing, self._host.execute, lambda plan, note: chosen(effect, plan, note))
 
         def chosen(effect: Prepared, plan: Plan, note: str) -> None:
             places, notes = effect.places, (*effect.notes, *([note] if note else ()))
@@ -123,7 +119,7 @@ class Submitting:
                 if isinstance(result, SbonError):
                     done(located(result, places))
                     return
-                query = self._gather(plan, result)
+                query = self._placing.gather(plan, result)
 
                 def worked(found: dict[str, Any] | BaseException) -> None:
                     if isinstance(found, BaseException):
@@ -136,11 +132,6 @@ class Submitting:
             self._placing.place(plan, placed, reserve=False)
 
         self._prepare(sql, prepared, done)
-
-    def _gather(self, plan: Plan, placed: Placed) -> PlacedQuery:
-        from sbon.planning.gathering import gathered
-
-        return gathered(self._books, plan, placed, self._host.now())
 
     def _prepare(self, sql: str, then: Callable[[list[Prepared]], None], done: Done) -> None:
         me, wall_s = self._directory.me, self._host.wall()
@@ -244,12 +235,12 @@ class Submitting:
                 begun(problem)
                 return
             self._owned.forget_sink(effect.name, effect.replaces)
-            self._selecting.select(plan, selected)
+            select(plan, self._placing, self._host.execute, selected)
 
         if effect.replaces:
             self._homes.end(effect.replaces, ended)
         else:
-            self._selecting.select(plan, selected)
+            select(plan, self._placing, self._host.execute, selected)
 
     def _end_by_name(self, effect: Prepared, row: dict[str, Any], done: Done) -> None:
         def ended(problem: SbonError | None) -> None:

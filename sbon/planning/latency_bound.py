@@ -12,7 +12,9 @@ from sbon.cost.latency_prediction import latest_s, least_way_s
 from sbon.cost.model import CostModel
 from sbon.cost.placed_query import PlacedQuery
 from sbon.optimiser.placed import Placed
+from sbon.placement.config import PlacementConfig
 from sbon.placement.latency_bounded import Choices, least_cost_within
+from sbon.placement.models import model_of
 from sbon.planning.admission import harmed
 from sbon.types import NodeId, OperatorId
 
@@ -23,7 +25,7 @@ OPTIONS_MAX = 24
 
 
 def placed_within(
-    placed: Placed, query: PlacedQuery, bound_ms: float, model: CostModel, rng: np.random.Generator
+    placed: Placed, query: PlacedQuery, bound_ms: float, config: PlacementConfig, rng: np.random.Generator
 ) -> dict[OperatorId, NodeId] | None:
     """Returns the node of every operator in the placement of least cost within the bound; None to leave the placement as it is: because
     it keeps within the bound, nothing may move, or no placement was found.
@@ -31,6 +33,7 @@ def placed_within(
     Parameters
     ----------
     query : `placed`, with the resources of all candidates
+    config : names the model of costs
     bound_ms : for the upper bound of the worst case, as predicted
     """
     known = without_new_sink(query)
@@ -42,7 +45,7 @@ def placed_within(
             return math.inf, {}
         return judged(one)
 
-    choices = choices_of(placed, query, model)
+    choices = choices_of(placed, query, model_of(config))
     order = tuple(spec.id for spec in query.plan.operators)
     if choices.count == 1 or judge(tuple(query.node_of[operator] for operator in order))[0] <= bound_ms / 1e3:
         return None

@@ -43,10 +43,8 @@ class Forecasting:
     def look(self, record: QueryRecord) -> None:
         """Compares what is measured of a query with what was predicted, and predicts anew if it must."""
         forecast, now = record.forecast, self._host.now()
-        if forecast is None:
-            return
-        if not forecast.look(record.reports, self._books, now):
-            if forecast.is_to_tell(now):
+        if forecast is None or not forecast.look(record.reports, self._books, now):
+            if forecast is not None and forecast.is_to_tell(now):
                 self._predicted(record)
             return
         from sbon.cost.prediction import predict

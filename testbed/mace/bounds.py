@@ -27,6 +27,7 @@ from sbon.cost.resources import NodeResources, UseSeries
 from sbon.cost.statistics import OperatorStatistics, PortStatistics
 from sbon.errors import SbonError
 from sbon.optimiser.placed import Placed, placed_as
+from sbon.placement.config import PlacementConfig
 from sbon.placement.latency_bounded import Choices, least_cost_within
 from sbon.planning.admission import Admission, Admitted, Attempt, Refused
 from sbon.planning.gathering import gathered, placed_query
@@ -54,6 +55,7 @@ USED_MAX = 0.7
 """Greatest share of a node's cores that others use."""
 EXHAUSTIVE_MAX = 1500
 """Most placements over all nodes that are tried to check a refusal."""
+UNLOADED = PlacementConfig(load_weight=0.0)
 CITIES = 60
 """Nodes of the network, where none is given."""
 ROUNDS = 200
@@ -224,7 +226,7 @@ class _World:
                 action = admission.unplaceable(problem)
                 continue
             placed = placed_as(action.plan, decision)
-            other = placed_within(placed, in_bursts(gathered(books, plan, placed, 0.0)), bound_ms, NetworkUsage(), self._rng)
+            other = placed_within(placed, in_bursts(gathered(books, plan, placed, 0.0)), bound_ms, UNLOADED, self._rng)
             if other is not None:
                 placed = placed_as(action.plan, optimiser.elsewhere(other))
             action = admission.predicted(placed, in_bursts(gathered(books, plan, placed, 0.0)))

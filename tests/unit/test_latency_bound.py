@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from sbon.cost.figure import Source, around
-from sbon.cost.network_usage import NetworkUsage
 from sbon.cost.placed_query import PlacedQuery
 from sbon.cost.prediction import predict
 from sbon.cost.resources import NodeResources
 from sbon.optimiser.decision import CandidateView, Decision, PlacedOperator
 from sbon.optimiser.placed import Placed, placed_as
+from sbon.placement.config import PlacementConfig
 from sbon.planning.latency_bound import placed_within
 from sbon.types import NodeId
 from tests.unit.test_latency_prediction import WINDOWED, measured_books, query_of
@@ -75,7 +75,7 @@ class _Ways:
 
 
 def within(placed: Placed, query: PlacedQuery, bound_ms: float) -> dict[str, NodeId] | None:
-    return placed_within(placed, query, bound_ms, NetworkUsage(), np.random.default_rng(1))
+    return placed_within(placed, query, bound_ms, PlacementConfig(), np.random.default_rng(1))
 
 
 def upper_ms(query: PlacedQuery, node_of: dict[str, NodeId]) -> float:
@@ -86,10 +86,10 @@ def test_operators_that_are_late_on_a_slow_node_go_to_the_nearest_node_that_is_f
     placed, query = slow_case()
     assert upper_ms(query, dict(query.node_of)) > 30_000
 
-    found = within(placed, query, 500.0)
+    found = within(placed, query, 700.0)
 
     assert found is not None
-    assert upper_ms(query, found) <= 500.0
+    assert upper_ms(query, found) <= 700.0
     free = [spec.id for spec in query.plan.operators if spec.pinned is None]
     assert FAR not in {found[operator] for operator in free}
     assert FAST in {found[operator] for operator in free}
@@ -110,7 +110,7 @@ def test_a_placement_within_its_bound_stays_and_one_that_no_candidate_can_keep_i
 def test_a_node_without_room_or_answer_is_no_option(at_fast: dict[str, Any]) -> None:
     placed, query = slow_case(**at_fast)
 
-    found = within(placed, query, 500.0)
+    found = within(placed, query, 700.0)
 
     assert found is not None
     assert FAST not in found.values()
@@ -122,15 +122,15 @@ def test_the_network_part_keeps_its_own_bound() -> None:
     placed, query = slow_case()
     plan_to = [msgspec.structs.replace(query.plan, delay_bound_ms=bound_ms) for bound_ms in (17.0, 19.0)]
 
-    assert within(placed, msgspec.structs.replace(query, plan=plan_to[0]), 500.0) is None
-    assert within(placed, msgspec.structs.replace(query, plan=plan_to[1]), 500.0) is not None
+    assert within(placed, msgspec.structs.replace(query, plan=plan_to[0]), 700.0) is None
+    assert within(placed, msgspec.structs.replace(query, plan=plan_to[1]), 700.0) is not None
 
 
 def test_a_node_where_a_running_query_would_be_late_is_no_option() -> None:
     placed, query = slow_case()
     tight = {name: msgspec.structs.replace(node, spare_s=1e-6) if name == FAST else node for name, node in query.nodes.items()}
 
-    found = within(placed, msgspec.structs.replace(query, nodes=tight), 500.0)
+    found = within(placed, msgspec.structs.replace(query, nodes=tight), 700.0)
 
     assert found is not None
     assert FAST not in found.values()
