@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from sbon.execution.instance import Instance
 from sbon.execution.life import State
-from sbon.supervision.record import QueryState
+from sbon.supervision.record import QueryRecord, QueryState
 from sbon_agent.node import Agent
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.simulator.reference import Reference
@@ -53,6 +53,17 @@ class Run:
         for _, agent in self.agents():
             for instance in agent.operators.instances.values():
                 yield agent, instance
+
+    def owners_of(self, name: str) -> list[Agent]:
+        """Returns the running agents that own a query, or have ended it, by the name of its sink: its home, or who has taken it over."""
+        query = self.ids[name]
+        running = [agent for _, agent in self.agents() if query in agent.queries.records]
+        return running or [agent for _, agent in self.agents() if query in agent.queries.register.ended]
+
+    def record_of(self, name: str) -> QueryRecord | None:
+        """Returns what the owner of a query knows of it; None if there is none at present."""
+        owners = self.owners_of(name)
+        return owners[0].queries.find(self.ids[name]) if owners else None
 
     def served_by(self, agent: Agent) -> set[str]:
         """Returns the names of the queries that lose something if this agent ends now: rows, or the news that the sink has them all."""

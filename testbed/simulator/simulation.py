@@ -166,13 +166,13 @@ class Simulation:
                 self._pass(5 * LOOK_S)
 
     def _drop_all(self) -> None:
-        """Ends the queries that go on: those that were harmed. Their hosts end those whose home was killed by themselves."""
-        run, homes = self.run, dict(self.run.agents())
+        """Ends the queries that go on: those that were harmed. Hosts end those that nobody owns by themselves."""
+        run = self.run
         for asked in run.reference.queries:
-            record = homes[asked.owner].queries.find(run.ids[asked.name])
+            record = run.record_of(asked.name)
             if record is not None and record.state is not QueryState.FINISHED:
                 run.tell("drop", asked.name)
-                run.world.ask(asked.owner, "drop", query=record.id)
+                run.world.ask(record.owner, "drop", query=record.id)
 
     def _pass(self, seconds: float) -> None:
         """Lets time pass, then looks."""

@@ -62,7 +62,7 @@ class Crashes(Checker):
     def _harmed(self) -> list[tuple[Asked, QueryRecord | None]]:
         homes = dict(self.run.agents())
         return [
-            (asked, homes[asked.owner].queries.find(self.run.ids[asked.name]))
+            (asked, self.run.record_of(asked.name))
             for asked in self.run.reference.queries
             if asked.name in self.run.harmed and asked.name not in self.run.orphaned and asked.owner in homes
         ]

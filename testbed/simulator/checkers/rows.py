@@ -13,11 +13,10 @@ class Rows(Checker):
 
     def converged(self) -> str:
         """Returns the first query that has not ended."""
-        homes = dict(self.run.agents())
         for asked in self.run.reference.queries:
             if asked.name in self.run.harmed or asked.name in self.run.orphaned:
                 continue
-            record = homes[asked.owner].queries.find(self.run.ids[asked.name])
+            record = self.run.record_of(asked.name)
             if record is not None and record.health.healing.account.recoveries:
                 self.run.harmed[asked.name] = "a host was taken for failed"  # `crashes` judges it
                 continue
