@@ -24,8 +24,6 @@ from sbon.wire.ownership import SETS_MAX, Holder, HolderSays, Record
 
 TURN_S = 5.0
 """Time that each living keeper gets before the next one asks for promises, in seconds."""
-STAND_S = 1.0
-"""Time after which an owner that was refused asks for promises itself, in seconds."""
 RECORDS_MAX = 20_000
 """Most records that one agent keeps."""
 BYTES_MAX = 64 * 2**20
@@ -128,6 +126,8 @@ class Inheriting:
         held = self._held.get(record.query)
         promised = self._promised(record.query)
         is_anothers = held is not None and held.promised == record.epoch and held.promised_to not in (None, record.owner)
+        if held is not None and record.owner != held.record.owner and not self.has_promised(record):
+            return HolderSays(granted=False, epoch=promised, owner=held.record.owner if held.record.epoch == promised else None)
         if record.epoch < promised or is_anothers or self._me not in record.holders or (held is None and not self._has_room(record)):
             return HolderSays(granted=False, epoch=promised)
         if held is None:
@@ -160,13 +160,6 @@ class Inheriting:
         if held is not None and held.record.epoch <= epoch:
             del self._held[query]
 
-    def stand(self, record: Record, epoch: int, now: float) -> None:
-        """Keeps a record whose owner this agent was, until a holder promised a higher epoch to another one.
-
-        If that one does not take the query over, this agent does so again.
-        """
-        self._held[record.query] = _Held(record, epoch, phase=Phase.WAITING, tries=1, due_s=now + STAND_S)
-
     def owned(self, query: QueryId, epoch: int) -> None:
         """Forgets records of lower epochs than that under which another agent says that it owns the query."""
         self.forget(query, epoch - 1)
@@ -178,7 +171,7 @@ class Inheriting:
         self._ended = ended
         out: list[Action] = []
         for query, held in list(self._held.items()):
-            if is_there(held.record.owner) and held.record.owner != self._me:
+            if is_there(held.record.owner):
                 if held.phase is not Phase.KEEPING:
                     _turn(held, Event.BACK)
                     held.tries = 0
@@ -241,7 +234,7 @@ class Inheriting:
         return max(self._heard(query), 0 if held is None else max(held.promised, held.record.epoch))
 
     def _rank(self, record: Record, is_there: Callable[[Holder], bool]) -> int:
-        living = [one for one in record.holders if one == self._me or (one != record.owner and is_there(one))]
+        living = [one for one in record.holders if one != record.owner and (one == self._me or is_there(one))]
         return in_order(record.query, living).index(self._me)
 
     def _has_room(self, record: Record) -> bool:

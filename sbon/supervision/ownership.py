@@ -28,7 +28,6 @@ from sbon.wire.ownership import Claims, ClaimsAsk, Forget, Holder, HolderSays, K
 
 SOON_S = 0.1
 """Pause after a change of the members before records are looked at, in seconds: several members come or go together."""
-CONTESTED = "another agent has asked for the query: nothing of it is moved or made again until it is settled who owns it"
 FORGET_TRIES = 3
 """Number of times that an agent is told that it is to forget a record."""
 
@@ -84,7 +83,7 @@ class Ownership:
 
     def look(self, record: QueryRecord) -> None:
         """Hands the record of a query to its keepers, if it is another one than they have."""
-        if self._is_on and record.id in self._register.running and record.id not in self._inheriting.records:
+        if self._is_on and record.id in self._register.running:
             self._look(self._owned.get(record.id) or self._enter(record), record)
 
     def permit(self, record: QueryRecord, done: Finished) -> None:
@@ -92,18 +91,11 @@ class Ownership:
         if not self._is_on or record.id not in self._register.running:
             done(None)
             return
-        if record.id in self._inheriting.records:
-            done(PlacementError(CONTESTED))
-            return
         self._look(self._owned.get(record.id) or self._enter(record), record, done)
 
     def ended(self, query: QueryId, done: Callable[[bool], None] = lambda kept: None) -> None:
         """Has the keepers of a query forget it, since it ends; `done` gets whether one of them has, or none was to."""
         one = self._owned.pop(query, None)
-        if query in self._inheriting.records:  # this agent was the owner, and was refused
-            self._inheriting.forget(query, self._inheriting.records[query].epoch)
-            done(False)
-            return
         waiting = set() if one is None else {*(holder for holders in one.machine.sets for holder in holders)} - {self._me}
         if one is None or not waiting:
             done(True)
@@ -184,15 +176,14 @@ class Ownership:
     def heard(self, message: Own, done: Finished) -> None:
         """Takes that another agent, or this one, owns a query from now on; `done` gets None, or why that is not believed.
 
-        As long as the owner known so far is there, it is asked whether it is the owner still; it asks its keepers. One that its keepers
-        have refused believes whoever says so.
+        As long as the owner known so far is there, it is asked whether it is the owner still; it asks its keepers.
         """
         query, known = message.query, self._register.owners.of(message.query)
         record = self._register.running.get(query)
         refusal = AuthorityError(f"{known.name} owns {query}, and is there; a new owner says so: {TABLE[Own].who}")
 
         def asked(result: Message | SbonError | None) -> None:
-            is_ours = query in self._owned or (query in self._register.running and query not in self._inheriting.records)
+            is_ours = query in self._owned or query in self._register.running
             is_theirs = isinstance(result, SbonError) or (isinstance(result, Claims) and query in result.owned)
             if is_ours or is_theirs:
                 done(refusal)
@@ -206,8 +197,7 @@ class Ownership:
                     self._give_up(query, message.epoch)
             done(None)
 
-        is_contested = query in self._inheriting.records and query in self._register.running
-        if is_contested or message.owner == self._me or (message.epoch == known.epoch and message.owner.name == known.name):
+        if message.owner == self._me or message.owner.name == known.name:
             accept()
         elif query in self._owned or query in self._register.running:
             if record is None:
@@ -221,10 +211,12 @@ class Ownership:
 
     def _keep(self, record: Record) -> HolderSays:
         known = self._register.owners.of(record.query)
-        is_new = record.epoch > known.epoch and not self._inheriting.has_promised(record)
+        is_new = record.epoch > known.epoch and not self._inheriting.has_promised(record) and record.owner.name != known.name
         if record.query in self._owned or (is_new and _owner_is_there(self._members(), known)):
             return HolderSays(granted=False, epoch=known.epoch)
         said = self._inheriting.keep(record)
+        if not said.granted and known.epoch == said.epoch > 0:
+            said = HolderSays(granted=False, epoch=known.epoch, owner=Holder(known.name, known.boot or 0))
         if said.granted and record.epoch > known.epoch:
             self._register.owners.heard(record.query, Owner(record.owner.name, record.owner.boot, record.epoch))
             self._give_up(record.query, record.epoch)
@@ -279,8 +271,8 @@ class Ownership:
                     one.settle(PlacementError(reason), version)
                 case Dismiss(keeper):
                     self._dismiss(keeper, Forget(query=one.query, epoch=one.machine.epoch), lambda is_done: None)
-                case Depose(epoch):
-                    self._deposed(one, epoch)
+                case Depose():
+                    self._deposed(one)
         self._show(one)
         self._arm(one.machine.next_wake())
 
@@ -305,17 +297,11 @@ class Ownership:
 
         self._messages.request(keeper.name, message, answered, ANSWER_S)
 
-    def _deposed(self, one: Owned, epoch: int) -> None:
-        """Gives a query up: another agent owns it; or holders have promised, and whoever asked for that may have failed since."""
+    def _deposed(self, one: Owned) -> None:
+        """Gives a query up that another agent owns."""
         del self._owned[one.query]
-        one.settle(PlacementError(CONTESTED))
-        record = self._register.running.get(one.query)
-        if self._register.owners.of(one.query).epoch > one.machine.epoch or record is None or one.machine.latest is None:
-            self._successor.owned_elsewhere(one.query)
-            return
-        self._inheriting.stand(one.machine.latest, epoch, self._clock.now())
-        record.health.healing.ownership, record.health.healing.is_cut_off = CONTESTED, True
-        self._arm(self._inheriting.next_wake())
+        one.settle(PlacementError("another agent owns the query now"))
+        self._successor.owned_elsewhere(one.query)
 
     # ------------------------------------------------------------------------------------------------------ taking over
 
@@ -326,10 +312,8 @@ class Ownership:
                     asked = PromiseAsk(query=query, epoch=epoch, holder=self._me)
                     self._messages.request(holder.name, asked, partial(self._promised, action), ANSWER_S)
                 case Inherit(record, epoch):
-                    known = self._register.running.get(record.query)
-                    inherited = record if known is None else None
-                    one = self._owned[record.query] = Owned(Owning(record.query, self._me, epoch, record), inherited)
-                    self._look(one, known)
+                    one = self._owned[record.query] = Owned(Owning(record.query, self._me, epoch, record), record)
+                    self._look(one, None)
         self._arm(self._inheriting.next_wake())
 
     def _promised(self, asked: Ask, result: Message | SbonError) -> None:

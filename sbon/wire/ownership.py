@@ -77,6 +77,8 @@ class HolderSays(msgspec.Struct, frozen=True, tag="holdersays"):
     granted: bool
     epoch: Epoch
     """The highest ownership epoch that the holder has promised or heard of."""
+    owner: Holder | None = None
+    """With a refusal: the owner under that epoch; None if the epoch has only been promised."""
     record: Record | None = None
     """With a promise: the version that the holder has."""
 

@@ -4,7 +4,7 @@ import pytest
 
 from sbon.errors import LinkError, LocalProtocolError
 from sbon.supervision import inheriting
-from sbon.supervision.inheriting import BYTES_MAX, RECORDS_MAX, STAND_S, TABLE, TURN_S, Action, Ask, Event, Inherit, Inheriting, Phase
+from sbon.supervision.inheriting import BYTES_MAX, RECORDS_MAX, TABLE, TURN_S, Action, Ask, Event, Inherit, Inheriting, Phase
 from sbon.supervision.keepers import in_order
 from sbon.supervision.owners import Owner, Owners
 from sbon.wire.ownership import Holder, HolderSays, Record
@@ -36,8 +36,9 @@ def test_a_keeper_takes_newer_versions_and_refuses_lower_epochs():
     assert one.keep(record(2)) == HolderSays(granted=True, epoch=0)
     assert one.keep(record(1)) == HolderSays(granted=True, epoch=0), "it has that one, and a newer one"
     assert one.records[QUERY].version == 2
+    assert one.promise(QUERY, 3, SECOND, is_owner_there=False).granted
     assert one.keep(record(1, 3, SECOND)).granted
-    assert one.keep(record(9)) == HolderSays(granted=False, epoch=3)
+    assert one.keep(record(9)) == HolderSays(granted=False, epoch=3, owner=SECOND)
     assert one.records[QUERY].owner == SECOND
 
 
@@ -160,17 +161,24 @@ def test_a_holder_whose_process_has_ended_is_not_asked():
     assert look(one, 1.0, ended=frozenset({AMS, SECOND})) == [Inherit(record(), 1)]
 
 
-def test_a_deposed_owner_takes_the_query_again_if_nobody_else_does():
-    one = Inheriting(AMS, lambda query: 0)
-    one.stand(record(4), 1, 0.0)
-    assert look(one, 0.0, gone=()) == []
-    asked = [action for action in look(one, STAND_S, gone=()) if isinstance(action, Ask)]
-    assert {(action.holder, action.epoch) for action in asked} == {(FRA, 2), (NYC, 2)}
-    assert one.answered(asked[0], HolderSays(granted=True, epoch=2, record=record(4)), STAND_S) == [Inherit(record(4), 2)]
+def test_an_owner_whose_epoch_was_promised_goes_on_under_a_higher_one_and_a_stranger_does_not():
+    one = keeper()
+    assert one.promise(QUERY, 1, SECOND, is_owner_there=False).granted
+    assert one.keep(record(2)) == HolderSays(granted=False, epoch=1)
+    assert not one.keep(record(3, 2, SECOND)).granted, "that is not the epoch promised to it"
+    assert one.keep(record(3, 2)).granted
+
+
+def test_a_former_owner_does_not_pass_the_present_one():
+    one = keeper()
+    assert one.promise(QUERY, 1, SECOND, is_owner_there=False).granted
+    assert one.keep(record(2, 1, SECOND)).granted
+    assert one.keep(record(9, 2)) == HolderSays(granted=False, epoch=1, owner=SECOND)
 
 
 def test_what_has_ended_is_forgotten_and_what_is_newer_is_not():
     one = keeper()
+    one.promise(QUERY, 3, SECOND, is_owner_there=False)
     one.keep(record(1, 3, SECOND))
     one.forget(QUERY, 2)
     one.owned(QUERY, 3)

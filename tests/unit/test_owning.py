@@ -87,11 +87,22 @@ def test_an_act_does_not_wait_for_the_pause():
 def test_a_refusal_with_a_higher_epoch_deposes():
     one = kept()
     sent = writes(one.look(b"2", TRIO, 1.0))
-    assert one.answered(sent[FRA], FRA, HolderSays(granted=False, epoch=3), 1.1) == [Depose(3)]
+    assert one.answered(sent[FRA], FRA, HolderSays(granted=False, epoch=3, owner=OSL), 1.1) == [Depose(3)]
     assert one.phase is Phase.DEPOSED
     assert one.look(b"3", TRIO, 2.0, act=True) == []
     assert one.answered(sent[NYC], NYC, YES, 2.0) == []
     assert one.wake(9.0) == []
+
+
+def test_a_refusal_for_a_promise_alone_makes_the_owner_go_on_under_a_higher_epoch():
+    one = kept()
+    sent = writes(one.look(b"2", TRIO, 1.0))
+    no = HolderSays(granted=False, epoch=3)
+    assert one.answered(sent[FRA], FRA, no, 1.1) == []
+    assert isinstance(one.answered(sent[NYC], NYC, no, 1.1)[0], Denied)
+    due_s = one.next_wake()
+    assert due_s is not None
+    assert {record.epoch for record in writes(one.wake(due_s)).values()} == {4}
 
 
 def test_a_refusal_without_one_is_no_answer():
