@@ -124,7 +124,7 @@ class OwnedQueries:
             record = QueryRecord(bounded, running, self._directory.me, self._host.wall(), chosen.decision.delay_ms)
             record.forecast = forecast_of(bounded, chosen, self._host.now())
             healing, engine = record.health.healing, self._engine
-            healing.is_on, healing.after_s, healing.began_s = engine.heal, engine.heal_after_s, self._host.now()
+            healing.is_on, healing.after_s, healing.began_s = engine.heal, (engine.heal_after_s, engine.lost_consumer_s), self._host.now()
             record.history.placed(record.nodes, self._host.wall())
             self.register.enter(record)
             self.ownership.look(record)
@@ -187,7 +187,7 @@ class OwnedQueries:
         if isinstance(result, ValueError):
             self._log.error("query.not_inherited", query=query, reason=str(result))
             return
-        result.health.healing.after_s = self._engine.heal_after_s
+        result.health.healing.after_s = (self._engine.heal_after_s, self._engine.lost_consumer_s)
         self.register.enter(result)
         self.ownership.look(result)
         if why := taken(kept_of(result), self._replication.catalog.latest):

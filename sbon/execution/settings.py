@@ -37,8 +37,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     answers of all other sources go on sooner after a crash. Rows that come back later are late, and counted."""
     lost_consumer_s: float = 120.0
     """Time that an operator with several consumers waits for one whose node has failed, before it goes on without it; also the time until
-    an operator whose inputs all come from failed nodes counts as lost. Longer: longer partitions lose nothing. Shorter: the dead host of
-    one query holds up the others that share its source for a shorter time."""
+    an operator whose inputs all come from failed nodes counts as lost, and until one that several queries use is made again elsewhere.
+    Longer: longer partitions lose nothing. Shorter: the dead host of one query holds up the others that share its source for a shorter
+    time."""
     sample_interval_s: float = 1.0
     """Time between samples of rates. Shorter: changes are noticed sooner, rates are noisier."""
     report_interval_s: float = 2.0

@@ -117,8 +117,8 @@ class Healing:
     def __init__(self) -> None:
         self.is_on = False
         """Operators that are lost with their hosts are made again."""
-        self.after_s = 0.0
-        """How long a host must have been declared failed before what may move is made elsewhere."""
+        self.after_s = (0.0, 0.0)
+        """How long a host must have been declared failed before what may move is made elsewhere, and what other queries use, too."""
         self.began_s = 0.0
         """When the query began, in monotonic seconds of its home."""
         self.step = ""

@@ -251,14 +251,8 @@ class QueryRecord:
 
     @property
     def lost(self) -> frozenset[OperatorId]:
-        """Operators made for this query that are gone with their hosts, and may be made again.
-
-        One that other queries use, too, waits until its host is back without it: a partition looks like a crash, and those who are on its
-        host's side would lose it.
-        """
-        gone = frozenset(self.health.those(WITH_HOST)) & self.specs.keys()
-        shared = {one for one, report in self.reports.items() if any(user.query != self.id for user in report.users)}
-        return frozenset(one for one in gone if self.health.of(one) is Condition.MISSING or one not in shared)
+        """Operators made for this query that are gone with their hosts, and may be made again: once for all queries that use them."""
+        return frozenset(self.health.those(WITH_HOST)) & self.specs.keys()
 
     def link_rates(self) -> list[tuple[OperatorId, OperatorId, float]]:
         """Returns source, target and bytes per second of the query's links: the measured rate, or the plan's until there is one.

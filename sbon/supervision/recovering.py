@@ -80,7 +80,9 @@ class Recovering:
                 return
             user = User(record.id, self.messages.me, record.bounds.told_ms if record.plan.delay_bound_ms is not None else None)
             healing = record.health.healing
-            one = self._of[record.id] = _One(self, record, Recovery(record.id, user, healing.after_s, healing.attempted))
+            one = self._of[record.id] = _One(
+                self, record, Recovery(record.id, user, healing.after_s[0], healing.attempted, healing.after_s[1])
+            )
         one.look()
 
     def hurry(self, record: QueryRecord) -> None:

@@ -197,15 +197,16 @@ class Recovery:
     ----------
     after_s : how long a host must have been declared failed before what may move is made elsewhere
     epoch : the highest epoch that earlier attempts have used, of whichever owner of the query
+    shared_after_s : how long for what other queries use, too
     """
 
-    def __init__(self, query: QueryId, user: User, after_s: float = 0.0, epoch: int = 0) -> None:
+    def __init__(self, query: QueryId, user: User, after_s: float = 0.0, epoch: int = 0, shared_after_s: float = 0.0) -> None:
         self.phase = Phase.WAITING
         self.reason = ""
         """Why lost operators do not run yet; empty if none is lost."""
         self._query = query
         self._user = user
-        self._after_s = after_s
+        self._after_s, self._shared_after_s = after_s, max(after_s, shared_after_s)
         self._attempt = 0
         self._tries = 0
         """Number of successive attempts that have failed."""
@@ -317,7 +318,11 @@ class Recovery:
     # ------------------------------------------------------------------------------------------------------ attempts
 
     def _begin(self, picture: Picture, lost: frozenset[OperatorId], now: float) -> list[Action]:
-        due_s = {one: since_s + self._after_s for one, since_s in self._away_since_s.items() if may_be_elsewhere(picture, one)}
+        due_s = {
+            one: since_s + (self._shared_after_s if len(picture.users.get(one, ())) > 1 else self._after_s)
+            for one, since_s in self._away_since_s.items()
+            if may_be_elsewhere(picture, one)
+        }
         spared = frozenset(one for one in picture.away if due_s.get(one, math.inf) > now)
         chosen, waits_for = makeable(picture, lost, spared)
         if not chosen:

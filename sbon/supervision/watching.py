@@ -103,6 +103,7 @@ class Watching:
             ):
                 by_node.setdefault(home, []).append(operator)  # another query's: its home makes it anew, and knows where
         waiting = set(by_node)
+        before = dict(record.nodes)
 
         def answered(node: NodeId, result: Message | SbonError) -> None:
             waiting.discard(node)
@@ -117,6 +118,8 @@ class Watching:
                 record.losses.look(record.links, record.reports)
                 self._refeeding.look(record)
                 then(record)
+                if any(record.nodes.get(one) != node for one, node in before.items() if one not in record.specs and one in record.nodes):
+                    self.ask(record, self._compared)  # another query's operator runs anew elsewhere: whether it feeds this one
 
         for node, operators in sorted(by_node.items()):
             self._directory.request(

@@ -310,3 +310,56 @@ def test_a_neighbour_cannot_move_before_the_new_operator_is_there(story: Any) ->
     until = told.state_lost_until()
     starts = {start for start, n, _ in told.answers() if int(n) == 2 * PER_SECOND}
     assert all(start < until for start in {f"2026-01-01T00:00:{second:02d}.000000Z" for second in range(20)} - starts)
+
+
+SHARED = "SELECT window_end, COUNT(*) AS n FROM TUMBLE(s, ts, INTERVAL '1 second') GROUP BY window_end"
+
+
+@pytest.mark.parametrize("partition", [False, True])
+def test_an_operator_that_two_queries_use_is_made_again_once_for_both(partition: bool) -> None:
+    settings = {
+        "telemetry": {"enabled": False},
+        "optimiser": {"enabled": False},
+        "engine": {"wanted_interval_s": 3.0, "lost_consumer_s": 5.0},
+    }
+    world = World(5, seed=3, settings=settings)
+    world.start_all()
+    world.settle()
+    world.submit(
+        "CREATE SOURCE s (ts TIMESTAMP, v BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', rows_per_second = 20, "
+        f"nodes = '{world.nodes[SOURCE]}')"
+    )
+    world.run(3.0)
+    first = world.submit(SHARED, HOME)
+    world.run(3.0)
+    second = world.submit(f"SELECT window_end, n + 100 AS n FROM ({SHARED}) WHERE n > 0", OTHER)
+    tails = [world.tail(first, HOME), world.tail(second, OTHER)]
+    world.run_until(lambda: all(len(tail.rows) > 3 for tail in tails))
+    agents: Any = world.agents
+    records = [agents[home].queries.find(query) for home, query in ((HOME, first), (OTHER, second))]
+    [window] = [one for one, spec in records[0].specs.items() if spec.params.__struct_config__.tag == "window"]
+    assert window in records[1].nodes
+    assert window not in records[1].specs, "the second query uses the operator of the first one"
+    assert world.ask(records[0].nodes[window], "migrate", operator=window, node=world.nodes[MIDDLE])["committed"]
+    world.run(3.0)
+
+    if partition:
+        world.partition([[MIDDLE]])
+    else:
+        world.kill(MIDDLE)
+    before = [len(tail.rows) for tail in tails]
+    world.run_until(lambda: all(len(tail.rows) > count + 5 for tail, count in zip(tails, before, strict=True)), 30.0, "both go on")
+    assert records[0].health.healing.account.recoveries == 1
+    if partition:
+        world.heal()
+        world.run(15.0)
+    world.run_until(lambda: records[0].nodes[window] == records[1].nodes[window], 10.0, "both know where it is")
+    hosts = [agent.name for agent in world.agents if agent is not None and window in agent.operators.instances]
+    assert hosts == [records[0].nodes[window]] == [records[1].nodes[window]]
+    for tail, right in zip(tails, (20, 120), strict=True):
+        assert len({row[0] for row in tail.rows}) == len(tail.rows), "no answer comes twice"
+        assert {row[1] for row in tail.rows[1:]} == {right}, "no answer is wrong"
+    for record in records:
+        assert record.state is QueryState.RUNNING
+        assert record.reason, "it says what it cost"
+    world.close()

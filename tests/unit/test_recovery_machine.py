@@ -172,6 +172,16 @@ def test_what_may_move_waits_as_long_as_was_set_and_no_longer():
     assert isinstance(place, Place)
 
 
+def test_what_others_use_is_given_more_time():
+    recovery = Recovery(QUERY, User(QUERY, "ams"), after_s=1.0, shared_after_s=7.0)
+    users = {MAP: (User(QUERY, "ams"), User("rio.t.1", "rio"))}
+    away = picture({MAP}, ALIVE - {"osl"}, away=frozenset({MAP}), users=users)
+    recovery.look(away, 10.0)
+    assert recovery.next_wake() == 17.0
+    assert recovery.look(away, 16.9) == []
+    assert len(recovery.look(away, 17.0)) == 1
+
+
 def test_the_wait_begins_anew_with_each_absence():
     recovery = Recovery(QUERY, User(QUERY, "ams"), after_s=7.0)
     away = picture({MAP}, ALIVE - {"osl"}, away=frozenset({MAP}))
