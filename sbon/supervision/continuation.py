@@ -94,6 +94,9 @@ def continuations(
         known = [answer.made for answer in answers]
         made = max((count for count in known if count is not None), default=0)
         exact = isinstance(spec.params, ROW_BY_ROW) and len(inputs) == len(answers) == 1 and known[0] is not None
+        gone = {name: max(0, made - rows) for name, rows in taken.items()}
+        if any(link.part is not None for link in links if link.source == operator):  # each consumer has taken its own part of the rows
+            gone = dict.fromkeys(taken, 0) | dict.fromkeys(list(taken)[:1], max(0, made - sum(taken.values())))
         until_us = newest_us(answers, delay_us) if keeps_state(spec.params) else None
         begin_us = seen_us
         if until_us is not None and WATERMARK_MIN < seen_us < WATERMARK_END:
@@ -101,7 +104,7 @@ def continuations(
         found[operator] = Continuation(
             rows_out=made if exact else max([made, *taken.values()]),
             skip_rows={name: max(0, rows - made) for name, rows in taken.items()} if exact else {},
-            lost_rows={name: max(0, made - rows) for name, rows in taken.items()},
+            lost_rows=gone,
             is_exact=(exact and bool(taken))
             or is_table(spec)
             or (isinstance(spec.params, SinkParams) and len(inputs) == 1 and operator in begun_at),

@@ -25,6 +25,9 @@ BOTH = WINDOW.replace("FROM TUMBLE(r", "FROM TUMBLE(both").replace(
 class Story:
     """A file is replayed on one host, its answers are written to a file on another one, and hosts crash."""
 
+    OPTIONS = ""
+    """More options of the sink."""
+
     def __init__(self, folder: Path, sql: str, *, records: bool = False, **engine: Any) -> None:
         settings = {
             "telemetry": {"enabled": records, "parquet": False},
@@ -45,7 +48,9 @@ class Story:
                 f"(connector = 'file', path = '{path}', nodes = '{world.nodes[number]}', replay = 'event_time')"
             )
         world.run(3.0)
-        query = world.submit(f"CREATE SINK k AS {sql} WITH (connector = 'file', path = 'k.csv', node = '{world.nodes[SINK]}')")
+        query = world.submit(
+            f"CREATE SINK k AS {sql} WITH (connector = 'file', path = 'k.csv', node = '{world.nodes[SINK]}'{self.OPTIONS})"
+        )
         self.record: QueryRecord = self._agent(HOME).queries.find(query)
         world.run(2.0)
 

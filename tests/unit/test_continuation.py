@@ -5,12 +5,15 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sbon.query.expression import Column
 from sbon.query.plan import (
     WATERMARK_END,
     WATERMARK_MIN,
+    ExchangeParams,
     LinkSpec,
     MapParams,
     OperatorSpec,
+    Part,
     SinkParams,
     SourceParams,
     UnionParams,
@@ -44,6 +47,17 @@ SOURCE, FILTER, SINK = (
     spec("k", SinkParams("k", "file", ())),
 )
 FILE = spec("s", SourceParams("s", "file", (), (), None, watermark_delay_us=5))
+
+
+def test_rows_that_the_other_instances_have_taken_do_not_count_as_lost():
+    exchange = spec("x", ExchangeParams((Column("k"),), 2))
+    specs, links = chain(SOURCE, exchange)
+    parts = [LinkSpec(link_id("x", name, 0), "x", name, 0, 1.0, 1.0, part=Part(index, 2)) for index, name in enumerate("ab")]
+    consumers = {link.id: answer(link, 1, rows) for link, rows in zip(parts, (30, 60), strict=True)}
+    found = continuations(specs, [*links, *parts], {"x"}, consumers, {links[0].id: answer(links[0], 1, 9, made=100)}, {})
+
+    assert sum(found["x"].lost_rows.values()) == 10
+    assert found["x"].lost_rows.keys() == consumers.keys()
 
 
 @given(st.integers(0, 1000), st.integers(0, 1000), st.integers(0, 50))
