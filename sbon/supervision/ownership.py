@@ -213,8 +213,9 @@ class Ownership:
         known = self._register.owners.of(record.query)
         is_new = record.epoch > known.epoch and not self._inheriting.has_promised(record) and record.owner.name != known.name
         if record.query in self._owned or (is_new and _owner_is_there(self._members(), known)):
-            return HolderSays(granted=False, epoch=known.epoch)
-        said = self._inheriting.keep(record)
+            said = HolderSays(granted=False, epoch=known.epoch)
+        else:
+            said = self._inheriting.keep(record)
         if not said.granted and known.epoch == said.epoch > 0:
             said = HolderSays(granted=False, epoch=known.epoch, owner=Holder(known.name, known.boot or 0))
         if said.granted and record.epoch > known.epoch:

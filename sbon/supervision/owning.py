@@ -175,11 +175,14 @@ class Owning:
 
     def answered(self, record: Record, keeper: Holder, result: Message | SbonError, now: float) -> list[Action]:
         """Takes a keeper's answer to a version, or that there is none."""
-        if isinstance(result, HolderSays) and not result.granted and result.epoch > self.epoch and self.phase is not Phase.DEPOSED:
+        refused = isinstance(result, HolderSays) and not result.granted and self.phase is not Phase.DEPOSED
+        if isinstance(result, HolderSays) and refused and record is self._sent and result.epoch > record.epoch:
             if result.owner not in (None, self._me):
                 self._turn(Event.HIGHER)
                 return [Depose(result.epoch)]
-            self.epoch = result.epoch + 1  # it was promised to one that has not become the owner; the next version has a higher one
+            self.epoch = max(
+                self.epoch, result.epoch + 1
+            )  # it was promised to one that has not become the owner; the next version has a higher one
         took = isinstance(result, HolderSays) and result.granted
         if record is self._sent and took:
             self._lags.discard(keeper)

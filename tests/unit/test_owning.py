@@ -105,6 +105,13 @@ def test_a_refusal_for_a_promise_alone_makes_the_owner_go_on_under_a_higher_epoc
     assert {record.epoch for record in writes(one.wake(due_s)).values()} == {4}
 
 
+def test_a_promise_told_first_does_not_hide_another_owner():
+    one = kept()
+    sent = writes(one.look(b"2", TRIO, 1.0))
+    assert one.answered(sent[FRA], FRA, HolderSays(granted=False, epoch=3), 1.1) == []
+    assert one.answered(sent[NYC], NYC, HolderSays(granted=False, epoch=3, owner=NYC), 1.2) == [Depose(3)]
+
+
 def test_a_refusal_without_one_is_no_answer():
     one = kept()
     sent = writes(one.look(b"2", TRIO, 1.0))
