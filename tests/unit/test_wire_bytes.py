@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sbon.query.plan import OperatorSpec
+from sbon.query.plan import OperatorSpec, Part
 from sbon.wire.messages import Message, decode, encode
 
 MESSAGES: dict[str, type[msgspec.Struct]] = {str(kind.__struct_config__.tag): kind for kind in typing.get_args(Message)}
@@ -21,14 +21,19 @@ BYTES = {
     "candidate": "14343f716793",
     "candidate?": "2d5aecc0cc56",
     "catalog": "f800ad8ab826",
+    "claims": "a33eff8abb35",
+    "claims?": "29a5fb23f727",
     "deadend": "b365249299a5",
     "delay": "6ca1da91e53c",
     "done": "da85bd11cb59",
     "drop": "bdd2ec2efbb1",
     "endorphan": "f8032a06a033",
-    "handed": "7067ad8f0d5c",
+    "forget": "84c236e75e7e",
+    "handed": "7843344e1fc4",
+    "holdersays": "780a5e3a019d",
     "inputlost": "647ae972bc8b",
-    "instantiate": "214ff003e653",
+    "instantiate": "0e6ffc021199",
+    "keep": "c54dd226a734",
     "keyinstall": "0022d20c2846",
     "keyremove": "b3f06315d26a",
     "keys": "2cb7ffa614f5",
@@ -42,14 +47,16 @@ BYTES = {
     "orphanended": "813f6cc830b0",
     "outcome": "cc480248acb3",
     "outcome?": "dd4d3abb7899",
+    "own": "fcf5e83eb5bf",
     "prepare": "d005670fce3e",
+    "promise?": "f8d665743c7f",
     "pushpull": "48699fb284d7",
     "queries": "5477ef6b715b",
     "queries?": "626276cd143e",
-    "refeed": "1167541b64a1",
+    "refeed": "6559c972e5f1",
     "release": "9c757a2c8a30",
-    "renew": "179ac075fbb4",
-    "renewed": "e0ff6f179ac9",
+    "renew": "30c3964eda31",
+    "renewed": "efcd7bed120f",
     "replaced": "5f225392e0a7",
     "reserve": "19475a9c0bd2",
     "rtts": "04362ae1d5d2",
@@ -58,10 +65,13 @@ BYTES = {
     "state": "1ea08c75534e",
     "unlock": "ef5add3852a5",
     "unwanted": "affda74bcdca",
-    "use": "e2519cea72b7",
+    "use": "bd7e430e65c7",
     "used": "961f2f9e37f9",
     "wanted?": "0244e3a4b60c",
 }
+
+BOUNDED: dict[type, dict[str, int]] = {OperatorSpec: {"ports": 2}, Part: {"index": 1, "of": 2}}
+"""Fields with limits of their own."""
 
 
 def example(kind: Any) -> Any:
@@ -79,7 +89,7 @@ def example(kind: Any) -> Any:
         return (example(parts[0]),) if parts[-1] is Ellipsis else tuple(example(part) for part in parts)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         fields = {field.name: example(field.type) for field in msgspec.structs.fields(kind)}
-        return kind(**fields | ({"ports": 2} if kind is OperatorSpec else {}))
+        return kind(**fields | BOUNDED.get(kind, {}))
     if isinstance(kind, type) and issubclass(kind, Enum):
         return next(iter(kind))
     return {str: "abc", int: 70_000, float: 0.5, bool: True, bytes: b"\x00\xff"}[kind]
