@@ -99,7 +99,7 @@ class OwnedQueries:
         self._events = events
         self._connectors = InstalledConnectors(context)
         self._resuming = resuming
-        self._engine = engine
+        self.engine = engine
         me = Holder(directory.me, gossip.machine.own.boot)
         self.ownership = Ownership(host, host.wall, directory, me, lambda: gossip.members, self.register, self, engine)
         alive, permit = lambda: frozenset(gossip.alive_labels()), self.ownership.permit
@@ -123,7 +123,7 @@ class OwnedQueries:
             bounded = msgspec.structs.replace(plan, delay_bound_ms=chosen.decision.delay_bound_ms)
             record = QueryRecord(bounded, running, self._directory.me, self._host.wall(), chosen.decision.delay_ms)
             record.forecast = forecast_of(bounded, chosen, self._host.now())
-            healing, engine = record.health.healing, self._engine
+            healing, engine = record.health.healing, self.engine
             healing.is_on, healing.after_s, healing.began_s = engine.heal, (engine.heal_after_s, engine.lost_consumer_s), self._host.now()
             record.history.placed(record.nodes, self._host.wall())
             self.register.enter(record)
@@ -187,7 +187,7 @@ class OwnedQueries:
         if isinstance(result, ValueError):
             self._log.error("query.not_inherited", query=query, reason=str(result))
             return
-        result.health.healing.after_s = (self._engine.heal_after_s, self._engine.lost_consumer_s)
+        result.health.healing.after_s = (self.engine.heal_after_s, self.engine.lost_consumer_s)
         self.register.enter(result)
         self.ownership.look(result)
         if why := taken(kept_of(result), self._replication.catalog.latest):

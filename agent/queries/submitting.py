@@ -82,12 +82,17 @@ class Submitting:
 
         def work(plan: Plan, placed: Placed, query: PlacedQuery) -> dict[str, Any]:
             from sbon.cost.prediction import predict
+            from sbon.planning.healing import expected
 
+            gossip, alive = self._gossip, self._gossip.alive_labels()
             self._connectors.check_sinks(plan, placed.nodes)
             return {
                 **placed.explained(plan),
-                "notes": unsettled(plan, self._gossip.alive_labels(), self._gossip.coordinates()),
+                "notes": unsettled(plan, alive, gossip.coordinates()),
                 "prediction": predict(query).explained(),
+                "recovery": expected(
+                    plan, placed.nodes, gossip.name, gossip.machine.config, len(alive), self._owned.engine, gossip.latency_ms
+                ),
             }
 
         self._imagine(sql, work, done)

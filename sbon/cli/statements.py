@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from sbon.cli.client import ControlClient, RefusedError, find_socket
+from sbon.cli.crashes import crash_rows
 from sbon.cli.options import Json, Socket, SqlFile, SqlText, Wide, read_sql
 from sbon.cli.output import (
     amount,
@@ -50,6 +51,13 @@ LINK_COLUMNS = (
     Column("latency", right=True),
     Column("rate", right=True),
     Column("rows/s", right=True),
+)
+
+CRASH_COLUMNS = (
+    Column("host"),
+    Column("operators", shorten=Shorten.LIST),
+    Column("run again", shorten=Shorten.END, keep=True),
+    Column("lost", shorten=Shorten.END, keep=True),
 )
 
 LISTED = {"nodes": Shorten.LIST, "remarks": Shorten.END, "reason": Shorten.END, "call": Shorten.END}
@@ -194,6 +202,8 @@ def print_plan(plan: dict[str, Any], *, candidates: bool, wide: bool = False) ->
         say()
         for line in table(plan["prediction"]):
             print_note(line)
+    if (recovery := plan.get("recovery")) is not None:
+        print_recovery(recovery, wide=wide)
     usage = plan["network_usage"]
     say()
     say("network usage (bytes in transit; less is better):")
@@ -207,6 +217,18 @@ def print_plan(plan: dict[str, Any], *, candidates: bool, wide: bool = False) ->
     for note in plan.get("notes", ()):
         say()
         print_note(f"note: {note}")
+
+
+def print_recovery(told: dict[str, Any], *, wide: bool = False) -> None:
+    """Prints what a crash of each host would cost, and when its operators would run again."""
+    if not told["heals"]:
+        say()
+        print_note("crashes: operators of a host that crashes are not made again, as engine.heal is off here")
+        return
+    print_table(CRASH_COLUMNS, crash_rows(told), title="\nif a host crashes", wide=wide)
+    least, most = told["detection_s"]
+    after = f"; engine.heal_after_s adds {told['after_s']:g} s" if told["after_s"] else ""
+    print_note(f"a crash is noticed after {least:.1f} to {most:.1f} s ({told['detection']}){after}; the rest is placing and making")
 
 
 def tail(

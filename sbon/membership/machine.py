@@ -134,6 +134,11 @@ class Membership:
         return self._roster.own.name
 
     @property
+    def config(self) -> MembershipConfig:
+        """Returns the present settings."""
+        return self._config
+
+    @property
     def incarnation(self) -> int:
         """Returns our incarnation, which grows with every refutation. Keep it over a restart to be believed at once."""
         return self._roster.own.incarnation

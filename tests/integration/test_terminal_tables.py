@@ -99,6 +99,13 @@ EXPLAINED: dict[str, Any] = {
         {**{"id": "1", "source": OPERATOR, "target": NEXT, "rate_rows_per_s": 123_456.7, "rate_bytes_per_s": 12e6, "latency_ms": 1234.5}}
         | {"latency_measured": False}
     ],
+    "recovery": {
+        **{"heals": True, "detection_s": [2.6, 5.9], "detection": "a probe every 0.6 s", "after_s": 30.0},
+        "hosts": [
+            {**{"node": NODE, "is_home": False, "moves": [OPERATOR], "waits": [NEXT], "states_lost": [OPERATOR]}}
+            | {"elsewhere_s": [32.6, 36.9], "there_s": [0.4, 0.8]}
+        ],
+    },
 }
 KEYS = {
     "nodes": [
@@ -136,6 +143,7 @@ OPERATOR_TITLES = ["operator", "state", "rows/s in", "what it does"]
 QUERY_TITLES = ["query", "state", "rows out", "sql"]
 PLAN_TITLES = ["operator", "node", "what it does"]
 LINK_TITLES = ["from", "to"]
+CRASH_TITLES = ["host", "operators", "run again", "lost"]
 CANDIDATE_TITLES = ["operator", "candidate", "in transit", "load ms"]
 
 AGENT_TABLES: list[tuple[list[str], list[list[str]], list[str]]] = [
@@ -151,7 +159,11 @@ AGENT_TABLES: list[tuple[list[str], list[list[str]], list[str]]] = [
     (["functions"], [["call", "version", "gives"]], CALL.split()),
     (["coordinates"], [["name", "region", "x ms", "y ms", "height ms", "error", "load ms"]], [NODE, OTHER]),
     (["keys", "list"], [["node", "status", "seals with", "also opens"]], [NODE, OTHER, "1f2e3d4c", "5a6b7c8d", "9e0f1a2b"]),
-    (["explain", "--candidates", "-c", "SELECT 1"], [PLAN_TITLES, CANDIDATE_TITLES, LINK_TITLES], [OPERATOR, NEXT, NODE, OTHER]),
+    (
+        ["explain", "--candidates", "-c", "SELECT 1"],
+        [PLAN_TITLES, CANDIDATE_TITLES, LINK_TITLES, CRASH_TITLES],
+        [OPERATOR, NEXT, NODE, OTHER],
+    ),
     (
         ["sql", "-c", "SELECT 1"],
         [["operator", "kind", "node", "reused"], ["query", "name", "state", "reason"], ["name", "connector", "nodes"]],
@@ -498,7 +510,7 @@ def test_every_table_of_the_program_is_tried_here():
     cli = {
         "overview.py:status", "overview.py:members", "overview.py:operators", "overview.py:queries", "names.py:names",
         "names.py:functions", "coordinates.py:coordinates", "keys.py:_change", "statements.py:sql", "statements.py:print_listing",
-        "statements.py:print_plan", "top.py:_print_once", "top.py:screen",
+        "statements.py:print_plan", "statements.py:print_recovery", "top.py:_print_once", "top.py:screen",
     }  # fmt: skip
     others = {"testbed/cli.py:topologies", "testbed/documents.py:print_document", "testbed/demo/view.py:_parts"}
     assert found == results | {f"sbon/cli/{one}" for one in cli} | others
