@@ -93,7 +93,7 @@ class Books:
         """How long batches wait here for a processor."""
         self._latencies_ms: dict[NodeId, dict[NodeId, float]] = {}
         self.processors = OperatorsTime()
-        self._use = UseRecorder()
+        self._use, self._use_of_operators = UseRecorder(), UseRecorder()
         self._cpu_ns: dict[OperatorId, int] = {}
         self._sampled_s: float | None = None
 
@@ -123,7 +123,9 @@ class Books:
         """
         spent_ns = sum(max(0, ns - self._cpu_ns.get(operator, 0)) for operator, ns in cpu_ns.items() if operator in self._cpu_ns)
         if self._sampled_s is not None and now > self._sampled_s:
-            self._use.record(now, max(0.0, cores_used - spent_ns / 1e9 / (now - self._sampled_s)))
+            by_operators = spent_ns / 1e9 / (now - self._sampled_s)
+            self._use.record(now, max(0.0, cores_used - by_operators))
+            self._use_of_operators.record(now, by_operators)
         self._cpu_ns, self._sampled_s = dict(cpu_ns), now
         self.waits.fold()
 
@@ -148,6 +150,7 @@ class Books:
             speed=self.speed,
             memory_bytes=memory_bytes,
             others=self._use.series(),
+            operators=self._use_of_operators.series(),
             waits=self.waits.waits(),
             spare_s=spare_s,
         )

@@ -90,6 +90,14 @@ class UseSeries(msgspec.Struct, frozen=True):
         """Returns the use by second, oldest first, ten seconds as they were told: (seconds + 10 tens,)."""
         return np.concatenate([np.repeat(np.array(self.tens, dtype=np.float64), 10), np.array(self.seconds, dtype=np.float64)])
 
+    def plus(self, other: "UseSeries") -> "UseSeries":
+        """Returns the cores that both use, second by second; of what one of them has no record of, those of the other."""
+        return UseSeries(_together(self.seconds, other.seconds), _together(self.tens, other.tens))
+
+    def less(self, cores: float) -> "UseSeries":
+        """Returns the series without a steady use; 0 at least."""
+        return UseSeries(tuple(max(0.0, one - cores) for one in self.seconds), tuple(max(0.0, one - cores) for one in self.tens))
+
     def over(self, intervals: int, width_s: float, edge: Edge = Edge.EXPECTED) -> FloatArray:
         """Returns the cores that others may use in the coming intervals, (intervals,).
 
@@ -108,6 +116,13 @@ class UseSeries(msgspec.Struct, frozen=True):
         sums = np.concatenate([[0.0], np.cumsum(history)])
         means = (sums[length:] - sums[:-length]) / length
         return np.full(intervals, max(0.0, float(means.max() if edge is Edge.HIGH else means.min())))
+
+
+def _together(one: tuple[float, ...], other: tuple[float, ...]) -> tuple[float, ...]:
+    """Returns the sums of two series that end at the same instant, as long as the longer one."""
+    longer, shorter = (one, other) if len(one) >= len(other) else (other, one)
+    begun = len(longer) - len(shorter)
+    return (*longer[:begun], *(min(CORES_MAX, a + b) for a, b in zip(longer[begun:], shorter, strict=True)))
 
 
 class UseRecorder:
@@ -156,7 +171,9 @@ class NodeResources(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: float = 0.0
     """For states of operators; 0: not told."""
     others: UseSeries | None = None
-    """Cores used by others than the operators of which models know; None: not told."""
+    """Cores used by other programs than operators; None: not told."""
+    operators: UseSeries | None = None
+    """Cores used by operators of running queries, in the same seconds; None: not told, or none runs there."""
     waits: Waits | None = None
     """How long batches wait for a processor; None: not told."""
     spare_s: float | None = None
@@ -169,10 +186,12 @@ class NodeResources(msgspec.Struct, frozen=True, kw_only=True):
             raise ShapeError(f"node {self.node!r} has the speed {self.speed.value}, expected {SPEED_MIN} to {SPEED_MAX}")
 
     def capacity_ns(self, intervals: int, width_s: float, edge: Edge = Edge.EXPECTED) -> FloatArray:
-        """Returns the reference ns that operators can have in each interval: all cores less what others use, `FAIR_SHARE` at least."""
+        """Returns the reference ns that operators can have in each interval: all cores less what others and running queries use,
+        `FAIR_SHARE` at least."""
         least_used, most_used = Edge.LOW, Edge.HIGH
         if self.others is not None:
-            used = self.others.over(intervals, width_s, {Edge.LOW: most_used, Edge.HIGH: least_used}.get(edge, edge))
+            there = self.others if self.operators is None else self.others.plus(self.operators)
+            used = there.over(intervals, width_s, {Edge.LOW: most_used, Edge.HIGH: least_used}.get(edge, edge))
         else:
             share = {Edge.LOW: UNKNOWN_USE_SHARE_MAX, Edge.EXPECTED: UNKNOWN_USE_SHARE, Edge.HIGH: 0.0}[edge]
             used = np.full(intervals, share * self.cores)

@@ -66,7 +66,7 @@ def with_nodes(query: PlacedQuery, count: int) -> tuple[PlacedQuery, NodeId]:
     """
     beside = busiest(query)
     fresh = tuple(f"new-{number + 1}" for number in range(count))
-    alone = msgspec.structs.replace(query.nodes[beside], others=UseSeries((0.0,)))
+    alone = msgspec.structs.replace(query.nodes[beside], others=UseSeries((0.0,)), operators=None)
     wider = msgspec.structs.replace(
         query,
         nodes={**query.nodes, **{name: msgspec.structs.replace(alone, node=name) for name in fresh}},

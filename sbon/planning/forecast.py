@@ -136,7 +136,25 @@ class Forecast:
             if told_ms is None and rtt is None:
                 return None
             links.append((source, target, told_ms if told_ms is not None else (rtt or 0.0) / 2, told_ms is not None))
-        return placed_query(books, self.measured_plan(reports), self.node_of, links, shared=self.shared, begun_ms=self.begun_ms, now=now)
+        return placed_query(
+            books,
+            self.measured_plan(reports),
+            self.node_of,
+            links,
+            shared=self.shared,
+            begun_ms=self.begun_ms,
+            own_cores=self._own_cores(reports),
+            now=now,
+        )
+
+    def _own_cores(self, reports: Mapping[OperatorId, OperatorReport]) -> dict[NodeId, float]:
+        """Returns the cores that the query's own operators use, by node."""
+        found: dict[NodeId, float] = {}
+        for operator, node in self.node_of.items():
+            report = reports.get(operator)
+            if report is not None and operator not in self.shared and report.cpu_ns_per_row is not None:
+                found[node] = found.get(node, 0.0) + report.cpu_ns_per_row * report.rows_per_s_in / 1e9
+        return found
 
     def _takes_part(self, link: LinkSpec) -> bool:
         return link.source in self.node_of and link.target in self.node_of

@@ -7,7 +7,7 @@ import msgspec
 from sbon.cost.books import Books
 from sbon.cost.latency import LatenciesOfPairs
 from sbon.cost.placed_query import PlacedQuery, by_rule_of
-from sbon.cost.resources import Network
+from sbon.cost.resources import Network, NodeResources
 from sbon.optimiser.placed import Placed
 from sbon.query.plan import Plan, SourceParams
 from sbon.types import NodeId, OperatorId
@@ -45,6 +45,7 @@ def placed_query(
     shared: frozenset[OperatorId] = frozenset(),
     begun_ms: Mapping[OperatorId, float] | None = None,
     network_usage_bytes: float = 0.0,
+    own_cores: Mapping[NodeId, float] | None = None,
     now: float,
 ) -> PlacedQuery:
     """Returns a query with a placement, and what the books know of its parts; of the rest, rules.
@@ -55,6 +56,7 @@ def placed_query(
     links : of each pair of nodes that a link leads over: the two, the one-way latency in ms, and whether it was measured
     shared : operators that run already for other queries; their inputs flow anyway
     begun_ms : of those, the latency from a source to them, as far as it is known
+    own_cores : cores that the query uses already, by node, apart from `shared`; they do not count as used by others
     """
     operators = tuple(spec for spec in plan.operators if spec.id in node_of)
     kept = tuple(link for link in plan.links if link.source in node_of and link.target in node_of and link.target not in shared)
@@ -71,7 +73,7 @@ def placed_query(
         shared=shared,
         begun_s={operator: delay_ms / 1e3 for operator, delay_ms in (begun_ms or {}).items()},
         statistics=statistics,
-        nodes={node: books.nodes.of(node, now) for node in set(node_of.values())},
+        nodes={node: _without(books.nodes.of(node, now), (own_cores or {}).get(node, 0.0)) for node in set(node_of.values())},
         network=Network(
             books.bandwidths,
             LatenciesOfPairs({(source, target): latency_ms for source, target, latency_ms, _ in pairs}),
@@ -80,3 +82,10 @@ def placed_query(
         network_usage_bytes=network_usage_bytes,
         now=now,
     )
+
+
+def _without(node: NodeResources, cores: float) -> NodeResources:
+    """Returns the resources of a node without what a running query uses of it itself."""
+    if node.operators is None or cores <= 0:
+        return node
+    return msgspec.structs.replace(node, operators=node.operators.less(cores))

@@ -98,6 +98,7 @@ class NodeTold(msgspec.Struct, frozen=True, kw_only=True):
     speed: FigureTold
     memory_bytes: Amount = 0.0
     others: UseTold | None = None
+    operators: UseTold | None = None
     waits: WaitsTold | None = None
     spare_s: Amount | None = None
     """By how much longer work there may take before a query's answers are later than it accepts; None: no query there has `max_latency`."""

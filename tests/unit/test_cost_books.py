@@ -98,6 +98,23 @@ def test_what_others_use_is_what_is_used_less_the_work_of_operators() -> None:
     assert told.others.seconds[-1] == pytest.approx(1.0)
 
 
+def test_what_operators_use_is_told_by_second() -> None:
+    books = Books("n1")
+    spent_ns = 0
+    for second, share in enumerate((0.0, 0.5, 0.0, 1.5, 0.0)):
+        spent_ns += round(share * 1e9)
+        books.sample(float(second), 2.0, {"x": spent_ns})
+    told = books.own(2, 1e9, now=5.0)
+    heard = Books("n2")
+    heard.hear("n1", told, (), now=5.0)
+
+    known = heard.nodes.of("n1", 5.0)
+    assert known.operators is not None
+    assert known.operators.seconds == pytest.approx((0.5, 0.0, 1.5))
+    assert known.others is not None
+    assert known.others.seconds == pytest.approx((1.5, 2.0, 0.5))
+
+
 def test_kept_costs_are_as_old_as_they_are() -> None:
     kept = msgspec.json.decode(msgspec.json.encode(measured().kept(1.0, wall_s=1000.0)), type=Kept)
     books = Books("n1")

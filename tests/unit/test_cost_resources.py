@@ -104,6 +104,18 @@ def test_capacity_is_all_cores_at_their_speed_less_what_others_use():
     assert node(cores=0.5).core_ns(1.0) == 1e9
 
 
+def test_running_queries_take_their_part_of_the_capacity_and_bursts_of_both_coincide_or_not():
+    apart = node(others=UseSeries((3.0, 0.0)), operators=UseSeries((0.0, 2.0)))
+    at_once = node(others=UseSeries((3.0, 0.0)), operators=UseSeries((1.0, 0.0)))
+    later = node(others=UseSeries((1.0, 1.0, 2.0), (1.0,)), operators=UseSeries((1.0,)))
+
+    np.testing.assert_allclose(apart.capacity_ns(2, 1.0), [2e9, 4e9])
+    np.testing.assert_allclose(apart.capacity_ns(2, 1.0, Edge.LOW), [1.0 * SPEED.low * 1e9] * 2)
+    np.testing.assert_allclose(at_once.capacity_ns(2, 1.0), [FAIR_SHARE * 4 * SPEED.value * 1e9, 8e9])
+    np.testing.assert_allclose(later.capacity_ns(3, 1.0), [6e9, 6e9, 2e9])
+    assert UseSeries((1.0, 0.2), (3.0,)).less(0.5) == UseSeries((0.5, 0.0), (2.5,))
+
+
 def test_use_that_is_not_told_widens_the_bounds():
     low, expected, high = (node().capacity_ns(1, 1.0, edge)[0] for edge in Edge)
 
@@ -126,6 +138,9 @@ def test_use_that_is_not_told_widens_the_bounds():
         ({"others": {"seconds": [-1.0]}}, "absurd"),
         ({"others": {"seconds": [1.0] * 61}}, "absurd"),
         ({"others": {"seconds": []}}, "absurd"),
+        ({"operators": {"seconds": [math.inf]}}, "absurd"),
+        ({"operators": {"seconds": [1e9]}}, "absurd"),
+        ({"operators": {"seconds": [1.0], "tens": [1.0] * 61}}, "absurd"),
         ({"node": "other"}, "about another node"),
     ],
 )

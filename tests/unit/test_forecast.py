@@ -143,3 +143,20 @@ def test_rates_of_the_present_replace_those_of_the_plan() -> None:
     link = next(link for link in plan.links if link.source == SOURCE)
     assert link.rate_rows_per_s == pytest.approx(3 * RATE)
     assert math.isfinite(link.rate_bytes_per_s)
+
+
+def test_a_running_query_is_predicted_without_its_own_use_of_a_host_and_with_that_of_others() -> None:
+    """Its source uses 0.3 of the 0.8 cores that operators use on its host."""
+    books, forecast = Books("b"), make_forecast()
+    other = Books("a")
+    for second in range(5):
+        other.sample(float(second), 1.0, {"x": round(second * 0.8e9)})
+    books.hear("a", other.own(2, 1e9, now=5.0), (), now=5.0)
+    found = reports(100.0)
+    used = msgspec.structs.replace(found[SOURCE], cpu_ns_per_row=3e6, rows_per_s_in=100.0)
+
+    query = forecast.query({}, {**found, SOURCE: used}, books, lambda source, target: 10.0, 5.0)
+
+    assert query is not None
+    assert query.nodes["a"].operators is not None
+    assert query.nodes["a"].operators.seconds == pytest.approx((0.5,) * 3)
