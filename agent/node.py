@@ -127,7 +127,7 @@ class Agent:
         self._make_queries()
         self._make_optimisers()
         self._make_control()
-        self.resuming.start(self.queries, joins=bool(self.config.join), inherits=self.config.engine.heal)
+        self.resuming.start(self.queries, joins=bool(self.config.join), inherits=self.config.engine.inherits)
         self.gossip.join([parse_address(seed) for seed in self.config.join])
         self.periodic.start()
         self.rebalancing.start()

@@ -103,7 +103,7 @@ class PeriodicTasks:
         copies: dict[NodeId, list[tuple[OperatorId, int]]] = {}
         for instance in agent.operators.instances.values():
             for query, taker in instance.users.items():
-                if owner in (None, taker) and not (agent.config.engine.heal and agent.homes.may_be_inherited(query, taker)):
+                if owner in (None, taker) and not (agent.config.engine.inherits and agent.homes.may_be_inherited(query, taker)):
                     by_owner.setdefault(taker, set()).add(query)
             taker = agent.queries.register.owner_of(query_of(instance.id))
             if owner in (None, taker):

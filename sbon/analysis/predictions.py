@@ -53,7 +53,7 @@ def examine(bench: Workbench) -> Findings:
         "above_max_latency": int(queries["above_max"].sum()),
         "queries_by_rule": int((queries["by_rule"] > 0).sum()),
     }
-    return Findings(numbers, Section(TITLE, _text(numbers), [_errors(errors), _queries(queries, errors["worst"])]))
+    return Findings(numbers, Section(TITLE, _text(numbers), [_errors(errors, compared), _queries(queries, errors["worst"])]))
 
 
 def in_force(rows: DataFrame) -> DataFrame:
@@ -106,7 +106,7 @@ def _text(numbers: dict[str, Any]) -> str:
     return text + f"{count(numbers['queries_by_rule'], 'query', 'queries')} had costs that are a rule of thumb."
 
 
-def _errors(errors: dict[str, pl.DataFrame]) -> Plot:
+def _errors(errors: dict[str, pl.DataFrame], compared: int) -> Plot:
     series = []
     for name, found in errors.items():
         by_bin = found.group_by(BIN).agg(pl.col(COUNT).sum()).sort(BIN)
@@ -114,7 +114,7 @@ def _errors(errors: dict[str, pl.DataFrame]) -> Plot:
         if total:
             shares = (by_bin[COUNT].cum_sum() / total).to_list()
             series.append(plots.Series(name, [(place + 0.5) * RELATIVE_ERROR.width for place in by_bin[BIN].to_list()], shares))
-    text = "The share of comparisons in which a prediction was at most so far from what sinks measured."
+    text = f"The share of {count(compared, 'comparison')} in which a prediction was at most so far from what sinks measured."
     return Plot("Errors of predicted latency", plots.lines(series, "relative error", "share of comparisons", percent=True), text)
 
 

@@ -55,10 +55,18 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Time that a host must have been declared failed before operators there that may move are made again on others. Longer: partitions as
     long as that and the 4 to 5 s until the host is declared failed lose nothing. Shorter: answers go on sooner after a crash. Sources and
     sinks wait for their node in any case, and lose nothing in a partition."""
+    take_over: bool = False
+    """Whether the records of queries taken here are kept by two other agents, one of which owns them once this agent has failed; set it
+    alike on all agents. It needs `heal`. Off: a query waits for the agent that took it."""
     orphan_timeout_s: float = 0.0
     """Time after which operators here end if the home of their query has failed or left; 0 for never: they run until somebody drops the
     query (`sbon queries` lists it). Longer: a longer partition of the home costs nothing. Keep it above the longest partition that queries
     are to survive: a home that comes back later finds its operators ended, and its query degraded."""
+
+    @property
+    def inherits(self) -> bool:
+        """Returns whether queries have keepers here."""
+        return self.heal and self.take_over
 
     def __post_init__(self) -> None:
         if not 0 <= self.workers <= 1024:

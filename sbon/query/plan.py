@@ -702,8 +702,8 @@ class OperatorSpec(msgspec.Struct, frozen=True):
 class Part(msgspec.Struct, frozen=True, array_like=True):
     """A part of an exchange's rows."""
 
-    index: int
-    of: int
+    index: Few
+    of: Few
     """Number of parts."""
 
     def __post_init__(self) -> None:

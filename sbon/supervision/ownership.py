@@ -70,7 +70,7 @@ class Ownership:
         self._members = members
         self._register = register
         self._successor = successor
-        self._is_on = settings.heal
+        self._is_on = settings.inherits
         self._settings = settings
         self._owned: dict[QueryId, Owned] = {}
         self._succession = Succession(clock, wall, messages, me, members, register, self._take_over)

@@ -329,4 +329,5 @@ def show(result: dict[str, Any], *, wide: bool = False) -> None:
     columns = [Column("killed"), *(Column(title, right=True) for title in ("times", "median s", "p99 s", "at most s"))]
     print_table(columns, cells, wide=wide)
     print(f"{one['kills']} kills; a process took {one['start_s']:.2f} s to start")
-    print(f"{one['windows_with_fewer_rows']} windows had fewer rows, as a source was away; {one['windows_repeated']} were given twice")
+    print(f"{one['windows_with_fewer_rows']} windows had fewer rows (sources were away)")
+    print(f"{one['windows_repeated']} windows were given twice")

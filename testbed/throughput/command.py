@@ -124,4 +124,4 @@ def show_sustained(result: dict[str, Any]) -> None:
         ["what was named as binding is full then", str(result["binding_full"])],
         ["predicted from rules, in part", str(result["rests_on_rules"])],
     ]
-    print_table((Column(""), Column("plans", right=True)), rows)
+    print_table((Column("what should hold"), Column("plans", right=True)), rows)

@@ -148,7 +148,7 @@ def test_degraded_query_shows_its_reason(agent, capsys):
         "load_by_region is degraded: tokyo-1 failed and took a source with it",
     ]
     assert sbon(capsys, "queries", "-w")[1].splitlines()[1].split() == (
-        ["load_by_region", "q1", "-", "degraded", "10", "paris-2", "ams1", "-", "2", "-", "-", "12.5", "kB", "SELECT", "..."]
+        ["load_by_region", "q1", "-", "degraded", "10", "paris-2", "ams1", "-", "2", "-", "0", "12.5", "kB", "SELECT", "..."]
     )
 
 

@@ -370,6 +370,11 @@ RESULT_TABLES: dict[str, tuple[Callable[..., None], dict[str, Any], list[list[st
         {"queries": 20, "two_phase": SHARES, "greedy": {"carried": 0.0, "usage_above_p50": None, "usage_above_worst": None}},
         [["search", "carried", "median", "worst"]],
     ),
+    "throughput sustained": (
+        throughput.show_sustained,
+        {"plans": 200, "flat": 150, "blocked": 199, "binding_full": 98, "rests_on_rules": 0},
+        [["what should hold", "plans"]],
+    ),
 }
 """What shows the results of a benchmark or an evaluation, a result, and the titles that each of its tables has at 80 columns."""
 

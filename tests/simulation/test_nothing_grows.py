@@ -20,7 +20,7 @@ QUERIES = (
 )
 REMEMBERED = (
     "gossip", "measuring.migrations", "migrations._epochs", "ends._gone", "remembering._knowledge", "register.ended", "polling._asked",
-    "books._use", "books.nodes._told", "books.statistics",
+    "books._use", "books.nodes._told", "books.statistics", "books.waits",
 )  # fmt: skip
 """What is kept of the past on purpose, each with a bound of its own."""
 CYCLES = 6

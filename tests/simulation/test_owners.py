@@ -26,7 +26,7 @@ class Story:
             "telemetry": {"enabled": False},
             "optimiser": {"enabled": False},
             "placement": {"reuse": False},
-            "engine": {"batch_interval_s": 0.1, "heal": True},
+            "engine": {"batch_interval_s": 0.1, "take_over": True},
         }
         self.world = world = World(agents, seed=3, data_dir=folder, settings=settings)
         world.start_all()
@@ -279,7 +279,12 @@ def test_a_calm_query_and_an_idle_overlay_pay_nothing_for_it(tmp_path: Path) -> 
     """Bytes between agents over two minutes, with records kept and without."""
     told: dict[bool, float] = {}
     for heals in (False, True):
-        world = World(5, seed=7, data_dir=tmp_path / str(heals), settings={"optimiser": {"enabled": False}, "engine": {"heal": heals}})
+        world = World(
+            5,
+            seed=7,
+            data_dir=tmp_path / str(heals),
+            settings={"optimiser": {"enabled": False}, "engine": {"heal": heals, "take_over": heals}},
+        )
         world.start_all()
         world.settle()
         source = f"CREATE SOURCE r (ts TIMESTAMP, v BIGINT) WITH (connector = 'datagen', nodes = '{world.nodes[1]}', rows_per_second = 1)"

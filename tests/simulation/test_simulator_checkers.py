@@ -48,6 +48,9 @@ class Agents:
     def agents(self) -> Any:
         return enumerate(self.made)
 
+    def record_of(self, name: str) -> Any:
+        return self.made[0].queries.find("q1")
+
     def instances(self) -> Any:
         return ((agent, instance) for agent in self.made for instance in agent.operators.instances.values())
 
