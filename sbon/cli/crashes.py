@@ -1,4 +1,4 @@
-"""What `sbon explain` prints of crashes: when operators would run again, and what would be lost."""
+"""Prints crashes for `sbon explain`: when operators would run again, and what would be lost."""
 
 from typing import Any
 

@@ -99,7 +99,7 @@ def predicted_latency(query: PlacedQuery) -> LatencyPrediction:
     if overloaded:
         return LatencyPrediction(worst_s=None, p99_s=None, mean_s=None, parts_s={}, overloaded=overloaded, at_worst_overloaded=at_worst)
     found = expected.expected()
-    late_s = expected.rare_wait_s(1 / max(1.0, expected.answers_per_s() * HORIZON_S))
+    late_s = expected.rare_wait_s(min(0.01, 1 / max(1.0, expected.answers_per_s() * HORIZON_S)))  # with few answers, the 99th percentile's
     worst_s = float(found.likely_s.max()) + late_s
     high_s = np.finfo(float).max if at_worst else max(worst_s, most.upper_s())
     weights = expected.answers if expected.answers.sum() > 0 else None

@@ -13,7 +13,6 @@ from tests.processes import Process, wait_until
 
 SETTINGS = """
 [engine]
-heal = false
 lost_consumer_s = 2.0
 [links]
 window_batches = 16

@@ -193,3 +193,15 @@ def test_shared_operators_bring_no_work_but_the_way_to_them() -> None:
 
     assert latency.worst_s is not None
     assert latency.worst_s.value == pytest.approx(0.3 + 0.02 + 0.001, rel=0.05)
+
+
+def test_the_worst_of_few_answers_is_not_below_the_99th_percentile() -> None:
+    query = query_of("SELECT window_end, k, count(*) AS n FROM TUMBLE(s, ts, INTERVAL '1 hour') GROUP BY window_end, k")
+    waits = Waits((0.001,) * 60, (0.02,) * 60, (), (), (0.001, 0.002, 0.02, 0.02, 0.02))
+    nodes = {name: msgspec.structs.replace(node, waits=waits) for name, node in query.nodes.items()}
+
+    found = predict(msgspec.structs.replace(query, nodes=nodes)).latency
+
+    assert found.worst_s is not None
+    assert found.p99_s is not None
+    assert found.worst_s.value >= found.p99_s
