@@ -47,9 +47,12 @@ class Unnest(Operator):
         kept = [frame[name] for name in params.columns]
         texts = [column.str.len_bytes().fill_null(0).to_list() for column in kept if column.dtype == pl.String()]
         found = []
-        for rows, elements in _in_pieces(self._taken_apart(frame[params.array].to_list(), texts)):
+        for rows, elements, numbers in _in_pieces(self._taken_apart(frame[params.array].to_list(), texts)):
             places = pl.Series(rows, dtype=pl.UInt32())
-            found.append(pl.DataFrame([*(column.gather(places) for column in kept), _column(params.element, elements, params.kind)]))
+            made = [_column(params.element, elements, params.kind)]
+            if params.ordinal is not None:
+                made.append(pl.Series(params.ordinal, numbers, dtype=pl.Int64()))
+            found.append(pl.DataFrame([*(column.gather(places) for column in kept), *made]))
         self._expect(sum(one.height for one in found), frame.height)
         return found
 
@@ -64,10 +67,12 @@ class Unnest(Operator):
 
         def take(values: Values) -> Values:
             texts = [[0 if text is None else len(text.encode()) for text in values.columns[place]] for place in of_texts]
-            pairs = [(row, one) for row, elements in self._taken_apart(values.columns[array], texts) for one in elements]
-            self._expect(len(pairs), values.rows)
-            columns = [[values.columns[place][row] for row, _ in pairs] for place in kept]
-            return Values(len(pairs), (*columns, [one for _, one in pairs]))
+            rows, found, numbers = list[int](), list[Any](), list[int]()
+            for row, elements in self._taken_apart(values.columns[array], texts):
+                _append(row, elements, rows, found, numbers)
+            self._expect(len(rows), values.rows)
+            columns = [[values.columns[place][row] for row in rows] for place in kept]
+            return Values(len(rows), (*columns, found) if params.ordinal is None else (*columns, found, numbers))
 
         return take
 
@@ -96,17 +101,23 @@ class Unnest(Operator):
                 yield row, elements
 
 
-def _in_pieces(rows: Iterator[tuple[int, list[Any]]]) -> Iterator[tuple[list[int], list[Any]]]:
-    """Yields the row of each element, and the elements, for about `FRAME_ROWS_MAX` of them at a time."""
-    places, values = list[int](), list[Any]()
+def _in_pieces(rows: Iterator[tuple[int, list[Any]]]) -> Iterator[tuple[list[int], list[Any], list[int]]]:
+    """Yields the row of each element, the elements, and their numbers, for about `FRAME_ROWS_MAX` of them at a time."""
+    places, values, numbers = list[int](), list[Any](), list[int]()
     for row, elements in rows:
-        places += [row] * len(elements)
-        values += elements
+        _append(row, elements, places, values, numbers)
         if len(values) >= FRAME_ROWS_MAX:
-            yield places, values
-            places, values = [], []
+            yield places, values, numbers
+            places, values, numbers = [], [], []
     if values:
-        yield places, values
+        yield places, values, numbers
+
+
+def _append(row: int, elements: list[Any], places: list[int], values: list[Any], numbers: list[int]) -> None:
+    """Appends the elements of one row, each with its row and its number in the array, from 1."""
+    places += [row] * len(elements)
+    values += elements
+    numbers += range(1, len(elements) + 1)
 
 
 def _column(name: str, values: list[Any], kind: ColumnType) -> pl.Series:

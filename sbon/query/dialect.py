@@ -111,6 +111,13 @@ class _Parser(RisingWaveParser):
             tree.meta["end"] = self._prev.end
         return tree
 
+    def _parse_unnest(self, with_alias: bool = True) -> exp.Unnest | None:
+        first = self._index
+        tree: exp.Unnest | None = super()._parse_unnest(with_alias)
+        if tree is not None and any(token.token_type == TokenType.OFFSET for token in self._tokens[first : self._index]):
+            tree.meta["with_offset"] = True  # counts from 0; the parser makes no difference
+        return tree
+
     def _parse_column_reference(self) -> exp.Expr | None:
         # `x -> -1 ->> 'a'`: the parser would read everything after the minus as one value.
         minus, number = self._curr, self._next

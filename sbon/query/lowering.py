@@ -353,16 +353,22 @@ def _lower_assigned(assigned: Assigned, conditions: tuple[Expression, ...], want
 
 def _lower_unnest(unnest: Unnest, conditions: tuple[Expression, ...], wanted: Sequence[Expression]) -> Lowered:
     """Conditions on rows come before their arrays are taken apart; the arrays go on only where they are wanted themselves."""
-    early = [condition for condition in conditions if unnest.element not in columns_of([condition])]
+    made = {unnest.element, unnest.ordinal}
+    early = [condition for condition in conditions if made.isdisjoint(columns_of([condition]))]
     late = [condition for condition in conditions if condition not in early]
-    inputs = [name for name in dict.fromkeys(columns_of([*late, *wanted])) if name != unnest.element]
+    used = dict.fromkeys(columns_of([*late, *wanted]))
+    inputs = [name for name in used if name not in made]
     inner = lower(unnest.input, early, [unnest.array, *(Column(name) for name in inputs)])
     array, places = inner.names[0], dict(zip(inputs, inner.names[1:], strict=True))
     kept = tuple(name for name in declared(inner.relation) if name in places.values())
     element = free_name(f"unnest({array})", kept)
     renamed: dict[str, Expression] = {name: Column(found) for name, found in places.items()}
     renamed[unnest.element] = Column(element)
-    stream = Unnest(inner.relation, Column(array), unnest.kind, element, kept)
+    ordinal = None
+    if unnest.ordinal is not None and unnest.ordinal in used:
+        ordinal = free_name(f"ordinality({array})", (*kept, element))
+        renamed[unnest.ordinal] = Column(ordinal)
+    stream = Unnest(inner.relation, Column(array), unnest.kind, element, ordinal, kept)
     return mapped(stream, tuple(substitute(c, renamed) for c in late), [substitute(value, renamed) for value in wanted])
 
 

@@ -406,8 +406,8 @@ class AssignParams(msgspec.Struct, frozen=True, tag="assign"):
 class UnnestParams(msgspec.Struct, frozen=True, tag="unnest"):
     """Rows with an array taken apart: one for each element, in their order.
 
-    Output columns: `columns`, then the element. Event times are those of the input, and no row is late. A row whose array is NULL, empty,
-    none of the type or longer than `sbon.arrays.ELEMENTS_MAX` gives none.
+    Output columns: `columns`, then the element, then its number if that is wanted. Event times are those of the input, and no row is late.
+    A row whose array is NULL, empty, none of the type or longer than `sbon.arrays.ELEMENTS_MAX` gives none.
     """
 
     array: str
@@ -418,13 +418,16 @@ class UnnestParams(msgspec.Struct, frozen=True, tag="unnest"):
     """The column of the elements."""
     columns: tuple[str, ...]
     """Columns of the input that go on."""
+    ordinal: str | None = None
+    """The column of the elements' numbers within their arrays, from 1; None: there is none."""
 
     def __post_init__(self) -> None:
         if self.kind not in ARRAY_TYPES:
             raise LimitError(f"array of {self.kind.value}, expected one of {', '.join(kind.value for kind in ARRAY_TYPES)}")
         check_count("columns", len(self.columns))
-        if len({*self.columns, self.element}) != len(self.columns) + 1:
-            raise LimitError(f"elements named {self.element} beside columns {', '.join(self.columns)[:200]}, expected different names")
+        made = (self.element,) if self.ordinal is None else (self.element, self.ordinal)
+        if len({*self.columns, *made}) != len(self.columns) + len(made):
+            raise LimitError(f"elements named {', '.join(made)} beside columns {', '.join(self.columns)[:200]}, expected different names")
 
 
 class DeduplicateParams(msgspec.Struct, frozen=True, tag="deduplicate"):

@@ -334,7 +334,7 @@ class _Builder:
             return []
         assert isinstance(unnest.array, Column)
         assert unnest.kept is not None
-        params = UnnestParams(unnest.array.name, unnest.kind, unnest.element, unnest.kept)
+        params = UnnestParams(unnest.array.name, unnest.kind, unnest.element, unnest.kept, unnest.ordinal)
         return [self._add(params, unnest.schema, _time(unnest), [branches], None)]
 
     def _emit_apply(self, apply: Apply) -> list[OperatorSpec]:

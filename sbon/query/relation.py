@@ -308,6 +308,8 @@ class Unnest:
     """Type of the elements."""
     element: str
     """Name of the elements' column, which the input does not have."""
+    ordinal: str | None = None
+    """Name of the column with the elements' numbers, which the input does not have; None: there is none."""
     kept: tuple[str, ...] | None = None
     """Columns of the input that are kept; None, before it is known which ones are used: all."""
 
@@ -315,12 +317,15 @@ class Unnest:
     def schema(self) -> Schema:
         """Columns of the output."""
         kept = (column for column in self.input.schema if self.kept is None or column.name in self.kept)
-        return (*kept, Field(self.element, self.kind))
+        numbers = () if self.ordinal is None else (Field(self.ordinal, ColumnType.INT),)
+        return (*kept, Field(self.element, self.kind), *numbers)
 
     @cached_property
     def times(self) -> Times:
         """Columns that are event times; see the module."""
-        values = ((column.name, Column(column.name), column.type) for column in self.schema if column.name != self.element)
+        values = (
+            (column.name, Column(column.name), column.type) for column in self.schema if column.name not in (self.element, self.ordinal)
+        )
         return Select(self.input, (), tuple(values)).times
 
 

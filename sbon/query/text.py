@@ -183,8 +183,8 @@ def describe(params: Params) -> str:
             return text + (f" by {', '.join(partition)}" if partition else "")
         case AssignParams():
             return f"rows of windows {_every(params)}"
-        case UnnestParams(array=array, element=element):
-            return f"rows with {element}: the elements of {array}"
+        case UnnestParams(array=array, element=element, ordinal=ordinal):
+            return f"rows with {element}: the elements of {array}" + ("" if ordinal is None else ", numbered")
         case DeduplicateParams(keys=keys, span_us=span):
             where = f"behind {duration_text(span)} without one" if params.session else f"in windows {duration_text(span)}"
             return f"first row of each {', '.join(keys)} {where}" + _order_text(" by ", params.order)

@@ -1,6 +1,7 @@
 """Arrays taken apart behind FROM: `FROM s CROSS JOIN UNNEST(s.items) AS t(item)`, or with a comma for CROSS JOIN.
 
 Each row becomes one for each element; what has none becomes none, as in PostgreSQL. An array of JSON has elements of JSON.
+`WITH ORDINALITY AS t(item, n)` numbers the elements of each array from 1.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from sbon.query.nested import as_array
 from sbon.query.projection import free_name
 from sbon.query.relation import BOUNDS, Relation, Unnest
 from sbon.query.scalar import Scalars
-from sbon.query.schema import ELEMENT_TYPES
+from sbon.query.schema import ELEMENT_TYPES, ColumnType
 from sbon.query.scope import Scope, ScopeColumn
 
 if TYPE_CHECKING:
     from sbon.query.binder import Binder
 
 _FORM = "write FROM s CROSS JOIN UNNEST(s.items) AS t(item)"
+_NUMBERED_FORM = "write FROM s CROSS JOIN UNNEST(s.items) WITH ORDINALITY AS t(item, n)"
 
 
 def unnest_of(tree: exp.Expr) -> exp.Unnest | None:
@@ -63,8 +65,8 @@ def _refuse_kind(binder: Binder, join: exp.Expr, unnest: exp.Unnest) -> None:
         raise text.keyword_error(unnest, "UNNEST", message, _FORM)
     if join.args.get("using") or (on is not None and not (isinstance(on, exp.Boolean) and on.this)):
         raise text.keyword_error(unnest, "UNNEST", "a condition of JOIN does not go with UNNEST", f"{_FORM}, the condition behind WHERE")
-    if unnest.args.get("offset"):
-        raise text.keyword_error(unnest, "UNNEST", "UNNEST WITH ORDINALITY is not supported", f"{_FORM}; s.items[1] is the first")
+    if "with_offset" in unnest.meta:
+        raise text.keyword_error(unnest, "UNNEST", "UNNEST WITH OFFSET is not supported", f"{_NUMBERED_FORM}: n counts from 1")
     if len(unnest.expressions) != 1:
         raise text.keyword_error(unnest, "UNNEST", f"UNNEST got {counted(len(unnest.expressions), 'array')}, expected 1", _FORM)
 
@@ -76,6 +78,9 @@ def _taken_apart(
     scalars = Scalars(text, scope)
     array, kind = as_array(scalars, tree, scalars.bind(tree))
     names = [] if alias_tree is None else alias_tree.args.get("columns") or []
+    offset = unnest.args.get("offset")
+    if len(names) > 1 and offset:
+        raise text.error(names[1], f"UNNEST WITH ORDINALITY gives two columns, not {len(names) + 1}", _NUMBERED_FORM)
     if len(names) > 1:
         raise text.error(names[1], f"UNNEST gives one column, not {len(names)}", f"{_FORM}; of JSON, take item -> 'name' behind it")
     alias = "unnest" if alias_tree is None or alias_tree.this is None else identifier(alias_tree.this)
@@ -83,5 +88,10 @@ def _taken_apart(
         raise text.keyword_error(unnest, "UNNEST", f"UNNEST: two inputs are named {alias}", "name one of them with AS")
     name = column_name(text, names[0]) if names else alias
     element = free_name(name, (*BOUNDS, *(column.name for column in relation.schema)))
-    made = Unnest(relation, array, ELEMENT_TYPES[kind], element)
-    return made, Scope((*scope.columns, ScopeColumn(alias, name, element, ELEMENT_TYPES[kind])))
+    added = [ScopeColumn(alias, name, element, ELEMENT_TYPES[kind])]
+    ordinal = None
+    if offset:
+        number = column_name(text, offset) if isinstance(offset, exp.Identifier) else "ordinality"
+        ordinal = free_name(number, (*BOUNDS, element, *(column.name for column in relation.schema)))
+        added.append(ScopeColumn(alias, number, ordinal, ColumnType.INT))
+    return Unnest(relation, array, ELEMENT_TYPES[kind], element, ordinal), Scope((*scope.columns, *added))

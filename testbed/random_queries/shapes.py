@@ -48,8 +48,11 @@ def taken_apart(draws: Draws) -> Query:
     values = [columns[-1], *draws.values(columns)]
     where = draws.maybe_where(columns, 0.6)
     array = f"CAST('[' || CAST(i AS TEXT) || ',null,-7]' AS {array})"
-    ours = f" FROM {source.ours} CROSS JOIN UNNEST({array}) AS u(e){where[0]}"
-    return select(values, ours, f" FROM {source.duck}, UNNEST(CASE WHEN i IS NOT NULL THEN [i, NULL, -7] END) AS u(e){where[1]}")
+    numbered = draws.rng.random() < 0.5
+    made = " WITH ORDINALITY AS u(e, o)" if numbered else " AS u(e)"
+    values += [Expr("o", "o", INT)] * numbered
+    ours = f" FROM {source.ours} CROSS JOIN UNNEST({array}){made}{where[0]}"
+    return select(values, ours, f" FROM {source.duck}, UNNEST(CASE WHEN i IS NOT NULL THEN [i, NULL, -7] END){made}{where[1]}")
 
 
 def windows(draws: Draws) -> Query:

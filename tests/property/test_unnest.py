@@ -67,19 +67,21 @@ def test_few_rows_many_rows_and_pieces_give_what_a_plain_reading_has(given_: tup
     kind, arrays = given_
     schema = (Field("n", ColumnType.INT), Field("a", ARRAY_TYPES[kind]), Field("k", ColumnType.TEXT))
     values = Values(len(arrays), (range(len(arrays)), arrays, [None if row % 3 else f"é{row}" for row in range(len(arrays))]))
-    operator = build(UnnestParams("a", kind, "e", ("k", "n")))
-    expected = [(values.columns[2][row], row, one) for row, array in enumerate(arrays) for one in plainly(array, kind)]
-
-    take = operator.of_values(schema)
-    assert take is not None
-    few = take(values)
-    assert list(zip(*few.columns, strict=True)) == expected
-    assert few.rows == len(expected)
-    whole = frame_of_values(values, schema)
-    for frame in (whole, pl.concat([whole[:cut], whole[cut:]], rechunk=False)):
-        made = [one for one in operator.process(0, frame) if one.height]
-        assert [row for one in made for row in one.with_columns(pl.col("e").to_physical()).rows()] == expected
-        assert all(one.columns == ["k", "n", "e"] for one in made)
+    numbered = [
+        (values.columns[2][row], row, one, number) for row, array in enumerate(arrays) for number, one in enumerate(plainly(array, kind), 1)
+    ]
+    for ordinal, expected in ((None, [row[:3] for row in numbered]), ("o", numbered)):
+        operator = build(UnnestParams("a", kind, "e", ("k", "n"), ordinal))
+        take = operator.of_values(schema)
+        assert take is not None
+        few = take(values)
+        assert list(zip(*few.columns, strict=True)) == expected
+        assert few.rows == len(expected)
+        whole = frame_of_values(values, schema)
+        for frame in (whole, pl.concat([whole[:cut], whole[cut:]], rechunk=False)):
+            made = [one for one in operator.process(0, frame) if one.height]
+            assert [row for one in made for row in one.with_columns(pl.col("e").to_physical()).rows()] == expected
+            assert all(one.columns == ["k", "n", "e", "o"][: 3 if ordinal is None else 4] for one in made)
 
 
 SOURCES = """
@@ -103,6 +105,11 @@ QUERIES = {
         "WHERE x IS NOT NULL GROUP BY window_start, x HAVING COUNT(*) > 1",
         "SELECT x, COUNT(*), SUM(x % 5) FROM s CROSS JOIN UNNEST(s.a) AS t(x) WHERE x IS NOT NULL "
         "GROUP BY epoch_us(ts) // 10000000, x HAVING COUNT(*) > 1",
+    ),
+    "numbered": ("SELECT k, x, n FROM s CROSS JOIN UNNEST(s.a) WITH ORDINALITY AS t(x, n) WHERE n <> 2 AND k = 'b'", ""),
+    "numbered twice": (
+        "SELECT x, u.ordinality AS m FROM s, UNNEST(a) WITH ORDINALITY AS t(x, n), UNNEST(a) WITH ORDINALITY AS u(y) WHERE n < ordinality",
+        "SELECT t.x, u.m FROM s, UNNEST(a) WITH ORDINALITY AS t(x, n), UNNEST(s.a) WITH ORDINALITY AS u(y, m) WHERE n < m",
     ),
     "of json": (
         "SELECT k, item ->> 0 AS x FROM s CROSS JOIN UNNEST(p -> 'items') AS t(item) WHERE JSON_TYPEOF(item) = 'array'",

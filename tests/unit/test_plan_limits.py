@@ -152,6 +152,7 @@ CASES = {
             "kind": [ColumnType.INTERVAL, ColumnType.TEXTS],
             "element": ["t"],
             "columns": [("t", "t"), ("e",), tuple(map(str, range(MANY)))],
+            "ordinal": ["e", "t"],
         },
     ),
     "exchange": Case(

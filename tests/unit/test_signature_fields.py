@@ -75,7 +75,7 @@ MEANINGS = [
         },
     ),
     (AssignParams("ts", 10, 5), {}),
-    (UnnestParams("a", ColumnType.INT, "e", ("k",)), {"kind": ColumnType.FLOAT, "columns": ("k", "l")}),
+    (UnnestParams("a", ColumnType.INT, "e", ("k",)), {"kind": ColumnType.FLOAT, "columns": ("k", "l"), "ordinal": "n"}),
     (DeduplicateParams("ts", ("k",), ORDER, ("x",), 10), {"keys": ("x",), "order": (OrderColumn("x", False, True),), "ties": ()}),
     (
         JoinParams("a", "b", (K,), (K,), 1, 2, (("k", 0, "k"),)),

@@ -51,6 +51,20 @@ def test_queries_that_name_their_elements_otherwise_share_the_operator() -> None
 
 
 @pytest.mark.usefixtures("orders")
+def test_numbers_of_elements_are_made_only_where_they_are_used() -> None:
+    numbered = plan_of("SELECT x, n FROM s CROSS JOIN UNNEST(s.a) WITH ORDINALITY AS t(x, n) WHERE n > 1 AND price > 3")
+    unused = plan_of("SELECT x FROM s CROSS JOIN UNNEST(s.a) WITH ORDINALITY AS t(x, n)")
+    plain = plan_of("SELECT x FROM s CROSS JOIN UNNEST(s.a) AS t(x)")
+
+    assert lines(numbered)[1:4] == [
+        "1 a where price > 3 select a <- 0",
+        "2 - rows with unnest(a): the elements of a, numbered <- 1",
+        "3 - where ordinality(a) > 1 select unnest(a), ordinality(a) <- 2",
+    ]
+    assert [spec.signature for spec in unused.operators] == [spec.signature for spec in plain.operators]
+
+
+@pytest.mark.usefixtures("orders")
 def test_three_elements_a_row_are_expected_and_the_event_time_goes_on() -> None:
     plan = plan_of("SELECT window_end, x, COUNT(*) AS n FROM TUMBLE(s, ts, INTERVAL '10 s') CROSS JOIN UNNEST(tags) AS t(x) GROUP BY 1, 2")
     (spec,) = [spec for spec in plan.operators if isinstance(spec.params, UnnestParams)]
