@@ -122,7 +122,8 @@ class Ownership:
         there = partial(_is_there, self._members(), self._me)
         ended = self._ended(holder for record in self._inheriting.records.values() for holder in record.holders)
         self._inherit(self._inheriting.look(there, ended, self._clock.now()))
-        self._arm(self._clock.now() + SOON_S if self._due_s <= self._clock.now() else None)
+        if self._owned or self._inheriting.records:
+            self._arm(self._clock.now() + SOON_S if self._due_s <= self._clock.now() else None)
 
     def members_changed(self) -> None:
         """Looks at all records soon, because members have come or gone."""

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from sbon.supervision.ownership import Ownership
 from sbon.wire.deployment import Renew, Renewed
 from sbon.wire.links import Acknowledge
 from sbon.wire.messages import Message
@@ -121,3 +122,22 @@ def test_what_waits_for_a_lost_operator_is_bounded_and_holds_its_source_back(tmp
     world.run_until(lambda: rows() == 60_000, 120.0, "all rows arrive")
     assert len(set(file.read_text().splitlines())) == len(file.read_text().splitlines())
     world.close()
+
+
+def test_agents_without_queries_look_for_owners_only_at_their_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Timers for records that do not exist once cost an idle agent a third of its processor time."""
+    looks: Counter[Ownership] = Counter()
+    plain = Ownership.look_at_all
+
+    def counting(ownership: Ownership) -> None:
+        looks[ownership] += 1
+        plain(ownership)
+
+    monkeypatch.setattr(Ownership, "look_at_all", counting)
+    settings = {"telemetry": {"enabled": False}, "engine": {"heal": True, "take_over": True}}
+    world = settled_world(3, seed=2, data_dir=tmp_path, settings=settings)
+    looks.clear()
+    world.run(10 * world.agents[0].config.engine.report_interval_s)
+    world.close()
+    assert len(looks) == 3
+    assert max(looks.values()) <= 11
