@@ -17,10 +17,10 @@ DEALT_MIN = 20
 """Queries of a seed that have an operator with keys, at least."""
 
 
-@pytest.mark.parametrize("seed", seeds(SEEDS[:1], SEEDS[1:]))
-def test_any_number_of_instances_gives_the_answers_of_one_in_its_order(seed: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("seed", "step"), seeds([(1, 2)], [(seed, 1) for seed in SEEDS]))
+def test_any_number_of_instances_gives_the_answers_of_one_in_its_order(seed: int, step: int, tmp_path: Path) -> None:
     data = make_data(seed)
-    queries = queries_of(data, range(QUERIES))
+    queries = queries_of(data, range(0, QUERIES, step))
     found = {}
     for instances in (1, 2 + seed % 2, 8):
         folder = tmp_path / str(instances)
@@ -39,4 +39,4 @@ def test_any_number_of_instances_gives_the_answers_of_one_in_its_order(seed: int
             rows, wanted = ([repr(row) for row in rows] for rows in (answer.rows, expected.rows))
             assert answer.error == expected.error, where
             assert (sorted(rows) == sorted(wanted)) if query.shape in INTERLEAVED else (rows == wanted), where
-        assert dealt >= DEALT_MIN, (instances, dealt)
+        assert dealt >= DEALT_MIN // step, (instances, dealt)

@@ -3,7 +3,7 @@
 import pytest
 
 from sbon.errors import UsageError
-from sbon_testbed.bench import costs
+from sbon_testbed.bench import costs, operators
 from sbon_testbed.bench.agent_process import one_agent
 from sbon_testbed.bench.engine import endless
 
@@ -41,7 +41,8 @@ def test_parts_are_checked():
         costs.measure(["law"], 1.0, 1, lambda _: None, "nothing")
 
 
-def test_the_law_of_an_operator_is_compared_with_rounds_that_it_has_not_seen():
+def test_the_law_of_an_operator_is_compared_with_rounds_that_it_has_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operators, "EVENT_ROWS_PER_S", 125_000)  # rounds of few batches
     found = costs.law(0.0001, ["tumbling, no keys"], lambda _: None)
 
     one = found["operators"]["tumbling, no keys"]

@@ -86,9 +86,9 @@ def run(query: str, nodes: int, seed: int) -> tuple[list[str], int]:
 )
 def test_answers_are_those_of_a_run_on_one_node(query: str, alone: Callable[[str], list[str]]) -> None:
     moves = 0
-    for seed in range(4):
+    for seed in range(2):
         rows, moved = run(query, nodes=4, seed=seed)
         assert rows == alone(query), f"seed {seed}"
         moves += moved
     assert len(alone(query)) > 50
-    assert moves >= 4
+    assert moves >= 2

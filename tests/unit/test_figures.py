@@ -31,14 +31,14 @@ from tests.examples import examples
 TINY = Extent(
     nodes=8,
     hours_one=0.25,
-    hours_pairs=0.25,
+    hours_pairs=0.15,
     pairs=2,
     seattle_slices=2,
     groups=1,
     zipf_queries=4,
     zipf_sources=2,
-    apart_s=60.0,
-    zipf_apart_s=60.0,
+    apart_s=30.0,
+    zipf_apart_s=20.0,
     settle_s=120.0,
     after_s=60.0,
 )
@@ -253,10 +253,9 @@ def test_shared_operators_are_found_and_carry_less(result):
 
 
 def test_the_same_seed_gives_the_same_figures(result):
-    again = run_figures(read, [np.linspace(0, 1, 50)], TINY, 1, lambda what, done, total: None, only=("figure10", "zipf"))
+    again = run_figures(read, [np.linspace(0, 1, 50)], TINY, 1, lambda what, done, total: None, only=("figure10",))
 
     assert json.dumps(again["figure10"]) == json.dumps(result["figure10"])
-    assert json.dumps(again["zipf"]) == json.dumps(result["zipf"])
 
 
 def test_the_page_names_every_experiment(result):
