@@ -1,16 +1,18 @@
-"""Arrays as texts: the JSON of an array whose elements are of one type, written as sinks write them.
+"""Arrays and structs as texts: the JSON of an array whose elements are of one type, or of an object, written as sinks write them.
 
-Whole numbers have no point, times are ISO 8601 in UTC, NULL is `null`; elements of JSON stay as they came.
+Whole numbers have no point, times are ISO 8601 in UTC, NULL is `null`; elements of JSON stay as they came. A struct has all its members,
+in the order of its type, and no others.
 """
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from functools import lru_cache
+from typing import Annotated, Any
 
 import msgspec
 
 from sbon.json_texts import elements_of, json_text, length_of, text_of_part
-from sbon.query.schema import ELEMENT_TYPES, ColumnType
+from sbon.query.schema import ColumnType, element_type, members_of
 
 ELEMENTS_MAX = 65_536
 """Elements of an array in a source's column, and of one that UNNEST takes apart: one line must not become any number of rows."""
@@ -27,10 +29,19 @@ _DECODERS: dict[ColumnType, Callable[[Any], Any]] = {
 }
 _numbers = msgspec.json.Decoder(list[int | float | None]).decode
 _encode = msgspec.json.Encoder().encode
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_PLAIN: dict[ColumnType, Any] = {
+    ColumnType.BOOL: bool,
+    ColumnType.INT: Annotated[int, msgspec.Meta(ge=_INT_MIN, le=_INT_MAX)],
+    ColumnType.FLOAT: float,
+    ColumnType.TEXT: str,
+}
+"""Types of members for which an object is read, and written, at once."""
+_NULL = "null"
 
 
 def nested_text(text: str | bytes, kind: ColumnType) -> str | None:
-    """Returns a text as a column of JSON, or of arrays of some type, keeps it; None where it is none, or an array that is too long.
+    """Returns a text as a column of JSON, arrays or structs keeps it; None where it is none, or has an array that is too long.
 
     Parameters
     ----------
@@ -38,7 +49,9 @@ def nested_text(text: str | bytes, kind: ColumnType) -> str | None:
     """
     if kind is ColumnType.JSON:
         return json_text(text)
-    found = array_text(text, ELEMENT_TYPES[kind])
+    if members_of(kind):
+        return struct_text(text, kind)
+    found = array_text(text, element_type(kind) or ColumnType.JSON)
     return None if found is None or is_long(found) else found
 
 
@@ -57,6 +70,10 @@ def array_text(text: str | bytes, kind: ColumnType) -> str | None:
     compact = json_text(text)
     if compact is None or kind is ColumnType.JSON:
         return compact if compact is not None and elements(compact, kind) is not None else None
+    if members_of(kind):
+        parts = elements_of(compact)
+        told = None if parts is None else [part if part == _NULL else _struct_text(part, kind) for part in parts]
+        return None if told is None or None in told else f"[{','.join(map(str, told))}]"
     found = elements(compact, kind)
     if found is None and kind is ColumnType.TEXT:
         parts = elements_of(compact)  # of what is no text, its JSON
@@ -69,8 +86,69 @@ def array_text(text: str | bytes, kind: ColumnType) -> str | None:
         return None
 
 
+def struct_text(text: str | bytes, kind: ColumnType) -> str | None:
+    """Returns the object of a struct type that a text is, as it is kept; None where it is none.
+
+    Members that are not there are NULL, others are left out. Of two with one name the last counts.
+
+    Examples
+    --------
+    >>> kind = ColumnType('struct[["lat","float"],["name","text"]]')
+    >>> struct_text('{"name": "x", "lat": 1, "z": 2}', kind), struct_text('{"name": 5}', kind), struct_text('{"lat": "a"}', kind)
+    ('{"lat":1.0,"name":"x"}', '{"lat":null,"name":"5"}', None)
+    """
+    compact = json_text(text)
+    return None if compact is None else _struct_text(compact, kind)
+
+
+def _struct_text(compact: str, kind: ColumnType) -> str | None:
+    plainly = _decoder(kind)
+    if plainly is not None:
+        try:
+            return _encode(plainly(compact)).decode()
+        except _REFUSED:
+            pass  # a member is written in another way, such as 5.0 for a whole number
+    try:
+        found = _members(compact)
+    except _REFUSED:
+        return None
+    told = []
+    for member in members_of(kind):
+        raw = found.get(member.name)
+        value = _NULL if raw is None else _value_text(bytes(raw).decode(), member.type)
+        if value is None:
+            return None
+        told.append(f"{_encode(member.name).decode()}:{value}")
+    return f"{{{','.join(told)}}}"
+
+
+def _value_text(compact: str, kind: ColumnType) -> str | None:
+    """Returns a value of any type within an object; None where it is none of the type."""
+    if compact == _NULL:
+        return compact
+    if members_of(kind) or element_type(kind) is not None:
+        return nested_text(compact, kind)
+    found = array_text(f"[{compact}]", kind)
+    return None if found is None else found[1:-1]
+
+
+@lru_cache(1024)
+def _decoder(kind: ColumnType) -> Callable[[str], Any] | None:
+    """Returns what reads an object whose members are plain ones; None where the type has others."""
+    members = members_of(kind)
+    if any(member.type not in _PLAIN for member in members):
+        return None
+    slots = [(f"m{place}", _PLAIN[member.type] | None, None) for place, member in enumerate(members)]
+    names = {slot: member.name for (slot, _, _), member in zip(slots, members, strict=True)}
+    try:
+        return msgspec.json.Decoder(msgspec.defstruct("Struct", slots, rename=names, gc=False)).decode
+    except (ValueError, TypeError):  # a name with a quote or a control character in it
+        return None
+
+
 def elements(text: str, kind: ColumnType) -> list[Any] | None:
-    """Returns the elements of an array: bool, int, float, str or None, times as texts, JSON as its texts; None where it is none.
+    """Returns the elements of an array: bool, int, float, str or None, times as texts, JSON and structs as their texts; None where it is
+    none.
 
     Examples
     --------
@@ -78,11 +156,13 @@ def elements(text: str, kind: ColumnType) -> list[Any] | None:
     ([1, None], ['1', '{"a":2}'], None)
     """
     try:
-        found: Any = elements_of(text) if kind is ColumnType.JSON else _DECODERS[kind](text)
+        found: Any = elements_of(text) if kind not in _DECODERS else _DECODERS[kind](text)
     except _REFUSED:
         found = None if kind is not ColumnType.INT else _whole(text)
     if found is None:
         return None
+    if members_of(kind):
+        return [None if part == _NULL else part for part in found]
     if kind is ColumnType.INT and any(number is not None and not _INT_MIN <= number <= _INT_MAX for number in found):
         return None
     return list(found)
@@ -108,6 +188,28 @@ def values_of(text: str, kind: ColumnType) -> list[Any] | None:
         return [None if one is None else (_instant(one) - _EPOCH) // _MICROSECOND for one in found]
     except _REFUSED:
         return None
+
+
+def plain_value(text: str, kind: ColumnType) -> Any:
+    """Returns a value that is kept as a text: structs as dicts, arrays as lists, times as times in UTC, JSON as its text.
+
+    Examples
+    --------
+    >>> plain_value('{"lat":1.0,"at":["1970-01-01T00:00:01.000000Z",null]}', ColumnType('struct[["lat","float"],["at","time[]"]]'))
+    {'lat': 1.0, 'at': [datetime.datetime(1970, 1, 1, 0, 0, 1), None]}
+    """
+    if text == _NULL:
+        return None
+    members, element = members_of(kind), element_type(kind)
+    if members:
+        found = _members(text)
+        return {member.name: plain_value(bytes(found[member.name]).decode(), member.type) for member in members}
+    if element is not None:
+        return [plain_value(part, element) for part in elements_of(text) or ()]
+    if kind is ColumnType.JSON:
+        return text
+    (value,) = elements(f"[{text}]", kind) or (None,)
+    return _instant(str(value)) if kind is ColumnType.TIME else value
 
 
 def _whole(text: str) -> list[int | None] | None:

@@ -36,6 +36,7 @@ import polars as pl
 from sbon.connectors.interface import Congested, SinkConnector
 from sbon.errors import ConnectorError
 from sbon.formats.formatting import LineFormat
+from sbon.formats.parquet_structs import StructColumns
 from sbon.operators.frames import empty
 from sbon.operators.values import Values
 from sbon.options import Options
@@ -318,7 +319,8 @@ class ParquetSink:
     def __init__(self, what: str, path: Path, reach: Reach, schema: Schema, replaces: bool, rows_per_file: int | None) -> None:
         self.dropped_rows = 0
         self._what, self._path, self._reach, self._replaces, self._rows_per_file = what, path, reach, replaces, rows_per_file
-        self._part = empty(schema)
+        self._structs = StructColumns(schema)
+        self._part = self._structs.of(empty(schema))
         self._number = 0
         self._lock = threading.Lock()
         self._folder: Folder | None = None
@@ -361,7 +363,7 @@ class ParquetSink:
         with self._lock:
             if self._folder is None:
                 raise ConnectorError(f"{self._what}: {self._path} is closed")
-            part, rows, number = self._part, pl.concat([self._part, frame]), self._number
+            part, rows, number = self._part, pl.concat([self._part, self._structs.of(frame)]), self._number
             while not rows.is_empty():
                 most = self._rows_per_file or max(PART_ROWS, rows.height)
                 part, rows = rows.head(most), rows.slice(most)

@@ -23,7 +23,7 @@ from sbon.operators.frames import frame_of_values
 from sbon.operators.time_texts import format_times
 from sbon.operators.times import TIME_MAX_US, TIME_MIN_US
 from sbon.operators.values import Values
-from sbon.query.schema import ELEMENT_TYPES, ColumnType, Schema, held_type
+from sbon.query.schema import ELEMENT_TYPES, ColumnType, Schema, family, held_type
 
 _SECOND_US = 1_000_000
 _EXACT_MAX = 2**53
@@ -42,10 +42,10 @@ class LineFormat:
     def __init__(self, kind: str, schema: Schema) -> None:
         self.kind, self._schema = kind, schema
         self._names = [field.name for field in schema]
-        self._as_they_are = not any(field.type in _JSON_MEMBERS for field in schema)
+        self._as_they_are = not any(family(field.type) in _JSON_MEMBERS for field in schema)
         self._floats = [place for place, field in enumerate(schema) if field.type is ColumnType.FLOAT]
         self._documents = {field.name for field in schema if held_type(field.type) is not field.type}
-        self._convert = [(_CSV_TEXTS if kind == "csv" else _JSON_MEMBERS).get(field.type) for field in schema]
+        self._convert = [(_CSV_TEXTS if kind == "csv" else _JSON_MEMBERS).get(family(field.type)) for field in schema]
 
     @property
     def header(self) -> bytes:

@@ -25,7 +25,7 @@ from sbon.formats.time_format import TimeFormat
 from sbon.misfits import Misfits
 from sbon.operators.frames import frame_of_values, polars_schema, polars_type
 from sbon.operators.values import FEW_ROWS, Values, fits
-from sbon.query.schema import ELEMENT_TYPES, ColumnType, Schema, held_type
+from sbon.query.schema import ELEMENT_TYPES, ColumnType, Schema, family, held_type
 
 FEW_BYTES_MAX = 64 * 1024
 """Lines with more in them are no handful, however few."""
@@ -81,12 +81,12 @@ class JsonRows:
         self._misfits = misfits
         self._slots = [f"f{i}" for i in range(len(schema))]
         names = {slot: field.name for slot, field in zip(self._slots, schema, strict=True)}
-        typed = [(slot, *_TYPES[field.type]) for slot, field in zip(self._slots, schema, strict=True)]
+        typed = [(slot, *_TYPES[family(field.type)]) for slot, field in zip(self._slots, schema, strict=True)]
         self._decode = msgspec.json.Decoder(msgspec.defstruct("Row", typed, rename=names, gc=False)).decode
         untyped = [(slot, msgspec.Raw, msgspec.Raw()) for slot in self._slots]
         self._decode_odd = msgspec.json.Decoder(msgspec.defstruct("OddRow", untyped, rename=names, gc=False)).decode
-        self._raw = polars_schema(schema) | {field.name: polars_type(ColumnType.TEXT) for field in schema if field.type in _TEXTS}
-        self._rows = TextRows(schema, times, misfits, [field.name for field in schema if field.type in _TEXTS])
+        self._raw = polars_schema(schema) | {field.name: polars_type(ColumnType.TEXT) for field in schema if family(field.type) in _TEXTS}
+        self._rows = TextRows(schema, times, misfits, [field.name for field in schema if family(field.type) in _TEXTS])
         self._odd_rows = TextRows(schema, times, misfits, [field.name for field in schema])
         self._blocks = JsonBlocks(schema, self._raw)
         self._times = [place for place, field in enumerate(schema) if field.type is ColumnType.TIME]
@@ -207,7 +207,7 @@ class JsonRows:
         columns = {}
         for slot, field in zip(self._slots, self._schema, strict=True):
             values = [getattr(row, slot) for row in rows]
-            if field.type in _TEXTS:
+            if family(field.type) in _TEXTS:
                 values = [_member_text(value) for value in values]
             columns[field.name] = values
         return columns

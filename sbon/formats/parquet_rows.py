@@ -18,7 +18,7 @@ from sbon.formats.time_format import TimeFormat
 from sbon.misfits import Misfits
 from sbon.operators.frames import polars_schema
 from sbon.query.plan import SourceParams
-from sbon.query.schema import ELEMENT_TYPES, ColumnType, Schema
+from sbon.query.schema import ELEMENT_TYPES, ColumnType, Schema, family, type_name
 
 _INTEGERS = (pl.Int64, pl.Int32, pl.Int16, pl.Int8, pl.UInt32, pl.UInt16, pl.UInt8)
 _NEAR: dict[ColumnType, tuple[type[pl.DataType], ...]] = {
@@ -45,7 +45,7 @@ def always_converts(kind: ColumnType, found: pl.DataType) -> bool:
     """Tells whether every value of such a column of a file becomes one of the source."""
     if isinstance(found, pl.Datetime | pl.Duration) and found.time_unit != "us":  # some of these times are outside the source's range
         return False
-    return isinstance(found, _ALWAYS_CONVERTS[kind])
+    return isinstance(found, _ALWAYS_CONVERTS[family(kind)])
 
 
 def needed_columns(params: SourceParams, found: pl.Schema) -> list[str]:
@@ -83,7 +83,7 @@ class ParquetRows:
         self._whole = [pl.col(name) if name in names else pl.lit(None, dtype=types[name]).alias(name) for name in types]
         schema = tuple(field for field in schema if field.name in names)
         wanted = polars_schema(schema)
-        texts = [field.name for field in schema if not isinstance(found[field.name], _NEAR[field.type])]
+        texts = [field.name for field in schema if not isinstance(found[field.name], _NEAR[family(field.type)])]
         numbers = [field.name for field in schema if field.type is ColumnType.TIME and times.text is None]
         self._columns = [
             pl.col(name).cast(pl.Int64())
@@ -95,12 +95,12 @@ class ParquetRows:
         ]
         for field, column in zip(schema, self._columns, strict=True):
             try:
-                if (found[field.name].is_nested() or isinstance(found[field.name], pl.Binary)) and field.type not in _OF_NESTED:
-                    raise ConnectorError(f"its values are no {field.type.value}")
+                if (found[field.name].is_nested() or isinstance(found[field.name], pl.Binary)) and family(field.type) not in _OF_NESTED:
+                    raise ConnectorError(f"its values are no {type_name(field.type)}")
                 pl.DataFrame(schema=found).select(column)
             except (pl.exceptions.PolarsError, ConnectorError) as error:
                 held = f"column {field.name} of the file is of type {found[field.name]}"
-                raise ConnectorError(f"{what}: {held}, expected one that converts to {field.type.value}") from error
+                raise ConnectorError(f"{what}: {held}, expected one that converts to {type_name(field.type)}") from error
         self._rows = TextRows(schema, times, misfits, texts)
         self._octets = [field.name for field in schema if isinstance(found[field.name], pl.Binary)]
         self._converted = [field for field in schema if field.name not in texts or field.type is ColumnType.TEXT]

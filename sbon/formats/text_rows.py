@@ -18,10 +18,15 @@ from sbon.misfits import Misfits
 from sbon.operators.casts import cast
 from sbon.operators.frames import polars_type
 from sbon.operators.times import parse_times, parse_timestamps, parse_whole_timestamps
-from sbon.query.schema import ELEMENT_TYPES, TYPE_NAMES, ColumnType, Field, Schema, held_type
+from sbon.query.schema import ELEMENT_TYPES, ColumnType, Field, Schema, element_type, family, held_type, type_name
 
 Shown: TypeAlias = Callable[[int, str], tuple[str, str | bytes]]
 """A row's number in a frame and a column's name -> the value as people should see it, and the line."""
+
+
+def _not_array(element: ColumnType) -> str:
+    return f"is not an array of {type_name(element)}, or has more than {ELEMENTS_MAX:,} elements"
+
 
 _WHOLE = r"^[+-]?[0-9]+(\.0*)?$"
 _CAUSES = {
@@ -31,10 +36,7 @@ _CAUSES = {
     ColumnType.TEXT: "is not UTF-8 (TEXT)",
     ColumnType.INTERVAL: "is not an interval such as '90 s'",
     ColumnType.JSON: f"is not JSON, or nested more than {DEPTH_MAX} deep (JSON)",
-    **{
-        kind: f"is not an array of {TYPE_NAMES[element]}, or has more than {ELEMENTS_MAX:,} elements"
-        for kind, element in ELEMENT_TYPES.items()
-    },
+    **{kind: _not_array(element) for kind, element in ELEMENT_TYPES.items()},
 }
 _TRIED = 8
 """Times looked at to see whether they are numbers; where there are numbers only behind them, those go the long way."""
@@ -43,6 +45,9 @@ BEYOND = "is beyond 64 bits (BIGINT)"
 
 def cause(kind: ColumnType, times: TimeFormat) -> str:
     """Returns why a value does not fit a column of this type."""
+    if family(kind) is not kind:  # structs
+        one = element_type(kind)
+        return f"is not {type_name(kind)}" if one is None else _not_array(one)
     return f"is not a time in the format {times.shown}" if kind is ColumnType.TIME else _CAUSES[kind]
 
 

@@ -38,12 +38,11 @@ _DTYPES: dict[ColumnType, pl.DataType] = {
     ColumnType.INTERVAL: pl.Duration("us"),
 }
 _TYPES: dict[Any, ColumnType] = {dtype: kind for kind, dtype in _DTYPES.items()}
-_DTYPES |= {kind: _DTYPES[held_type(kind)] for kind in ColumnType}
 
 
 def polars_type(kind: ColumnType) -> pl.DataType:
     """Returns the polars type of a column type."""
-    return _DTYPES[kind]
+    return _DTYPES[held_type(kind)]
 
 
 def column_type(dtype: pl.DataType) -> ColumnType:
@@ -62,7 +61,7 @@ def column_type(dtype: pl.DataType) -> ColumnType:
 
 def polars_schema(schema: Schema) -> dict[str, pl.DataType]:
     """Returns column names and polars types, in order."""
-    return {field.name: _DTYPES[field.type] for field in schema}
+    return {field.name: polars_type(field.type) for field in schema}
 
 
 def arranged(frame: pl.DataFrame, columns: Sequence[tuple[str, str]] | None) -> pl.DataFrame:

@@ -10,14 +10,14 @@ from typing import Any
 
 import polars as pl
 
-from sbon.arrays import array_text
+from sbon.arrays import array_text, struct_text
 from sbon.errors import RemoteProtocolError
 from sbon.json_texts import Key, json_of_text, json_text, kind_of, length_of, part_of, text_of_part
 from sbon.operators.builder import Builder, each, plainly
 from sbon.operators.division import quotient
 from sbon.operators.times import format_time
 from sbon.query.functions import MaybeType
-from sbon.query.schema import ARRAY_TYPES, ColumnType
+from sbon.query.schema import ARRAY_TYPES, ColumnType, element_type
 
 _SECOND_US = 1_000_000
 
@@ -70,6 +70,13 @@ def _to_json(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Se
             return value.cast(pl.String)
 
 
+def _struct_of(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
+    kind = ColumnType(literals[1])
+    element = element_type(kind)
+    make = partial(struct_text, kind=kind) if element is None else partial(array_text, kind=element)
+    return each(make, pl.String())(values[0])
+
+
 JSON_CALLS: dict[str, Builder] = {
     "json": plainly(each(json_text, pl.String())),
     "json_get": _path(part_of),
@@ -77,5 +84,6 @@ JSON_CALLS: dict[str, Builder] = {
     "json_length": plainly(each(length_of, pl.Int64())),
     "json_typeof": plainly(each(kind_of, pl.String())),
     **{f"{kind.value}_array": plainly(each(partial(array_text, kind=kind), pl.String())) for kind in ARRAY_TYPES},
+    "struct_of": _struct_of,
     "to_json": _to_json,
 }

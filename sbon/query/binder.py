@@ -396,8 +396,8 @@ class Binder:
         expression, type_ = scalars.value(value)
         if isinstance(item, exp.Alias):
             return column_name(self.text, item.args["alias"]), expression, type_
-        if isinstance(value, exp.Column):
-            return identifier(value.this), expression, type_
+        if isinstance(value, exp.Column | exp.Dot):
+            return identifier(value.this if isinstance(value, exp.Column) else value.expression), expression, type_
         return expression_text(expression), expression, type_
 
 

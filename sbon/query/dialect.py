@@ -238,6 +238,9 @@ def tokenize(text: Text) -> list[Token]:
         # sqlglot's keywords; before a bracket they are functions of ours, except REGEXP between two values.
         if token.token_type == TokenType.SESSION and following.token_type == TokenType.L_PAREN:
             token.token_type = TokenType.VAR
+        # ROW<a BIGINT> is what Flink calls a struct.
+        if token.token_type == TokenType.ROW and following.token_type in (TokenType.L_PAREN, TokenType.LT):
+            token.token_type = TokenType.STRUCT
         infix = place > 0 and tokens[place - 1].token_type in _VALUE_ENDS
         if token.token_type == TokenType.RLIKE and following.token_type == TokenType.L_PAREN and token.text[:1].isalpha() and not infix:
             token.token_type = TokenType.VAR

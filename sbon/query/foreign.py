@@ -23,7 +23,7 @@ _CREATED = {
     "ROLE": ("ROLE", "leave it out: who may reach the control socket, or has the cluster key, may do all"),
 }
 """Objects of other dialects that CREATE does not make here."""
-_COLUMN_TYPES = ("ROW", "MAP", "STRUCT", "MULTISET")
+_COLUMN_TYPES = ("MAP", "MULTISET")
 
 
 def refuse_query_words(text: Text, tokens: Sequence[Token]) -> None:

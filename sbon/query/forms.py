@@ -70,6 +70,12 @@ MADE_OF_OTHERS: tuple[Form, ...] = (
         "BIGINT[]",
         "The array that JSON, or a TEXT that is JSON, holds; NULL where it is no array of this type, or has more than 65,536 elements.",
     ),
+    Form("(place).lat", "that of the field", "The field of a struct; NULL where the struct is."),
+    Form(
+        "CAST(x AS STRUCT<a BIGINT>)",
+        "STRUCT<a BIGINT>",
+        "The struct that JSON, or a TEXT that is JSON, holds; NULL where it is no object with fields of these types.",
+    ),
     Form("CAST(x AS type), x::type", "the named type", "The value converted; NULL where it does not convert. TRY_CAST is the same."),
 )
 """Operators and expressions with a syntax of their own that are made of functions of the table."""

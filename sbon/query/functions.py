@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from sbon.errors import QueryError
-from sbon.query.schema import ELEMENT_TYPES, TYPE_NAMES, ColumnType, held_type
+from sbon.query.schema import ELEMENT_TYPES, TYPE_NAMES, ColumnType, family, held_type, members_of
 
 MaybeType: TypeAlias = ColumnType | None
 """The type of an argument; None for a bare NULL, which takes any type."""
@@ -24,6 +24,7 @@ TEXT, TIME, INTERVAL, JSON = ColumnType.TEXT, ColumnType.TIME, ColumnType.INTERV
 _NUMBERS = (INT, FLOAT)
 _NUMBERS_ONLY = "use CAST(... AS DOUBLE), of an INTERVAL EXTRACT(EPOCH FROM ...)"
 _MEMBER_HINT = "take a value out of it as text, x ->> 'name', and CAST that"
+_FIELD_HINT = "take a field out of it, (x).name"
 _ELEMENT_HINT = "take an element out of it, a[1], or UNNEST it"
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "in", "=")
 
@@ -195,13 +196,13 @@ def _typed(result: ColumnType, *expected: ColumnType) -> Rule:
 
 
 def _member_hint(kind: ColumnType) -> str:
-    return _MEMBER_HINT if kind is JSON else _ELEMENT_HINT
+    return _MEMBER_HINT if kind is JSON else _FIELD_HINT if members_of(kind) else _ELEMENT_HINT
 
 
 def _of_json(result: ColumnType, *, keys: bool = False) -> Rule:
     def rule(name: str, types: Sequence[MaybeType]) -> MaybeType:
         # A host knows JSON as TEXT: `sbon.query.schema.held_type`.
-        if types[0] not in (JSON, TEXT, None, *ELEMENT_TYPES):
+        if types[0] is not None and family(types[0]) not in (JSON, TEXT, *ELEMENT_TYPES):
             raise _refuse(name, types[:1], "JSON", "declare the column JSON, or CAST a TEXT to it")
         if keys and any(t not in (TEXT, INT, None) for t in types[1:]):
             raise _refuse(
@@ -391,6 +392,13 @@ _TABLE = (
             f"The array of {TYPE_NAMES[element]} that JSON is; NULL where it is none, or has more than 65,536 elements.",
         )
         for array, element in ELEMENT_TYPES.items()
+    ),
+    Function(
+        "struct_of",
+        2,
+        2,
+        _of_json(TEXT, keys=True),
+        "The struct, or array of structs, that JSON is, of the type that the second argument, a literal, names; NULL where it is none.",
     ),
     Function("to_json", 1, 1, _any_to(JSON), "The value as JSON, as sinks write it; NaN and the infinities are null."),
     Function("extract_year", 1, 1, _extract(INT), "Year."),

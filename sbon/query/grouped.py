@@ -17,7 +17,7 @@ from sbon.query.relation import BOUNDS
 from sbon.query.rewrite import canonical
 from sbon.query.scalar import Scalars
 from sbon.query.scalar_calls import NULL, Bound, widen
-from sbon.query.schema import ARRAY_TYPES, ELEMENT_TYPES, TYPE_NAMES, ColumnType
+from sbon.query.schema import TYPE_NAMES, ColumnType, array_type
 from sbon.query.scope import Scope
 from sbon.query.text import aggregate_text
 
@@ -69,7 +69,7 @@ class Grouped(Scalars):
         if key is not None:
             return key
         if isinstance(tree, exp.Column) and not isinstance(tree.this, exp.Star):
-            found = self._inner.scope.resolve(self.text, tree)
+            found, _ = self._inner.scope.path(self.text, tree)
             raise self.text.error(
                 tree, f"column {found.name} is neither grouped nor aggregated", f"add it to GROUP BY, or write max({found.name})"
             )
@@ -119,17 +119,18 @@ class Grouped(Scalars):
     def _as_array(self, tree: exp.Expr, elements: Bound, array: ColumnType) -> Bound:
         brackets = [(Literal(text, ColumnType.TEXT), ColumnType.TEXT) for text in "[]"]
         whole = self.call(tree, "concat", [brackets[0], elements, brackets[1]])
-        return self.call(tree, f"{ELEMENT_TYPES[array].value}_array", [whole])
+        return self.cast(tree, whole, array)
 
     def _elements(self, tree: exp.Expr, value: Expression, type_: ColumnType) -> _Operand:
         """ARRAY_AGG: the values as texts of JSON, NULL among them, which STRING_AGG joins."""
-        if type_ not in ARRAY_TYPES:
+        array = array_type(type_)
+        if array is None:
             message = f"{self.typed(tree)} takes no {TYPE_NAMES[type_]}: there are no arrays of these"
             raise self.text.error(tree, message, "CAST it to TEXT, or an array to JSON")
         json = to_json(self._inner, tree, (value, type_))
         text, _ = self._inner.cast(tree, json, ColumnType.TEXT)
         told = Call("coalesce", (text, Literal("null", ColumnType.TEXT)))
-        return _Operand("string_agg", told, ColumnType.TEXT, array=ARRAY_TYPES[type_])
+        return _Operand("string_agg", told, ColumnType.TEXT, array=array)
 
     def _operand(self, tree: exp.Expr, call: AggregateCall) -> _Operand:
         """Returns the operand of a call, and the aggregate that computes it."""

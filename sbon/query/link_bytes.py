@@ -15,7 +15,7 @@ from sbon.handshake import TAG_BYTES
 from sbon.links.frames import HEAD
 from sbon.operators.ipc_layout import columns_of
 from sbon.query.plan import AssignParams, SourceParams, WindowJoinParams, WindowParams
-from sbon.query.schema import ELEMENT_TYPES, ColumnType, Schema
+from sbon.query.schema import ELEMENT_TYPES, ColumnType, Schema, family
 
 FRAME_BYTES = FRAME_HEADER_BYTES + HEAD.size + TAG_BYTES
 """Bytes of a frame around a record batch; a watermark that travels alone is nothing else."""
@@ -46,7 +46,7 @@ class Pace(NamedTuple):
 
 def row_bytes(schema: Schema) -> float:
     """Returns the bytes that one more row adds to a batch; at least 1."""
-    return max(1.0, sum(VALUE_BYTES[column.type] for column in schema))
+    return max(1.0, sum(VALUE_BYTES[family(column.type)] for column in schema))
 
 
 def batch_bytes(schema: Schema, rows: float) -> float:

@@ -5,6 +5,7 @@ from typing import Any, TypeAlias
 
 from sbon.errors import QueryError
 from sbon.query.patterns import FLAGS, check_pattern, replacement_of, with_flags
+from sbon.query.schema import ColumnType, family
 from sbon.query.time_formats import reading_of, strftime_of
 
 TEXT_MADE_MAX = 1_000
@@ -144,6 +145,15 @@ def _unit(literals: Literals, place: int) -> None:
         raise ArgumentError(f"the unit is one of {', '.join(SPANS_US)}", place, hint)
 
 
+def _struct(literals: Literals, place: int) -> None:
+    try:
+        kind = ColumnType(literals[place])
+    except ValueError:
+        kind = ColumnType.TEXT
+    if family(kind) is kind:
+        raise ArgumentError("the type is that of a struct, or of an array of structs", place, "write CAST(x AS STRUCT<a BIGINT>)")
+
+
 _CHARACTERS = _text("what is taken away", "'x'")
 _NEEDED: dict[str, dict[int, Check]] = {
     "to_char": {1: _format(strftime_of)},
@@ -161,6 +171,7 @@ _NEEDED: dict[str, dict[int, Check]] = {
     "ltrim": {1: _CHARACTERS},
     "rtrim": {1: _CHARACTERS},
     "timestampdiff": {0: _unit},
+    "struct_of": {1: _struct},
 }
 """Checks by function and position of the argument."""
 _SLIPS: dict[str, dict[int, Check]] = {

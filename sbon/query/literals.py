@@ -4,7 +4,7 @@ from sqlglot import exp
 
 from sbon.errors import QueryError
 from sbon.query.dialect import Text
-from sbon.query.schema import ARRAY_TYPES, ColumnType
+from sbon.query.schema import STRUCT_DEPTH_MAX, STRUCT_LENGTH_MAX, ColumnType, Field, array_type, struct_type
 from sbon.query.spans import parse_interval
 
 _TYPES = {
@@ -31,7 +31,7 @@ _TYPES = {
 
 _HINTS = {
     **dict.fromkeys(("TIME", "DATE"), "write TIMESTAMP for an instant"),
-    **dict.fromkeys(("STRUCT", "MAP", "OBJECT"), "declare it JSON, and take its members with -> and ->>"),
+    **dict.fromkeys(("MAP", "OBJECT"), "declare it JSON, and take its members with -> and ->>"),
 }
 """Hints what to declare instead of a type."""
 
@@ -46,11 +46,15 @@ def column_type(text: Text, kind: exp.Expr | None, where: exp.Expr) -> ColumnTyp
     """
     if isinstance(kind, exp.DataType) and kind.this in (exp.DType.ARRAY, exp.DType.LIST):
         return _array_type(text, kind, where)
+    if isinstance(kind, exp.DataType) and kind.this is exp.DType.STRUCT:
+        return _struct_type(text, kind, where)
     name = kind.this.name if isinstance(kind, exp.DataType) and isinstance(kind.this, exp.DType) else ""
     if name == "" and isinstance(kind, exp.Interval):
         name = "INTERVAL"
     if name not in _TYPES:
-        hint = _HINTS.get(name, "use BOOLEAN, BIGINT, DOUBLE, TEXT, TIMESTAMP, INTERVAL, JSON, or an array such as BIGINT[]")
+        hint = _HINTS.get(
+            name, "use BOOLEAN, BIGINT, DOUBLE, TEXT, TIMESTAMP, INTERVAL, JSON, an array such as BIGINT[], or STRUCT<a BIGINT>"
+        )
         shown = kind.sql(dialect="risingwave") if kind is not None else "no type"
         typed = f"{text.written(where)}: " if isinstance(where, exp.Cast) and "typed" in where.meta else ""
         raise text.error(where, f"{typed}type {shown} is not supported", hint)
@@ -67,12 +71,42 @@ def _array_type(text: Text, kind: exp.DataType, where: exp.Expr) -> ColumnType:
     """
     (element,) = kind.expressions or (None,)
     found = None
-    if isinstance(element, exp.DataType) and element.this not in (exp.DType.ARRAY, exp.DType.LIST, exp.DType.STRUCT, exp.DType.MAP):
-        found = ARRAY_TYPES.get(column_type(text, element, where))
+    if isinstance(element, exp.DataType) and element.this not in (exp.DType.ARRAY, exp.DType.LIST, exp.DType.MAP):
+        found = array_type(column_type(text, element, where))
     if found is None:
         shown = kind.sql(dialect="risingwave") if element is not None else "an array without a type"
         raise text.error(where, f"type {shown} is not supported", "declare it JSON[], and take its elements apart with -> and ->>")
     return found
+
+
+def _struct_type(text: Text, kind: exp.DataType, where: exp.Expr) -> ColumnType:
+    """STRUCT<lat DOUBLE, lon DOUBLE>, also with round brackets, or ROW for STRUCT.
+
+    Raises
+    ------
+    QueryError
+        A field has no name, or a type that no field has, or there are too many.
+    """
+    form = "write STRUCT<lat DOUBLE, lon DOUBLE>"
+    fields: list[Field] = []
+    for item in kind.expressions:
+        if not isinstance(item, exp.ColumnDef) or item.args.get("kind") is None:
+            raise text.error(where, "each field of a STRUCT has a name and a type", form)
+        if item.args.get("constraints"):
+            raise text.error(item, "a field of a STRUCT has a name and a type, and no more", f"{form}: any field may be NULL")
+        name, type_ = column_name(text, item.this), column_type(text, item.args["kind"], item)
+        if type_ is ColumnType.INTERVAL:
+            raise text.error(item, f"field {name} is an INTERVAL, which a STRUCT does not hold", "declare it DOUBLE, in seconds")
+        if any(field.name == name for field in fields):
+            raise text.error(item, f"field {name} is declared twice", "give each field its own name")
+        fields.append(Field(name, type_))
+    if not fields:
+        raise text.error(where, "a STRUCT has fields", form)
+    try:
+        return struct_type(fields)
+    except ValueError:
+        most = f"a STRUCT has at most {STRUCT_LENGTH_MAX:,} characters, and structs within it {STRUCT_DEPTH_MAX} deep"
+        raise text.error(where, most, "declare a part of it JSON") from None
 
 
 def identifier(tree: exp.Expr | None) -> str:

@@ -26,6 +26,7 @@ INT, FLOAT, TEXT, TIME = ColumnType.INT, ColumnType.FLOAT, ColumnType.TEXT, Colu
 INTERVAL = ColumnType.INTERVAL
 _HIDDEN = frozenset({
     "json", "json_get", "json_text", "json_length", "bool_array", "int_array", "float_array", "text_array", "time_array", "json_array",
+    "struct_of",
     "add", "sub", "mul", "div", "neg", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not", "in", "is_null", "like", "ilike",
 })  # fmt: skip
 """Functions of the table that are written as operators, not as calls."""

@@ -1,4 +1,4 @@
-"""JSON and arrays in expressions: ->, ->> and a[1], and the functions by whose names PostgreSQL has the same."""
+"""JSON, arrays and structs in expressions: ->, ->>, a[1] and (x).name, and the functions by whose names PostgreSQL has the same."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from sbon.query.catalog import did_you_mean
 from sbon.query.dialect import counted
 from sbon.query.expression import Call, Expression, Literal
+from sbon.query.literals import identifier
 from sbon.query.scalar_calls import Bound, chosen
-from sbon.query.schema import ELEMENT_TYPES, TYPE_NAMES, ColumnType
+from sbon.query.schema import TYPE_NAMES, ColumnType, element_type, held_type, members_of, type_name
 
 if TYPE_CHECKING:
     from sbon.query.scalar import Scalars
@@ -29,7 +31,10 @@ def as_json(scalars: Scalars, tree: exp.Expr, bound: Bound) -> Bound:
     """
     if bound[1] in (JSON, None):
         return bound
-    if bound[1] in ELEMENT_TYPES:
+    if members_of(bound[1]):
+        told = f"{scalars.text.written(tree)} is {type_name(bound[1])}, expected JSON"
+        raise scalars.refuse(tree, told, "write (x).name for a field, or CAST(x AS JSON) -> 'name'")
+    if element_type(bound[1]) is not None:
         hint = "write a[1] for the first element, or CAST(a AS JSON) -> 0"
         raise scalars.refuse(tree, f"{scalars.text.written(tree)} is {TYPE_NAMES[bound[1]]}, expected JSON", hint)
     if bound[1] is not TEXT:
@@ -79,7 +84,7 @@ def _of_json(name: str) -> Callable[[Scalars, exp.Expr], Bound]:
 def _element(scalars: Scalars, tree: exp.Expr) -> Bound:
     """a[1]: counted from 1; NULL where there is no such element."""
     array, kind = scalars.bind(tree.this)
-    element = None if kind is None else ELEMENT_TYPES.get(kind)
+    element = element_type(kind)
     if element is None:
         told = f"{scalars.text.written(tree)}: {scalars.text.written(tree.this)} is {TYPE_NAMES[kind or TEXT]}, expected an array"
         hint = "write x -> 0 for the first element of JSON" if kind is JSON else "write SUBSTR(text, 1, 1) for the first character"
@@ -94,9 +99,41 @@ def _element(scalars: Scalars, tree: exp.Expr) -> Bound:
     one, null = (Literal(1, INT), INT), (Literal(None, INT), INT)
     counted_from_1, _ = scalars.call(tree, "ge", [place, one])
     key = chosen(scalars, tree, [(counted_from_1, scalars.call(tree, "sub", [place, one]))], null)
-    if element is JSON:
-        return scalars.call(tree, "json_get", [(array, JSON), key])
-    return scalars.cast(tree, scalars.call(tree, "json_text", [(array, JSON), key]), element)
+    return _part(scalars, tree, (array, JSON), key, element)
+
+
+def _part(scalars: Scalars, tree: exp.Expr, whole: Bound, key: Bound, kind: ColumnType) -> Bound:
+    """An element of an array, or a field of a struct, that has this type."""
+    if held_type(kind) is kind:
+        return scalars.cast(tree, scalars.call(tree, "json_text", [whole, key]), kind)
+    return scalars.cast(tree, scalars.call(tree, "json_get", [whole, key]), kind)
+
+
+def _field(scalars: Scalars, tree: exp.Expr) -> Bound:
+    """(place).lat, a[1].lat."""
+    if not isinstance(tree.expression, exp.Identifier):
+        raise scalars.refuse(tree, f"{scalars.text.written(tree)} is not supported", "write (x).name for a field of a STRUCT")
+    return field(scalars, tree, scalars.bind(tree.this), identifier(tree.expression))
+
+
+def field(scalars: Scalars, tree: exp.Expr, bound: Bound, name: str) -> Bound:
+    """A field of a struct; NULL where the struct is.
+
+    Raises
+    ------
+    QueryError
+        The value is no struct, or its type has no such field.
+    """
+    value, kind = bound
+    members = {member.name: member.type for member in members_of(kind)}
+    if name in members:
+        return _part(scalars, tree, (value, JSON), (Literal(name, TEXT), TEXT), members[name])
+    if members:
+        told = f"{scalars.text.written(tree)}: {type_name(kind or TEXT)} has no field {name}"
+        raise scalars.refuse(tree, told, did_you_mean(name, members))
+    hint = "write x -> 'name' for a member of JSON" if kind is JSON else "declare it STRUCT<a BIGINT>, with the fields that it has"
+    told = f"{scalars.text.written(tree)}: .{name} of {type_name(kind or TEXT)}, expected a STRUCT"
+    raise scalars.refuse(tree, told, hint)
 
 
 def as_array(scalars: Scalars, tree: exp.Expr, bound: Bound) -> tuple[Expression, ColumnType]:
@@ -110,7 +147,7 @@ def as_array(scalars: Scalars, tree: exp.Expr, bound: Bound) -> tuple[Expression
     value, kind = bound
     if kind is JSON:
         return value, ColumnType.DOCUMENTS
-    if kind not in ELEMENT_TYPES:
+    if kind is None or element_type(kind) is None:
         told = f"{scalars.text.written(tree)} is {TYPE_NAMES[kind or TEXT]}, expected an array or JSON"
         raise scalars.refuse(tree, told, "declare it as an array, such as BIGINT[], or CAST a text to JSON")
     return value, kind
@@ -125,7 +162,7 @@ def _cardinality(scalars: Scalars, tree: exp.Expr) -> Bound:
 
 def to_json(scalars: Scalars, tree: exp.Expr, bound: Bound) -> Bound:
     """The value as JSON, as sinks write it: a text in quotes."""
-    if bound[1] in ELEMENT_TYPES:
+    if members_of(bound[1]) or element_type(bound[1]) is not None:
         return scalars.call(tree, "json", [bound])
     return bound if bound[1] is JSON else scalars.call(tree, "to_json", [bound])
 
@@ -140,6 +177,7 @@ NESTED_TREES: dict[type[exp.Expr], Callable[[Scalars, exp.Expr], Bound]] = {
     exp.JSONExtract: _step,
     exp.JSONExtractScalar: _step,
     exp.Bracket: _element,
+    exp.Dot: _field,
 }
 NESTED_NAMES: dict[str, Callable[[Scalars, exp.Expr], Bound]] = {
     **dict.fromkeys(("json_extract_path", "jsonb_extract_path"), _extract_path("json_get")),

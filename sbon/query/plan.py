@@ -39,7 +39,7 @@ from sbon.query.row_pattern import (
     may_skip,
     walk,
 )
-from sbon.query.schema import ARRAY_TYPES, ColumnType, Schema
+from sbon.query.schema import ARRAY_TYPES, ColumnType, Schema, array_type
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.limits import Amount, Epoch, Few, Link, Operator
 
@@ -422,8 +422,10 @@ class UnnestParams(msgspec.Struct, frozen=True, tag="unnest"):
     """The column of the elements' numbers within their arrays, from 1; None: there is none."""
 
     def __post_init__(self) -> None:
-        if self.kind not in ARRAY_TYPES:
-            raise LimitError(f"array of {self.kind.value}, expected one of {', '.join(kind.value for kind in ARRAY_TYPES)}")
+        if array_type(self.kind) is None:
+            raise LimitError(
+                f"array of {self.kind.value[:200]}, expected one of {', '.join(kind.value for kind in ARRAY_TYPES)} or a struct"
+            )
         check_count("columns", len(self.columns))
         made = (self.element,) if self.ordinal is None else (self.element, self.ordinal)
         if len({*self.columns, *made}) != len(self.columns) + len(made):

@@ -81,6 +81,8 @@ def type_of(expression: Expression, types: Mapping[str, ColumnType]) -> MaybeTyp
             return type_
         case Case(branches=branches, default=default):
             return common_type("case", [type_of(value, types) for value in (*(value for _, value in branches), default)])
+        case Call(function="struct_of", arguments=(_, Literal(value=str() as kind))):  # its type is an argument
+            return ColumnType(kind)
         case Call(function=function, arguments=arguments):
             return result_type(function, [type_of(argument, types) for argument in arguments])
 

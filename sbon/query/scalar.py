@@ -17,10 +17,10 @@ from sbon.query.instead import FUNCTIONS_HINT, INSTEAD, INSTEAD_OF_TREES, NOW_HI
 from sbon.query.literal_arguments import ArgumentError, check_literals, check_slips
 from sbon.query.literals import interval_of
 from sbon.query.named_calls import function_names, named
-from sbon.query.nested import NESTED_TREES
+from sbon.query.nested import NESTED_TREES, field
 from sbon.query.rewrite import check_size
 from sbon.query.scalar_calls import CALLS, NULL, Bound, widen
-from sbon.query.schema import ELEMENT_TYPES, TYPE_NAMES, ColumnType, held_type
+from sbon.query.schema import ELEMENT_TYPES, TYPE_NAMES, ColumnType, element_type, family, held_type, members_of
 from sbon.query.scope import Scope
 from sbon.query.spans import parse_interval, parse_time
 
@@ -235,6 +235,7 @@ class Scalars:
         if held_type(type_) is not type_:
             what = f"{clause} {self.text.written(tree)}: {TYPE_NAMES[type_]} has no order and no equality"
             hint = "take a value out of it, x ->> 'name'" if type_ is JSON else "UNNEST it, or take an element, a[1]"
+            hint = "take a field out of it, (x).name" if members_of(type_) else hint
             raise self.refuse(tree, what, f"{hint}, or CAST it to TEXT")
         return expression, type_
 
@@ -254,16 +255,20 @@ class Scalars:
             return bound
         if type_ is None:
             return Literal(None, target), target
-        if (type_, target) not in CONVERTIBLE:
+        if not _converts(type_, target):
             what = f"{self.text.written(tree)}: {TYPE_NAMES[type_]} does not convert to {TYPE_NAMES[target]}"
             hint = "write TO_JSON(x)" if target is JSON else "take a value out of it as text, x ->> 'name', and CAST that"
-            if target in ELEMENT_TYPES or type_ in ELEMENT_TYPES:
+            if members_of(target) or members_of(type_):
+                hint = "a struct is read from JSON, or from a TEXT that is JSON; take a field out of one with (x).name"
+            elif element_type(target) is not None or element_type(type_) is not None:
                 hint = "an array is read from JSON, or from a TEXT that is JSON; one of others, CAST(CAST(a AS TEXT) AS DOUBLE[])"
             elif JSON not in (type_, target):
                 hint = "go through TEXT, or EXTRACT(EPOCH FROM ...)"
             raise self.refuse(tree, what, hint)
         if target is JSON:
             return self.call(tree, "json", [bound])
+        if family(target) is not target:  # structs
+            return self.call(tree, "struct_of", [bound, (Literal(target.value, TEXT), TEXT)])[0], target
         if target in ELEMENT_TYPES:
             return self.call(tree, f"{ELEMENT_TYPES[target].value}_array", [bound])
         if type_ is JSON and target is not TEXT:  # of a number or a truth; a string of JSON has quotes, and is NULL
@@ -278,8 +283,11 @@ class Scalars:
         assert isinstance(tree, exp.Column)
         if isinstance(tree.this, exp.Star):
             raise self.refuse(tree, "* is not a value", "name the column")
-        found = self.scope.resolve(self.text, tree)
-        return Column(found.column), found.type
+        found, fields = self.scope.path(self.text, tree)
+        bound: Bound = Column(found.column), found.type
+        for name in fields:
+            bound = field(self, tree, bound, name)
+        return bound
 
     def _literal(self, tree: exp.Expr) -> Bound:
         value = str(tree.this)
@@ -368,6 +376,13 @@ class Scalars:
         if present and len(present) < len(values):
             bound = self.call(tree, "or", [bound, (Literal(None, BOOL), None)])
         return self.call(tree, "not", [bound]) if tree.args.get("negate") else bound
+
+
+def _converts(source: ColumnType, target: ColumnType) -> bool:
+    """Tells whether CAST converts a type to another; structs, and arrays of them, convert like JSON."""
+    if family(source) is source and family(target) is target:
+        return (source, target) in CONVERTIBLE
+    return (source if family(source) is source else target) in (TEXT, JSON)
 
 
 def _ends_escaped(pattern: str) -> bool:

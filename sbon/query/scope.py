@@ -8,7 +8,7 @@ from sbon.query.catalog import did_you_mean
 from sbon.query.dialect import Text
 from sbon.query.literals import identifier
 from sbon.query.relation import Relation
-from sbon.query.schema import ColumnType
+from sbon.query.schema import ColumnType, members_of
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,30 @@ class Scope:
     def visible(self, alias: str | None = None) -> list[ScopeColumn]:
         """Returns the columns that `*` or `alias.*` stands for."""
         return [column for column in self.columns if not column.hidden and alias in (None, column.alias)]
+
+    def path(self, text: Text, tree: exp.Column) -> tuple[ScopeColumn, tuple[str, ...]]:
+        """Returns the column that a name means, and the names of fields of structs within it: `place.lat`, `s.place.lat`.
+
+        What stands before a point is an input if it can be one.
+
+        Raises
+        ------
+        QueryError
+            The name means no column, or more than one.
+        """
+        names = [identifier(tree.args[part]) for part in ("catalog", "db", "table") if tree.args.get(part) is not None]
+        names.append(identifier(tree.this))
+        for place in (1, 0):
+            if len(names) < 2 or place >= len(names) or (place and names[0] not in self.aliases):
+                continue
+            found = [column for column in self.columns if column.name == names[place] and (not place or column.alias == names[0])]
+            found = [column for column in found if place or not column.merged] or found
+            if len(found) > 1 and any(members_of(column.type) for column in found):
+                ways = " or ".join(".".join([column.alias, *names]) for column in found)
+                raise text.error(tree, f"column {names[0]} is ambiguous", f"write {ways}")
+            if len(found) == 1 and (len(names) == place + 1 or members_of(found[0].type)):
+                return found[0], tuple(names[place + 1 :])
+        return self.resolve(text, tree), ()
 
     def resolve(self, text: Text, tree: exp.Column) -> ScopeColumn:
         """Returns the column that a name means.

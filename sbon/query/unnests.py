@@ -17,7 +17,7 @@ from sbon.query.nested import as_array
 from sbon.query.projection import free_name
 from sbon.query.relation import BOUNDS, Relation, Unnest
 from sbon.query.scalar import Scalars
-from sbon.query.schema import ELEMENT_TYPES, ColumnType
+from sbon.query.schema import ColumnType, element_type
 from sbon.query.scope import Scope, ScopeColumn
 
 if TYPE_CHECKING:
@@ -87,11 +87,12 @@ def _taken_apart(
     if alias in scope.aliases:
         raise text.keyword_error(unnest, "UNNEST", f"UNNEST: two inputs are named {alias}", "name one of them with AS")
     name = column_name(text, names[0]) if names else alias
+    of = element_type(kind) or ColumnType.JSON
     element = free_name(name, (*BOUNDS, *(column.name for column in relation.schema)))
-    added = [ScopeColumn(alias, name, element, ELEMENT_TYPES[kind])]
+    added = [ScopeColumn(alias, name, element, of)]
     ordinal = None
     if offset:
         number = column_name(text, offset) if isinstance(offset, exp.Identifier) else "ordinality"
         ordinal = free_name(number, (*BOUNDS, element, *(column.name for column in relation.schema)))
         added.append(ScopeColumn(alias, number, ordinal, ColumnType.INT))
-    return Unnest(relation, array, ELEMENT_TYPES[kind], element, ordinal), Scope((*scope.columns, *added))
+    return Unnest(relation, array, of, element, ordinal), Scope((*scope.columns, *added))

@@ -238,6 +238,21 @@ FORMS: tuple[Form, ...] = (
     Form("bool_array", BOOL, "b", "CAST('[' || LOWER(CAST({0} AS TEXT)) || ']' AS BOOLEAN[])[1]", "[{0}][1]"),
     Form("float_array", FLOAT, "i", "CAST('[' || CAST({0} AS TEXT) || ']' AS DOUBLE[])[1]", "[{0}::DOUBLE][1]"),
     Form("time_array", TIME, "m", "CAST('[\"' || CAST({0} AS TEXT) || '\"]' AS TIMESTAMP[])[1]", "[dated({0})][1]"),
+    Form(
+        "struct_of",
+        TEXT,
+        "ti",
+        "(CAST('{{\"a\":' || COALESCE(CAST(TO_JSON({0}) AS TEXT), 'null') || ',\"b\":[{{\"c\":' || COALESCE(CAST({1} AS TEXT), 'null') || "
+        "'}}]}}' AS STRUCT<a TEXT, b STRUCT<c BIGINT>[]>)).a",
+        "{{'a': {0}, 'b': [{{'c': {1}}}]}}.a",
+    ),
+    Form(
+        "struct_of",
+        INT,
+        "ti",
+        "(CAST('{{\"b\":[{{\"c\":' || COALESCE(CAST({1} AS TEXT), 'null') || '}}]}}' AS STRUCT<a TEXT, b STRUCT<c BIGINT>[]>)).b[1].c",
+        "{{'a': {0}, 'b': [{{'c': {1}}}]}}.b[1].c",
+    ),
     Form("to_json", TEXT, "b", "CAST(TO_JSON({0}) AS TEXT)", "to_json({0})::TEXT"),
     Form("to_json", TEXT, "t", "(TO_JSON({0}) ->> NULL)", "NULL::TEXT"),
     Form("to_json", FLOAT, "f", "CAST(TO_JSON({0}) AS DOUBLE)", "CASE WHEN isfinite({0}) THEN {0} END"),

@@ -8,9 +8,9 @@ import duckdb
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sbon.arrays import array_text, elements
+from sbon.arrays import array_text, elements, plain_value, struct_text
 from sbon.json_texts import json_text
-from sbon.query.schema import ARRAY_TYPES, ColumnType
+from sbon.query.schema import ARRAY_TYPES, ColumnType, Field, struct_type
 
 BOOL, INT, FLOAT, TEXT, TIME = ColumnType.BOOL, ColumnType.INT, ColumnType.FLOAT, ColumnType.TEXT, ColumnType.TIME
 ELEMENTS = (
@@ -67,6 +67,41 @@ def test_elements_are_those_of_a_plain_reading(values: list[Any], kind: ColumnTy
     assert array_text(kept, kind) == kept
 
 
+PLAIN = {"i": INT, "f": FLOAT, "s": TEXT, "b": BOOL}
+KINDS = {"of plain fields": PLAIN, "with a time": {**PLAIN, "t": TIME}}
+"""The first is read at once, the second field by field."""
+
+
+@given(
+    st.sampled_from(list(KINDS)),
+    st.dictionaries(st.sampled_from(["i", "f", "s", "b", "t", "z"]), ELEMENTS, max_size=4) | ELEMENTS,
+    st.booleans(),
+)
+@example("of plain fields", {"i": 5.0, "f": 1}, True)
+@example("of plain fields", {"i": 2**63 - 1, "s": {"a": None}}, True)
+@example("of plain fields", {"i": 2**63}, True)
+@example("of plain fields", {"b": 1}, True)
+@example("with a time", {"t": "2026-01-31T10:00:00+02:00", "f": 1}, True)
+def test_structs_are_those_of_a_plain_reading(name: str, value: Any, ascii_only: bool) -> None:
+    kind = struct_type([Field(member, of) for member, of in KINDS[name].items()])
+    kept = struct_text(json.dumps(value, ensure_ascii=ascii_only), kind)
+    among = array_text(json.dumps([value, None], ensure_ascii=ascii_only), kind)
+    try:
+        if not isinstance(value, dict):
+            raise ValueError("no object")
+        expected = {member: element(value.get(member), of, ascii_only) for member, of in KINDS[name].items()}
+    except ValueError:
+        assert kept is None
+        assert among == (None if value is not None else "[null,null]")
+        return
+
+    assert kept is not None
+    found = plain_value(kept, kind)
+    assert list(found) == list(expected)
+    assert [(type(one), one) for one in found.values()] == [(type(one), one) for one in expected.values()]
+    assert (struct_text(kept, kind), among) == (kept, f"[{kept},null]")
+
+
 @given(st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), max_size=4), st.integers(1, 5))
 def test_elements_are_those_that_duckdb_finds(values: list[int | None], place: int) -> None:
     text = json.dumps(values)
@@ -82,7 +117,13 @@ def test_elements_are_those_that_duckdb_finds(values: list[int | None], place: i
     assert (ours[place - 1] if place <= len(ours) else None, len(ours)) == found[1:]
 
 
-@given(st.text(max_size=20) | st.text('[]{}:,"\\ue0-1.truefalsn', max_size=12), st.sampled_from(list(ARRAY_TYPES)))
+DEEP = struct_type([Field("e", struct_type([Field("u", INT)])), Field("0", ColumnType.JSON)])
+
+
+@given(st.text(max_size=20) | st.text('[]{}:,"\\ue0-1.truefalsn', max_size=12), st.sampled_from([*ARRAY_TYPES, DEEP]))
+@example('[{"e":{}},{"e":null,"0":[]}]', DEEP)
+@example('[{"e":[]}]', DEEP)
+@example('[[{"e":{}}]]', DEEP)
 @example("[" * 100_000, ColumnType.JSON)
 @example("[" * 100_000, TEXT)
 @example('["\\ud800"]', TEXT)

@@ -121,11 +121,31 @@ QUERIES = {
         "SELECT k, x FROM s, UNNEST((p -> 'ns')::BIGINT[]) AS t(x)",
     ),
 }
+QUERIES |= {
+    "of structs": (
+        "SELECT k, x.a, (x).b, n, x IS NULL AS gone FROM s CROSS JOIN UNNEST(CAST(p -> 'qs' AS STRUCT<a BIGINT, b TEXT>[])) "
+        "WITH ORDINALITY AS t(x, n) WHERE x.a IS NULL OR x.a > 0",
+        """SELECT k, x.a, x.b, n, x IS NULL FROM s, UNNEST(from_json(p -> 'qs', '[{"a":"BIGINT","b":"VARCHAR"}]')) """
+        "WITH ORDINALITY AS t(x, n) "
+        "WHERE x.a IS NULL OR x.a > 0",
+    ),
+    "struct in windows": (
+        "SELECT q.a, COUNT(*) AS n, MAX(q.b) AS b FROM (SELECT window_end, CAST(p -> 'q' AS STRUCT(a BIGINT, b TEXT)) AS q "
+        "FROM TUMBLE(s, ts, INTERVAL '10 s')) AS w WHERE q IS NOT NULL GROUP BY window_end, q.a",
+        """SELECT q.a, COUNT(*), MAX(q.b) FROM (SELECT ts, from_json(p -> 'q', '{"a":"BIGINT","b":"VARCHAR"}') AS q FROM s) """
+        "WHERE q IS NOT NULL GROUP BY epoch_us(ts) // 10000000, q.a",
+    ),
+}
+STRUCTS = st.none() | st.fixed_dictionaries(
+    {}, optional={"a": st.none() | st.integers(-2, 2), "b": st.none() | st.text(max_size=2), "c": st.booleans()}
+)
 NUMBERS = st.none() | st.lists(st.none() | st.integers(-3, 3) | st.just(2**63 - 1), max_size=4)
 DOCUMENTS = st.none() | st.fixed_dictionaries(
     {},
     optional={
         "ns": NUMBERS,
+        "q": STRUCTS,
+        "qs": st.lists(STRUCTS, max_size=3),
         "items": st.integers() | st.lists(st.none() | st.lists(st.integers(-3, 3), max_size=2) | st.integers(), max_size=3),
     },
 )

@@ -12,8 +12,8 @@ from sbon.query.planner import plan
 from sbon.query.sql import parse
 from tests.query_worlds import NODES
 
-SOURCE = """CREATE SOURCE s (ts TIMESTAMP, text TEXT, x FLOAT, y FLOAT, n INT, a BOOLEAN, j JSON, numbers BIGINT[], WATERMARK FOR ts AS ts)
-  WITH (connector = 'datagen')"""
+SOURCE = """CREATE SOURCE s (ts TIMESTAMP, text TEXT, x FLOAT, y FLOAT, n INT, a BOOLEAN, j JSON, numbers BIGINT[],
+  place STRUCT<lat DOUBLE>, WATERMARK FOR ts AS ts) WITH (connector = 'datagen')"""
 
 NAMES = {
     "(y, z, ...)": "(1, 2)", "x, ...": "x, 'z'", "key, ...": "'key'", "THEN x ...": "THEN x", "THEN z ...": "THEN 1", "WHEN y": "WHEN 1",
@@ -31,6 +31,7 @@ OTHER_VALUES = {
     "a[1]": {"a": "numbers"},
     "CARDINALITY": {"a": "numbers"},
     "CAST(x AS BIGINT[])": {"x": "j"},
+    "CAST(x AS STRUCT": {"x": "j"},
     "DATE_FORMAT": {"YYYY": "yyyy"},
     "TO_TIMESTAMP(text, ": {"YYYY": "YYYY-MM-DD"},
 }
