@@ -16,7 +16,7 @@ import msgspec
 
 from sbon.cost.books import Books
 from sbon.execution.brief import is_brief
-from sbon.execution.chains import backlog, behind_source, chain, first_part, joins_soon
+from sbon.execution.chains import backlog, behind_source, chain, first_stages, joins_soon
 from sbon.execution.closing import Closing, Quantum
 from sbon.execution.ends import Input
 from sbon.execution.instance import Instance, is_threaded
@@ -219,7 +219,7 @@ class Execution:
     def _share(self, task: Task) -> None:
         """Cuts the later stages off a task that another one will follow, so that an idle thread can run them."""
         if self._running + 1 < self._host.workers and not self._ready and may_spread(self._host):
-            del task.stages[first_part(task.stages) :]
+            del task.stages[first_stages(task.stages) :]
 
     def _execute(self, task: Task) -> None:
         for stage in task.stages:

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
+from sbon.chaining import passes_on
+from sbon.cost.chains import chains_of
 from sbon.cost.explaining import amount
 from sbon.cost.figure import Edge
 from sbon.cost.flow import FlowGraph, FlowLink, OperatorFlow
@@ -19,11 +21,13 @@ from sbon.cost.polynomial import Polynomial, constant
 from sbon.cost.throughput import Demand, Limit, Profile, Supply, limits
 from sbon.query.estimate import estimate
 from sbon.query.link_bytes import row_bytes
-from sbon.query.plan import JoinParams, Plan
+from sbon.query.plan import JoinParams, LinkSpec, Plan, SourceParams
 from sbon.types import FloatArray, IntArray, NodeId, OperatorId
 
 MULTIPLE_MAX = 1e6
 """A greater multiple is shown as no limit."""
+MADE_AHEAD = frozenset({"datagen"})
+"""Connectors whose rows threads make ahead (`prefetch`)."""
 SETTLING = 8
 """Most multiples at which batches are looked at."""
 _OTHER_EDGE = {Edge.LOW: Edge.HIGH, Edge.HIGH: Edge.LOW, Edge.EXPECTED: Edge.EXPECTED}
@@ -119,7 +123,20 @@ class Rates:
             ),
             tuple_ns=np.array([self._parts[0].tuple_ns[spec.id] for spec in operators]),
             points=tuple(self.profile),
+            chains=chains_of((row[link.source], row[link.target]) for link in self._links if self._is_direct(link)),
         )
+
+    def _is_direct(self, link: LinkSpec) -> bool:
+        """Tells whether the target can be in one task with the source, if both are on one node.
+
+        An operator of several inputs is not, for the model: while it works on one input, the operator before the other is a task of its
+        own. Nor is a source whose rows any thread may make, nor an operator that other queries use as well.
+        """
+        source = next(spec for spec in self.query.plan.operators if spec.id == link.source)
+        if isinstance(source.params, SourceParams) and source.params.connector in MADE_AHEAD:
+            return False
+        outputs, inputs = (sum(getattr(one, end) == getattr(link, end) for one in self._links) for end in ("source", "target"))
+        return inputs == 1 and link.source not in self.query.shared and passes_on(outputs, is_part=link.part is not None)
 
 
 class _Point:

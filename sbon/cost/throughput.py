@@ -14,13 +14,10 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
+from sbon.cost.chains import Chains, OneCore
+from sbon.cost.multiples import greatest_multiple
 from sbon.errors import ShapeError
 from sbon.types import FloatArray, IntArray, NodeId, OperatorId
-
-ROUNDS = 60
-"""Most steps of the search for a root. Steps double the correct digits; a dozen is common for ten joins."""
-PRECISION = 1e-10
-"""Relative change at which the search for a root ends."""
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +42,8 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
     """Processor time of one tuple, (o,): reference ns. It counts for the latency of a path."""
     points: tuple[str, ...] = ("",)
     """Names of the target points, (p,)."""
+    chains: Chains = ()
+    """Operators by row, upstream first, that are one task where they are on one node. An operator in none is a task of its own."""
 
     def __post_init__(self) -> None:
         p, o, links = len(self.points), len(self.operators), len(self.ends)
@@ -54,6 +53,9 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
             raise ShapeError(f"ends {self.ends.shape}, sent {self.sent.shape}, expected {links} links")
         if links and not (self.ends.min() >= 0 and self.ends.max() < o):
             raise ShapeError(f"a link ends at row {self.ends.max()}, expected 0 to {o - 1}")
+        chained = [row for chain in self.chains for row in chain]
+        if len(set(chained)) != len(chained) or not all(0 <= row < o for row in chained):
+            raise ShapeError(f"chains {self.chains} of {o} operators, expected each in one at most")
         for numbers in (self.work, self.memory, self.sent, self.tuple_ns):
             if not (np.isfinite(numbers).all() and (numbers >= 0).all()):
                 raise ShapeError("a demand with a coefficient that is negative or not finite")
@@ -80,7 +82,7 @@ class Supply(msgspec.Struct, frozen=True, kw_only=True):
     work: FloatArray
     """All cores, (n,): reference ns per second."""
     core: FloatArray
-    """One core, (n,): an operator never runs twice at once, so it can have no more."""
+    """One core, (n,): a task never runs twice at once, so a chain of operators can have no more."""
     memory: FloatArray
     """Bytes, (n,); infinite where there is no limit."""
     bandwidth: FloatArray
@@ -104,6 +106,11 @@ class Supply(msgspec.Struct, frozen=True, kw_only=True):
         n = len(self.nodes)
         return math.isinf(self.latency_s_max) and bool(np.isinf(self.bandwidth[~np.eye(n, dtype=bool)]).all())
 
+    @property
+    def has_cores(self) -> bool:
+        """Tells whether one core of a node is less than all of it."""
+        return bool((self.core < self.work).any())
+
     def less(self, demand: Demand, node_of: IntArray) -> "Supply":
         """Returns what another query leaves that runs at its profile (x = 1, the greatest of its points); 0 where it takes more."""
         work, memory, bandwidth = self.work.copy(), self.memory.copy(), self.bandwidth.copy()
@@ -114,66 +121,6 @@ class Supply(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(
             self, work=np.maximum(work, 0.0), memory=np.maximum(memory, 0.0), bandwidth=np.maximum(bandwidth, 0.0)
         )
-
-
-def greatest_multiple(coefficients: FloatArray, limit: FloatArray) -> FloatArray:
-    """Returns the greatest x of 0 or more at which each polynomial is at most its limit.
-
-    Parameters
-    ----------
-    coefficients : (..., k), of 1, x, x^2 ...; 0 or more
-    limit : (...) or what broadcasts to it
-
-    Returns
-    -------
-    FloatArray
-        (...): infinite where nothing grows with x; 0 where the constant alone is too much.
-
-    Source
-    ------
-    WhiteWater, section 4.4. The paper halves intervals; here linear polynomials have a closed form, and others are solved by Newton's
-    method on logarithms: log f is convex in log x, so steps from the right never pass the root.
-
-    Examples
-    --------
-    >>> greatest_multiple(np.array([[0.0, 2.0, 0.0], [1.0, 0.0, 4.0], [1.0, 0.0, 0.0]]), np.array([10.0, 37.0, 1.0]))
-    array([ 5.,  3., inf])
-    """
-    shape, terms = coefficients.shape[:-1], coefficients.shape[-1]
-    rows = coefficients.reshape(-1, terms)
-    left = np.broadcast_to(limit, shape).reshape(-1) - rows[:, 0]
-    found = np.where(left >= 0, np.inf, 0.0)
-    if terms > 1:
-        # The starts are above the root: each power alone would reach the limit there.
-        with np.errstate(divide="ignore", invalid="ignore"):
-            found = np.minimum(found, np.maximum(left, 0.0) / rows[:, 1])
-            found = np.where(np.isnan(found), np.where(left >= 0, np.inf, 0.0), found)
-            used = [power for power in range(2, terms) if rows[:, power].any()]
-            for power in used:
-                start = (np.maximum(left, 0.0) / rows[:, power]) ** (1.0 / power)
-                found = np.where(rows[:, power] > 0, np.minimum(found, start), found)
-        if used:
-            curved = (rows[:, 2:] > 0).any(axis=1) & (found > 0) & np.isfinite(found)
-            curved &= (rows[:, 1:] > 0).sum(axis=1) > 1
-            if curved.any():
-                powers = np.array([1, *used])
-                found[curved] = _root(rows[curved][:, powers], powers.astype(np.float64), left[curved], found[curved])
-    return found.reshape(shape)
-
-
-def _root(coefficients: FloatArray, powers: FloatArray, limit: FloatArray, start: FloatArray) -> FloatArray:
-    """Returns where each polynomial without a constant reaches its limit, from a start that is not below."""
-    at = np.log(start)
-    target = np.log(limit)
-    for _ in range(ROUNDS):
-        values = coefficients * np.exp(at[:, None] * powers)
-        total = values.sum(axis=1)
-        step = (np.log(total) - target) * total / (values @ powers)
-        at = at - step
-        if np.abs(step).max() < PRECISION:
-            break
-    found: FloatArray = np.exp(at)
-    return found
 
 
 def qualities(demand: Demand, supply: Supply, node_of: IntArray) -> FloatArray:
@@ -197,15 +144,14 @@ def qualities(demand: Demand, supply: Supply, node_of: IntArray) -> FloatArray:
         raise ShapeError(f"nodes of {node_of.shape[1:]} operators, expected {len(demand.operators)}")
     worst = np.full(count, np.inf)
     places = (np.arange(count)[:, None] * nodes + node_of).ravel()
-    operators = np.arange(len(demand.operators))
+    if supply.has_cores:
+        worst = OneCore(demand.work, demand.chains, supply.core).qualities(node_of)
     for point in range(len(demand.points)):
         for coefficients, limit in ((demand.work[point], supply.work), (demand.memory[point], supply.memory)):
             if np.isinf(limit).all():
                 continue
             totals = _added(places, coefficients, count, count * nodes).reshape(count, nodes, -1)
             worst = np.minimum(worst, greatest_multiple(totals, limit).min(axis=1))
-        own = of_one_core(demand.work[point], supply.core)
-        worst = np.minimum(worst, own[operators, node_of].min(axis=1))
         if not np.isinf(supply.bandwidth).all() and len(demand.ends):
             sources, targets = node_of[:, demand.ends[:, 0]], node_of[:, demand.ends[:, 1]]
             pairs = (np.arange(count)[:, None] * nodes + sources) * nodes + targets
@@ -217,11 +163,6 @@ def qualities(demand: Demand, supply: Supply, node_of: IntArray) -> FloatArray:
     if not math.isinf(supply.latency_s_max):
         worst = np.where(latencies(demand, supply, node_of) <= supply.latency_s_max, worst, 0.0)
     return worst
-
-
-def of_one_core(work: FloatArray, core: FloatArray) -> FloatArray:
-    """Returns how far each operator can go alone on one core of each node: (operators, nodes) of work (operators, k), core (nodes,)."""
-    return greatest_multiple(np.repeat(work[:, None, :], len(core), axis=1), core)
 
 
 def _added(places: IntArray, coefficients: FloatArray, times: int, size: int) -> FloatArray:
@@ -278,7 +219,7 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
     """One limit of a configuration."""
 
     what: str
-    """Resource and place, as "CPU on node x", "memory on node x", "link x-y", "one core, operator z on node x", "latency"."""
+    """Resource and place, as "CPU on node x", "memory on node x", "link x-y", "one core, operators y, z on node x", "latency"."""
     quality: float
     """Multiple of the profile at which it is full."""
     point: str = ""
@@ -301,14 +242,15 @@ def limits(demand: Demand, supply: Supply, node_of: IntArray) -> list[Limit]:
             found[what] = Limit(what=what, quality=quality, point=point, nodes=where)
 
     nodes = len(supply.nodes)
+    cores = OneCore(demand.work, demand.chains, supply.core)
     for number, point in enumerate(demand.points):
         for name, coefficients, limit in (("CPU", demand.work, supply.work), ("memory", demand.memory, supply.memory)):
             totals = _added(node_of, coefficients[number], 1, nodes)
             for node, quality in zip(supply.nodes, greatest_multiple(totals, limit).tolist(), strict=True):
                 take(f"{name} on node {node}", quality, point, node)
-        own = of_one_core(demand.work[number], supply.core)
-        for row, (operator, node) in enumerate(zip(demand.operators, node_of.tolist(), strict=True)):
-            take(f"one core, operator {operator} on node {supply.nodes[node]}", float(own[row, node]), point, supply.nodes[node])
+        for rows, quality in cores.tasks(node_of.tolist(), number):
+            names, node_name = ", ".join(demand.operators[row] for row in rows), supply.nodes[node_of[rows[0]]]
+            take(f"one core, {'operator' if len(rows) == 1 else 'operators'} {names} on node {node_name}", quality, point, node_name)
         sent: dict[tuple[int, int], FloatArray] = {}
         for (source, target), coefficients in zip(
             node_of[demand.ends].tolist() if len(demand.ends) else [], demand.sent[number], strict=True

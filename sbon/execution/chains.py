@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Protocol
 
+from sbon.chaining import first_part, passes_on
 from sbon.compression import Codec
 from sbon.execution.ahead import Behind
 from sbon.execution.ends import Input, Output
@@ -25,12 +26,6 @@ BATCHES_MAX = 256
 SOON_S = 0.0002
 """A busy operator is waited for if its tasks take at most this long, in seconds: about the time that a task needs to reach a thread and
 come back."""
-PART_S_MIN = 0.0004
-"""When a chain is split between two threads, each part takes at least this long for a batch, in seconds: several times the cost of a
-hand-over."""
-PART_SHARE_MIN = 0.15
-"""When a chain is split, each part takes at least this share of the whole chain's time: two threads gain at most the time of the shorter
-part."""
 
 
 class Flow(Protocol):
@@ -87,23 +82,13 @@ def joins_soon(instance: Instance, flow: Flow, me: NodeId) -> bool:
     return False
 
 
-def first_part(stages: Sequence[Stage]) -> int:
-    """Returns how many stages of a chain one thread should run; another thread can run the others while the first works on the next batch.
+def first_stages(stages: Sequence[Stage]) -> int:
+    """Returns how many stages of a chain one thread should run (`sbon.chaining.first_part`), judged by the recent cost of batches.
 
-    Both parts must take long compared with the hand-over, judged by the recent cost of batches. Among the possible splits, the one with the
-    shortest longer part is chosen; without any, all stages are returned. A source that promises batches stays with the operators behind it,
-    because threads make its rows anyway (`sbon_agent.engine.prefetching`).
+    A source that promises batches stays with the operators behind it: threads make its rows anyway
+    (`sbon_agent.engine.prefetching`).
     """
-    costs_s = [0.0 if can_promise(stage.instance) else stage.instance.figures.step_cost.per_batch_s for stage in stages]
-    whole_s = sum(costs_s)
-    least_s = max(PART_S_MIN, PART_SHARE_MIN * whole_s)
-    best, best_s, before_s = len(stages), whole_s, 0.0
-    for count, cost_s in enumerate(costs_s[:-1], 1):
-        before_s += cost_s
-        shorter_s, longer_s = sorted((before_s, whole_s - before_s))
-        if shorter_s >= least_s and longer_s < best_s:
-            best, best_s = count, longer_s
-    return best
+    return first_part([0.0 if can_promise(stage.instance) else stage.instance.figures.step_cost.per_batch_s for stage in stages])
 
 
 def _stage(instance: Instance, incoming: Input | None, me: NodeId) -> Stage:
@@ -132,10 +117,10 @@ def _behind(instance: Instance, stimulus_s: float, flow: Flow, me: NodeId) -> tu
 
 def _local_consumer(instance: Instance, flow: Flow, me: NodeId) -> tuple[Instance, Input] | None:
     """Returns the operator on this host that the only output leads to, with its end of the link; it gets all rows."""
-    if len(instance.outputs) != 1:
+    output = next(iter(instance.outputs.values()), None)
+    if output is None or not passes_on(len(instance.outputs), is_part=output.link.part is not None):
         return None
-    output = _only_output(instance)
-    if output.node != me or output.skip_rows or output.link.part is not None:
+    if output.node != me or output.skip_rows:
         return None
     return flow.ends.takes(output.link.id)
 

@@ -162,12 +162,11 @@ def run(task: Task, clock: Callable[[], float], measure: Callable[[], Meter]) ->
             if made.payload is not None:
                 _pack_ahead(made.payload, stage.packing, clock)
             state_bytes = _state_bytes(task, stage.instance, rows, payload_bytes)
-            spent_s = clock() - began
             if known is not None:
-                spent_s += known.spent_s
                 cpu_ns = known.cpu_ns + meter.lap(0)
             else:
                 cpu_ns = meter.lap(max(1, rows)) if stage.instance.source is None else task.before_cpu_ns + meter.lap(0)
+            spent_s = clock() - began + (known.spent_s if known is not None else 0.0)
             task.steps.append(Step(rows, made, spent_s, cpu_ns, state_bytes))
             if made.payload is None and made.watermark_out_us <= stage.instance.watermark_out_us:
                 break

@@ -104,4 +104,5 @@ def _widened(demand: Demand, terms: int) -> Demand:
         sent=wide(demand.sent),
         tuple_ns=demand.tuple_ns,
         points=demand.points,
+        chains=demand.chains,
     )

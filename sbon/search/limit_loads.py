@@ -8,7 +8,9 @@ import math
 import msgspec
 import numpy as np
 
-from sbon.cost.throughput import Demand, Supply, greatest_multiple, of_one_core
+from sbon.cost.chains import OneCore
+from sbon.cost.multiples import greatest_multiple
+from sbon.cost.throughput import Demand, Supply
 from sbon.search.orders import Orders, Swap
 from sbon.types import FloatArray, IntArray
 
@@ -29,7 +31,7 @@ class Prepared:
         self._supply = supply
         self.moves = order.moves()
         self._streams: tuple[IntArray, FloatArray] | None = None
-        self._own: FloatArray | None = None
+        self._cores: OneCore | None = None
         self._incident: tuple[IntArray, IntArray] | None = None
         self._changes: _Changes | None = None
         self._work_lists: dict[int, list[list[float]]] = {}
@@ -59,11 +61,11 @@ class Prepared:
         return self._streams
 
     @property
-    def own(self) -> FloatArray:
-        """Returns how far each operator can go alone on one core of each node: (operators, nodes)."""
-        if self._own is None:
-            self._own = _own(self.work, self._supply)
-        return self._own
+    def cores(self) -> OneCore:
+        """Returns how far chains of operators go on one core of each node."""
+        if self._cores is None:
+            self._cores = OneCore(self.demand.work, self.demand.chains, self._supply.core)
+        return self._cores
 
     @property
     def incident(self) -> tuple[IntArray, IntArray]:
@@ -97,12 +99,11 @@ class _Changes:
         points, terms = prepared.work.shape[1:]
         self.swap = np.array([number for number, one in enumerate(swaps) for _ in one.operators], dtype=np.int64)
         self.operator = np.array([operator for one in swaps for operator in one.operators], dtype=np.int64)
-        self.new_work: FloatArray = np.array([work for one in swaps for work in one.work]).reshape(-1, points, terms)
+        new_work: FloatArray = np.array([work for one in swaps for work in one.work]).reshape(-1, points, terms)
         new_memory: FloatArray = np.array([memory for one in swaps for memory in one.memory]).reshape(-1, points, terms)
-        self.work = self.new_work - prepared.work[self.operator]
+        self.work = new_work - prepared.work[self.operator]
         self.memory = new_memory - prepared.memory[self.operator]
         self.keys = np.array([one.key for one in swaps], dtype=np.int64)
-        self.own: FloatArray | None = None
         self._swaps, self._order = swaps, prepared.order
         self._streams: tuple[IntArray, IntArray, FloatArray] | None = None
 
@@ -179,8 +180,6 @@ class LimitLoads:
         self.supply, self.weighs, self._nodes = supply, weighs, nodes
         self.has_memory = not np.isinf(supply.memory).all()
         self.has_links = nodes > 1 and not np.isinf(supply.bandwidth[~np.eye(nodes, dtype=bool)]).all()
-        self.has_own = bool((supply.core < supply.work).any())
-        """Whether one core of a node is less than all of it."""
         bandwidth = supply.bandwidth.copy()
         np.fill_diagonal(bandwidth, math.inf)
         parts = [supply.work]
@@ -206,13 +205,10 @@ class LimitLoads:
         self.loads = loads
         self.by_limit = greatest_multiple(loads, self._limit[:, None]).min(axis=1)
         self._ranked = np.argsort(self.by_limit, kind="stable")[:_TOP]
-        if self.has_own:
-            self._own_now = at.own[np.arange(len(node_of)), node_of]
 
     def quality(self) -> float:
-        """Returns the quality of the configuration, latency aside."""
-        worst = float(self.by_limit.min())
-        return min(worst, float(self._own_now.min())) if self.has_own else worst
+        """Returns the quality of the configuration, latency and single cores aside."""
+        return float(self.by_limit.min())
 
     def usage(self) -> FloatArray:
         """Returns the bytes in transit at each target point, (p,); 0 unless it is asked for."""
@@ -223,19 +219,18 @@ class LimitLoads:
         return found
 
     def after(self, moves: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Returns the quality after each move, latency aside, (moves,), and usage, (moves, p)."""
+        """Returns the quality after each move, latency and single cores aside, (moves,), and usage, (moves, p)."""
         count = len(moves)
         entries = _Entries([], [], [])
         used = np.repeat(self.usage()[None], count, axis=0)
-        own = np.full(count, math.inf)
         to_node, swaps = np.flatnonzero(moves[:, 0] == TO_NODE), np.flatnonzero(moves[:, 0] == SWAP)
         if len(to_node):
-            self._enter_nodes(moves[to_node], to_node, entries, used, own)
+            self._enter_nodes(moves[to_node], to_node, entries, used)
         if len(swaps):
-            self._enter_swaps(moves[swaps, 1], swaps, entries, used, own)
-        return np.minimum(self._with(entries, count), own), used
+            self._enter_swaps(moves[swaps, 1], swaps, entries, used)
+        return self._with(entries, count), used
 
-    def _enter_nodes(self, moves: IntArray, numbers: IntArray, entries: _Entries, used: FloatArray, own: FloatArray) -> None:
+    def _enter_nodes(self, moves: IntArray, numbers: IntArray, entries: _Entries, used: FloatArray) -> None:
         at, nodes = self.at, self._nodes
         operators, targets = moves[:, 1], moves[:, 2]
         sources = self.node_of[operators]
@@ -243,9 +238,6 @@ class LimitLoads:
             entries.move += [numbers, numbers]
             entries.limit += [targets + offset, sources + offset]
             entries.added += [amount[operators], -amount[operators]]
-        if self.has_own:
-            others = _least_without(self._own_now, operators[:, None])
-            own[numbers] = np.minimum(others, at.own[operators, targets])
         if (self.has_links or self.weighs) and len(at.ends):
             links, starts = at.incident
             counts = starts[operators + 1] - starts[operators]
@@ -257,7 +249,7 @@ class LimitLoads:
             self._enter_links(numbers[row], before, -at.sent[link], entries, used)
             self._enter_links(numbers[row], after, at.sent[link], entries, used)
 
-    def _enter_swaps(self, chosen: IntArray, numbers: IntArray, entries: _Entries, used: FloatArray, own: FloatArray) -> None:
+    def _enter_swaps(self, chosen: IntArray, numbers: IntArray, entries: _Entries, used: FloatArray) -> None:
         at, nodes, changes = self.at, self._nodes, self.at.changes
         number_of = np.full(len(at.moves), -1)
         number_of[chosen] = numbers
@@ -267,13 +259,6 @@ class LimitLoads:
             entries.move.append(move)
             entries.limit.append(where + offset)
             entries.added.append(amount[rows])
-        if self.has_own:
-            if changes.own is None:
-                changes.own = _own(changes.new_work, self.supply)
-            np.minimum.at(own, move, changes.own[rows, where])
-            operators = np.full((len(used), 2), -1)
-            operators[move[::2], 0], operators[move[1::2], 1] = changes.operator[rows[::2]], changes.operator[rows[1::2]]
-            own[numbers] = np.minimum(own[numbers], _least_without(self._own_now, operators[numbers]))
         if self.has_links or self.weighs:
             swap, ends, sent = changes.streams
             rows = np.flatnonzero(number_of[swap] >= 0)
@@ -322,17 +307,3 @@ class LimitLoads:
         if high.any():
             np.minimum.at(worst, move[high], greatest_multiple(total[high], most[high, None]).min(axis=1))
         return worst
-
-
-def _own(work: FloatArray, supply: Supply) -> FloatArray:
-    """How far work of (rows, p, k) goes on one core of each node, at the worst point: (rows, nodes)."""
-    found: FloatArray = np.min([of_one_core(work[:, point], supply.core) for point in range(work.shape[1])], axis=0)
-    return found
-
-
-def _least_without(values: FloatArray, left_out: IntArray) -> FloatArray:
-    """Least value of all but some rows, for each row of `left_out`: (rows,)."""
-    order = np.argsort(values, kind="stable")[: left_out.shape[1] + 1]
-    is_out = (order[None, :, None] == left_out[:, None, :]).any(axis=2)
-    found: FloatArray = np.where(is_out.all(axis=1), math.inf, values[order][is_out.argmin(axis=1)])
-    return found

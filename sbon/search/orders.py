@@ -11,6 +11,7 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
+from sbon.cost.chains import chains_of
 from sbon.cost.throughput import Demand
 from sbon.errors import ShapeError
 from sbon.types import FloatArray, OperatorId
@@ -233,6 +234,7 @@ class Order:
             sent=np.array([self.sent(source) for source, _ in links]).reshape(-1, points, terms).transpose(1, 0, 2),
             tuple_ns=np.array([piece.per_row_ns for piece in pieces]),
             points=self.query.points,
+            chains=chains_of((source, target) for source, target in links if len(self.below[target]) == 1),
         )
 
     def moves(self) -> list[Pair]:

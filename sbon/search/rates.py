@@ -8,7 +8,7 @@ limit. `values_after` computes the changed limits of many moves in one go; `is_w
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -68,10 +68,11 @@ class RatesPlacement:
         ).reshape(-1, 3)
         self.loads = LimitLoads(supply, weighs=not math.isinf(target))
         self._is_timed = not math.isinf(supply.latency_s_max)
+        self._has_cores = supply.has_cores
         self._node_keys = rng.integers(0, 2**63 - 1, (count, len(supply.nodes)))
         self._draws = _Draws(rng)
         loads = self.loads
-        self._is_plain = not (loads.has_memory or loads.has_links or loads.has_own or loads.weighs or self._is_timed)
+        self._is_plain = not (loads.has_memory or loads.has_links or supply.has_cores or loads.weighs or self._is_timed)
         self._scalar: OneMove | None = None
         self._stale = True
         self.known = KnownOrders(supply)
@@ -93,6 +94,8 @@ class RatesPlacement:
             return self._scalar.value()
         loads = self._taken()
         quality = loads.quality()
+        if self._has_cores:
+            quality = min(quality, float(self.at.cores.qualities(self.node_of[None])[0]))
         if self._is_timed and latencies(self.at.demand, self.supply, self.node_of[None])[0] > self.supply.latency_s_max:
             quality = 0.0
         return float(self._value_of(np.array([quality]), loads.usage()[None])[0])
@@ -147,18 +150,22 @@ class RatesPlacement:
         if not len(moves):
             return np.empty(0)
         quality, used = self._taken().after(moves)
+        if self._has_cores:
+            quality = np.minimum(quality, self._of_moves(moves, lambda at, places: at.cores.qualities(places)))
         if self._is_timed:
-            quality = np.where(self._latencies_after(moves) <= self.supply.latency_s_max, quality, 0.0)
+            took_s = self._of_moves(moves, lambda at, places: latencies(at.demand, self.supply, places))
+            quality = np.where(took_s <= self.supply.latency_s_max, quality, 0.0)
         return self._value_of(quality, used)
 
-    def _latencies_after(self, moves: IntArray) -> FloatArray:
+    def _of_moves(self, moves: IntArray, of: Callable[[Prepared, IntArray], FloatArray]) -> FloatArray:
+        """Returns what `of` tells of the configuration after each move, given an order and placements: (moves,)."""
         found = np.empty(len(moves))
         to_node = moves[:, 0] == TO_NODE
         places = np.repeat(self.node_of[None], int(to_node.sum()), axis=0)
         places[np.arange(len(places)), moves[to_node, 1]] = moves[to_node, 2]
-        found[to_node] = latencies(self.at.demand, self.supply, places)
+        found[to_node] = of(self.at, places)
         for row in np.flatnonzero(~to_node).tolist():
-            found[row] = latencies(self.known.after(self.at, int(moves[row, 1])).demand, self.supply, self.node_of[None])[0]
+            found[row] = of(self.known.after(self.at, int(moves[row, 1])), self.node_of[None])[0]
         return found
 
     def keys_after(self, moves: IntArray) -> IntArray:

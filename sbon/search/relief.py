@@ -110,6 +110,7 @@ class _At:
     def __init__(self, configuration: RatesPlacement, x: float, rng: np.random.Generator) -> None:
         self._of, self._rng = configuration, rng
         supply, points = configuration.supply, configuration.at.work.shape[1]
+        self._has_cores = supply.has_cores
         self._powers: FloatArray = np.power(x, np.arange(configuration.at.work.shape[2], dtype=np.float64))
         self._points, self._nodes = points, len(supply.nodes)
         self._node_of: list[int] = configuration.node_of.tolist()
@@ -119,11 +120,11 @@ class _At:
         # Slots: processors, memory, one core for each operator as a share of it, links.
         self._memory = self._nodes
         self._core = self._memory + (self._nodes if configuration.loads.has_memory else 0)
-        self._link = self._core + (len(self._node_of) if configuration.loads.has_own else 0)
+        self._link = self._core + (len(self._node_of) if configuration.supply.has_cores else 0)
         capacity = supply.work.tolist()
         if configuration.loads.has_memory:
             capacity += supply.memory.tolist()
-        if configuration.loads.has_own:
+        if configuration.supply.has_cores:
             capacity += [1.0] * len(self._node_of)
         if configuration.loads.has_links:
             capacity += np.where(np.eye(self._nodes, dtype=bool), math.inf, supply.bandwidth).ravel().tolist()
@@ -162,7 +163,7 @@ class _At:
         points, found = self._points, []
         for point, work in enumerate(self._tables.work[operator]):
             found.append((node * points + point, sign * work))
-            if self._of.loads.has_own:
+            if self._has_cores:
                 found.append(((self._core + operator) * points + point, sign * work * self._per_core[node]))
         if self._of.loads.has_memory:
             for point, memory in enumerate(self._tables.memory[operator]):
@@ -193,7 +194,7 @@ class _At:
             node = self._node_of[operator]
             for point, more in enumerate(work):
                 found.append((node * points + point, more))
-                if self._of.loads.has_own:
+                if self._has_cores:
                     found.append(((self._core + operator) * points + point, more * self._per_core[node]))
             if self._of.loads.has_memory:
                 found += [((self._memory + node) * points + point, more) for point, more in enumerate(memory)]

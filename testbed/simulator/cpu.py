@@ -23,6 +23,9 @@ class CpuConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Cost of each row: 50 million rows a second."""
     load_window_s: float = 5.0
     """Time over which the reported CPU use is averaged (exponentially)."""
+    timed: bool = False
+    """Whether stopwatches of agents go on by the cost of their work. So agents judge what takes long as on a real machine: quanta, pauses
+    of sources, and which operators share a thread. Off: work seems to take no time to them."""
 
     def __post_init__(self) -> None:
         if self.cores < 1 or self.batch_us < 0 or self.row_ns < 0 or self.load_window_s <= 0:
@@ -41,6 +44,8 @@ class Cpu:
         self._seen_ns = time.now_ns
         self.busy_ns = 0
         """Core time spent on batches."""
+        self.worked_ns = 0
+        """Cost of all batches that were begun, for stopwatches; 0 unless the world is timed."""
 
     @property
     def cores(self) -> int:
@@ -65,6 +70,13 @@ class Cpu:
     def cost_ns(self, rows: int) -> int:
         """Returns the cost of a batch of so many rows, on a core that nothing else uses."""
         return int(self._config.batch_us * 1000 + self._config.row_ns * rows)
+
+    def lap_ns(self, rows: int) -> int:
+        """Returns the cost of a batch that has just been worked on, and lets stopwatches go on by it."""
+        cost_ns = self.cost_ns(rows)
+        if self._config.timed:
+            self.worked_ns += cost_ns
+        return cost_ns
 
     def load_fraction(self) -> float:
         """Returns the CPU use, 0 to 1, by other programs and by our own work over the last seconds."""

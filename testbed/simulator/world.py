@@ -185,8 +185,8 @@ class SimulatedHost:
         return self.machine.disk
 
     def stopwatch(self) -> float:
-        """Returns a constant, as no time passes during work."""
-        return 0.0
+        """Returns the time of all work so far if the world is timed, else a constant: no virtual time passes during work."""
+        return self.machine.cpu.worked_ns / NS
 
     def meter(self, *, brief: bool = False) -> "_Meter":
         """Returns a meter by the virtual cost of batches."""
@@ -256,7 +256,7 @@ class _Meter:
 
     def lap(self, rows: int) -> int:
         """Returns the cost of these rows; no rows cost nothing."""
-        return self._cpu.cost_ns(rows) if rows else 0
+        return self._cpu.lap_ns(rows) if rows else 0
 
     def end(self) -> None:
         """Does nothing, as no resource is held."""

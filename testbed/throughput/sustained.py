@@ -56,7 +56,7 @@ class _Overlay:
 
     def __init__(self, rng: np.random.Generator, seed: int) -> None:
         cores = int(rng.integers(1, 3))
-        self._cpu = CpuConfig(cores=cores, batch_us=100.0, row_ns=float(rng.uniform(5e3, 2e4)))
+        self._cpu = CpuConfig(cores=cores, batch_us=100.0, row_ns=float(rng.uniform(5e3, 2e4)), timed=True)
         self._topology = build(CitiesConfig(), NODES, seed)
         self.world = World(self._topology, seed=seed, settings={"optimiser": {"enabled": False}}, cpu=self._cpu)
         self.world.start_all()
@@ -180,6 +180,8 @@ def _fullness(binding: str, run: Run) -> float:
     """
     if binding.startswith("CPU on node "):
         return run.busy[binding.removeprefix("CPU on node ")]
-    if binding.startswith("one core, operator "):
-        return max(run.alone.values())
+    if binding.startswith("one core, "):
+        of_run = {one.rpartition(".")[2]: busy for one, busy in run.alone.items()}
+        named = binding.removeprefix("one core, operators ").removeprefix("one core, operator ").partition(" on node ")[0]
+        return sum(of_run[one.rpartition(".")[2]] for one in named.split(", "))
     raise ValueError(f"what binds is {binding!r}, of which this world has no limit")

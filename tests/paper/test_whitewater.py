@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbon.cost.throughput import Demand, Supply, greatest_multiple, latencies, limits, qualities, usage
+from sbon.cost.chains import chains_of
+from sbon.cost.multiples import greatest_multiple
+from sbon.cost.throughput import Demand, Supply, latencies, limits, qualities, usage
 from sbon.errors import ShapeError
 from tests.examples import examples
 
@@ -32,7 +34,7 @@ def supply(work, core=None, memory=None, bandwidth=None, propagation_s=None, lat
     )
 
 
-def demand(work, memory=None, ends=(), sent=None, tuple_ns=None, points=("",)):
+def demand(work, memory=None, ends=(), sent=None, tuple_ns=None, points=("",), chains=()):
     """Of plain lists: work by operator, coefficients of 1, x, x^2 ..., the same at each point unless points are given."""
     work = np.array(work, dtype=float)
     work = work if work.ndim == 3 else np.stack([work] * len(points))
@@ -46,6 +48,7 @@ def demand(work, memory=None, ends=(), sent=None, tuple_ns=None, points=("",)):
         sent=sent if sent.ndim == 3 else np.stack([sent] * len(points)),
         tuple_ns=np.zeros(work.shape[1]) if tuple_ns is None else np.array(tuple_ns, dtype=float),
         points=points,
+        chains=chains,
     )
 
 
@@ -57,6 +60,32 @@ def value_at(coefficients, x):
     return sum(float(c) * x**k for k, c in enumerate(coefficients))
 
 
+def tasks_on(asked, node_of, here, point):
+    """Operators of each task of a node: neighbours of a chain stay together, unless both parts take 15 % of their time on a quantum of 5 ms
+    and 0.4 ms."""
+    after = {one: other for chain in asked.chains for one, other in itertools.pairwise(chain) if node_of[one] == node_of[other]}
+    work = {o: float(asked.work[point, o].sum()) for o in here}
+
+    def cut(group, quantum_s):
+        whole = sum(work[o] for o in group)
+        best = (whole, 0)
+        for k in range(1, len(group)):
+            parts = sum(work[o] for o in group[:k]), sum(work[o] for o in group[k:])
+            if whole and min(parts) / whole * quantum_s >= max(0.0004, 0.15 * quantum_s) and max(parts) < best[0] * (1 - 1e-12):
+                best = (max(parts), k)
+        if not best[1]:
+            return [group]
+        return [task for part in (group[: best[1]], group[best[1] :]) for task in cut(part, quantum_s * sum(work[o] for o in part) / whole)]
+
+    found = []
+    for first in set(here) - set(after.values()):
+        group = [first]
+        while group[-1] in after:
+            group.append(after[group[-1]])
+        found += cut(group, 0.005)
+    return found
+
+
 def fits(asked, given_, node_of, x, point):
     """Whether the rates at x keep all limits: resource by resource, operator by operator."""
     slack = 1 + 1e-9
@@ -66,8 +95,9 @@ def fits(asked, given_, node_of, x, point):
             return False
         if sum(value_at(asked.memory[point, o], x) for o in here) > given_.memory[node] * slack:
             return False
-        if any(value_at(asked.work[point, o], x) > given_.core[node] * slack for o in here):
-            return False
+        for task in tasks_on(asked, node_of, here, point):
+            if sum(value_at(asked.work[point, o], x) for o in task) > given_.core[node] * slack:
+                return False
     pairs: dict[tuple[int, int], float] = {}
     for link, (source, target) in enumerate(asked.ends.tolist()):
         pair = (node_of[source], node_of[target])
@@ -125,6 +155,7 @@ def worlds(draw):
         sent=coefficients(len(ends)),
         tuple_ns=rng.uniform(0.0, 5.0, operators),
         points=tuple("abc"[:points]),
+        chains=chains_of(ends[row] for row in range(len(ends)) if [end for _, end in ends].count(ends[row][1]) == 1 and rng.random() < 0.8),
     )
     core = rng.uniform(1.0, 50.0, nodes)
     given_ = supply(
@@ -205,6 +236,18 @@ def test_one_core_limits_an_operator_on_a_node_of_many():
     assert first.what == "one core, operator o0 on node n0"
     assert (second.what, second.quality) == ("CPU on node n0", 10.0)
     assert third.what == "one core, operator o1 on node n0"
+
+
+def test_operators_that_follow_each_other_on_a_node_share_one_core():
+    """A join of 7 and a sink of 1 are one task; a filter that takes as long as the join is not, because the engine gives it a thread."""
+    query = demand([[0.0, 7.0], [0.0, 1.0], [0.0, 7.0]], chains=((0, 1, 2),))
+    nodes = supply([50.0, 50.0], core=[20.0, 20.0])
+    assert quality(query, nodes, 0, 0, 1) == pytest.approx(20 / 8)
+    assert quality(query, nodes, 0, 1, 0) == pytest.approx(20 / 7)
+    assert quality(query, nodes, 0, 0, 0) == pytest.approx(20 / 8)
+    first, *_ = limits(query, nodes, np.array([0, 0, 1]))
+    assert (first.what, first.nodes) == ("one core, operators o0, o1 on node n0", ("n0",))
+    assert limits(query, nodes, np.array([0, 1, 0]))[0].what == "one core, operator o0 on node n0"
 
 
 def test_links_within_a_node_have_no_limit_and_streams_share_those_between_nodes():

@@ -26,6 +26,7 @@ def test_explain_tells_how_many_times_the_profile_a_query_carries_and_what_binds
     assert rate["point"] == "launch"
     assert 0 < rate["multiple_low"] < rate["multiple"] == rate["limits"][0]["multiple"] <= rate["limits"][1]["multiple"]
     assert rate["binding"] in line
+    assert any(limit["what"].startswith("one core, operators") for limit in rate["limits"]), "the window and what follows it are one task"
     (headroom,) = rate["headroom"].values()
     assert headroom == pytest.approx(rate["multiple"]), "it has one source, whose growth is that of all"
 
