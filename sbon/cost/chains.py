@@ -132,8 +132,9 @@ def groups_of(node_of: Sequence[int], chains: Iterable[Iterable[int]]) -> list[t
 
 def _is_one(goes_on: npt.NDArray[np.bool_], stretch: _Stretch) -> npt.NDArray[np.bool_]:
     """Tells where a stretch is on one node, and what is before and behind it is not."""
-    found: npt.NDArray[np.bool_] = goes_on[:, stretch.first + 1 : stretch.last + 1].all(axis=1)
-    return found & ~goes_on[:, stretch.first] & ~goes_on[:, stretch.last + 1]
+    inside = np.asarray(goes_on[:, stretch.first + 1 : stretch.last + 1].all(axis=1))
+    found: npt.NDArray[np.bool_] = inside & ~goes_on[:, stretch.first] & ~goes_on[:, stretch.last + 1]
+    return found
 
 
 def _cut(work: FloatArray, point: int, group: Sequence[int]) -> Parts:
