@@ -97,14 +97,14 @@ class TcpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class ConnectorsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What other agents may have this one touch outside the overlay. TOML table [connectors]."""
+    """Files and addresses outside the overlay that other agents' statements may use on this one. TOML table [connectors]."""
 
     file: FileConfig = FileConfig()
     tcp: TcpConfig = TcpConfig()
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """What one source or sink may access."""
+    """The files and addresses that one source or sink may access."""
 
     node: NodeId
     """The agent that accesses it, for messages."""

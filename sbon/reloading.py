@@ -14,7 +14,7 @@ from sbon.config import ConfigType, setting_paths
 
 
 class Effect(Enum):
-    """When a new value takes effect."""
+    """The time at which a new value takes effect."""
 
     AT_ONCE = "at once"
     RESTART = "at the next start"

@@ -22,7 +22,7 @@ TEXT_WIDTH_FAIR = 40
 
 
 class Shorten(Enum):
-    """How a column's cells are shortened on a narrow line."""
+    """The ways to shorten a column's cells on a narrow line."""
 
     NEVER = "never"
     """Not shortened: ids, names, numbers."""

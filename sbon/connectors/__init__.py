@@ -1,1 +1,1 @@
-"""What sources and sinks have in common and needs no I/O: their interfaces, watermarks, batches of rows, queues of what is to be sent."""
+"""The parts that sources and sinks share and that need no I/O: interfaces, watermarks, batches of rows, queues of rows to send."""

@@ -34,7 +34,7 @@ class Clock(Protocol):
 
 
 class Timed(Protocol):
-    """What the sink needs of its context."""
+    """The part of a connector's context that the sink uses."""
 
     @property
     def host(self) -> Clock: ...

@@ -30,7 +30,7 @@ Column: TypeAlias = Callable[[int, int], pl.Series]
 
 
 class Place(Protocol):
-    """Where rows are made."""
+    """The node that makes the rows, with its labels."""
 
     @property
     def node(self) -> NodeId: ...

@@ -1,14 +1,16 @@
-"""Which messages a broker waits to hear of, at QoS 1 and 2: the receiver's half of both protocols, for one connection of a source.
+"""Tracks the messages whose acknowledgement a broker awaits, at QoS 1 and 2: the receiver's half of both protocols, for one connection of
+a source.
 
-A message is acknowledged when its rows have been processed: until then the broker keeps it, and sends it again after a break. At QoS 1 the
-acknowledgement (PUBACK) ends it: one that was lost on its way makes the broker send the message once more, and its rows repeat. At QoS 2
-the broker answers the acknowledgement (PUBREC) by a release (PUBREL), and the number is remembered until then: a message that comes again
-meanwhile is known, and only acknowledged again.
+A message is acknowledged when its rows have been processed. Until then the broker keeps it and sends it again after a break. At QoS 1 the
+acknowledgement (PUBACK) ends the exchange: if it is lost, the broker sends the message once more, and its rows repeat. At QoS 2 the broker
+answers the acknowledgement (PUBREC) with a release (PUBREL), and the number is remembered until then: a message that arrives again
+meanwhile is recognised and only acknowledged again.
 
     not known --message--> held --processed--> (QoS 1) not known
                                                (QoS 2) processed --released--> not known
 
-A broker that has lost messages may give their numbers to others; so a message that is said to be repeated is known only if it is the same.
+A broker that has lost messages may give their numbers to others. So a message marked as repeated is recognised only if its contents are the
+same.
 """
 
 from __future__ import annotations

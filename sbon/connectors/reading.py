@@ -1,13 +1,13 @@
-"""How sources give their rows, as far as their options say."""
+"""Derives from a source's options how it delivers its rows."""
 
 from sbon.query.plan import SourceParams
 
 
 def is_read_whole(params: SourceParams) -> bool:
-    """Tells whether a source is a table, or has all its rows from the start, gives them as fast as they are taken, and ends: each query
-    then wants all rows.
+    """Tells whether each query reads all rows of the source: a table, or a source that has all rows from the start, delivers them as fast
+    as they are taken, and ends.
 
-    A source that goes by the clock is different, even a file that is replayed so: a later query joins it where it is.
+    A source paced by the clock is different, even a file replayed that way: a later query joins it at its present row.
     """
     options = dict(params.options)
     if params.is_table:

@@ -25,7 +25,7 @@ WATERMARK_INTERVAL_S = 1.0
 
 
 class Measured(Protocol):
-    """What the source needs of its context."""
+    """The part of a connector's context that the source uses."""
 
     @property
     def system(self) -> SystemStreams: ...

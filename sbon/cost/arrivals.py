@@ -1,6 +1,6 @@
-"""How rows arrive at a source or a port: by interval, their gaps, profile points, and what to expect next.
+"""Records how rows arrive at a source or a port: rows by interval, gaps between rows, profile points, and a forecast.
 
-An interval without arrivals between the first arrival and now is a known 0. What was before the first arrival is unknown and left out.
+An interval without arrivals between the first arrival and now is a known 0. Intervals before the first arrival are unknown and left out.
 """
 
 import bisect

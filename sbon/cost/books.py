@@ -1,7 +1,7 @@
-"""What one agent knows of costs: of operators by signature, of nodes, and of the bandwidth between them.
+"""One agent's knowledge of costs: of operators by signature, of nodes, and of the bandwidth between them.
 
-The engine writes what it measures, other agents tell what they have measured (`sbon.wire.costs`), and models read by way of
-`sbon.planning.gathering`. A figure of a peer that no operator or node can have is refused whole and counted (`refused`).
+The engine writes its measurements, other agents send theirs (`sbon.wire.costs`), and models read them through `sbon.planning.gathering`. A
+peer's figures are refused as a whole, and counted (`refused`), if one is impossible for an operator or a node.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -18,7 +18,7 @@ SAMPLES_MIN = 30
 
 
 class Source(enum.StrEnum):
-    """Where a figure comes from, best first."""
+    """The origin of a figure, best first."""
 
     MEASURED = "measured"
     SAMPLED = "sampled"
@@ -27,7 +27,7 @@ class Source(enum.StrEnum):
 
 
 class Edge(enum.Enum):
-    """Which number of a figure is meant."""
+    """One of the three numbers of a figure."""
 
     LOW = "low"
     EXPECTED = "expected"

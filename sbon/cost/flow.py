@@ -20,7 +20,7 @@ NS_PER_S = 1e9
 
 
 class PortFlow(msgspec.Struct, frozen=True, kw_only=True):
-    """What one input port of an operator costs and lets through. A source has one port: the rows that come from outside."""
+    """Cost and selectivity of one input port of an operator. A source has one port, for the rows from outside."""
 
     selectivity: float = 1.0
     """Rows out per row in; 0 where the operator's join or window tells its rows."""
@@ -70,7 +70,7 @@ class FlowLink(msgspec.Struct, frozen=True):
 
 
 class Flow(msgspec.Struct, frozen=True):
-    """What a graph does in each interval. d is the number of intervals."""
+    """Rows, work and link traffic of a graph in each interval. d is the number of intervals."""
 
     operators: tuple[OperatorId, ...]
     links: tuple[LinkId, ...]

@@ -1,8 +1,8 @@
-"""How late the answers of a placed query can be: Mace over what is known of it, with bounds (docs/mace.md).
+"""Predicts the latency of a placed query's answers, with bounds: Mace on the query's known figures (docs/mace.md).
 
-The graph of the plan becomes one of operators on nodes and on links (Mace, section VII-B), with the work that `flow` gives. Three walks:
-all figures at their low edge and nodes at their fastest give the lower bound, expected figures the prediction, and high figures on nodes at
-their slowest the upper bound.
+The graph of the plan becomes a graph of operators on nodes and on links (Mace, section VII-B), with the work that `flow` computes. It is
+walked three times: low figures on nodes at their fastest give the lower bound, expected figures the prediction, and high figures on nodes
+at their slowest the upper bound.
 """
 
 import math

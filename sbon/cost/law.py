@@ -1,4 +1,4 @@
-"""What a batch costs: a per batch + b per row + c per (row, open window), fitted to measured batches.
+"""The cost law of a batch: a per batch + b per row + c per (row, open window), fitted to measured batches.
 
 Rows of a batch beyond a knee have a b of their own. A filter leaves the caches of its core there: it takes 7 ns for a row of a batch of
 10,000 and 14 for further ones. A window by key finds its groups already open: it takes 60 ns for a row of small batches and 25 for
@@ -10,17 +10,15 @@ sizes with its error, so it is fitted here, over hundreds of batches:
 - Errors count relative to the cost, as the scatter of a batch's cost grows with it: a batch of 100 rows tells as much as one of
   65,536.
 - A coefficient is never below 0.
-- Many operators gather rows and work on them once in a while, so that one batch pays for hundreds. Batches of about one size count
-  together with their sum, which is a law of sums all the same, and no batch is cut off below 300 times what was expected of it.
-- The prior is a rule of thumb with a wide covariance. What batches do not tell apart (all of one size: fixed cost or cost per row?)
-  keeps it.
-
-- No law is exact: batches of one size, however many, do not make it hold for all sizes. So each size counts by the error of its mean, and
-  of the law itself (`MISFIT`).
+- Many operators gather rows and work on them once in a while, so that one batch pays for hundreds. Batches of similar size are therefore
+  summed, which preserves the law, and no batch is cut off below 300 times its expected cost.
+- The prior is a rule of thumb with a wide covariance. It decides where batches cannot (if all have one size: fixed cost or cost per row?).
+- No law is exact: batches of one size, however many, do not make it hold for all sizes. So each size is weighted by the error of its mean
+  and the error of the law itself (`MISFIT`).
 
 Model: y = x theta (1 + e), where e has mean 0 and a variance v that depends on the size of a batch (by octave o, of n_o batches). theta
 minimises sum_i w_i ((y_i - x_i theta) / (x_i theta'))^2 / (v_o + n_o MISFIT^2) + (theta - theta_0)^T C_0^-1 (theta - theta_0) for
-theta >= 0, where theta' is the last estimate, w_i falls with age and (theta_0, C_0) is the prior; the first sum is scaled to what it weighs
+theta >= 0, where theta' is the last estimate, w_i falls with age and (theta_0, C_0) is the prior; the first sum is scaled to its weight
 without MISFIT. The covariance is the inverse of the weight of both sums.
 """
 

@@ -75,7 +75,7 @@ Input = Source | Upstream
 
 
 class OperatorCost(msgspec.Struct, frozen=True):
-    """What an operator answers and what it works, by the rows at its inputs."""
+    """Output rows and work of an operator, as functions of the rows at its inputs."""
 
     inputs: tuple[Input, ...]
     rows: Polynomial

@@ -28,7 +28,7 @@ _TINY_S = 1e-12
 
 
 class Nodes(msgspec.Struct, frozen=True):
-    """What nodes and links can do."""
+    """Capacities of nodes and links."""
 
     capacity_per_s: FloatArray
     """(nodes,): work per second of one core, or bytes per second of a link; above 0."""
@@ -49,7 +49,7 @@ class Nodes(msgspec.Struct, frozen=True):
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """What makes bounds wider than the paper's: the terms that this engine adds. All are 0 or more."""
+    """The terms that this engine adds to the paper's, which widen the bounds. All are 0 or more."""
 
     blocking_s: float = 0.0
     """Longest time for which a newer batch, begun before, keeps a core: a quantum, times the operators of a chain run as one task."""
@@ -257,7 +257,7 @@ def lower_s(operators: Sequence[OperatorCost], work: FloatArray, node_of: IntArr
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """What is expected of the latest answer of each interval."""
+    """The expected latency of the latest answer of each interval."""
 
     likely_s: FloatArray
     """(intervals,)"""
@@ -460,7 +460,7 @@ class _Relay:
         return one.delay_s == 0.0 and self._node_of[one.operator] == self._node_of[target]
 
     def _together(self) -> list[list[list[int]]]:
-        """For each node, its operators in groups whose work arrives at the same instants, because it comes of the same inputs."""
+        """Returns the operators of each node, grouped by inputs: the work of a group arrives at the same instants."""
         ways: list[frozenset[tuple[int, float]]] = []
         groups: list[dict[frozenset[tuple[int, float]], list[int]]] = [{} for _ in self._there]
         for number, operator in enumerate(self._operators):
@@ -503,10 +503,11 @@ class _Relay:
         return [self._all[node] / cores, *(summed({one: 1.0}, 0.0) for one in sorted(chain))]
 
     def _schedule(self) -> list[tuple[bool, int, tuple[bool, ...]]]:
-        """In which order arrivals and completions of an interval are found, and which groups' arrivals are known at each completion.
+        """Returns the order in which arrivals and completions of an interval are computed, with the groups whose arrivals are known at each
+        completion.
 
-        A completion is put off until the arrivals of all operators of its node are known, where that is possible: nodes may send to each
-        other in circles.
+        A completion is computed after the arrivals of all operators of its node where possible; nodes that send to each other in circles
+        prevent it.
         """
         local: set[int] = set()
         for target, operator in enumerate(self._operators):
@@ -566,10 +567,11 @@ class _Relay:
         return float((could[some] + total[:, end].sum() - self._before(total, node, knots, instants[some], end)).max())
 
     def _expected(self, node: int, total: FloatArray, end: int, known: Sequence[bool], arrived_s: float) -> float:
-        """When the node first has nothing left of the stimulus times up to an end, from when the last of it has come to the operator.
+        """Returns the first instant, in s, at which the node has finished all work with stimulus times up to `end`; not before `arrived_s`,
+        when the last of that work has arrived at the operator.
 
-        Work is taken to arrive when it does at the latest. Of operators that are reached from this one over other nodes, what comes in the
-        same interval is left out: it mostly comes later.
+        All work is assumed to arrive at its latest instant. Work that goes from this operator over other nodes and back within the same
+        interval is left out, because it mostly arrives later.
         """
         knots, instants, could = self._instants(node, end, known, arrived_s)
         left = self._before(total, node, knots, instants, end)
@@ -669,7 +671,7 @@ def _exits(operators: Sequence[OperatorCost]) -> list[int]:
 def _parts(
     operators: Sequence[OperatorCost], node_of: IntArray, found: Completions, exits: list[int], knots_s: FloatArray
 ) -> tuple[dict[int, float], float]:
-    """Where the latest event of all spends its time: seconds at each node, and on the way between them."""
+    """Returns where the latest event of all spends its time: seconds at each node, and seconds between nodes."""
     late_s = found.done_s[exits] - knots_s
     which, end = divmod(int(np.argmax(late_s)), late_s.shape[1])
     number = exits[which]

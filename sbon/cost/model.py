@@ -1,8 +1,8 @@
-"""What a placement costs, as an argument: those who place operators ask a model and do not know which.
+"""The interface of cost models, which placement takes as an argument.
 
-A model says what a whole assignment costs, how much a move changes that, and what it does not allow. Besides it says what one link and one
-host cost by themselves. Candidates are ranked by those. A model that is exactly their sum (`is_sum`) can be minimised exactly by
-elimination (`sbon.placement.joint`); another one, such as the longest path or the busiest node, cannot, and only ranks by them.
+A model computes the cost of a whole assignment and the change by a move, and names moves that it forbids. It also gives the cost of one
+link and of one host, by which candidates are ranked. A model that is exactly the sum of these (`is_sum`) can be minimised exactly by
+elimination (`sbon.placement.joint`). Others, such as the longest path or the busiest node, use them only to rank.
 """
 
 import math
@@ -20,7 +20,7 @@ from sbon.types import FloatArray, NodeId, OperatorId
 
 
 class Conditions(msgspec.Struct, frozen=True):
-    """What is known of the nodes and of the network between them."""
+    """Latencies between nodes, and their loads, as a cost model reads them."""
 
     latencies: Latencies
     load_ms: Mapping[NodeId, float] = {}
@@ -28,7 +28,7 @@ class Conditions(msgspec.Struct, frozen=True):
 
 
 class CostModel(Protocol):
-    """What placement, the optimisers and reports minimise or show."""
+    """A cost that placement and the optimisers minimise, and that reports show."""
 
     is_sum: bool
     """True if an assignment costs exactly what its links and the hosts of its unpinned operators cost."""

@@ -1,8 +1,8 @@
-"""What a row costs in overlapping windows: a for the row, b for each window open for it, c for each pair of it and a row seen before it.
+"""The cost of a row in overlapping windows: a for the row, b for each window open for it, c for each pair of it and an earlier row.
 
 The paper takes the cost of a row as the number of its windows times its cost in one window (section 4.2). That holds only where windows
 share no work, and hides that a row which is compared with all before it costs more in an old window than in a young one. The three parts
-are told apart by what instances measure.
+are fitted to the measurements of instances.
 """
 
 import math
@@ -104,7 +104,7 @@ class OverlapFit:
 
     @property
     def is_known(self) -> bool:
-        """Whether enough rows of each kind have been measured."""
+        """Tells whether enough rows of each kind have been measured."""
         return min(self._samples) >= SAMPLES_MIN
 
     def law(self) -> OverlapLaw:

@@ -27,15 +27,15 @@ LEAST_FLOW = 1e-9
 
 
 class PlacedQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """What models read. All mappings by operator have every operator of `plan`, those by node every node that may be used."""
+    """A placed query with the figures that models read. Mappings by operator have each operator of `plan`, those by node each usable node."""
 
     plan: Plan
     """With expected rates on its links (`sbon.query.estimate`)."""
     node_of: Mapping[OperatorId, NodeId]
     shared: frozenset[OperatorId] = frozenset()
-    """Operators that run already for other queries: their work is part of what others use of their nodes."""
+    """Operators that run already for other queries: their work counts as other use of their nodes."""
     begun_s: Mapping[OperatorId, float] = {}
-    """Of shared operators whose inputs are left out of the plan, latency from a source to them."""
+    """Latency from a source to each shared operator whose inputs are left out of the plan."""
     statistics: Mapping[OperatorId, OperatorStatistics]
     nodes: Mapping[NodeId, NodeResources]
     network: Network

@@ -1,6 +1,6 @@
-"""What is predicted of a placed query: one struct for `sbon explain`, for admission and for telemetry.
+"""The prediction for a placed query: one struct for `sbon explain`, for admission and for telemetry.
 
-Each model gives one `Line`: a name, a text for people, and figures for `--json`. A model that has nothing to say of a query gives None.
+Each model gives one `Line`: a name, a text for people, and figures for `--json`. A model that does not apply to a query gives None.
 A new model adds its function to `MODELS` (docs/costs.md). Models read `PlacedQuery` and nothing else.
 """
 
@@ -20,7 +20,7 @@ Model: TypeAlias = Callable[[PlacedQuery], Line | None]
 
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
-    """All lines, and what they rest on."""
+    """The lines of all models, and the sources of the figures behind them."""
 
     lines: tuple[Line, ...]
     operators: dict[str, int]

@@ -1,4 +1,4 @@
-"""What a cost is of: operators, some of them pinned, and the links between them with their rates."""
+"""The placement problem that a cost model judges: operators, some of them pinned, and the links between them with their rates."""
 
 from collections.abc import Container
 

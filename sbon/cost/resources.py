@@ -1,7 +1,7 @@
-"""What nodes and the network between them can do: cores, speed, memory, what others use of a node, bandwidth and propagation.
+"""Resources of nodes and of the network between them: cores, speed, memory, use by other programs, bandwidth and propagation.
 
 Costs are kept in reference ns, so that they hold for every node: one reference ns is one ns of a machine on which `kernel` takes
-`KERNEL_REFERENCE_NS`. The agent times the kernel, this module does the arithmetic.
+`KERNEL_REFERENCE_NS`. The agent times the kernel; this module does the arithmetic.
 """
 
 import math
@@ -162,7 +162,7 @@ class UseRecorder:
 
 
 class NodeResources(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node can do."""
+    """Resources of one node."""
 
     node: NodeId
     cores: float

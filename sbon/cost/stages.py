@@ -40,7 +40,7 @@ _HOT = 16
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """What a batch costs one of the two stages."""
+    """The cost of a batch at one of the two stages."""
 
     per_batch_ns: float
     """Reference ns."""
@@ -59,7 +59,7 @@ class Finalising(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a query in two stages."""
+    """The known figures of a query in two stages."""
 
     map: Step
     update: Step
@@ -87,7 +87,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a planner chooses. Each may be a number or an array; they are broadcast against each other."""
+    """The settings that a planner chooses. Each may be a number or an array; they are broadcast against each other."""
 
     nodes: FloatArray | float
     maps: FloatArray | float

@@ -1,7 +1,8 @@
-"""What is known of operators by signature: cost, selectivity, service times, sizes. Measured here, told by peers, or kept over a restart.
+"""Statistics of operators by signature: cost, selectivity, service times, sizes. They are measured here, sent by peers, or kept over a
+restart.
 
-Models read `OperatorStatistics` from the book. This host's own measurements come first. Of what peers tell, the middle one counts, so that
-less than half of them cannot make an operator look free or unbearable; a figure that no operator can have is refused and counted.
+Models read `OperatorStatistics` from the book. This host's own measurements come first, then the median of the peers' figures, so that a
+minority of peers cannot make an operator look free or unaffordable. Impossible figures are refused and counted.
 """
 
 import math
@@ -42,7 +43,7 @@ PORTS_MAX = 1024
 
 
 class PortStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one input port of an operator; of a source, of its rows."""
+    """Statistics of one input port of an operator, or of a source's rows."""
 
     law: Law
     """Cost of a batch in reference ns."""
@@ -60,7 +61,7 @@ class PortStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OperatorStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of the operators with one signature."""
+    """Statistics of the operators with one signature."""
 
     signature: str
     ports: tuple[PortStatistics, ...]

@@ -1,10 +1,10 @@
-"""How long work waits for a processor on a node, as a series.
+"""Measures how long work waits for a processor on a node, as a series.
 
-A batch that has come does not run at once: the event loop may be at something else, another program may have the core, the interpreter's
-lock may be held. Nothing of this is work of an operator, so cost laws do not have it, and a capacity that is not used up does not either:
-a core that is free half of the time makes each second batch wait. So it is measured, in two places. The event loop tells how late its
-timers fire; a task, how much longer it took from being handed out until its results were taken than its processor time. One batch that
-passes a node waits for both.
+A batch that has arrived does not run at once: the event loop may be busy, another program may have the core, the interpreter's lock may be
+held. Cost laws do not include this time, because no operator works in it. Free capacity does not exclude it either: with a core that is
+free half of the time, each second batch waits. So it is measured in two places. The event loop reports how late its timers fire. Each task
+reports how much longer than its processor time it took, from being handed out until its results were taken. A batch that passes a node
+waits for both.
 """
 
 import math

@@ -6,7 +6,7 @@ import msgspec
 
 
 class CoordinateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How RTT samples become a coordinate. TOML table [coordinate]."""
+    """Settings for computing a coordinate from RTT samples. TOML table [coordinate]."""
 
     algorithm: Literal["refit", "vivaldi"] = "refit"
     """`refit` re-fits the node to its remembered samples and is the more accurate; `vivaldi` forgets each sample after one step and
@@ -14,7 +14,7 @@ class CoordinateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     filter_window: int = 10
     """Samples a peer that the percentile filter looks back on. More: steadier, slower to follow a change."""
     filter_percentile: float = 20.0
-    """What of the window counts as the RTT. Lower: less disturbed by queues and busy processes, more by a single low reading."""
+    """Percentile of the window that counts as the RTT. Lower: less disturbed by queues and busy processes, more by a single low reading."""
     filter_span_s: float = 60.0
     """Older samples leave the window. Longer: steadier for peers that are seldom probed, slower to follow a change."""
     filter_keep: int = 4

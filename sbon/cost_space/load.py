@@ -9,7 +9,7 @@ from sbon.cost_space.coordinate import VECTOR_MS_MAX
 
 
 class LoadConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How CPU load becomes milliseconds. TOML table [load]."""
+    """Settings for converting CPU load to milliseconds. TOML table [load]."""
 
     scaling: Literal["linear", "multiplicative", "nonlinear"] = "linear"
     """`linear` is the paper's; `nonlinear` (a power) spares lightly loaded nodes; `multiplicative` (an exponential) makes every
@@ -19,7 +19,7 @@ class LoadConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     exponent: float = 3.0
     """Power of the `nonlinear` scaling. Higher: only nearly full nodes are avoided."""
     factor: float = 1000.0
-    """Of the `multiplicative` scaling: how much steeper the cost rises at full load than at none."""
+    """How much steeper the cost of the `multiplicative` scaling rises at full load than at none."""
     smoothing_s: float = 15.0
     """Time constant of the average over load readings. Longer: placements flap less, and notice later."""
     hysteresis_ms: float = 5.0

@@ -1,1 +1,1 @@
-"""Which rows to work on, and in which order, when not all can be in time: policies behind one interface, and what they cannot exceed."""
+"""Policies that choose which rows to process, and in which order, when not all can be in time; and an upper bound on any policy."""

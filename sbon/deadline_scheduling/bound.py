@@ -1,7 +1,8 @@
-"""What no policy can exceed: the most rows in time if all arrivals were known before, by linear programming.
+"""Computes the most rows that any policy can have in time: all arrivals are known in advance, by linear programming.
 
-Rows of a class that arrive in one slot of time and are due in one slot are a group, of which any fraction may be worked on, in parts,
-from the beginning of the first slot to the end of the last: arrivals are rounded back and deadlines on, so that it is a bound.
+Rows of one class that arrive in one time slot and are due in one slot form a group. Any fraction of a group may be processed, in parts,
+from the beginning of the arrival slot to the end of the deadline slot. Arrivals are rounded down and deadlines up, so the result is an
+upper bound.
 """
 
 import numpy as np

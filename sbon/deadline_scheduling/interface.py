@@ -1,8 +1,8 @@
-"""What all policies are told and asked (latency-constrained analytics, section 4).
+"""The interface of scheduling policies (latency-constrained analytics, section 4).
 
-A row has a deadline, its stimulus time plus its query's bound, and a class of cost, such as rows whose key is in memory and rows whose key
-is on disk. It is worth 1 if its work is finished by the deadline and 0 otherwise. A policy is told of rows when they arrive, and asked
-what to work on next whenever the work before is finished. It may leave rows out: `take_lost` says which.
+A row has a deadline, its stimulus time plus its query's bound, and a cost class, such as rows whose key is in memory and rows whose key is
+on disk. It is worth 1 if its work is finished by the deadline and 0 otherwise. A policy is told of rows when they arrive, and is asked for
+the next work whenever the previous work is finished. It may leave rows out: `take_lost` returns them.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ class Policy(Protocol):
 
 
 class Costs:
-    """What a row of each class takes, in s; `told` may change it as it is measured."""
+    """The processing time of a row of each class, in s; `told` updates it with measurements."""
 
     def __init__(self, costs_s: Sequence[float]) -> None:
         self.of_class: FloatArray = np.array(costs_s, dtype=np.float64)
@@ -38,7 +38,7 @@ class Costs:
             raise ShapeError(f"costs {list(costs_s)}, expected a time above 0 for each class")
 
     def told(self, cost_class: int, took_s: float, rows: int, memory_rows: float = 10_000.0) -> None:
-        """Takes what some rows of a class have taken; older ones count less."""
+        """Records the time that some rows of a class took; older measurements count less."""
         if rows > 0 and took_s > 0:
             share = min(1.0, rows / memory_rows)
             self.of_class[cost_class] += share * (took_s / rows - self.of_class[cost_class])

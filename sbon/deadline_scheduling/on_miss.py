@@ -1,9 +1,9 @@
-"""What happens to rows that would be late: `finish`, `defer` or `shed`.
+"""Handles rows that would be late: `finish`, `defer` or `shed`.
 
-- finish: every row is worked on, by deadline. Nothing is ever left out.
-- defer: rows that would be late go to a log, and are worked on when nothing else waits, the oldest first. All rows are worked on in the
-  end, but not in their order: only for functions whose updates commute.
-- shed: rows that would be late are left out, and counted by cost class.
+- finish: every row is processed, in order of deadlines.
+- defer: rows that would be late go to a log and are processed when nothing else waits, the oldest first. All rows are processed in the end,
+  but out of order: only for functions whose updates commute.
+- shed: rows that would be late are dropped, and counted by cost class.
 """
 
 import heapq
@@ -21,7 +21,7 @@ UNITS = 50
 
 
 class OnMiss(StrEnum):
-    """What a query asks for."""
+    """A query's choice for rows that would be late."""
 
     FINISH = "finish"
     DEFER = "defer"

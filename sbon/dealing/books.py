@@ -1,6 +1,6 @@
-"""What a splitter knows of its instances: their open windows, what these have seen, and what the instances report.
+"""A splitter's knowledge of its instances: their open windows, the rows of these, and the reports of the instances.
 
-All numbers that dealers read are here, so that the splitter of the overlay and the evaluation in virtual time feed the same dealers.
+It holds all numbers that dealers read, so that the splitter of the overlay and the evaluation in virtual time feed the same dealers.
 """
 
 from collections import deque

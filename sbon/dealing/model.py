@@ -1,7 +1,7 @@
 """The model-based dealer of the paper (section 4): to the same instance, until the predicted peak is above the bound.
 
-What the paper leaves open is an option here: whether the number of rows is predicted from biased gaps, which windows count as the batch,
-and the compensation factor.
+Points that the paper leaves open are options here: whether the number of rows is predicted from biased gaps, which windows count as the
+batch, and the compensation factor.
 """
 
 import math
@@ -48,12 +48,12 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Statistics(msgspec.Struct):
-    """What was monitored over one window of time."""
+    """Statistics monitored over one window of time."""
 
     gaps: Bins
     shares: tuple[float, ...]
     costs: list[tuple[list[float], list[float]]]
-    """Of each kind: cost in one window and weight, by bin, biased."""
+    """For each kind, (costs in one window, weights) by bin; biased."""
     plain_costs: tuple[float, ...]
     alpha: float
     shift_s: float

@@ -47,13 +47,13 @@ class Trace(msgspec.Struct, frozen=True):
 
     @property
     def scope_s(self) -> float:
-        """How long the first window is open; 1 where there is none."""
+        """Returns how long the first window is open, in s; 1 where there is none."""
         opens = np.flatnonzero(self.closes_s)
         return float(self.closes_s[opens[0]] - self.at_s[opens[0]]) if len(opens) else 1.0
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What a dealer has made of a stream."""
+    """The result of dealing a stream."""
 
     rows: int
     rows_sent: int

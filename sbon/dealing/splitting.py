@@ -25,7 +25,7 @@ NOBODY = -1
 
 
 class Split(msgspec.Struct, frozen=True):
-    """What becomes of some rows that follow each other; (rows,)."""
+    """Where some consecutive rows are sent; arrays of shape (rows,)."""
 
     first: int
     """Number of the first row."""

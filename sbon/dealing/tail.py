@@ -1,10 +1,10 @@
-"""How likely a row waits longer than a bound: an exponential bound on the work that waits, along rates and costs that change.
+"""Bounds the probability that a row waits longer than a limit: an exponential bound on the waiting work, for rates and costs that change.
 
-Rows of kind y come at random at r_y a second and cost s_y. With X the work that has come less the time since, log E exp(theta X) grows by
-g(theta) = sum_y r_y (exp(theta s_y) - 1) - theta a second. A queue is X above its least so far, so that its exponent follows the recursion
-of cumulative excess: h <- max(0, h + g dt) from theta times the work that waits now. By Markov's inequality a row of cost s that comes then
-waits longer than LB - s with a probability of at most exp(h - theta (LB - s)), for each theta > 0. Where rates stay as they are, the best
-theta is that with g = 0: E[exp(theta (S - A))] = 1.
+Rows of kind y arrive at random, r_y a second, and cost s_y each. Let X be the work that has arrived minus the time since. Then
+log E exp(theta X) grows by g(theta) = sum_y r_y (exp(theta s_y) - 1) - theta a second. The queue is X minus its minimum so far, so its
+exponent follows the recursion of cumulative excess: h <- max(0, h + g dt), from theta times the work that waits now. By Markov's inequality
+a row of cost s that arrives then waits longer than LB - s with a probability of at most exp(h - theta (LB - s)), for each theta > 0. If
+rates stay constant, the best theta is the one with g = 0: E[exp(theta (S - A))] = 1.
 """
 
 import math

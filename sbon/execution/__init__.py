@@ -1,4 +1,4 @@
-"""What runs operators, as far as it needs no thread.
+"""The parts of running operators that need no thread.
 
-The life of an operator as a table is in `sbon.execution.life`.
+The table of an operator's life is in `sbon.execution.life`.
 """

@@ -1,4 +1,4 @@
-"""What is measured of one operator on this host."""
+"""Measurements of one operator on this host."""
 
 from sbon.batching import Cost
 from sbon.digest import RecentDigest

@@ -15,7 +15,7 @@ from sbon.errors import LocalProtocolError
 
 
 class State(Enum):
-    """What an operator on this host is doing."""
+    """The state of an operator on this host."""
 
     BUILDING = "building"
     """It is being made; batches wait."""
@@ -64,7 +64,7 @@ _TOLD = {
 
 
 class Event(Enum):
-    """What happens to an operator."""
+    """An event in the life of an operator."""
 
     BUILT = "built"
     SINK_BUILT = "built, a sink"
@@ -88,7 +88,7 @@ class Event(Enum):
 
 
 class Do(Enum):
-    """What the engine does about a change."""
+    """An action of the engine on a change of state."""
 
     START = "start the source, or take up work"
     TAKE_UP = "take up work"

@@ -72,7 +72,7 @@ class MisfitLog:
 
 
 class _Told:
-    """What has been logged about one source or operator."""
+    """The misfits that have been logged for one source or operator."""
 
     def __init__(self, misfits: Misfits) -> None:
         self.misfits = misfits

@@ -1,4 +1,4 @@
-"""What is known of one source between two polls."""
+"""The state of one source between two polls."""
 
 from collections import deque
 from typing import Generic, TypeVar

@@ -14,7 +14,7 @@ PORTS = 2
 
 
 class PortCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one port. Times are in ns of this machine's processors; `low` and `high` are two standard errors away."""
+    """The measured costs of one port. Times are in ns of this machine's processors; `low` and `high` are two standard errors away."""
 
     port: int
     source: str

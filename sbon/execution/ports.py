@@ -1,4 +1,4 @@
-"""What executing operators needs of the machine, as protocols: timers, and meters of processor time."""
+"""Protocols of the machine's services that execution uses: timers, and meters of processor time."""
 
 from typing import Protocol
 

@@ -12,7 +12,7 @@ from sbon.types import NodeId
 
 
 class Latencies(Protocol):
-    """What is known of the network."""
+    """This node's name, coordinate and estimates of round trips."""
 
     @property
     def name(self) -> NodeId: ...

@@ -1,4 +1,4 @@
-"""What waits at the inputs of one operator, and what the operator waits for."""
+"""The batches that wait at the inputs of one operator, and the reasons for which the operator waits."""
 
 import math
 from collections.abc import Callable, Sequence

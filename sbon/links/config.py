@@ -6,7 +6,7 @@ from sbon.compression import Compression
 
 
 class LinkConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much a link holds. TOML table [links]."""
+    """Limits and compression of links. TOML table [links]."""
 
     window_batches: int = 512
     """Batches sent or waiting on one link and not yet acknowledged. More: longer paths stay full; fewer: less memory."""

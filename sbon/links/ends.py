@@ -92,14 +92,14 @@ RULES: dict[tuple[Side, Age], tuple[Step, ...]] = {
 
 
 class Version(NamedTuple):
-    """How new the place of an end is; a higher one wins."""
+    """The version of an end's place; the highest wins."""
 
     turn: int
     epoch: int
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where an end is."""
+    """The operator and node at an end of a link."""
 
     operator: OperatorId
     node: NodeId

@@ -10,7 +10,7 @@ LABELS_BYTES_MAX = 512
 
 
 class MembershipConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How agents find each other and notice who is gone. TOML table [membership]."""
+    """Settings for finding other agents and noticing which are gone. TOML table [membership]."""
 
     interval_s: float = 0.6
     """Pause between probes of one agent, each to one peer. Shorter: crashes noticed sooner, fresher coordinates, more traffic."""

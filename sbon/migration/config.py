@@ -1,10 +1,10 @@
-"""How long the steps of a migration may take, and how its state travels."""
+"""Settings of migrations: timeouts of the steps, and how the state is sent."""
 
 import msgspec
 
 
 class MigrationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long the steps of a migration may take. TOML table [migration]."""
+    """Timeouts of a migration's steps, and how its state is sent. TOML table [migration]."""
 
     timeout_s: float = 15.0
     """Between two signs of progress, and from the pause to the decision; after it the migration is abandoned. Longer: worse paths."""

@@ -41,7 +41,7 @@ LOOK_S = 0.01
 
 
 class Stage(Enum):
-    """How far a copy has come."""
+    """The progress of a copy."""
 
     FORKING = "forking"
     STATE = "state"

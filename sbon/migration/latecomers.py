@@ -1,4 +1,4 @@
-"""What a new host answers to messages about operators that it does not expect, or expects already: late ones, and repeated ones."""
+"""Chooses a new host's answers to late and repeated messages: about operators that it does not expect, or expects already."""
 
 from sbon.errors import MigrationError
 from sbon.migration.newcomer import Newcomer

@@ -26,7 +26,7 @@ from sbon.wire.migration import Lock, Unlock
 
 
 class Promise(Enum):
-    """What a host has promised about one operator that moves."""
+    """The promise of a neighbouring host about one operator that moves."""
 
     FREE = "free"
     LOCKED = "locked"

@@ -40,7 +40,7 @@ QUEUED_BYTES_MAX = 64 * 2**20
 
 
 class Stage(Enum):
-    """How far an operator has come."""
+    """The progress of an operator that moves to this host."""
 
     COMING = "coming"
     INSTALLING = "installing"

@@ -1,4 +1,4 @@
-"""How a migration went, for telemetry and for people."""
+"""The record of a finished migration, for telemetry and for people."""
 
 import msgspec
 

@@ -117,7 +117,7 @@ class InputRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class OutputRecord(msgspec.Struct, frozen=True, array_like=True):
-    """What an output has still to deliver."""
+    """An output with the batches that it has still to deliver."""
 
     link: LinkSpec
     node: NodeId
@@ -131,11 +131,11 @@ class OutputRecord(msgspec.Struct, frozen=True, array_like=True):
     made: tuple[Count, Count | None] = (0, None)
     """The last number acknowledged, and the rows that the target had made by then."""
     skip_rows: Count = 0
-    """Next rows that are not given: the target has taken them before a crash."""
+    """Number of next rows to skip: the target took them before a crash."""
 
 
 class Record(msgspec.Struct, frozen=True):
-    """What an engine knows of one operator between two batches, without the operator's own state.
+    """An engine's record of one operator between two batches, without the operator's own state.
 
     It holds the number of the last batch processed on each input, and the unacknowledged output; `sbon.links` explains why that is enough.
     """

@@ -28,7 +28,7 @@ _REMEMBERED_BYTES_MAX = 1024
 
 
 class Shape(NamedTuple):
-    """How a batch of certain sizes is packed."""
+    """The layout of a packed batch of certain sizes."""
 
     head: bytes
     """All bytes of the message before its body."""

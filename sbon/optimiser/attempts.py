@@ -1,4 +1,4 @@
-"""What has been tried to find a new host for an operator whose host leaves. A machine without I/O.
+"""Tracks attempts to find a new host for an operator whose host leaves. A machine without I/O.
 
 idle -> asking -> bound for a host -> moved
   ^        |              |-- the host refuses: another is sought
@@ -22,7 +22,7 @@ PAUSE_S_MAX = 1.0
 
 
 class Attempt:
-    """What has been tried for one operator."""
+    """The attempts for one operator: hosts that refused, the present choice, and when to try again."""
 
     def __init__(self) -> None:
         self.there: NodeId | None = None

@@ -4,7 +4,7 @@ import msgspec
 
 
 class OptimiserConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When running operators are placed anew, and when they move. TOML table [optimiser]."""
+    """Settings of the review of running operators: when they are placed again, and when they move. TOML table [optimiser]."""
 
     enabled: bool = True
     """Re-place this agent's operators. Off: operators stay where they were first placed."""

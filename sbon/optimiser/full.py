@@ -210,8 +210,11 @@ class FullOptimiser:
         )
 
     def _may_help(self, problem: PlacementError) -> bool:
-        """Whether more candidates may. Those that would be fast have been asked first, as far as they have room; and what does not look at
-        delays would walk the same way through a wider circle."""
+        """Tells whether more candidates may solve the problem.
+
+        A bound on the delay is given up after `LATE_MAX` tries, because candidates with room that promise low delays are asked first. It is
+        given up at once if the strategy does not measure delays: it would choose the same nodes from a wider circle.
+        """
         if isinstance(problem, DelayBoundError):
             self._late += 1
             return self._strategy.measures and self._late <= LATE_MAX

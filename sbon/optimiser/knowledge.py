@@ -28,15 +28,15 @@ AGE_S_MAX = 3600.0
 
 
 class RttKnowledge:
-    """What the nodes of neighbours have told."""
+    """The round-trip times that the nodes of neighbours have reported."""
 
     def __init__(self) -> None:
         self._heard: OrderedDict[NodeId, tuple[float, dict[NodeId, tuple[float, float]]]] = OrderedDict()
 
     def heard(self, node: NodeId, told: Iterable[tuple[NodeId, float, float]] | None, now: float) -> int:
-        """Take a node's answer: (peer, RTT in ms, age in s) each. Replaces its last one; returns how many entries were nonsense.
+        """Replaces a node's last answer with (peer, RTT in ms, age in s) each; returns how many entries were invalid.
 
-        None: it has not answered, and will be asked again when an answer would have grown stale.
+        None: the node has not answered, and will be asked again when an answer would have grown stale.
         """
         if told is None:
             self._keep(node, self._heard.get(node, (0.0, {}))[1], now)

@@ -1,4 +1,4 @@
-"""How an optimiser of running operators decides on one kind of change (SBON, section 3.2). A machine without I/O.
+"""Decides on one kind of change for an optimiser of running operators (SBON, section 3.2). A machine without I/O.
 
     review -> None                 nothing to do: cooling down, or nothing is new since the last look
            -> Ask -> decide -> Stay       no saving, or not sure of it yet

@@ -8,7 +8,7 @@ StrategyName: TypeAlias = Literal["least-usage", "relaxation", "producer", "cons
 
 
 class PlacementConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How operators find their nodes. TOML table [placement]."""
+    """Settings of the choice of nodes for operators. TOML table [placement]."""
 
     strategy: StrategyName = "least-usage"
     """`least-usage` minimises network usage itself and chooses by measured RTTs; `relaxation` is the paper's springs and nearest node;

@@ -37,7 +37,7 @@ class Judge(Protocol):
 
 
 class Choices(msgspec.Struct, frozen=True):
-    """What the nodes of a query's operators may be, upstream first.
+    """The nodes that each operator of a query may be on, operators upstream first.
 
     Raises
     ------
@@ -50,7 +50,7 @@ class Choices(msgspec.Struct, frozen=True):
     options: tuple[tuple[int, ...], ...]
     """For each operator the nodes that it may be on, as rows of `nodes`, the present one first; a pinned one has a single option."""
     host_cost: tuple[tuple[float, ...], ...]
-    """What each option costs beside its links."""
+    """Cost of each option without its links."""
     links: tuple[tuple[int, int], ...]
     """Source and target of each link."""
     link_cost: FloatArray

@@ -1,4 +1,4 @@
-"""Where to look for an operator's node: the candidates of least predicted cost."""
+"""Chooses where to look for an operator's node: the candidates of least predicted cost."""
 
 from collections.abc import Mapping
 from itertools import islice

@@ -13,7 +13,7 @@ import msgspec
 
 
 class HostingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What this agent grants to queries of others. TOML table [hosting]."""
+    """Limits of what this agent hosts for queries of others. TOML table [hosting]."""
 
     reservation_s: float = 10.0
     """How long room is kept for a query that has asked for it, unless it decides sooner. Longer: slow takers find it still there;

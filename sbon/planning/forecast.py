@@ -35,14 +35,14 @@ USE_LEFT_CORES = 0.5
 
 
 class Forecast:
-    """What is predicted of one query's latency, beside what is measured.
+    """The predicted latency of one query, compared with measurements.
 
     Parameters
     ----------
     plan : as placed
     node_of : nodes of its operators, as placed
     shared : operators that ran already
-    begun_ms : of those, the latency from a source to them
+    begun_ms : latency from a source to each of those
     now : instant of its start
     """
 

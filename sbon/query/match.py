@@ -274,7 +274,7 @@ class _Clause:
 
 @dataclass(frozen=True)
 class _Row:
-    """Which row of a match an operand reads."""
+    """The row of a match that an operand reads."""
 
     value: exp.Expr | None
     """None: CLASSIFIER."""

@@ -39,7 +39,7 @@ _BY_TIME = "ORDER BY the event time, and keep n = 1: which row is the last of a 
 
 
 class Numbering(NamedTuple):
-    """How the rows of a SELECT are to be numbered."""
+    """The numbering that a SELECT asks for: partitions, order, and the column of the number."""
 
     tree: exp.Expr
     """The tree that errors point at."""

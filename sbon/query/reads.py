@@ -1,7 +1,7 @@
-"""What a query needs of a source that each query reads for itself: the connector may leave out the rest.
+"""Finds the rows and columns that a query needs of a source that each query reads for itself: the connector may skip the rest.
 
-A file that is read as fast as it goes is not shared with other queries (`sbon.optimiser.reuse`). So its source may go by the filters and
-projections of its own plan that follow directly on it. The signature of such a source has what is needed in it.
+A file that is read as fast as possible is not shared with other queries (`sbon.optimiser.reuse`). So its source may apply the filters and
+projections that follow it directly in its plan. The signature of such a source includes them.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""What a search works on, what it may spend, and what it finds.
+"""The interface of searches: configurations, budgets, and records of results.
 
-A configuration (an assignment of operators, later also rates or plans) can tell its value and what it would be after each of some moves,
-without making them. Searches know nothing else, so that one search serves all, and all searches can be compared on one problem.
+A configuration (for example an assignment of operators) returns its value, and its value after each of some moves without making them.
+Searches use nothing else, so that one search serves all configurations, and all searches can be compared on one problem.
 """
 
 import math
@@ -46,7 +46,7 @@ class Configuration(Protocol[C]):
 
 
 class Budget:
-    """What a search may spend. It always evaluates one configuration.
+    """The limits of a search. It always evaluates at least one configuration.
 
     Parameters
     ----------

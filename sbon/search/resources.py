@@ -36,7 +36,7 @@ INTERVALS_S = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.45, 
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What a plan must keep.
+    """The requirements on a plan.
 
     Raises
     ------

@@ -1,1 +1,1 @@
-"""What the home of a query does for it, as state machines: deployment, health, lost rows."""
+"""State machines by which the home of a query looks after it: deployment, health, lost rows."""

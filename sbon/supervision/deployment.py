@@ -25,7 +25,7 @@ BEGIN_TRIES = 3
 
 
 class Phase(Enum):
-    """What a deployment waits for."""
+    """A phase of a deployment."""
 
     PLACING = "placing"
     MAKING = "making"
@@ -35,7 +35,7 @@ class Phase(Enum):
 
 
 class Event(Enum):
-    """What has come of it."""
+    """An event of a deployment."""
 
     PLACED = "placed"
     UNPLACEABLE = "unplaceable"
@@ -71,7 +71,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Deployed(msgspec.Struct, frozen=True):
-    """What runs for a query after its deployment."""
+    """The operators and links that run for a query after its deployment."""
 
     operators: tuple[OperatorSpec, ...]
     """Operators made for the query."""

@@ -1,7 +1,7 @@
-"""How the operators of a query are, as its home knows: a table of what news about an operator makes of it.
+"""The health of a query's operators, as its home knows it: a table from an operator's condition and news about it to its new condition.
 
-`sbon.supervision.record` translates reports into news. What a host says of an operator replaces all that was known before. That its host
-has gone is news only of an operator that has not been lost already.
+`sbon.supervision.record` translates reports into news. A host's report on an operator replaces all earlier knowledge of it. The departure
+of a host is news only for operators that have not been lost already.
 """
 
 from enum import Enum
@@ -11,7 +11,7 @@ from sbon.types import OperatorId
 
 
 class Condition(Enum):
-    """What the home knows of one operator."""
+    """The condition of one operator, as its home knows it."""
 
     WELL = "well"
     STALLED = "stalled"
@@ -30,7 +30,7 @@ class Condition(Enum):
 
 
 class News(Enum):
-    """What is heard about an operator: from its host, or from the membership about its host."""
+    """News about an operator: from its host, or from the membership about its host."""
 
     RUNS = "runs"
     STALLS = "stalls"

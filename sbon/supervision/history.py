@@ -1,4 +1,4 @@
-"""What has happened to one query: where it began, what moved, what was lost and runs again, how it ended. Its record keeps the latest."""
+"""The history of one query: its first placement, moves, losses and recoveries, and its end. The query's record keeps the latest entries."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping

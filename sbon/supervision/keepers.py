@@ -1,4 +1,4 @@
-"""Who keeps the record of a query, and when enough of them agree (docs/recovery.md, Ownership).
+"""Chooses the agents that keep the record of a query, and tells when enough of them agree (docs/recovery.md, Ownership).
 
 Rendezvous hashing: Thaler and Ravishankar, "Using name-based mappings to increase hit rates", IEEE/ACM ToN 6(1), 1998.
 """

@@ -1,4 +1,4 @@
-"""What watching over queries needs of the agent, as protocols: time, and messages to other agents."""
+"""Protocols of the agent's services that supervision uses: time, and messages to other agents."""
 
 from collections.abc import Callable
 from typing import Protocol

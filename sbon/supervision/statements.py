@@ -21,7 +21,7 @@ from sbon.types import NodeId, QueryId
 
 
 class Effect(Enum):
-    """What a statement asks for."""
+    """The effect that a statement asks for."""
 
     NOTHING = "nothing"
     ENTER = "enter"
@@ -36,7 +36,7 @@ class Effect(Enum):
 
 
 class Connectors(Protocol):
-    """What the agent that takes the statements knows of connectors."""
+    """The connectors of the agent that takes the statements."""
 
     def extensions(self) -> Extensions:
         """Returns what is installed here."""

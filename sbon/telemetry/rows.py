@@ -164,7 +164,7 @@ class MisfitCount(Part, frozen=True):
 
 
 class PortCostRow(Part, frozen=True):
-    """What is known of the cost of batches at one input port (docs/costs.md); times are those of the agent's processors."""
+    """Costs of batches at one input port (docs/costs.md); times are those of the agent's processors."""
 
     port: int
     """Number of the port; 0 for a source."""
@@ -257,9 +257,9 @@ class Bucket(Part, frozen=True):
 
 
 class Latency(Row, frozen=True, tag="latencies"):
-    """From creation to sink: rows that a sink on the agent took within a window of time.
+    """Latencies from creation to sink, of the rows that a sink on the agent took within a window of time.
 
-    The clock of the sink's node less that of the source's: nodes whose clocks disagree shift it, below 0 counts as 0.
+    A latency is the clock of the sink's node minus that of the source's. Clocks that disagree shift it; values below 0 count as 0.
     """
 
     query: QueryId
@@ -296,16 +296,16 @@ class LatencyPart(Part, frozen=True):
 
 
 class PredictionRow(Row, frozen=True, tag="predictions"):
-    """What a query's home predicts of its answers' latency, beside what the sink has measured; with each prediction, and once a minute."""
+    """The latency of a query's answers, as its home predicts it and as the sink measured it; with each prediction, and once a minute."""
 
     query: QueryId
     """The query."""
     worst_ms: float | None
     """Greatest latency expected; null: it never ends, as a node has more load than capacity."""
     worst_low_ms: float | None
-    """What the worst case is at least."""
+    """Lower bound of the worst case."""
     worst_high_ms: float | None
-    """What no answer exceeds; null: no bound."""
+    """Upper bound of the latency of any answer; null: no bound."""
     p99_ms: float | None
     """99th percentile over time."""
     mean_ms: float | None
@@ -329,7 +329,7 @@ class PredictionRow(Row, frozen=True, tag="predictions"):
 
 
 class QueryOperator(Part, frozen=True):
-    """Where an operator of a query is."""
+    """The place of an operator of a query."""
 
     operator: OperatorId
     """Id of the operator."""

@@ -1,7 +1,7 @@
-"""What agents tell each other of costs: of operators by signature, of a node, and of the bandwidth to others.
+"""Messages about costs between agents: of operators by signature, of a node, and of the bandwidth to others.
 
-The fields are those of `sbon.cost.statistics` and `sbon.cost.resources`, with the limits of the wire. Decoding refuses what is beyond
-them; what no operator or node can have is refused by the books of the receiver, and counted there.
+The fields are those of `sbon.cost.statistics` and `sbon.cost.resources`, with the limits of the wire. Decoding refuses values beyond these
+limits. The receiver's books refuse and count values that are impossible for an operator or a node.
 """
 
 from typing import Annotated, Literal, TypeAlias
@@ -42,7 +42,7 @@ class MomentsTold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LawTold(msgspec.Struct, frozen=True, kw_only=True):
-    """What batches cost at a port (`sbon.cost.law.Law`)."""
+    """The cost law of batches at a port (`sbon.cost.law.Law`)."""
 
     coefficients: Annotated[tuple[Amount, ...], FEW]
     covariance: Annotated[tuple[Annotated[tuple[Covariance, ...], FEW], ...], FEW]
@@ -91,7 +91,7 @@ class WaitsTold(msgspec.Struct, frozen=True):
 
 
 class NodeTold(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node can do (`sbon.cost.resources.NodeResources`), and how much passes from it to others."""
+    """Resources of a node (`sbon.cost.resources.NodeResources`), and its bandwidth and latencies to others."""
 
     node: Node
     cores: Amount
@@ -101,7 +101,7 @@ class NodeTold(msgspec.Struct, frozen=True, kw_only=True):
     operators: UseTold | None = None
     waits: WaitsTold | None = None
     spare_s: Amount | None = None
-    """By how much longer work there may take before a query's answers are later than it accepts; None: no query there has `max_latency`."""
+    """How much longer work there may take before a query's answers exceed its `max_latency`; None: no query there has one."""
     uplink_bytes_per_s: Amount = 0.0
     """Declared limit of what it sends to all others together; 0: none."""
     bandwidths: Annotated[tuple[tuple[Node, Amount], ...], MANY] = ()

@@ -37,7 +37,7 @@ class User(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TakenUp(msgspec.Struct, frozen=True):
-    """What is known of an operator that ran on a host that has crashed, and begins anew (`sbon.supervision.recovery`)."""
+    """The known progress of an operator whose host has crashed and which is made anew (`sbon.supervision.recovery`)."""
 
     epoch: Epoch
     rows_out: Count = 0

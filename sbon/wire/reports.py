@@ -19,7 +19,7 @@ class OperatorsAsk(msgspec.Struct, frozen=True, tag="operators?"):
 
 
 class LatencyTold(msgspec.Struct, frozen=True, kw_only=True):
-    """How late the rows were that a sink took lately, from the entry of the latest source row behind them."""
+    """Latencies of the rows that a sink took lately, since the entry of the latest source row behind each."""
 
     rows: Count
     mean_ms: Delay

@@ -12,7 +12,7 @@ Path: TypeAlias = tuple[Any, int]
 
 
 class Labels(NamedTuple):
-    """What the rows of a match were taken for, in their order."""
+    """The labels of a match's rows, in their order."""
 
     variables: list[int]
     excluded: list[bool]

@@ -1,7 +1,7 @@
-"""What conditions know of the match so far: for each operand that reads other rows than the one being looked at, a small state.
+"""State of a match so far that conditions read: a small state for each operand that reads rows other than the current one.
 
 Two attempts at the same place of the pattern with the same states have the same future, so one of them is enough. States are tuples and
-numbers, which compare equal if what conditions can read is equal.
+numbers. They compare equal if all values that conditions can read are equal.
 """
 
 import math

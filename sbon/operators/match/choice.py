@@ -51,7 +51,7 @@ class Candidates(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """What is answered, partition by partition from left to right."""
+    """The matches chosen for the answer, partition by partition, from left to right."""
 
     candidates: Candidates
     numbers: IntArray

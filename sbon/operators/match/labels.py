@@ -1,4 +1,4 @@
-"""What the rows of matches were taken for, where conditions depend on single rows alone."""
+"""Labels the rows of matches with the variables that they matched, where conditions depend on single rows alone."""
 
 import numpy as np
 import numpy.typing as npt
@@ -8,15 +8,15 @@ from sbon.operators.match.scan import Classes, Scanner
 from sbon.types import IntArray
 
 TOGETHER_MIN = 8
-"""Matches that are labelled in steps of one row each; fewer are labelled one behind the other."""
+"""Least number of matches that are labelled together, one row of each a step; fewer are labelled one after the other."""
 _UNKNOWN, _AMBIGUOUS = -1, -2
 
 
 class Labeller:
     """Labels rows: twice the variable, plus 1 if the row is left out of the answer.
 
-    Where all ways that wait in a state would take a row for the same, the preferred way does, too. So a table gives the label; only a match
-    with a row where that is not so is followed way by way.
+    If all ways that wait in a state would give a row the same label, the preferred way does, too, and a table gives the label. Only a match
+    with a row for which they differ is followed way by way.
     """
 
     def __init__(self, program: Program, scanner: Scanner) -> None:

@@ -27,7 +27,7 @@ class Found(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """What all partitions have in common."""
+    """The rules that all partitions share."""
 
     params: MatchParams
     before: int

@@ -32,7 +32,7 @@ class Jobs(NamedTuple):
 
 
 class Scanned(NamedTuple):
-    """What became of jobs."""
+    """The results of jobs; all arrays have one entry a job."""
 
     state: IntArray
     """0 if no later row can change what was found."""
