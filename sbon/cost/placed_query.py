@@ -27,7 +27,7 @@ LEAST_FLOW = 1e-9
 
 
 class PlacedQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """A placed query with the figures that models read. Mappings by operator have each operator of `plan`, those by node each usable node."""
+    """A placed query with its figures. Mappings by operator have every operator of `plan`, those by node every node that may be used."""
 
     plan: Plan
     """With expected rates on its links (`sbon.query.estimate`)."""
