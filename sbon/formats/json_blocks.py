@@ -43,15 +43,21 @@ class JsonBlocks:
         self._floats = [field.name for field in schema if field.type is ColumnType.FLOAT]
         self._patterns = {name: re.compile(rb'"%b"[ \t]*:[ \t]*"' % name.encode()) for name in self._texts if self._possible}
 
-    def read(self, data: bytes) -> pl.DataFrame | None:
-        """A row for each line that is not blank; None where some lines must be read one by one."""
+    def read(self, data: bytes, numbers: set[str]) -> pl.DataFrame | None:
+        """A row for each line that is not blank; None where some lines must be read one by one.
+
+        Parameters
+        ----------
+        numbers : names of columns of times that have been whole numbers so far, and are read as such; without those that are no more
+        """
         if not self._possible or not data or (b"\\" in data and _ESCAPE.search(data)):
             return None
-        try:
-            frame = pl.read_ndjson(data, schema=self._types)
-        except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
-            return None
-        return frame if self._is_read_well(frame, data) else None
+        whole = {name: pl.Int64() for name in self._types if name in numbers}
+        frame = _read(data, self._types | whole)
+        if frame is None and whole:  # the library takes nothing but whole numbers of 64 bits, without point and exponent, for these
+            frame = _read(data, self._types)
+            numbers.difference_update(whole)
+        return frame if frame is not None and self._is_read_well(frame, data) else None
 
     def _is_read_well(self, frame: pl.DataFrame, data: bytes) -> bool:
         # Each line has each column's name if there are no NULLs. With as many names in all, it has each once, and no others.
@@ -68,6 +74,13 @@ class JsonBlocks:
     def _are_texts(self, name: str, count: int, data: bytes) -> bool:
         """Tells whether this name stands so often in a block, and behind it always a text."""
         return data.count(b'"%b"' % name.encode()) == len(self._patterns[name].findall(data)) == count
+
+
+def _read(data: bytes, types: Mapping[str, pl.DataType]) -> pl.DataFrame | None:
+    try:
+        return pl.read_ndjson(data, schema=dict(types))
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        return None
 
 
 def lines_of(data: bytes) -> list[bytes]:

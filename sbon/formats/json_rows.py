@@ -134,7 +134,7 @@ class JsonRows:
             lines = lines_of(data)
             few = self.read_few(lines)
             return self._read_many(lines) if few is None else Placed(frame_of_values(few, self._schema), None)
-        frame = self._blocks.read(data)
+        frame = self._blocks.read(data, self._rows.numbers)
         if frame is not None:
             converted, kept = self._rows.convert(frame, lambda row, column: self._shown(lines_of(data)[row], column))
             return Placed(converted, None if kept is None else kept.arg_true())

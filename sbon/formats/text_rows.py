@@ -68,7 +68,7 @@ class TextRows:
         self.odd: set[str] = set()
         """Columns that have had texts that are not written plainly."""
         self.numbers: set[str] = set()
-        """Columns of times that have had nothing but whole numbers."""
+        """Columns of times that have had nothing but whole numbers, in the blocks before."""
 
     def counting(self, misfits: Misfits) -> TextRows:
         """The same, with what it has learnt and will learn, counting there what is left out."""

@@ -61,7 +61,7 @@ def _tell(result: dict[str, Any], show: Callable[..., None], json: bool, **how: 
 
 
 def probe(
-    seconds: Annotated[float, typer.Option(metavar="S", help="How long to measure, half of it idle and half saturated.")] = 30.0,
+    seconds: Annotated[float, typer.Option(metavar="S", help="How long to measure, half of it idle and half saturated.")] = 60.0,
     plain: Annotated[bool, typer.Option("--plain", help="Without a cluster key: datagrams are not sealed.")] = False,
     json: Json = False,
 ) -> None:
@@ -86,7 +86,7 @@ def wan(
 def placement(
     nodes: Annotated[int, typer.Option(metavar="N", help="Nodes whose coordinates are known.")] = 2000,
     operators: Annotated[int, typer.Option(metavar="K", help="Operators to place in each query, joins in a tree.")] = 12,
-    queries: Annotated[int, typer.Option(metavar="Q", help="Queries to place.")] = 200,
+    queries: Annotated[int, typer.Option(metavar="Q", help="Queries to place.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Of nodes and queries.")] = 1,
     json: Json = False,
     wide: Wide = False,

@@ -17,6 +17,7 @@ from sbon.digest import quantile
 from sbon.errors import UsageError
 from sbon.query.limits import INSTANCES_MAX
 from sbon_testbed.bench.agent_process import AgentProcess, one_agent
+from sbon_testbed.bench.percentiles import SAMPLES_MIN
 from sbon_testbed.bench.rows import generated
 from sbon_testbed.bench.runs import answers_equal, idle_cores, timed
 from sbon_testbed.bench.supply import GENERATED, KINDS, supply
@@ -40,8 +41,6 @@ CHECKED_ROWS = 450_000
 """Rows of the run whose answers are compared: a few windows."""
 FILE_ROWS = 10_000_000
 """Rows of each timed run that reads files or is sent them."""
-SAMPLES_MIN = 1_000
-"""Fewer make no percentiles."""
 DISCARD = "connector = 'discard'"
 
 Progress = Callable[[str], None]

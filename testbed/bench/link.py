@@ -18,7 +18,8 @@ from sbon.cli.tables import Column
 from sbon.errors import UsageError
 from sbon_testbed.bench import lone
 from sbon_testbed.bench.agents import BenchAgent, agents
-from sbon_testbed.bench.sinks import ages, quantiles, rows_taken, wait_for_rows
+from sbon_testbed.bench.percentiles import Buckets, pooled
+from sbon_testbed.bench.sinks import ages, came, rows_taken, wait_for_rows
 from sbon_testbed.ranges import check_seconds
 
 NAMES = ("a", "b")
@@ -48,7 +49,7 @@ CREATE SINK arrived FROM (SELECT ts, key, value FROM timed) WITH (connector = 'd
 
 
 def measure(seconds: float, runs: int, progress: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
-    """Medians over the runs.
+    """Medians over the runs; percentiles are those of the rows of all runs together.
 
     Raises
     ------
@@ -61,8 +62,13 @@ def measure(seconds: float, runs: int, progress: Callable[[str], None] = lambda 
     if runs < 1:
         raise UsageError(f"--runs {runs}, expected at least 1")
     found = [_run(seconds, progress, f"run {run} of {runs}") for run in range(1, runs + 1)]
-    medians = {name: round(float(np.median([one[name] for one in found])), 3) for name in found[0]}
-    return {"seconds": seconds, "runs": runs, "machine_cores": os.cpu_count(), **medians}
+    flood, times = zip(*found, strict=True)
+    result = {"seconds": seconds, "runs": runs, "machine_cores": os.cpu_count()}
+    result |= {name: round(float(np.median([one[name] for one in flood])), 3) for name in flood[0]}
+    for name in times[0]:
+        middle, far = pooled([one[name] for one in times])
+        result |= {f"{name}_p50_ms": round(middle, 3), f"{name}_p99_ms": None if far is None else round(far, 3)}
+    return result
 
 
 def show(result: dict[str, Any]) -> None:
@@ -78,7 +84,8 @@ def show(result: dict[str, Any]) -> None:
     print_table(columns, rows)
 
 
-def _run(seconds: float, progress: Callable[[str], None], run: str) -> dict[str, float]:
+def _run(seconds: float, progress: Callable[[str], None], run: str) -> tuple[dict[str, float], dict[str, Buckets | list[float]]]:
+    """Figures of the flood, and times of rows."""
     progress(f"{run}: flood")
     with agents(NAMES, SETTINGS) as pair:
         flood = _flood(pair, seconds)
@@ -88,7 +95,7 @@ def _run(seconds: float, progress: Callable[[str], None], run: str) -> dict[str,
     progress(f"{run}: messages one after the other, which takes half a minute or more")
     with agents(NAMES, SETTINGS) as pair:
         alone = lone.measure(pair, seconds)
-    return {**flood, "latency_p50_ms": steady[0], "latency_p99_ms": steady[1], **alone}
+    return flood, {"latency": steady, **alone}
 
 
 def _flood(pair: dict[str, BenchAgent], seconds: float) -> dict[str, float]:
@@ -102,10 +109,10 @@ def _flood(pair: dict[str, BenchAgent], seconds: float) -> dict[str, float]:
     return {"rows_per_s": rows / took_s, "mib_per_s": rows / took_s * ROW_BYTES / 2**20, "cores": used / took_s}
 
 
-def _latency(pair: dict[str, BenchAgent], rate: int, seconds: float) -> tuple[float, float]:
-    """Median and 99th percentile from creation to the sink, in ms."""
+def _latency(pair: dict[str, BenchAgent], rate: int, seconds: float) -> Buckets:
+    """Times from creation to the sink, in ms."""
     pair["a"].client.ask("submit", sql=TIMED.format(rate=rate))
     wait_for_rows(pair["b"], max(1, round(rate * WARM_S)))
     before = ages(pair["b"])
     time.sleep(seconds)
-    return quantiles(before, ages(pair["b"]), seconds)
+    return came(before, ages(pair["b"]), seconds)

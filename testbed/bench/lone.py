@@ -10,17 +10,16 @@ import time
 from contextlib import closing
 from datetime import UTC, datetime
 
-import numpy as np
-
 from sbon.errors import SbonError
 from sbon_testbed.bench.agents import BenchAgent
 from sbon_testbed.bench.bare_line import ages_ms
-from sbon_testbed.bench.sinks import FIRST_ROWS_TIMEOUT_S, LOOK_S, ages, quantiles, rows_taken, wait_for_rows
+from sbon_testbed.bench.percentiles import Buckets
+from sbon_testbed.bench.sinks import FIRST_ROWS_TIMEOUT_S, LOOK_S, ages, came, rows_taken, wait_for_rows
 from sbon_testbed.processes.local import free_ports
 
 PACES = {"lone": 200, "lone_rare": 50}
 """Messages a second, by the name of the figure. Sources send at most one batch a millisecond: so each leaves by itself."""
-SECONDS_MIN = {"lone": 5.0, "lone_rare": 10.0}
+SECONDS_MIN = {"lone": 5.0, "lone_rare": 20.0}
 """Enough messages for a 99th percentile."""
 WARM_S = 1.0
 
@@ -38,26 +37,21 @@ CREATE SINK {name}_read FROM (SELECT ts, key FROM {name}_written) WITH (connecto
 """
 
 
-def measure(pair: dict[str, BenchAgent], seconds: float) -> dict[str, float]:
-    """Median and 99th percentile in ms at each pace, and the same for bare lines."""
+def measure(pair: dict[str, BenchAgent], seconds: float) -> dict[str, Buckets | list[float]]:
+    """Times in ms at each pace, and the same for bare lines, for `percentiles.pooled`."""
     port = free_ports(1)[0]
     pair["a"].client.ask("submit", sql=SQL.format(port=port))
-    found: dict[str, float] = {}
+    found: dict[str, Buckets | list[float]] = {}
     for name, per_s in PACES.items():
         lasting_s = max(seconds, SECONDS_MIN[name])
-        found |= _named(name, _over_the_link(pair["b"], port, per_s, lasting_s))
+        found[name] = _over_the_link(pair["b"], port, per_s, lasting_s)
         if name in TCP_PACES:
-            found |= _named(f"{name}_tcp", _to_a_program(pair, name, per_s, lasting_s))
-        bare = ages_ms(lambda bare_port, per_s=per_s, lasting_s=lasting_s: _to(bare_port, per_s, lasting_s))  # type: ignore[misc]
-        found |= _named(f"{name}_bare", _quantiles(bare))
+            found[f"{name}_tcp"] = _to_a_program(pair, name, per_s, lasting_s)
+        found[f"{name}_bare"] = ages_ms(lambda bare_port, per_s=per_s, lasting_s=lasting_s: _to(bare_port, per_s, lasting_s))  # type: ignore[misc]
     return found
 
 
-def _named(name: str, times_ms: tuple[float, float]) -> dict[str, float]:
-    return {f"{name}_p50_ms": times_ms[0], f"{name}_p99_ms": times_ms[1]}
-
-
-def _over_the_link(sink: BenchAgent, port: int, per_s: int, seconds: float) -> tuple[float, float]:
+def _over_the_link(sink: BenchAgent, port: int, per_s: int, seconds: float) -> Buckets:
     with closing(_connected(port)) as line:
         known = sum(ages(sink).values())
         _write(line, per_s, WARM_S)
@@ -65,10 +59,10 @@ def _over_the_link(sink: BenchAgent, port: int, per_s: int, seconds: float) -> t
         before = ages(sink)
         _write(line, per_s, seconds)
         wait_for_rows(sink, known + round(WARM_S * per_s) + round(seconds * per_s))
-    return quantiles(before, ages(sink), seconds)
+    return came(before, ages(sink), seconds)
 
 
-def _to_a_program(pair: dict[str, BenchAgent], name: str, per_s: int, seconds: float) -> tuple[float, float]:
+def _to_a_program(pair: dict[str, BenchAgent], name: str, per_s: int, seconds: float) -> list[float]:
     """The reader of the bare lines, behind a sink that connects to it."""
     port, warm, rows = free_ports(1)[0], round(WARM_S * per_s), round((WARM_S + seconds) * per_s)
 
@@ -80,14 +74,10 @@ def _to_a_program(pair: dict[str, BenchAgent], name: str, per_s: int, seconds: f
             wait_for_rows(pair["b"], known + rows)
         pair["a"].client.ask("drop", query=f"{name}_read")  # closes the reader's connection, and it tells
 
-    came = ages_ms(write)
-    if len(came) != rows:
-        raise SbonError(f"{len(came)} of {rows} rows have come out of the sink")
-    return _quantiles(came[warm:])
-
-
-def _quantiles(times_ms: list[float]) -> tuple[float, float]:
-    return float(np.quantile(times_ms, 0.5)), float(np.quantile(times_ms, 0.99))
+    times_ms = ages_ms(write)
+    if len(times_ms) != rows:
+        raise SbonError(f"{len(times_ms)} of {rows} rows have come out of the sink")
+    return times_ms[warm:]
 
 
 def _to(port: int, per_s: int, seconds: float) -> None:

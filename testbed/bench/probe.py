@@ -20,6 +20,7 @@ from sbon.errors import SbonError
 from sbon.telemetry.rows import Probe
 from sbon_agent.telemetry.spool import spooled
 from sbon_testbed.bench.agents import BenchAgent, agents
+from sbon_testbed.bench.percentiles import p99
 from sbon_testbed.ranges import check_seconds
 
 NAMES = ("a", "b")
@@ -111,10 +112,10 @@ def _phase(pair: dict[str, BenchAgent], seconds: float) -> dict[str, Any]:
     rtts = np.array([rtt for name in NAMES for at_s, rtt in _samples(pair[name].directory) if began_s <= at_s < ended_s])
     if not rtts.size:
         raise SbonError("no probe was answered; the agents' machine is too busy to measure on")
-    median, p99 = np.percentile(rtts, [50, 99])
+    far = p99(list(rtts))
     return {
-        "median_ms": round(float(median), 4),
-        "p99_ms": round(float(p99), 4),
+        "median_ms": round(float(np.median(rtts)), 4),
+        "p99_ms": None if far is None else round(far, 4),
         "samples": int(rtts.size),
         "cpu": round(cpu, 3),
         "rows_per_s": round(rows / took_s),

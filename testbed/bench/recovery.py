@@ -33,6 +33,7 @@ from sbon.config import Layer
 from sbon.control import SOCKET_NAME
 from sbon.errors import SbonError, UsageError
 from sbon.types import NodeId
+from sbon_testbed.bench.percentiles import p99
 from sbon_testbed.leftovers import run_directory
 from sbon_testbed.processes.local import LocalWorld
 from sbon_testbed.simulator.network import NetworkConfig
@@ -302,16 +303,16 @@ def _kind(row: dict[str, Any], host: NodeId) -> str:
 
 
 def summary(times: Sequence[Time]) -> dict[str, Any]:
-    """Returns number, median and 99th percentile of the times, by what was killed."""
+    """Returns number, median and 99th percentile (None of too few) of the times, by what was killed."""
     kinds: dict[str, Any] = {}
     for kind in ("movable", "pinned", "owner"):
         seconds = [one.seconds for one in times if one.kind == kind]
         if seconds:
-            median, p99 = np.percentile(seconds, [50, 99])
+            far = p99(seconds)
             kinds[kind] = {
                 "times": len(seconds),
-                "median_s": round(float(median), 2),
-                "p99_s": round(float(p99), 2),
+                "median_s": round(float(np.median(seconds)), 2),
+                "p99_s": None if far is None else round(far, 2),
                 "max_s": round(max(seconds), 2),
             }
     return kinds

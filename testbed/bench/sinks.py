@@ -2,7 +2,6 @@
 
 import time
 
-from sbon.digest import quantile
 from sbon.errors import SbonError
 from sbon_testbed.bench.agents import BenchAgent
 
@@ -10,12 +9,12 @@ FIRST_ROWS_TIMEOUT_S = 60.0
 LOOK_S = 0.02
 
 
-def quantiles(before: dict[int, int], after: dict[int, int], seconds: float) -> tuple[float, float]:
-    """Median and 99th percentile in ms of what has come between two looks at `ages`, `seconds` apart."""
+def came(before: dict[int, int], after: dict[int, int], seconds: float) -> dict[int, int]:
+    """Rows by bucket of their age that have come between two looks at `ages`, `seconds` apart."""
     fresh = {bucket: rows - before.get(bucket, 0) for bucket, rows in after.items()}
     if not any(fresh.values()):
         raise SbonError(f"no row has come over the link within {seconds:g} s")
-    return quantile(fresh, 0.5), quantile(fresh, 0.99)
+    return fresh
 
 
 def ages(agent: BenchAgent) -> dict[int, int]:

@@ -24,9 +24,11 @@ def test_a_link_is_measured_flooded_by_the_clock_and_row_by_row(monkeypatch, cap
     # How long rows take is for the benchmark to say.
     assert 0 < result["latency_p50_ms"] <= result["latency_p99_ms"]
     for name in ("lone", "lone_rare"):
-        assert 0 < result[f"{name}_p50_ms"] <= result[f"{name}_p99_ms"]
-        assert 0 < result[f"{name}_bare_p50_ms"] <= result[f"{name}_bare_p99_ms"]
-    assert 0 < result["lone_tcp_p50_ms"] <= result["lone_tcp_p99_ms"]
+        assert result[f"{name}_p50_ms"] > 0
+        assert result[f"{name}_bare_p50_ms"] > 0
+    assert result["lone_tcp_p50_ms"] > 0
+    # Of a hundred rows there is no percentile.
+    assert {value for key, value in result.items() if key.startswith("lone") and key.endswith("p99_ms")} == {None}
     bench.show(result)
     assert "flood" in capsys.readouterr().out
 

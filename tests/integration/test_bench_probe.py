@@ -7,6 +7,7 @@ import pytest
 import sbon_testbed.bench.probe as bench
 from sbon.cli.__main__ import run
 from sbon.errors import ConfigError
+from sbon_testbed.bench.percentiles import SAMPLES_MIN
 
 
 @pytest.mark.slow
@@ -24,8 +25,9 @@ def test_a_busy_agent_measures_about_the_round_trips_of_an_idle_one(monkeypatch,
     assert idle["rows_per_s"] == 0
     assert saturated["rows_per_s"] > 10_000
     # How long they take is for the benchmark to say; observed 0.07 and 0.08 ms.
-    assert 0 < idle["median_ms"] <= idle["p99_ms"]
-    assert 0 < saturated["median_ms"] <= saturated["p99_ms"]
+    for phase in (idle, saturated):
+        assert phase["median_ms"] > 0
+        assert (phase["p99_ms"] is None) == (phase["samples"] < SAMPLES_MIN)
     bench.show(result)
     assert capsys.readouterr().out.splitlines()[1].startswith("idle")
 

@@ -24,6 +24,7 @@ from tests.examples import examples
 SCHEMA = columns(ts="time", n="int", x="float", s="text", b="bool")
 NAMES = [field.name for field in SCHEMA]
 GOOD = b'{"ts": "2026-01-31T12:00:00.250Z", "n": 7, "x": 0.5, "s": "a", "b": true}'
+NUMBERED = b'{"ts": 1577836802, "n": 7, "x": 0.5, "s": "a", "b": true}'
 RAW_TYPES = {"ts": pl.String(), "n": pl.Int64(), "x": pl.Float64(), "s": pl.String(), "b": pl.Boolean()}
 TRICKY = [
     b'{"n": 1, "n": 2}',
@@ -82,11 +83,14 @@ def causes(misfits: Misfits) -> dict[tuple[str, str], int]:
     return {(kind.column, kind.cause): kind.rows for kind in misfits.told()}
 
 
-def expect_same(lines: list[bytes]) -> None:
+def expect_same(lines: list[bytes], good: bytes = GOOD) -> None:
+    """Compares lines among good ones with the same lines alone. The reader has read a block of good ones before."""
     of_block, of_lines = Misfits(), Misfits()
-    many = [GOOD] * FEW_ROWS + lines + [GOOD]
+    many = [good] * FEW_ROWS + lines + [GOOD]
+    reader = JsonRows(SCHEMA, TimeFormat(), of_block)
+    reader.read_block(b"\n".join([good] * 2 * FEW_ROWS))
 
-    block, places = JsonRows(SCHEMA, TimeFormat(), of_block).read_block_placed(b"\n".join(many) + b"\n")
+    block, places = reader.read_block_placed(b"\n".join(many) + b"\n")
 
     plain = line_by_line([*lines, GOOD], of_lines)
     assert [repr(row) for row in block.rows()[FEW_ROWS:]] == [repr(row) for row in plain.rows()]  # -0.0 is not 0.0 here
@@ -95,13 +99,37 @@ def expect_same(lines: list[bytes]) -> None:
         assert of_block.told() == of_lines.told()
     # Of several lines, those that are left out member by member are counted last.
     assert causes(of_block) == causes(of_lines)
-    kept = places_of([line for line in many if line.strip()])
+    kept = places_of([GOOD if line == good else line for line in many if line.strip()])
     assert (list(range(len(kept))) if places is None else places.to_list()) == kept
 
 
 @pytest.mark.parametrize("line", TRICKY)
 def test_a_tricky_line_among_many_is_read_as_alone(line: bytes) -> None:
     expect_same([line])
+    expect_same([line], good=NUMBERED)
+
+
+@pytest.mark.parametrize("number", [b"-0", b"1e9", b"1577836802.0", b"99999999999999", b"9223372036854775808", b"null"])
+def test_numbers_of_times_are_read_as_alone_where_times_were_whole_numbers_so_far(number: bytes) -> None:
+    expect_same([b'{"ts": ' + number + b', "n": 1}'], good=NUMBERED)
+
+
+def test_times_that_are_no_whole_numbers_any_more_are_not_read_as_such() -> None:
+    reader = JsonRows(SCHEMA, TimeFormat(), Misfits())
+    read = reader._blocks.read
+    asked: list[tuple[bool, bool]] = []
+
+    def seen(data: bytes, numbers: set[str]) -> pl.DataFrame | None:
+        before = "ts" in numbers
+        found = read(data, numbers)
+        asked.append((before, found is not None))
+        return found
+
+    reader._blocks.read = seen  # type: ignore[method-assign]
+    for line in (NUMBERED, NUMBERED, GOOD, GOOD, NUMBERED, NUMBERED):
+        assert reader.read_block(b"\n".join([line] * 2 * FEW_ROWS)).height == 2 * FEW_ROWS
+
+    assert asked == [(False, True), (True, True), (True, True), (False, True), (False, True), (True, True)]
 
 
 @examples(25)
@@ -145,7 +173,7 @@ def test_regular_lines_are_read_in_columns() -> None:
         GOOD.replace(b'"a"', b'"caf\\u00e9"'),
     ]
     for line in lines:
-        frame = JsonBlocks(SCHEMA, RAW_TYPES).read(b"\n".join([GOOD] * 9 + [line] * 9) + b"\n")
+        frame = JsonBlocks(SCHEMA, RAW_TYPES).read(b"\n".join([GOOD] * 9 + [line] * 9) + b"\n", set())
         assert frame is not None, line
         assert frame.height == 18
 
@@ -158,9 +186,9 @@ def test_zeros_with_a_sign_are_found_wherever_a_block_is_cut(zero: bytes, place:
         line = b'{"s": "' + b"a" * before + b'", "x":' + zero + b"}\n"
         for padding in range(0, 70, 3):
             data = b'{"x": 0.0, "ts": "2026-01-05T00:00:00", "s": "' + b"b" * padding + b'"}\n' + line
-            assert JsonBlocks(SCHEMA, RAW_TYPES).read(data) is None
+            assert JsonBlocks(SCHEMA, RAW_TYPES).read(data, set()) is None
     good = b'{"x": -0.5, "ts": "2026-01-05T00:00:00"}\n{"x": -0.0}\n{"x": 0}\n{"x": -7}\n{"n": -1}\n'
-    assert JsonBlocks(SCHEMA, RAW_TYPES).read(good) is not None
+    assert JsonBlocks(SCHEMA, RAW_TYPES).read(good, set()) is not None
 
 
 def test_lines_nested_so_deep_that_a_stack_would_not_hold_them_are_left_out() -> None:

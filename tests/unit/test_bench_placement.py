@@ -14,7 +14,8 @@ def test_the_command_tells_times_and_memory(capsys):
 
     result = json.loads(capsys.readouterr().out)
     assert (result["nodes"], result["operators"], result["queries"], result["seed"]) == (600, 3, 4, 1)
-    assert 0 < result["milliseconds_median"] <= result["milliseconds_p99"]
+    assert result["milliseconds_median"] > 0
+    assert result["milliseconds_p99"] is None  # of four queries
     assert result["index_s"] > 0
     assert result["peak_memory_mb"] >= result["memory_mb_before_the_space"] > 0
     bench.show(result)
