@@ -5,6 +5,7 @@ configuration.
 """
 
 import argparse
+import gc
 import os
 import sys
 from typing import Any, NoReturn
@@ -101,6 +102,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(arguments: list[str] | None) -> int:
+    gc.disable()  # what a start makes stays; the daemon turns it on when it is ready
     options = parser().parse_args(arguments)
     try:
         flags = overrides(options)

@@ -312,6 +312,7 @@ def _give_back_memory() -> None:
     """Returns memory that only the start needed, and excludes what is left from garbage collections."""
     gc.collect()
     gc.freeze()
+    gc.enable()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc only
     if trim is not None:
         trim(0)

@@ -12,6 +12,12 @@ from sbon.wire.deployment import TakenUp
 from sbon_agent.connectors.base import ConnectorContext
 
 
+def load() -> None:
+    """Imports the heavy libraries that operators need. Runs on an executor thread."""
+    import sbon.operators.registry
+    import sbon_agent.connectors.registry  # noqa: F401
+
+
 def build(
     instance: Instance,
     context: ConnectorContext,

@@ -19,7 +19,7 @@ from sbon.migration.state_copy import Assembly, InputLog
 from sbon.query.plan import OperatorSpec, SinkParams, SourceParams
 from sbon.query.text import describe
 from sbon.wire.deployment import TakenUp
-from sbon_agent.engine.building import build, opening
+from sbon_agent.engine.building import build, load, opening
 from sbon_agent.engine.execution import Execution
 from sbon_agent.hosting import EngineParts
 
@@ -50,8 +50,15 @@ class BuiltInEngine:
             parts.books,
         )
         self._lives = self._execution.lives
+        self._is_loading = False
 
     # ------------------------------------------------------------------------------------------------ make and end
+
+    def expect(self) -> None:
+        """Loads the libraries of operators on a thread, unless they are loaded, or being loaded."""
+        if not self._is_loading:
+            self._is_loading = True
+            self._host.execute(load, _loaded, rows=0)
 
     def instantiate(
         self, instance: Instance, *, ours: bool, done: Callable[[BaseException | None], None], taken_up: TakenUp | None = None
@@ -193,6 +200,10 @@ class BuiltInEngine:
     def hand_over(self, instance: Instance) -> None:
         """Frees the state of an operator that runs on another host now."""
         self._lives.on(instance, Event.HAND_OVER)
+
+
+def _loaded(result: object) -> None:
+    """Does nothing: whatever cannot be loaded is told by the operator that needs it."""
 
 
 def _restless(instance: Instance) -> LocalProtocolError:

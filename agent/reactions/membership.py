@@ -36,6 +36,7 @@ class MembershipReactions:
             self._agent.queries.node_alive(name)
             if self._agent.gossip.address_of(name) is not None and name in self._agent.flow.outgoing.destinations():
                 self._agent.directory.keep(self._agent.flow.outgoing.destinations())
+            self._agent.directory.hurry(name)
 
     def member_updated(self, name: NodeId, restarted: bool) -> None:
         """Handles a member with a new address, or that has restarted."""
@@ -45,6 +46,7 @@ class MembershipReactions:
             self._agent.resuming.member_alive()
             self._agent.queries.node_alive(name)
         self._agent.directory.keep(self._agent.flow.outgoing.destinations())
+        self._agent.directory.hurry(name)
 
     def member_forgotten(self, name: NodeId) -> None:
         """Drops what a member that is gone has told of costs."""

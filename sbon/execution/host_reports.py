@@ -29,6 +29,7 @@ class HostReports:
     ----------
     place : tells where an operator that was here has gone, with the epoch of the move; None if unknown
     latency_ms : returns the one-way latency to a node; None if unknown
+    missed : called when a report says that an operator is missing: it is about to be made here again
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class HostReports:
         books: Books,
         budget: StateBudget,
         latency_ms: Callable[[NodeId], float | None],
+        missed: Callable[[], None],
     ) -> None:
         self._me = me
         self._machine = machine
@@ -47,6 +49,7 @@ class HostReports:
         self._place = place
         self._budget = budget
         self._latency_ms = latency_ms
+        self._missed = missed
         self.books = books
 
     def sample(self) -> None:
@@ -61,6 +64,8 @@ class HostReports:
         """Answers the home of a query: figures of its operators, what they cost, and what this host can do."""
         here = [self._instances[operator].spec.signature for operator in operators if operator in self._instances]
         reports = tuple(self._figures(operator, query) for operator in operators)
+        if any(report.state == "missing" for report in reports):
+            self._missed()
         return OperatorReports(reports=reports, costs=self.books.costs(here, self._machine.now()), host=self.told())
 
     def told(self) -> NodeTold:

@@ -23,4 +23,6 @@ def spawn(arguments: Sequence[str], log: IO[bytes], namespace: int | None = None
 
 def _environment() -> dict[str, str]:
     # Sixteen agents share a few cores: a polars or BLAS thread pool for each would only make them wait for each other.
-    return {**os.environ, "POLARS_MAX_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    # As an installed agent does, they start from compiled modules: to compile all of them takes longer than the rest of the start.
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**inherited, "POLARS_MAX_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}

@@ -212,6 +212,28 @@ def test_what_is_pinned_to_a_host_waits_for_it_and_says_so(story: Any) -> None:
     assert [int(v) for v, _ in told.answers()] == list(range(0, ROWS, 3))
 
 
+def test_a_neighbour_dials_a_host_at_once_that_is_back_after_long(story: Any) -> None:
+    told = story(FILTER)
+    world = told.world
+    world.kill(SINK)
+    world.run(40.0)
+    world.start(SINK)
+    neighbour, sink = world.agents[SOURCE], world.nodes[SINK]
+    world.run_until(lambda: sink in neighbour.gossip.alive_labels(), 20.0, "the neighbour hears of it")
+    world.run(neighbour.config.peers.dial_backoff_s_min + 0.3)
+    assert neighbour.peers.is_connected(neighbour.gossip.address_of(sink)), "it waits for the end of a pause"
+
+
+def test_a_host_loads_libraries_as_soon_as_it_is_asked_for_what_it_has_lost(story: Any) -> None:
+    told = story(FILTER)
+    told.world.kill(SINK)
+    told.world.run(2.0)
+    told.world.start(SINK)
+    told.world.run_until(lambda: told.record.state is QueryState.RECOVERING, 20.0, "the sink is about to be made again")
+    loading = [agent.name for agent in told.world.agents if agent.engine._is_loading]
+    assert loading == [told.world.nodes[SINK]]
+
+
 def test_an_old_copy_behind_a_partition_ends_itself_and_no_row_comes_twice(story: Any) -> None:
     told = story(WINDOW, wanted_interval_s=3.0)
     operator = told.move()

@@ -210,6 +210,9 @@ class TinyEngine:
         instance.on(Event.RUN, ended=instance.ended)
         self.consider(instance)
 
+    def expect(self) -> None:
+        """Loads nothing."""
+
     def hand_over(self, instance: Instance) -> None:
         instance.on(Event.HAND_OVER)
         instance.drop_operator()
