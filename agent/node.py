@@ -184,7 +184,8 @@ class Agent:
         )
         self.engine = self._engine_from(parts)
         self.operators = Operators(self.name, host, instances, self.flow, room, self.engine, events, config.links)
-        self.reports = HostReports(self.name, host, instances, self.flow.ends.place, self.books, budget, self.gossip.latency_ms, self.engine.expect)
+        place, latency_ms = self.flow.ends.place, self.gossip.latency_ms
+        self.reports = HostReports(self.name, host, instances, place, self.books, budget, latency_ms, self.engine.expect)
         self.migrations = Migrations(
             host, self.directory, self.engine, self.operators, self.flow, config.migration, QueryReactions(self), self.gossip.departure_of
         )

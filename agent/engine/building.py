@@ -14,7 +14,6 @@ from sbon_agent.connectors.base import ConnectorContext
 
 def load() -> None:
     """Imports the heavy libraries that operators need. Runs on an executor thread."""
-    import sbon.operators.registry
     import sbon_agent.connectors.registry  # noqa: F401
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from sbon.execution.settings import EngineConfig
 from sbon.membership.config import MembershipConfig
 from sbon.membership.suspicion import suspicion_timeout_s
-from sbon.query.plan import Plan, SinkParams, keeps_state
+from sbon.query.plan import Plan, SinkParams, after_crash, keeps_state
 from sbon.types import NodeId, OperatorId
 
 WAITS = 3
@@ -66,6 +66,7 @@ def expected(
             f"{membership.timeout_s_max:g} s by distance, {membership.suspicion_s:g} s to object"
         ),
         "after_s": engine.heal_after_s,
+        "windows": after_crash(plan.operators),
         "hosts": hosts,
     }
 

@@ -23,6 +23,9 @@ delay_bound : the longest network latency from any source to the sink that the q
     MATERIALIZED VIEW takes it, too, for every query that reads the view
 max_latency : the latest that an answer may be, from when its latest source row enters to when the sink has it, such as '500 ms': waiting,
     computing and the network together, as predicted; default: none. CREATE MATERIALIZED VIEW takes it, too
+after_crash : what becomes of windows and sessions that were open when a host crashed with their state: 'leave_out', the default, or
+    'incomplete', answered with the rows that came later; `lost` of the query says which. CREATE MATERIALIZED VIEW takes it, too, for every
+    query that reads the view and does not say it itself
 instances : how many instances of each operator with keys there are, 1 to 64, each with a part of the keys; default: 1. CREATE MATERIALIZED
     VIEW takes it, too, for every query that reads the view and does not say it itself
 """
@@ -37,6 +40,7 @@ from sbon.extensions import Extensions
 from sbon.query.catalog import did_you_mean
 from sbon.query.dialect import Text
 from sbon.query.limits import IDLE_US_MAX, INSTANCES_MAX
+from sbon.query.plan import AFTER_CRASH, INCOMPLETE
 from sbon.query.spans import parse_interval
 
 OPTIONS_MAX = 500
@@ -67,11 +71,14 @@ class Wishes:
     """Greatest predicted latency of an answer that is accepted, in milliseconds."""
     instances: int | None = None
     """Number of instances of each operator with keys."""
+    after_crash: str | None = None
+    """One of `AFTER_CRASH`: what becomes of windows of which a crash has taken rows."""
 
     def below(self, other: "Wishes") -> "Wishes":
-        """Returns the wishes of a view below a query with `other` wishes: bounds that keep both, the query's instances if it says them."""
+        """Returns the wishes of a view below a query with `other` wishes: bounds that keep both, the rest as the query says."""
         instances = self.instances if other.instances is None else other.instances
-        return Wishes(_least(self.delay_ms, other.delay_ms), _least(self.latency_ms, other.latency_ms), instances)
+        delay_ms, latency_ms = _least(self.delay_ms, other.delay_ms), _least(self.latency_ms, other.latency_ms)
+        return Wishes(delay_ms, latency_ms, instances, other.after_crash or self.after_crash)
 
 
 NO_WISHES = Wishes()
@@ -200,15 +207,23 @@ def take_list(text: Text, options: dict[str, Option], key: str) -> list[str]:
 
 
 def take_wishes(text: Text, options: dict[str, Option]) -> Wishes:
-    """Takes the options `delay_bound`, `max_latency` and `instances` out.
+    """Takes the options `delay_bound`, `max_latency`, `instances` and `after_crash` out.
 
     Raises
     ------
     QueryError
-        A bound is no time span, or not above 0; `instances` is no whole number from 1 to 64.
+        A bound is no time span, or not above 0; `instances` is no whole number from 1 to 64; `after_crash` is none of `AFTER_CRASH`.
     """
     delay_ms, latency_ms = (_take_bound(text, options, key, example) for key, example in (_DELAY_BOUND, _MAX_LATENCY))
-    return Wishes(delay_ms, latency_ms, _take_instances(text, options))
+    return Wishes(delay_ms, latency_ms, _take_instances(text, options), _take_after_crash(text, options))
+
+
+def _take_after_crash(text: Text, options: dict[str, Option]) -> str | None:
+    option = options.pop("after_crash", None)
+    if option is not None and option.value not in AFTER_CRASH:
+        message = f"after_crash is {option.value!r}, expected {' or '.join(AFTER_CRASH)}"
+        raise text.error(option.where, message, f"write WITH (after_crash = '{INCOMPLETE}')")
+    return None if option is None else option.value
 
 
 def _take_instances(text: Text, options: dict[str, Option]) -> int | None:

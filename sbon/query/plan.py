@@ -43,6 +43,8 @@ from sbon.query.schema import ARRAY_TYPES, ColumnType, Schema, array_type
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.limits import Amount, Epoch, Few, Link, Operator
 
+LEAVE_OUT, INCOMPLETE = AFTER_CRASH = ("leave_out", "incomplete")
+"""What becomes of windows and sessions of which a crash has taken rows."""
 WATERMARK_MIN = -(2**62)
 """Watermark before the first row; it promises nothing."""
 WATERMARK_END = 2**62
@@ -190,6 +192,8 @@ class WindowParams(msgspec.Struct, frozen=True, tag="window"):
     allowed_lateness_us: int = 0
     begin_us: int | None = None
     """Windows that start earlier are left out: a crash has taken rows of them. None: all are answered."""
+    omits_begun: bool = True
+    """After a crash, windows are left out that the lost state had begun; False: they are answered with the rows that come."""
 
     def __post_init__(self) -> None:
         check_windows(self.size_us, self.slide_us, self.allowed_lateness_us, gaps=True)
@@ -209,6 +213,10 @@ class SessionParams(msgspec.Struct, frozen=True, tag="session"):
     keys: tuple[tuple[str, Expression], ...]
     aggregates: tuple[Aggregate, ...]
     allowed_lateness_us: int = 0
+    begin_us: int | None = None
+    """Sessions that start earlier are left out, as of `WindowParams`."""
+    omits_begun: bool = True
+    """After a crash, sessions are left out that the lost state may have begun; False: they are answered with the rows that come."""
 
     def __post_init__(self) -> None:
         check_span("sessions with a gap", self.gap_us)
@@ -735,6 +743,12 @@ class LinkSpec(msgspec.Struct, frozen=True):
     def share(self) -> float:
         """Returns the expected share of the source's rows that the link carries."""
         return 1.0 if self.part is None else 1.0 / self.part.of
+
+
+def after_crash(operators: Iterable[OperatorSpec]) -> str | None:
+    """Returns what becomes of windows and sessions of which a crash has taken rows; None if there are none among the operators."""
+    omits = [spec.params.omits_begun for spec in operators if isinstance(spec.params, WindowParams | SessionParams)]
+    return None if not omits else LEAVE_OUT if all(omits) else INCOMPLETE
 
 
 class ProfilePoint(msgspec.Struct, frozen=True, array_like=True):

@@ -22,6 +22,7 @@ from sbon.query.fold import fold
 from sbon.query.instances import NO_KEYS, dealing_of
 from sbon.query.lowering import LoweredQuery, lower_query
 from sbon.query.plan import (
+    INCOMPLETE,
     AssignParams,
     DeduplicateParams,
     ExchangeParams,
@@ -43,6 +44,7 @@ from sbon.query.plan import (
     UnnestParams,
     WindowJoinParams,
     WindowParams,
+    after_crash,
     link_id,
 )
 from sbon.query.profiles import Points, together
@@ -135,7 +137,7 @@ def _plan(
     lowered = lower_query(bound)
     columns = None if lowered.is_plain else lowered.columns
     instances = wishes.instances or 1
-    builder = _Builder(query, nodes, notes, instances)
+    builder = _Builder(query, nodes, notes, instances, omits_begun=wishes.after_crash != INCOMPLETE)
     if isinstance(statement, CreateSink):
         name, sql = statement.name, statement.sql
         sink = SinkParams(name, statement.connector, statement.options, columns)
@@ -150,6 +152,9 @@ def _plan(
     if instances > 1 and not builder.dealt:
         line, column = getattr(statement, "places", {}).get("instances", (0, 0))
         raise QueryError(f"{instances} instances, but {NO_KEYS}", line=line, column=column, hint="leave instances out, or group by a key")
+    if wishes.after_crash is not None and after_crash(builder.operators) is None:
+        line, column = getattr(statement, "places", {}).get("after_crash", (0, 0))
+        raise QueryError("after_crash, but the query has no windows and no sessions", line=line, column=column, hint="leave it out")
     profile = builder.profile()
     built = Plan(query, name, sql, tuple(builder.operators), tuple(builder.links), wishes.delay_ms, wishes.latency_ms, profile)
     return estimate(with_reads(built))
@@ -158,11 +163,12 @@ def _plan(
 class _Builder:
     """Collects the operators and links of one plan; equal operators are created once."""
 
-    def __init__(self, query: QueryId, nodes: Labels, notes: list[str], instances: int) -> None:
+    def __init__(self, query: QueryId, nodes: Labels, notes: list[str], instances: int, *, omits_begun: bool) -> None:
         self.operators: list[OperatorSpec] = []
         self.links: list[LinkSpec] = []
         self._query, self._nodes, self._notes = query, nodes, notes
         self._instances = instances
+        self._omits_begun = omits_begun
         self.dealt = False
         """True if some operator has several instances."""
         self._made: dict[tuple[str, NodeId | None], OperatorSpec] = {}
@@ -303,9 +309,10 @@ class _Builder:
             return []
         keys = tuple((name, value) for name, value, _ in window.keys)
         aggregates = tuple(aggregate for aggregate, _ in window.aggregates)
-        params: Params = WindowParams(window.time_column, window.size_us, window.slide_us, keys, aggregates, window.lateness_us)
+        time, lateness_us, omits = window.time_column, window.lateness_us, self._omits_begun
+        params: Params = WindowParams(time, window.size_us, window.slide_us, keys, aggregates, lateness_us, omits_begun=omits)
         if window.session:
-            params = SessionParams(window.time_column, window.size_us, keys, aggregates, window.lateness_us)
+            params = SessionParams(time, window.size_us, keys, aggregates, lateness_us, omits_begun=omits)
         return [self._add_keyed(params, window, [branches])]
 
     def _emit_rows_of_windows(self, relation: Top | Over | Assigned | Deduplicate) -> list[OperatorSpec]:

@@ -69,6 +69,11 @@ def of_part(signed: str, part: Part | None) -> str:
     return signed if part is None else f"{signed} {part.index}/{part.of}"
 
 
+def _unless_omitting(params: WindowParams | SessionParams) -> list[str]:
+    """Returns what tells windows apart that are answered though a crash has taken rows of them: nobody else may get such answers."""
+    return [] if params.omits_begun else ["incomplete"]
+
+
 def _form(params: Params) -> Any:
     match params:
         case SinkParams():  # never shared, but what one costs is known of the next one
@@ -87,6 +92,7 @@ def _form(params: Params) -> Any:
                 [params.time_column, params.size_us, params.slide_us, params.allowed_lateness_us],
                 [(name, _expression(value)) for name, value in params.keys],
                 [_aggregate(aggregate) for aggregate in params.aggregates],
+                *_unless_omitting(params),
             ]
         case OverParams():
             return [
@@ -98,6 +104,7 @@ def _form(params: Params) -> Any:
                 [params.time_column, params.gap_us, params.allowed_lateness_us],
                 [(name, _expression(value)) for name, value in params.keys],
                 [_aggregate(aggregate) for aggregate in params.aggregates],
+                *_unless_omitting(params),
             ]
         case JoinParams():
             keys = zip(params.left_keys, params.right_keys, strict=True)

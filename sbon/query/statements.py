@@ -240,7 +240,9 @@ def _read_create(text: Text, tokens: list[Token], extensions: Extensions) -> Sta
         if options:
             stray = next(iter(options.values())).where
             raise text.error(
-                stray, "a view takes no option but delay_bound, max_latency and instances", "give the others to its sources and sinks"
+                stray,
+                "a view takes no option but delay_bound, max_latency, instances and after_crash",
+                "give the others to its sources and sinks",
             )
         return CreateView(name, query, if_not_exists, sql, wishes, places)
     connector = take_connector(text, options, "sink", SINK_CONNECTORS, extensions, tokens[-1], elsewhere="node" in options)

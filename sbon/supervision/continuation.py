@@ -19,6 +19,7 @@ from sbon.query.plan import (
     LinkSpec,
     MapParams,
     OperatorSpec,
+    SessionParams,
     SinkParams,
     SourceParams,
     UnnestParams,
@@ -52,7 +53,9 @@ class Continuation(msgspec.Struct, frozen=True):
     repeats_all: bool = False
     """True: a source that gives all its rows once more, from the first one on."""
     windows: int | None = 0
-    """Windows that are left out because the lost state had rows of them, those without rows included; None if that is not known."""
+    """Windows of which the lost state had rows, those without rows included; None if that is not known."""
+    begin_us: int | None = None
+    """Windows and sessions that start earlier are left out; None: those of which rows are missing are answered with the others."""
 
 
 def continuations(
@@ -113,6 +116,7 @@ def continuations(
             state_until_us=until_us,
             repeats_all=isinstance(spec.params, SourceParams) and spec.params.connector == "datagen",
             windows=windows_left_out(spec.params, seen_us, until_us) if isinstance(spec.params, WindowParams) else 0,
+            begin_us=first_whole_us(spec.params, until_us),
         )
     return found
 
@@ -153,6 +157,23 @@ def newest_us(feeders: Sequence[Renewed], delay_us: int) -> int | None:
     """
     until_us = max((answer.watermark_us for answer in feeders if answer.after), default=None)
     return None if until_us is None else min(until_us + delay_us, WATERMARK_END)
+
+
+def first_whole_us(params: object, until_us: int | None) -> int | None:
+    """Returns the first instant from which on windows or sessions certainly have all rows; None if they are to be answered without it.
+
+    Parameters
+    ----------
+    until_us : event time up to which the lost state had taken rows; None if it had taken none
+
+    Examples
+    --------
+    >>> first_whole_us(WindowParams("ts", 10, 10, (), ()), 35), first_whole_us(SessionParams("ts", 10, (), ()), 35)
+    (35, 45)
+    """
+    if until_us is None or not isinstance(params, WindowParams | SessionParams) or not params.omits_begun:
+        return None
+    return until_us + (params.gap_us if isinstance(params, SessionParams) else 0)
 
 
 def windows_left_out(params: WindowParams, seen_us: int, until_us: int | None) -> int | None:

@@ -204,6 +204,7 @@ def bare_row(query: QueryId, name: str, state: str, reason: str, home: NodeId, s
         "delay_ms": None,
         "delay_bound_ms": None,
         "max_latency_ms": None,
+        "after_crash": None,
         "prediction": None,
         "migrations": 0,
         "started_wall_s": None,

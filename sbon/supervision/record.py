@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sbon.misfits import clause
-from sbon.query.plan import LinkSpec, MulticastParams, OperatorSpec, Plan, is_multicast
+from sbon.query.plan import LinkSpec, MulticastParams, OperatorSpec, Plan, after_crash, is_multicast
 from sbon.query.text import describe
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.health import GONE, LOST, WITH_HOST, Condition, Health, News
@@ -293,6 +293,7 @@ class QueryRecord:
             "delay_ms": self.delay_ms,
             "delay_bound_ms": self.plan.delay_bound_ms,
             "max_latency_ms": self.plan.max_latency_ms,
+            "after_crash": after_crash(self.plan.operators),
             "prediction": self.forecast.row() if self.forecast is not None else None,
             "migrations": self.history.migrations,
             "started_wall_s": self.started_wall_s,

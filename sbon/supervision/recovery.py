@@ -25,7 +25,7 @@ import msgspec
 
 from sbon.errors import LocalProtocolError, SbonError
 from sbon.links.ends import pause_s
-from sbon.query.plan import WATERMARK_END, LinkSpec, OperatorSpec, SinkParams, WindowParams, first_name, renewals, renewed
+from sbon.query.plan import WATERMARK_END, LinkSpec, OperatorSpec, SessionParams, SinkParams, WindowParams, first_name, renewals, renewed
 from sbon.query.schema import Schema
 from sbon.supervision.continuation import Continuation, continuations, from_zero, is_table, taken_up
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
@@ -124,8 +124,6 @@ class Picture(msgspec.Struct, frozen=True):
     """For sinks, where in their files the query's rows begin."""
     users: Mapping[OperatorId, tuple[User, ...]] = {}
     """All queries that use an operator, by its last report."""
-    omits: bool = True
-    """Windows that the lost state had begun are left out."""
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -438,8 +436,8 @@ class Recovery:
         params = spec.params
         if isinstance(params, SinkParams):
             return msgspec.structs.replace(spec, params=resuming(params))
-        if isinstance(params, WindowParams) and go_on.state_until_us is not None and self._picture is not None and self._picture.omits:
-            return msgspec.structs.replace(spec, params=msgspec.structs.replace(params, begin_us=go_on.state_until_us))
+        if isinstance(params, WindowParams | SessionParams) and go_on.begin_us is not None:
+            return msgspec.structs.replace(spec, params=msgspec.structs.replace(params, begin_us=go_on.begin_us))
         return spec
 
     def _next_stage(self, now: float) -> list[Action]:

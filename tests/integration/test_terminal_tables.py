@@ -100,7 +100,7 @@ EXPLAINED: dict[str, Any] = {
         | {"latency_measured": False}
     ],
     "recovery": {
-        **{"heals": True, "detection_s": [2.6, 5.9], "detection": "a probe every 0.6 s", "after_s": 30.0},
+        **{"heals": True, "detection_s": [2.6, 5.9], "detection": "a probe every 0.6 s", "after_s": 30.0, "windows": "leave_out"},
         "hosts": [
             {**{"node": NODE, "is_home": False, "moves": [OPERATOR], "waits": [NEXT], "states_lost": [OPERATOR]}}
             | {"elsewhere_s": [32.6, 36.9], "there_s": [0.4, 0.8]}

@@ -17,6 +17,9 @@ ROWS, PER_SECOND = 400, 20
 FILTER = "SELECT v, v * 2 AS d FROM r WHERE v % 3 = 0"
 WINDOW = "SELECT window_start, COUNT(*) AS n, SUM(v) AS s FROM TUMBLE(r, ts, INTERVAL '1 second') GROUP BY window_start"
 
+SESSION = "SELECT window_start, COUNT(*) AS n, SUM(v) AS s FROM SESSION(half, ts, INTERVAL '200 milliseconds') GROUP BY window_start"
+SESSION = f"WITH half AS (SELECT ts, v FROM r WHERE v % {PER_SECOND} < {PER_SECOND // 2}) {SESSION}"
+"""One session in the first half of each second."""
 BOTH = WINDOW.replace("FROM TUMBLE(r", "FROM TUMBLE(both").replace(
     "SELECT", "WITH both AS (SELECT ts, v FROM r UNION ALL SELECT ts, v FROM other) SELECT", 1
 )
@@ -92,6 +95,12 @@ class Story:
         return str(until)
 
 
+class Incomplete(Story):
+    """The story of a query that has windows answered of which a crash has taken rows."""
+
+    OPTIONS = ", after_crash = 'incomplete'"
+
+
 @pytest.fixture
 def story(tmp_path: Path) -> Iterator[Any]:
     made: list[Story] = []
@@ -140,6 +149,37 @@ def test_a_window_runs_elsewhere_and_leaves_out_what_it_had_begun(story: Any) ->
     assert len(missing) <= 2
     assert len(missing) <= lost["windows"] <= len(missing) + 1, "the last window begun may have no rows"
     assert "began empty" in told.record.reason
+
+
+def test_windows_that_lack_rows_are_answered_if_the_query_wants_that_and_it_says_which(tmp_path: Path) -> None:
+    told = Incomplete(tmp_path, WINDOW)
+    told.move()
+    told.crash(MIDDLE, back_s=None)
+    assert told.record.row(None)["after_crash"] == "incomplete"
+    [lost] = told.record.row(None)["lost"]
+    until = told.state_lost_until()
+    answers = told.answers()
+    starts = [start for start, _, _ in answers]
+    assert len(set(starts)) == len(starts)
+    incomplete = [start for start, n, _ in answers if n != str(PER_SECOND)]
+    assert incomplete, "a window that lacks rows is answered"
+    assert all(start < until for start in incomplete), "a window is silently wrong"
+    assert len(incomplete) <= lost["windows"]
+    told.world.close()
+
+
+def test_sessions_that_may_lack_rows_are_left_out(story: Any) -> None:
+    told = story(SESSION)
+    operator = told.move("session")
+    figures = told.world.agents[MIDDLE].operators.instances[operator].figures
+    told.world.run_until(lambda: 3 <= figures.rows_in % 10 <= 5, 5.0, "a session has begun")
+    told.crash(MIDDLE, back_s=None)
+    [lost] = told.record.row(None)["lost"]
+    [before] = filter(None, (one["left_out_before"] for one in lost["operators"]))
+    assert before > told.state_lost_until()
+    answers = told.answers()
+    assert {int(n) for _, n, _ in answers} == {PER_SECOND // 2}, "no session is answered with fewer rows"
+    assert len({start for start, _, _ in answers}) == len(answers) >= ROWS // PER_SECOND - 3
 
 
 def test_a_query_says_that_it_is_recovering_and_then_what_it_cost(story: Any) -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ from sbon.query.plan import (
     MapParams,
     OperatorSpec,
     Part,
+    SessionParams,
     SinkParams,
     SourceParams,
     UnionParams,
@@ -21,7 +23,7 @@ from sbon.query.plan import (
     link_id,
 )
 from sbon.supervision.account import Account
-from sbon.supervision.continuation import Continuation, continuations, from_zero, newest_us, windows_left_out
+from sbon.supervision.continuation import Continuation, continuations, first_whole_us, from_zero, newest_us, windows_left_out
 from sbon.supervision.recovery import Recovered
 from sbon.wire.deployment import Renewed
 
@@ -162,6 +164,21 @@ def test_windows_that_are_left_out_are_those_that_have_not_been_answered_and_lac
     params = WindowParams("ts", size, slide, (), ())
     unanswered = [start for start in range(-60 * slide, 210 * slide, slide) if start + size >= seen and start < until]
     assert windows_left_out(params, seen, until) == len(unanswered)
+
+
+@pytest.mark.parametrize(
+    ("params", "until", "first"),
+    [
+        (WindowParams("ts", 10, 10, (), ()), 35, 35),
+        (SessionParams("ts", 10, (), ()), 35, 45),
+        (WindowParams("ts", 10, 10, (), (), omits_begun=False), 35, None),
+        (SessionParams("ts", 10, (), (), omits_begun=False), 35, None),
+        (SessionParams("ts", 10, (), ()), None, None),
+        (MapParams(None, None), 35, None),
+    ],
+)
+def test_windows_and_sessions_are_left_out_as_far_as_the_lost_state_may_reach(params: object, until: int | None, first: int | None):
+    assert first_whole_us(params, until) == first
 
 
 def test_how_many_windows_are_left_out_is_not_known_before_the_first_answer_or_at_an_open_end():

@@ -9,7 +9,7 @@ from sbon.operators.merge import Merge
 from sbon.operators.registry import build
 from sbon.query.instances import sets_of
 from sbon.query.limits import LimitError
-from sbon.query.plan import WATERMARK_END, MatchParams, MergeParams, Part
+from sbon.query.plan import INCOMPLETE, LEAVE_OUT, WATERMARK_END, MatchParams, MergeParams, Part, WindowParams, after_crash
 from sbon.query.schema import ColumnType, Field
 from tests.query_worlds import CATALOG, lines, make_catalog, plan_of, run
 
@@ -25,6 +25,8 @@ MATCH = (
 )
 ENDLESS = MATCH.replace("WITHIN INTERVAL '5 seconds'", "").replace("SELECT k,", "SELECT at, k,")
 QUERIES = {"window": WINDOW, "session": WINDOW.replace("TUMBLE", "SESSION"), "join": JOIN, "first rows": FIRST, "match": MATCH}
+
+AFTER_CRASH_OPTIONS = ("after_crash = 'leave_out'", "after_crash = 'incomplete'")
 
 
 def sink(select: str, instances: int | str) -> str:
@@ -79,6 +81,19 @@ def test_signatures_tell_parts_and_numbers_of_instances_apart(query: str) -> Non
     assert exchanged[0].isdisjoint(exchanged[2])
 
 
+def test_windows_that_may_be_answered_without_rows_are_not_shared_with_others() -> None:
+    plain, incomplete = (plan_of(sink(WINDOW, 1).replace("instances = 1", option)) for option in AFTER_CRASH_OPTIONS)
+    windows = [[one for one in plan.operators if isinstance(one.params, WindowParams)] for plan in (plain, incomplete)]
+    assert [[one.params.omits_begun for one in found] for found in windows] == [[True], [False]]
+    assert windows[0][0].signature != windows[1][0].signature
+    catalog = make_catalog(
+        "CREATE SOURCE s (ts TIMESTAMP, k TEXT, v DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = 'b');"
+        f"CREATE VIEW w WITH (after_crash = 'incomplete') AS {WINDOW};"
+    )
+    said = [sink("SELECT * FROM w", 1).replace("instances = 1", option) for option in AFTER_CRASH_OPTIONS]
+    assert [after_crash(plan_of(sql, catalog).operators) for sql in ("SELECT * FROM w", *said)] == [INCOMPLETE, LEAVE_OUT, INCOMPLETE]
+
+
 def test_a_view_says_it_for_queries_that_do_not() -> None:
     catalog = make_catalog(
         "CREATE SOURCE s (ts TIMESTAMP, k TEXT, v DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = 'b');"
@@ -96,6 +111,8 @@ def test_a_view_says_it_for_queries_that_do_not() -> None:
         (sink(WINDOW, 65), "instances is '65', expected a whole number from 1 to 64"),
         (sink(WINDOW, -2), "instances is '-2', expected a whole number from 1 to 64"),
         (sink(WINDOW, "'many'"), "instances is 'many', expected a whole number from 1 to 64"),
+        (sink(WINDOW, "1, after_crash = 'often'"), "after_crash is 'often', expected leave_out or incomplete"),
+        (sink("SELECT k FROM s", "1, after_crash = 'incomplete'"), "after_crash, but the query has no windows and no sessions"),
         (sink("SELECT k FROM s", 2), "2 instances, but no operator of the query has keys by which its rows can be dealt"),
         (sink(WINDOW.replace(", k", ""), 2), "2 instances, but no operator of the query has keys by which its rows can be dealt"),
         (
@@ -109,7 +126,7 @@ def test_instances_that_make_no_sense_are_refused_at_their_place(text: str, mess
         plan_of(text, CATALOG)
 
     assert message in refused.value.message
-    assert text[refused.value.column - 1 :].startswith("instances")
+    assert text[refused.value.column - 1 :].startswith(("instances", "after_crash"))
 
 
 def test_a_part_that_is_not_there_is_refused() -> None:

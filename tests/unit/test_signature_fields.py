@@ -113,7 +113,9 @@ MEANINGS = [
     (MergeParams("ts", ("k",)), {"order": ("x",), "hidden": ("k",)}),
 ]
 """One operator of each kind, and another value for each field that is not a number, a text or a truth."""
-WITHOUT_MEANING = {(JoinParams, "apart"), (WindowJoinParams, "apart"), (WindowParams, "begin_us"), (SinkParams, "name")}
+WITHOUT_MEANING = {
+    *((JoinParams, "apart"), (WindowJoinParams, "apart"), (WindowParams, "begin_us"), (SessionParams, "begin_us"), (SinkParams, "name"))
+}
 """Fields that follow from what feeds the operator, of which the signature tells; where a recovered window begins to answer, because
 behind that it answers as any other; and the name of a sink, which is never shared and costs what its like do."""
 
