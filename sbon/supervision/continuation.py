@@ -16,12 +16,15 @@ from sbon.query.plan import (
     WATERMARK_END,
     WATERMARK_MIN,
     AssignParams,
+    ExchangeParams,
     LinkSpec,
     MapParams,
+    MergeParams,
     OperatorSpec,
     SessionParams,
     SinkParams,
     SourceParams,
+    UnionParams,
     UnnestParams,
     WindowParams,
     first_name,
@@ -32,6 +35,8 @@ from sbon.wire.deployment import Renewed, TakenUp, User
 
 ROW_BY_ROW = (MapParams, AssignParams, UnnestParams)
 """Operators whose output follows from their input row by row, in order."""
+IN_TIME = (MapParams, UnnestParams, UnionParams, ExchangeParams, MergeParams)
+"""Operators whose output watermark is at most that of their input."""
 
 
 class Continuation(msgspec.Struct, frozen=True):
@@ -80,6 +85,7 @@ def continuations(
     delay_us = delay_of(specs.values())
     found: dict[OperatorId, Continuation] = {}
     zero = from_zero(specs, links, lost)
+    seen = watermarks_seen(specs, links, lost, consumers)
     for operator, spec in specs.items():
         if operator not in lost:
             continue
@@ -88,7 +94,7 @@ def continuations(
             for link in links
             if link.source == operator and (name := first_name(link.id)) in consumers
         }
-        seen_us = max((consumers[name].watermark_us for name in taken), default=WATERMARK_MIN)
+        seen_us = seen[operator]
         inputs = [link for link in links if link.target == operator]
         answers = [feeders[name] for link in inputs if (name := first_name(link.id)) in feeders]
         if operator in zero:
@@ -103,7 +109,7 @@ def continuations(
         until_us = newest_us(answers, delay_us) if keeps_state(spec.params) else None
         begin_us = seen_us
         if until_us is not None and WATERMARK_MIN < seen_us < WATERMARK_END:
-            begin_us = seen_us - 1 + (spec.params.allowed_lateness_us if isinstance(spec.params, WindowParams) else 0)
+            begin_us = begin_of(spec.params, seen_us)
         found[operator] = Continuation(
             rows_out=made if exact else max([made, *taken.values()]),
             skip_rows={name: max(0, rows - made) for name, rows in taken.items()} if exact else {},
@@ -119,6 +125,38 @@ def continuations(
             begin_us=first_whole_us(spec.params, until_us),
         )
     return found
+
+
+def watermarks_seen(
+    specs: Mapping[OperatorId, OperatorSpec], links: Sequence[LinkSpec], lost: Collection[OperatorId], consumers: Mapping[LinkId, Renewed]
+) -> dict[OperatorId, int]:
+    """Returns for each lost operator a watermark that it had given: what its consumers have seen, or had given on if they are lost, too.
+
+    Not through operators whose rows have the times of windows: the end of an open one is ahead of what they had been given.
+    """
+    seen: dict[OperatorId, int] = {}
+    for operator in reversed(list(specs)):
+        if operator in lost:
+            outputs = [link for link in links if link.source == operator]
+            known = [answer.watermark_us for link in outputs if (answer := consumers.get(first_name(link.id))) is not None]
+            on = [link.target for link in outputs if link.target in seen and isinstance(specs[link.target].params, IN_TIME)]
+            seen[operator] = max([*known, *(seen[target] for target in on)], default=WATERMARK_MIN)
+    return seen
+
+
+def begin_of(params: object, seen_us: int) -> int:
+    """Returns the watermark at which an operator with state begins whose consumers have seen `seen_us`: nothing is answered twice.
+
+    A window that ends there has not been answered. A merge has given all rows below, by the times that it merges by.
+
+    Examples
+    --------
+    >>> begin_of(WindowParams("ts", 10, 10, (), (), 5), 30), begin_of(MergeParams("known", (), delay_us=7), 30)
+    (34, 37)
+    """
+    if isinstance(params, MergeParams):
+        return seen_us + params.delay_us
+    return seen_us - 1 + (params.allowed_lateness_us if isinstance(params, WindowParams) else 0)
 
 
 def from_zero(specs: Mapping[OperatorId, OperatorSpec], links: Sequence[LinkSpec], lost: Collection[OperatorId]) -> frozenset[OperatorId]:

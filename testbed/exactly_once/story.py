@@ -79,8 +79,9 @@ def make_world(
 ) -> World:
     """Returns an overlay in which only the story moves operators; the last `homes` nodes host none."""
     settings = {
-        # One cut may follow another until a node has been gone for longer than answers wait by default, after which losing rows is correct.
-        "engine": {"batch_interval_s": 0.1, "heal": False, "lost_input_s": VIRTUAL_S_MAX},
+        # One cut may follow another until a node has been gone for longer than answers, or recoveries, wait by default, after which losing
+        # rows is correct. So queries heal here only what a host does not have any more: one that is back must be let go on as it was.
+        "engine": {"batch_interval_s": 0.1, "heal_after_s": VIRTUAL_S_MAX, "lost_input_s": VIRTUAL_S_MAX},
         "optimiser": {"enabled": False},
         "telemetry": {"enabled": False},
         "links": {"window_batches": window_batches, **(SPILL if spills(seed) else {})},

@@ -33,3 +33,17 @@ def test_a_crashed_exchange_gives_each_instance_its_own_rows_again_and_nothing_t
     story.crash(SOURCE)
 
     assert story.answers() == undisturbed
+
+
+def test_a_crashed_merge_gives_no_answer_twice_and_none_with_fewer_rows(tmp_path: Path, undisturbed: list[list[str]]) -> None:
+    story = Dealt(tmp_path, BY_KEY)
+    merge = story.move("merge")
+    figures = story.world.agents[MIDDLE].operators.instances[merge].figures  # type: ignore[union-attr]
+    before = figures.rows_out
+    story.world.run_until(lambda: figures.rows_out > before, 5.0, "it has just given answers, which are on their way")
+    story.crash(MIDDLE, back_s=None)
+
+    found = story.answers()
+    assert len({(start, key) for start, key, _, _ in found}) == len(found)
+    assert all(row in undisturbed for row in found)
+    assert len(found) >= len(undisturbed) - 15

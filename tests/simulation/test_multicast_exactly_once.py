@@ -38,7 +38,7 @@ QUERIES = (
 
 def make_world(nodes: int, seed: int, network: NetworkConfig | None = None, window_batches: int = 64) -> World:
     settings = {
-        "engine": {"batch_interval_s": 0.1, "heal": False},
+        "engine": {"batch_interval_s": 0.1, "heal_after_s": 300.0},  # longer than any cut: whoever is back goes on as it was
         "optimiser": {"enabled": False, "interval_s": 1.0},
         "links": {"window_batches": window_batches},
         "membership": {"interval_s": 0.5},

@@ -13,6 +13,7 @@ from sbon.query.plan import (
     ExchangeParams,
     LinkSpec,
     MapParams,
+    MergeParams,
     OperatorSpec,
     Part,
     SessionParams,
@@ -133,6 +134,21 @@ def test_state_is_lost_up_to_the_newest_time_that_was_acknowledged():
     go_on = continuations(specs, links, {"w"}, {links[1].id: answer(links[1], 2, 3, watermark_us=90)}, feeders, {})["w"]
     assert go_on.state_until_us == 105
     assert (go_on.watermark_us, go_on.watermark_out_us) == (89, 90)
+
+
+def test_a_merge_gives_nothing_again_that_its_consumer_has_seen():
+    merge = spec("m", MergeParams("known", ("k",), delay_us=7))
+    specs, links = chain(FILE, spec("w", WINDOW), merge, SINK)
+    feeders = {links[1].id: answer(links[1], 4, 40, watermark_us=100)}
+    consumers = {links[2].id: answer(links[2], 2, 3, watermark_us=90)}
+    assert continuations(specs, links, {"m"}, consumers, feeders, {})["m"].watermark_us == 97
+
+    feeders = {links[0].id: answer(links[0], 4, 40, watermark_us=100)}
+    both = continuations(specs, links, {"w", "m"}, consumers, feeders, {})
+    assert both["w"].watermark_us == 89, "what is lost with its consumer begins where that had come to, too"
+    specs, links = chain(FILE, spec("j", SessionParams("ts", 10, (), ())), spec("w", WINDOW), SINK)
+    both = continuations(specs, links, {"j", "w"}, {links[2].id: answer(links[2], 2, 3, watermark_us=90)}, feeders, {})
+    assert both["j"].watermark_us == WATERMARK_MIN, "the end of an open window says nothing of what the window had been given"
 
 
 def test_no_state_is_lost_if_nothing_was_acknowledged():
