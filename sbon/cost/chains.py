@@ -76,7 +76,7 @@ class OneCore:
         self._work, self._core = work, core
         self._of_alone = self._far([[[(row,)]] * len(work) for row in self._alone.tolist()])
         pieces = [chains[one.chain][one.first : one.last + 1] for one in self._stretches]
-        self._of_stretch = self._far([[_cut(work, point, piece) for point in range(len(work))] for piece in pieces])
+        self._of_stretch = self._far([[self._cut(point, piece) for point in range(len(work))] for piece in pieces])
 
     def _far(self, cuts: Sequence[Sequence[Parts]]) -> FloatArray:
         """Returns how far stretches go on each node, given the parts of each at each target point: (stretches, nodes)."""
@@ -91,6 +91,20 @@ class OneCore:
             summed = np.array([total for _, total in rows])
             far = greatest_multiple(np.repeat(summed[:, None], len(self._core), axis=1), self._core)
             np.minimum.at(found, [number for number, _ in rows], far)
+        return found
+
+    def _cut(self, point: int, group: Sequence[int]) -> Parts:
+        """Returns the parts that are tasks of their own where there are threads for all: at the rates at which all of it would fill the
+        fastest core, because joins let shares change with the rates."""
+        work = self._work[point][list(group)]
+        x = float(greatest_multiple(work.sum(axis=0)[None], np.array([self._core.max()]))[0])
+        costs = (work * np.power(x if 0 < x < np.inf else 1.0, np.arange(work.shape[1]))).sum(axis=1)
+        whole = float(costs.sum())
+        found: Parts = []
+        begin = 0
+        for count in parts((costs / whole * BATCH_S).tolist()) if whole > 0 else [len(group)]:
+            found.append(group[begin : begin + count])
+            begin += count
         return found
 
     def qualities(self, node_of: IntArray) -> FloatArray:
@@ -108,7 +122,7 @@ class OneCore:
     def tasks(self, node_of: Sequence[int], point: int) -> Iterator[tuple[tuple[int, ...], float]]:
         """Yields the operators of each task, and how far it goes, at one target point of one assignment."""
         for group in groups_of(node_of, self._chains):
-            for part in _cut(self._work, point, group):
+            for part in self._cut(point, group):
                 total = self._work[point][list(part)].sum(axis=0)
                 yield tuple(part), float(greatest_multiple(total[None, :], self._core[[node_of[part[0]]]])[0])
 
@@ -134,16 +148,4 @@ def _is_one(goes_on: npt.NDArray[np.bool_], stretch: _Stretch) -> npt.NDArray[np
     """Tells where a stretch is on one node, and what is before and behind it is not."""
     inside = np.asarray(goes_on[:, stretch.first + 1 : stretch.last + 1].all(axis=1))
     found: npt.NDArray[np.bool_] = inside & ~goes_on[:, stretch.first] & ~goes_on[:, stretch.last + 1]
-    return found
-
-
-def _cut(work: FloatArray, point: int, group: Sequence[int]) -> Parts:
-    """Returns the parts that are tasks of their own where there are threads for all."""
-    costs = work[point][list(group)].sum(axis=1)
-    whole = float(costs.sum())
-    found: Parts = []
-    begin = 0
-    for count in parts((costs / whole * BATCH_S).tolist()) if whole > 0 else [len(group)]:
-        found.append(group[begin : begin + count])
-        begin += count
     return found

@@ -1,18 +1,22 @@
-"""The default search for order and placement: exact for a small query, else by relief, then for less usage once the target is carried."""
+"""The default search for order and placement: exact for a small query, else by relief and annealing; once the target is carried, for less
+usage."""
 
 import math
+from functools import partial
 
 import numpy as np
 
+from sbon.search.draws import Draws
 from sbon.search.exact import exhaustive
 from sbon.search.interface import Budget, Record
-from sbon.search.metaheuristics import reactive_tabu
+from sbon.search.metaheuristics import anneal, reactive_tabu
+from sbon.search.plain_moves import PlainMoves
 from sbon.search.rates import RatesPlacement, Taken
 from sbon.search.relief import relieve
 
 SMALL = 4096
 """Most configurations that are tried one by one."""
-ROUNDS = 20
+ROUNDS = 10
 """Rounds without anything better after which the search ends, unless the budget says otherwise."""
 USAGE_ITERATIONS = 100
 """Iterations of tabu search for less usage, once the target is carried."""
@@ -27,10 +31,31 @@ def best_rates(configuration: RatesPlacement, budget: Budget, rng: np.random.Gen
     budget : each multiple that is tried is a round
     small : most configurations that are tried one by one
     """
+    begun = configuration.snapshot()
     found = exhaustive(configuration, budget, most=small)
     if found is not None:
         return found
     record = relieve(configuration, budget, rng)
+    if configuration.is_plain and not budget.is_used_up:
+        # Relief ends where no other order has less work; annealing seldom fails on the same queries.
+        configuration.restore(begun)
+        other = annealed(configuration, budget.rest(), rng)
+        budget.spend(other.evaluated)
+        record.offer(other.value, lambda: other.best)
+        return record.finish()
     if math.isfinite(configuration.target) and configuration.quality >= configuration.target:
         return reactive_tabu(configuration, budget, rng, iterations=USAGE_ITERATIONS)
     return record
+
+
+def annealed(configuration: RatesPlacement, budget: Budget, rng: np.random.Generator) -> Record[Taken]:
+    """Anneals (`sbon.search.metaheuristics`), with plain numbers where they do."""
+    if not configuration.is_plain:
+        return anneal(configuration, budget, rng)
+    record = Record(configuration, budget)
+    budget.spend(1)
+    record.offer(configuration.value())
+    moves = PlainMoves(configuration.plain_tree(), configuration.hosts, Draws(rng), configuration.alpha)
+    found = anneal(moves, budget, rng)
+    record.offer(found.value, partial(configuration.taken, found.best))
+    return record.finish()

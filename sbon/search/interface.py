@@ -12,9 +12,21 @@ from sbon.errors import ShapeError
 from sbon.types import FloatArray, IntArray
 
 C = TypeVar("C")
+REST = 1e12
+"""Most evaluations of a search that has no limit but its own."""
 
 
-class Configuration(Protocol[C]):
+class Restorable(Protocol[C]):
+    """What can go back to where it was."""
+
+    def snapshot(self) -> C:
+        """Returns what `restore` needs."""
+
+    def restore(self, taken: C) -> None:
+        """Goes back to an earlier configuration."""
+
+
+class Configuration(Restorable[C], Protocol[C]):
     """A configuration that changes by moves; less value is better. Moves are rows of numbers whose meaning is its own."""
 
     def value(self) -> float:
@@ -37,12 +49,6 @@ class Configuration(Protocol[C]):
 
     def disturb(self) -> None:
         """Changes a small part by chance."""
-
-    def snapshot(self) -> C:
-        """Returns what `restore` needs."""
-
-    def restore(self, taken: C) -> None:
-        """Goes back to an earlier configuration."""
 
 
 class Budget:
@@ -99,10 +105,20 @@ class Budget:
         """Returns the time since the start; 0 without a clock."""
         return self._clock() - self._began_s if self._clock is not None else 0.0
 
+    def rest(self) -> "Budget":
+        """Returns what is left, for another search whose rounds do not count here; at most `REST` evaluations."""
+        left = min(self._evaluations - self.evaluated, REST)
+        return Budget(evaluations=left, seconds=max(0.0, self._seconds - self.seconds), clock=self._clock)
+
+    @property
+    def is_used_up(self) -> bool:
+        """Tells whether no evaluations or no time are left, whatever the rounds."""
+        return self.evaluated >= self._evaluations or self.seconds >= self._seconds
+
     @property
     def is_spent(self) -> bool:
         """Tells whether the search must end."""
-        return self.evaluated >= self._evaluations or self._rounds >= self._stale or self.seconds >= self._seconds
+        return self.is_used_up or self._rounds >= self._stale
 
 
 class Record(Generic[C]):
@@ -114,9 +130,10 @@ class Record(Generic[C]):
     budget : whose times are recorded
     """
 
-    def __init__(self, configuration: Configuration[C], budget: Budget) -> None:
+    def __init__(self, configuration: Restorable[C], budget: Budget) -> None:
         self._configuration, self._budget = configuration, budget
-        self.best = configuration.snapshot()
+        self._best = configuration.snapshot()
+        self._make: Callable[[], C] | None = None
         self.value = math.inf
         """Infinite until something is offered."""
         self.curve: list[tuple[float, int, float]] = []
@@ -127,11 +144,25 @@ class Record(Generic[C]):
         """Returns the configurations and moves that the search has evaluated."""
         return self._budget.evaluated
 
-    def offer(self, value: float) -> bool:
-        """Keeps the configuration if it is better than all before; tells whether."""
+    @property
+    def best(self) -> C:
+        """Returns what `restore` needs to make the best configuration."""
+        if self._make is not None:
+            self._best, self._make = self._make(), None
+        return self._best
+
+    def offer(self, value: float, make: Callable[[], C] | None = None) -> bool:
+        """Keeps the configuration if it is better than all before; tells whether.
+
+        Parameters
+        ----------
+        make : makes what `restore` needs, if the configuration is not the one searched but stands for one of its kind
+        """
         if not value < self.value:
             return False
-        self.value, self.best = value, self._configuration.snapshot()
+        self.value, self._make = value, make
+        if make is None:
+            self._best = self._configuration.snapshot()
         self.curve.append((self._budget.seconds, self._budget.evaluated, value))
         return True
 

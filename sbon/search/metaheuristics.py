@@ -10,10 +10,11 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from sbon.search.interface import Budget, Configuration, Record
+from sbon.search.interface import Budget, Configuration, Record, Restorable
 from sbon.types import FloatArray, IntArray
 
 C = TypeVar("C")
+M = TypeVar("M")
 
 _BETTER = 1e-9
 """Least relative improvement that counts."""
@@ -30,21 +31,30 @@ class Keyed(Configuration[C], Protocol[C]):
         """Returns the key after each move: (moves,)."""
 
 
-class Drawn(Configuration[C], Protocol[C]):
+class Drawn(Restorable[C], Protocol[C, M]):
     """A configuration that draws moves one at a time."""
 
-    def draw(self) -> Sequence[int] | None:
+    def value(self) -> float:
+        """Returns the value now."""
+
+    def draw(self) -> M | None:
         """Returns a move by chance; None if there is none."""
 
-    def is_within(self, move: Sequence[int], value: float) -> bool:
+    def is_within(self, move: M, value: float) -> bool:
         """Tells whether the value after a move is at most this, which is not below the value now."""
 
+    def apply(self, move: M) -> None:
+        """Makes a move."""
 
-class Mixed(Keyed[C], Drawn[C], Protocol[C]):
+
+class Mixed(Keyed[C], Protocol[C]):
     """A configuration with two kinds of moves."""
 
     alpha: float
     """Share of the one kind among those drawn; 0 and 1 leave only one kind."""
+
+    def draw(self) -> Sequence[int] | None:
+        """Returns a move by chance; None if there is none."""
 
 
 def greedy(configuration: Configuration[C], budget: Budget) -> Record[C]:
@@ -162,7 +172,7 @@ def reactive_tabu(
 
 
 def anneal(
-    configuration: Drawn[C],
+    configuration: Drawn[C, M],
     budget: Budget,
     rng: np.random.Generator,
     *,
@@ -187,7 +197,7 @@ def anneal(
                 return record.finish()
             budget.spend(1)
             if configuration.is_within(move, value * factor):
-                configuration.apply(move)  # type: ignore[arg-type]
+                configuration.apply(move)
                 value = configuration.value()
                 budget.end_round(is_better=record.offer(value))
     return record.finish()

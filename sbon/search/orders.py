@@ -128,13 +128,14 @@ class Order:
 
     Parameters
     ----------
-    query : what it is an order of, in the order given
+    query : what it is an order of
+    below : inputs of each operator; in the order given if left out
     """
 
-    def __init__(self, query: Query) -> None:
+    def __init__(self, query: Query, below: Sequence[Sequence[int]] | None = None) -> None:
         self.query = query
         self._bytes: dict[int, float] = {}
-        self.below = [list(inputs) for inputs in query.below]
+        self.below = [list(inputs) for inputs in (query.below if below is None else below)]
         count = len(query.pieces)
         self.above = [NONE] * count
         for target, inputs in enumerate(self.below):

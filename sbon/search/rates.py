@@ -4,7 +4,8 @@ Below a target multiple the value is 1 / quality. Configurations that reach the 
 the better: throughput is a constraint then, and the objective is the overlay's. Without a target only the quality counts (WhiteWater).
 
 A move changes few limits: two nodes, and the links at one or two operators. The others keep the quality that they have, which is kept by
-limit. `values_after` computes the changed limits of many moves in one go; `is_within` decides about one move without a root.
+limit. `values_after` computes the changed limits of many moves in one go. Where only processors limit, plain numbers are quicker for one
+move after the other (`plain_tree`).
 """
 
 import math
@@ -15,9 +16,10 @@ import numpy as np
 
 from sbon.cost.throughput import Limit, Supply, latencies, limits, qualities, usage
 from sbon.errors import ShapeError
+from sbon.search.draws import Draws
 from sbon.search.limit_loads import SWAP, TO_NODE, KnownOrders, LimitLoads, Prepared
-from sbon.search.one_move import OneMove
-from sbon.search.orders import Orders
+from sbon.search.orders import Order, Orders
+from sbon.search.plain_tree import PlainTree, State
 from sbon.types import FloatArray, IntArray
 
 
@@ -70,10 +72,9 @@ class RatesPlacement:
         self._is_timed = not math.isinf(supply.latency_s_max)
         self._has_cores = supply.has_cores
         self._node_keys = rng.integers(0, 2**63 - 1, (count, len(supply.nodes)))
-        self._draws = _Draws(rng)
+        self._draws = Draws(rng)
         loads = self.loads
         self._is_plain = not (loads.has_memory or loads.has_links or supply.has_cores or loads.weighs or self._is_timed)
-        self._scalar: OneMove | None = None
         self._stale = True
         self.known = KnownOrders(supply)
         self.first = self.known.of(order)
@@ -90,8 +91,6 @@ class RatesPlacement:
 
     def value(self) -> float:
         """Returns 1 / quality, or less than 1 / target by network usage."""
-        if self._scalar is not None:
-            return self._scalar.value()
         loads = self._taken()
         quality = loads.quality()
         if self._has_cores:
@@ -183,11 +182,24 @@ class RatesPlacement:
         """Returns the key of this configuration."""
         return int(np.bitwise_xor.reduce(self._node_keys[np.arange(len(self.node_of)), self.node_of])) ^ self.at.order.key
 
+    @property
+    def is_plain(self) -> bool:
+        """Tells whether `plain_tree` can stand for it."""
+        return self._is_plain and type(self.at.order) is Order and len(self.at.order.query.points) == 1 and math.isinf(self.target)
+
+    def plain_tree(self) -> PlainTree:
+        """Returns the configuration in plain numbers."""
+        assert isinstance(self.at.order, Order)
+        return PlainTree(self.at.order, self.node_of.tolist(), self.supply.work.tolist())
+
+    def taken(self, state: State) -> Taken:
+        """Returns what `restore` needs to make the configuration that a state of its plain tree stands for."""
+        assert isinstance(self.first.order, Order)
+        return Taken(self.known.of(Order(self.first.order.query, state[0])), np.array(state[3], dtype=np.int64))
+
     def apply(self, move: Sequence[int] | IntArray) -> None:
         """Makes a move."""
         kind, one, other = (int(number) for number in move)
-        if self._scalar is not None:
-            self._scalar.apply(self.at, self.node_of, kind, one, other)
         if kind == SWAP:
             self.at = self.known.after(self.at, one)
         else:
@@ -217,12 +229,8 @@ class RatesPlacement:
         return TO_NODE, operator, node if node != self.node_of[operator] else hosts[-1]
 
     def is_within(self, move: Sequence[int], value: float) -> bool:
-        """Tells whether the value after a move is at most this; `value` is not below that of now. Quicker than `values_after` for one."""
-        if not self._is_plain:
-            return bool(self.values_after(np.array([move]))[0] <= value)
-        if self._scalar is None:
-            self._scalar = OneMove(self._taken())
-        return self._scalar.is_within(self.at, self.node_of, move, value)
+        """Tells whether the value after a move is at most this; `value` is not below that of now."""
+        return bool(self.values_after(np.array([move]))[0] <= value)
 
     def scatter(self) -> None:
         """Takes the first order, and draws a node for each operator."""
@@ -267,21 +275,3 @@ class RatesPlacement:
         """Goes back to an earlier configuration."""
         self.at, self.node_of = taken.prepared, taken.node_of.copy()
         self._stale = True
-        self._scalar = None
-
-
-class _Draws:
-    """Numbers between 0 and 1, drawn many at a time."""
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        self._rng, self._left = rng, list[float]()
-
-    def one(self) -> float:
-        """Returns the next number."""
-        if not self._left:
-            self._left = self._rng.random(512).tolist()
-        return self._left.pop()
-
-    def below(self, count: int) -> int:
-        """Returns a whole number of 0 to count - 1."""
-        return int(self.one() * count)

@@ -10,11 +10,15 @@ until one limit gives way. What is beyond all limits together tells moves apart.
 
 import math
 from collections.abc import Iterable
+from functools import partial
+from typing import Protocol
 
 import numpy as np
 
+from sbon.search.draws import Draws
 from sbon.search.interface import Budget, Record
 from sbon.search.limit_loads import SWAP, TO_NODE
+from sbon.search.orders import NONE, Pair
 from sbon.search.rates import RatesPlacement, Taken
 from sbon.types import FloatArray
 
@@ -50,28 +54,211 @@ def relieve(configuration: RatesPlacement, budget: Budget, rng: np.random.Genera
     record = Record(configuration, budget)
     budget.spend(1)
     record.offer(configuration.value())
+    ground: _Ground = _Plain(configuration, rng) if configuration.is_plain else _Limits(configuration, rng)
     carried, shaken = configuration.quality, False
     if not budget.is_spent and carried < configuration.target:
-        _At(configuration, max(carried, STEP_MIN), rng).lighten(budget)
-        record.offer(configuration.value())
+        ground.begin(max(carried, STEP_MIN))
+        ground.lighten(budget)
+        ground.offer(record)
     while not budget.is_spent:
-        carried = max(carried, configuration.quality)
+        carried = max(carried, ground.quality())
         if carried >= configuration.target:
             break
-        at = _At(configuration, min(max(carried, STEP_MIN) * (1 + step), configuration.target), rng)
+        ground.begin(min(max(carried, STEP_MIN) * (1 + step), configuration.target))
         if shaken:
-            at.shake(int(rng.integers(2, SHAKEN)))
-            at.lighten(budget)
+            ground.shake(int(rng.integers(2, SHAKEN)))
+            ground.lighten(budget)
         shaken = False
-        is_better = at.clear(budget) and record.offer(configuration.value())
+        is_better = ground.clear(budget) and ground.offer(record)
         budget.end_round(is_better=is_better)
         if is_better:
             step = min(1.0, step * 2)
             continue
-        configuration.restore(record.best)
+        ground.back()
         shaken = step <= STEP_MIN
         step = max(STEP_MIN, step / 4)
     return record.finish()
+
+
+class _Ground(Protocol):
+    """A configuration on which moves are made at one multiple of the profile."""
+
+    def quality(self) -> float:
+        """Returns what it carries."""
+
+    def begin(self, x: float) -> None:
+        """Goes to a multiple."""
+
+    def shake(self, count: int) -> None:
+        """Makes some swaps by chance."""
+
+    def lighten(self, budget: Budget) -> None:
+        """Makes swaps while one lowers the work of all operators together."""
+
+    def clear(self, budget: Budget) -> bool:
+        """Makes moves until nothing is beyond its limit; tells whether that was reached."""
+
+    def offer(self, record: Record[Taken]) -> bool:
+        """Keeps the configuration if it is better than all before; tells whether."""
+
+    def back(self) -> None:
+        """Goes back to the best configuration."""
+
+
+class _Limits:
+    """All kinds of limits, and orders of any kind."""
+
+    def __init__(self, configuration: RatesPlacement, rng: np.random.Generator) -> None:
+        self._of, self._rng = configuration, rng
+        self._best = configuration.snapshot()
+
+    def quality(self) -> float:
+        return self._of.quality
+
+    def begin(self, x: float) -> None:
+        self._at = _At(self._of, x, self._rng)
+
+    def shake(self, count: int) -> None:
+        self._at.shake(count)
+
+    def lighten(self, budget: Budget) -> None:
+        self._at.lighten(budget)
+
+    def clear(self, budget: Budget) -> bool:
+        return self._at.clear(budget)
+
+    def offer(self, record: Record[Taken]) -> bool:
+        is_better = record.offer(self._of.value())
+        self._best = record.best
+        return is_better
+
+    def back(self) -> None:
+        self._of.restore(self._best)
+
+
+class _Plain:
+    """Only processors limit: plain numbers do (`sbon.search.plain_tree`)."""
+
+    def __init__(self, configuration: RatesPlacement, rng: np.random.Generator) -> None:
+        self._of, self._draws = configuration, Draws(rng)
+        self._tree = configuration.plain_tree()
+        self._best, self._carried = self._tree.state(), self._tree.quality()
+
+    def quality(self) -> float:
+        return self._carried
+
+    def begin(self, x: float) -> None:
+        self._tree.scale(x)
+
+    def shake(self, count: int) -> None:
+        tree, draws = self._tree, self._draws
+        for _ in range(count):
+            swaps = [pair for top in range(len(tree.below)) for pair in tree.swaps_of(top)]
+            if swaps:
+                tree.swap(swaps[draws.below(len(swaps))])
+
+    def lighten(self, budget: Budget) -> None:
+        tree = self._tree
+        work = tree.work
+        for _ in range(len(work) * 4):
+            best, least = None, 0.0
+            tried = 0
+            for top in range(len(work)):
+                for pair in tree.swaps_of(top):
+                    one, other, _ = tree.swapped(pair)
+                    tried += 1
+                    more = one + other - work[top] - work[pair.bottom]
+                    if more < least:
+                        best, least = pair, more
+            budget.spend(tried)
+            if best is None or budget.is_spent:
+                break
+            tree.swap(best)
+
+    def clear(self, budget: Budget) -> bool:
+        tree, draws = self._tree, self._draws
+        load, capacity = tree.load, tree.capacity
+        barred: dict[tuple[int, int], int] = {}
+        nodes = range(len(capacity))
+        for number in range(STEPS):
+            full = [node for node in nodes if load[node] > capacity[node]]
+            if not full:
+                return True
+            if budget.is_spent:
+                return False
+            over = [math.log(load[node] / capacity[node]) if load[node] > capacity[node] else 0.0 for node in nodes]
+            moves = self._moves_at(full[draws.below(len(full))], barred, number - MEMORY, over)
+            budget.spend(len(moves))
+            if not moves:
+                continue
+            _, one, other, pair = moves[draws.below(len(moves))] if draws.one() < NOISE else min(moves, key=_first)
+            if pair is None:
+                barred[one, tree.node_of[one]] = number
+                tree.move(one, other)
+            else:
+                barred[-1 - pair.top, pair.bottom] = number
+                tree.swap(pair)
+        return False
+
+    def _moves_at(self, node: int, barred: dict[tuple[int, int], int], since: int, over: list[float]) -> list["_Move"]:
+        """Returns moves of operators at a full node that do not undo one of the last, with the growth of what is beyond all limits."""
+        tree, hosts = self._tree, self._of.hosts
+        load, capacity, work, node_of, above = tree.load, tree.capacity, tree.work, tree.node_of, tree.above
+        found: list[_Move] = []
+        mine, here, over_here = capacity[node], load[node], over[node]
+        on = sorted(tree.on[node])
+        for operator in on:
+            less = work[operator]
+            left = here - less
+            base = -_LIGHTER * less / mine - over_here + (math.log(left / mine) if left > mine else 0.0)
+            for target in hosts[operator]:
+                if target != node and barred.get((operator, target), -MEMORY) < since:
+                    most = capacity[target]
+                    total = load[target] + less
+                    growth = base + _LIGHTER * less / most - over[target] + (math.log(total / most) if total > most else 0.0)
+                    found.append((growth, operator, target, None))
+            pairs = list(tree.swaps_of(operator))
+            top = above[operator]
+            if top != NONE and node_of[top] != node:
+                pairs += [pair for pair in tree.swaps_of(top) if pair.bottom == operator]
+            for pair in pairs:
+                # Of an exchange of two, the one that comes out on top must not go back below.
+                if barred.get((-1 - pair.bottom, pair.top), -MEMORY) >= since:
+                    continue
+                one, other, _ = tree.swapped(pair)
+                one -= work[pair.top]
+                other -= work[pair.bottom]
+                upper, lower = node_of[pair.top], node_of[pair.bottom]
+                if upper == lower:
+                    one, other = one + other, 0.0
+                most = capacity[upper]
+                total = load[upper] + one
+                growth = _LIGHTER * one / most - over[upper] + (math.log(total / most) if total > most else 0.0)
+                if upper != lower:
+                    most = capacity[lower]
+                    total = load[lower] + other
+                    growth += _LIGHTER * other / most - over[lower] + (math.log(total / most) if total > most else 0.0)
+                found.append((growth, pair.top, pair.bottom, pair))
+        return found
+
+    def offer(self, record: Record[Taken]) -> bool:
+        quality = self._tree.quality()
+        if not quality > self._carried:
+            return False
+        state = self._best = self._tree.state()
+        self._carried = quality
+        return record.offer(1 / quality, partial(self._of.taken, state))
+
+    def back(self) -> None:
+        self._tree.back_to(self._best)
+
+
+_Move = tuple[float, int, int, Pair | None]
+"""Growth, operator and its node, or top, bottom and the swap."""
+
+
+def _first(move: _Move) -> float:
+    return move[0]
 
 
 class _Tables:

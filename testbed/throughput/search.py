@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from sbon.search.best_rates import ROUNDS, best_rates
+from sbon.search.best_rates import ROUNDS, annealed, best_rates
 from sbon.search.exact import exhaustive, exhaustive_two_phase
 from sbon.search.interface import Budget, Record
-from sbon.search.metaheuristics import anneal, greedy, reactive_tabu, tabu, two_phase
+from sbon.search.metaheuristics import greedy, reactive_tabu, tabu, two_phase
 from sbon.search.rates import RatesPlacement, Taken
 from sbon_testbed.throughput.queries import paper_query, paper_supply
 
@@ -33,7 +33,7 @@ METHODS: dict[str, Search] = {
     "greedy": lambda one, rng: greedy(one, Budget(evaluations=EVALUATIONS)),
     "tabu": lambda one, rng: tabu(one, _endless(), rng, iterations=ITERATIONS),
     "reactive_tabu": lambda one, rng: reactive_tabu(one, _endless(), rng, iterations=ITERATIONS),
-    "annealing": lambda one, rng: anneal(one, _endless(), rng),
+    "annealing": lambda one, rng: annealed(one, _endless(), rng),
     "two_phase": lambda one, rng: two_phase(
         lambda again, budget: reactive_tabu(again, budget, rng, iterations=ITERATIONS), one, _endless()
     ),

@@ -163,7 +163,7 @@ def sustained(seed: int) -> dict[str, Any]:
         "binding": rate["binding"],
         "rests_on_rules": found["rests_on_rules"],
         "flat": below.given > 0.99 and below.grown_s < FLAT_S,
-        "blocked": above.given * ABOVE < 1.05,
+        "blocked": (above.given - above.grown_s / WATCHED_S) * ABOVE < 1.05,
         "binding_full": _fullness(rate["binding"], above) >= FULL,
         "below": below._asdict(),
         "above": above._asdict(),

@@ -60,11 +60,17 @@ def value_at(coefficients, x):
     return sum(float(c) * x**k for k, c in enumerate(coefficients))
 
 
-def tasks_on(asked, node_of, here, point):
+def tasks_on(asked, node_of, here, point, most):
     """Operators of each task of a node: neighbours of a chain stay together, unless both parts take 15 % of their time on a quantum of 5 ms
-    and 0.4 ms."""
+    and 0.4 ms, at the rates at which all of them would fill the fastest core."""
     after = {one: other for chain in asked.chains for one, other in itertools.pairwise(chain) if node_of[one] == node_of[other]}
-    work = {o: float(asked.work[point, o].sum()) for o in here}
+
+    def full_at(group):
+        low, high = 1e-9, 1e12
+        while high > low * (1 + 1e-12):
+            middle = math.sqrt(low * high)
+            low, high = (middle, high) if sum(value_at(asked.work[point, o], middle) for o in group) <= most else (low, middle)
+        return low if 1e-8 < low < 1e11 else 1.0
 
     def cut(group, quantum_s):
         whole = sum(work[o] for o in group)
@@ -82,6 +88,8 @@ def tasks_on(asked, node_of, here, point):
         group = [first]
         while group[-1] in after:
             group.append(after[group[-1]])
+        x = full_at(group)
+        work = {o: value_at(asked.work[point, o], x) for o in group}
         found += cut(group, 0.005)
     return found
 
@@ -95,7 +103,7 @@ def fits(asked, given_, node_of, x, point):
             return False
         if sum(value_at(asked.memory[point, o], x) for o in here) > given_.memory[node] * slack:
             return False
-        for task in tasks_on(asked, node_of, here, point):
+        for task in tasks_on(asked, node_of, here, point, given_.core.max()):
             if sum(value_at(asked.work[point, o], x) for o in task) > given_.core[node] * slack:
                 return False
     pairs: dict[tuple[int, int], float] = {}

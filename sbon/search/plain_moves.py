@@ -1,0 +1,149 @@
+"""Moves by chance on plain numbers: for annealing where only processors limit.
+
+A move is within a bound if the two nodes are that it changes: the others were before. So most moves need two values of a polynomial, and no
+root. The quality of a node is known, or known to be no less than the worst one.
+"""
+
+import math
+from collections.abc import Sequence
+
+from sbon.search.draws import Draws
+from sbon.search.orders import NONE, Pair
+from sbon.search.plain_tree import PlainTree, State, greatest
+
+Move = tuple[int, int, Pair | None]
+"""Operator and its next node, or a swap."""
+
+
+class PlainMoves:
+    """A tree of operators as a configuration that draws moves, whose value is 1 / quality.
+
+    Parameters
+    ----------
+    tree : it is changed
+    hosts : nodes of each operator
+    draws : numbers by chance
+    alpha : share of moves to nodes among those drawn
+    """
+
+    def __init__(self, tree: PlainTree, hosts: Sequence[Sequence[int]], draws: Draws, alpha: float) -> None:
+        self.tree, self._hosts, self._draws, self._alpha = tree, hosts, draws, alpha
+        self._movable = [row for row, one in enumerate(hosts) if len(one) > 1]
+        self._inner = [row for row, inputs in enumerate(tree.below) if inputs]
+        tree.scale(1.0)
+        self._take()
+
+    def _take(self) -> None:
+        tree = self.tree
+        self._terms = [[0.0] * (max(tree.degree) + 1) for _ in tree.capacity]
+        """What is asked of each node, as coefficients of 1, x, x^2 ..."""
+        for row, node in enumerate(tree.node_of):
+            self._add(node, row, 1.0)
+        self._known: list[float | None] = [None] * len(tree.capacity)
+
+    def _add(self, node: int, row: int, sign: float) -> None:
+        tree, terms = self.tree, self._terms[node]
+        cost = sign * tree.cost[row]
+        for one in tree.below[row] or (row,):
+            power = tree.degree[one]
+            terms[power] = max(0.0, terms[power] + cost * tree.rows[one])
+
+    def value(self) -> float:
+        """Returns 1 / quality."""
+        known, tree = self._known, self.tree
+        worst = min((one for one in known if one is not None), default=math.inf)
+        for node, quality in enumerate(known):
+            if quality is None and (math.isinf(worst) or self._at(node, worst) > tree.capacity[node]):
+                found = greatest(enumerate(self._terms[node]), tree.capacity[node])
+                known[node] = found
+                worst = min(worst, found)
+        return 1 / worst if worst else math.inf
+
+    def _at(self, node: int, x: float) -> float:
+        found = 0.0
+        for one in reversed(self._terms[node]):
+            found = found * x + one
+        return found
+
+    def draw(self) -> Move | None:
+        """Returns a move by chance; None if there is none (WhiteWater, section 5.3: a move to a node with probability alpha)."""
+        draws, movable = self._draws, self._movable
+        is_to_node = draws.one() < self._alpha
+        if not is_to_node:
+            pair = self._drawn_swap()
+            if pair is not None:
+                return 0, 0, pair
+            if not self._alpha:
+                return None
+        if not movable:
+            pair = self._drawn_swap() if self._alpha < 1 else None
+            return None if pair is None else (0, 0, pair)
+        operator = movable[draws.below(len(movable))]
+        hosts = self._hosts[operator]
+        node = hosts[draws.below(len(hosts) - 1)]
+        return operator, node if node != self.tree.node_of[operator] else hosts[-1], None
+
+    def _drawn_swap(self) -> Pair | None:
+        """Returns a swap, each with the same probability: places are drawn until there is one."""
+        tree, draws, inner = self.tree, self._draws, self._inner
+        for _ in range(4 * len(inner)):
+            number = draws.below(2 * len(inner))
+            bottom = inner[number >> 1]
+            inputs, top = tree.below[bottom], tree.above[bottom]
+            if number & 1 < len(inputs) and top != NONE:
+                pair = tree.allowed(top, bottom, inputs[number & 1])
+                if pair is not None:
+                    return pair
+        swaps = [pair for top in inner for pair in tree.swaps_of(top)]
+        return swaps[draws.below(len(swaps))] if swaps else None
+
+    def is_within(self, move: Move, value: float) -> bool:
+        """Tells whether the value after a move is at most this."""
+        if math.isinf(value):
+            return True
+        operator, node, pair = move
+        tree, x = self.tree, 1 / value
+        if pair is None:
+            return self._at(node, x) + self._work_at(operator, x) <= tree.capacity[node]
+        top, bottom = pair.top, pair.bottom
+        work, other = tree.swapped_at(pair, x)
+        work -= self._work_at(top, x)
+        other -= self._work_at(bottom, x)
+        upper, lower = tree.node_of[top], tree.node_of[bottom]
+        if upper == lower:
+            work, other = work + other, 0.0
+        if work > 0 and self._at(upper, x) + work > tree.capacity[upper]:
+            return False
+        return other <= 0 or self._at(lower, x) + other <= tree.capacity[lower]
+
+    def _work_at(self, row: int, x: float) -> float:
+        tree = self.tree
+        return tree.cost[row] * sum([tree.rows[one] * x ** tree.degree[one] for one in tree.below[row] or (row,)])
+
+    def apply(self, move: Move) -> None:
+        """Makes a move."""
+        operator, node, pair = move
+        tree = self.tree
+        if pair is not None:
+            for row in (pair.top, pair.bottom):
+                self._add(tree.node_of[row], row, -1.0)
+            tree.swap(pair)
+            for row in (pair.top, pair.bottom):
+                self._add(tree.node_of[row], row, 1.0)
+                self._known[tree.node_of[row]] = None
+            return
+        before = tree.node_of[operator]
+        self._add(before, operator, -1.0)
+        self._add(node, operator, 1.0)
+        self._known[before] = self._known[node] = None
+        tree.move(operator, node)
+
+    def snapshot(self) -> State:
+        """Returns the configuration."""
+        return self.tree.state()
+
+    def restore(self, taken: State) -> None:
+        """Goes back to an earlier configuration."""
+        self.tree.back_to(taken)
+        self.tree.scale(1.0)
+        self._take()
