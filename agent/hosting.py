@@ -1,4 +1,4 @@
-"""What an engine gets from the node that makes it. An engine other than `sbon_agent.engine` is given to `sbon_agent.node.Agent`."""
+"""The parts that a node gives to its engine. An engine other than `sbon_agent.engine` is given to `sbon_agent.node.Agent`."""
 
 from dataclasses import dataclass
 

@@ -1,9 +1,9 @@
-"""What an agent remembers across restarts: the file `state.json` in its data directory.
+"""State that an agent keeps across restarts: the file `state.json` in its data directory.
 
 The node reads it at start; the agent saves it periodically.
 
-A lost or damaged file costs a few minutes of settling, not correctness: the coordinate starts anew, and the membership protocol raises the
-incarnation above the one that others remember. So nothing here stops an agent, and the file is not synced to disk.
+If the file is lost or damaged, the coordinate takes a few minutes to settle again, and the membership protocol raises the incarnation above
+the one that others remember. Nothing incorrect happens, so the file is not synced to disk and no error here stops an agent.
 """
 
 from pathlib import Path

@@ -150,7 +150,7 @@ ScenarioEvent: TypeAlias = Latency | Load | Kill | Restart | Leave | Partition |
 
 
 class Expectations(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What must hold at the end; a run in which it does not ends with exit code 1."""
+    """Conditions that must hold at the end; otherwise the run ends with exit code 1."""
 
     coordinate_error_median_max: float | None = None
     """Median relative error of the RTTs that coordinates predict, over pairs of living agents."""

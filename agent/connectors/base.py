@@ -18,7 +18,7 @@ from sbon_agent.host import Host
 
 
 class Connector(NamedTuple):
-    """What a package offers under a name in the entry point group `sbon.connectors`: a source, a sink, or both."""
+    """A package's entry in the entry point group `sbon.connectors`: a source, a sink, or both."""
 
     source: Callable[[SourceParams, ConnectorContext], SourceConnector] | None = None
     """Makes a source without starting it; raises ConnectorError for options that it does not accept (`sbon.options`).
@@ -27,7 +27,7 @@ class Connector(NamedTuple):
 
 
 class ConnectorContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a connector may use of the agent that runs it."""
+    """The parts of the agent that a connector it runs may use."""
 
     host: Host
     node: NodeId

@@ -48,7 +48,7 @@ class BodyError(ConnectorError):
 
 
 class Body(NamedTuple):
-    """What was in a body."""
+    """The rows of a body, and the rows that did not fit."""
 
     rows: Rows
     left_out: int

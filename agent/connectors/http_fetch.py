@@ -34,7 +34,7 @@ class FetchError(Exception):
 
 
 class Validators(NamedTuple):
-    """What tells whether a body has changed."""
+    """Headers by which a server tells whether the body at a URL has changed."""
 
     url: Url
     headers: Headers
@@ -63,7 +63,7 @@ class Fetcher:
         self._validators: Validators | None = None
 
     def unchanged_since(self, validators: Validators | None) -> None:
-        """From now on, only a body that differs from this one is wanted; None: any."""
+        """Makes later fetches return only a body that differs from the one with these validators; None: any body."""
         self._validators = validators
 
     async def fetch(self) -> Fetched | None:

@@ -9,7 +9,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class Url(NamedTuple):
-    """Where to send requests."""
+    """A URL that requests are sent to."""
 
     scheme: str
     host: str
@@ -19,7 +19,7 @@ class Url(NamedTuple):
 
     @property
     def origin(self) -> tuple[str, str, int]:
-        """Scheme, host and port: secrets go to no other."""
+        """Returns scheme, host and port; secrets are sent to no other origin."""
         return self.scheme, self.host, self.port
 
     @property

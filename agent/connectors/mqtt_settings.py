@@ -1,4 +1,4 @@
-"""Which broker an `mqtt` source or sink uses, and who it is there: options that both have, checked against the reach of the statement.
+"""The broker of an `mqtt` source or sink, and its identity there: options that both have, checked against the reach of the statement.
 
 Options
 -------
@@ -43,7 +43,7 @@ _BROKER = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<host>[^\s:/@\[\]]+))(?
 
 
 class BrokerSettings:
-    """Where the broker is and who we are there. Its text shows no password."""
+    """Address of the broker, and the identity of this client. Its text shows no password."""
 
     def __init__(self, what: str, options: Options, client_id: str, context: ConnectorContext) -> None:
         self.what = what
@@ -86,7 +86,7 @@ class BrokerSettings:
             raise options.refuse("ca_file", self._ca_file, "tls = 'true' beside it")
 
     def __str__(self) -> str:
-        """For logs and messages."""
+        """Returns the broker's URL, for logs and messages."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'mqtts' if self.tls else 'mqtt'}://{host}:{self.port}"
 

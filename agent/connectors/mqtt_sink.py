@@ -55,7 +55,7 @@ WILL_BYTES_MAX = 65_535
 
 
 def check_mqtt_sink(params: SinkParams, schema: Schema, context: ConnectorContext) -> None:
-    """Refuse options as `MqttSink` would; nothing connects."""
+    """Refuses options as `MqttSink` would, without connecting."""
     MqttSink(params, schema, context)
 
 
@@ -111,7 +111,7 @@ class MqttSink:
         return aiomqtt.Will(topic, data, self._qos, self._retain)
 
     def open(self) -> None:
-        """Read password and certificates, see whether the broker's address may be used, then connect."""
+        """Reads password and certificates, checks that the broker's address may be used, then connects."""
         self._settings.open()
         self._connection.loop.call_soon_threadsafe(self._start)
 
@@ -120,11 +120,11 @@ class MqttSink:
             self._connection.start(self)
 
     def write(self, frame: pl.DataFrame) -> None:
-        """Publish a batch, and wait until the broker has it."""
+        """Publishes a batch, and waits until the broker has it."""
         self._write(self._lines.lines(frame))
 
     def write_values(self, values: Values) -> None:
-        """The same for a few rows."""
+        """Publishes a few rows, and waits until the broker has them."""
         self._write(self._lines.lines_of_values(values))
 
     def _write(self, data: bytes) -> None:
@@ -172,14 +172,14 @@ class MqttSink:
             self._done.clear()
 
     def _forget(self, count: int) -> None:
-        """The first messages are the broker's."""
+        """Drops the first messages, which the broker has acknowledged."""
         del self._offered[:count]
         self._base += count
         self._sent -= count
         self._acknowledged -= count
 
     def close(self) -> None:
-        """Disconnect. Nothing is held: what the broker has not acknowledged has never been taken."""
+        """Disconnects. Messages that the broker has not acknowledged were never accepted from the engine, so none is lost."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -190,7 +190,7 @@ class MqttSink:
     # -------------------------------------------------------------------------------------- on the event loop's thread
 
     def _send(self) -> None:
-        """Publish as much as may be under way."""
+        """Publishes as many messages as may be under way."""
         client = self._connection.client
         if client is None or not self._connection.is_open:
             return
@@ -205,17 +205,17 @@ class MqttSink:
                 self._sent += 1
 
     async def connected(self, client: BrokerClient) -> None:
-        """Go on. What was under way at QoS 1 and 2 has gone out again by itself."""
+        """Continues sending. The client has already sent again the messages under way at QoS 1 and 2."""
         asyncio.get_running_loop().call_soon(self._send)
 
     def received(self, messages: list[Received]) -> None:
-        """A sink subscribes to nothing."""
+        """Does nothing: a sink subscribes to no topic."""
 
     def released(self, mids: list[int]) -> None:
-        """Likewise."""
+        """Does nothing: a sink subscribes to no topic."""
 
     def published(self, mid: int) -> None:
-        """The broker has a message."""
+        """Records that the broker has a message, and sends more."""
         with self._changed:
             number = self._under_way.pop(mid, None)
             if number is not None and number >= self._base:
@@ -227,7 +227,7 @@ class MqttSink:
         self._send()
 
     def disconnected(self) -> None:
-        """At QoS 0, what was not yet in the socket goes out again: nobody else would send it."""
+        """At QoS 0, marks the messages that were not yet written to the socket to be sent again, because the client would not."""
         with self._changed:
             if self._qos == 0:
                 self._under_way.clear()

@@ -131,18 +131,18 @@ class MqttSource:
         return next((remark for remark in remarks if remark), "") or self._messages.remark
 
     def open(self) -> None:
-        """Read password and certificates; see whether the broker's address may be used."""
+        """Reads password and certificates, and checks that the broker's address may be used."""
         for settings in self._settings:
             settings.open()
 
     def start(self, ready: Callable[[], None]) -> None:
-        """Connect."""
+        """Connects."""
         self._ready = ready
         for one in self._subscribers:
             one.connection.start(one)
 
     def stop(self) -> None:
-        """Disconnect. What has not been acknowledged stays with the broker."""
+        """Disconnects. The broker keeps the messages that have not been acknowledged."""
         for one in self._subscribers:
             one.connection.stop()
         self._held.clear()
@@ -150,7 +150,7 @@ class MqttSource:
         self._ready = None
 
     def acknowledged(self, upto: int) -> None:
-        """Acknowledge the messages up to there to the broker, if it still knows them."""
+        """Acknowledges the messages up to that position to the broker, if it still knows them."""
         for one in self._subscribers:
             one.processed(upto)
 
@@ -176,21 +176,21 @@ class MqttSource:
             one.resume()
 
     def _tell(self) -> None:
-        """Something has happened that a poll should see."""
+        """Reports that a poll has something to do."""
         if self._ready is not None:
             self._ready()
 
     # ----------------------------------------------------------------------------------------- on the thread of `poll`
 
     def due_rows(self, now: float) -> int:
-        """Returns how many rows there may be in what has come; of many messages, more than fit into a batch."""
+        """Returns the most rows that the waiting messages may hold; for many messages, a number that exceeds a batch."""
         rows = 0 if self._rows is None else count(self._rows)
         if len(self._held) > FEW_ROWS:
             return rows + self._batch_rows_max
         return rows + sum([self._messages.rows_max(one.payload) for one in islice(self._held, FEW_ROWS)])
 
     def poll(self, now: float, wall: float) -> Polled:
-        """Rows of the messages that are here."""
+        """Returns rows of the messages that have arrived."""
         for one in self._subscribers:
             if one.connection.error is not None:
                 raise one.connection.error

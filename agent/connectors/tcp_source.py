@@ -69,25 +69,25 @@ class TcpSource:
 
     @property
     def threaded(self) -> bool:
-        """There is more than a handful of rows: a poll should not hold up the event loop."""
+        """Tells whether a poll should run on a thread, because more than a handful of rows would hold up the event loop."""
         return self._rest is not None or self._buffer.lines > FEW_ROWS
 
     def open(self) -> None:
-        """See whether its address may be used."""
+        """Checks that its address may be used."""
         self._endpoint.check()
 
     def start(self, ready: Callable[[], None]) -> None:
-        """Listen or connect."""
+        """Listens or connects."""
         self._ready = ready
         self._endpoint.start(self)
 
     def due_rows(self, now: float) -> int:
-        """Lines that are here."""
+        """Returns the number of lines and rows that have arrived."""
         rest = self._rest
         return self._buffer.lines + (rest.height if rest is not None else 0)
 
     def poll(self, now: float, wall: float) -> Polled:
-        """Rows of the lines that are here. On any thread."""
+        """Returns rows of the lines that have arrived; may be called on any thread."""
         if self._endpoint.error is not None:
             raise self._endpoint.error
         rows = min(self.batch_rows, self._batches.rows_max)
@@ -105,13 +105,13 @@ class TcpSource:
         return self._batches.polled_part(part, wall, now if self._rest is not None or self._buffer.lines else None)
 
     def stop(self) -> None:
-        """Close all connections."""
+        """Closes all connections."""
         self._endpoint.stop()
         self._buffer.clear()
         self._rest = None
 
     def _let_in(self) -> None:
-        """Read from the peers again where there is room."""
+        """Schedules reading from the peers again if there is room."""
         if self._paused and self._buffer.size_bytes <= self._buffer_bytes_max // 2:
             self._endpoint.loop.call_soon_threadsafe(self._resume)
 
@@ -124,12 +124,12 @@ class TcpSource:
     # ------------------------------------------------------------------------------------------------- lines.Owner
 
     def connected(self, connection: Connection) -> None:
-        """A peer; it waits with the others while the buffer is full."""
+        """Takes a new peer; it waits with the others while the buffer is full."""
         if self._paused:
             connection.pause()
 
     def received(self, connection: Connection, data: bytes) -> None:
-        """Keep its whole lines."""
+        """Keeps the whole lines of the data."""
         begins = self._buffer.received(connection, data)
         if self._buffer.size_bytes > self._buffer_bytes_max and not self._paused:
             self._paused = True
@@ -140,11 +140,11 @@ class TcpSource:
             self.writable()
 
     def writable(self) -> None:
-        """Something has happened that a poll should see."""
+        """Reports that a poll has something to do."""
         if self._ready is not None:
             self._ready()
 
     def closed(self, connection: Connection) -> None:
-        """A last line may lack its end."""
+        """Keeps the last line of a closed connection, which may lack its end."""
         if self._buffer.closed(connection):
             self.writable()

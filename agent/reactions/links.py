@@ -1,4 +1,4 @@
-"""What a node does when its links report something; implements `sbon_agent.links.flow.FlowEvents`."""
+"""Reacts to reports of a node's links; implements `sbon_agent.links.flow.FlowEvents`."""
 
 from typing import TYPE_CHECKING
 

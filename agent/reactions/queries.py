@@ -1,4 +1,4 @@
-"""What a node does when queries and migrations report something.
+"""Reacts to reports of a node's queries and migrations.
 
 Implements `sbon_agent.queries.queries.QueryEvents` and `sbon_agent.migration.migrations.MigrationEvents`.
 """

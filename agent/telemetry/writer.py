@@ -30,7 +30,7 @@ BAD = ".unreadable"
 
 
 class Outcome(msgspec.Struct):
-    """What a writer has done; printed as the last line of its standard output."""
+    """The counts of a writer's run; printed as the last line of its standard output."""
 
     pieces: int = 0
     files: int = 0

@@ -34,7 +34,7 @@ class AgentProcess:
         self.client = client
 
     def submit(self, sql: str) -> None:
-        """Run statements."""
+        """Runs statements."""
         self.client.ask("submit", sql=sql)
 
     def operators(self, kind: str = "") -> list[dict[str, Any]]:
@@ -104,7 +104,7 @@ class AgentProcess:
 
 @contextmanager
 def one_agent(settings: str = "", module: str = "sbon_agent") -> Iterator[AgentProcess]:
-    """An agent called `bench`, alone on loopback, with the defaults but for `settings` (TOML); it and its files are gone after the block.
+    """Runs an agent called `bench`, alone on loopback, with defaults but for `settings` (TOML); removes it and its files after the block.
 
     Raises
     ------

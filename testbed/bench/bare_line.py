@@ -1,7 +1,7 @@
-"""What the machine itself takes for a lone message: lines over one asyncio TCP connection into another process, and nothing else.
+"""Measures the machine's own latency of a lone message: lines over one asyncio TCP connection into another process, and nothing else.
 
 Run as a module it is that process: it prints its port, takes lines of `sbon bench link`'s lone rows until the connection ends, and prints
-how old each was in ms, as JSON.
+the age of each in ms, as JSON.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ END_TIMEOUT_S = 30.0
 
 
 def ages_ms(write: Callable[[int], None]) -> list[float]:
-    """The age of each line that `write`, given the port to connect to, has sent when it returns.
+    """Returns the age in ms of each line that `write` sends; it gets the port to connect to, and returns when it has sent all.
 
     Raises
     ------

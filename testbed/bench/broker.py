@@ -17,13 +17,13 @@ _LOOK_S = 0.02
 
 
 def mosquitto() -> str | None:
-    """The program; None where it is not installed."""
+    """Returns the path of the program; None if it is not installed."""
     return shutil.which("mosquitto", path=os.environ.get("PATH", "") + os.pathsep + "/usr/sbin")
 
 
 @contextmanager
 def broker(directory: Path) -> Iterator[int]:
-    """The port of a broker that keeps nothing on disk, and every message until it has been taken; it ends with the block.
+    """Runs a broker that keeps all messages in memory until they are taken, and yields its port; it ends with the block.
 
     Raises
     ------

@@ -35,7 +35,7 @@ WORKLOADS: dict[str, Params] = {
 
 
 def measure(keys: int, tell: Callable[[str], None]) -> dict[str, Any]:
-    """By workload: the rows that it gives, the steps that takes, the longest of them and all together in ms."""
+    """Returns for each workload the rows of its answer, the number of steps, and the longest and the total time of the steps in ms."""
     frame = _rows(keys)
     result: dict[str, Any] = {"keys": keys, "closing": {}}
     for name, params in WORKLOADS.items():
@@ -49,7 +49,7 @@ def measure(keys: int, tell: Callable[[str], None]) -> dict[str, Any]:
 
 
 def _rows(keys: int) -> pl.DataFrame:
-    """Two for each key."""
+    """Returns two rows for each key."""
     rng = np.random.default_rng(1)
     at = np.arange(2 * keys) * (2 * SECOND_US) // (2 * keys)
     frame = pl.DataFrame({"time": at, "key": rng.permutation(2 * keys) % keys, "value": rng.random(2 * keys)})
@@ -68,7 +68,7 @@ def _close(operator: Operator) -> dict[str, float]:
 
 
 def show(result: dict[str, Any]) -> None:
-    """A table: a line for each workload."""
+    """Shows a table with a line for each workload."""
     rows = [
         [name, count(one["rows"]), count(one["steps"]), number(one["longest_ms"]), count(one["total_ms"])]
         for name, one in result["closing"].items()

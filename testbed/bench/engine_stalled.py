@@ -24,7 +24,7 @@ CREATE SINK wall FROM (SELECT ts, key, value FROM flood WHERE value > 0.5)
 
 
 def measure(seconds: float, progress: Callable[[str], None] = lambda what: None) -> dict[str, Any]:
-    """Resident memory each second from when nothing moves any more.
+    """Measures resident memory each second once nothing moves any more.
 
     Raises
     ------

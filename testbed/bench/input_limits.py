@@ -1,8 +1,8 @@
-"""What the bytes of a file cost anything on this machine: one thread of polars that reads them into columns, and `cat`.
+"""Measures the least that reading a file costs on this machine: one thread of polars that reads it into columns, and `cat`.
 
-Both are processes of their own. polars gets times as the numbers or texts that they are in the file, so that it parses none. Run as a
-module, this is its process: `python -m sbon_testbed.bench.input_limits FORM FILE...` prints the seconds by the clock and of the processor
-from before the first byte to the last row, without what loading the library takes.
+Both are processes of their own. polars reads times as plain numbers or texts, so that it parses none. Run as a module, this is the process
+of polars: `python -m sbon_testbed.bench.input_limits FORM FILE...` prints wall-clock and processor seconds from before the first byte to
+the last row, without the time to load the library.
 """
 
 import json

@@ -98,7 +98,7 @@ def measure(states: Sequence[str], rtts: Sequence[str], runs: int, progress: Cal
 
 
 def size_of(text: str) -> int:
-    """The bytes that `1KB` and the like mean.
+    """Returns the number of bytes that `1KB` and the like stand for.
 
     Raises
     ------
@@ -176,7 +176,7 @@ def _measure_one(size: int, rtt_ms: float, runs: int) -> dict[str, float]:
 
 
 def _check(arrivals: Arrivals, held: Held) -> None:
-    """Every answer up to now has come once, or does so soon.
+    """Checks that every answer up to now has come once, or does so soon.
 
     Raises
     ------
@@ -218,7 +218,7 @@ def _migrate(found: dict[str, BenchAgent], host: str, join: str, there: str) -> 
 
 
 def _move(found: dict[str, BenchAgent], arrivals: Arrivals, host: str, join: str, there: str) -> dict[str, float]:
-    """One migration, and the gaps around it."""
+    """Makes one migration, and returns the gaps around it."""
     begin = time.monotonic()
     time.sleep(STEADY_S)
     asked = time.monotonic()

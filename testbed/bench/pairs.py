@@ -24,18 +24,18 @@ CYCLE_MAX = 200
 
 
 class Held(NamedTuple):
-    """Which of the held rows are asked for."""
+    """The held rows of a join, and the order in which they are asked for."""
 
     rows: int
 
     @property
     def cycle(self) -> int:
-        """After so many questions the first row is asked for again."""
+        """Returns the number of questions after which the first row is asked for again."""
         return min(self.rows, CYCLE_MAX)
 
     @property
     def step(self) -> int:
-        """Between two rows that are asked for."""
+        """Returns the distance between two rows that are asked for one after the other."""
         return self.rows // self.cycle
 
     def key(self, number: int) -> int:
@@ -62,7 +62,7 @@ def problem_of(answers: Iterable[Answer], held: Held) -> str:
 
 
 class Arrivals:
-    """What comes by TCP, with when; on a thread of its own."""
+    """Bytes received by TCP on a thread of its own, with the instants of their arrival."""
 
     def __init__(self) -> None:
         self._server = socket.create_server(("127.0.0.1", 0))
@@ -83,16 +83,16 @@ class Arrivals:
             return  # the measurement is over
 
     def times(self, begin: float, end: float) -> FloatArray:
-        """When something came between two instants."""
+        """Returns the instants between two at which bytes arrived."""
         all_times = np.array(self._times[:])
         return all_times[(all_times >= begin) & (all_times <= end)]
 
     def answers(self) -> list[Answer]:
-        """All rows up to now; the last line may be on its way."""
+        """Returns all rows received so far; the last line may be incomplete and is left out."""
         text = b"".join(self._pieces[:])
         lines = text[: text.rfind(b"\n") + 1].splitlines()
         return [(row["k"], row["v"], row["n"]) for row in map(json.loads, lines)]
 
     def close(self) -> None:
-        """Stop reading."""
+        """Stops reading."""
         self._server.close()

@@ -24,7 +24,7 @@ _numbers = count()
 
 
 class Cost(NamedTuple):
-    """What a run took."""
+    """Rows and times of a run."""
 
     rows: int
     wall_s: float
@@ -88,7 +88,7 @@ def answers_equal(agent: AgentProcess, name: str, supply: Supply, sink: str, ins
 
 
 def _made(agent: AgentProcess, name: str, run: str, supply: Supply) -> list[pl.DataFrame]:
-    """The rows that the agent has made of each source."""
+    """Returns the rows that the agent has made of each source."""
     tables = []
     for side, source in zip(SIDES, source_names(name, run), strict=False):
         path = f"{run}_{side}_rows"
@@ -118,7 +118,7 @@ def _closed(name: str, tables: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
 
 
 def _wait(agent: AgentProcess, name: str, run: str, supply: Supply, senders: Senders) -> None:
-    """Until all rows have been worked on."""
+    """Waits until all rows have been worked on."""
     if supply.ends:
         agent.wait_until(lambda: agent.finished(sink_name(name, run)), f"{name} over {supply.rows:,} rows", TIMEOUT_S)
         return
@@ -132,6 +132,6 @@ def _wait(agent: AgentProcess, name: str, run: str, supply: Supply, senders: Sen
 
 
 def _drop(agent: AgentProcess, name: str, run: str, supply: Supply) -> None:
-    """End what does not end by itself, and wait until it has left."""
+    """Ends the queries that do not end by themselves, and waits until they have left."""
     agent.submit(removal(name, run, supply.parts))
     agent.wait_until(lambda: not agent.operators(), "the operators of the last run leave")

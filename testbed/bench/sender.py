@@ -27,7 +27,7 @@ SENT_TIMEOUT_S = 600.0
 
 
 def connected(port: int) -> socket.socket:
-    """A connection to a port of loopback, as soon as somebody listens there."""
+    """Connects to a port of loopback as soon as a process listens there."""
     deadline = time.monotonic() + CONNECT_TIMEOUT_S
     while True:
         try:
@@ -71,7 +71,7 @@ def http_post(port: int, path: Path, broker_port: int) -> None:
 
 
 def bodies(path: Path) -> Iterator[bytes]:
-    """The lines of a file, some `BODY_BYTES` at a time."""
+    """Yields the lines of a file, some `BODY_BYTES` at a time."""
     with path.open("rb") as file:
         while lines := file.readlines(BODY_BYTES):
             yield b"".join(lines)

@@ -1,4 +1,4 @@
-"""What brings the rows of a workload to an agent: the agent makes them, reads files, or is sent them."""
+"""Brings the rows of a workload to an agent: the agent makes them, reads files, or is sent them."""
 
 import subprocess
 import sys
@@ -39,12 +39,12 @@ class Supply(NamedTuple):
 
     @property
     def parts(self) -> int:
-        """Of which each source is the union."""
+        """Returns the number of inputs of which each source is the union."""
         return len(self.options[0])
 
     @property
     def size_bytes(self) -> int:
-        """Of the files."""
+        """Returns the size of all files."""
         return sum(path.stat().st_size for path in self.files)
 
 
@@ -90,14 +90,14 @@ class Senders:
         self._processes = processes
 
     def begin(self) -> None:
-        """Let them send."""
+        """Lets them send."""
         for process in self._processes:
             assert process.stdin is not None
             with suppress(BrokenPipeError):  # `check` tells of it
                 process.stdin.write(b"go\n")
 
     def check(self) -> None:
-        """Raise SbonError where one has failed."""
+        """Raises SbonError if one has failed."""
         for process in self._processes:
             if process.poll():
                 raise SbonError(f"a process that sends rows has failed, with status {process.returncode}")

@@ -1,7 +1,7 @@
-"""What telemetry costs an agent: processor time spent in recording, spooling and writing tables, for each second that the agent runs.
+"""Measures the cost of telemetry: processor time of recording, spooling and writing tables, for each second that an agent runs.
 
-An overlay runs in the virtual world with telemetry at its default settings, and with it the real code: so the rows are those that agents
-make, at the rate at which they make them, and the processor time is that of this machine.
+An overlay runs in the virtual world with the real code and the default settings of telemetry. So rows and their rates are those of real
+agents, and the processor time is that of this machine.
 """
 
 import os
@@ -93,7 +93,7 @@ def measure(
 
 
 def show(result: dict[str, Any]) -> None:
-    """As a table."""
+    """Shows the result as a table."""
     lines = [
         ("agents", count(result["agents"])),
         ("operators on each", number(result["operators_per_agent"], 3)),

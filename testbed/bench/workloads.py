@@ -20,7 +20,7 @@ SIDES = ("left", "right")
 
 
 class Keys(NamedTuple):
-    """Which keys the rows of a workload have."""
+    """The distribution of keys over the rows of a workload."""
 
     kind: str
     """`uniform`: each as often as any other; `zipf`: the k-th in proportion to 1/k."""

@@ -20,7 +20,7 @@ INSTANCES = 8
 
 
 class Operator(msgspec.Struct, frozen=True):
-    """What the instances do: the true cost of rows, and their size."""
+    """The operator of the instances: the true cost of rows, and their size."""
 
     law: OverlapLaw
     opens: tuple[bool, ...]

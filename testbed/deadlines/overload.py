@@ -36,7 +36,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def deadline_s(self) -> FloatArray:
-        """When each row is due."""
+        """Returns the deadline of each row, in s."""
         return self.entered_s + self.bound_s
 
     @property

@@ -104,7 +104,7 @@ class _Thread:
 
 
 class _Mapped:
-    """What a map instance has done since it sent last; the instant up to which it has all rows."""
+    """The output of a map instance since it last sent; `mark_s` is the instant up to which it has all rows."""
 
     __slots__ = ("mark_s", "rows", "samples")
 
@@ -113,7 +113,7 @@ class _Mapped:
 
 
 class _Update:
-    """What an update instance knows: batches that are offered to it, how far each sender is, windows that are closed."""
+    """The state of an update instance: batches offered to it, the progress of each sender, and windows that are closed."""
 
     __slots__ = ("closed", "marks_s", "offered")
 
@@ -124,7 +124,7 @@ class _Update:
 
 
 class _Record:
-    """What is measured, of rows that enter from `from_s` on."""
+    """Measurements of rows that enter from `from_s` on."""
 
     __slots__ = ("from_s", "is_bounded", "latencies_s", "phases_s")
 

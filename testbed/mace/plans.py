@@ -1,7 +1,8 @@
-"""Which of three equivalent plans answers soonest, foretold from samples of different sizes (Mace, section VIII.3, figure 10).
+"""Predicts which of three equivalent plans answers soonest, from samples of different sizes (Mace, section VIII.3, figure 10).
 
-Trades that fall three times in a row and pass a user-defined select. The price is a random walk that goes up 80 % of the time, so each test
-for one more fall keeps a fifth. The select is dear and keeps half; it may stand before the tests, after the first one, or after all.
+The query finds trades that fall three times in a row and pass a user-defined select. The price is a random walk that goes up 80 % of the
+time, so each test for one more fall keeps a fifth. The select is expensive and keeps half; it may stand before the tests, after the first
+one, or after all.
 """
 
 from collections.abc import Callable

@@ -21,7 +21,7 @@ _DRAWS = 65_536
 
 
 class Noise(msgspec.Struct, frozen=True):
-    """How single events differ from their operator's averages."""
+    """The deviation of single events from their operator's averages."""
 
     cost: float = 0.0
     """Standard deviation of an event's cost over its mean, of a gamma distribution."""

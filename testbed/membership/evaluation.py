@@ -36,12 +36,12 @@ INCARNATION = 1000
 
 
 class MembershipTrial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one evaluation runs through."""
+    """Settings of one evaluation."""
 
     agents: int = 100
     """More: as in a larger overlay; work and memory grow with the square."""
     seed: int = 1
-    """Of places, draws and machines."""
+    """Seed of places, draws and machines."""
     idle_s: float = 60.0
     """Virtual time over which traffic is counted."""
     slow: Slow = "same"

@@ -43,7 +43,7 @@ ALIVE, SUSPECT, FAILED = _CODE[MemberStatus.ALIVE], _CODE[MemberStatus.SUSPECT],
 
 
 class MembershipWorldConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the network does to datagrams."""
+    """Loss and delay of datagrams on the network."""
 
     loss: float = 0.01
     """Share of datagrams that vanish. More: more suspicions."""

@@ -1,8 +1,8 @@
-"""How near placement comes to the optimum on a real or generated network (after SBON, section 4.1).
+"""Measures how near placement comes to the optimum on a real or generated network (after SBON, section 4.1).
 
-Coordinates come from the library's own code, run on RTTs drawn from the network; strategies see those estimates, and RTTs that candidates
-are asked for, which are counted, and RTTs that nodes remember from finding their coordinates; usage and delay are computed on the true
-latencies. A link's latency is half the RTT.
+Coordinates come from the library's own code, run on RTTs drawn from the network. Strategies see these estimates, RTTs that candidates
+measure on request (these are counted), and RTTs that nodes remember from finding their coordinates. Usage and delay are computed on the
+true latencies. A link's latency is half the RTT.
 """
 
 import time
@@ -74,7 +74,7 @@ def strategies_for(network: Network, wanted: Sequence[str] = ()) -> tuple[str, .
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What came of one network's queries."""
+    """The results of one network's queries."""
 
     nodes: int
     queries: int
@@ -85,8 +85,8 @@ class Evaluation:
     tallies: dict[str, Tally]
 
     def result(self) -> dict[str, Any]:
-        """As `sbon testbed placement --json` writes it. Penalties are fractions: of usage over the optimum's, of delay over the longest
-        direct latency between a producer and a consumer."""
+        """Returns the result as `sbon testbed placement --json` writes it. Penalties are fractions: of usage over the optimum's, of delay
+        over the longest direct latency between a producer and a consumer."""
         return {
             "strategies": {name: tally.result() for name, tally in self.tallies.items()},
             "shape": self.shape,

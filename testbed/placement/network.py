@@ -36,7 +36,7 @@ def unreported(what: str, done: int, total: int) -> None:
 
 @dataclass(frozen=True)
 class Network:
-    """Where queries are placed."""
+    """The network on which queries are placed."""
 
     names: tuple[NodeId, ...]
     rtt_ms: FloatArray
@@ -59,7 +59,7 @@ def from_matrix(rtt_ms: FloatArray, taken: str = "first") -> Network:
 
 
 def read_network(path: Path, taken: str = "first") -> Network:
-    """The same from a file."""
+    """Reads a network of which only RTTs are known from a file."""
     return from_matrix(load_matrix(path), taken)
 
 
@@ -94,7 +94,7 @@ def completed(matrix: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class Settled:
-    """What the nodes of a network have found out about it."""
+    """Coordinates and round-trip times that the nodes of a network have found."""
 
     space: CostSpace
     localisers: Mapping[NodeId, Localiser]
@@ -102,7 +102,7 @@ class Settled:
     """When the last of them has measured."""
 
     def remembered(self, about: Mapping[NodeId, Sequence[NodeId]], nearest: int) -> Remembered:
-        """Returns what agents would tell that are asked for the RTTs to their `nearest` peers and to these, as who asks would keep it."""
+        """Returns the RTTs that agents would report, to their `nearest` peers and to the given nodes, as the asker keeps them."""
         knowledge = RttKnowledge()
         for node, peers in about.items():
             told = told_by(self.localisers[node], RttsAsk(nearest=nearest, about=tuple(peers)), self.now)

@@ -64,7 +64,7 @@ class Oracle:
         return own, [_Edge(a, b, rate) for (a, b), rate in rates.items()]
 
     def _messages(self, own: Sequence[FloatArray], forest: Sequence[_Edge]) -> list[dict[int, FloatArray]]:
-        """For each operator and each neighbour in the forest: the least that the neighbour's side costs, by the operator's node."""
+        """Returns, for each operator and each neighbour in the forest, the least cost of the neighbour's side by the operator's node."""
         around = _neighbours(len(own), forest)
         inward: list[dict[int, FloatArray]] = [{} for _ in own]
         waiting = [(source, target) for source, others in enumerate(around) for target in others]

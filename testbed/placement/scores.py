@@ -1,4 +1,4 @@
-"""How good a placement is: network usage over the optimum's, delay over that of the network's own routes (SBON, section 4.1)."""
+"""Scores placements: network usage over the optimum's, delay over that of the network's own routes (SBON, section 4.1)."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ NOISE = 1e-12
 
 
 def direct_delay_ms(problem: PlacementProblem, truth: KnownLatencies) -> float:
-    """The longest direct latency from a producer to a consumer."""
+    """Returns the longest direct latency from a producer to a consumer."""
     return max(truth.one_way_ms(problem.pinned[p], problem.pinned[c]) for p in problem.producers for c in problem.consumers)
 
 
@@ -32,7 +32,7 @@ class Tally:
         self.seconds = 0.0
 
     def score(self, problem: PlacementProblem, assignment: Mapping[OperatorId, NodeId], truth: KnownLatencies, best: float) -> None:
-        """Take one placement; `best` is the least usage there is, in bytes."""
+        """Adds one placement; `best` is the least possible usage, in bytes."""
         usage = NetworkUsage().of_assignment(problem, assignment, Conditions(truth))
         self.usage_bytes += usage
         self.best_bytes += best
@@ -41,7 +41,7 @@ class Tally:
         self.delay_penalty.append(_over(longest_delay_ms(problem, assignment, truth), direct))
 
     def result(self) -> dict[str, float]:
-        """The figures as JSON has them; penalties are fractions."""
+        """Returns the figures for JSON; penalties are fractions."""
         queries = len(self.usage_penalty)
         return {
             "usage_penalty_mean": float(np.mean(self.usage_penalty)),
@@ -56,6 +56,6 @@ class Tally:
 
 
 def _over(value: float, base: float) -> float:
-    """Returns by which fraction `value` is above `base`; 0 where there is nothing to compare with."""
+    """Returns the fraction by which `value` exceeds `base`; 0 where there is nothing to compare with."""
     penalty = value / base - 1 if base > 0 else 0.0
     return penalty if abs(penalty) > NOISE else 0.0

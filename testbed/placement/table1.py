@@ -88,7 +88,7 @@ def table(evaluations: Sequence[Evaluation]) -> dict[str, Any]:
 
 
 def markdown(result: Mapping[str, Any]) -> str:
-    """The same for readers."""
+    """Returns the figures as Markdown."""
     nodes = ", ".join(str(count) for count in sorted(set(result["nodes"])))
     lines = [
         f"{result['queries']:,} queries on each of {len(result['seeds'])} transit-stub networks of {nodes} nodes (seeds"

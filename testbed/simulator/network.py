@@ -20,7 +20,7 @@ _BLOCK = 4096
 
 
 class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the network does to packets beyond its latencies. TOML table [network] of a scenario."""
+    """Disturbances of packets beyond the network's latencies. TOML table [network] of a scenario."""
 
     jitter_ms: float = 0.2
     """Mean of the exponential delay added to every packet, one way. More: noisier RTT samples, more reordering."""

@@ -1,7 +1,7 @@
-"""What the overlay of one seed does: a topology, two streams of odd rows, and random queries whose answers go to files.
+"""The workload of one seed: a topology, two streams of unusual rows, and random queries whose answers go to files.
 
 The streams are replayed by their event times, so that rows flow for some seconds while faults happen. No row is late, so each query has
-one right answer, whatever the network does. Queries share no operators: one that joined a running stream would miss its first rows.
+one right answer, whatever the network does. Queries share no operators, because one that joined a running stream would miss its first rows.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What every checker of a simulated seed offers."""
+"""The interface of checkers of a simulated seed."""
 
 from sbon_testbed.simulator.run_state import Run
 
