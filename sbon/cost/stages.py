@@ -18,6 +18,7 @@ import math
 from collections.abc import Sequence
 from enum import Enum
 from statistics import NormalDist
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -345,7 +346,7 @@ def slowdown(threads: FloatArray, busy: FloatArray, always: FloatArray | float, 
 
 @functools.lru_cache(maxsize=64)
 def _binomials(most: int) -> FloatArray:
-    """Logarithms of the binomial coefficients, (most + 1, most + 1); those of k > n count as 0."""
+    """Returns the logarithms of the binomial coefficients, (most + 1, most + 1); those of k > n count as 0."""
     return np.array([[math.log(math.comb(n, k)) if k <= n else 0.0 for k in range(most + 1)] for n in range(most + 1)])
 
 
@@ -370,113 +371,174 @@ def latency(job: Job, cluster: Cluster, settings: Settings, rate: FloatArray | f
     ------
     Latency-constrained analytics, sections 3.2 and 3.3, table 2, equation 2.
     """
+    grid = _grid(settings, rate)
+    senders, receivers = grid.senders, grid.receivers
+    load = _load(job, cluster, grid)
+    early = _until_sent(job, cluster, grid, load)
+    hot = _hot_groups(job, receivers)
+    factors, weights = hot[:, 0], hot[:, 1]
+    groups = [_at_update(job, cluster, grid, load, factor) for factor in factors]
+    late = _mixed([parts for parts, _ in groups], weights)
+    if job.finalising is not None:
+        early = [_greatest(early, senders)]
+        late = [*late, _finalised(job.finalising, cluster, grid, load)]
+    parts = (*early, *late)
+
+    busiest = np.maximum.reduce([np.where(weight > 0, busy, 0.0) for weight, (_, busy) in zip(weights, groups, strict=True)])
+    uses = np.stack([load.cores, load.map_s / grid.pace_s, load.wire, busiest])
+    is_over = uses.max(axis=0) >= 1
+    total = np.sum([one.cumulants for one in parts], axis=0)
+    total[1] += _between([sum((one.mean_s for one in group), np.zeros_like(senders)) for group, _ in groups], weights)
+    total[0] = np.where(is_over, np.inf, total[0])
+    by_phase = np.zeros((PHASES, *senders.shape))
+    for one in parts:
+        by_phase[one.phase - 1] += one.mean_s
+    return StageLatency(parts, total, by_phase, uses, senders, job.finalising is not None)
+
+
+class _Grid(NamedTuple):
+    """Settings and a rate, as arrays of one shape."""
+
+    nodes: FloatArray
+    maps: FloatArray
+    updates: FloatArray
+    pace_s: FloatArray
+    exchange_s: FloatArray
+    poll_s: FloatArray
+    rows: FloatArray
+    """Rows/s of all sources together."""
+
+    @property
+    def senders(self) -> FloatArray:
+        """Returns the number of map instances on all nodes."""
+        return self.nodes * self.maps
+
+    @property
+    def receivers(self) -> FloatArray:
+        """Returns the number of update instances on all nodes."""
+        return self.nodes * self.updates
+
+
+def _grid(settings: Settings, rate: FloatArray | float) -> _Grid:
+    """Broadcasts settings and rate against each other, and checks them."""
     given = (settings.nodes, settings.maps, settings.updates, settings.pace_s, settings.exchange_s, settings.poll_s, rate)
     try:
-        nodes, maps, updates, pace, exchange, poll, rows = (one.astype(np.float64) for one in np.broadcast_arrays(*given))
+        grid = _Grid(*(one.astype(np.float64) for one in np.broadcast_arrays(*given)))
     except ValueError as problem:
         raise ShapeError(f"settings of the shapes {[np.shape(one) for one in given]}: {problem}") from problem
-    counts_fit = min(nodes.min(), maps.min(), updates.min()) >= 1
-    if not (counts_fit and min(pace.min(), exchange.min(), rows.min()) > 0 and poll.min() >= 0):
+    counts_fit = min(grid.nodes.min(), grid.maps.min(), grid.updates.min()) >= 1
+    if not (counts_fit and min(grid.pace_s.min(), grid.exchange_s.min(), grid.rows.min()) > 0 and grid.poll_s.min() >= 0):
         raise ShapeError("settings with no node, instance, pace, interval or rate, expected 1 at least, and above 0 s and 0 rows/s")
-    senders, receivers = nodes * maps, nodes * updates
-    core = cluster.speed * NS_PER_S
-    wire = cluster.bandwidth_bytes_per_s
+    return grid
+
+
+class _Load(NamedTuple):
+    """Batches of both stages, and the load that they put on threads, cores and network interfaces."""
+
+    map_s: FloatArray
+    """Time of a map's batch, longer where threads share cores."""
+    map_scv: FloatArray
+    """Squared coefficient of variation of the cost of a map's batch."""
+    map_busy: FloatArray
+    """Share of the time that a map instance works, with a core of its own."""
+    sent_rows: FloatArray
+    """Rows of a batch from a map instance to an update instance."""
+    update_rate: FloatArray
+    """Batches per second at an update instance."""
+    slow: FloatArray
+    """Factor by which shared cores lengthen the work."""
+    cores: FloatArray
+    """Share of a node's cores that is used."""
+    in_s: FloatArray
+    """Time of a source's batch on the network interface."""
+    sent_s: FloatArray
+    """Time of a map's batch on the network interface."""
+    wire: FloatArray
+    """Share of the network interface that is used."""
+
+    @property
+    def wire_free(self) -> FloatArray:
+        """Returns the share of the network interface that is free, kept above 0."""
+        return np.maximum(1 - self.wire, 1e-3)
+
+
+def _load(job: Job, cluster: Cluster, grid: _Grid) -> _Load:
+    """Returns batches and load of both stages."""
+    senders, receivers = grid.senders, grid.receivers
+    core, wire = cluster.speed * NS_PER_S, cluster.bandwidth_bytes_per_s
 
     # Batches: rows in each, cost alone on a core, squared coefficient of variation of that cost.
-    map_rows = rows * pace / senders
+    map_rows = grid.rows * grid.pace_s / senders
     map_alone = (job.map.per_batch_ns + job.map.per_row_ns * map_rows) / core
     row_part = job.map.per_row_ns * map_rows / core / np.maximum(map_alone, 1e-30)
     map_scv = job.map.scatter**2 + row_part**2 * (1 / np.maximum(map_rows, 1e-9) + job.arrival_scatter**2)
-    sent_rows = rows * job.rows_out * exchange / senders / receivers
-    update_rate = senders / exchange
+    sent_rows = grid.rows * job.rows_out * grid.exchange_s / senders / receivers
+    update_rate = senders / grid.exchange_s
     update_alone = (job.update.per_batch_ns + job.update.per_row_ns * sent_rows) / core
-    map_busy, update_busy = map_alone / pace, update_alone * update_rate
-    demand = (maps * map_busy + updates * update_busy) / cluster.cores
+    map_busy, update_busy = map_alone / grid.pace_s, update_alone * update_rate
+    cores = (grid.maps * map_busy + grid.updates * update_busy) / cluster.cores
 
     # Threads that run together share cores; that makes them run longer, and so more of them together.
-    others = maps + updates - 1
-    slow = np.ones_like(rows)
+    others = grid.maps + grid.updates - 1
+    slow = np.ones_like(others)
     for _ in range(_ROUNDS if float(others.max()) >= cluster.cores else 0):
-        at_work = maps * np.minimum(map_busy * slow, 1.0) + updates * np.minimum(update_busy * slow, 1.0)
+        at_work = grid.maps * np.minimum(map_busy * slow, 1.0) + grid.updates * np.minimum(update_busy * slow, 1.0)
         slow = slowdown(others, at_work / (others + 1), 0.0, cluster.cores)
-    map_slow = update_slow = slow
-    map_s = map_alone * map_slow
 
-    parts: list[Part] = []
+    in_s, sent_s = map_rows * job.row_bytes / wire, sent_rows * job.sent_bytes / wire
+    wire_load = (grid.maps / grid.pace_s * in_s) + grid.updates * update_rate * sent_s
+    return _Load(map_alone * slow, map_scv, map_busy, sent_rows, update_rate, slow, cores, in_s, sent_s, wire_load)
 
-    def add(phase: int, kind: Kind, mean: FloatArray, variance: FloatArray | float) -> None:
-        parts.append(Part(phase, kind, mean, np.broadcast_to(np.asarray(variance, dtype=np.float64), mean.shape)))
 
-    def add_uniform(phase: int, width: FloatArray) -> None:
-        add(phase, Kind.UNIFORM, width / 2, width**2 / 12)
+def _part(phase: int, kind: Kind, mean: FloatArray, variance: FloatArray | float) -> Part:
+    return Part(phase, kind, mean, np.broadcast_to(np.asarray(variance, dtype=np.float64), mean.shape))
 
-    add_uniform(1, pace)
-    in_s = map_rows * job.row_bytes / wire
-    sent_s = sent_rows * job.sent_bytes / wire
-    wire_load = (maps / pace * in_s) + updates * update_rate * sent_s
-    add(3, Kind.FIXED, in_s + cluster.propagation_s, 0.0)
-    # What an update instance fetches at once holds up the batches for the maps of its node; they come together after it.
-    sent_load = updates * update_rate * sent_s
-    bulk_s = senders * poll / exchange * sent_s
-    wire_free = np.maximum(1 - wire_load, 1e-3)
-    in_wait, in_variance = queue_wait(pace / maps, 1.0, in_s, np.zeros_like(rows))
-    held = sent_load * bulk_s / 2 / wire_free
-    add(2, Kind.WAIT, in_wait + held, in_variance + held * bulk_s * 2 / 3)
-    map_wait, map_wait_variance = queue_wait(pace, 0.0, map_s, map_scv)
-    map_load = np.minimum(map_s / pace, 0.999)
+
+def _uniform(phase: int, width: FloatArray) -> Part:
+    return Part(phase, Kind.UNIFORM, width / 2, width**2 / 12)
+
+
+def _until_sent(job: Job, cluster: Cluster, grid: _Grid, load: _Load) -> list[Part]:
+    """Returns phases 1 to 6: from the source until the batches of the maps leave."""
+    # The batches that an update instance fetches at once hold up those for the maps of its node, which then come together.
+    sent_load = grid.updates * load.update_rate * load.sent_s
+    bulk_s = grid.senders * grid.poll_s / grid.exchange_s * load.sent_s
+    in_wait, in_variance = queue_wait(grid.pace_s / grid.maps, 1.0, load.in_s, np.zeros_like(load.in_s))
+    held = sent_load * bulk_s / 2 / load.wire_free
+    map_wait, map_variance = queue_wait(grid.pace_s, 0.0, load.map_s, load.map_scv)
+    map_load = np.minimum(load.map_s / grid.pace_s, 0.999)
     together = sent_load * bulk_s / 2 * map_load / (1 - map_load)
-    add(4, Kind.WAIT, map_wait + together, map_wait_variance + together * bulk_s * map_load * 2 / 3)
-    if job.map.whole:
-        add(5, Kind.WAIT, map_s, map_scv * map_s**2)
-    else:
-        add_uniform(5, map_s)
-    add_uniform(6, exchange)
-    early = len(parts)
+    return [
+        _uniform(1, grid.pace_s),
+        _part(3, Kind.FIXED, load.in_s + cluster.propagation_s, 0.0),
+        _part(2, Kind.WAIT, in_wait + held, in_variance + held * bulk_s * 2 / 3),
+        _part(4, Kind.WAIT, map_wait + together, map_variance + together * bulk_s * map_load * 2 / 3),
+        _part(5, Kind.WAIT, load.map_s, load.map_scv * load.map_s**2) if job.map.whole else _uniform(5, load.map_s),
+        _uniform(6, grid.exchange_s),
+    ]
 
-    # Update instances by groups of like shares of the rows.
-    hot = _hot_groups(job, receivers)
-    means, variances, loads = [], [], []
-    per_group: list[list[Part]] = []
-    for number in range(len(hot)):
-        factor, weight = hot[number, 0], hot[number, 1]
-        group_rows = sent_rows * factor
-        alone = (job.update.per_batch_ns + job.update.per_row_ns * group_rows) / core
-        rows_share = job.update.per_row_ns * group_rows / core / np.maximum(alone, 1e-30)
-        scv = job.update.scatter**2 + rows_share**2 / np.maximum(group_rows, 1e-9)
-        service = alone * update_slow
-        load = service * update_rate
-        own = group_rows * job.sent_bytes / wire
-        tail = _received(senders, exchange, poll, updates, receivers, service, scv, load, own, sent_s, wire_free, cluster.propagation_s)
-        whole = job.update.whole or job.finalising is not None
-        if whole:
-            tail.append(Part(12, Kind.WAIT, service, scv * service**2))
-        else:
-            tail.append(Part(12, Kind.UNIFORM, service / 2, service**2 / 12))
-        per_group.append(tail)
-        means.append(sum((one.mean_s for one in tail), np.zeros_like(rows)))
-        variances.append(sum((one.variance for one in tail), np.zeros_like(rows)))
-        loads.append(np.where(weight > 0, load, 0.0))
-    weights = hot[:, 1]
-    uses = np.stack([demand, map_s / pace, wire_load, np.maximum.reduce(loads)])
-    is_over = uses.max(axis=0) >= 1
 
-    merged = _mixed(per_group, weights)
-    parts.extend(merged)
-    if job.finalising is not None:
-        keys = np.maximum(job.finalising.keys / receivers, 1.0)
-        together = slowdown(maps, np.minimum(map_busy * map_slow, 1.0), updates - 1, cluster.cores)
-        whole_s = keys * job.finalising.per_key_ns / core * together
-        latest = _greatest(parts[:early], senders)
-        parts = [latest, *parts[early:]]
-        add(12, Kind.UNIFORM, (1 + 1 / keys) * whole_s / 2, (1 - 1 / keys**2) * whole_s**2 / 12)
-    total = np.sum([one.cumulants for one in parts], axis=0)
-    between = _between(means, weights)
-    total[1] += between
-    by_phase = np.zeros((PHASES, *rows.shape))
-    for one in parts:
-        by_phase[one.phase - 1] += one.mean_s
-    total[0] = np.where(is_over, np.inf, total[0])
-    return StageLatency(tuple(parts), total, by_phase, uses, senders, job.finalising is not None)
+def _at_update(job: Job, cluster: Cluster, grid: _Grid, load: _Load, factor: FloatArray) -> tuple[list[Part], FloatArray]:
+    """Returns phases 9 to 12 of the update instances that get `factor` times the average of rows, and the share of time that they work."""
+    core = cluster.speed * NS_PER_S
+    rows = load.sent_rows * factor
+    alone = (job.update.per_batch_ns + job.update.per_row_ns * rows) / core
+    row_part = job.update.per_row_ns * rows / core / np.maximum(alone, 1e-30)
+    scv = job.update.scatter**2 + row_part**2 / np.maximum(rows, 1e-9)
+    service = alone * load.slow
+    busy = service * load.update_rate
+    own_s = rows * job.sent_bytes / cluster.bandwidth_bytes_per_s
+    leaves_whole = job.update.whole or job.finalising is not None
+    last = Part(12, Kind.WAIT, service, scv * service**2) if leaves_whole else _uniform(12, service)
+    return [*_received(grid, load, service, scv, busy, own_s, cluster.propagation_s), last], busy
+
+
+def _finalised(finalising: Finalising, cluster: Cluster, grid: _Grid, load: _Load) -> Part:
+    """Returns the end of windows, as a part of phase 12."""
+    keys = np.maximum(finalising.keys / grid.receivers, 1.0)
+    together = slowdown(grid.maps, np.minimum(load.map_busy * load.slow, 1.0), grid.updates - 1, cluster.cores)
+    whole_s = keys * finalising.per_key_ns / (cluster.speed * NS_PER_S) * together
+    return _part(12, Kind.UNIFORM, (1 + 1 / keys) * whole_s / 2, (1 - 1 / keys**2) * whole_s**2 / 12)
 
 
 def saturation_rate(job: Job, cluster: Cluster, settings: Settings) -> FloatArray:
@@ -514,7 +576,7 @@ def saturation_rate(job: Job, cluster: Cluster, settings: Settings) -> FloatArra
 
 
 def _hot_groups(job: Job, receivers: FloatArray) -> FloatArray:
-    """Rows over the average, and share of rows, of the groups of update instances: (1 or 3, 2, ...)."""
+    """Returns rows over the average, and share of rows, of the groups of update instances: (1 or 3, 2, ...)."""
     if not job.hot_shares:
         return np.ones((1, 2, *receivers.shape))
     counts, where = np.unique(receivers.round().astype(np.int64), return_inverse=True)
@@ -523,41 +585,38 @@ def _hot_groups(job: Job, receivers: FloatArray) -> FloatArray:
 
 
 def _received(
-    senders: FloatArray,
-    exchange: FloatArray,
-    poll: FloatArray,
-    updates: FloatArray,
-    receivers: FloatArray,
-    service: FloatArray,
-    scv: FloatArray,
-    load: FloatArray,
-    own_s: FloatArray,
-    mean_s: FloatArray,
-    wire_free: FloatArray,
-    propagation_s: float,
+    grid: _Grid, load: _Load, service: FloatArray, scv: FloatArray, busy: FloatArray, own_s: FloatArray, propagation_s: float
 ) -> list[Part]:
-    """Phases 9 to 11 of one group of update instances."""
+    """Returns phases 9 to 11 of one group of update instances.
+
+    Parameters
+    ----------
+    service, scv : time of a batch in s, and the squared coefficient of variation of its cost
+    busy : share of the time that an instance works
+    own_s : time of a batch on the network interface
+    """
+    senders, exchange, poll, mean_s = grid.senders, grid.exchange_s, grid.poll_s, load.sent_s
     polls = poll > 0
-    # A bulk: what has gathered until a poll. A row is in a large one more often than in a small one.
+    # A bulk: the batches that have gathered until a poll. A row is in a large one more often than in a small one.
     ratio = np.where(polls, poll / exchange, 0.0)
     fraction = ratio - np.floor(ratio)
     bulk = np.maximum(senders * ratio, 1e-9)
     bulk_variance = senders * fraction * (1 - fraction)
     beside = np.where(polls, np.maximum(bulk + bulk_variance / bulk - 1, 0.0), 0.0)
     nothing = np.zeros_like(own_s)
-    # Batches of a bulk keep their order: who came early has waited long for the poll and is served first.
+    # Batches of a bulk keep their order: a batch that came early has waited long for the poll and is served first.
     width = np.maximum(poll - beside * np.maximum(service, own_s), 0.0)
     found = [Part(9, Kind.UNIFORM, poll / 2, width**2 / 12)]
     # Pushed: a sender's batches for all instances leave at once. Polled: other instances of the node fetch through the same interface.
-    leaving = np.where(polls, 0.0, (receivers - 1) * mean_s)
-    jam = np.where(polls, (updates - 1) * senders / exchange * mean_s * bulk * mean_s / 2 / wire_free, 0.0)
+    leaving = np.where(polls, 0.0, (grid.receivers - 1) * mean_s)
+    jam = np.where(polls, (grid.updates - 1) * senders / exchange * mean_s * bulk * mean_s / 2 / load.wire_free, 0.0)
     found += [
         Part(10, Kind.FIXED, own_s * np.where(polls, 1.0, 2.0) + beside * own_s / 2 + propagation_s, nothing),
-        Part(10, Kind.UNIFORM, leaving / 2, leaving**2 / 12),
+        _uniform(10, leaving),
         Part(10, Kind.WAIT, jam, jam * bulk * mean_s * 2 / 3),
         Part(11, Kind.FIXED, beside * np.maximum(service - own_s, 0.0) / 2, nothing),
     ]
-    pushed, pushed_variance = periodic_wait(senders, service, load, scv)
+    pushed, pushed_variance = periodic_wait(senders, service, busy, scv)
     bulk_scv = bulk_variance / bulk**2 + scv / bulk
     carried, carried_variance = queue_wait(np.where(polls, poll, 1.0), 0.0, np.where(polls, bulk * service, 0.0), bulk_scv)
     is_less = polls & (carried < pushed)
@@ -566,7 +625,7 @@ def _received(
 
 
 def _mixed(groups: list[list[Part]], weights: FloatArray) -> list[Part]:
-    """Parts of the rows of all groups together; what their means differ by is added later."""
+    """Returns the parts for the rows of all groups together; the variance between the groups' means is added later."""
     if len(groups) == 1:
         return groups[0]
     found = []
@@ -583,7 +642,7 @@ def _weighted(weight: FloatArray, value: FloatArray) -> FloatArray:
 
 
 def _between(means: list[FloatArray], weights: FloatArray) -> FloatArray:
-    """Variance of the means of groups."""
+    """Returns the variance of the means of groups."""
     with np.errstate(invalid="ignore"):
         mean = sum((_weighted(w, one) for w, one in zip(weights, means, strict=True)), np.zeros_like(means[0]))
         found = sum((_weighted(w, (one - mean) ** 2) for w, one in zip(weights, means, strict=True)), np.zeros_like(mean))
@@ -591,7 +650,7 @@ def _between(means: list[FloatArray], weights: FloatArray) -> FloatArray:
 
 
 def _greatest(parts: Sequence[Part], count: FloatArray) -> Part:
-    """The greatest of so many independent sums of these parts, as one part of phase 6."""
+    """Returns the greatest of `count` independent sums of these parts, as one part of phase 6."""
     cumulants = np.sum([one.cumulants for one in parts], axis=0)
     middle = _quantile(cumulants, parts, np.clip((count - 0.375) / (count + 0.25), 0.5, 1 - 1e-12))  # Blom's place of the greatest
     mean = np.where(count > 1, middle, cumulants[0])
