@@ -1,10 +1,10 @@
 """`sbon testbed mace`: the evaluation of worst-case latency prediction and of placement by it, asked for and shown."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
@@ -63,65 +63,104 @@ def mace_command(
       sbon testbed mace --part agents --real --agents 4 --queries 3
       sbon testbed mace --part placement --scale 1 --scale 5 --scale 20 --draws 10000 --seconds 600 --json mace.json
     """
-
     progress = Progress(wanted=not quiet)
     wanted = part or list(Part)
+    evaluations: list[tuple[set[Part], Callable[[], Evaluated]]] = [
+        ({Part.PLACEMENT}, lambda: _placement(scale or (1, 5), draws, seconds, seed, progress)),
+        ({Part.TRAINING, Part.SERIES}, lambda: _training(wanted, events, seed, progress)),
+        ({Part.OPERATORS}, lambda: _operators(events, seed, progress)),
+        ({Part.WIDE}, lambda: _wide(runs, events, seed, progress)),
+        ({Part.PLANS}, lambda: _plans(events, seed, progress)),
+        ({Part.AGENTS}, lambda: _agents(agents, queries, rate, seed, real, progress)),
+        ({Part.CHUNKS}, lambda: _chunks(events, seed, progress)),
+        ({Part.BOUNDS}, lambda: _bounds(matrix, bounded, share, seed, progress)),
+    ]
     result: dict[str, Any] = {"seeds": [seed], "cores": os.cpu_count(), "interval_s": 1.0}
     shows: list[Callable[[], None]] = []
-    if Part.PLACEMENT in wanted:
-        from sbon_testbed.mace.placement import evaluate_placement
-
-        result["placement"] = evaluate_placement(scale or (1, 5), seed, draws=draws, seconds_max=seconds, report=progress)
-        shows.append(lambda: show_placement(result["placement"]))
-    if Part.TRAINING in wanted or Part.SERIES in wanted:
-        from sbon_testbed.mace.virtual import evaluate_training
-
-        training, series = evaluate_training(events, seed, progress)
-        if Part.TRAINING in wanted:
-            result["training"] = training
-            shows.append(lambda: show_worst("training: one query of 14 operators, by events that statistics are from", "events", training))
-        if Part.SERIES in wanted:
-            result["series"] = series
-            shows.append(lambda: show_series(series))
-    if Part.OPERATORS in wanted:
-        from sbon_testbed.mace.virtual import evaluate_operators
-
-        result["operators"] = evaluate_operators(events, seed, progress)
-        shows.append(lambda: show_worst("operators: queries of 14 operators on one node", "operators", result["operators"]))
-    if Part.WIDE in wanted:
-        from sbon_testbed.mace.virtual import evaluate_wide
-
-        wide = result["wide"] = evaluate_wide(events, seed, runs, progress)
-        by_run = {str(number): one for number, one in enumerate(wide["runs"], 1)}
-        shows.append(lambda: show_worst("wide: three queries over six cities of two cores, by run", "run", by_run))
-        shows.append(lambda: print_note(f"  outside the bounds: {wide['outside_bounds']} of {wide['intervals']} intervals"))
-    if Part.PLANS in wanted:
-        from sbon_testbed.mace.plans import evaluate_plans
-
-        plans = evaluate_plans(events, seed, progress)
-        result["plans"] = plans["samples"] | {"measured_s": plans["measured_s"], "best": plans["best"]}
-        shows.append(lambda: show_plans(plans))
-    if Part.AGENTS in wanted:
-        from sbon_testbed.mace.agents import evaluate_agents
-
-        one = evaluate_agents(agents, queries, rate, seed, real=real, report=progress)
-        result["agents"] = {str(agents): one}
-        shows.append(lambda: show_agents(agents, one))
-    if Part.CHUNKS in wanted:
-        from sbon_testbed.mace.virtual import evaluate_chunks
-
-        result["chunks"] = evaluate_chunks(events, seed, progress)
-        shows.append(lambda: show_worst("chunks: statistics from the first of three parts of the events", "chunk", result["chunks"]))
-    if Part.BOUNDS in wanted:
-        from sbon_testbed.mace.bounds import evaluate_bounds, network_of
-
-        bounds = result["bounds"] = evaluate_bounds(network_of(matrix, seed), bounded, share, seed, progress)
-        shows.append(lambda: show_bounds(bounds))
+    for parts, evaluate in evaluations:
+        if not parts.isdisjoint(wanted):
+            figures, show = evaluate()
+            result |= figures
+            shows.append(show)
     if json is not None:
         write_json(json, result)
     if json != "-":
         for show in shows:
             show()
+
+
+Evaluated: TypeAlias = tuple[dict[str, Any], Callable[[], None]]
+"""Figures by the name of their part, and a function that shows them to people."""
+
+
+def _placement(scales: Sequence[int], draws: int, seconds: float, seed: int, progress: Progress) -> Evaluated:
+    from sbon_testbed.mace.placement import evaluate_placement
+
+    found = evaluate_placement(scales, seed, draws=draws, seconds_max=seconds, report=progress)
+    return {"placement": found}, lambda: show_placement(found)
+
+
+def _training(wanted: Sequence[Part], events: int, seed: int, progress: Progress) -> Evaluated:
+    from sbon_testbed.mace.virtual import evaluate_training
+
+    training, series = evaluate_training(events, seed, progress)
+    figures = {part.value: found for part, found in ((Part.TRAINING, training), (Part.SERIES, series)) if part in wanted}
+
+    def show() -> None:
+        if Part.TRAINING in wanted:
+            show_worst("training: one query of 14 operators, by events that statistics are from", "events", training)
+        if Part.SERIES in wanted:
+            show_series(series)
+
+    return figures, show
+
+
+def _operators(events: int, seed: int, progress: Progress) -> Evaluated:
+    from sbon_testbed.mace.virtual import evaluate_operators
+
+    found = evaluate_operators(events, seed, progress)
+    return {"operators": found}, lambda: show_worst("operators: queries of 14 operators on one node", "operators", found)
+
+
+def _wide(runs: int, events: int, seed: int, progress: Progress) -> Evaluated:
+    from sbon_testbed.mace.virtual import evaluate_wide
+
+    wide = evaluate_wide(events, seed, runs, progress)
+
+    def show() -> None:
+        by_run = {str(number): one for number, one in enumerate(wide["runs"], 1)}
+        show_worst("wide: three queries over six cities of two cores, by run", "run", by_run)
+        print_note(f"  outside the bounds: {wide['outside_bounds']} of {wide['intervals']} intervals")
+
+    return {"wide": wide}, show
+
+
+def _plans(events: int, seed: int, progress: Progress) -> Evaluated:
+    from sbon_testbed.mace.plans import evaluate_plans
+
+    plans = evaluate_plans(events, seed, progress)
+    return {"plans": plans["samples"] | {"measured_s": plans["measured_s"], "best": plans["best"]}}, lambda: show_plans(plans)
+
+
+def _agents(agents: int, queries: int, rate: int, seed: int, real: bool, progress: Progress) -> Evaluated:
+    from sbon_testbed.mace.agents import evaluate_agents
+
+    found = evaluate_agents(agents, queries, rate, seed, real=real, report=progress)
+    return {"agents": {str(agents): found}}, lambda: show_agents(agents, found)
+
+
+def _chunks(events: int, seed: int, progress: Progress) -> Evaluated:
+    from sbon_testbed.mace.virtual import evaluate_chunks
+
+    found = evaluate_chunks(events, seed, progress)
+    return {"chunks": found}, lambda: show_worst("chunks: statistics from the first of three parts of the events", "chunk", found)
+
+
+def _bounds(matrix: Path | None, queries: int, share: float, seed: int, progress: Progress) -> Evaluated:
+    from sbon_testbed.mace.bounds import evaluate_bounds, network_of
+
+    found = evaluate_bounds(network_of(matrix, seed), queries, share, seed, progress)
+    return {"bounds": found}, lambda: show_bounds(found)
 
 
 def show_placement(results: dict[str, Any]) -> None:
