@@ -1,15 +1,16 @@
 """Swaps of two operators of a plan that leave its answer the same: each with its condition, and with its reason where it is not allowed.
 
-Operators keep their ids and exchange places. The new upper operator gives the stream that the old one gave, so it has that one's signature
-and everything behind it stays as it is: a query that asks for the stream finds it, in whatever order it is computed. Only the lower
-operator's stream is another one.
+Operators keep their ids and exchange places. The new upper operator outputs the same stream as the old one, so it has the same signature,
+and everything downstream stays as it is: a query that asks for the stream finds it, in whatever order it is computed. Only the lower
+operator's stream changes.
 
-What the planner gives has every condition as far down as it goes. So filters only move up here: where the node of a source has less to give
-than the nodes behind it, or where the operator above is so selective that few rows are left to test. WhiteWater's table 6 has filters going
-down, which the planner has done, and joins exchanged.
+The planner puts every condition as far down as possible, so filters only move up here. That helps where the node of a source has less
+capacity than the nodes behind it, or where the operator above is so selective that few rows are left to test. WhiteWater's table 6 moves
+filters down, which the planner has done, and exchanges joins.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -214,94 +215,143 @@ def _map_above_window(plan: Plan, top: OperatorSpec, bottom: OperatorSpec) -> Pl
     return _rebuilt(plan, top, bottom, lower, top.schema, top.time_column, upper, 0)
 
 
+class _Joins(NamedTuple):
+    """Two joins to be exchanged: the upper one reads the lower one at `port`, and gets its input `side`."""
+
+    upper: JoinParams
+    lower: JoinParams
+    port: int
+    side: int
+
+    @property
+    def origin(self) -> dict[str, tuple[int, str]]:
+        """Returns for each column of the lower join its input and its name there."""
+        return {name: (at, inner) for name, at, inner in self.lower.columns}
+
+
+class _Between(NamedTuple):
+    """Names of columns of the stream between the two joins after their exchange."""
+
+    of_moved: dict[str, str]
+    """By the name in the moved input."""
+    of_other: dict[str, str]
+    """By the name in the other input of the upper join."""
+
+
 def _joins(plan: Plan, top: OperatorSpec, bottom: OperatorSpec, port: int, side: int) -> Plan:
     """Exchanges a join with the join below it: that one's input `side` is joined with the upper one's other input first."""
     upper, lower = top.params, bottom.params
     assert isinstance(upper, JoinParams)
     assert isinstance(lower, JoinParams)
+    joins = _Joins(upper, lower, port, side)
+    moved, others, rest = _inputs(plan, bottom, side), _inputs(plan, top, 1 - port), _inputs(plan, bottom, 1 - side)
+    _check_joins(joins, has_input=bool(moved))
+    moved_sources, other_sources, rest_sources = (_sources(plan, [one.id for one in some]) for some in (moved, others, rest))
+    between = _named_between(joins, moved[0].schema)
+    first = _joined_first(joins, between, moved_sources.isdisjoint(other_sources))
+    last = _joined_last(joins, between, (moved_sources | other_sources).isdisjoint(rest_sources))
+    if top.time_column is not None:
+        last_times = _times(last)
+        at, inner = {name: (at, inner) for name, at, inner in last.columns}[top.time_column]
+        if inner != last_times[at]:
+            raise _RefusedError("the event time of the pairs is that of the stream that would be joined first")
+    types = {field.name: field.type for field in moved[0].schema}
+    other_types = {field.name: field.type for one in others for field in one.schema}
+    schema = tuple(Field(name, (types if at == port else other_types)[inner]) for name, at, inner in first.columns)
+    return _rebuilt(plan, top, bottom, first, schema, between.of_moved[_times(first)[port]], last, port, side)
+
+
+def _check_joins(joins: _Joins, has_input: bool) -> None:
+    """Raises _RefusedError if the two joins may not be exchanged, whatever the event time of their pairs."""
+    upper, lower, port, side = joins
+    origin = joins.origin
     if upper.outer is not None or lower.outer is not None:
         raise _RefusedError("an outer join is not exchanged with another join")
-    other = 1 - port
-    origin = {name: (at, inner) for name, at, inner in lower.columns}
-    keys, times = (upper.left_keys, upper.right_keys), (upper.left_time, upper.right_time)
-    used = {origin[name][0] for name in (*columns_of(keys[port]), times[port])}
-    if used != {side}:
+    time = _times(upper)[port]
+    if {origin[name][0] for name in (*columns_of(_keys(upper)[port]), time)} != {side}:
         raise _RefusedError("the upper join's keys and time are not of this input of the lower one")
-    if origin[times[port]][1] != (lower.left_time, lower.right_time)[side]:
+    if origin[time][1] != _times(lower)[side]:
         raise _RefusedError("the two joins read different times of this input")
-    streams = _inputs(plan, bottom, side)
-    if not streams:
+    if not has_input:
         raise _RefusedError("the lower join has no such input")
-    inner_keys, inner_times = (lower.left_keys, lower.right_keys), (lower.left_time, lower.right_time)
-    # The new lower join, of the moved stream (in the place of the old lower join) and the upper one's other input.
     if lower.residual is not None and not {name for name, at, _ in _through(upper, port, origin)} >= set(columns_of([lower.residual])):
         raise _RefusedError("the lower join's condition reads columns that do not go on")
-    needed = {*columns_of(inner_keys[side]), inner_times[side]}
+
+
+def _named_between(joins: _Joins, schema: Sequence[Field]) -> _Between:
+    """Returns names for the columns that the new upper join or its consumers read; `schema` is that of the moved input."""
+    upper, lower, port, side = joins
+    needed = {*columns_of(_keys(lower)[side]), _times(lower)[side]}
     needed.update(inner for _, at, inner in lower.columns if at == side and _goes_on(upper, port, lower, at, inner))
-    other_side = [(name, inner) for name, at, inner in upper.columns if at == other]
     taken: list[str] = []
     of_moved: dict[str, str] = {}
-    for field in streams[0].schema:
+    for field in schema:
         if field.name in needed:
             of_moved[field.name] = free_name(field.name, taken)
             taken.append(of_moved[field.name])
     of_other: dict[str, str] = {}
-    for name, inner in other_side:
-        of_other.setdefault(inner, free_name(name, taken))
-        taken.append(of_other[inner])
-    columns = [(name, port, inner) for inner, name in of_moved.items()]
-    more = [(name, other, inner) for inner, name in of_other.items()]
-    columns = [*columns, *more] if port == 0 else [*more, *columns]
-    to_moved: dict[str, Expression] = {name: Column(inner) for name, (at, inner) in origin.items() if at == side}
-    new_keys, new_times = list(keys), list(times)
-    new_keys[port] = tuple(substitute(key, to_moved) for key in keys[port])
-    new_times[port] = origin[times[port]][1]
-    moved_sources, other_sources = _sources(plan, [one.id for one in streams]), _sources(plan, [o.id for o in _inputs(plan, top, other)])
-    first = msgspec.structs.replace(
-        upper,
-        left_keys=new_keys[0],
-        right_keys=new_keys[1],
-        left_time=new_times[0],
-        right_time=new_times[1],
-        columns=tuple(columns),
-        residual=None,
-        apart=moved_sources.isdisjoint(other_sources),
-    )
-    types = {field.name: field.type for field in streams[0].schema}
-    other_types = {field.name: field.type for one in _inputs(plan, top, other) for field in one.schema}
-    schema = tuple(Field(name, (types if at == port else other_types)[inner]) for name, at, inner in columns)
-    # The new upper join, of that and the lower one's other input.
-    rest = 1 - side
-    last_columns: list[tuple[str, int, str]] = []
     for name, at, inner in upper.columns:
-        if at == other:
-            last_columns.append((name, side, of_other[inner]))
+        if at != port:
+            of_other.setdefault(inner, free_name(name, taken))
+            taken.append(of_other[inner])
+    return _Between(of_moved, of_other)
+
+
+def _joined_first(joins: _Joins, between: _Between, apart: bool) -> JoinParams:
+    """Returns the new lower join: of the moved input, in the place of the old lower join, and the upper one's other input."""
+    upper, _, port, side = joins
+    origin = joins.origin
+    moved = [(name, port, inner) for inner, name in between.of_moved.items()]
+    others = [(name, 1 - port, inner) for inner, name in between.of_other.items()]
+    to_moved: dict[str, Expression] = {name: Column(inner) for name, (at, inner) in origin.items() if at == side}
+    keys, times = list(_keys(upper)), list(_times(upper))
+    keys[port] = tuple(substitute(key, to_moved) for key in keys[port])
+    times[port] = origin[times[port]][1]
+    return msgspec.structs.replace(
+        upper,
+        left_keys=keys[0],
+        right_keys=keys[1],
+        left_time=times[0],
+        right_time=times[1],
+        columns=tuple([*moved, *others] if port == 0 else [*others, *moved]),
+        residual=None,
+        apart=apart,
+    )
+
+
+def _joined_last(joins: _Joins, between: _Between, apart: bool) -> JoinParams:
+    """Returns the new upper join: of the pairs of the new lower one, and the old lower one's other input."""
+    upper, lower, port, side = joins
+    columns: list[tuple[str, int, str]] = []
+    for name, at, inner in upper.columns:
+        if at != port:
+            columns.append((name, side, between.of_other[inner]))
         else:
-            below_at, below_inner = origin[inner]
-            last_columns.append((name, side, of_moved[below_inner]) if below_at == side else (name, rest, below_inner))
-    last_keys, last_times = list(inner_keys), list(inner_times)
-    last_keys[side] = tuple(substitute(key, {inner: Column(name) for inner, name in of_moved.items()}) for key in inner_keys[side])
-    last_times[side] = of_moved[inner_times[side]]
+            below_at, below_inner = joins.origin[inner]
+            columns.append((name, side, between.of_moved[below_inner]) if below_at == side else (name, 1 - side, below_inner))
+    keys, times = list(_keys(lower)), list(_times(lower))
+    keys[side] = tuple(substitute(key, {inner: Column(name) for inner, name in between.of_moved.items()}) for key in keys[side])
+    times[side] = between.of_moved[times[side]]
     by_output: dict[str, Expression] = {inner: Column(name) for name, at, inner in upper.columns if at == port}
     residual = conjoin(part for part in (*conjuncts(upper.residual), *(substitute(one, by_output) for one in conjuncts(lower.residual))))
-    rest_sources = _sources(plan, [one.id for one in _inputs(plan, bottom, rest)])
-    last = msgspec.structs.replace(
+    return msgspec.structs.replace(
         lower,
-        left_keys=last_keys[0],
-        right_keys=last_keys[1],
-        left_time=last_times[0],
-        right_time=last_times[1],
-        columns=tuple(last_columns),
+        left_keys=keys[0],
+        right_keys=keys[1],
+        left_time=times[0],
+        right_time=times[1],
+        columns=tuple(columns),
         residual=residual,
-        apart=(moved_sources | other_sources).isdisjoint(rest_sources),
+        apart=apart,
     )
-    if top.time_column is not None:
-        sources = {name: (at, inner) for name, at, inner in last_columns}
-        at, inner = sources[top.time_column]
-        if inner != last_times[at]:
-            raise _RefusedError("the event time of the pairs is that of the stream that would be joined first")
-    first_time = of_moved[new_times[port]]
-    return _rebuilt(plan, top, bottom, first, schema, first_time, last, port, side)
+
+
+def _keys(join: JoinParams) -> tuple[tuple[Expression, ...], tuple[Expression, ...]]:
+    return join.left_keys, join.right_keys
+
+
+def _times(join: JoinParams) -> tuple[str, str]:
+    return join.left_time, join.right_time
 
 
 def _through(upper: JoinParams, port: int, origin: Mapping[str, tuple[int, str]]) -> Iterator[tuple[str, int, str]]:
