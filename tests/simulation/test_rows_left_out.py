@@ -55,3 +55,19 @@ def test_arrays_too_long_to_be_taken_apart_are_told(tmp_path: Path) -> None:
     assert "has more than 65,536 elements (1 row)" in query["reason"]
     log = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     assert [line["rows"] for line in log if line["event"] == "operator.row_left_out"] == [1]
+
+
+def test_structs_travel_between_agents_and_those_that_do_not_fit_are_told(tmp_path: Path) -> None:
+    lines = ['{"ts": 0, "stops": [{"lat": 1, "name": "x"}, null, {"name": "y"}]}', '{"ts": 1, "stops": [{"lat": "north"}]}', '{"ts": 2}']
+    (tmp_path / "trips").write_text("".join(line + "\n" for line in lines))
+    settings = {"connectors": {"file": {"allow": [str(tmp_path)]}}, "optimiser": {"enabled": False}}
+    world = settled_world(2, seed=7, settings=settings)
+    sql = f"""CREATE SOURCE trips (ts TIMESTAMP, stops STRUCT<lat DOUBLE, name TEXT>[], WATERMARK FOR ts AS ts)
+        WITH (connector = 'file', path = '{tmp_path / "trips"}', nodes = '{world.nodes[1]}', format = 'ndjson');
+    SELECT stop.lat, n, stop FROM trips CROSS JOIN UNNEST(stops) WITH ORDINALITY AS t(stop, n)"""
+    tail = world.tail(world.submit(sql, at=0), 0)
+    world.run(20)
+
+    assert tail.rows == [(1.0, 1, '{"lat":1.0,"name":"x"}'), (None, 2, None), (None, 3, '{"lat":null,"name":"y"}')]
+    (query,) = world.ask(0, "queries")
+    assert [(kind["column"], kind["rows"]) for kind in query["misfits"]] == [("stops", 1)]
