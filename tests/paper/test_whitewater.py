@@ -253,6 +253,9 @@ def test_operators_that_follow_each_other_on_a_node_share_one_core():
     assert quality(query, nodes, 0, 0, 1) == pytest.approx(20 / 8)
     assert quality(query, nodes, 0, 1, 0) == pytest.approx(20 / 7)
     assert quality(query, nodes, 0, 0, 0) == pytest.approx(20 / 8)
+    # Only what all of a chain is cut into counts, not what a part of it would be; and it is cut at the rates that fill a core.
+    assert quality(demand([[0.0, 10.0], [0.0, 1.0], [0.0, 5.0]], chains=((0, 1, 2),)), nodes, 0, 0, 0) == pytest.approx(20 / 10)
+    assert quality(demand([[0.0, 1.0, 0.0], [0.0, 0.0, 0.1]], chains=((0, 1),)), nodes, 0, 0) == pytest.approx(math.sqrt(200))
     first, *_ = limits(query, nodes, np.array([0, 0, 1]))
     assert (first.what, first.nodes) == ("one core, operators o0, o1 on node n0", ("n0",))
     assert limits(query, nodes, np.array([0, 1, 0]))[0].what == "one core, operator o0 on node n0"

@@ -405,6 +405,10 @@ def test_plain_numbers_agree_with_polynomials_after_any_moves():
         assert swaps == set(other.at.moves)
         moves.restore(moves.snapshot())
     assert kinds == {True, False}
+    for seed in range(20):
+        other = large(seed)
+        tree = other.plain_tree()
+        assert {pair for top in range(20) for pair in tree.swaps_of(top)} == set(other.at.moves)
 
 
 def sum_of_work(configuration, x):
