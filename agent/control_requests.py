@@ -170,7 +170,8 @@ class ControlRequests:
         queries, resuming = self._agent.queries, self._agent.resuming
         name, limit = _text(request.arguments, "query"), request.arguments.get("limit")
         record = queries.find(name)
-        if record is None:
+        tail = queries.tails.get(record.id if record is not None else queries.register.tail_of(name))
+        if record is None and tail is None:
             if (waiting := resuming.find(name)) is not None:
                 raise QueryError(f"query {name} does not run: {resuming.reason_of(waiting.id)}", hint="`sbon queries` shows when it does")
             if kind := self._agent.replication.catalog.kind_of(name):
@@ -179,8 +180,8 @@ class ControlRequests:
             raise QueryError(
                 f"{self._agent.name} has taken no query {name}", hint=did_you_mean(name, known) or "ask the agent that took it"
             )
-        tail = queries.tails.get(record.id)
         if tail is None:
+            assert record is not None
             params = record.plan.operators[-1].params
             taker = params.connector if isinstance(params, SinkParams) else "tail"
             if taker == "tail":

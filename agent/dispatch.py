@@ -179,7 +179,7 @@ class Dispatch:
                 hosted = partial(passed_on, instances, query, owner.name)
                 agent.queries.ownership.heard(message, lambda problem: respond(problem or agent.reports.report(hosted(), query)))
             case Keep() | Forget() | PromiseAsk() | ClaimsAsk():
-                respond(agent.queries.ownership.answer(message))
+                agent.queries.ownership.answer(message, respond)
             case KeysAsk() | KeyInstall() | KeyUse() | KeyRemove():
                 respond(agent.keys.apply(message))
             case QueriesAsk(history):

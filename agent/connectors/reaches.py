@@ -2,10 +2,10 @@
 
 The engine asks before it builds one.
 
-A sink is this agent's own if this agent has asked itself to run it: its statement came over the control socket. (The handshake refuses a
-peer with this agent's name, so nobody else can ask in that name.) For a source the definition counts, since the catalogue belongs to
-everybody: it is this agent's own if exactly this definition was given over its control socket, before a restart or since, whichever agent's
-query uses it.
+The definition counts, not who asks: another agent may have taken a query over that this one has taken, or this one a query of another. A
+sink is this agent's own if its query's statement was given over this agent's control socket, before a restart or since, and named exactly
+this sink. A source is, if exactly this definition was given there, whichever agent's query uses it, since the catalogue belongs to
+everybody.
 """
 
 import os.path
@@ -16,10 +16,11 @@ import msgspec
 from sbon.errors import ConfigError
 from sbon.query.plan import SinkParams, SourceParams
 from sbon.reach import ConnectorsConfig, Reach, reach_of_others
-from sbon.types import NodeId
+from sbon.supervision.resumption import GivenSink, given_sink
+from sbon.types import NodeId, QueryId
 
 DECLARED_MAX = 10_000
-"""Most sources whose definitions are remembered; beyond it the oldest is forgotten, and counts as another agent's."""
+"""Most sources, and most sinks, whose definitions are remembered; beyond it the oldest is forgotten, and counts as another agent's."""
 
 
 class Reaches:
@@ -35,6 +36,7 @@ class Reaches:
         self._node = node
         self._data_dir = os.path.abspath(data_dir)
         self._declared: dict[str, SourceParams] = {}
+        self._sinks: dict[QueryId, GivenSink] = {}
         self.own = Reach(node, self._data_dir)
         self.reconfigure(config)
 
@@ -64,19 +66,30 @@ class Reaches:
         """Returns the sources that have been defined over the control socket."""
         return tuple(self._declared.values())
 
+    @property
+    def own_sinks(self) -> tuple[GivenSink, ...]:
+        """Returns the sinks of queries that have been given over the control socket."""
+        return tuple(self._sinks.values())
+
+    def given(self, sink: GivenSink) -> None:
+        """Notes the sink of a query that has been given over the control socket. Call it on the agent's thread."""
+        self._sinks.pop(sink.query, None)
+        self._sinks[sink.query] = sink
+        while len(self._sinks) > DECLARED_MAX:
+            del self._sinks[next(iter(self._sinks))]
+
+    def ended(self, query: QueryId) -> None:
+        """Forgets the sink of a query that has ended."""
+        self._sinks.pop(query, None)
+
     def dropped(self, name: str) -> None:
         """Forgets a source that has been dropped over the control socket."""
         self._declared.pop(name, None)
 
-    def of(self, params: SourceParams | SinkParams, *, asked_by_us: bool) -> Reach:
-        """Returns what this source or sink may access.
-
-        Parameters
-        ----------
-        asked_by_us : whether this agent asks itself to run it
-        """
+    def of(self, params: SourceParams | SinkParams, query: QueryId = "") -> Reach:
+        """Returns what this source or sink of a query may access."""
         if isinstance(params, SourceParams):
             # Read as a stream or as a lookup table, in whole or in part, it is the same definition.
             definition = msgspec.structs.replace(params, is_table=False, reads=None)
             return self.own if self._declared.get(params.name) == definition else self._others
-        return self.own if asked_by_us else self._others
+        return self.own if self._sinks.get(query) == given_sink(query, params) else self._others

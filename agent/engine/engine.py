@@ -18,6 +18,7 @@ from sbon.migration.handover import export, install
 from sbon.migration.state_copy import Assembly, InputLog
 from sbon.query.plan import OperatorSpec, SinkParams, SourceParams
 from sbon.query.text import describe
+from sbon.wire.authority import query_of
 from sbon.wire.deployment import TakenUp
 from sbon_agent.engine.building import build, load, opening
 from sbon_agent.engine.execution import Execution
@@ -60,13 +61,11 @@ class BuiltInEngine:
             self._is_loading = True
             self._host.execute(load, _loaded, rows=0)
 
-    def instantiate(
-        self, instance: Instance, *, ours: bool, done: Callable[[BaseException | None], None], taken_up: TakenUp | None = None
-    ) -> None:
+    def instantiate(self, instance: Instance, *, done: Callable[[BaseException | None], None], taken_up: TakenUp | None = None) -> None:
         """Builds an operator on a thread, opens its files, and starts it; a sink starts at `begin`."""
         params, context = instance.spec.params, self._parts.context
         if isinstance(params, SourceParams | SinkParams):
-            context = msgspec.structs.replace(context, reach=self._parts.reaches.of(params, asked_by_us=ours))
+            context = msgspec.structs.replace(context, reach=self._parts.reaches.of(params, query_of(instance.id)))
 
         def built(result: object) -> None:
             if isinstance(result, BaseException):

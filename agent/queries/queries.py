@@ -17,7 +17,7 @@ from sbon.execution.settings import EngineConfig
 from sbon.optimiser.placed import Placed
 from sbon.query.catalog import Entry
 from sbon.query.ids import is_short_for, query_id
-from sbon.query.plan import Plan
+from sbon.query.plan import Plan, SinkParams
 from sbon.supervision.deploying import Deploying
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.forecasting import Forecasting, forecast_of
@@ -29,7 +29,7 @@ from sbon.supervision.record import QueryRecord, QueryState
 from sbon.supervision.recovering import Reached, Recovering
 from sbon.supervision.recovery import Recovered
 from sbon.supervision.register import Register, home_and_id, kept_of, nothing_to_drop
-from sbon.supervision.resumption import KeptQuery, taken, taking_up
+from sbon.supervision.resumption import KeptQuery, given_sink, taken, taking_up
 from sbon.supervision.statements import Prepared, prepare
 from sbon.supervision.watching import Watching
 from sbon.types import NodeId, OperatorId, QueryId
@@ -99,9 +99,10 @@ class OwnedQueries:
         self._events = events
         self._connectors = InstalledConnectors(context)
         self._resuming = resuming
+        self._reaches = reaches
         self.engine = engine
         me = Holder(directory.me, gossip.machine.own.boot)
-        self.ownership = Ownership(host, host.wall, directory, me, lambda: gossip.members, self.register, self, engine)
+        self.ownership = Ownership(host, host.wall, directory, me, lambda: gossip.members, self.register, self, engine, resuming.keep)
         alive, permit = lambda: frozenset(gossip.alive_labels()), self.ownership.permit
         self.recovering = Recovering(host, directory, alive, placing.replace, permit, self._recovered, self._shown)
         forecasting = Forecasting(host, gossip.estimated_rtt_ms, books, events.predicted)
@@ -117,6 +118,7 @@ class OwnedQueries:
 
         def deployed(result: tuple[Placed, Deployed] | SbonError) -> None:
             if isinstance(result, SbonError):
+                self._reaches.ended(plan.query)
                 done(result)
                 return
             chosen, running = result
@@ -132,6 +134,8 @@ class OwnedQueries:
             self._events.query_changed(record)
             done(record)
 
+        if isinstance(sink := plan.operators[-1].params, SinkParams):
+            self._reaches.given(given_sink(plan.query, sink))
         Deploying(plan, self._directory, self._placing, deployed).begin()
 
     def new_id(self) -> QueryId:
@@ -153,6 +157,7 @@ class OwnedQueries:
                 done(result)
                 return
             result.former = query.former
+            self._reaches.ended(query.former)
             result.history.restarted(query.former, self._host.wall())
             if not self._resuming.runs(query.id):
                 self.end(result, QueryState.STOPPING)
@@ -374,6 +379,7 @@ class OwnedQueries:
         self.watching.forget(record.id)
         self.recovering.forget(record.id)
         self.ownership.ended(record.id)
+        self._reaches.ended(record.id)
         for node in sorted(set(record.nodes.values())):
             self._directory.tell(node, Release(query=record.id))
         for old in self.register.end(record):

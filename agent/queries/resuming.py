@@ -101,6 +101,10 @@ class Resuming:
         self._replication.restore(kept.entries)
         for source in kept.declared:
             self._reaches.declared(source)
+        for sink in kept.sinks:
+            self._reaches.given(sink)
+        runner.ownership.inheriting.restore(kept.promises)
+        runner.register.owners.restore(kept.promises)
         self._peers = list(filter(None, map(_address, kept.peers[:PEERS_MAX])))
         hear_s = HEAR_S if joins or self._peers else 0.0
         self._machine = Resumption(kept.queries, self._host.now(), hear_s, self._host.rng.spawn(1)[0], inherits=inherits)
@@ -141,7 +145,7 @@ class Resuming:
     def _save(self) -> None:
         kept, told = self._snapshot(), self._to_be_told
         self._to_be_told = []
-        if kept == self._saved or (self._saved is None and not (kept.entries or kept.declared or kept.queries)):
+        if kept == self._saved or (self._saved is None and not (kept.entries or kept.declared or kept.queries or kept.promises)):
             for done in told:
                 done("")
             return
@@ -175,6 +179,8 @@ class Resuming:
             self._reaches.own_words,
             tuple(queries),
             tuple(map(format_address, peers)),
+            self._reaches.own_sinks,
+            self._runner.ownership.inheriting.promises,
         )
 
     # ----------------------------------------------------------------------------------------------------- resuming

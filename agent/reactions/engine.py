@@ -10,6 +10,7 @@ from sbon.execution.telemetry_rows import operator_statistics
 from sbon.links.batch import Batch
 from sbon.query.plan import SinkParams
 from sbon.types import NodeId, OperatorId
+from sbon.wire.authority import query_of
 
 if TYPE_CHECKING:
     from sbon_agent.node import Agent
@@ -39,6 +40,7 @@ class EngineReactions:
         """Handles an operator that has been removed."""
         self._agent.recording.sink_ended(operator)
         self._agent.migrations.destroyed(operator)
+        self._agent.queries.register.sink_gone(query_of(operator))
 
     def delivered(self, instance: Instance, batch: Batch) -> None:
         """Records a batch that a sink has taken, and passes it on to watchers of a tail."""

@@ -58,14 +58,11 @@ class Engine(Protocol):
     def expect(self) -> None:
         """Loads, if that takes a while, what operators need: one that was lost with a former process is about to be made again."""
 
-    def instantiate(
-        self, instance: Instance, *, ours: bool, done: Callable[[BaseException | None], None], taken_up: TakenUp | None = None
-    ) -> None:
+    def instantiate(self, instance: Instance, *, done: Callable[[BaseException | None], None], taken_up: TakenUp | None = None) -> None:
         """Makes what does an operator's work, and starts it; a sink starts at `begin`. `done` gets None, or the error.
 
         Parameters
         ----------
-        ours : this agent asks, so the operator reaches what this agent's own statements may reach
         taken_up : what is known of an operator that begins anew after a crash
         """
 

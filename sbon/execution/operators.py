@@ -102,7 +102,7 @@ class Operators:
         ----------
         asked_by : the agent that asks, as authenticated by its connection; this agent for statements from its control socket
         """
-        spec, ours, taken_up = request.spec, asked_by == self.me, request.taken_up
+        spec, taken_up = request.spec, request.taken_up
         try:
             instance = self._enter(request)
         except SbonError as problem:
@@ -117,14 +117,14 @@ class Operators:
                     self._go_on_anew(instance)
                 answer(None)
             else:
-                if not ours:
+                if asked_by != self.me:
                     self._events.operator_refused(spec.id, asked_by, str(problem))
                 self._remove(instance)
                 self._engine.destroy(instance)
                 text = f"operator {spec.id}: {type(problem).__name__}: {problem}"
                 answer(problem if isinstance(problem, SbonError) else PlacementError(text))
 
-        self._engine.instantiate(instance, ours=ours, done=made, taken_up=taken_up)
+        self._engine.instantiate(instance, done=made, taken_up=taken_up)
 
     def _go_on_anew(self, instance: Instance) -> None:
         """Gives an operator that begins anew what its feeders have promised, and asks them for what is not acknowledged."""

@@ -95,7 +95,9 @@ def _takes(flow: Flow, instance: Instance, incoming: Input, message: Renew) -> R
         link = msgspec.structs.replace(incoming.link, id=message.end.link.id, source=message.end.link.source)
         renew_input(flow, instance, incoming, link, message.end.node, message.end.epoch)
         if message.end.after > incoming.receiver.received:  # the source was away when this operator began anew
+            known = message.end.rows - incoming.receiver.rows_processed
             incoming.receiver.go_on(message.end.after, message.end.rows)
+            incoming.skip_rows = max(0, incoming.skip_rows - known)  # a sink has found them in its file, and they are acknowledged
             incoming.watermark_us = max(incoming.watermark_us, message.end.watermark_us)
             incoming.from_former = 0
     receiver = incoming.receiver

@@ -134,6 +134,9 @@ class Healing:
         """For sinks, where in their files the query's rows begin."""
         self.attempted = 0
         """The highest epoch of operators that an attempt has used, by any owner of the query."""
+        self.turned: frozenset[OperatorId] = frozenset()
+        """Operators of the present attempt, and of those that have failed: they count as lost until an attempt has made them, whoever owns
+        the query by then."""
         self.keepers: tuple[NodeId, ...] = ()
         """The agents that keep the query's record, and take the query over if its owner fails."""
         self.ownership = ""

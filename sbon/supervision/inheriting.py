@@ -5,11 +5,13 @@
     asking    the other holders are asked for their promise
     owning    a majority has promised: the record has left the machine, and this agent is the owner
 
-Invariants: an ownership epoch is promised once; records of lower epochs than the one promised are refused; the version that a new owner
-goes on with is the newest that any of the majority has.
+Invariants: an ownership epoch is promised once, also by the processes of this agent that come after this one (`promises`, `restore`);
+records of lower epochs than the one promised are refused; the version that a new owner goes on with is the newest that any of the majority
+has.
 """
 
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import TypeAlias
 
@@ -28,6 +30,18 @@ RECORDS_MAX = 20_000
 """Most records that one agent keeps."""
 BYTES_MAX = 64 * 2**20
 """Most bytes of their contents."""
+PROMISES_MAX = 5_000
+"""Most promises that are remembered; of more, the earliest are forgotten."""
+
+
+class Promise(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The highest ownership epoch of a query that this agent has promised, or taken a record of."""
+
+    query: QueryId
+    epoch: int
+    to: Holder
+    owns: bool = False
+    """True once `to` is known to own the query."""
 
 
 class Phase(Enum):
@@ -112,7 +126,18 @@ class Inheriting:
         self._me = me
         self._heard = heard
         self._held: dict[QueryId, _Held] = {}
+        self._promises: OrderedDict[QueryId, Promise] = OrderedDict()
         self._ended: frozenset[Holder] = frozenset()
+
+    @property
+    def promises(self) -> tuple[Promise, ...]:
+        """Returns what must be on disk before anybody hears of a promise, earliest first."""
+        return tuple(self._promises.values())
+
+    def restore(self, promises: Iterable[Promise]) -> None:
+        """Takes the promises of former processes of this agent."""
+        for promise in promises:
+            self._note(promise)
 
     @property
     def records(self) -> dict[QueryId, Record]:
@@ -125,7 +150,8 @@ class Inheriting:
         """Takes a version, and answers whether it is kept."""
         held = self._held.get(record.query)
         promised = self._promised(record.query)
-        is_anothers = held is not None and held.promised == record.epoch and held.promised_to not in (None, record.owner)
+        given = self._promises.get(record.query)
+        is_anothers = given is not None and given.epoch == record.epoch and given.to != record.owner
         if held is not None and record.owner != held.record.owner and not self.has_promised(record):
             return HolderSays(granted=False, epoch=promised, owner=held.record.owner if held.record.epoch == promised else None)
         if record.epoch < promised or is_anothers or self._me not in record.holders or (held is None and not self._has_room(record)):
@@ -137,6 +163,8 @@ class Inheriting:
                 self._held[record.query] = _Held(record, record.epoch)  # whatever was asked for the former owner's record is over
             else:
                 held.record = record
+        if record.epoch > 0:
+            self._note(Promise(record.query, record.epoch, record.owner, owns=True))
         return HolderSays(granted=True, epoch=record.epoch)
 
     def promise(self, query: QueryId, epoch: int, candidate: Holder, *, is_owner_there: bool) -> HolderSays:
@@ -147,6 +175,7 @@ class Inheriting:
         if is_owner_there and candidate != held.record.owner:
             return HolderSays(granted=False, epoch=promised)
         held.promised, held.promised_to = epoch, candidate
+        self._note(Promise(query, epoch, candidate))
         return HolderSays(granted=True, epoch=epoch, record=held.record)
 
     def has_promised(self, record: Record) -> bool:
@@ -207,6 +236,7 @@ class Inheriting:
         _turn(held, Event.DUE)
         held.asked = held.promised = max(self._promised(query), held.highest) + 1
         held.promised_to = self._me
+        self._note(Promise(query, held.promised, self._me))
         held.granted, held.waiting = {self._me}, set(held.record.holders) - {self._me, held.record.owner} - self._ended
         if not held.waiting:
             return self._decide(query, held, now)
@@ -230,8 +260,17 @@ class Inheriting:
         return []
 
     def _promised(self, query: QueryId) -> int:
-        held = self._held.get(query)
-        return max(self._heard(query), 0 if held is None else max(held.promised, held.record.epoch))
+        held, given = self._held.get(query), self._promises.get(query)
+        known = [0 if held is None else max(held.promised, held.record.epoch), 0 if given is None else given.epoch]
+        return max(self._heard(query), *known)
+
+    def _note(self, promise: Promise) -> None:
+        before = self._promises.get(promise.query)
+        if before is None or (promise.epoch, promise.owns) >= (before.epoch, before.owns):
+            self._promises[promise.query] = promise
+            self._promises.move_to_end(promise.query)
+            while len(self._promises) > PROMISES_MAX:
+                self._promises.popitem(last=False)
 
     def _rank(self, record: Record, is_there: Callable[[Holder], bool]) -> int:
         living = [one for one in record.holders if one != record.owner and (one == self._me or is_there(one))]

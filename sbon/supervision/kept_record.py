@@ -41,6 +41,8 @@ class Content(msgspec.Struct, frozen=True):
     recoveries: int
     history: tuple[Recovered, ...]
     happenings: tuple[Happening, ...]
+    turned: tuple[OperatorId, ...] = ()
+    """Operators of an attempt that has begun and is not known to be over: they are made again."""
 
 
 _ENCODER = msgspec.msgpack.Encoder(order="deterministic")
@@ -75,6 +77,7 @@ def encode_content(record: QueryRecord) -> bytes:
         account.recoveries,
         tuple(account.history[-HISTORY_MAX:]),
         record.history.latest(HISTORY_MAX),
+        tuple(sorted(healing.turned)),
     )
     data = _ENCODER.encode(content)
     if len(data) > RECORD_BYTES_MAX:
@@ -119,6 +122,7 @@ def record_from(content: Content, former: NodeId, reports: Iterable[OperatorRepo
     healing, account = record.health.healing, record.health.healing.account
     healing.is_on, healing.began_s = True, now - max(0.0, wall_s - content.started_wall_s)
     healing.attempted, healing.over = content.attempted, set(content.over)
+    healing.turned = frozenset(content.turned) & record.specs.keys()
     healing.begun_at.update(content.begun_at)
     account.missing.update(content.missing)
     account.is_exact, account.recoveries, account.history = content.is_exact, content.recoveries, list(content.history)

@@ -2,10 +2,12 @@
 higher ownership epoch (docs/recovery.md, Ownership)."""
 
 from collections import OrderedDict
+from collections.abc import Iterable
 
 import msgspec
 
 from sbon.query.ids import boot_of, home_of
+from sbon.supervision.inheriting import Promise
 from sbon.types import NodeId, QueryId
 
 OWNERS_MAX = 10_000
@@ -33,6 +35,12 @@ class Owners:
     def of(self, query: QueryId) -> Owner:
         """Returns the owner of a query with the highest ownership epoch heard of."""
         return self._heard.get(query) or Owner(home_of(query), boot_of(query))
+
+    def restore(self, promises: Iterable[Promise]) -> None:
+        """Takes what former processes of this agent knew of owners."""
+        for promise in promises:
+            if promise.owns:
+                self.heard(promise.query, Owner(promise.to.name, promise.to.boot, promise.epoch))
 
     def heard(self, query: QueryId, owner: Owner) -> bool:
         """Takes who owns a query. Returns False if that is older than what is known."""

@@ -50,6 +50,7 @@ class Ownership:
     wall : returns seconds since 1970
     members : returns the table of members, this agent among them
     settings : say whether queries heal here, and so are kept
+    save : writes the promises to disk, and calls with "" when they are there, or with the reason why they are not
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Ownership:
         register: Register,
         successor: Successor,
         settings: EngineConfig,
+        save: Callable[[Callable[[str], None]], None],
     ) -> None:
         self._clock = clock
         self._wall = wall
@@ -72,9 +74,11 @@ class Ownership:
         self._successor = successor
         self._is_on = settings.inherits
         self._settings = settings
-        self._owned: dict[QueryId, Owned] = {}
+        self.owned: dict[QueryId, Owned] = {}
+        """The queries that this agent owns."""
         self._succession = Succession(clock, wall, messages, me, members, register, self._take_over)
-        self._inheriting = Inheriting(me, lambda query: register.owners.of(query).epoch)
+        self.inheriting = Inheriting(me, lambda query: register.owners.of(query).epoch)
+        self._save = save
         self._timer: Timer | None = None
         self._due_s = 0.0
         self._closed = False
@@ -84,18 +88,18 @@ class Ownership:
     def look(self, record: QueryRecord) -> None:
         """Hands the record of a query to its keepers, if it is another one than they have."""
         if self._is_on and record.id in self._register.running:
-            self._look(self._owned.get(record.id) or self._enter(record), record)
+            self._look(self.owned.get(record.id) or self._enter(record), record)
 
     def permit(self, record: QueryRecord, done: Finished) -> None:
         """Writes down that a query is about to be changed; `done` gets None once a majority knows."""
         if not self._is_on or record.id not in self._register.running:
             done(None)
             return
-        self._look(self._owned.get(record.id) or self._enter(record), record, done)
+        self._look(self.owned.get(record.id) or self._enter(record), record, done)
 
     def ended(self, query: QueryId, done: Callable[[bool], None] = lambda kept: None) -> None:
         """Has the keepers of a query forget it, since it ends; `done` gets whether one of them has, or none was to."""
-        one = self._owned.pop(query, None)
+        one = self.owned.pop(query, None)
         waiting = set() if one is None else {*(holder for holders in one.machine.sets for holder in holders)} - {self._me}
         if one is None or not waiting:
             done(True)
@@ -113,16 +117,16 @@ class Ownership:
 
     def look_at_all(self) -> None:
         """Looks at all records, owned and kept; called periodically, and when members have come or gone."""
-        for query, one in list(self._owned.items()):
+        for query, one in list(self.owned.items()):
             record = self._register.running.get(query)
             if record is not None or one.inherited is not None:
                 self._look(one, record)
             if one.is_known and one.machine.epoch > 0:
                 self._succession.tell_new(one)
         there = partial(_is_there, self._members(), self._me)
-        ended = self._ended(holder for record in self._inheriting.records.values() for holder in record.holders)
-        self._inherit(self._inheriting.look(there, ended, self._clock.now()))
-        if self._owned or self._inheriting.records:
+        ended = self._ended(holder for record in self.inheriting.records.values() for holder in record.holders)
+        self._inherit(self.inheriting.look(there, ended, self._clock.now()))
+        if self.owned or self.inheriting.records:
             self._arm(self._clock.now() + SOON_S if self._due_s <= self._clock.now() else None)
 
     def members_changed(self) -> None:
@@ -156,23 +160,29 @@ class Ownership:
 
     # ---------------------------------------------------------------------------------------------- what others say
 
-    def answer(self, message: Keep | Forget | PromiseAsk | ClaimsAsk) -> Message:
-        """Answers a message of another agent about owners and keepers."""
+    def answer(self, message: Keep | Forget | PromiseAsk | ClaimsAsk, respond: Callable[[Message], None]) -> None:
+        """Answers a message of another agent about owners and keepers; a promise, once it is on disk."""
+        before = self.inheriting.promises
         match message:
             case Keep(record):
-                return self._keep(record)
+                said = self._keep(record)
             case Forget(query, epoch):
-                self._inheriting.forget(query, epoch)
-                return Done()
+                self.inheriting.forget(query, epoch)
+                respond(Done())
+                return
             case PromiseAsk(query, epoch, holder):
-                held = self._inheriting.records.get(query)
+                held = self.inheriting.records.get(query)
                 there = held is not None and held.owner != self._me and _is_there(self._members(), self._me, held.owner)
-                return self._inheriting.promise(query, epoch, holder, is_owner_there=there)
+                said = self.inheriting.promise(query, epoch, holder, is_owner_there=there)
             case ClaimsAsk(queries):
-                return Claims(
-                    owned=tuple(query for query in queries if query in self._owned or query in self._register.running),
-                    kept=tuple(query for query in queries if query in self._inheriting.records),
-                )
+                owned = tuple(query for query in queries if query in self.owned or query in self._register.running)
+                respond(Claims(owned=owned, kept=tuple(query for query in queries if query in self.inheriting.records)))
+                return
+        if self.inheriting.promises == before:
+            respond(said)
+        else:
+            refusal = HolderSays(granted=False, epoch=said.epoch)
+            self._save(lambda problem: respond(refusal if problem else said))
 
     def heard(self, message: Own, done: Finished) -> None:
         """Takes that another agent, or this one, owns a query from now on; `done` gets None, or why that is not believed.
@@ -184,7 +194,7 @@ class Ownership:
         refusal = AuthorityError(f"{known.name} owns {query}, and is there; a new owner says so: {TABLE[Own].who}")
 
         def asked(result: Message | SbonError | None) -> None:
-            is_ours = query in self._owned or query in self._register.running
+            is_ours = query in self.owned or query in self._register.running
             is_theirs = isinstance(result, SbonError) or (isinstance(result, Claims) and query in result.owned)
             if is_ours or is_theirs:
                 done(refusal)
@@ -193,14 +203,14 @@ class Ownership:
 
         def accept() -> None:
             if self._register.owners.heard(query, Owner(message.owner.name, message.owner.boot, message.epoch)):
-                self._inheriting.owned(query, message.epoch)
+                self.inheriting.owned(query, message.epoch)
                 if message.owner != self._me:
                     self._give_up(query, message.epoch)
             done(None)
 
         if message.owner == self._me or message.owner.name == known.name:
             accept()
-        elif query in self._owned or query in self._register.running:
+        elif query in self.owned or query in self._register.running:
             if record is None:
                 done(refusal)
             else:
@@ -212,11 +222,11 @@ class Ownership:
 
     def _keep(self, record: Record) -> HolderSays:
         known = self._register.owners.of(record.query)
-        is_new = record.epoch > known.epoch and not self._inheriting.has_promised(record) and record.owner.name != known.name
-        if record.query in self._owned or (is_new and _owner_is_there(self._members(), known)):
+        is_new = record.epoch > known.epoch and not self.inheriting.has_promised(record) and record.owner.name != known.name
+        if record.query in self.owned or (is_new and _owner_is_there(self._members(), known)):
             said = HolderSays(granted=False, epoch=known.epoch)
         else:
-            said = self._inheriting.keep(record)
+            said = self.inheriting.keep(record)
         if not said.granted and known.epoch == said.epoch > 0:
             said = HolderSays(granted=False, epoch=known.epoch, owner=Holder(known.name, known.boot or 0))
         if said.granted and record.epoch > known.epoch:
@@ -225,17 +235,17 @@ class Ownership:
         return said
 
     def _give_up(self, query: QueryId, epoch: int) -> None:
-        one = self._owned.get(query)
+        one = self.owned.get(query)
         if one is not None and one.machine.epoch >= epoch:
             return
-        if self._owned.pop(query, None) is not None and one is not None:
+        if self.owned.pop(query, None) is not None and one is not None:
             one.settle(PlacementError(f"{self._register.owners.of(query).name} owns the query now"))
         self._successor.owned_elsewhere(query)
 
     # --------------------------------------------------------------------------------------------------------- writing
 
     def _enter(self, record: QueryRecord) -> Owned:
-        one = self._owned[record.id] = Owned(Owning(record.id, self._me))
+        one = self.owned[record.id] = Owned(Owning(record.id, self._me))
         return one
 
     def _look(self, one: Owned, record: QueryRecord | None, act: Finished | None = None) -> None:
@@ -273,13 +283,16 @@ class Ownership:
                     one.settle(PlacementError(reason), version)
                 case Dismiss(keeper):
                     self._dismiss(keeper, Forget(query=one.query, epoch=one.machine.epoch), lambda is_done: None)
-                case Depose():
-                    self._deposed(one)
+                case Depose(epoch, owner):
+                    self._register.owners.heard(one.query, Owner(owner.name, owner.boot, epoch))
+                    del self.owned[one.query]
+                    one.settle(PlacementError(f"{owner.name} owns the query now"))
+                    self._successor.owned_elsewhere(one.query)
         self._show(one)
         self._arm(one.machine.next_wake())
 
     def _written(self, one: Owned, written: Record, keeper: Holder, result: Message | SbonError) -> None:
-        if not self._closed and self._owned.get(one.query) is one:
+        if not self._closed and self.owned.get(one.query) is one:
             self._perform(one, one.machine.answered(written, keeper, result, self._clock.now()))
 
     def _show(self, one: Owned) -> None:
@@ -299,31 +312,36 @@ class Ownership:
 
         self._messages.request(keeper.name, message, answered, ANSWER_S)
 
-    def _deposed(self, one: Owned) -> None:
-        """Gives a query up that another agent owns."""
-        del self._owned[one.query]
-        one.settle(PlacementError("another agent owns the query now"))
-        self._successor.owned_elsewhere(one.query)
-
     # ------------------------------------------------------------------------------------------------------ taking over
 
     def _inherit(self, actions: Iterable[inheriting.Action]) -> None:
+        asks: list[Ask] = []
         for action in actions:
             match action:
-                case Ask(query, epoch, holder):
-                    asked = PromiseAsk(query=query, epoch=epoch, holder=self._me)
-                    self._messages.request(holder.name, asked, partial(self._promised, action), ANSWER_S)
+                case Ask():
+                    asks.append(action)
                 case Inherit(record, epoch):
-                    one = self._owned[record.query] = Owned(Owning(record.query, self._me, epoch, record), record)
+                    one = self.owned[record.query] = Owned(Owning(record.query, self._me, epoch, record), record)
                     self._look(one, None)
-        self._arm(self._inheriting.next_wake())
+        if asks:  # each of them says that this agent has promised it to itself
+            self._save(partial(self._ask, asks))
+        self._arm(self.inheriting.next_wake())
+
+    def _ask(self, asks: Iterable[Ask], problem: str) -> None:
+        for action in asks:
+            answered = partial(self._promised, action)
+            if problem:
+                answered(LinkError(problem))
+            else:
+                asked = PromiseAsk(query=action.query, epoch=action.epoch, holder=self._me)
+                self._messages.request(action.holder.name, asked, answered, ANSWER_S)
 
     def _promised(self, asked: Ask, result: Message | SbonError) -> None:
         if not self._closed:
-            self._inherit(self._inheriting.answered(asked, result, self._clock.now()))
+            self._inherit(self.inheriting.answered(asked, result, self._clock.now()))
 
     def _take_over(self, one: Owned, result: QueryRecord | ValueError) -> None:
-        if self._closed or self._owned.get(one.query) is not one:
+        if self._closed or self.owned.get(one.query) is not one:
             return
         if isinstance(result, ValueError):
             self.ended(one.query)
@@ -347,7 +365,7 @@ class Ownership:
     def _wake(self) -> None:
         self._due_s = 0.0
         if not self._closed:
-            for one in list(self._owned.values()):
+            for one in list(self.owned.values()):
                 self._perform(one, one.machine.wake(self._clock.now()))
             self.look_at_all()
 

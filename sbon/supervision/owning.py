@@ -96,6 +96,7 @@ class Depose(msgspec.Struct, frozen=True):
     """Another agent owns the query, under this epoch."""
 
     epoch: int
+    owner: Holder
 
 
 Action: TypeAlias = Write | Counts | Denied | Dismiss | Depose
@@ -177,9 +178,9 @@ class Owning:
         """Takes a keeper's answer to a version, or that there is none."""
         refused = isinstance(result, HolderSays) and not result.granted and self.phase is not Phase.DEPOSED
         if isinstance(result, HolderSays) and refused and record is self._sent and result.epoch > record.epoch:
-            if result.owner not in (None, self._me):
+            if result.owner is not None and result.owner != self._me:
                 self._turn(Event.HIGHER)
-                return [Depose(result.epoch)]
+                return [Depose(result.epoch, result.owner)]
             self.epoch = max(
                 self.epoch, result.epoch + 1
             )  # it was promised to one that has not become the owner; the next version has a higher one

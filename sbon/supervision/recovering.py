@@ -76,13 +76,13 @@ class Recovering:
         """Looks whether something of a query is lost that can be made again."""
         one = self._of.get(record.id)
         if one is None:
-            if not record.health.healing.is_on or not record.lost:
+            healing = record.health.healing
+            if not healing.is_on or not (record.lost or healing.turned):
                 return
             user = User(record.id, self.messages.me, record.bounds.told_ms if record.plan.delay_bound_ms is not None else None)
-            healing = record.health.healing
-            one = self._of[record.id] = _One(
-                self, record, Recovery(record.id, user, healing.after_s[0], healing.attempted, healing.after_s[1])
-            )
+            after_s, shared_after_s = healing.after_s
+            machine = Recovery(record.id, user, after_s, healing.attempted, shared_after_s, healing.turned)
+            one = self._of[record.id] = _One(self, record, machine)
         one.look()
 
     def hurry(self, record: QueryRecord) -> None:
@@ -170,6 +170,7 @@ class _One:
         if any(isinstance(action, Place) for action in actions):
             self._reached = {}
         self._reached.setdefault(self.machine.phase, self._parent.clock.now())
+        self._record.health.healing.turned = self.machine.operators
         for action in actions:
             self._perform(action)
         before, healing = self._record.health.healing.step, self._record.health.healing

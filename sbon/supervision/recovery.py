@@ -196,9 +196,18 @@ class Recovery:
     after_s : how long a host must have been declared failed before what may move is made elsewhere
     epoch : the highest epoch that earlier attempts have used, of whichever owner of the query
     shared_after_s : how long for what other queries use, too
+    turned : operators of an attempt of a former owner, from which neighbours may have turned away
     """
 
-    def __init__(self, query: QueryId, user: User, after_s: float = 0.0, epoch: int = 0, shared_after_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        query: QueryId,
+        user: User,
+        after_s: float = 0.0,
+        epoch: int = 0,
+        shared_after_s: float = 0.0,
+        turned: Iterable[OperatorId] = (),
+    ) -> None:
         self.phase = Phase.WAITING
         self.reason = ""
         """Why lost operators do not run yet; empty if none is lost."""
@@ -211,7 +220,7 @@ class Recovery:
         self._due_s: float | None = None
         self._since_s: float | None = None
         self._away_since_s: dict[OperatorId, float] = {}
-        self._turned: set[OperatorId] = set()
+        self._turned: set[OperatorId] = set(turned)
         """Operators from which a neighbour may have turned away."""
         self._excluded: set[NodeId] = set()
         self.epoch = epoch

@@ -120,6 +120,16 @@ class Register:
         begun = [record for query, record in everything.items() if is_short_for(name, query)]
         return begun[0] if len(begun) == 1 else None
 
+    def tail_of(self, name: str) -> QueryId:
+        """Returns the id of the query of another owner whose rows are kept here, by id or an unambiguous prefix of it; or an empty one."""
+        found = [query for query in self.tails if name == query] or [query for query in self.tails if is_short_for(name, query)]
+        return found[0] if len(found) == 1 else ""
+
+    def sink_gone(self, query: QueryId) -> None:
+        """Ends the rows of a query of another owner, whose sink has been removed."""
+        if not self.knows(query) and (tail := self.tails.pop(query, None)) is not None:
+            tail.end()
+
     def with_histories(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Returns rows of `sbon queries` with the latest happenings of each query."""
         known = {**self.ended, **self.running}

@@ -27,6 +27,7 @@ import numpy as np
 from sbon.query.catalog import Entry
 from sbon.query.ids import is_short_for
 from sbon.query.plan import Plan, SinkParams, SourceParams
+from sbon.supervision.inheriting import Promise
 from sbon.types import NodeId, QueryId
 
 FORMAT = 1
@@ -62,6 +63,15 @@ class KeptQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     finished: bool = False
 
 
+class GivenSink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The sink that a statement given over the agent's control socket has named."""
+
+    query: QueryId
+    connector: str
+    options: tuple[tuple[str, str], ...] = ()
+    """All but the mode."""
+
+
 class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All that an agent keeps."""
 
@@ -76,6 +86,10 @@ class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Queries in the order in which they were submitted."""
     peers: tuple[str, ...] = ()
     """HOST:PORT of some members."""
+    sinks: tuple[GivenSink, ...] = ()
+    """Sinks of queries that were given over its control socket."""
+    promises: tuple[Promise, ...] = ()
+    """Ownership epochs of queries that it has promised."""
 
 
 _ENCODER = msgspec.json.Encoder()
@@ -324,3 +338,8 @@ def taking_up(plan: Plan) -> Plan:
             spec = msgspec.structs.replace(spec, params=msgspec.structs.replace(params, options=options))
         operators.append(spec)
     return msgspec.structs.replace(plan, operators=tuple(operators))
+
+
+def given_sink(query: QueryId, params: SinkParams) -> GivenSink:
+    """Returns what is remembered of a sink. The mode is left out: a sink that goes on after a crash has another one."""
+    return GivenSink(query, params.connector, tuple(option for option in params.options if option[0] != "mode"))

@@ -11,7 +11,7 @@ Each kind draws its times and targets from a generator of its own, so that leavi
 | clocks | wall clocks jump |
 | restarts | an agent that serves no query is killed and started again |
 | leaving | an agent leaves in good order and comes back |
-| kills | in some seeds, agents are killed with all that they serve, and come back with nothing; homes of queries seldom, and one at most |
+| kills | in some seeds, agents are killed with all that they serve, and come back without it; owners of queries, too |
 | moves | operators are asked to move, several at once, at any moment |
 | optimisers | the optimisers of all agents are on |
 """
@@ -48,8 +48,8 @@ TICK_S = 1e-6
 """Virtual time is whole nanoseconds; faults this near are due."""
 KILLS = 0.25
 """Share of the seeds in which agents are killed with what they serve."""
-HOMES = 0.1
-"""Share of the kills that take the home of a query: its queries are orphans from then on."""
+HOMES = 0.3
+"""Share of the kills that take an owner of queries: others take these over."""
 SPILLS = 0.4
 """Share of the seeds in which links have disks."""
 
@@ -268,14 +268,14 @@ class Faults:
     def _start(self, number: int) -> None:
         if self._world.agents[number] is None:
             self._run.tell("start", self._world.nodes[number])
-            self._world.start(number, forget=True)
+            self._world.start(number)
 
     def _end(self, rng: np.random.Generator, number: int, what: str) -> None:
         agent = self._world.agents[number]
         assert isinstance(agent, Agent)
         silent = bool(rng.integers(2))
         seconds = float(rng.uniform(0.2, 6.0))
-        self._run.harm(agent, number, f"{self._world.nodes[number]} was killed")
+        self._run.harm(agent, f"{self._world.nodes[number]} was killed")
         self._run.tell(what, f"{self._world.nodes[number]}{' with its machine' if silent else ''} for {seconds:.1f} s")
         self._world.kill(number, silent=silent)
         self._at(self._world.now + seconds, lambda: self._start(number))
@@ -286,8 +286,8 @@ class Faults:
             self._end(rng, idle[int(rng.integers(len(idle)))], "restart")
 
     def _kill(self, rng: np.random.Generator) -> None:
-        homes = {asked.owner for asked in self._run.reference.queries}
-        takes_home = rng.random() < HOMES and not self._run.orphaned
+        homes = {number for number, agent in self._run.agents() if agent.queries.records}
+        takes_home = rng.random() < HOMES
         running = [number for number, _ in self._run.agents() if (number in homes) == takes_home]
         if running:
             self._end(rng, running[int(rng.integers(len(running)))], "kill")

@@ -1,6 +1,6 @@
 """The state of one simulated seed that faults and checkers share: world, workload, trace, and what faults have destroyed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from sbon.execution.instance import Instance
 from sbon.execution.life import State
@@ -30,8 +30,8 @@ class Run:
         """For each query, by the name of its sink, its id."""
         self.harmed: dict[str, str] = {}
         """For each query of which a fault has destroyed something, what."""
-        self.orphaned: set[str] = set()
-        """Queries whose home was killed."""
+        self.finished: dict[str, QueryRecord] = {}
+        """What the owner of a query knew of it at its end."""
         self.calm_s: float | None = None
         """When the faults ended, in virtual seconds; None before."""
         self.trace: list[str] = []
@@ -57,13 +57,25 @@ class Run:
     def owners_of(self, name: str) -> list[Agent]:
         """Returns the running agents that own a query, or have ended it, by the name of its sink: its home, or who has taken it over."""
         query = self.ids[name]
-        running = [agent for _, agent in self.agents() if query in agent.queries.records]
-        return running or [agent for _, agent in self.agents() if query in agent.queries.register.ended]
+        running = [agent for _, agent in self.agents() if _of(agent.queries.records, query)]
+        return running or [agent for _, agent in self.agents() if _of(agent.queries.register.ended, query)]
 
     def record_of(self, name: str) -> QueryRecord | None:
-        """Returns what the owner of a query knows of it; None if there is none at present."""
+        """Returns what the owner of a query knows of it, or knew at its end; None if nobody owns it at present."""
         owners = self.owners_of(name)
-        return owners[0].queries.find(self.ids[name]) if owners else None
+        return owners[0].queries.find(self.ids[name]) if owners else self.finished.get(name)
+
+    def is_anew(self, name: str) -> bool:
+        """Tells whether the home of a query has restarted and begun it anew, as nobody had its record: its sink adds to what is there."""
+        record = self.record_of(name)
+        return record is not None and record.former == self.ids[name]
+
+    def watch_ends(self) -> None:
+        """Notes queries that have finished: whoever owned them may be killed later."""
+        for name, query in self.ids.items():
+            for _, agent in self.agents():
+                if name not in self.finished and (record := _of(agent.queries.register.ended, query)):
+                    self.finished[name] = record
 
     def served_by(self, agent: Agent) -> set[str]:
         """Returns the names of the queries that lose something if this agent ends now: rows, or the news that the sink has them all."""
@@ -72,13 +84,10 @@ class Run:
         heard = {record.id for _, home in self.agents() for record in home.queries.records.values() if record.state is QueryState.FINISHED}
         return {name for name, query in self.ids.items() if query in users or query in sinks - heard}
 
-    def harm(self, agent: Agent, number: int, what: str) -> None:
+    def harm(self, agent: Agent, what: str) -> None:
         """Records that an agent ends now with all that it has."""
         for name in sorted(self.served_by(agent)):
             self.harmed.setdefault(name, what)
-        for asked in self.reference.queries:
-            if asked.owner == number:
-                self.orphaned.add(asked.name)
 
     def tell_migrations(self) -> None:
         """Adds the migrations that have ended since the previous call to the trace."""
@@ -93,6 +102,11 @@ class Run:
                 how = "committed" if done else f"abandoned: {record['outcome']}"
                 self.tell("migration", f"{record['operator']} {self.world.nodes[number]} -> {record['there']} {how}")
             self._migrations_seen[id(agent)] = ended
+
+
+def _of(records: Mapping[str, QueryRecord], query: str) -> QueryRecord | None:
+    """Returns what is known of a query, which has another id if its home has begun it anew."""
+    return records.get(query) or next((record for record in records.values() if record.former == query), None)
 
 
 def _owes(instance: Instance) -> bool:

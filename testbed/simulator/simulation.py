@@ -16,6 +16,7 @@ from sbon_testbed.simulator.checkers.epochs import Epochs
 from sbon_testbed.simulator.checkers.leftovers import Leftovers
 from sbon_testbed.simulator.checkers.links import Links
 from sbon_testbed.simulator.checkers.members import Members
+from sbon_testbed.simulator.checkers.owners import Owners
 from sbon_testbed.simulator.checkers.rows import Rows
 from sbon_testbed.simulator.faults import KINDS, Faults, kills_of, network_of, settings_of
 from sbon_testbed.simulator.harness import World
@@ -23,7 +24,7 @@ from sbon_testbed.simulator.reference import make_reference
 from sbon_testbed.simulator.run_state import TRACE_LINES, Run
 from sbon_testbed.simulator.workload import make_workload
 
-CHECKERS: tuple[Callable[[Run], Checker], ...] = (Links, Copies, Epochs, Bounds, Coordinates, Rows, Crashes, Members, Leftovers)
+CHECKERS: tuple[Callable[[Run], Checker], ...] = (Links, Copies, Epochs, Owners, Bounds, Coordinates, Rows, Crashes, Members, Leftovers)
 LOOK_S = 0.1
 """Virtual seconds between two looks of the checkers."""
 FAULTS_S = 14.0
@@ -166,7 +167,7 @@ class Simulation:
                 self._pass(5 * LOOK_S)
 
     def _drop_all(self) -> None:
-        """Ends the queries that go on: those that were harmed. Hosts end those that nobody owns by themselves."""
+        """Ends the queries that go on."""
         run = self.run
         for asked in run.reference.queries:
             record = run.record_of(asked.name)
@@ -179,6 +180,7 @@ class Simulation:
         self.run.world.run(seconds)
         self.run.tell_migrations()
         self._faults.watch_leaving()
+        self.run.watch_ends()
         for checker in self._checkers:
             self._judge(checker.look())
 

@@ -13,7 +13,6 @@ from tests.processes import Process, wait_until
 SETTINGS = """
 [engine]
 batch_interval_s = 0.1
-take_over = true
 report_interval_s = 1.0
 [optimiser]
 enabled = false

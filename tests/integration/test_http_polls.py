@@ -211,7 +211,7 @@ async def test_redirections_in_a_circle_are_given_up():
 def others(allow: str) -> ConnectorContext:
     where = context(loop=asyncio.get_running_loop())
     reaches = Reaches(ConnectorsConfig(tcp=TcpConfig(allow=(allow,))), "/nowhere", "n1")
-    reach = reaches.of(SourceParams("s", "http", (), SCHEMA, None), asked_by_us=False)
+    reach = reaches.of(SourceParams("s", "http", (), SCHEMA, None))
     return ConnectorContext(host=where.host, node="n1", labels={}, data_dir="/nowhere", reach=reach, system=where.system)
 
 

@@ -444,7 +444,7 @@ def others(*allow: str) -> ConnectorContext:
     """Of a statement that another agent has given."""
     where = context(loop=asyncio.get_running_loop())
     config = ConnectorsConfig(tcp=TcpConfig(allow=allow)) if allow else ConnectorsConfig()
-    reach = Reaches(config, "/nowhere", "n1").of(SourceParams("s", "http", (), SCHEMA, None), asked_by_us=False)
+    reach = Reaches(config, "/nowhere", "n1").of(SourceParams("s", "http", (), SCHEMA, None))
     return ConnectorContext(host=where.host, node="n1", labels={}, data_dir="/nowhere", reach=reach, system=where.system)
 
 

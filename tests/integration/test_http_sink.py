@@ -224,7 +224,7 @@ async def test_tls_takes_the_given_authority_and_no_other(tmp_path):
 async def test_others_may_have_it_connect_only_where_it_is_allowed():
     where = context(loop=asyncio.get_running_loop())
     config = ConnectorsConfig(tcp=TcpConfig(allow=("127.0.0.1:9000-9999",)))
-    reach = Reaches(config, "/nowhere", "n1").of(SinkParams("out", "http", ()), asked_by_us=False)
+    reach = Reaches(config, "/nowhere", "n1").of(SinkParams("out", "http", ()))
     others = ConnectorContext(host=where.host, node="n1", labels={}, data_dir="/nowhere", reach=reach, system=where.system)
     for url in ("http://127.0.0.1:8080/", "http://192.0.2.1:9000/", "https://127.0.0.1/"):
         with pytest.raises(ConnectorError, match=r"other agents may not have n1 connect to .*connectors\.tcp\.allow") as refused:

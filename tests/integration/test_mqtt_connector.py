@@ -530,7 +530,7 @@ def test_a_world_without_sockets_refuses(kind: str):
 def others(directory: Path, *allow: str) -> ConnectorContext:
     """What a connector that another agent asks for is given."""
     config = ConnectorsConfig(file=FileConfig(allow=("files",)), tcp=TcpConfig(allow=allow or ("127.0.0.0/8",)))
-    reach = Reaches(config, str(directory), "n1").of(SinkParams("out", "mqtt", ()), asked_by_us=False)
+    reach = Reaches(config, str(directory), "n1").of(SinkParams("out", "mqtt", ()))
     return msgspec.structs.replace(here(), reach=reach)
 
 

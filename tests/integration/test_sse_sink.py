@@ -281,7 +281,7 @@ async def test_a_place_that_is_taken_fails_the_sink_and_one_that_is_not_allowed_
         second.write_values(values(1))
     second.close()
     where = context(loop=asyncio.get_running_loop())
-    reach = Reaches(ConnectorsConfig(tcp=TcpConfig()), "/nowhere", "n1").of(SinkParams("out", "sse", ()), asked_by_us=False)
+    reach = Reaches(ConnectorsConfig(tcp=TcpConfig()), "/nowhere", "n1").of(SinkParams("out", "sse", ()))
     others = ConnectorContext(host=where.host, node="n1", labels={}, data_dir="/nowhere", reach=reach, system=where.system)
     with pytest.raises(ConnectorError, match=r"other agents may not have n1 listen on 0\.0\.0\.0:8090: .*connectors\.tcp\.allow"):
         sink("sse", SCHEMA, others, listen="0.0.0.0:8090")

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from sbon.supervision.record import QueryRecord, QueryState
+from sbon.supervision.resumption import Kept, decode_kept
+from sbon_agent.queries.kept_file import KEPT_NAME, KeptFile
 from sbon_testbed.simulator.harness import World
 
 HOME, SOURCE, SINK = 0, 1, 2
@@ -26,7 +28,7 @@ class Story:
             "telemetry": {"enabled": False},
             "optimiser": {"enabled": False},
             "placement": {"reuse": False},
-            "engine": {"batch_interval_s": 0.1, "take_over": True},
+            "engine": {"batch_interval_s": 0.1},
         }
         self.world = world = World(agents, seed=3, data_dir=folder, settings=settings)
         world.start_all()
@@ -199,6 +201,33 @@ def test_fewer_than_three_agents_inherit_nothing(story: Any) -> None:
     assert told.owners() == []
     (row,) = told.world.ask(SINK, "queries")
     assert row["state"] == "orphaned"
+
+
+def test_promises_are_on_disk_before_anybody_hears_of_them(story: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A keeper whose disk refuses everything promises nothing, and without it there is no majority."""
+    told = story()
+    keepers = told.keepers()
+
+    save, broken_disk = KeptFile.save, told.world.data_dir_of(keepers[0])
+
+    def refuse(self: KeptFile, kept: Kept) -> None:
+        if self.path is not None and self.path.parent == broken_disk:
+            raise OSError("no")
+        save(self, kept)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(KeptFile, "save", refuse)
+        told.world.kill(HOME)
+        told.world.run(30.0)
+        assert told.owners() == []
+    told.world.run_until(lambda: len(told.owners()) == 1, 60.0, "it is taken over")
+    (owner,) = told.owners()
+    (other,) = set(keepers) - {owner}
+    given = told.world.agents[other].queries.ownership.inheriting.promises
+    assert [promise.query for promise in given] == [told.query]
+    assert decode_kept((told.world.data_dir_of(other) / KEPT_NAME).read_bytes()).promises == given
+    told.world.restart(other)
+    assert told.world.agents[other].queries.ownership.inheriting.promises == given
 
 
 def window_on(told: Any, number: int) -> None:

@@ -13,6 +13,7 @@ from sbon.links.config import LinkConfig
 from sbon.links.receiver import LinkReceiver
 from sbon.links.sender import LinkSender
 from sbon.membership.members import MemberStatus
+from sbon.supervision.owning import Phase
 from sbon.supervision.record import QueryState
 from sbon.supervision.recovery import GENERATION
 from sbon_testbed.random_queries.parts import Query
@@ -24,6 +25,7 @@ from sbon_testbed.simulator.checkers.epochs import Epochs
 from sbon_testbed.simulator.checkers.leftovers import Leftovers
 from sbon_testbed.simulator.checkers.links import Links
 from sbon_testbed.simulator.checkers.members import Members
+from sbon_testbed.simulator.checkers.owners import LATE_MAX, Owners
 from sbon_testbed.simulator.checkers.rows import Rows
 from sbon_testbed.simulator.workload import Asked
 
@@ -41,12 +43,14 @@ class Agents:
             data_dir_of=lambda number: Path("nowhere"),
         )
         self.harmed: dict[str, str] = {}
-        self.orphaned: set[str] = set()
         self.calm_s = None
         self.made = [make_agent(name, [i for there, i in operators if there == name], members) for name in ("n0", "n1")]
 
     def agents(self) -> Any:
         return enumerate(self.made)
+
+    def is_anew(self, name: str) -> bool:
+        return False
 
     def record_of(self, name: str) -> Any:
         return self.made[0].queries.find("q1")
@@ -69,7 +73,7 @@ def make_agent(name: str, operators: Sequence[Any], members: Sequence[str]) -> A
             members=dict.fromkeys(members, alive), localiser=SimpleNamespace(coordinate=ORIGIN), coordinate_of=lambda other: ORIGIN
         ),
         migrations=SimpleNamespace(departing=0, arriving=0),
-        queries=SimpleNamespace(find=lambda query: None),
+        queries=SimpleNamespace(find=lambda query: None, ownership=SimpleNamespace(owned={})),
     )
 
 
@@ -101,6 +105,33 @@ def test_a_copy_that_was_taken_for_lost_may_run_until_the_faults_are_over() -> N
     run: Any = Agents(("n0", operator("b", epoch=3)), ("n1", operator("b", epoch=GENERATION)))
     assert not look(Copies, run)
     assert "b runs on n0 and on n1" in Copies(run).converged()
+
+
+def owned_by(run: Any, number: int, epoch: int, version: int, phase: Phase = Phase.KEPT) -> None:
+    machine = SimpleNamespace(phase=phase, epoch=epoch, version=version)
+    run.made[number].queries.ownership = SimpleNamespace(owned={"q1": SimpleNamespace(machine=machine)})
+
+
+def test_two_owners_of_one_epoch_are_found() -> None:
+    run: Any = Agents()
+    owned_by(run, 0, 1, 4)
+    owned_by(run, 1, 1, 3, Phase.CUT_OFF)
+    owners = Owners(run)
+    assert not owners.look()
+    owned_by(run, 1, 1, 4)
+    assert owners.look() == "q1 is owned by n0 and by n1 under epoch 1"
+
+
+def test_a_former_owner_that_goes_on_is_found() -> None:
+    run: Any = Agents()
+    owned_by(run, 0, 0, 7)
+    owned_by(run, 1, 1, 8)
+    owners = Owners(run)
+    for version in range(7, 8 + LATE_MAX):
+        owned_by(run, 0, 0, version)
+        assert not owners.look()
+    owned_by(run, 0, 0, 8 + LATE_MAX)
+    assert owners.look() == "n0 still owns q1 under epoch 0, and n1 under 1"
 
 
 def test_an_epoch_that_goes_back_is_found() -> None:

@@ -32,7 +32,7 @@ class TinyEngine:
 
     # ------------------------------------------------------------------------------------------------ make and end
 
-    def instantiate(self, instance: Instance, *, ours: bool, done: Told, taken_up: object = None) -> None:
+    def instantiate(self, instance: Instance, *, done: Told, taken_up: object = None) -> None:
         params, context = instance.spec.params, self.parts.context
         try:
             if isinstance(params, SourceParams):

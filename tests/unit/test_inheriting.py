@@ -4,7 +4,20 @@ import pytest
 
 from sbon.errors import LinkError, LocalProtocolError
 from sbon.supervision import inheriting
-from sbon.supervision.inheriting import BYTES_MAX, RECORDS_MAX, TABLE, TURN_S, Action, Ask, Event, Inherit, Inheriting, Phase
+from sbon.supervision.inheriting import (
+    BYTES_MAX,
+    PROMISES_MAX,
+    RECORDS_MAX,
+    TABLE,
+    TURN_S,
+    Action,
+    Ask,
+    Event,
+    Inherit,
+    Inheriting,
+    Phase,
+    Promise,
+)
 from sbon.supervision.keepers import in_order
 from sbon.supervision.owners import Owner, Owners
 from sbon.wire.ownership import Holder, HolderSays, Record
@@ -216,3 +229,33 @@ def test_the_epoch_of_an_owner_only_grows():
     assert not owners.heard(QUERY, Owner("nyc", 5, 2))
     assert owners.of(QUERY) == Owner("fra", 5, 2)
     assert owners.heard(QUERY, Owner("fra", 6, 3))
+
+
+def test_a_keeper_that_has_restarted_promises_no_epoch_twice_and_takes_no_record_of_a_lower_one():
+    before = keeper()
+    assert before.promise(QUERY, 1, SECOND, is_owner_there=False).granted
+    again = Holder(FIRST.name, 99)
+    after = Inheriting(again, lambda query: 0)
+    after.restore(before.promises)
+    sets = (tuple(sorted((AMS, again, SECOND))),)
+    assert after.keep(record(7, sets=sets)) == HolderSays(granted=False, epoch=1)
+    assert after.keep(record(7, 1, AMS, sets)) == HolderSays(granted=False, epoch=1)
+    assert after.keep(record(7, 1, SECOND, sets)).granted
+    assert not after.promise(QUERY, 1, AMS, is_owner_there=False).granted
+    assert after.promise(QUERY, 2, AMS, is_owner_there=False).granted
+
+
+def test_a_keeper_that_asks_remembers_its_own_promise_and_an_owner_that_it_keeps_a_record_of():
+    one = keeper()
+    look(one, 1.0)
+    assert one.promises == (Promise(QUERY, 1, FIRST),)
+    other = keeper(SECOND)
+    assert other.promises == ()
+    assert other.keep(Record("other", 4, 1, AMS, (tuple(sorted((AMS, FIRST, SECOND))),), b"")).granted
+    assert other.promises == (Promise("other", 4, AMS, owns=True),)
+
+
+def test_what_is_remembered_of_promises_is_bounded():
+    one = keeper()
+    one.restore(Promise(f"q{number}", 1, AMS) for number in range(PROMISES_MAX + 1))
+    assert [one.promises[0].query, len(one.promises)] == ["q1", PROMISES_MAX]

@@ -29,7 +29,7 @@ def record() -> QueryRecord:
     one.history.placed(one.nodes, 100.0)
     one.history.migrations = 2
     healing = one.health.healing
-    healing.attempted = 2**17
+    healing.attempted, healing.turned = 2**17, frozenset({SINK, "another"})
     healing.begun_at[SINK] = 12
     healing.over.add("x")
     healing.account.add(Recovered({MAP: "fra"}, 65_536, (LINK,), {MAP: Continuation(lost_rows={LINK.id: 4}, is_exact=False)}, 1, 2.5))
@@ -46,6 +46,7 @@ def test_the_next_owner_knows_what_the_former_one_knew():
     ours, theirs = after.health.healing, before.health.healing
     assert ours.is_on
     assert (ours.attempted, ours.begun_at, ours.over) == (theirs.attempted, theirs.begun_at, theirs.over)
+    assert ours.turned == {SINK}
     assert ours.began_s == 970.0
     assert (ours.account.rows, ours.account.missing, ours.account.is_exact, ours.account.recoveries) == (4, {LINK.id: 4}, False, 1)
     assert ours.account.told(str) == theirs.account.told(str)

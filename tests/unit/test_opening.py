@@ -23,7 +23,7 @@ ROWS = pl.DataFrame({"a": [1, 2]})
 def others(data_dir: Path, *allow: str) -> ConnectorContext:
     """What a connector that another agent asks for is given."""
     config = ConnectorsConfig(file=FileConfig(allow=allow)) if allow else ConnectorsConfig()
-    reach = Reaches(config, str(data_dir), "n1").of(SinkParams("k", "file", ()), asked_by_us=False)
+    reach = Reaches(config, str(data_dir), "n1").of(SinkParams("k", "file", ()))
     host: Any = InlineHost()
     return ConnectorContext(host=host, node="n1", labels={}, data_dir=str(data_dir), reach=reach, system=SystemStreams())
 

@@ -87,7 +87,7 @@ def test_an_act_does_not_wait_for_the_pause():
 def test_a_refusal_with_a_higher_epoch_deposes():
     one = kept()
     sent = writes(one.look(b"2", TRIO, 1.0))
-    assert one.answered(sent[FRA], FRA, HolderSays(granted=False, epoch=3, owner=OSL), 1.1) == [Depose(3)]
+    assert one.answered(sent[FRA], FRA, HolderSays(granted=False, epoch=3, owner=OSL), 1.1) == [Depose(3, OSL)]
     assert one.phase is Phase.DEPOSED
     assert one.look(b"3", TRIO, 2.0, act=True) == []
     assert one.answered(sent[NYC], NYC, YES, 2.0) == []
@@ -109,7 +109,7 @@ def test_a_promise_told_first_does_not_hide_another_owner():
     one = kept()
     sent = writes(one.look(b"2", TRIO, 1.0))
     assert one.answered(sent[FRA], FRA, HolderSays(granted=False, epoch=3), 1.1) == []
-    assert one.answered(sent[NYC], NYC, HolderSays(granted=False, epoch=3, owner=NYC), 1.2) == [Depose(3)]
+    assert one.answered(sent[NYC], NYC, HolderSays(granted=False, epoch=3, owner=NYC), 1.2) == [Depose(3, NYC)]
 
 
 def test_a_refusal_without_one_is_no_answer():

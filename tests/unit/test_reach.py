@@ -7,6 +7,7 @@ from sbon.errors import ConfigError
 from sbon.query.plan import Reads, SinkParams, SourceParams
 from sbon.query.schema import ColumnType, Field
 from sbon.reach import ConnectorsConfig, FileConfig, Reach, TcpConfig, is_within, parse_range
+from sbon.supervision.resumption import given_sink
 from sbon_agent.connectors.reaches import DECLARED_MAX, Reaches
 
 SOURCE = SourceParams("s", "file", (("path", "/data/x.csv"),), (Field("a", ColumnType.INT),), None)
@@ -34,7 +35,7 @@ def test_a_path_is_within_a_folder_or_not(path: str, folders: list[str], within:
 
 
 def test_loopback_alone_is_allowed_unless_the_settings_say_more():
-    others = Reaches(ConnectorsConfig(), "/var/lib/sbon", "n1").of(SINK, asked_by_us=False)
+    others = Reaches(ConnectorsConfig(), "/var/lib/sbon", "n1").of(SINK)
     allowed = ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"]
     refused = ["0.0.0.0", "::", "10.0.0.1", "::ffff:10.0.0.1", "fe80::1%eth0", "128.0.0.1", "localhost", ""]
     assert [address for address in allowed + refused if others.allows_address(address, 80)] == allowed
@@ -58,37 +59,43 @@ def test_what_is_no_address_is_refused_when_the_settings_are_read(entry: str):
         FileConfig(allow=("",))
 
 
-def test_a_sink_is_ours_if_we_ask_for_it_and_a_source_if_it_was_defined_here():
+def test_a_sink_is_ours_if_its_query_was_given_here_and_a_source_if_it_was_defined_here():
     reaches = Reaches(ConnectorsConfig(), "/var/lib/sbon", "n1")
-    assert reaches.of(SINK, asked_by_us=True) == reaches.own == Reach("n1", "/var/lib/sbon")
-    others = reaches.of(SINK, asked_by_us=False)
+    others = reaches.of(SINK, "n1.0000001.01")
+    reaches.given(given_sink("n1.0000001.01", SINK))
+    again = msgspec.structs.replace(SINK, options=(*SINK.options, ("mode", "resume")))
+    assert reaches.of(again, "n1.0000001.01") == reaches.own == Reach("n1", "/var/lib/sbon"), "whoever owns the query by now"
+    assert reaches.of(SINK, "n1.0000001.02") == others, "the statement was another one"
+    assert reaches.of(msgspec.structs.replace(SINK, options=(("path", "/etc/passwd"),)), "n1.0000001.01") == others
+    reaches.ended("n1.0000001.01")
+    assert reaches.of(SINK, "n1.0000001.01") == others
     assert (others.base, others.folders) == ("/var/lib/sbon/files", ("/var/lib/sbon/files",))
 
-    assert reaches.of(SOURCE, asked_by_us=True) == others, "another agent may have defined it"
+    assert reaches.of(SOURCE) == others, "another agent may have defined it"
     reaches.declared(SOURCE)
-    assert reaches.of(SOURCE, asked_by_us=False) == reaches.own, "this agent's statement lets others read it"
+    assert reaches.of(SOURCE) == reaches.own, "this agent's statement lets others read it"
     table = msgspec.structs.replace(SOURCE, is_table=True)
-    assert reaches.of(table, asked_by_us=False) == reaches.own, "read as a lookup table, it is the same definition"
+    assert reaches.of(table) == reaches.own, "read as a lookup table, it is the same definition"
     part = msgspec.structs.replace(SOURCE, reads=Reads(("n",)))
-    assert reaches.of(part, asked_by_us=False) == reaches.own, "so is what one query needs of it"
+    assert reaches.of(part) == reaches.own, "so is what one query needs of it"
     elsewhere = msgspec.structs.replace(SOURCE, options=(("path", "/etc/shadow"),))
-    assert reaches.of(elsewhere, asked_by_us=True) == others, "another agent has replaced it in the catalogue"
+    assert reaches.of(elsewhere) == others, "another agent has replaced it in the catalogue"
     reaches.dropped("s")
-    assert reaches.of(SOURCE, asked_by_us=True) == others
+    assert reaches.of(SOURCE) == others
 
 
 def test_what_is_remembered_of_sources_is_bounded():
     reaches = Reaches(ConnectorsConfig(), "/d", "n1")
     for number in range(DECLARED_MAX + 1):
         reaches.declared(msgspec.structs.replace(SOURCE, name=f"s{number}"))
-    assert reaches.of(msgspec.structs.replace(SOURCE, name="s0"), asked_by_us=True) != reaches.own
-    assert reaches.of(msgspec.structs.replace(SOURCE, name="s1"), asked_by_us=True) == reaches.own
+    assert reaches.of(msgspec.structs.replace(SOURCE, name="s0")) != reaches.own
+    assert reaches.of(msgspec.structs.replace(SOURCE, name="s1")) == reaches.own
 
 
 def test_folders_start_in_the_data_directory_or_at_home(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HOME", "/home/ams")
     config = ConnectorsConfig(file=FileConfig(allow=("in", "/srv/data", "~/out")), tcp=TcpConfig(allow=()))
-    others = Reaches(config, "/d", "n1").of(SINK, asked_by_us=False)
+    others = Reaches(config, "/d", "n1").of(SINK)
     assert (others.base, others.folders, others.addresses) == ("/d/files", ("/d/in", "/srv/data", "/home/ams/out"), ())
     with pytest.raises(ConfigError, match=r"connectors\.file\.allow: .*home"):
         Reaches(ConnectorsConfig(file=FileConfig(allow=("~nobody-of-this-name/x",))), "/d", "n1")

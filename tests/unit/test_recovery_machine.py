@@ -337,3 +337,10 @@ def test_the_next_owner_uses_higher_epochs_than_the_former_ones_attempts():
     heir = Recovery(QUERY, User(QUERY, "fra"), epoch=former.epoch)
     heir.look(picture({MAP}), 0.0)
     assert heir.epoch == former.epoch + GENERATION
+
+
+def test_what_a_former_owner_was_about_to_make_is_made_again():
+    heir = Recovery(QUERY, User(QUERY, "fra"), epoch=GENERATION, turned={MAP})
+    [place] = heir.look(picture(set()), 0.0)
+    assert isinstance(place, Place)
+    assert (place.operators, heir.operators) == ({MAP}, {MAP})

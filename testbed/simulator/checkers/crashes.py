@@ -18,7 +18,7 @@ BACK_S = 30.0
 
 
 class Crashes(Checker):
-    """Judges the queries that were harmed and whose homes still run."""
+    """Judges the queries that were harmed, whoever owns them by now."""
 
     def look(self) -> str:
         """Returns the first operator that is still lost long after the faults."""
@@ -33,7 +33,7 @@ class Crashes(Checker):
         """Returns the first harmed query that has not come to its end."""
         for asked, record in self._harmed():
             if record is None:
-                return f"{asked.name} is unknown to its home"
+                return f"{asked.name} is unknown to all agents"
             if record.state is not QueryState.FINISHED:
                 return f"{asked.name} is {record.state.value} ({record.reason}), and {self.run.harmed[asked.name]}"
         return ""
@@ -41,6 +41,8 @@ class Crashes(Checker):
     def end(self) -> str:
         """Returns the first harmed query that lacks rows without a reason, or has rows that nobody expects."""
         for asked, record in self._harmed():
+            if self.run.is_anew(asked.name):
+                continue
             query, expected = asked.query, self.run.reference.rows[asked.name]
             found = asked.rows(self.run.world.data_dir_of(asked.sink))
             why = self.run.harmed[asked.name]
@@ -60,9 +62,4 @@ class Crashes(Checker):
         return ""
 
     def _harmed(self) -> list[tuple[Asked, QueryRecord | None]]:
-        homes = dict(self.run.agents())
-        return [
-            (asked, self.run.record_of(asked.name))
-            for asked in self.run.reference.queries
-            if asked.name in self.run.harmed and asked.name not in self.run.orphaned and asked.owner in homes
-        ]
+        return [(asked, self.run.record_of(asked.name)) for asked in self.run.reference.queries if asked.name in self.run.harmed]

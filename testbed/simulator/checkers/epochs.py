@@ -1,4 +1,5 @@
-"""What homes know of the places of operators never goes back to an earlier epoch."""
+"""What the owner of a query knows of the places of its operators never goes back to an earlier epoch. The next owner may know less: a move
+is in the record some seconds later."""
 
 from sbon.types import NodeId, OperatorId
 from sbon_testbed.simulator.checkers.base import Checker
@@ -10,7 +11,7 @@ class Epochs(Checker):
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
-        self._seen: dict[OperatorId, tuple[int, NodeId]] = {}
+        self._seen: dict[tuple[NodeId, OperatorId], tuple[int, NodeId]] = {}
 
     def look(self) -> str:
         """Returns the first operator whose epoch has gone back, or that is elsewhere in the same epoch."""
@@ -20,10 +21,11 @@ class Epochs(Checker):
                     if operator not in record.specs:
                         continue
                     node = record.nodes[operator]
-                    before, there = self._seen.get(operator, (epoch, node))
+                    key = (agent.name, operator)
+                    before, there = self._seen.get(key, (epoch, node))
                     if epoch < before:
                         return f"{operator} is in epoch {epoch}, and was in {before} before"
-                    if epoch == before and node != there and operator in self._seen:
+                    if epoch == before and node != there and key in self._seen:
                         return f"{operator} is on {node} in epoch {epoch}, and was on {there}"
-                    self._seen[operator] = (epoch, node)
+                    self._seen[key] = (epoch, node)
         return ""

@@ -14,14 +14,14 @@ class Rows(Checker):
     def converged(self) -> str:
         """Returns the first query that has not ended."""
         for asked in self.run.reference.queries:
-            if asked.name in self.run.harmed or asked.name in self.run.orphaned:
+            if asked.name in self.run.harmed:
                 continue
             record = self.run.record_of(asked.name)
             if record is not None and record.health.healing.account.recoveries:
                 self.run.harmed[asked.name] = "a host was taken for failed"  # `crashes` judges it
                 continue
             if record is None:
-                return f"{asked.name} is unknown to its home"
+                return f"{asked.name} is unknown to all agents"
             if record.state is not QueryState.FINISHED:
                 return f"{asked.name} is {record.state.value}: {record.reason or 'it goes on'}"
         return ""
@@ -29,7 +29,7 @@ class Rows(Checker):
     def end(self) -> str:
         """Returns the first difference of a query that lost nothing."""
         for asked in self.run.reference.queries:
-            if asked.name in self.run.harmed or asked.name in self.run.orphaned:
+            if asked.name in self.run.harmed or self.run.is_anew(asked.name):
                 continue
             found = asked.rows(self.run.world.data_dir_of(asked.sink))
             expected = self.run.reference.rows[asked.name]
