@@ -173,6 +173,7 @@ class Dispatch:
                 respond(DoneMessage())
             case WantedAsk(queries, running):
                 register = agent.queries.register
+                queries = tuple(query for query in queries if query not in agent.queries.ownership.owned)
                 respond(Unwanted(queries=register.unwanted(queries), operators=register.outlived(running)))
             case Own(query, _, owner):
                 instances = operators.instances.values()

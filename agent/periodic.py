@@ -110,8 +110,14 @@ class PeriodicTasks:
                 copies.setdefault(taker, []).append((instance.id, instance.epoch))
                 by_owner.setdefault(taker, set())
 
+        inheriting = agent.queries.ownership.inheriting
+        for taker, queries in inheriting.kept_for().items() if owner is None else ():
+            by_owner.setdefault(taker, set()).update(queries)
+
         def answered(asked: set[str], result: Message | SbonError) -> None:
             if isinstance(result, Unwanted):
+                if owner is None:
+                    inheriting.doubted(asked, result.queries)
                 for query in sorted(asked.intersection(result.queries)):
                     destroyed = agent.operators.release(query)
                     agent.log.info("query.released", query=query, operators=destroyed)

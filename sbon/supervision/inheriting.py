@@ -11,7 +11,7 @@ has.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from enum import Enum
 from typing import TypeAlias
 
@@ -20,7 +20,7 @@ import msgspec
 from sbon.errors import LocalProtocolError, SbonError
 from sbon.links.ends import pause_s
 from sbon.supervision.keepers import agree, in_order
-from sbon.types import QueryId
+from sbon.types import NodeId, QueryId
 from sbon.wire.messages import Message
 from sbon.wire.ownership import SETS_MAX, Holder, HolderSays, Record
 
@@ -30,6 +30,8 @@ RECORDS_MAX = 20_000
 """Most records that one agent keeps."""
 BYTES_MAX = 64 * 2**20
 """Most bytes of their contents."""
+DOUBTS_MAX = 2
+"""Number of times in succession that an owner must disown a query before its record is forgotten."""
 PROMISES_MAX = 5_000
 """Most promises that are remembered; of more, the earliest are forgotten."""
 
@@ -112,6 +114,8 @@ class _Held(msgspec.Struct):
     tries: int = 0
     highest: int = 0
     """The highest epoch that another holder has named."""
+    doubts: int = 0
+    """How often its owner has said in succession that it does not own the query."""
 
 
 class Inheriting:
@@ -188,6 +192,26 @@ class Inheriting:
         held = self._held.get(query)
         if held is not None and held.record.epoch <= epoch:
             del self._held[query]
+
+    def doubted(self, asked: Iterable[QueryId], unwanted: Collection[QueryId]) -> None:
+        """Takes which queries their owners do not own, and forgets records that owners have disowned twice in succession.
+
+        The word that such a query had ended was lost. Once may be the word of the owner's next process.
+        """
+        for query in asked:
+            held = self._held.get(query)
+            if held is not None:
+                held.doubts = held.doubts + 1 if query in unwanted and held.phase is Phase.KEEPING else 0
+                if held.doubts >= DOUBTS_MAX:
+                    del self._held[query]
+
+    def kept_for(self) -> dict[NodeId, set[QueryId]]:
+        """Returns the queries whose records are kept for owners that are there."""
+        found: dict[NodeId, set[QueryId]] = {}
+        for query, held in self._held.items():
+            if held.phase is Phase.KEEPING:
+                found.setdefault(held.record.owner.name, set()).add(query)
+        return found
 
     def owned(self, query: QueryId, epoch: int) -> None:
         """Forgets records of lower epochs than that under which another agent says that it owns the query."""

@@ -259,3 +259,19 @@ def test_what_is_remembered_of_promises_is_bounded():
     one = keeper()
     one.restore(Promise(f"q{number}", 1, AMS) for number in range(PROMISES_MAX + 1))
     assert [one.promises[0].query, len(one.promises)] == ["q1", PROMISES_MAX]
+
+
+def test_a_record_that_its_owner_disowns_twice_is_forgotten():
+    one = keeper()
+    assert one.kept_for() == {"ams": {QUERY}}
+    for unwanted in ({QUERY}, set(), {QUERY}):
+        one.doubted({QUERY}, unwanted)
+        assert QUERY in one.records
+    one.doubted({QUERY}, {QUERY})
+    assert one.records == {}
+    gone = keeper(SECOND)
+    look(gone, 1.0)
+    assert gone.kept_for() == {}
+    for _ in range(3):
+        gone.doubted({QUERY}, {QUERY})
+    assert QUERY in gone.records, "what the owner's next process says does not count"
