@@ -238,8 +238,10 @@ def tokenize(text: Text) -> list[Token]:
         # sqlglot's keywords; before a bracket they are functions of ours, except REGEXP between two values.
         if token.token_type == TokenType.SESSION and following.token_type == TokenType.L_PAREN:
             token.token_type = TokenType.VAR
-        # ROW<a BIGINT> is what Flink calls a struct.
-        if token.token_type == TokenType.ROW and following.token_type in (TokenType.L_PAREN, TokenType.LT):
+        # ROW(...) and ROW<a BIGINT> are what Flink calls a struct; `row < n` compares a column.
+        if token.token_type == TokenType.ROW and (
+            following.token_type == TokenType.L_PAREN or _opens_fields(tokens[place + 1 : place + 4])
+        ):
             token.token_type = TokenType.STRUCT
         infix = place > 0 and tokens[place - 1].token_type in _VALUE_ENDS
         if token.token_type == TokenType.RLIKE and following.token_type == TokenType.L_PAREN and token.text[:1].isalpha() and not infix:
@@ -251,6 +253,13 @@ def tokenize(text: Text) -> list[Token]:
     if len(tokens) > TOKENS_MAX:
         raise QueryError(f"the text has {len(tokens)} words, expected at most {TOKENS_MAX}", hint="submit it in parts")
     return tokens
+
+
+def _opens_fields(tokens: Sequence[Token]) -> bool:
+    """Tells whether tokens are `<`, a name and a type, as the fields of a struct begin."""
+    if len(tokens) < 3 or tokens[0].token_type != TokenType.LT:
+        return False
+    return tokens[2].token_type == TokenType.ROW or tokens[2].token_type in RisingWaveParser.TYPE_TOKENS
 
 
 def _open_quote(text: str) -> int:

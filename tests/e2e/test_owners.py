@@ -12,6 +12,7 @@ from tests.processes import Process, wait_until
 
 SETTINGS = """
 [engine]
+take_over = true
 batch_interval_s = 0.1
 report_interval_s = 1.0
 [optimiser]

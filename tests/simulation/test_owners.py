@@ -28,7 +28,7 @@ class Story:
             "telemetry": {"enabled": False},
             "optimiser": {"enabled": False},
             "placement": {"reuse": False},
-            "engine": {"batch_interval_s": 0.1},
+            "engine": {"batch_interval_s": 0.1, "take_over": True},
         }
         self.world = world = World(agents, seed=3, data_dir=folder, settings=settings)
         world.start_all()

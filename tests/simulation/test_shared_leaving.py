@@ -23,7 +23,7 @@ MOVING = {"interval_s": 5.0, "cooldown_s": 10.0, "lookup_interval_s": 20.0, "con
 
 
 def make_world(seed: int) -> World:
-    settings = {"engine": {"batch_interval_s": 0.2}, "optimiser": MOVING, "links": {"window_batches": 512}}
+    settings = {"engine": {"batch_interval_s": 0.2, "take_over": True}, "optimiser": MOVING, "links": {"window_batches": 512}}
     world = settled_world(7, seed=seed, settings=settings)
     world.submit(SOURCE.format(nodes=f"{world.nodes[1]},{world.nodes[2]}"))
     return world

@@ -12,7 +12,7 @@ from sbon.query.functions import FUNCTIONS
 from sbon.query.plan import MapParams
 from sbon.query.rewrite import columns_of as columns_used
 from sbon.query.rewrite import walk
-from sbon.query.schema import ColumnType
+from sbon.query.schema import ColumnType, Field, struct_type
 from tests.query_worlds import plan_of
 
 BOOL, INT, FLOAT, TEXT = ColumnType.BOOL, ColumnType.INT, ColumnType.FLOAT, ColumnType.TEXT
@@ -56,10 +56,12 @@ ARGUMENTS: dict[str, list[tuple[Literal, ...]]] = {
     **{name: [(one,) for one in (DOCUMENT, *TEXTS)] for name in ("json", "json_length")},
     **{name: [(DOCUMENT, Literal("a", TEXT), Literal(n, INT)) for n in (-1, 0, 1, 2)] for name in ("json_get", "json_text")},
     "json_typeof": [(DOCUMENT,)],
+    "struct_of": [(one, Literal(struct_type([Field("a", INT)]).value, TEXT)) for one in (DOCUMENT, *TEXTS)],
     **{name: [(Literal("[1, null]", TEXT),), (DOCUMENT,)] for name in FUNCTIONS if name.endswith("_array")},
     "to_json": [*((one,) for one in (*NUMBERS, *TEXTS)), (WHEN,), (Literal(True, BOOL),)],
 }
 MUST_BE_LITERAL = {
+    "struct_of": 1,
     "round": 1, "like": 1, "ilike": 1, "replace": 1, "in": 1, "trunc": 1, "lpad": 2, "rpad": 2, "regexp_like": 1, "regexp_extract": 1,
     "regexp_replace": 1, "to_char": 1, "to_timestamp": 1,
 }  # fmt: skip

@@ -154,7 +154,7 @@ def test_large_numbers_dates_zones_and_octets_of_a_parquet_file(tmp_path: Path):
 
 def test_a_parquet_column_without_a_meaning_is_an_error(tmp_path: Path):
     pl.DataFrame({"age": [[1]]}).write_parquet(tmp_path / "r.parquet")
-    with pytest.raises(ConnectorError, match=r"column age of the file is of type List\(Int64\), expected one that converts to int"):
+    with pytest.raises(ConnectorError, match=r"column age of the file is of type List\(Int64\), expected one that converts to BIGINT"):
         read(tmp_path / "r.parquet", columns(age="int"))
 
 

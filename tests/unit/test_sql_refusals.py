@@ -16,7 +16,7 @@ TIMED = "CREATE SOURCE t (a TIMESTAMP, WATERMARK FOR a AS a) WITH (connector = '
 NUMBERED = "SELECT *, ^ROW_NUMBER() OVER (PARTITION BY window_start, k ORDER BY ts) AS r FROM TUMBLE(s, ts, INTERVAL '1 s')"
 LATEST = "SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, k ORDER BY ^ts DESC) AS r FROM SESSION(s, ts, INTERVAL '1 s')"
 
-VIEW_OPTIONS = "a view takes no option but delay_bound, max_latency and instances"
+VIEW_OPTIONS = "a view takes no option but delay_bound, max_latency, instances and after_crash"
 
 PAIRED = (
     "FROM TUMBLE(s, ts, INTERVAL '5 s') AS x JOIN TUMBLE(u, ts, INTERVAL '5 s') AS y "
@@ -180,7 +180,7 @@ REFUSED = [
     ("CREATE SOURCE t (a INT) WITH (^connector='kafka')", "there is no connector 'kafka'", "datagen, file, http, mqtt, tcp"),
     ("CREATE SOURCE t (a INT)^", "the connector is missing", "connector = 'datagen'"),
     ("CREATE SOURCE ^t WITH (connector='file')", "the columns of source t are missing", "(column type, ...)"),
-    ("CREATE SOURCE t (a ^STRUCT<b INT>) WITH (connector='file')", "type STRUCT is not supported", "declare it JSON"),
+    ("CREATE SOURCE t (a ^MAP<INT, INT>) WITH (connector='file')", "type MAP is not supported", "declare it JSON"),
     ("CREATE SOURCE t (a INT, ^a INT) WITH (connector='file')", "column a is declared twice", "its own name"),
     ("CREATE SOURCE t (a INT, ^\"*\" INT) WITH (connector='file')", '"*" cannot be the name of a column', "begins with"),
     ("SELECT n AS ^\"^.*$\" FROM s", "cannot be the name of a column", "begins with"),
