@@ -1,5 +1,6 @@
 """How many examples properties try, and which seeds stories have: some in every run, many more in a long one."""
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -8,7 +9,9 @@ from hypothesis import settings
 
 SOAK = 10
 """A long run tries so many times as many."""
-_times = 1
+SHARE = 0.6
+"""Part of the examples that `make test` tries. The mutation run, which looks for rare mistakes, tries all."""
+_times = 1.0 if os.environ.get("SBON_TEST_PROFILE") == "mutants" else SHARE
 
 
 def try_many() -> None:
@@ -18,8 +21,8 @@ def try_many() -> None:
 
 
 def examples(count: int) -> settings:
-    """Returns the settings of a property that tries `count` examples in every run."""
-    return settings(max_examples=count * _times)
+    """Returns the settings of a property that has `count` examples, of which a run tries a part, all, or many times as many."""
+    return settings(max_examples=max(1, round(count * _times)))
 
 
 def seeds(every: Iterable[Any], long: Iterable[Any]) -> list[Any]:

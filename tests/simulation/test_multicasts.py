@@ -324,6 +324,7 @@ def test_a_link_that_brings_rows_is_not_made_anew_whoever_asks():
     assert incoming.link.id in agent.engine.instances[operator].inputs
 
 
+@pytest.mark.soak
 def test_the_crash_of_the_root_of_a_tree_costs_no_branch_for_good():
     world = make_world(moves=False)
     queries = ask_everywhere(world)
