@@ -1,4 +1,4 @@
-"""Which operators of a host share a thread as one task, and where such a chain is cut in two. The engine asks for each task
+"""Decides which operators of a host share a thread as one task, and where such a chain is cut in two. The engine asks for each task
 (`sbon.execution.chains`), the model of highest rates for a placement (`sbon.cost.chains`)."""
 
 from collections.abc import Sequence

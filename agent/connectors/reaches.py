@@ -24,7 +24,7 @@ DECLARED_MAX = 10_000
 
 
 class Reaches:
-    """What sources and sinks of this agent may access.
+    """The files and addresses that sources and sinks of this agent may access.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a node does when its engine reports something about operators and links; implements `sbon.execution.events.EngineEvents`."""
+"""Reacts to what a node's engine reports about operators and links; implements `sbon.execution.events.EngineEvents`."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What a node does when probes are answered and members change; implements `sbon_agent.gossip.GossipEvents`."""
+"""Reacts to answered probes and to changes of members; implements `sbon_agent.gossip.GossipEvents`."""
 
 from typing import TYPE_CHECKING
 

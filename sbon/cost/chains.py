@@ -1,4 +1,4 @@
-"""How far chains of operators go on one core: operators that follow each other on a node are one task, and a task is on one thread.
+"""Tells how far chains of operators go on one core: operators that follow each other on a node are one task, and a task is on one thread.
 
 A chain ends where the node changes. On a node with several cores the engine cuts it in two where both parts are worth a thread
 (`sbon.chaining`); at the highest rate batches are as long as a quantum, so that the shares of the work decide.

@@ -1,4 +1,4 @@
-"""How far the rates of a profile can be multiplied until a configuration is full: its quality (WhiteWater, sections 3 and 4).
+"""Computes how far the rates of a profile can be multiplied until a configuration is full: its quality (WhiteWater, sections 3 and 4).
 
 A configuration is an order of operators and a node for each. What it asks of nodes and of links between them grows with the rates of the
 sources. So the best solution lies on the ray from the origin through the profile (proposition 1): rates are x times the profile, everything
@@ -21,7 +21,7 @@ from sbon.types import FloatArray, IntArray, NodeId, OperatorId
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True):
-    """What one order of operators asks at x times the profile. p points, o operators, l links, k coefficients of 1, x, x^2 ...
+    """The load of one order of operators at x times the profile. p points, o operators, l links, k coefficients of 1, x, x^2 ...
 
     Raises
     ------
@@ -70,7 +70,7 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Supply(msgspec.Struct, frozen=True, kw_only=True):
-    """What nodes and links can do for one query: what others use is taken off. n is the number of nodes.
+    """The capacity of nodes and links for one query, without what others use. n is the number of nodes.
 
     Raises
     ------

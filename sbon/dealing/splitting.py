@@ -25,7 +25,7 @@ NOBODY = -1
 
 
 class Split(msgspec.Struct, frozen=True):
-    """Where some consecutive rows are sent; arrays of shape (rows,)."""
+    """The instances to which some consecutive rows are sent; arrays of shape (rows,)."""
 
     first: int
     """Number of the first row."""

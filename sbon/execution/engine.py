@@ -53,7 +53,7 @@ class Assembly(Protocol):
 
 
 class Engine(Protocol):
-    """What runs the operators of one host. All calls are made on the event loop; callbacks come there too."""
+    """An engine runs the operators of one host. All calls are made on the event loop; callbacks come there too."""
 
     def expect(self) -> None:
         """Loads, if that takes a while, what operators need: one that was lost with a former process is about to be made again."""

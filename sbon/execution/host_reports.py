@@ -1,4 +1,4 @@
-"""What one host reports of itself: figures of its operators, what they cost, and what the host can do."""
+"""Reports of one host about itself: figures of its operators, what they cost, and what the host can do."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol

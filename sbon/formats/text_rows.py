@@ -1,4 +1,4 @@
-"""From columns of text to those of a schema: what every format of rows from outside has in common.
+"""Turns columns of text into those of a schema: what every format of rows from outside has in common.
 
 Text that is no value of its column's type leaves its row out. The row counts once, for the first such column in the schema's order.
 """

@@ -1,4 +1,4 @@
-"""What a crash of each host of a placed query would cost, and how long it would take until its operators run again (docs/recovery.md)."""
+"""Tells what a crash of each host of a placed query would cost, and how soon its operators would run again (docs/recovery.md)."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

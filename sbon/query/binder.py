@@ -82,7 +82,7 @@ _SELECT_PARTS = (
 
 @dataclass
 class Environment:
-    """What the names in FROM mean, and how many inputs have been bound so far."""
+    """The relations that names in FROM stand for, and how many inputs have been bound so far."""
 
     catalog: Catalog
     label_names: tuple[str, ...]

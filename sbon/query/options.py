@@ -63,7 +63,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the author of a query asks of its execution; None: nothing."""
+    """Wishes of a query's author for its execution; None: none."""
 
     delay_ms: float | None = None
     """Longest way through the network from any source to the sink that is accepted, in milliseconds."""

@@ -632,7 +632,7 @@ class MergeParams(msgspec.Struct, frozen=True, tag="merge"):
 
 
 class SinkParams(msgspec.Struct, frozen=True, tag="sink"):
-    """Where answers go. The connector `tail` keeps them for `sbon tail` at the agent that took the query."""
+    """The destination of answers. The connector `tail` keeps them for `sbon tail` at the agent that took the query."""
 
     name: str
     connector: str
@@ -670,7 +670,7 @@ Params: TypeAlias = (
 
 
 class Needs(msgspec.Struct, frozen=True):
-    """What operators need of a host besides capacity."""
+    """Needs of operators that a host must meet besides capacity."""
 
     functions: tuple[tuple[str, str], ...] = ()
     """Users' functions as (name, version), each once and sorted."""

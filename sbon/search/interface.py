@@ -17,7 +17,7 @@ REST = 1e12
 
 
 class Restorable(Protocol[C]):
-    """What can go back to where it was."""
+    """A state that can go back to where it was."""
 
     def snapshot(self) -> C:
         """Returns what `restore` needs."""

@@ -109,7 +109,7 @@ class Swap(msgspec.Struct, frozen=True):
 
 
 class Orders(Protocol):
-    """What searches ask of an order; `Order` is one."""
+    """The interface of an order to searches; `Order` is one."""
 
     work: FloatArray
     memory: FloatArray

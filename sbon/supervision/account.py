@@ -1,4 +1,4 @@
-"""What crashes have cost a query: rows that are missing, and states that began empty. The query's record uses it."""
+"""Counts what crashes have cost a query: rows that are missing, and states that began empty. The query's record uses it."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ HISTORY_MAX = 100
 
 
 class Cost(NamedTuple):
-    """What one recovery has found missing."""
+    """The losses that one recovery has found."""
 
     rows: int
     is_exact: bool
@@ -114,7 +114,7 @@ class Account:
 
 
 class Healing:
-    """What the record of a query keeps of its recoveries."""
+    """The recoveries of a query, as its record keeps them."""
 
     def __init__(self) -> None:
         self.is_on = False

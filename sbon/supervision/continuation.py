@@ -40,7 +40,7 @@ IN_TIME = (MapParams, UnnestParams, UnionParams, ExchangeParams, MergeParams)
 
 
 class Continuation(msgspec.Struct, frozen=True):
-    """From where one operator goes on."""
+    """The point from which one operator goes on."""
 
     rows_out: int = 0
     """Rows that it counts as made."""

@@ -20,7 +20,7 @@ HISTORY_MAX = 10
 
 
 class Content(msgspec.Struct, frozen=True):
-    """What is known of a query."""
+    """The knowledge of a query that its record holds."""
 
     format: int
     plan: Plan

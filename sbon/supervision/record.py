@@ -1,4 +1,4 @@
-"""What the home of a query knows about it: its operators, their hosts and reports, and what is wrong.
+"""Holds what the home of a query knows about it: its operators, their hosts and reports, and what is wrong.
 
 `sbon_agent.queries` keeps one record for each query.
 """

@@ -99,7 +99,7 @@ TABLE: dict[tuple[Phase, Event], Phase] = {
 
 
 class Picture(msgspec.Struct, frozen=True):
-    """What the home of a query knows of it at one moment."""
+    """The knowledge of a query at its home, at one moment."""
 
     specs: Mapping[OperatorId, OperatorSpec]
     """The operators that were made for the query, upstream first."""
@@ -168,7 +168,7 @@ Action: TypeAlias = Place | Ask | Recovered
 
 
 class _Attempt(msgspec.Struct):
-    """What one attempt has found out so far."""
+    """The findings of one attempt so far."""
 
     operators: frozenset[OperatorId] = frozenset()
     lost: frozenset[OperatorId] = frozenset()

@@ -62,7 +62,7 @@ _LOOK_S = 0.02
 
 
 class Time(NamedTuple):
-    """How long one query had no correct row."""
+    """A time during which one query had no correct row."""
 
     kind: str
     """movable, pinned or owner: what of the query was on the host that was killed."""

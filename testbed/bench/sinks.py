@@ -1,4 +1,4 @@
-"""What the sinks of a benchmark's agents have taken, and how old it was."""
+"""Reads what the sinks of a benchmark's agents have taken, and how old it was."""
 
 import time
 

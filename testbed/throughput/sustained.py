@@ -1,4 +1,4 @@
-"""Whether agents sustain predicted rates: whole overlays in virtual time, at a little less and a little more than predicted.
+"""Tests whether agents sustain predicted rates: whole overlays in virtual time, at a little less and a little more than predicted.
 
 Queries run slowly first, so that their costs are measured; then the agents predict, and the same queries run at the rates to try. What
 binds is full if the node, or the operator's core, has no time left.
@@ -38,7 +38,7 @@ SHAPES = (
 
 
 class Run(NamedTuple):
-    """What agents did for `WATCHED_S`."""
+    """The figures of agents over `WATCHED_S`."""
 
     given: float
     """Rows that the sources gave, as a part of those that they were to give; of the one that gave least."""
