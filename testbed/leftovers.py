@@ -22,14 +22,14 @@ _LOCK = "owner.lock"
 def run_directory() -> Iterator[Path]:
     """Yields a new folder that is removed after the block, or, if this process is killed, by the next call of `remove_leftovers`."""
     directory = Path(tempfile.mkdtemp(prefix=PREFIX))
-    try:
-        # The file is renamed when it is locked, so nobody ever finds it unlocked while this process lives.
-        with (directory / (_LOCK + ".part")).open("wb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            (directory / (_LOCK + ".part")).rename(directory / _LOCK)
+    # The file is renamed when it is locked, so nobody ever finds it unlocked while this process lives, nor while it removes the folder.
+    with (directory / (_LOCK + ".part")).open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        (directory / (_LOCK + ".part")).rename(directory / _LOCK)
+        try:
             yield directory
-    finally:
-        shutil.rmtree(directory)
+        finally:
+            shutil.rmtree(directory)
 
 
 def remove_leftovers() -> list[Path]:

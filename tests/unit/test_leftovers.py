@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -38,6 +39,18 @@ def test_folder_in_use_stays():
     with run_directory() as directory:
         assert remove_leftovers() == []
         assert directory.is_dir()
+
+
+def test_folder_is_removed_by_its_own_run_alone(monkeypatch):
+    remove, removed = shutil.rmtree, []
+
+    def slowly(directory):
+        removed.extend(remove_leftovers())
+        remove(directory)
+
+    with run_directory():
+        monkeypatch.setattr(shutil, "rmtree", slowly)
+    assert removed == []
 
 
 def test_folder_of_a_killed_run_is_removed(tmp_path):
