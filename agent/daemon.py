@@ -77,7 +77,7 @@ def run(config: AgentConfig, read_again: ReadConfig, shaper_file: str | None = N
         access(config.telemetry.mqtt_password_file, config.telemetry.mqtt_ca_file)  # wrong files are reported before anything starts
     directory = DataDirectory(Path(config.data_dir))
     if forget:
-        KeptFile(directory.path).set_aside("forgotten", "asked for with --forget")
+        KeptFile(directory.path).forget()
     from sbon_agent.asyncio_host import new_event_loop
 
     try:

@@ -14,7 +14,7 @@ from sbon.errors import LinkError, RemoteProtocolError, SbonError, UnsupportedEr
 from sbon.execution.refeeding import refeed, replaced
 from sbon.execution.renewing import renew
 from sbon.links.frames import Data
-from sbon.supervision.ownership import passed_on
+from sbon.supervision.wanting import passed_on
 from sbon.types import Address, NodeId, OperatorId
 from sbon.wire.authority import Way
 from sbon.wire.candidates import CandidateAsk, Reserve, RttsAsk
@@ -24,7 +24,7 @@ from sbon.wire.links import Acknowledge, DeadEnd, Handed, Moved, NoSuchLink
 from sbon.wire.messages import Done as DoneMessage
 from sbon.wire.messages import Message, decode, encode
 from sbon.wire.ownership import ClaimsAsk, Forget, Keep, Own, PromiseAsk
-from sbon.wire.replication import CatalogUpdate, Drop, EndOrphan, PushPull, QueriesAsk, Unwanted, WantedAsk
+from sbon.wire.replication import CatalogUpdate, Drop, EndOrphan, PushPull, QueriesAsk, WantedAsk
 from sbon.wire.replication import Queries as QueriesAnswer
 from sbon.wire.reports import DelaySlack, OperatorsAsk, UpstreamDelay
 from sbon_agent.config import format_address
@@ -171,10 +171,8 @@ class Dispatch:
             case CatalogUpdate():
                 agent.replication.updated(message)
                 respond(DoneMessage())
-            case WantedAsk(queries, running):
-                register = agent.queries.register
-                queries = tuple(query for query in queries if query not in agent.queries.ownership.owned)
-                respond(Unwanted(queries=register.unwanted(queries), operators=register.outlived(running)))
+            case WantedAsk():
+                respond(agent.queries.ownership.wanting.answer(message))
             case Own(query, _, owner):
                 instances = operators.instances.values()
                 hosted = partial(passed_on, instances, query, owner.name)

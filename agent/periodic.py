@@ -8,10 +8,10 @@ from sbon.errors import SbonError
 from sbon.execution.ports import Timer
 from sbon.links.dead_ends import Absence
 from sbon.membership.members import MemberStatus
-from sbon.types import NodeId, OperatorId
-from sbon.wire.authority import query_of
+from sbon.supervision.wanting import Question, questions
+from sbon.types import NodeId, QueryId
 from sbon.wire.messages import Message
-from sbon.wire.replication import Unwanted, WantedAsk
+from sbon.wire.replication import Unwanted
 from sbon_agent.state import SavedState
 
 if TYPE_CHECKING:
@@ -98,35 +98,24 @@ class PeriodicTasks:
         A release may have been lost, and a home that has restarted does not know the queries of its former process: without this their
         operators would run for ever.
         """
-        agent = self._agent
-        by_owner: dict[NodeId, set[str]] = {}
-        copies: dict[NodeId, list[tuple[OperatorId, int]]] = {}
-        for instance in agent.operators.instances.values():
-            for query, taker in instance.users.items():
-                if owner in (None, taker) and not (agent.config.engine.inherits and agent.homes.may_be_inherited(query, taker)):
-                    by_owner.setdefault(taker, set()).add(query)
-            taker = agent.queries.register.owner_of(query_of(instance.id))
-            if owner in (None, taker):
-                copies.setdefault(taker, []).append((instance.id, instance.epoch))
-                by_owner.setdefault(taker, set())
+        agent, ownership = self._agent, self._agent.queries.ownership
+        instances = agent.operators.instances
 
-        inheriting = agent.queries.ownership.inheriting
-        for taker, queries in inheriting.kept_for().items() if owner is None else ():
-            by_owner.setdefault(taker, set()).update(queries)
+        def may_be_inherited(query: QueryId, taker: NodeId) -> bool:
+            return agent.config.engine.inherits and agent.homes.may_be_inherited(query, taker)
 
-        def answered(asked: set[str], result: Message | SbonError) -> None:
-            if isinstance(result, Unwanted):
-                if owner is None:
-                    inheriting.doubted(asked, result.queries)
-                for query in sorted(asked.intersection(result.queries)):
-                    destroyed = agent.operators.release(query)
-                    agent.log.info("query.released", query=query, operators=destroyed)
-                for operator, epoch in result.operators:
-                    found = agent.operators.instances.get(operator)
-                    if found is not None and found.epoch == epoch:
-                        agent.log.info("operator.outlived", operator=operator, epoch=epoch)
-                        agent.operators.destroy(operator)
+        def answered(asked: Question, result: Message | SbonError) -> None:
+            if not isinstance(result, Unwanted):
+                return
+            for query in ownership.wanting.disowned(asked, result, instances.values()):
+                destroyed = agent.operators.release(query)
+                agent.log.info("query.released", query=query, operators=destroyed)
+            for operator, epoch in result.operators:
+                found = instances.get(operator)
+                if found is not None and found.epoch == epoch:
+                    agent.log.info("operator.outlived", operator=operator, epoch=epoch)
+                    agent.operators.destroy(operator)
 
-        for taker, asked in sorted(by_owner.items()):
-            ask = WantedAsk(queries=tuple(sorted(asked)), operators=tuple(copies.get(taker, ())))
-            agent.directory.request(taker, ask, partial(answered, asked))
+        owner_of, kept = agent.queries.register.owner_of, ownership.inheriting.kept_for()
+        for taker, question in sorted(questions(instances.values(), owner_of, kept, may_be_inherited, owner).items()):
+            agent.directory.request(taker, question.message, partial(answered, question))

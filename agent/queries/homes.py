@@ -2,7 +2,7 @@
 hosts on request.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,6 @@ from sbon.errors import LinkError, PlacementError, SbonError
 from sbon.execution.instance import Instance
 from sbon.execution.operators import Operators
 from sbon.query.catalog import Entry
-from sbon.query.text import describe
 from sbon.supervision.homes import (
     Doubt,
     HomeState,
@@ -23,12 +22,15 @@ from sbon.supervision.homes import (
     gone,
     home_state,
     names_sink,
+    orphan_operator,
     orphan_rows,
+    still_doubted,
 )
 from sbon.supervision.owners import Owners
-from sbon.types import NodeId, OperatorId, QueryId
+from sbon.types import NodeId, QueryId
 from sbon.wire.messages import Message
-from sbon.wire.replication import EndOrphan, Orphan, OrphanEnded, OrphanOperator, Queries, QueriesAsk, Unwanted, WantedAsk
+from sbon.wire.ownership import Claims
+from sbon.wire.replication import EndOrphan, Orphan, OrphanEnded, Queries, QueriesAsk, Unwanted, WantedAsk
 from sbon_agent.directory import Directory
 from sbon_agent.gossip import Gossip
 from sbon_agent.host import Host
@@ -36,6 +38,8 @@ from sbon_agent.queries.replication import Replication
 
 INHERIT_S = 30.0
 """Seconds for which a home that has restarted is not asked whether it wants a query, where queries heal."""
+AskOwners = Callable[[Iterable[QueryId], Callable[[Claims], None]], None]
+"""Asks all agents which queries they own or keep."""
 ANSWER_S = 2.0
 """Seconds that other agents may take to list their queries, or to release one."""
 
@@ -58,7 +62,9 @@ class Homes:
     def state(self, query: QueryId, home: NodeId) -> HomeState:
         """Returns how this agent sees the home of a query; whoever has taken it over is its home."""
         owner = self._owners.of(query)
-        return home_state(self._gossip.members.get(owner.name if owner.epoch else home), owner.boot)
+        if not owner.epoch and home != owner.name:  # an operator has come with a later owner's name, who has not told this agent yet
+            return home_state(self._gossip.members.get(home), None)
+        return home_state(self._gossip.members.get(owner.name), owner.boot)
 
     def may_be_inherited(self, query: QueryId, home: NodeId) -> bool:
         """Tells whether keepers of a query may take it over, as its home has restarted just now: until then the home must not end it."""
@@ -94,7 +100,7 @@ class Homes:
                 homes[query],
                 self.state(query, homes[query]).value,
                 now - self._orphans.since.get(query, now),
-                tuple(_operator(instance) for instance in instances),
+                tuple(orphan_operator(instance) for instance in instances),
             )
             for query, instances in sorted(found.items())
         )
@@ -179,12 +185,10 @@ class Homes:
         for node in sorted(waiting):
             self._directory.request(node, EndOrphan(query=query), partial(answered, node), 2 * ANSWER_S)
 
-    def doubts(self, sql: str, is_ours: Callable[[QueryId], bool], done: Callable[[Mapping[str, Doubt]], None]) -> None:
-        """Finds the sinks of the catalogue without a home that answers. Of the sinks in the text, the homes are asked.
-
-        Parameters
-        ----------
-        is_ours : tells whether this agent is the home of a query and knows it
+    def doubts(self, sql: str, is_ours: Callable[[QueryId], bool], ask: AskOwners, done: Callable[[Mapping[str, Doubt]], None]) -> None:
+        """Finds the sinks of the catalogue without a home that answers. Of the sinks in the text, the homes are asked; and all agents,
+        whether they own or keep those whose homes are gone.
+        `is_ours` tells whether this agent is the home of a query and knows it.
         """
         doubts: dict[str, Doubt] = {}
         asked: dict[NodeId, list[Entry]] = {}
@@ -209,15 +213,13 @@ class Homes:
                 elif entry.query and entry.query not in known:
                     doubts[entry.name] = Doubt(entry.query, gone(home, HomeState.PRESENT), gone=True)
             if not asked:
-                done(doubts)
+                ask_others()
+
+        def ask_others() -> None:
+            gone_ones = {doubt.query: doubt for name, doubt in doubts.items() if doubt.gone and names_sink(sql, name)}
+            ask(gone_ones, lambda found: done(still_doubted(doubts, found)))
 
         if not asked:
-            done(doubts)
+            ask_others()
         for home in sorted(asked):
             self._directory.request(home, QueriesAsk(), partial(answered, home), ANSWER_S)
-
-
-def _operator(instance: Instance) -> OrphanOperator:
-    kind = str(instance.spec.params.__struct_config__.tag)
-    pinned = instance.spec.pinned is not None
-    return OrphanOperator(OperatorId(instance.id), kind, describe(instance.spec.params), pinned, instance.figures.rows_in)

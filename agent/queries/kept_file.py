@@ -6,7 +6,7 @@
 import os
 from pathlib import Path
 
-from sbon.supervision.resumption import KEPT_BYTES_MAX, Kept, decode_kept, encode_kept
+from sbon.supervision.resumption import FORMAT, KEPT_BYTES_MAX, Kept, decode_kept, encode_kept
 from sbon.types import NodeId
 from sbon_agent.logs import structlog
 from sbon_agent.whole_file import read_file, replace_file
@@ -24,6 +24,8 @@ class KeptFile:
 
     def __init__(self, directory: str | Path) -> None:
         self.path = Path(directory) / KEPT_NAME if str(directory) else None
+        self.remembers = self.path is not None
+        """True if all that a former process has kept is known here."""
         self._log = structlog.get_logger("state")
 
     def load(self, agent: NodeId) -> Kept | None:
@@ -38,6 +40,7 @@ class KeptFile:
             return None
         except (OSError, ValueError) as problem:
             self.set_aside("damaged", str(problem))
+            self.remembers = False
             return None
         return kept
 
@@ -51,6 +54,18 @@ class KeptFile:
         """
         if self.path is not None:
             replace_file(self.path, encode_kept(kept), forced=True)
+
+    def forget(self) -> None:
+        """Sets the file aside, but for what this agent has promised to others."""
+        if self.path is None:
+            return
+        try:
+            kept = decode_kept(read_file(self.path, KEPT_BYTES_MAX))
+        except (OSError, ValueError):
+            kept = None
+        self.set_aside("forgotten", "asked for with --forget")
+        if kept is not None and kept.promises:
+            self.save(Kept(FORMAT, kept.agent, promises=kept.promises))
 
     def set_aside(self, why: str, reason: str) -> None:
         """Renames the file, if there is one, so that it is neither used nor overwritten."""

@@ -3,7 +3,7 @@
 The node starts it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
@@ -14,6 +14,7 @@ from sbon.execution.ports import Timer
 from sbon.membership.members import MemberStatus
 from sbon.query.catalog import Entry
 from sbon.query.ids import boot_of
+from sbon.supervision.claiming import Outcome
 from sbon.supervision.homes import bare_row
 from sbon.supervision.ownership import Ownership
 from sbon.supervision.register import Register
@@ -52,6 +53,9 @@ class Runner(Protocol):
 
     def kept_queries(self) -> list[KeptQuery]:
         """Returns the running queries, and sinks that have finished."""
+
+    def owned_elsewhere(self, query: QueryId) -> None:
+        """Gives up a query that another agent owns, or has owned since."""
 
     def names_changed(self, entries: list[Entry]) -> None:
         """Handles entries of the catalogue that other agents have changed."""
@@ -96,6 +100,7 @@ class Resuming:
         self._replication.changed = self._names_changed
         self._replication.heard = self._heard
         kept = self._saved = self._file.load(self._me)
+        runner.ownership.inheriting.remembers = self._file.remembers
         if kept is None:
             return
         self._replication.restore(kept.entries)
@@ -103,7 +108,7 @@ class Resuming:
             self._reaches.declared(source)
         for sink in kept.sinks:
             self._reaches.given(sink)
-        runner.ownership.inheriting.restore(kept.promises)
+        runner.ownership.inheriting.promises.restore(kept.promises)
         runner.register.owners.restore(kept.promises)
         self._peers = list(filter(None, map(_address, kept.peers[:PEERS_MAX])))
         hear_s = HEAR_S if joins or self._peers else 0.0
@@ -180,7 +185,7 @@ class Resuming:
             tuple(queries),
             tuple(map(format_address, peers)),
             self._reaches.own_sinks,
-            self._runner.ownership.inheriting.promises,
+            self._runner.ownership.inheriting.promises.all,
         )
 
     # ----------------------------------------------------------------------------------------------------- resuming
@@ -277,15 +282,19 @@ class Resuming:
                 case Resume(query):
                     self._runner.run_again(query, partial(self._tried, query))
                 case AskOwners(queries):
-                    self._runner.ownership.claims(queries, self._decided)
+                    self._runner.ownership.former.claims(queries, self._decided)
                 case Taken(query, why):
                     self._log.warning("query.not_resumed", query=query.id, sink=query.sink, reason=why)
         if any(isinstance(action, Renamed | Taken) for action in actions):
             self.keep()
 
-    def _decided(self, claimed: frozenset[QueryId]) -> None:
+    def _decided(self, found: Mapping[QueryId, Outcome]) -> None:
         assert self._machine is not None
-        self._machine.decided(claimed, self._host.now())
+        assert self._runner is not None
+        self._machine.decided(found, self._host.now())
+        for query, outcome in found.items():
+            if outcome is Outcome.ELSEWHERE:
+                self._runner.owned_elsewhere(query)
         self._look()
 
     def _tried(self, query: KeptQuery, problem: SbonError | None) -> None:

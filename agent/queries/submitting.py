@@ -148,7 +148,7 @@ class Submitting:
             now_us = int(wall_s * 1e6)
             understand(self._host, lambda: prepare(sql, entries, nodes, me, ids, now_us, self._connectors, doubts), then, done)
 
-        self._homes.doubts(sql, self._knows, known)
+        self._homes.doubts(sql, self._knows, self._owned.ownership.former.ask, known)
 
     def _knows(self, query: QueryId) -> bool:
         """Tells whether this agent has taken a query and has not forgotten it."""

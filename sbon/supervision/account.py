@@ -9,6 +9,7 @@ import msgspec
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN
 from sbon.supervision.recovery import Recovered
 from sbon.types import LinkId, NodeId, OperatorId
+from sbon.wire.ownership import Holder
 
 HISTORY_MAX = 100
 """Most recoveries of a query that are remembered."""
@@ -139,6 +140,8 @@ class Healing:
         the query by then."""
         self.keepers: tuple[NodeId, ...] = ()
         """The agents that keep the query's record, and take the query over if its owner fails."""
+        self.holders: tuple[tuple[Holder, ...], ...] = ()
+        """Sets of processes that may have the record, the owner among them: its next process must know them."""
         self.ownership = ""
         """Describes why the owner changes nothing, or why nobody takes the query over; empty if all is well."""
         self.is_cut_off = False

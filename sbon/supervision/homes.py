@@ -25,11 +25,14 @@ from typing import Any
 
 import msgspec
 
+from sbon.execution.instance import Instance
 from sbon.membership.members import Member, MemberStatus
 from sbon.query.catalog import Entry
+from sbon.query.text import describe
 from sbon.supervision.owners import Owner
-from sbon.types import NodeId, QueryId
-from sbon.wire.replication import Orphan
+from sbon.types import NodeId, OperatorId, QueryId
+from sbon.wire.ownership import Claims
+from sbon.wire.replication import Orphan, OrphanOperator
 
 
 class Doubt(msgspec.Struct, frozen=True):
@@ -120,6 +123,13 @@ class Orphans:
         return out
 
 
+def orphan_operator(instance: Instance) -> OrphanOperator:
+    """Returns what a host tells of an operator of an orphan."""
+    kind = str(instance.spec.params.__struct_config__.tag)
+    pinned = instance.spec.pinned is not None
+    return OrphanOperator(OperatorId(instance.id), kind, describe(instance.spec.params), pinned, instance.figures.rows_in)
+
+
 def orphan_rows(
     told: Mapping[NodeId, Iterable[Orphan]],
     known: Collection[QueryId],
@@ -179,6 +189,14 @@ def _row(query: QueryId, home: NodeId, state: HomeState, entry: Entry | None, ho
         ],
         "rows_out": sink[1].rows_in if sink is not None else 0,
     }
+
+
+def still_doubted(doubts: Mapping[str, Doubt], found: Claims) -> dict[str, Doubt]:
+    """Returns doubts, given what all agents say that they own or keep: an owned query is in no doubt, a kept one is about to be owned."""
+    still = {name: doubt for name, doubt in doubts.items() if doubt.query not in found.owned}
+    why = "agents that keep its record are about to take it over"
+    kept = {name: Doubt(doubt.query, f"{doubt.why}, and {why}", gone=False) for name, doubt in still.items() if doubt.query in found.kept}
+    return {**still, **kept}
 
 
 def bare_row(query: QueryId, name: str, state: str, reason: str, home: NodeId, sql: str, former: QueryId = "") -> dict[str, Any]:

@@ -3,14 +3,17 @@
     keeping   the owner is there
     waiting   the owner is gone; another keeper comes first, or a pause is not over
     asking    the other holders are asked for their promise
-    owning    a majority has promised: the record has left the machine, and this agent is the owner
+    owning    a majority has promised: the record has left the machine, and this agent is the owner, unless it hands the record back as too
+              few take its first version
 
-Invariants: an ownership epoch is promised once, also by the processes of this agent that come after this one (`promises`, `restore`);
+A holder that has restarted has no record, but what its agent has promised is on disk: it promises for the process that has ended
+(`Ask.holder`). So does an owner that has restarted; and it may ask the holders itself, if none of them has a record any more (`claim`).
+
+Invariants: an ownership epoch is promised once, also by the processes of this agent that come after this one (`Promises`);
 records of lower epochs than the one promised are refused; the version that a new owner goes on with is the newest that any of the majority
 has.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable
 from enum import Enum
 from typing import TypeAlias
@@ -20,6 +23,7 @@ import msgspec
 from sbon.errors import LocalProtocolError, SbonError
 from sbon.links.ends import pause_s
 from sbon.supervision.keepers import agree, in_order
+from sbon.supervision.promises import Promise, Promises
 from sbon.types import NodeId, QueryId
 from sbon.wire.messages import Message
 from sbon.wire.ownership import SETS_MAX, Holder, HolderSays, Record
@@ -32,18 +36,18 @@ BYTES_MAX = 64 * 2**20
 """Most bytes of their contents."""
 DOUBTS_MAX = 2
 """Number of times in succession that an owner must disown a query before its record is forgotten."""
-PROMISES_MAX = 5_000
-"""Most promises that are remembered; of more, the earliest are forgotten."""
 
 
-class Promise(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The highest ownership epoch of a query that this agent has promised, or taken a record of."""
+class Attempt(msgspec.Struct, frozen=True):
+    """A holder's wish to own a query, as another one is told of it."""
 
     query: QueryId
     epoch: int
-    to: Holder
-    owns: bool = False
-    """True once `to` is known to own the query."""
+    candidate: Holder
+    of: Holder
+    """The holder that is asked; this process, or a former one of the same agent."""
+    is_anew: bool = False
+    """The candidate has restarted and has no record."""
 
 
 class Phase(Enum):
@@ -110,6 +114,8 @@ class _Held(msgspec.Struct):
     """The epoch for which promises are asked."""
     granted: set[Holder] = msgspec.field(default_factory=set)
     waiting: set[Holder] = msgspec.field(default_factory=set)
+    lost: set[Holder] = msgspec.field(default_factory=set)
+    """Holders of whose promises nobody knows any more."""
     due_s: float = 0.0
     tries: int = 0
     highest: int = 0
@@ -129,19 +135,11 @@ class Inheriting:
     def __init__(self, me: Holder, heard: Callable[[QueryId], int]) -> None:
         self._me = me
         self._heard = heard
+        self.remembers = True
+        """False if this process does not know what former ones of the same agent have promised."""
         self._held: dict[QueryId, _Held] = {}
-        self._promises: OrderedDict[QueryId, Promise] = OrderedDict()
-        self._ended: frozenset[Holder] = frozenset()
-
-    @property
-    def promises(self) -> tuple[Promise, ...]:
-        """Returns what must be on disk before anybody hears of a promise, earliest first."""
-        return tuple(self._promises.values())
-
-    def restore(self, promises: Iterable[Promise]) -> None:
-        """Takes the promises of former processes of this agent."""
-        for promise in promises:
-            self._note(promise)
+        self.promises = Promises()
+        self._left: frozenset[Holder] = frozenset()
 
     @property
     def records(self) -> dict[QueryId, Record]:
@@ -154,7 +152,7 @@ class Inheriting:
         """Takes a version, and answers whether it is kept."""
         held = self._held.get(record.query)
         promised = self._promised(record.query)
-        given = self._promises.get(record.query)
+        given = self.promises.of(record.query)
         is_anothers = given is not None and given.epoch == record.epoch and given.to != record.owner
         if held is not None and record.owner != held.record.owner and not self.has_promised(record):
             return HolderSays(granted=False, epoch=promised, owner=held.record.owner if held.record.epoch == promised else None)
@@ -168,19 +166,43 @@ class Inheriting:
             else:
                 held.record = record
         if record.epoch > 0:
-            self._note(Promise(record.query, record.epoch, record.owner, owns=True))
-        return HolderSays(granted=True, epoch=record.epoch)
+            self.promises.note(Promise(record.query, record.epoch, record.owner, owns=True))
+        return HolderSays(granted=True, epoch=record.epoch, is_lost=not self.remembers)
 
-    def promise(self, query: QueryId, epoch: int, candidate: Holder, *, is_owner_there: bool) -> HolderSays:
-        """Answers whether another holder, or the owner itself, may own the query under an epoch."""
+    def promise(self, attempt: Attempt, *, is_owner_there: bool) -> HolderSays:
+        """Answers whether another holder, or the owner itself, may own the query under an epoch.
+
+        Parameters
+        ----------
+        is_owner_there : whether the owner of the record that is kept here, or else whoever has got the latest promise, is there
+        """
+        query, epoch, candidate = attempt.query, attempt.epoch, attempt.candidate
         held, promised = self._held.get(query), self._promised(query)
-        if held is None or candidate not in held.record.holders or epoch <= promised:
+        if held is None:
+            return self._promise_without_record(attempt, promised, is_owner_there)
+        if attempt.is_anew or candidate not in held.record.holders or epoch <= promised:
             return HolderSays(granted=False, epoch=promised)
         if is_owner_there and candidate != held.record.owner:
             return HolderSays(granted=False, epoch=promised)
         held.promised, held.promised_to = epoch, candidate
-        self._note(Promise(query, epoch, candidate))
+        self.promises.note(Promise(query, epoch, candidate))
         return HolderSays(granted=True, epoch=epoch, record=held.record)
+
+    def claim(self, query: QueryId) -> int:
+        """Promises a query of a former process of this agent to this one, and returns the epoch, for which the holders are asked."""
+        epoch = self._promised(query) + 1
+        self.promises.note(Promise(query, epoch, self._me))
+        return epoch
+
+    def _promise_without_record(self, attempt: Attempt, promised: int, is_owner_there: bool) -> HolderSays:
+        """Answers for a former process of this agent, or about a record that this process has had: such a query may have ended."""
+        is_later = attempt.of != self._me
+        if is_later and not self.remembers:
+            return HolderSays(granted=False, epoch=promised, is_lost=True)
+        if not (is_later or attempt.is_anew) or attempt.epoch <= promised or is_owner_there:
+            return HolderSays(granted=False, epoch=promised)
+        self.promises.note(Promise(attempt.query, attempt.epoch, attempt.candidate))
+        return HolderSays(granted=True, epoch=attempt.epoch)
 
     def has_promised(self, record: Record) -> bool:
         """Tells whether the owner of a record has got this agent's promise."""
@@ -213,15 +235,28 @@ class Inheriting:
                 found.setdefault(held.record.owner.name, set()).add(query)
         return found
 
+    def hand_back(self, record: Record, epoch: int, now: float) -> None:
+        """Takes a record again whose first version under an epoch of this agent has not come to count: another holder may be first."""
+        held = self._held[record.query] = _Held(record, max(epoch, record.epoch), self._me, Phase.WAITING, tries=1)
+        held.due_s = now + self._pause_s(held)
+
     def owned(self, query: QueryId, epoch: int) -> None:
         """Forgets records of lower epochs than that under which another agent says that it owns the query."""
         self.forget(query, epoch - 1)
 
     # ------------------------------------------------------------------------------------------------------ taking over
 
-    def look(self, is_there: Callable[[Holder], bool], ended: frozenset[Holder], now: float) -> list[Action]:
-        """Takes which processes of agents are there, and which have certainly ended; returns what is to be done now."""
-        self._ended = ended
+    def look(
+        self, is_there: Callable[[Holder], bool], ended: frozenset[Holder], now: float, left: frozenset[Holder] = frozenset()
+    ) -> list[Action]:
+        """Takes which processes of agents are there; returns what is to be done now.
+
+        Parameters
+        ----------
+        ended : processes that have certainly ended, as others of the same agents are there
+        left : processes that have left in good order: they have no say
+        """
+        self._left = left
         out: list[Action] = []
         for query, held in list(self._held.items()):
             if is_there(held.record.owner):
@@ -235,7 +270,7 @@ class Inheriting:
             elif held.phase is Phase.WAITING and not held.tries:
                 held.due_s = min(held.due_s, now + TURN_S * self._rank(held.record, is_there))
             if held.phase is Phase.WAITING and held.due_s <= now:
-                out += self._ask(query, held, now)
+                out += self._ask(query, held, now, ended)
         return out
 
     def next_wake(self) -> float | None:
@@ -254,14 +289,20 @@ class Inheriting:
                 held.record = result.record
         elif isinstance(result, HolderSays):
             held.highest = max(held.highest, result.epoch)
+            if result.is_lost:
+                held.lost.add(asked.holder)
+            elif result.owner is not None and result.owner not in (self._me, held.record.owner) and result.epoch > held.record.epoch:
+                del self._held[asked.query]  # it has begun anew, or another one owns it
+                return []
         return self._decide(asked.query, held, now)
 
-    def _ask(self, query: QueryId, held: _Held, now: float) -> list[Action]:
+    def _ask(self, query: QueryId, held: _Held, now: float, ended: frozenset[Holder]) -> list[Action]:
         _turn(held, Event.DUE)
         held.asked = held.promised = max(self._promised(query), held.highest) + 1
         held.promised_to = self._me
-        self._note(Promise(query, held.promised, self._me))
-        held.granted, held.waiting = {self._me}, set(held.record.holders) - {self._me, held.record.owner} - self._ended
+        self.promises.note(Promise(query, held.promised, self._me))
+        silent = self._left if held.record.owner in ended else self._left | {held.record.owner}
+        held.granted, held.waiting, held.lost = {self._me}, set(held.record.holders) - {self._me} - silent, set()
         if not held.waiting:
             return self._decide(query, held, now)
         return [Ask(query, held.asked, holder) for holder in sorted(held.waiting)]
@@ -271,7 +312,7 @@ class Inheriting:
             del self._held[query]
             return []
         may = held.promised == held.asked and len(held.record.sets) < SETS_MAX
-        if may and agree(held.record.sets, held.granted, self._ended):
+        if may and agree(held.record.sets, held.granted, self._left | held.lost):
             _turn(held, Event.MAJORITY)
             del self._held[query]
             return [Inherit(held.record, held.asked)]
@@ -280,21 +321,17 @@ class Inheriting:
             return []
         _turn(held, Event.REFUSED)
         held.tries += 1
-        held.due_s = now + pause_s(held.tries) + TURN_S * 0.2 * in_order(query, held.record.holders).index(self._me)
+        held.due_s = now + self._pause_s(held)
         return []
 
+    def _pause_s(self, held: _Held) -> float:
+        """Returns a pause that differs from holder to holder: else they would ask each other at once for ever."""
+        return pause_s(held.tries) + TURN_S * 0.2 * in_order(held.record.query, held.record.holders).index(self._me)
+
     def _promised(self, query: QueryId) -> int:
-        held, given = self._held.get(query), self._promises.get(query)
+        held, given = self._held.get(query), self.promises.of(query)
         known = [0 if held is None else max(held.promised, held.record.epoch), 0 if given is None else given.epoch]
         return max(self._heard(query), *known)
-
-    def _note(self, promise: Promise) -> None:
-        before = self._promises.get(promise.query)
-        if before is None or (promise.epoch, promise.owns) >= (before.epoch, before.owns):
-            self._promises[promise.query] = promise
-            self._promises.move_to_end(promise.query)
-            while len(self._promises) > PROMISES_MAX:
-                self._promises.popitem(last=False)
 
     def _rank(self, record: Record, is_there: Callable[[Holder], bool]) -> int:
         living = [one for one in record.holders if one != record.owner and (one == self._me or is_there(one))]

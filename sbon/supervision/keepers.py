@@ -43,7 +43,7 @@ def agree(sets: Iterable[Collection[Holder]], agreed: Collection[Holder], ended:
 
     Parameters
     ----------
-    ended : processes that have certainly ended: they neither agree nor disagree
+    ended : processes that have certainly ended: they neither agree nor disagree, unless a later process of the agent agrees for them
 
     Examples
     --------
@@ -52,7 +52,7 @@ def agree(sets: Iterable[Collection[Holder]], agreed: Collection[Holder], ended:
     (False, False, True)
     """
     for holders in sets:
-        there = [holder for holder in holders if holder not in ended]
+        there = [holder for holder in holders if holder in agreed or holder not in ended]
         if there and 2 * sum(holder in agreed for holder in there) <= len(there):
             return False
     return True

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from sbon.query.ids import boot_of, home_of
-from sbon.supervision.inheriting import Promise
+from sbon.supervision.promises import Promise
 from sbon.types import NodeId, QueryId
 
 OWNERS_MAX = 10_000

@@ -7,21 +7,23 @@ from functools import partial
 from typing import Protocol
 
 from sbon.errors import AuthorityError, LinkError, PlacementError, SbonError
-from sbon.execution.instance import Instance
 from sbon.execution.ports import Timer
 from sbon.execution.settings import EngineConfig
 from sbon.membership.members import Member, MemberStatus
 from sbon.supervision import inheriting, owning
-from sbon.supervision.inheriting import Ask, Inherit, Inheriting
+from sbon.supervision.former import Former
+from sbon.supervision.inheriting import Ask, Attempt, Inherit, Inheriting
 from sbon.supervision.keepers import holders_of
 from sbon.supervision.kept_record import encode_content
 from sbon.supervision.owners import Owner
 from sbon.supervision.owning import Counts, Denied, Depose, Dismiss, Owning, Write
 from sbon.supervision.ports import Clock, Messages
+from sbon.supervision.promises import Promise
 from sbon.supervision.record import QueryRecord
 from sbon.supervision.register import Register
 from sbon.supervision.succession import ANSWER_S, Finished, Owned, Succession
-from sbon.types import NodeId, OperatorId, QueryId
+from sbon.supervision.wanting import Wanting
+from sbon.types import NodeId, QueryId
 from sbon.wire.authority import TABLE
 from sbon.wire.messages import Done, Message
 from sbon.wire.ownership import Claims, ClaimsAsk, Forget, Holder, HolderSays, Keep, Own, PromiseAsk, Record
@@ -50,7 +52,8 @@ class Ownership:
     wall : returns seconds since 1970
     members : returns the table of members, this agent among them
     settings : say whether queries heal here, and so are kept
-    save : writes the promises to disk, and calls with "" when they are there, or with the reason why they are not
+    save : writes the promises, and the holders of what this agent owns, to disk, and calls with "" when they are there, or with the reason
+        why they are not
     """
 
     def __init__(
@@ -78,6 +81,8 @@ class Ownership:
         """The queries that this agent owns."""
         self._succession = Succession(clock, wall, messages, me, members, register, self._take_over)
         self.inheriting = Inheriting(me, lambda query: register.owners.of(query).epoch)
+        self.former = Former(messages, me, members, self.inheriting, save)
+        self.wanting = Wanting(register, self.inheriting, self.owned)
         self._save = save
         self._timer: Timer | None = None
         self._due_s = 0.0
@@ -88,14 +93,14 @@ class Ownership:
     def look(self, record: QueryRecord) -> None:
         """Hands the record of a query to its keepers, if it is another one than they have."""
         if self._is_on and record.id in self._register.running:
-            self._look(self.owned.get(record.id) or self._enter(record), record)
+            self._look(self.owned.setdefault(record.id, Owned(Owning(record.id, self._me))), record)
 
     def permit(self, record: QueryRecord, done: Finished) -> None:
         """Writes down that a query is about to be changed; `done` gets None once a majority knows."""
         if not self._is_on or record.id not in self._register.running:
             done(None)
             return
-        self._look(self.owned.get(record.id) or self._enter(record), record, done)
+        self._look(self.owned.setdefault(record.id, Owned(Owning(record.id, self._me))), record, done)
 
     def ended(self, query: QueryId, done: Callable[[bool], None] = lambda kept: None) -> None:
         """Has the keepers of a query forget it, since it ends; `done` gets whether one of them has, or none was to."""
@@ -124,33 +129,15 @@ class Ownership:
             if one.is_known and one.machine.epoch > 0:
                 self._succession.tell_new(one)
         there = partial(_is_there, self._members(), self._me)
-        ended = self._ended(holder for record in self.inheriting.records.values() for holder in record.holders)
-        self._inherit(self.inheriting.look(there, ended, self._clock.now()))
+        holders = frozenset(holder for record in self.inheriting.records.values() for holder in record.holders)
+        left = frozenset(holder for holder in holders if _has_left(self._members(), holder))
+        self._inherit(self.inheriting.look(there, self._ended(holders), self._clock.now(), left))
         if self.owned or self.inheriting.records:
             self._arm(self._clock.now() + SOON_S if self._due_s <= self._clock.now() else None)
 
     def members_changed(self) -> None:
         """Looks at all records soon, because members have come or gone."""
         self._arm(self._clock.now() + SOON_S)
-
-    def claims(self, queries: Iterable[QueryId], done: Callable[[frozenset[QueryId]], None]) -> None:
-        """Asks all living agents which of these queries they own or keep."""
-        asked = ClaimsAsk(queries=tuple(queries))
-        waiting = {member.name for member in self._members().values() if member.reachable and member.name != self._me.name}
-        found: set[QueryId] = set()
-
-        def answered(node: NodeId, result: Message | SbonError) -> None:
-            waiting.discard(node)
-            if isinstance(result, Claims):
-                found.update(result.owned, result.kept)
-            if not waiting:
-                done(frozenset(found))
-
-        if not self._is_on or not waiting or not asked.queries:
-            done(frozenset())
-            return
-        for node in sorted(waiting):
-            self._messages.request(node, asked, partial(answered, node), ANSWER_S)
 
     def close(self) -> None:
         """Stops all timers."""
@@ -162,7 +149,7 @@ class Ownership:
 
     def answer(self, message: Keep | Forget | PromiseAsk | ClaimsAsk, respond: Callable[[Message], None]) -> None:
         """Answers a message of another agent about owners and keepers; a promise, once it is on disk."""
-        before = self.inheriting.promises
+        before = self.inheriting.promises.all
         match message:
             case Keep(record):
                 said = self._keep(record)
@@ -170,19 +157,33 @@ class Ownership:
                 self.inheriting.forget(query, epoch)
                 respond(Done())
                 return
-            case PromiseAsk(query, epoch, holder):
-                held = self.inheriting.records.get(query)
-                there = held is not None and held.owner != self._me and _is_there(self._members(), self._me, held.owner)
-                said = self.inheriting.promise(query, epoch, holder, is_owner_there=there)
+            case PromiseAsk(query, epoch, holder, of, is_anew):
+                said = self._promise(Attempt(query, epoch, holder, of or self._me, is_anew))
             case ClaimsAsk(queries):
                 owned = tuple(query for query in queries if query in self.owned or query in self._register.running)
                 respond(Claims(owned=owned, kept=tuple(query for query in queries if query in self.inheriting.records)))
                 return
-        if self.inheriting.promises == before:
+        if self.inheriting.promises.all == before:
             respond(said)
         else:
             refusal = HolderSays(granted=False, epoch=said.epoch)
             self._save(lambda problem: respond(refusal if problem else said))
+
+    def _promise(self, attempt: Attempt) -> HolderSays:
+        """Answers whether another agent may own a query; not if this one owns it, or runs it anew."""
+        query = attempt.query
+        known = self._register.owners.of(query)
+        if query in self.owned or query in self._register.running:
+            return HolderSays(granted=False, epoch=known.epoch, owner=self._me)
+        if query in self.former.anew:
+            return HolderSays(granted=False, epoch=self.former.anew[query], owner=self._me)
+        if attempt.is_anew and known.epoch > 0 and known.name != attempt.candidate.name:
+            return HolderSays(granted=False, epoch=known.epoch, owner=Holder(known.name, known.boot or 0))
+        held = self.inheriting.records.get(query)
+        given = self.inheriting.promises.of(query)
+        owner = held.owner if held is not None else given.to if given is not None else None
+        there = owner is not None and owner not in (self._me, attempt.candidate) and _is_there(self._members(), self._me, owner)
+        return self.inheriting.promise(attempt, is_owner_there=there)
 
     def heard(self, message: Own, done: Finished) -> None:
         """Takes that another agent, or this one, owns a query from now on; `done` gets None, or why that is not believed.
@@ -244,10 +245,6 @@ class Ownership:
 
     # --------------------------------------------------------------------------------------------------------- writing
 
-    def _enter(self, record: QueryRecord) -> Owned:
-        one = self.owned[record.id] = Owned(Owning(record.id, self._me))
-        return one
-
     def _look(self, one: Owned, record: QueryRecord | None, act: Finished | None = None) -> None:
         query, machine = one.query, one.machine
         living = [Holder(member.name, member.boot) for member in self._members().values() if member.reachable]
@@ -267,20 +264,35 @@ class Ownership:
         self._perform(one, actions)
 
     def _perform(self, one: Owned, actions: Iterable[owning.Action]) -> None:
+        writes = [action for action in actions if isinstance(action, Write)]
+        if writes and writes[0].record.sets != one.holders:
+            # The next process of this agent must know whom to ask, also if these are the only ones that have this version.
+            one.holders = writes[0].record.sets
+            self._show(one)
+            self._save(lambda problem: self._write(one, writes))
+        else:
+            self._write(one, writes)
+        if one.machine.phase is owning.Phase.ALONE and one.holders:
+            one.holders = ()  # nobody else will have it
+            self._show(one)
+            self._save(lambda problem: None)
         for action in actions:
             match action:
-                case Write(keeper, written):
-                    answered = partial(self._written, one, written, keeper)
-                    self._messages.request(keeper.name, Keep(record=written), answered, ANSWER_S)
                 case Counts(version):
                     if one.machine.epoch > 0:
                         self._register.owners.heard(one.query, Owner(self._me.name, self._me.boot, one.machine.epoch))
+                        self.inheriting.promises.note(Promise(one.query, one.machine.epoch, self._me, owns=True))
                     one.settle(None, version)
                     if one.inherited is not None and not one.is_known:
                         one.is_known = True
                         self._succession.announce(one)
                 case Denied(version, reason):
                     one.settle(PlacementError(reason), version)
+                    if one.inherited is not None and not one.is_known:
+                        # Too few take the first version, perhaps as they have promised the query to another keeper since.
+                        self.owned.pop(one.query, None)
+                        self.inheriting.hand_back(one.inherited, one.machine.epoch, self._clock.now())
+                        self._arm(self.inheriting.next_wake())
                 case Dismiss(keeper):
                     self._dismiss(keeper, Forget(query=one.query, epoch=one.machine.epoch), lambda is_done: None)
                 case Depose(epoch, owner):
@@ -291,6 +303,11 @@ class Ownership:
         self._show(one)
         self._arm(one.machine.next_wake())
 
+    def _write(self, one: Owned, writes: Iterable[Write]) -> None:
+        for action in writes:
+            answered = partial(self._written, one, action.record, action.keeper)
+            self._messages.request(action.keeper.name, Keep(record=action.record), answered, ANSWER_S)
+
     def _written(self, one: Owned, written: Record, keeper: Holder, result: Message | SbonError) -> None:
         if not self._closed and self.owned.get(one.query) is one:
             self._perform(one, one.machine.answered(written, keeper, result, self._clock.now()))
@@ -299,6 +316,7 @@ class Ownership:
         record = self._register.running.get(one.query)
         if record is not None:
             healing = record.health.healing
+            healing.holders = one.holders
             healing.keepers = tuple(holder.name for holder in one.machine.keepers)
             healing.ownership = one.machine.says
             healing.is_cut_off = bool(healing.ownership) and one.machine.phase is not owning.Phase.ALONE
@@ -333,7 +351,7 @@ class Ownership:
             if problem:
                 answered(LinkError(problem))
             else:
-                asked = PromiseAsk(query=action.query, epoch=action.epoch, holder=self._me)
+                asked = PromiseAsk(query=action.query, epoch=action.epoch, holder=self._me, of=action.holder)
                 self._messages.request(action.holder.name, asked, answered, ANSWER_S)
 
     def _promised(self, asked: Ask, result: Message | SbonError) -> None:
@@ -385,9 +403,6 @@ def _has_ended(members: Mapping[NodeId, Member], holder: Holder) -> bool:
     return member is not None and (member.boot != holder.boot or member.status is MemberStatus.LEFT)
 
 
-def passed_on(instances: Iterable[Instance], query: QueryId, owner: NodeId) -> tuple[OperatorId, ...]:
-    """Enters the owner of a query at the operators that it uses here, and returns them."""
-    found = [instance for instance in instances if query in instance.users]
-    for instance in found:
-        instance.users[query] = owner
-    return tuple(instance.id for instance in found)
+def _has_left(members: Mapping[NodeId, Member], holder: Holder) -> bool:
+    member = members.get(holder.name)
+    return member is not None and member.status is MemberStatus.LEFT

@@ -9,7 +9,8 @@
 A change of the keepers is a version, too: it counts when a majority of the former and of the new holders has it, so that two parts of an
 overlay can never both have a majority.
 
-Invariant: `sets` are the holders of the latest version that counts; a version counts only with a majority of each of them.
+Invariant: `sets` are the holders of the latest version that counts, or of the first one that was sent; a version counts only with a
+majority of each of them.
 """
 
 from enum import Enum
@@ -60,6 +61,7 @@ TABLE: dict[tuple[Phase, Event], Phase] = {
     (Phase.WRITING, Event.MAJORITY): Phase.KEPT,
     (Phase.WRITING, Event.UNANSWERED): Phase.CUT_OFF,
     (Phase.WRITING, Event.HIGHER): Phase.DEPOSED,
+    (Phase.CUT_OFF, Event.LONE): Phase.ALONE,
     (Phase.CUT_OFF, Event.WRITE): Phase.WRITING,
     (Phase.CUT_OFF, Event.HIGHER): Phase.DEPOSED,
 }
@@ -127,8 +129,8 @@ class Owning:
         self._waiting: set[Holder] = set()
         self._due_s = 0.0
         self._tries = 0
-        self._has_counted = inherited is not None
-        """True once a version has counted, of this owner or a former one."""
+        self._was_sent = inherited is not None
+        """True once a version has been sent to keepers, of this owner or a former one: they may have it, whatever has been heard."""
         self._lags: set[Holder] = set()
         """Keepers that are to have the latest version, and may not have it."""
 
@@ -190,8 +192,9 @@ class Owning:
         if record is not self._sent or self.phase is not Phase.WRITING:
             return []
         self._waiting.discard(keeper)
-        if took:
-            self._have.add(keeper)
+        if isinstance(result, HolderSays) and result.granted:
+            former = set() if result.is_lost else {holder for holder in record.holders if holder.name == keeper.name}
+            self._have |= {keeper} | former
         if agree(record.sets, self._have, self._ended):
             return self._counts(record, now)
         if self._waiting:
@@ -218,8 +221,8 @@ class Owning:
         if self.phase is Phase.CUT_OFF and now < self._due_s and not hurry:
             return []
         sets = self.sets if self.sets[-1] == self._chosen else (*self.sets, self._chosen)
-        if not self._has_counted:
-            sets = (self._chosen,)  # nobody has a version yet
+        if not self._was_sent:
+            self.sets = sets = (self._chosen,)  # nobody has a version yet
         if len(sets) > SETS_MAX:
             sets = self.sets
         self._dirty, self.version = False, self.version + 1
@@ -228,9 +231,10 @@ class Owning:
         self._lags = set(sets[-1]) - {self._me}
         if sets == ((self._me,),):
             self._turn(Event.LONE)
-            self._has_counted = True
+            self._tries = 0
             return [Counts(self.version)]
         self._turn(Event.WRITE)
+        self._was_sent = True
         if not self._waiting:  # all others have ended
             return self._counts(record, now)
         return [Write(keeper, record) for keeper in sorted(self._waiting)]
@@ -238,7 +242,7 @@ class Owning:
     def _counts(self, record: Record, now: float) -> list[Action]:
         self._turn(Event.MAJORITY)
         former = set(record.holders) - set(record.sets[-1]) - self._ended
-        self.sets, self._tries, self._has_counted = (record.sets[-1],), 0, True
+        self.sets, self._tries = (record.sets[-1],), 0
         if len(record.sets) > 1:  # the keepers are to know that the change of the holders counts
             self._dirty = True
         if self._lags:  # the others may only be late: the version is written once more after a pause

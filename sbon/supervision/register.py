@@ -40,7 +40,7 @@ class Register:
         self.owners = Owners() if owners is None else owners
         self.undecided: Collection[QueryId] = ()
         """Queries of a former process of this agent that another agent may own."""
-        self._me = me
+        self.me = me
         self.running: dict[QueryId, QueryRecord] = {}
         self.ended: OrderedDict[QueryId, QueryRecord] = OrderedDict()
         self.tails: dict[QueryId, Tail] = {}
@@ -69,7 +69,7 @@ class Register:
     def unwanted(self, queries: Iterable[QueryId]) -> tuple[QueryId, ...]:
         """Returns those of these queries that have ended, or are unknown because the agent has restarted; those of other owners are not
         for this agent to say."""
-        ours = [query for query in queries if not (owner := self.owners.of(query)).epoch or owner.name == self._me]
+        ours = [query for query in queries if self.owners.of(query).name == self.me]
         return tuple(query for query in ours if not any(query in known for known in (self.running, self._beginning, self.undecided)))
 
     def known_elsewhere(self, report: OperatorReport) -> OperatorReport:
@@ -194,7 +194,8 @@ def kept_of(record: QueryRecord) -> KeptQuery:
     """Returns what is kept of a query over a restart."""
     nodes = sorted({spec.pinned for spec in record.plan.operators if spec.pinned is not None})
     sink = record.name if record.name != record.id else ""
-    return KeptQuery(record.id, record.plan.sql, sink, tuple(nodes), record.former, record.state is QueryState.FINISHED)
+    is_finished, holders = record.state is QueryState.FINISHED, record.health.healing.holders
+    return KeptQuery(record.id, record.plan.sql, sink, tuple(nodes), record.former, is_finished, holders)
 
 
 def nothing_to_drop(name: str, catalog: Catalog, known: Iterable[str]) -> QueryError:

@@ -3,7 +3,8 @@
 After a start each kept query is in one of these states:
 
     hearing   the agent has not exchanged tables with another one yet: somebody may have dropped the query meanwhile
-    undecided  it may belong to another agent, which has taken it over or is about to: all are asked (docs/recovery.md, Ownership)
+    undecided  it may belong to another agent, which has taken it over or is about to: all are asked, and those that may have its record
+              must promise that they do not take it over any more (docs/recovery.md, Ownership)
     waiting   it has its new id; it is submitted as soon as the nodes that it used are alive, or `MISSING_S` later, and again after a pause
               where it could not be placed
     trying    it has been submitted
@@ -11,14 +12,14 @@ After a start each kept query is in one of these states:
 
 It leaves the machine when it runs, or when it is dropped, here or by another agent (`Taken`).
 
-Invariants: a query is submitted only after `heard`, or `hear_s` after the start, and only if nobody else owns or keeps it; no query is
-submitted whose name belongs to somebody else, or whose tombstone is known; at most `TOGETHER_MAX` are tried at once; the pause of a query
-that fails grows to `RETRY_S_MAX`.
+Invariants: a query is submitted only after `heard`, or `hear_s` after the start, and only if nobody else owns or keeps it, or ever will; no
+query is submitted whose name belongs to somebody else, or whose tombstone is known; at most `TOGETHER_MAX` are tried at once; the pause of
+a query that fails grows to `RETRY_S_MAX`.
 
 See docs/restarts.md.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeAlias
 
 import msgspec
@@ -27,8 +28,10 @@ import numpy as np
 from sbon.query.catalog import Entry
 from sbon.query.ids import is_short_for
 from sbon.query.plan import Plan, SinkParams, SourceParams
-from sbon.supervision.inheriting import Promise
+from sbon.supervision.claiming import Outcome
+from sbon.supervision.promises import Promise
 from sbon.types import NodeId, QueryId
+from sbon.wire.ownership import Holder
 
 FORMAT = 1
 KEPT_BYTES_MAX = 32 * 2**20
@@ -61,6 +64,8 @@ class KeptQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     former: QueryId = ""
     """Id that it had before the restart."""
     finished: bool = False
+    holders: tuple[tuple[Holder, ...], ...] = ()
+    """Sets of holders of its record, this agent among them; none if nobody else has ever had one (docs/recovery.md, Ownership)."""
 
 
 class GivenSink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -140,9 +145,10 @@ class Resume(msgspec.Struct, frozen=True):
 
 
 class AskOwners(msgspec.Struct, frozen=True):
-    """Ask all agents which of these queries they own or keep; call `decided` afterwards."""
+    """Ask all agents which of these queries they own or keep, and for their promises; call `decided` afterwards."""
 
-    queries: tuple[QueryId, ...]
+    queries: Mapping[QueryId, tuple[tuple[Holder, ...], ...]]
+    """With the holders of their records."""
 
 
 class Taken(msgspec.Struct, frozen=True):
@@ -214,12 +220,18 @@ class Resumption:
         self.undecided.discard(query)
         return self._waiting.pop(query, None) is not None
 
-    def decided(self, claimed: Collection[QueryId], now: float) -> None:
-        """Takes which queries other agents own or keep: those are waited for, the others may run."""
+    def decided(self, found: Mapping[QueryId, Outcome], now: float) -> None:
+        """Takes what has become of queries: those that other agents own or keep are waited for, and those that nobody knows may run."""
         self._asking, self._ask_due_s = False, now + ASK_OWNERS_S
-        self.undecided.intersection_update(claimed)
-        for query in self.undecided:
-            self._waiting[query].reason = "agents that keep its record are about to take it over"
+        for query, outcome in found.items():
+            waiting = self._waiting.get(query)
+            if outcome is Outcome.FREE:
+                self.undecided.discard(query)
+            elif waiting is not None and outcome is Outcome.KEPT:
+                waiting.reason = "agents that keep its record are about to take it over"
+            elif waiting is not None:
+                names = sorted({holder.name for holders in waiting.query.holders for holder in holders})
+                waiting.reason = f"too few of {', '.join(names)} answer, who may have its record: it may run elsewhere"
 
     def runs(self, query: QueryId) -> bool:
         """Records that a submitted query runs. Returns False if it was dropped meanwhile and must be ended."""
@@ -259,7 +271,7 @@ class Resumption:
         for waiting in list(self._waiting.values()):
             why = taken(waiting.query, latest)
             if why:
-                del self._waiting[waiting.query.id]
+                self.forget(waiting.query.id)
                 out.append(Taken(waiting.query, why))
         if now < self._hear_until:
             return out
@@ -267,7 +279,7 @@ class Resumption:
             self._has_heard, self._missing_until = True, now + MISSING_S
         if self.undecided and not self._asking and self._ask_due_s <= now:
             self._asking = True
-            out.append(AskOwners(tuple(sorted(self.undecided))))
+            out.append(AskOwners({query: self._waiting[query].query.holders for query in sorted(self.undecided)}))
         out += self._rename(new_id)
         room = TOGETHER_MAX - sum(waiting.trying for waiting in self._waiting.values())
         for waiting in self._waiting.values():
@@ -308,7 +320,7 @@ class Resumption:
                 continue
             waiting.is_renamed = True
             old, fresh = waiting.query, new_id()
-            waiting.query = msgspec.structs.replace(old, id=fresh, former=old.id)
+            waiting.query = msgspec.structs.replace(old, id=fresh, former=old.id, holders=())
             waiting.reason = "had finished before its home restarted" if old.finished else "waits for its turn"
             self._waiting[fresh] = waiting
             out.append(Renamed(waiting.query))

@@ -37,6 +37,8 @@ class Owned:
         self.told: set[Holder] = set()
         """Processes that know who owns it, where its id does not say so."""
         self.asked: set[Holder] = set()
+        self.holders: tuple[tuple[Holder, ...], ...] = () if inherited is None else inherited.sets
+        """The holders that may have the record, as they are on disk."""
         self.waiting: list[tuple[int, Finished]] = []
         """Acts that wait until a version counts."""
 

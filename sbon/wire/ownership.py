@@ -63,12 +63,16 @@ class Forget(msgspec.Struct, frozen=True, tag="forget"):
 
 
 class PromiseAsk(msgspec.Struct, frozen=True, tag="promise?"):
-    """A keeper asks to become the owner under this ownership epoch; answered with HolderSays."""
+    """A keeper, or an owner that has restarted, asks to own the query under this ownership epoch; answered with HolderSays."""
 
     query: Query
     epoch: Epoch
     holder: Holder
     """The process that asks."""
+    of: Holder | None = None
+    """The holder that is asked: another process of its agent may answer."""
+    is_anew: bool = False
+    """The asker has restarted and has no record: with the promises of a majority it runs the query anew."""
 
 
 class HolderSays(msgspec.Struct, frozen=True, tag="holdersays"):
@@ -81,6 +85,8 @@ class HolderSays(msgspec.Struct, frozen=True, tag="holdersays"):
     """With a refusal: the owner under that epoch; None if the epoch has only been promised."""
     record: Record | None = None
     """With a promise: the version that the holder has."""
+    is_lost: bool = False
+    """The process that answers does not know what former ones of its agent had promised: it does not speak for them."""
 
 
 class Own(msgspec.Struct, frozen=True, tag="own"):

@@ -6,6 +6,7 @@ import msgspec
 
 from sbon.query.catalog import Entry
 from sbon.wire.limits import MANY, Amount, Count, Data, Epoch, Node, Operator, Query, Text
+from sbon.wire.ownership import Own
 
 
 class PushPull(msgspec.Struct, frozen=True, tag="pushpull"):
@@ -91,3 +92,5 @@ class Unwanted(msgspec.Struct, frozen=True, tag="unwanted"):
     queries: Annotated[tuple[Query, ...], MANY]
     operators: Annotated[tuple[tuple[Operator, Epoch], ...], MANY] = ()
     """Copies of operators that have begun anew elsewhere since, with the epochs that were asked about."""
+    taken: Annotated[tuple[Own, ...], MANY] = ()
+    """Queries that other agents own by now: they are to be asked."""

@@ -1,11 +1,11 @@
 """A home that dies: an agent that takes a query for sinks elsewhere and hosts nothing is killed and started again, once per story.
 
-It starts without its kept statements (`sbon agent --forget`), or the query would run again from the beginning of its sources.
+It starts without its kept statements (`sbon agent --forget`), so that it cannot go on with the query itself.
 
-The following must hold. While the home is away its query runs on: the sink gets the usual rows, each once and in order. When it is back,
-its hosts end the query: the file has a prefix of the rows and no others, or all rows if the query had ended by itself before. A query of
-the new process has rows of its own: a sink of the same name over another query, into another file. No other query's rows are lost or
-repeated.
+The following must hold. While the home is away its query runs on: the sink gets the usual rows, each once and in order. Keepers of its
+record take it over, and it has all rows. The new process makes a sink of the same name over another query, into another file. If nobody
+answers for the former query at that moment, this ends it: its file has a prefix of the rows and no others, or all of them if it had ended
+by itself before. Otherwise the name is taken, and the new sink gets another one. No other query's rows are lost or repeated.
 """
 
 from collections.abc import Callable
@@ -18,8 +18,10 @@ from sbon_agent.node import Agent
 from sbon_testbed.exactly_once.sinks import Filed
 from sbon_testbed.simulator.harness import World
 
+NAME = "k"
+"""Name of the query's sink."""
 LET_GO_S = 60.0
-"""Seconds after all trouble within which the former process's operators must be gone."""
+"""Seconds after all trouble within which the query's operators must be gone."""
 
 
 class Home:
@@ -29,15 +31,18 @@ class Home:
     ----------
     number : number of its node
     begun : the query that it took
-    begin_anew : submits another query to it, under the same name
+    begin_anew : submits another query to it, under a name
     """
 
-    def __init__(self, world: World, number: int, rng: np.random.Generator, begun: Filed, begin_anew: Callable[[], None]) -> None:
+    def __init__(self, world: World, number: int, rng: np.random.Generator, begun: Filed, begin_anew: Callable[[str], None]) -> None:
         self.begun = begun
         self.had_ended = False
         """True if the query had all its rows before its home was back."""
-        self.is_done = False
-        self._world, self._number, self._begin_anew = world, number, begin_anew
+        self.is_replaced = False
+        """True if the other query has taken its name."""
+        self.is_begun = False
+        """True once the other query runs."""
+        self._world, self._number, self._begin_anew, self._label = world, number, begin_anew, NAME
         self._dies_at = world.now + float(rng.uniform(0.3, 4.0))
         self._returns_at = self._dies_at + float(rng.uniform(0.2, 6.0))
         self._silent = bool(rng.integers(2))
@@ -52,19 +57,31 @@ class Home:
             self._returns_at = 0.0
             self.had_ended = all(state is State.FINISHED for state in self._sinks())
             self._world.start(self._number, forget=True)
-        elif not self._returns_at and not self.is_done and self._sees_all():
+        elif not self._returns_at and not self.is_begun and self._sees_all():
             try:
-                self._begin_anew()
-            except SbonError:
-                return  # it has not heard of the streams yet, or is cut off
-            self.is_done = True
+                self._begin_anew(self._label)
+            except SbonError as problem:  # it has not heard of the streams yet, or is cut off
+                if f"there is a sink {NAME} already" in str(problem):
+                    self._label = f"another_{NAME}"
+                return
+            self.is_begun, self.is_replaced = True, self._label == NAME
+
+    @property
+    def is_done(self) -> bool:
+        """Tells whether the other query runs, and this one has ended."""
+        return self.is_begun and (self.is_replaced or self.begun.finished)
+
+    @property
+    def is_whole(self) -> bool:
+        """Tells whether the query must have all rows."""
+        return self.had_ended or not self.is_replaced
 
     def problem(self) -> str:
-        """Describes hosts that still serve the former process after they must have heard of the new one; empty if there are none."""
+        """Describes hosts that still serve the query after it has ended; empty if there are none."""
         until = self._world.now + LET_GO_S
         while self._served() and self._world.now < until:
             self._world.run(0.5)
-        return f"{', '.join(self._served())} run on {LET_GO_S:g} s after their home is back" if self._served() else ""
+        return f"{', '.join(self._served())} run on {LET_GO_S:g} s after their query has ended" if self._served() else ""
 
     def _sees_all(self) -> bool:
         """Tells whether it knows that every host is alive: a query leaves out sources on nodes that its home does not see, and reports

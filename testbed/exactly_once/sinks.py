@@ -58,26 +58,25 @@ class Watched:
 class Filed:
     """The rows of a CREATE SINK, in a real file in the data directory of the sink's agent."""
 
-    def __init__(self, world: World, query: str, home: int, place: "Place") -> None:
+    def __init__(self, world: World, query: str, place: "Place") -> None:
         self.query = query
-        self._world, self._home, self._place = world, home, place
+        self._world, self._place = world, place
 
     @property
     def finished(self) -> bool:
-        """Tells whether its home reports the end, or no longer knows the query."""
-        return self._state is not QueryState.RUNNING and self._state is not QueryState.DEGRADED
+        """Tells whether its home, or whoever has taken it over, reports the end."""
+        return QueryState.FINISHED in self._states
 
     @property
     def problem(self) -> str:
-        """Describes whether the home has forgotten the query."""
-        return "" if self._state is not None else "its home does not know it"
+        """Describes whether everybody has forgotten the query."""
+        return "" if self._states else "no agent knows it"
 
     @property
-    def _state(self) -> QueryState | None:
-        agent = self._world.agents[self._home]
-        assert isinstance(agent, Agent)
-        record = agent.queries.find(self.query)
-        return None if record is None else record.state
+    def _states(self) -> set[QueryState]:
+        """The states in which agents know the query: a former owner that has not heard of the new one may be among them."""
+        found = (agent.queries.find(self.query) for agent in self._world.agents if isinstance(agent, Agent))
+        return {record.state for record in found if record is not None}
 
     def rows(self) -> Rows:
         """Returns the rows in the file, or in all files of the folder."""

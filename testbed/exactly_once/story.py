@@ -4,10 +4,9 @@ Two streams feed two of the queries of `sbon_testbed.exactly_once.queries`, whic
 rows, joins within intervals and windows, a union. While their rows flow, datagrams are lost, doubled and held back, nodes are cut off for
 longer than their connections last, machines slow down until credit ends, and operators are moved, several at once and many in vain. On two
 seeds of five, what links cannot deliver goes to disks that are slow, full or broken at times. Half of the queries that have keys run in
-two or three instances, each of which moves by itself. On one of three, a query's home is killed
-and started again (`sbon_testbed.exactly_once.home`). Answers go to `tail`, or to files of every format. Every sink must have the rows of a
-run on one node, in their order if the query defines one; the second query, which starts while the first one's rows flow already, from its
-start on.
+two or three instances, each of which moves by itself. On one of three, a query's home is killed and started again without its statements
+(`sbon_testbed.exactly_once.home`). Answers go to `tail`, or to files of every format. Every sink must have the rows of a run on one node,
+in their order if the query defines one; the second query, which starts while the first one's rows flow already, from its start on.
 """
 
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ from sbon.errors import SbonError
 from sbon.query.plan import SourceParams
 from sbon_agent.node import Agent
 from sbon_testbed.exactly_once.compare import difference
-from sbon_testbed.exactly_once.home import Home
+from sbon_testbed.exactly_once.home import NAME, Home
 from sbon_testbed.exactly_once.queries import BEGIN, EARLIEST, PAIRS, QUERIES, ROWS_PER_S, SETTLED_S, WITHOUT_KEYS, sources
 from sbon_testbed.exactly_once.sinks import FORMATS, Filed, Place, Sink, Watched
 from sbon_testbed.exactly_once.trouble import Trouble, network_of
@@ -140,7 +139,7 @@ class Story:
         if filed or (filed is None and self._sink_rng.random() < FILED):
             place = self._place()
             query = self._submitted(view + place.sql(label or f"answers{self._files}", select), owner, once=once)
-            sink: Sink = Filed(self.world, query, owner, place)
+            sink: Sink = Filed(self.world, query, place)
         else:
             query = self._submitted(view + select, owner, once=once)
             sink = Watched(self.world.tail(query, owner))
@@ -181,11 +180,11 @@ class Story:
         return [agent for agent in self.world.agents if isinstance(agent, Agent)]
 
     def _begin_at_home(self, name: str, other: str) -> None:
-        begun = self._begun(name, self._hosts, filed=True, label="k")
+        begun = self._begun(name, self._hosts, filed=True, label=NAME)
         assert isinstance(begun.sink, Filed)
 
-        def begin_anew() -> None:
-            self.runs.append(self._begun(other, self._hosts, filed=True, label="k", once=True))
+        def begin_anew(label: str) -> None:
+            self.runs.append(self._begun(other, self._hosts, filed=True, label=label, once=True))
 
         self.home = Home(self.world, self._hosts, self._sink_rng, begun.sink, begin_anew)
         self._orphan = begun
@@ -209,7 +208,7 @@ class Story:
                 return f"seed {self.seed}, {run.name}: {problem}"
         if self.home is not None:
             orphan = self._orphan
-            problem = self.home.problem() or difference(orphan.name, orphan.sink.rows(), orphan.complete_from, whole=self.home.had_ended)
+            problem = self.home.problem() or difference(orphan.name, orphan.sink.rows(), orphan.complete_from, whole=self.home.is_whole)
             if problem:
                 return f"seed {self.seed}, {orphan.name}, whose home has died: {problem}"
         return ""

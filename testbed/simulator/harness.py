@@ -158,7 +158,7 @@ class World:
         if self._data_dir:
             self.data_dir_of(number).mkdir(parents=True, exist_ok=True)
             if forget:
-                KeptFile(self.data_dir_of(number)).set_aside("forgotten", "asked for")
+                KeptFile(self.data_dir_of(number)).forget()
         self.world.network.power(number, on=True)
         host = self.world.boot(number)
         agent = self._make_agent(self.config_of(number), host, self._ring)

@@ -56,25 +56,27 @@ class Run:
 
     def owners_of(self, name: str) -> list[Agent]:
         """Returns the running agents that own a query, or have ended it, by the name of its sink: its home, or who has taken it over."""
-        query = self.ids[name]
-        running = [agent for _, agent in self.agents() if _of(agent.queries.records, query)]
-        return running or [agent for _, agent in self.agents() if _of(agent.queries.register.ended, query)]
+        running = [agent for _, agent in self.agents() if self._of(agent.queries.records, name)]
+        return running or [agent for _, agent in self.agents() if self._of(agent.queries.register.ended, name)]
 
     def record_of(self, name: str) -> QueryRecord | None:
         """Returns what the owner of a query knows of it, or knew at its end; None if nobody owns it at present."""
         owners = self.owners_of(name)
-        return owners[0].queries.find(self.ids[name]) if owners else self.finished.get(name)
+        if not owners:
+            return self.finished.get(name)
+        register = owners[0].queries.register
+        return self._of(register.running, name) or self._of(register.ended, name)
 
     def is_anew(self, name: str) -> bool:
         """Tells whether the home of a query has restarted and begun it anew, as nobody had its record: its sink adds to what is there."""
         record = self.record_of(name)
-        return record is not None and record.former == self.ids[name]
+        return record is not None and record.id != self.ids[name]
 
     def watch_ends(self) -> None:
         """Notes queries that have finished: whoever owned them may be killed later."""
-        for name, query in self.ids.items():
+        for name in self.ids:
             for _, agent in self.agents():
-                if name not in self.finished and (record := _of(agent.queries.register.ended, query)):
+                if name not in self.finished and (record := self._of(agent.queries.register.ended, name)):
                     self.finished[name] = record
 
     def served_by(self, agent: Agent) -> set[str]:
@@ -89,6 +91,10 @@ class Run:
         for name in sorted(self.served_by(agent)):
             self.harmed.setdefault(name, what)
 
+    def _of(self, records: Mapping[str, QueryRecord], name: str) -> QueryRecord | None:
+        """Returns what is known of a query, which has another id once its home has begun it anew."""
+        return records.get(self.ids[name]) or next((record for record in records.values() if record.name == name and record.former), None)
+
     def tell_migrations(self) -> None:
         """Adds the migrations that have ended since the previous call to the trace."""
         for number, agent in self.agents():
@@ -102,11 +108,6 @@ class Run:
                 how = "committed" if done else f"abandoned: {record['outcome']}"
                 self.tell("migration", f"{record['operator']} {self.world.nodes[number]} -> {record['there']} {how}")
             self._migrations_seen[id(agent)] = ended
-
-
-def _of(records: Mapping[str, QueryRecord], query: str) -> QueryRecord | None:
-    """Returns what is known of a query, which has another id if its home has begun it anew."""
-    return records.get(query) or next((record for record in records.values() if record.former == query), None)
 
 
 def _owes(instance: Instance) -> bool:

@@ -13,6 +13,7 @@ from tests.processes import Process, wait_until
 
 SETTINGS = """
 [engine]
+take_over = {take_over}
 lost_consumer_s = 2.0
 [links]
 window_batches = 16
@@ -24,12 +25,17 @@ SOURCE = """CREATE SOURCE {0} (ts TIMESTAMP, number BIGINT, stream TEXT) WITH (c
 
 
 class Overlay:
-    """Agents a, b and c; a takes the queries, b has the sources."""
+    """Agents a, b and c; a takes the queries, b has the sources.
 
-    def __init__(self, directory: Path) -> None:
+    Parameters
+    ----------
+    take_over : whether b and c keep the records of the queries, and take these over
+    """
+
+    def __init__(self, directory: Path, *, take_over: bool = True) -> None:
         self.directory = directory
         self.settings = directory / "agent.toml"
-        self.settings.write_text(SETTINGS)
+        self.settings.write_text(SETTINGS.format(take_over=str(take_over).lower()))
         self.agents: dict[str, Process] = {}
         self.start("b")
         self.addresses = {"b": self.ask("b", "status")["address"]}
@@ -69,15 +75,18 @@ class Overlay:
 
 
 @pytest.fixture
-def overlay(tmp_path: Path) -> Iterator[Overlay]:
-    made = Overlay(tmp_path)
+def overlay(tmp_path: Path, story: Any) -> Iterator[Overlay]:
+    made = Overlay(tmp_path, take_over=story is not a_query_without_a_home_ends_from_anywhere)
     yield made
     for agent in made.agents.values():
         agent.end(signal.SIGKILL)
 
 
 def names_do_not_come_again(overlay: Overlay) -> dict[str, Any]:
-    """A home is killed a second after it took a file of twelve statements, starts again, and takes three sinks over another source."""
+    """A home is killed a second after it took a file of twelve statements, starts again, and takes three sinks over another source.
+
+    The others keep the eleven queries, and run them on.
+    """
     overlay.submit("b", SOURCE.format("new"))
     before = overlay.ask("a", "submit", sql=";".join([SOURCE.format("old"), *["SELECT number, stream FROM old"] * 11]))
     former = {row["query"] for row in before if row["query"]}
@@ -91,14 +100,16 @@ def names_do_not_come_again(overlay: Overlay) -> dict[str, Any]:
         for number, file in enumerate(files)
     )
     after = {row["query"] for row in overlay.ask("a", "submit", sql=sinks)}
-    wait_until(lambda: overlay.served("b") == after)
+    wait_until(lambda: overlay.served("b") == former | after)
+    wait_until(lambda: {row["owner"] for query, row in overlay.queries("b").items() if query in former} <= {"b", "c"})
     wait_until(lambda: all(file.exists() and file.read_text().count("\n") > 100 for file in files))
     found = [[json.loads(line) for line in file.read_text().splitlines()[:100]] for file in files]
     assert not former & after
+    assert set(overlay.queries("c")) == former | after
     for rows in found:
         assert {row["stream"] for row in rows} == {"new"}
         assert [row["number"] for row in rows] == list(range(rows[0]["number"], rows[0]["number"] + 100))
-    return {"former": len(former), "sinks": len(after), "rows of the former queries": 0}
+    return {"former": len(former), "sinks": len(after), "rows of the former queries in the new sinks": 0}
 
 
 def a_query_without_a_home_ends_from_anywhere(overlay: Overlay, form: int = 0) -> dict[str, Any]:

@@ -26,6 +26,15 @@ def make_world(nodes: int = 5, seed: int = 11, **settings: dict[str, object]) ->
     return settled_world(nodes, seed=seed, settings={**QUIET, **settings})
 
 
+def copies(world: World) -> dict[str, list[str]]:
+    """Returns the hosts of each operator."""
+    found: dict[str, list[str]] = {}
+    for agent in world.agents:
+        for instance in agent.engine.instances.values():
+            found.setdefault(instance.id, []).append(agent.name)
+    return found
+
+
 def query_row(world: World, query: str, at: int = 0) -> dict[str, object]:
     return next(row for row in world.ask(at, "queries") if row["id"] == query)
 
@@ -164,8 +173,27 @@ def test_a_partition_that_heals_makes_the_query_whole_again():
     assert {(b - a).total_seconds() for a, b in pairwise(ends)} == {1.0}, "what was held back in the partition has come"
 
 
-def test_operators_of_an_agent_that_has_forgotten_its_query_are_released():
-    world = make_world()
+def test_a_query_that_its_home_has_forgotten_runs_on_where_others_have_kept_it():
+    world = make_world(engine={"batch_interval_s": 0.2, "take_over": True})
+    world.submit(SOURCE.format(nodes=world.nodes[1]), at=3)
+    query = world.submit(WINDOWED, at=3)
+    world.rows(query, at=3, count=5)
+
+    world.restart(3)
+
+    def has_another_owner() -> bool:
+        owners = [number for number, agent in enumerate(world.agents) if query in agent.queries.records]
+        return len(owners) == 1 and owners != [3] and query_row(world, query, owners[0])["state"] == "running"
+
+    world.run_until(has_another_owner, 30, "a keeper has taken it over")
+    world.run_until(lambda: bool(world.agents[3].queries.tails), 20, "its sink is made again")
+    assert {len(hosts) for hosts in copies(world).values()} == {1}
+    tail = world.tail(query, 3)
+    world.run_until(lambda: len(tail.rows) >= 10, 20, "its rows come to where they were asked for")
+
+
+def test_operators_of_a_query_that_nobody_has_kept_are_released_when_its_home_has_forgotten_it():
+    world = make_world(engine={"batch_interval_s": 0.2, "take_over": False})
     world.submit(SOURCE.format(nodes=world.nodes[1]), at=3)
     query = world.submit(WINDOWED, at=3)
     world.rows(query, at=3, count=5)

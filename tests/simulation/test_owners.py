@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sbon.errors import SbonError
 from sbon.supervision.record import QueryRecord, QueryState
 from sbon.supervision.resumption import Kept, decode_kept
 from sbon_agent.queries.kept_file import KEPT_NAME, KeptFile
@@ -176,6 +177,24 @@ def test_any_agent_drops_a_query_that_has_been_taken_over(story: Any) -> None:
     assert told.copies() == {}
 
 
+def test_a_sink_is_not_replaced_while_keepers_may_take_its_query_over(story: Any) -> None:
+    """Just after its home has restarted without its statements nobody answers for it; it would be ended by half."""
+    told = story()
+    told.world.kill(HOME)
+    told.world.start(HOME, forget=True)
+    sink = f"CREATE SINK k AS SELECT v FROM r WITH (connector = 'file', path = 'other.csv', node = '{told.world.nodes[SINK]}')"
+    home = told.world.agents[HOME]
+    told.world.run_until(
+        lambda: len(home.gossip.alive_labels()) == 6 and {"r", "k"} <= home.replication.catalog.living.keys(), 5.0, "it knows them all"
+    )
+    with pytest.raises(SbonError, match="there is a sink k"):
+        told.world.submit(sink, at=HOME)
+    told.taken_over()
+    with pytest.raises(SbonError, match="there is a sink k already"):
+        told.world.submit(sink, at=HOME)
+    assert told.answers() == ANSWERS
+
+
 def test_successors_are_succeeded(story: Any) -> None:
     told = story(agents=8)
     for _ in range(3):
@@ -188,6 +207,69 @@ def test_successors_are_succeeded(story: Any) -> None:
 
     assert {len(hosts) for hosts in told.copies().values()} == {1}
     assert told.record().owner != told.world.nodes[HOME]
+
+
+def test_a_home_that_restarts_in_a_partition_without_its_keepers_waits_for_one_of_them(story: Any) -> None:
+    """Its keepers take the query over meanwhile, or would; the home, which has it on disk, runs it no second time."""
+    told = story()
+    keepers = told.keepers()
+    others = [number for number in range(6) if number not in keepers]
+    told.world.partition([keepers])
+    told.world.kill(HOME)
+    told.world.run(1.0)
+    told.world.start(HOME)
+    told.world.run(30.0)
+    assert [number for number in told.owners() if number in others] == []
+    (row,) = (row for row in told.world.ask(HOME, "queries") if row["state"] == "waiting")
+    assert all(told.world.nodes[number] in row["reason"] for number in keepers)
+    told.world.heal()
+    told.taken_over()
+    told.world.run(10.0)
+
+    assert set(told.owners()) <= set(keepers)
+    assert {len(hosts) for hosts in told.copies().values()} == {1}
+    assert {row["id"] for row in told.world.ask(HOME, "queries")} == {told.query}
+    assert told.answers() == ANSWERS
+
+
+def test_a_home_goes_on_by_itself_once_its_keepers_have_restarted_too(story: Any) -> None:
+    """Nobody has the record any more. One keeper's promise is enough: the other one stays away."""
+    told = story()
+    keepers = told.keepers()
+    for number in [HOME, *keepers]:
+        told.world.kill(number)
+    told.world.run(1.0)
+    told.world.start(HOME)
+    told.world.run(20.0)
+    assert told.owners() == []
+    told.world.start(keepers[0])
+    told.world.run_until(lambda: any(row["former"] == told.query for row in told.world.ask(HOME, "queries")), 30.0, "it runs anew")
+    given = told.world.agents[keepers[0]].queries.ownership.inheriting.promises.of(told.query)
+    assert given is not None
+    assert given.to.name == told.world.nodes[HOME]
+
+
+def test_a_home_whose_query_had_no_keepers_goes_on_by_itself(story: Any) -> None:
+    told = story(agents=3)
+    told.world.kill(SOURCE)
+    told.world.run_until(lambda: not told.record().health.healing.keepers, 30.0, "nobody keeps it")
+    told.world.kill(HOME)
+    told.world.start(HOME)
+    told.world.start(SOURCE)
+    told.world.run_until(lambda: any(row["former"] == told.query for row in told.world.ask(HOME, "queries")), 20.0, "it runs anew")
+
+
+def test_a_keeper_alone_takes_over_once_the_home_is_back_as_another_process(story: Any) -> None:
+    """The home and a keeper fail together; what the home has promised is on its disk, so its next process promises for it."""
+    told = story()
+    keepers = told.keepers()
+    for number in (HOME, keepers[0]):
+        told.world.kill(number)
+    told.world.run(20.0)
+    assert told.owners() == []
+    told.world.start(HOME)
+    told.taken_over()
+    assert told.owners() == [keepers[1]]
 
 
 def test_fewer_than_three_agents_inherit_nothing(story: Any) -> None:
@@ -223,11 +305,11 @@ def test_promises_are_on_disk_before_anybody_hears_of_them(story: Any, monkeypat
     told.world.run_until(lambda: len(told.owners()) == 1, 60.0, "it is taken over")
     (owner,) = told.owners()
     (other,) = set(keepers) - {owner}
-    given = told.world.agents[other].queries.ownership.inheriting.promises
+    given = told.world.agents[other].queries.ownership.inheriting.promises.all
     assert [promise.query for promise in given] == [told.query]
     assert decode_kept((told.world.data_dir_of(other) / KEPT_NAME).read_bytes()).promises == given
     told.world.restart(other)
-    assert told.world.agents[other].queries.ownership.inheriting.promises == given
+    assert told.world.agents[other].queries.ownership.inheriting.promises.all == given
 
 
 def window_on(told: Any, number: int) -> None:

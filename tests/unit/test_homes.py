@@ -5,8 +5,9 @@ import pytest
 from sbon.membership.members import Member, MemberStatus
 from sbon.query.catalog import Entry
 from sbon.query.ids import query_id
-from sbon.supervision.homes import HomeState, OrphanExpired, OrphanFound, Orphans, home_state, orphan_rows
+from sbon.supervision.homes import Doubt, HomeState, OrphanExpired, OrphanFound, Orphans, home_state, orphan_rows, still_doubted
 from sbon.supervision.owners import Owner
+from sbon.wire.ownership import Claims
 from sbon.wire.replication import Orphan, OrphanOperator
 
 OLD, NEW = 7, 8
@@ -91,3 +92,12 @@ def test_a_query_is_shown_as_an_orphan_where_nobody_answers_for_it(state, hosts,
     rows = orphan_rows(told, (), [entry()], {QUERY: state}, ("nyc", "ams") if answered else ("nyc",))
     assert bool(rows) is shown
     assert orphan_rows(told, (QUERY,), [entry()], {QUERY: state}, ("nyc",)) == [], "a home has told it"
+
+
+def test_a_name_is_not_free_while_others_own_or_keep_its_query():
+    doubts = {name: Doubt(f"{name}.1", "its home ams has restarted", gone=True) for name in ("owned", "kept", "lost")}
+    still = still_doubted(doubts, Claims(owned=("owned.1",), kept=("kept.1", "owned.1")))
+    assert set(still) == {"kept", "lost"}
+    assert still["lost"] == doubts["lost"]
+    assert not still["kept"].gone
+    assert "about to take it over" in still["kept"].why

@@ -6,20 +6,20 @@ from sbon.errors import LinkError, LocalProtocolError
 from sbon.supervision import inheriting
 from sbon.supervision.inheriting import (
     BYTES_MAX,
-    PROMISES_MAX,
     RECORDS_MAX,
     TABLE,
     TURN_S,
     Action,
     Ask,
+    Attempt,
     Event,
     Inherit,
     Inheriting,
     Phase,
-    Promise,
 )
 from sbon.supervision.keepers import in_order
 from sbon.supervision.owners import Owner, Owners
+from sbon.supervision.promises import PROMISES_MAX, Promise
 from sbon.wire.ownership import Holder, HolderSays, Record
 
 QUERY = "ams.0000001.01"
@@ -49,7 +49,7 @@ def test_a_keeper_takes_newer_versions_and_refuses_lower_epochs():
     assert one.keep(record(2)) == HolderSays(granted=True, epoch=0)
     assert one.keep(record(1)) == HolderSays(granted=True, epoch=0), "it has that one, and a newer one"
     assert one.records[QUERY].version == 2
-    assert one.promise(QUERY, 3, SECOND, is_owner_there=False).granted
+    assert one.promise(Attempt(QUERY, 3, SECOND, FIRST), is_owner_there=False).granted
     assert one.keep(record(1, 3, SECOND)).granted
     assert one.keep(record(9)) == HolderSays(granted=False, epoch=3, owner=SECOND)
     assert one.records[QUERY].owner == SECOND
@@ -69,9 +69,9 @@ def test_an_owner_older_than_what_was_heard_is_refused():
 
 def test_an_epoch_is_promised_once_and_lower_ones_are_refused_from_then_on():
     one = keeper()
-    assert one.promise(QUERY, 1, SECOND, is_owner_there=False) == HolderSays(granted=True, epoch=1, record=record())
-    assert one.promise(QUERY, 1, SECOND, is_owner_there=False) == HolderSays(granted=False, epoch=1)
-    assert one.promise(QUERY, 1, AMS, is_owner_there=False) == HolderSays(granted=False, epoch=1)
+    assert one.promise(Attempt(QUERY, 1, SECOND, FIRST), is_owner_there=False) == HolderSays(granted=True, epoch=1, record=record())
+    assert one.promise(Attempt(QUERY, 1, SECOND, FIRST), is_owner_there=False) == HolderSays(granted=False, epoch=1)
+    assert one.promise(Attempt(QUERY, 1, AMS, FIRST), is_owner_there=False) == HolderSays(granted=False, epoch=1)
     assert one.keep(record(2)) == HolderSays(granted=False, epoch=1)
     assert one.has_promised(record(2, 1, SECOND))
     assert not one.has_promised(record(2, 1, AMS))
@@ -80,21 +80,21 @@ def test_an_epoch_is_promised_once_and_lower_ones_are_refused_from_then_on():
 
 def test_nothing_is_promised_while_the_owner_is_there_or_to_strangers_or_of_unknown_queries():
     one = keeper()
-    assert not one.promise(QUERY, 1, SECOND, is_owner_there=True).granted
-    assert not one.promise(QUERY, 1, OSL, is_owner_there=False).granted
-    assert not one.promise("other", 1, SECOND, is_owner_there=False).granted
-    assert one.promise(QUERY, 1, SECOND, is_owner_there=False).granted
+    assert not one.promise(Attempt(QUERY, 1, SECOND, FIRST), is_owner_there=True).granted
+    assert not one.promise(Attempt(QUERY, 1, OSL, FIRST), is_owner_there=False).granted
+    assert not one.promise(Attempt("other", 1, SECOND, FIRST), is_owner_there=False).granted
+    assert one.promise(Attempt(QUERY, 1, SECOND, FIRST), is_owner_there=False).granted
 
 
 def test_a_promise_to_another_holder_does_not_let_the_owners_versions_of_that_epoch_pass():
     one = keeper()
-    assert one.promise(QUERY, 1, SECOND, is_owner_there=False).granted
+    assert one.promise(Attempt(QUERY, 1, SECOND, FIRST), is_owner_there=False).granted
     assert one.keep(record(2, 1, AMS)) == HolderSays(granted=False, epoch=1)
 
 
 def test_an_owner_that_is_there_gets_the_promise_itself():
     one = keeper()
-    assert one.promise(QUERY, 1, AMS, is_owner_there=True).granted
+    assert one.promise(Attempt(QUERY, 1, AMS, FIRST), is_owner_there=True).granted
 
 
 def test_the_first_keeper_asks_at_once_and_owns_with_the_promise():
@@ -110,7 +110,7 @@ def test_the_first_keeper_asks_at_once_and_owns_with_the_promise():
 def test_it_promises_to_itself_before_it_asks():
     one = keeper()
     look(one, 1.0)
-    assert one.promise(QUERY, 1, SECOND, is_owner_there=False) == HolderSays(granted=False, epoch=1)
+    assert one.promise(Attempt(QUERY, 1, SECOND, FIRST), is_owner_there=False) == HolderSays(granted=False, epoch=1)
 
 
 def test_the_second_keeper_comes_when_the_first_is_gone_or_has_had_its_turn():
@@ -169,14 +169,84 @@ def test_a_majority_of_both_sets_is_needed_while_the_holders_change():
     assert len(one.answered(asked[SECOND], HolderSays(granted=True, epoch=1), 1.2)) == 1
 
 
-def test_a_holder_whose_process_has_ended_is_not_asked():
+def test_the_next_processes_of_holders_that_have_ended_are_asked_and_promise_for_them():
     one = keeper()
-    assert look(one, 1.0, ended=frozenset({AMS, SECOND})) == [Inherit(record(), 1)]
+    asked = {action.holder: action for action in look(one, 1.0, ended=frozenset({AMS, SECOND})) if isinstance(action, Ask)}
+    assert set(asked) == {AMS, SECOND}
+    assert one.answered(asked[AMS], HolderSays(granted=True, epoch=1), 1.1) == [Inherit(record(), 1)]
+
+
+def test_holders_of_whose_promises_nobody_knows_have_no_say():
+    one = keeper()
+    asked = {action.holder: action for action in look(one, 1.0, ended=frozenset({AMS, SECOND})) if isinstance(action, Ask)}
+    lost = HolderSays(granted=False, epoch=0, is_lost=True)
+    assert one.answered(asked[AMS], lost, 1.1) == []
+    assert one.answered(asked[SECOND], lost, 1.2) == [Inherit(record(), 1)]
+
+
+def test_a_holder_that_has_left_in_good_order_has_no_say():
+    one = keeper()
+    left = frozenset({AMS, SECOND})
+    assert one.look(lambda holder: holder not in left, frozenset(), 1.0, left) == [Inherit(record(), 1)]
+
+
+def test_a_process_without_a_record_promises_for_the_former_one_but_not_what_has_ended_here():
+    one = Inheriting(FIRST, lambda query: 0)
+    assert one.promise(Attempt(QUERY, 1, SECOND, FIRST), is_owner_there=False) == HolderSays(granted=False, epoch=0)
+    former = Holder(FIRST.name, 77)
+    assert one.promise(Attempt(QUERY, 1, SECOND, former), is_owner_there=True) == HolderSays(granted=False, epoch=0)
+    assert one.promise(Attempt(QUERY, 1, SECOND, former), is_owner_there=False) == HolderSays(granted=True, epoch=1)
+    assert one.promise(Attempt(QUERY, 1, AMS, former), is_owner_there=False) == HolderSays(granted=False, epoch=1)
+    assert one.promises.all == (Promise(QUERY, 1, SECOND),)
+    one.remembers = False
+    assert one.promise(Attempt(QUERY, 5, SECOND, former), is_owner_there=False) == HolderSays(granted=False, epoch=1, is_lost=True)
+
+
+def test_an_owner_that_has_restarted_gets_no_promise_where_its_record_is():
+    one, again = keeper(), Holder(AMS.name, 99)
+    assert not one.promise(Attempt(QUERY, 1, again, FIRST, is_anew=True), is_owner_there=False).granted
+    one.forget(QUERY, 0)
+    assert one.promise(Attempt(QUERY, 1, again, FIRST, is_anew=True), is_owner_there=False).granted
+
+
+def test_a_claim_is_a_promise_to_oneself_that_a_later_promise_ends():
+    one = Inheriting(AMS, lambda query: 0)
+    epoch = one.claim(QUERY)
+    assert one.promises.is_latest(QUERY, epoch, AMS)
+    assert one.promise(Attempt(QUERY, epoch + 1, FIRST, Holder(AMS.name, 77)), is_owner_there=False).granted
+    assert not one.promises.is_latest(QUERY, epoch, AMS)
+
+
+def test_who_hears_of_another_owner_under_a_higher_epoch_forgets_its_record_and_not_for_the_record_s_own():
+    for owner, epoch, keeps in ((RIO, 2, False), (RIO, 0, True), (AMS, 2, True)):
+        one = keeper()
+        (asked,) = look(one, 1.0)
+        assert isinstance(asked, Ask)
+        assert one.answered(asked, HolderSays(granted=False, epoch=epoch, owner=owner), 1.1) == []
+        assert (QUERY in one.records) is keeps
+
+
+def test_a_record_that_is_handed_back_is_asked_for_again_and_may_be_promised_to_another_holder_meanwhile():
+    one = keeper()
+    (asked,) = look(one, 1.0)
+    assert isinstance(asked, Ask)
+    (inherit,) = one.answered(asked, HolderSays(granted=True, epoch=1), 1.1)
+    assert isinstance(inherit, Inherit)
+    one.hand_back(inherit.record, 1, 2.0)
+    assert look(one, 2.0) == []
+    due_s = one.next_wake()
+    assert due_s is not None
+    assert due_s > 2.0
+    assert not one.promise(Attempt(QUERY, 1, SECOND, FIRST), is_owner_there=False).granted
+    assert one.promise(Attempt(QUERY, 2, SECOND, FIRST), is_owner_there=False).granted
+    (again,) = look(one, due_s)
+    assert isinstance(again, Ask)
+    assert again.epoch == 3
 
 
 def test_an_owner_whose_epoch_was_promised_goes_on_under_a_higher_one_and_a_stranger_does_not():
     one = keeper()
-    assert one.promise(QUERY, 1, SECOND, is_owner_there=False).granted
+    assert one.promise(Attempt(QUERY, 1, SECOND, FIRST), is_owner_there=False).granted
     assert one.keep(record(2)) == HolderSays(granted=False, epoch=1)
     assert not one.keep(record(3, 2, SECOND)).granted, "that is not the epoch promised to it"
     assert one.keep(record(3, 2)).granted
@@ -184,21 +254,21 @@ def test_an_owner_whose_epoch_was_promised_goes_on_under_a_higher_one_and_a_stra
 
 def test_a_former_owner_does_not_pass_the_present_one():
     one = keeper()
-    assert one.promise(QUERY, 1, SECOND, is_owner_there=False).granted
+    assert one.promise(Attempt(QUERY, 1, SECOND, FIRST), is_owner_there=False).granted
     assert one.keep(record(2, 1, SECOND)).granted
     assert one.keep(record(9, 2)) == HolderSays(granted=False, epoch=1, owner=SECOND)
 
 
 def test_what_has_ended_is_forgotten_and_what_is_newer_is_not():
     one = keeper()
-    one.promise(QUERY, 3, SECOND, is_owner_there=False)
+    one.promise(Attempt(QUERY, 3, SECOND, FIRST), is_owner_there=False)
     one.keep(record(1, 3, SECOND))
     one.forget(QUERY, 2)
     one.owned(QUERY, 3)
     assert QUERY in one.records
     one.forget(QUERY, 3)
     assert one.records == {}
-    assert not one.promise(QUERY, 9, SECOND, is_owner_there=False).granted
+    assert not one.promise(Attempt(QUERY, 9, SECOND, FIRST), is_owner_there=False).granted
 
 
 def test_records_are_bounded(monkeypatch: pytest.MonkeyPatch):
@@ -233,32 +303,32 @@ def test_the_epoch_of_an_owner_only_grows():
 
 def test_a_keeper_that_has_restarted_promises_no_epoch_twice_and_takes_no_record_of_a_lower_one():
     before = keeper()
-    assert before.promise(QUERY, 1, SECOND, is_owner_there=False).granted
+    assert before.promise(Attempt(QUERY, 1, SECOND, FIRST), is_owner_there=False).granted
     again = Holder(FIRST.name, 99)
     after = Inheriting(again, lambda query: 0)
-    after.restore(before.promises)
+    after.promises.restore(before.promises.all)
     sets = (tuple(sorted((AMS, again, SECOND))),)
     assert after.keep(record(7, sets=sets)) == HolderSays(granted=False, epoch=1)
     assert after.keep(record(7, 1, AMS, sets)) == HolderSays(granted=False, epoch=1)
     assert after.keep(record(7, 1, SECOND, sets)).granted
-    assert not after.promise(QUERY, 1, AMS, is_owner_there=False).granted
-    assert after.promise(QUERY, 2, AMS, is_owner_there=False).granted
+    assert not after.promise(Attempt(QUERY, 1, AMS, FIRST), is_owner_there=False).granted
+    assert after.promise(Attempt(QUERY, 2, AMS, FIRST), is_owner_there=False).granted
 
 
 def test_a_keeper_that_asks_remembers_its_own_promise_and_an_owner_that_it_keeps_a_record_of():
     one = keeper()
     look(one, 1.0)
-    assert one.promises == (Promise(QUERY, 1, FIRST),)
+    assert one.promises.all == (Promise(QUERY, 1, FIRST),)
     other = keeper(SECOND)
-    assert other.promises == ()
+    assert other.promises.all == ()
     assert other.keep(Record("other", 4, 1, AMS, (tuple(sorted((AMS, FIRST, SECOND))),), b"")).granted
-    assert other.promises == (Promise("other", 4, AMS, owns=True),)
+    assert other.promises.all == (Promise("other", 4, AMS, owns=True),)
 
 
 def test_what_is_remembered_of_promises_is_bounded():
     one = keeper()
-    one.restore(Promise(f"q{number}", 1, AMS) for number in range(PROMISES_MAX + 1))
-    assert [one.promises[0].query, len(one.promises)] == ["q1", PROMISES_MAX]
+    one.promises.restore(Promise(f"q{number}", 1, AMS) for number in range(PROMISES_MAX + 1))
+    assert [one.promises.all[0].query, len(one.promises.all)] == ["q1", PROMISES_MAX]
 
 
 def test_a_record_that_its_owner_disowns_twice_is_forgotten():

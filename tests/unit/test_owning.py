@@ -177,6 +177,49 @@ def test_alone_it_acts_by_itself_and_says_that_nobody_inherits():
     assert Counts(3) in one.answered(sent[NYC], NYC, YES, 2.1)
 
 
+def test_who_was_sent_the_first_version_may_have_it_whether_or_not_an_answer_has_come():
+    """It is no majority of its own afterwards, nor with other keepers alone."""
+    for chosen in ((AMS,), (AMS, OSL, RIO)):
+        one = Owning(QUERY, AMS)
+        sent = writes(one.look(b"1", TRIO, 0.0))
+        one.answered(sent[FRA], FRA, SILENCE, 2.0)
+        assert isinstance(one.answered(sent[NYC], NYC, SILENCE, 2.0)[0], Denied)
+        due_s = one.next_wake()
+        assert due_s is not None
+        again = writes(one.look(b"1", chosen, due_s))
+        assert again[FRA].sets == (TRIO, chosen)
+        for keeper in set(again) - {FRA, NYC}:
+            assert not any(isinstance(action, Counts) for action in one.answered(again[keeper], keeper, YES, due_s))
+        assert any(isinstance(action, Counts) for action in one.answered(again[FRA], FRA, YES, due_s))
+
+
+def test_an_owner_that_was_alone_is_alone_again_if_those_that_came_have_not_answered():
+    """Whoever has that version takes nothing over without the owner, which was the only holder of the version before."""
+    one = kept()
+    sent = writes(one.look(b"1", (AMS,), 1.0))
+    assert any(isinstance(action, Counts) for action in one.answered(sent[FRA], FRA, YES, 1.1))
+    assert one.phase is Phase.ALONE
+    sent = writes(one.look(b"2", TRIO, 3.0))
+    assert sent[FRA].sets == ((AMS,), TRIO)
+    one.answered(sent[FRA], FRA, SILENCE, 5.0)
+    assert isinstance(one.answered(sent[NYC], NYC, SILENCE, 5.0)[0], Denied)
+    due_s = one.next_wake()
+    assert due_s is not None
+    assert one.look(b"2", (AMS,), due_s) == [Counts(one.version)]
+    assert one.phase is Phase.ALONE
+    assert "fewer than three" in one.says
+
+
+def test_the_next_process_of_a_keeper_agrees_for_the_former_one_if_it_knows_what_that_has_promised():
+    for is_lost in (False, True):
+        again = Holder(NYC.name, 99)
+        one = kept()
+        sent = writes(one.look(b"1", (AMS, FRA, again), 1.0, ended=frozenset({NYC})))
+        assert set(sent) == {FRA, again}
+        actions = one.answered(sent[again], again, HolderSays(granted=True, epoch=0, is_lost=is_lost), 1.1)
+        assert any(isinstance(action, Counts) for action in actions) is not is_lost
+
+
 def test_an_owner_cut_off_from_both_keepers_does_not_become_its_own_majority():
     one = kept()
     sent = writes(one.look(b"1", (AMS,), 1.0))

@@ -42,7 +42,7 @@ class SizedTail(Tail):
 
 
 def test_a_query_is_known_and_wanted_from_its_beginning_to_its_end():
-    register, record = Register(), make_record()
+    register, record = Register("ams"), make_record()
     assert (register.knows(ONE), register.unwanted([ONE])) == (False, (ONE,))
 
     register.begin(ONE)

@@ -1,0 +1,114 @@
+"""Finds out what has become of queries that a former process of this agent owned, or that seem to have no owner: asks all agents who owns
+or keeps them, and carries out claims (`sbon.supervision.claiming`).
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+
+from sbon.errors import LinkError, SbonError
+from sbon.membership.members import Member
+from sbon.supervision.claiming import Claiming, Outcome
+from sbon.supervision.inheriting import Inheriting
+from sbon.supervision.ports import Messages
+from sbon.supervision.succession import ANSWER_S
+from sbon.types import NodeId, QueryId
+from sbon.wire.messages import Message
+from sbon.wire.ownership import Claims, ClaimsAsk, Holder, PromiseAsk
+
+Holders = tuple[tuple[Holder, ...], ...]
+"""Sets of holders of a record, of each of which a majority must agree."""
+
+
+class Former:
+    """Queries of former processes of one agent.
+
+    Parameters
+    ----------
+    save : as for `sbon.supervision.ownership.Ownership`
+    """
+
+    def __init__(
+        self,
+        messages: Messages,
+        me: Holder,
+        members: Callable[[], Mapping[NodeId, Member]],
+        inheriting: Inheriting,
+        save: Callable[[Callable[[str], None]], None],
+    ) -> None:
+        self._messages = messages
+        self._me = me
+        self._members = members
+        self._inheriting = inheriting
+        self._save = save
+        self.anew: dict[QueryId, int] = {}
+        """Queries of a former process that this one runs anew, with the epochs of the claims."""
+
+    def claims(self, queries: Mapping[QueryId, Holders], done: Callable[[Mapping[QueryId, Outcome]], None]) -> None:
+        """Asks what has become of queries of a former process of this agent, given with the holders of their records.
+
+        First all living agents are asked which of them they own or keep, then the holders of the others for their promise.
+        """
+
+        def told(found: Claims) -> None:
+            kept = dict.fromkeys({*found.owned, *found.kept}.intersection(queries), Outcome.KEPT)
+            self._claim({query: sets for query, sets in queries.items() if query not in kept}, kept, done)
+
+        self.ask(queries, told)
+
+    def ask(self, queries: Iterable[QueryId], done: Callable[[Claims], None]) -> None:
+        """Asks all living agents, this one too, which of these queries they own or keep."""
+        asked = ClaimsAsk(queries=tuple(queries))
+        waiting = {member.name for member in self._members().values() if member.reachable}
+        owned, kept = set[QueryId](), set[QueryId]()
+
+        def answered(node: NodeId, result: Message | SbonError) -> None:
+            waiting.discard(node)
+            if isinstance(result, Claims):
+                owned.update(result.owned)
+                kept.update(result.kept)
+            if not waiting:
+                done(Claims(owned=tuple(sorted(owned)), kept=tuple(sorted(kept))))
+
+        if not asked.queries:
+            done(Claims(owned=(), kept=()))
+            return
+        for node in sorted(waiting):
+            self._messages.request(node, asked, partial(answered, node), ANSWER_S)
+
+    def _claim(
+        self, queries: Mapping[QueryId, Holders], known: dict[QueryId, Outcome], done: Callable[[Mapping[QueryId, Outcome]], None]
+    ) -> None:
+        """Asks the holders of records that nobody has for their promise."""
+        found = {**known, **{query: Outcome.FREE for query, sets in queries.items() if not sets}}
+        claims = [Claiming(query, sets, self._me.name, self._inheriting.claim(query)) for query, sets in queries.items() if sets]
+        waiting = {claim.query for claim in claims}
+
+        def look(claim: Claiming) -> None:
+            if claim.outcome is None or claim.query not in waiting:
+                return
+            waiting.discard(claim.query)
+            is_ours = self._inheriting.promises.is_latest(claim.query, claim.epoch, self._me)
+            found[claim.query] = Outcome.KEPT if claim.outcome is Outcome.FREE and not is_ours else claim.outcome
+            if found[claim.query] is Outcome.FREE:
+                self.anew[claim.query] = claim.epoch
+            if not waiting:
+                done(found)
+
+        def answered(claim: Claiming, holder: Holder, result: Message | SbonError) -> None:
+            claim.answered(holder, result)
+            look(claim)
+
+        def ask(problem: str) -> None:
+            for claim in claims:
+                for holder in claim.asked:
+                    message = PromiseAsk(query=claim.query, epoch=claim.epoch, holder=self._me, of=holder, is_anew=True)
+                    if problem:
+                        answered(claim, holder, LinkError(problem))
+                    else:
+                        self._messages.request(holder.name, message, partial(answered, claim, holder), ANSWER_S)
+                look(claim)
+
+        if not claims:
+            done(found)
+            return
+        self._save(ask)

@@ -1,0 +1,63 @@
+"""Promises of one agent: the highest ownership epoch of each query that it has promised, or taken a record of.
+
+See docs/recovery.md, Ownership. They are on disk before anybody hears of them, and the next process of the agent begins with them.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+
+import msgspec
+
+from sbon.types import QueryId
+from sbon.wire.ownership import Holder
+
+PROMISES_MAX = 5_000
+"""Most promises that are remembered; of more, the earliest are forgotten."""
+
+
+class Promise(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The highest ownership epoch of a query that this agent has promised, or taken a record of."""
+
+    query: QueryId
+    epoch: int
+    to: Holder
+    owns: bool = False
+    """True once `to` is known to own the query."""
+
+
+class Promises:
+    """All promises that are remembered.
+
+    Invariant: the epoch of a query only grows.
+    """
+
+    def __init__(self) -> None:
+        self._given: OrderedDict[QueryId, Promise] = OrderedDict()
+
+    @property
+    def all(self) -> tuple[Promise, ...]:
+        """Returns what must be on disk before anybody hears of a promise, earliest first."""
+        return tuple(self._given.values())
+
+    def of(self, query: QueryId) -> Promise | None:
+        """Returns the latest promise of a query."""
+        return self._given.get(query)
+
+    def is_latest(self, query: QueryId, epoch: int, to: Holder) -> bool:
+        """Tells whether a promise is the latest one still."""
+        given = self._given.get(query)
+        return given is not None and (given.epoch, given.to) == (epoch, to)
+
+    def restore(self, promises: Iterable[Promise]) -> None:
+        """Takes the promises of former processes of this agent."""
+        for promise in promises:
+            self.note(promise)
+
+    def note(self, promise: Promise) -> None:
+        """Adds a promise, unless a later one is known."""
+        before = self._given.get(promise.query)
+        if before is None or (promise.epoch, promise.owns) >= (before.epoch, before.owns):
+            self._given[promise.query] = promise
+            self._given.move_to_end(promise.query)
+            while len(self._given) > PROMISES_MAX:
+                self._given.popitem(last=False)

@@ -1,0 +1,108 @@
+"""Questions of a host whether its operators are wanted, and of a keeper whether its records are: whom to ask, what to answer, and what an
+answer means.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
+
+import msgspec
+
+from sbon.execution.instance import Instance
+from sbon.supervision.inheriting import Inheriting
+from sbon.supervision.owners import Owner
+from sbon.supervision.register import Register
+from sbon.types import NodeId, OperatorId, QueryId
+from sbon.wire.authority import query_of
+from sbon.wire.ownership import Holder, Own
+from sbon.wire.replication import Unwanted, WantedAsk
+
+
+class Question(msgspec.Struct):
+    """The questions to one agent."""
+
+    served: set[QueryId] = msgspec.field(default_factory=set)
+    """Queries that it is taken for the owner of, whose operators run here."""
+    kept: Set[QueryId] = frozenset()
+    """Queries whose records are kept here for it."""
+    copies: list[tuple[OperatorId, int]] = msgspec.field(default_factory=list)
+    """Operators here that were made for its queries, with their epochs."""
+
+    @property
+    def message(self) -> WantedAsk:
+        """The message that asks all of it."""
+        return WantedAsk(queries=tuple(sorted(self.served | self.kept)), operators=tuple(self.copies))
+
+
+def questions(
+    instances: Iterable[Instance],
+    owner_of: Callable[[QueryId], NodeId],
+    kept: Mapping[NodeId, Set[QueryId]],
+    is_waited_for: Callable[[QueryId, NodeId], bool],
+    owner: NodeId | None,
+) -> dict[NodeId, Question]:
+    """Returns what to ask each agent.
+
+    Parameters
+    ----------
+    kept : the queries whose records are kept here, by their owners
+    is_waited_for : tells whether keepers of a query may take it over just now: until then its home must not end it
+    owner : the only agent to ask; None: all
+    """
+    found: dict[NodeId, Question] = {}
+    for instance in instances:
+        for query, taker in instance.users.items():
+            if owner in (None, taker) and not is_waited_for(query, taker):
+                found.setdefault(taker, Question()).served.add(query)
+        taker = owner_of(query_of(instance.id))
+        if owner in (None, taker):
+            found.setdefault(taker, Question()).copies.append((instance.id, instance.epoch))
+    if owner is None:
+        for taker, queries in kept.items():
+            found.setdefault(taker, Question()).kept = queries
+    return found
+
+
+class Wanting:
+    """Questions and answers of one agent.
+
+    Parameters
+    ----------
+    owned : the queries that it owns, or is about to
+    """
+
+    def __init__(self, register: Register, inheriting: Inheriting, owned: Collection[QueryId]) -> None:
+        self._register = register
+        self._inheriting = inheriting
+        self._owned = owned
+
+    def answer(self, ask: WantedAsk) -> Unwanted:
+        """Answers which of the queries, whose owner the asker takes this agent for, have ended, and which others own by now."""
+        records, me = self._inheriting.records, self._register.me
+        queries = [query for query in ask.queries if query not in self._owned and query not in records]
+        owners = {query: self._register.owners.of(query) for query in queries}
+        return Unwanted(
+            queries=self._register.unwanted(queries),
+            operators=self._register.outlived(ask.operators),
+            taken=tuple(
+                Own(query=query, epoch=owner.epoch, owner=Holder(owner.name, owner.boot or 0))
+                for query, owner in owners.items()
+                if owner.epoch > 0 and owner.name != me
+            ),
+        )
+
+    def disowned(self, asked: Question, said: Unwanted, instances: Iterable[Instance]) -> list[QueryId]:
+        """Takes an answer to `asked`; returns the queries served here that are over."""
+        self._inheriting.doubted(asked.kept, said.queries)
+        for query, epoch, owner in ((word.query, word.epoch, word.owner) for word in said.taken):
+            is_asked = query in asked.served or query in asked.kept
+            if is_asked and self._register.owners.heard(query, Owner(owner.name, owner.boot, epoch)):
+                self._inheriting.owned(query, epoch)
+                passed_on(instances, query, owner.name)
+        return sorted(asked.served.intersection(said.queries))
+
+
+def passed_on(instances: Iterable[Instance], query: QueryId, owner: NodeId) -> tuple[OperatorId, ...]:
+    """Enters the owner of a query at the operators that it uses here, and returns them."""
+    found = [instance for instance in instances if query in instance.users]
+    for instance in found:
+        instance.users[query] = owner
+    return tuple(instance.id for instance in found)

@@ -1,0 +1,213 @@
+"""The records of queries on one agent: what it answers about them, and what it does where too few agree; the test answers its messages."""
+
+from collections.abc import Callable
+
+import pytest
+
+from sbon.errors import LinkError, SbonError
+from sbon.execution.settings import EngineConfig
+from sbon.membership.members import Member, MemberStatus
+from sbon.query.ids import query_id
+from sbon.supervision.claiming import Outcome
+from sbon.supervision.owners import Owner
+from sbon.supervision.ownership import Ownership
+from sbon.supervision.record import QueryRecord
+from sbon.supervision.register import Register
+from sbon.supervision.wanting import Question
+from sbon.types import NodeId, QueryId
+from sbon.wire.messages import Message
+from sbon.wire.ownership import Claims, ClaimsAsk, Holder, HolderSays, Keep, Own, PromiseAsk, Record
+from sbon.wire.replication import Unwanted, WantedAsk
+
+AMS, FRA, NYC = (Holder(name, number) for number, name in enumerate(("ams", "fra", "nyc"), 1))
+TRIO = (AMS, FRA, NYC)
+QUERY = query_id("ams", AMS.boot, 1)
+SILENCE = LinkError("no answer")
+
+
+class Timer:
+    """A timer that the test does not let ring."""
+
+    def cancel(self) -> None:
+        """Does nothing."""
+
+
+class Services:
+    """Time that stands, and messages that wait for the test's answers."""
+
+    def __init__(self, me: NodeId) -> None:
+        self.me = me
+        self.asked: list[tuple[NodeId, Message, Callable[[Message | SbonError], None]]] = []
+
+    def now(self) -> float:
+        return 100.0
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
+        return Timer()
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        callback()
+
+    def request(self, node: NodeId, message: Message, done: Callable[[Message | SbonError], None], timeout_s: float = 0.0) -> None:
+        self.asked.append((node, message, done))
+
+    def tell(self, node: NodeId, message: Message) -> None:
+        """Nobody listens."""
+
+    def answer(self, kind: type[Message], answers: dict[NodeId, Message | SbonError]) -> None:
+        """Answers all messages of a kind; who is not named is silent."""
+        waiting = [one for one in self.asked if isinstance(one[1], kind)]
+        self.asked = [one for one in self.asked if one not in waiting]
+        for node, _, done in waiting:
+            done(answers.get(node, SILENCE))
+
+
+class Successor:
+    """Notes what becomes of queries."""
+
+    def __init__(self) -> None:
+        self.given_up: list[QueryId] = []
+
+    def inherited(self, query: QueryId, result: QueryRecord | ValueError) -> None:
+        raise AssertionError("no test gets that far")
+
+    def owned_elsewhere(self, query: QueryId) -> None:
+        self.given_up.append(query)
+
+
+class Agent:
+    """The ownership of one agent, among members that the test names."""
+
+    def __init__(self, me: Holder, *members: Holder, failed: tuple[NodeId, ...] = ()) -> None:
+        self.services, self.register, self.successor = Services(me.name), Register(me.name), Successor()
+        self.table = {
+            holder.name: Member(
+                name=holder.name,
+                address=("127.0.0.1", 1),
+                status=MemberStatus.FAILED if holder.name in failed else MemberStatus.ALIVE,
+                incarnation=1,
+                boot=holder.boot,
+                labels={},
+            )
+            for holder in members
+        }
+        self.ownership = Ownership(
+            self.services,
+            lambda: 0.0,
+            self.services,
+            me,
+            lambda: self.table,
+            self.register,
+            self.successor,
+            EngineConfig(take_over=True),
+            lambda done: done(""),
+        )
+
+    def says(self, message: Keep | PromiseAsk) -> HolderSays:
+        """Returns what this agent answers."""
+        said: list[Message] = []
+        self.ownership.answer(message, said.append)
+        (answer,) = said
+        assert isinstance(answer, HolderSays)
+        return answer
+
+
+def record() -> Record:
+    return Record(QUERY, 0, 1, AMS, (TRIO,), b"content")
+
+
+def keeper() -> Agent:
+    """A keeper whose owner has failed: the other keeper has been asked for its promise."""
+    one = Agent(FRA, *TRIO, failed=("ams",))
+    assert one.ownership.inheriting.keep(record()).granted
+    one.ownership.inheriting.hand_back(record(), 0, 0.0)  # so that it is its turn
+    one.ownership.look_at_all()
+    return one
+
+
+def test_a_former_owner_says_who_owns_a_query_by_now() -> None:
+    one = Agent(AMS, *TRIO)
+    assert one.ownership.wanting.answer(WantedAsk(queries=(QUERY,))) == Unwanted(queries=(QUERY,))
+    one.register.owners.heard(QUERY, Owner("fra", FRA.boot, 2))
+    told = one.ownership.wanting.answer(WantedAsk(queries=(QUERY,)))
+    assert told == Unwanted(queries=(), taken=(Own(query=QUERY, epoch=2, owner=FRA),))
+
+    other = Agent(NYC, *TRIO)
+    assert other.ownership.inheriting.keep(record()).granted
+    assert other.ownership.wanting.disowned(Question(kept={QUERY}), told, ()) == []
+    assert other.register.owner_of(QUERY) == "fra"
+    assert other.ownership.inheriting.records == {}
+
+
+def test_a_disowned_record_ends_no_operator_that_runs_here_for_another_owner() -> None:
+    one = Agent(NYC, *TRIO)
+    assert one.ownership.inheriting.keep(record()).granted
+    for _ in range(2):
+        assert one.ownership.wanting.disowned(Question(kept={QUERY}), Unwanted(queries=(QUERY,)), ()) == []
+    assert one.ownership.inheriting.records == {}
+    assert one.ownership.wanting.disowned(Question(served={QUERY}), Unwanted(queries=(QUERY, "other")), ()) == [QUERY]
+
+
+def test_a_keeper_calls_no_query_unwanted_whose_record_it_has() -> None:
+    one = Agent(AMS, *TRIO)
+    assert one.ownership.inheriting.keep(Record(QUERY, 1, 1, FRA, (TRIO,), b"")).granted
+    assert one.ownership.wanting.answer(WantedAsk(queries=(QUERY,))).queries == ()
+
+
+def test_a_record_is_handed_back_if_too_few_take_the_first_version() -> None:
+    one = keeper()
+    one.services.answer(PromiseAsk, {"nyc": HolderSays(granted=True, epoch=9)})
+    assert QUERY in one.ownership.owned
+    refusal = HolderSays(granted=False, epoch=99)
+    one.services.answer(Keep, {"nyc": refusal, "ams": refusal})
+    assert one.ownership.owned == {}
+    assert one.ownership.inheriting.records == {QUERY: record()}
+
+
+def test_an_owner_promises_its_queries_to_nobody() -> None:
+    one = keeper()
+    one.services.answer(PromiseAsk, {"nyc": HolderSays(granted=True, epoch=9)})
+    said = one.says(PromiseAsk(query=QUERY, epoch=99, holder=NYC, of=FRA))
+    assert (said.granted, said.owner) == (False, FRA)
+
+
+@pytest.mark.parametrize(
+    ("claimed", "nyc", "outcome"),
+    [
+        (True, SILENCE, Outcome.KEPT),
+        (False, HolderSays(granted=True, epoch=1), Outcome.FREE),
+        (False, SILENCE, Outcome.UNHEARD),
+        (False, HolderSays(granted=False, epoch=3, owner=NYC), Outcome.ELSEWHERE),
+    ],
+)
+def test_a_home_that_has_restarted_asks_all_and_then_those_that_may_have_the_record(
+    claimed: bool, nyc: Message | SbonError, outcome: Outcome
+) -> None:
+    again = Holder("ams", 77)
+    one, found = Agent(again, again, FRA, NYC), []
+    one.ownership.former.claims({QUERY: (TRIO,)}, found.append)
+    kept = Claims(owned=(), kept=(QUERY,) if claimed else ())
+    one.services.answer(ClaimsAsk, {"fra": kept, "nyc": Claims(owned=(), kept=())})
+    one.services.answer(PromiseAsk, {"nyc": nyc})
+    assert found == [{QUERY: outcome}]
+    if outcome is Outcome.FREE:
+        said = one.says(PromiseAsk(query=QUERY, epoch=9, holder=FRA, of=AMS))
+        assert (said.granted, said.owner) == (False, again), "it runs the query anew"
+
+
+def test_a_home_promises_to_a_keeper_as_long_as_it_is_not_sure_itself() -> None:
+    again = Holder("ams", 77)
+    one, found = Agent(again, again, FRA, NYC), []
+    one.ownership.former.claims({QUERY: (TRIO,)}, found.append)
+    one.services.answer(ClaimsAsk, {})
+    assert one.says(PromiseAsk(query=QUERY, epoch=9, holder=FRA, of=AMS)).granted
+    one.services.answer(PromiseAsk, {"nyc": HolderSays(granted=True, epoch=1)})
+    assert found == [{QUERY: Outcome.KEPT}]
+
+
+def test_a_query_that_nobody_else_has_ever_held_is_free() -> None:
+    again = Holder("ams", 77)
+    one, found = Agent(again, again, FRA), []
+    one.ownership.former.claims({QUERY: ()}, found.append)
+    one.services.answer(ClaimsAsk, {})
+    assert found == [{QUERY: Outcome.FREE}]
