@@ -2,16 +2,18 @@
 
 load = use + pressure
 
-`use` is the share of all cores' time that was used since the last reading, 0 to 1. `pressure` is the kernel's share of the last ten seconds
-in which some task was ready and waited for a core, 0 to 1 ("some avg10" of PSI, Documentation/accounting/psi.rst of Linux). `use` alone is
+`use` is the share of the time of the cores that this process may use that was used since the last reading, 0 to 1, without that of other
+programs at a lower priority, which give way. `pressure` is the kernel's share of the last ten seconds in which some task was ready and
+waited for a core, 0 to 1 ("some avg10" of PSI, Documentation/accounting/psi.rst of Linux). `use` alone is
 1 for a machine with one busy thread per core and for one with ten, although only on the second would one more operator make all others
 wait; and a machine with bursts makes work wait long before it is fully used. The sum tells these cases apart: up to 1 where nothing waits,
 up to 2 where something always does. Kernels without PSI provide `use` alone.
 """
 
 import math
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from sbon_agent.logs import structlog
@@ -26,7 +28,23 @@ log = structlog.get_logger("cpu")
 def _use_percent() -> float:
     import psutil  # here, because the first load is read a second after the start
 
-    return float(psutil.cpu_percent(None))
+    of_cores = psutil.cpu_times_percent(None, percpu=True)
+    # Work at a lower priority gives way to this process.
+    yields = hasattr(os, "getpriority") and os.getpriority(os.PRIO_PROCESS, 0) <= 0
+    busy = [100.0 - one.idle - getattr(one, "iowait", 0.0) - (getattr(one, "nice", 0.0) if yields else 0.0) for one in of_cores]
+    return mean_use(busy, os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None)
+
+
+def mean_use(percents: Sequence[float], mine: Collection[int] | None) -> float:
+    """Returns the use of the cores that this process may use; of all where that is not known, or the system numbers them otherwise.
+
+    Examples
+    --------
+    >>> mean_use([10.0, 90.0, 50.0], {0, 2}), mean_use([10.0, 90.0], None)
+    (30.0, 50.0)
+    """
+    kept = [percent for core, percent in enumerate(percents) if mine is None or core in mine] or list(percents)
+    return sum(kept) / len(kept) if kept else 0.0
 
 
 class CpuLoad:
@@ -34,7 +52,7 @@ class CpuLoad:
 
     Parameters
     ----------
-    use_percent : use of all cores since its last call, 0 to 100
+    use_percent : use of the cores since its last call, 0 to 100
     pressure_file : PSI of the processors; one that is not there, or that the kernel refuses to read, counts as no pressure
     """
 
@@ -49,7 +67,7 @@ class CpuLoad:
         self._read_at = -math.inf
         self._load = 0.0
         self.use = 0.0
-        """Use of all cores, without the pressure, as last read, 0 to 1."""
+        """Use of the cores, without the pressure, as last read, 0 to 1."""
 
     def fraction(self) -> float:
         """Returns the present load: 0 to 1, up to 2 if work waits."""

@@ -109,9 +109,9 @@ class Books:
         except ShapeError:
             self.speed = by_rule(1.0)
 
-    def fit(self, signature: str, ports: int, now: float) -> OperatorFit:
-        """Returns the fit that operators of a signature on this host add to."""
-        return self.statistics.fit(signature, max(1, ports), now=now)
+    def fit(self, signature: str, ports: int, now: float, alike: str = "") -> OperatorFit:
+        """Returns the fit that operators of a signature on this host add to; `alike` as for `StatisticsBook.fit`."""
+        return self.statistics.fit(signature, max(1, ports), now=now, alike=alike)
 
     def sample(self, now: float, cores_used: float, cpu_ns: Mapping[OperatorId, int]) -> None:
         """Records what others use of this node: all that is used less the work of its operators; called once a second.

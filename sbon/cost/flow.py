@@ -37,6 +37,8 @@ class JoinFlow(msgspec.Struct, frozen=True, kw_only=True):
     """Share of pairs that are rows out."""
     before_s: float
     after_s: float
+    per_row_out_ns: float = 0.0
+    """Reference ns of each row out, beside the cost of the rows in."""
 
 
 class WindowFlow(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,6 +158,7 @@ class FlowGraph:
             if operator.id in column:
                 self._bent.append((operator, ports[:, : column[operator.id]]))
                 out[row, column[operator.id]] = 1.0
+                load[row, column[operator.id]] = 0.0 if operator.join is None else operator.join.per_row_out_ns
         sent = [
             self._operators[self.index[link.source]].row_bytes * out[self.index[link.source]]
             + self._operators[self.index[link.source]].batch_bytes * batches[self.index[link.source]]
@@ -249,7 +252,8 @@ class FlowGraph:
                 taken, count = taken.plus(incoming), count.plus(batch)
             if operator.join is not None:
                 join = operator.join
-                rows = rows.plus(ports[0].times(ports[1]).scaled(join.selectivity * (join.before_s + join.after_s)))
+                pairs = ports[0].times(ports[1]).scaled(join.selectivity * (join.before_s + join.after_s))
+                rows, load = rows.plus(pairs), load.plus(pairs.scaled(join.per_row_out_ns))
             if operator.window is not None:
                 window = operator.window
                 held = ports[0].scaled(window.size_s)
@@ -356,7 +360,7 @@ def _check(operators: Sequence[OperatorFlow], links: Sequence[FlowLink], index: 
         for port in operator.ports:
             numbers += [port.selectivity, port.per_row_ns, port.per_batch_ns]
         if operator.join is not None:
-            numbers += [operator.join.selectivity, operator.join.before_s, operator.join.after_s]
+            numbers += [operator.join.selectivity, operator.join.before_s, operator.join.after_s, operator.join.per_row_out_ns]
         if operator.window is not None:
             numbers += [operator.window.size_s, operator.window.groups]
             if not 0 < operator.window.slide_s < math.inf:

@@ -14,12 +14,11 @@ from sbon.chaining import passes_on
 from sbon.cost.chains import chains_of
 from sbon.cost.explaining import amount
 from sbon.cost.figure import Edge
-from sbon.cost.flow import FlowGraph, FlowLink, OperatorFlow
+from sbon.cost.flow import FlowGraph, FlowLink, FlowPolynomials, OperatorFlow
 from sbon.cost.line import Line
 from sbon.cost.placed_query import PlacedQuery
 from sbon.cost.polynomial import Polynomial, constant
 from sbon.cost.throughput import Demand, Limit, Profile, Supply, limits
-from sbon.query.estimate import estimate
 from sbon.query.link_bytes import row_bytes
 from sbon.query.plan import JoinParams, LinkSpec, Plan, SourceParams
 from sbon.types import FloatArray, IntArray, NodeId, OperatorId
@@ -144,33 +143,27 @@ class _Point:
 
     def __init__(self, query: PlacedQuery, rates: Mapping[OperatorId, float], edge: Edge, order: Plan | None, at: float) -> None:
         self.rates = rates
-        plan = msgspec.structs.replace(
-            query.plan,
-            links=tuple(
-                msgspec.structs.replace(link, rate_rows_per_s=rates[link.source] * at) if link.source in rates else link
-                for link in query.plan.links
-            ),
-        )
-        # Pairs of joins and groups of windows are those of the expected rates; costs are those of batches at the rates asked about.
+        given = query.plan
+        plan = given if order is None else order
         known = query.operators(edge)
-        query = msgspec.structs.replace(query, plan=estimate(plan), arrivals={})
-        links = query.plan.links if order is None else order.links
-        flows = [
-            msgspec.structs.replace(
-                one,
-                ports=tuple(
-                    msgspec.structs.replace(port, per_row_ns=now.per_row_ns, per_batch_ns=now.per_batch_ns)
-                    for port, now in zip(one.ports, scaled.ports, strict=True)
-                ),
-            )
-            for one, scaled in zip(known, query.operators(edge), strict=True)
-        ]
-        if order is not None:
-            flows = _with_streams_of(order, query.plan, flows)
-        graph = FlowGraph(flows, [FlowLink(link.id, link.source, link.target, link.port) for link in links])
+        links = plan.links
+        asked = {name: rate * at for name, rate in rates.items()}
+
+        def found_with(flows: list[OperatorFlow]) -> FlowPolynomials:
+            if order is not None:
+                flows = _with_streams_of(order, given, flows)
+            graph = FlowGraph(flows, [FlowLink(link.id, link.source, link.target, link.port) for link in links])
+            # Costs per batch stand apart: the graph would let the number of batches grow with the rates.
+            return graph.polynomials(asked, dict.fromkeys(rates, math.inf))
+
+        # Selectivities are known, pairs of joins and groups of windows among them. They tell the rows of every stream at the rates asked
+        # about, which tell the size of batches, and that tells what rows cost.
+        rows = {name: out.at(asked) for name, out in found_with(known).rows_out.items()}
+        query = msgspec.structs.replace(query, plan=_with_rows(plan, rows), arrivals={})
+        scaled = {one.id: one for one in query.operators(edge)}
+        flows = [_with_costs_of(scaled[one.id], one) for one in known]
+        found = found_with(flows)
         batches = query.paces()
-        # Costs per batch stand apart: the graph would let the number of batches grow with the rates.
-        found = graph.polynomials({name: rate * at for name, rate in rates.items()}, dict.fromkeys(rates, math.inf))
         self.work, self.memory, self.sent = dict(found.load_ns), dict[OperatorId, Polynomial](), found.link_bytes
         self.tuple_ns: dict[OperatorId, float] = {}
         per_batch = query.rows_per_batch()
@@ -203,6 +196,25 @@ class _Point:
                 degree += 0 if name in fixed else power
             found[degree] += coefficient
         return found
+
+
+def _with_rows(plan: Plan, rows: Mapping[OperatorId, float]) -> Plan:
+    """Returns a plan with these rows out of its operators on its links."""
+    return msgspec.structs.replace(
+        plan, links=tuple(msgspec.structs.replace(link, rate_rows_per_s=rows[link.source] * link.share) for link in plan.links)
+    )
+
+
+def _with_costs_of(costs: OperatorFlow, flow: OperatorFlow) -> OperatorFlow:
+    """Returns an operator with the costs of another batch size."""
+    ports = tuple(
+        msgspec.structs.replace(port, per_row_ns=now.per_row_ns, per_batch_ns=now.per_batch_ns)
+        for port, now in zip(flow.ports, costs.ports, strict=True)
+    )
+    join = flow.join
+    if join is not None and costs.join is not None:
+        join = msgspec.structs.replace(join, per_row_out_ns=costs.join.per_row_out_ns)
+    return msgspec.structs.replace(flow, ports=ports, join=join)
 
 
 def _with_streams_of(order: Plan, plan: Plan, flows: Sequence[OperatorFlow]) -> list[OperatorFlow]:

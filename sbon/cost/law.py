@@ -1,4 +1,5 @@
-"""The cost law of a batch: a per batch + b per row + c per (row, open window), fitted to measured batches.
+"""The cost law of a batch: a per batch + b per row + c per (row, open window), fitted to measured batches. Of a join, c is that of a row
+out: what a row meets are rows of the other side.
 
 Rows of a batch beyond a knee have a b of their own. A filter leaves the caches of its core there: it takes 7 ns for a row of a batch of
 10,000 and 14 for further ones. A window by key finds its groups already open: it takes 60 ns for a row of small batches and 25 for
@@ -30,7 +31,7 @@ import numpy as np
 
 from sbon.cost.figure import RULE_FACTOR, Edge, Figure, Source, around
 from sbon.errors import ShapeError
-from sbon.types import FloatArray
+from sbon.types import FloatArray, IntArray
 
 MEMORY_BATCHES = 2048.0
 """Batches after which the weight of one has fallen to 1 / e."""
@@ -149,11 +150,22 @@ class Law(msgspec.Struct, frozen=True, kw_only=True):
 
         Fixed cost and cost per row err in opposite directions, so both at their bounds would be too much.
         """
+        per_batch_ns, per_row_ns, per_window_ns = self.apart(edge, rows, open_windows)
+        return per_batch_ns, per_row_ns + open_windows * per_window_ns
+
+    def apart(self, edge: Edge, rows: float, open_windows: float = 0.0) -> tuple[float, float, float]:
+        """Returns the same with the cost per row apart from that per (row, open window)."""
         figure = self.cost_ns(rows, open_windows)
         factor = figure.at(edge) / figure.value if figure.value > 0 else 1.0
         beyond = beyond_knee(rows, 1.0) / rows if rows > 0 else 0.0
-        per_row_ns = (1 - beyond) * self.per_row_ns + beyond * self.per_row_beyond_ns + open_windows * self.per_row_window_ns
-        return self.per_batch_ns * factor, per_row_ns * factor
+        per_row_ns = (1 - beyond) * self.per_row_ns + beyond * self.per_row_beyond_ns
+        return self.per_batch_ns * factor, per_row_ns * factor, self.per_row_window_ns * factor
+
+
+def _octave(sizes: FloatArray) -> IntArray:
+    """Returns the octave of each size; those below 1 are in the first."""
+    found: IntArray = np.minimum(np.frexp(np.maximum(sizes, 1.0))[1], OCTAVES - 1).astype(np.int64)
+    return found
 
 
 def beyond_knee(rows: float, batches: float) -> float:
@@ -281,7 +293,7 @@ class CostFit:
         count, classes = len(waiting), len(self.prior.classes)
         inputs = np.empty((count, _LEADING + classes))
         inputs[:, 0] = 1.0
-        inputs[:, 1] = [row_windows for _, _, row_windows, _ in waiting]
+        inputs[:, 1] = met = np.array([row_windows for _, _, row_windows, _ in waiting])
         inputs[:, _LEADING:] = [(rows, *(0.0,) * (classes - 1)) if of_class is None else of_class for rows, _, _, of_class in waiting]
         rows = inputs[:, _LEADING:].sum(1)
         inputs[:, 2] = np.maximum(0.0, rows - KNEE_ROWS)
@@ -296,9 +308,13 @@ class CostFit:
         expected = np.maximum(inputs @ self._theta, LEAST_NS)
         if self._samples >= BLOCK:
             costs = np.minimum(costs, expected * (1 + _CAP))
-        # Batches of about one size, within a factor of 2, count with their sums; of classes of rows, sums would hide what tells them apart.
-        octave = np.minimum(np.frexp(np.maximum(rows, 1.0))[1], OCTAVES - 1)
-        octaves, place = np.unique(octave, return_inverse=True) if classes == 1 else (octave, np.arange(count))
+        # Batches of about one size, within a factor of 2, and whose rows meet about as much, count with their sums; of classes of rows,
+        # sums would hide what tells them apart.
+        octave, alike = _octave(rows), _octave(met)
+        kinds, place = np.unique(octave * OCTAVES + alike, return_inverse=True)
+        octaves = kinds // OCTAVES
+        if classes > 1:
+            octaves, place = octave, np.arange(count)
         sizes = np.bincount(place).astype(np.float64)
         sums, total = np.zeros((len(sizes), inputs.shape[1])), np.bincount(place, costs)
         np.add.at(sums, place, inputs)

@@ -145,6 +145,9 @@ def _flow_of(spec: OperatorSpec, query: PlacedQuery, edge: Edge) -> OperatorFlow
     for link in links:
         if link.target == spec.id:
             rates[link.port] += link.rate_rows_per_s
+    measured = [port.rows_per_s for port in given]
+    if all(measured):  # what a row gives of pairs, or of groups, is known at the rates of then
+        rates = measured
     rows_out = sum(port.selectivity * rate for port, rate in zip(ports, rates, strict=True))
     join = window = None
     match spec.params:
@@ -152,7 +155,11 @@ def _flow_of(spec: OperatorSpec, query: PlacedQuery, edge: Edge) -> OperatorFlow
             window = WindowFlow(size_s=size_us / 1e6, slide_s=slide_us / 1e6, groups=rows_out * slide_us / 1e6)
         case JoinParams(before_us=before_us, after_us=after_us) if len(ports) == 2:
             before_s, after_s = max(0.0, before_us / 1e6), max(0.0, after_us / 1e6)
-            join = _join(before_s, max(after_s, 1e-3 - before_s), rows_out, rates)
+            out_of = [port.selectivity * rate for port, rate in zip(ports, rates, strict=True)]
+            apart = [port.flow_of_join(edge, rows_per_batch) for port in given]
+            per_row_out_ns = sum(cost_ns * out for (_, cost_ns), out in zip(apart, out_of, strict=True)) / rows_out if rows_out > 0 else 0.0
+            ports = tuple(port for port, _ in apart)
+            join = _join(before_s, max(after_s, 1e-3 - before_s), rows_out, rates, per_row_out_ns)
         case WindowJoinParams(size_us=size_us) if len(ports) == 2:
             join = _join(size_us / 2e6, size_us / 2e6, rows_out, rates)
     if window is not None or join is not None:
@@ -165,9 +172,10 @@ def _flow_of(spec: OperatorSpec, query: PlacedQuery, edge: Edge) -> OperatorFlow
     return OperatorFlow(id=spec.id, ports=ports, join=join, window=window, row_bytes=row_bytes)
 
 
-def _join(before_s: float, after_s: float, rows_out: float, rates: list[float]) -> JoinFlow:
+def _join(before_s: float, after_s: float, rows_out: float, rates: list[float], per_row_out_ns: float = 0.0) -> JoinFlow:
     pairs = rates[0] * rates[1] * (before_s + after_s)
-    return JoinFlow(selectivity=rows_out / pairs if pairs > 0 else 0.0, before_s=before_s, after_s=after_s)
+    selectivity = rows_out / pairs if pairs > 0 else 0.0
+    return JoinFlow(selectivity=selectivity, before_s=before_s, after_s=after_s, per_row_out_ns=per_row_out_ns)
 
 
 def _resampled(given: Series, start_s: float, intervals: int, width_s: float) -> Series:

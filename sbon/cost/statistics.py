@@ -40,6 +40,8 @@ ROW_BYTES_MAX = 2.0**26
 SAMPLES_MAX = 2.0**53
 AGE_S_MAX = 10 * 365.25 * 86_400
 PORTS_MAX = 1024
+RATES_MEMORY = 30.0
+"""Seconds with rows after which the weight of one has fallen to 1 / e: about as long as batches count, at usual paces."""
 
 
 class PortStatistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,12 +54,20 @@ class PortStatistics(msgspec.Struct, frozen=True, kw_only=True):
     service: Moments | None = None
     """Cost of a batch, in reference ns; None if none was measured."""
     open_windows: float = 0.0
-    """Open windows per row, as a mean."""
+    """Open windows per row, as a mean; of a join, rows out per row."""
+    rows_per_s: float = 0.0
+    """Rows a second into the port while that was measured; 0: not known."""
 
     def flow(self, edge: Edge, rows_per_batch: float) -> PortFlow:
         """Returns the numbers that a walk needs, for batches of so many rows."""
         per_batch_ns, per_row_ns = self.law.at(edge, rows_per_batch, self.open_windows)
         return PortFlow(selectivity=self.selectivity.at(edge), per_row_ns=per_row_ns, per_batch_ns=per_batch_ns)
+
+    def flow_of_join(self, edge: Edge, rows_per_batch: float) -> tuple[PortFlow, float]:
+        """Returns the same of a port of a join, and apart from it the ns of each row out: at other rates a row meets more or fewer."""
+        per_batch_ns, per_row_ns, per_row_out_ns = self.law.apart(edge, rows_per_batch, self.open_windows)
+        flow = PortFlow(selectivity=0.0, per_row_ns=per_row_ns, per_batch_ns=per_batch_ns)
+        return flow, per_row_out_ns if self.open_windows > 0 else 0.0  # no batch with a pair has told what one costs
 
 
 class OperatorStatistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,7 +104,7 @@ class OperatorStatistics(msgspec.Struct, frozen=True, kw_only=True):
 class PortFit:
     """Measures one port while batches are processed. A batch costs two appends to lists; some hundred of them are folded at once."""
 
-    __slots__ = ("_kept", "_sums", "_waiting", "cost", "service", "speed")
+    __slots__ = ("_kept", "_rate", "_sums", "_waiting", "cost", "service", "speed")
 
     def __init__(self, prior: Law | None = None, speed: float = 1.0, source: Source = Source.MEASURED) -> None:
         self.cost = CostFit(prior, speed=speed, source=source)
@@ -102,6 +112,7 @@ class PortFit:
         self.speed = speed
         self._kept = self.service.kept
         self._waiting: list[tuple[int, int, float, float]] = []
+        self._rate = MomentCounter(RATES_MEMORY)
         self._sums = np.zeros(6)
         """Of rows in, rows out, row-windows, rows in squared, rows out squared and their product; older batches count less."""
 
@@ -113,6 +124,10 @@ class PortFit:
         self._waiting.append((rows_in, rows_out, ns, open_windows))
         if len(self._waiting) >= BLOCK_LATER:
             self._fold()
+
+    def rate(self, rows_per_s: float) -> None:
+        """Records the rows of a second with rows."""
+        self._rate.add(rows_per_s)
 
     def _fold(self) -> None:
         if not self._waiting:
@@ -133,7 +148,7 @@ class PortFit:
             known = selectivity if selectivity is not None else by_rule(1.0)
         rows_in, _, row_windows, *_ = self._sums.tolist()
         windows = row_windows / rows_in if rows_in > 0 else 0.0
-        return PortStatistics(law=law, selectivity=known, service=self.service.moments, open_windows=windows)
+        return PortStatistics(law=law, selectivity=known, service=self.service.moments, open_windows=windows, rows_per_s=self._rate.first)
 
     def _selectivity(self, law: Law) -> Figure | None:
         """Returns the ratio of rows out to rows in, with the error of a ratio estimator and at least that of counting rows."""
@@ -219,24 +234,36 @@ class StatisticsBook:
         self._fits: OrderedDict[str, OperatorFit] = OrderedDict()
         self._told: OrderedDict[str, dict[NodeId, tuple[OperatorStatistics, float]]] = OrderedDict()
         self._kept: dict[str, tuple[OperatorStatistics, float]] = {}
+        self._alike: OrderedDict[str, str] = OrderedDict()
+        """The latest signature of operators that are alike."""
         self._signatures_of: Counter[NodeId] = Counter()
         self._refused_peers: set[NodeId] = set()
         self.refused: Counter[tuple[NodeId, str]] = Counter()
         """Refused reports by peer and reason."""
 
-    def fit(self, signature: str, ports: int, *, now: float) -> OperatorFit:
+    def fit(self, signature: str, ports: int, *, now: float, alike: str = "") -> OperatorFit:
         """Returns the fit that operators of this host with a signature add to; made anew where there is none with so many ports.
 
-        It begins with what was kept or told, with wider bounds, so that the first batches correct it.
+        It begins with what was kept or told, with wider bounds, so that the first batches correct it; else with what an operator that is
+        alike has cost here. Where all batches have one size, only this tells their fixed cost from that of their rows.
+
+        Parameters
+        ----------
+        alike : that of all operators that compute the same of whatever rows; empty: nothing is known of such
         """
         found = self._fits.get(signature)
         if found is None or len(found.ports) != ports:
-            known = self.of(signature, now)
+            known = self.of(signature, now) or self.of(self._alike.get(alike, ""), now)
             priors = [widened(port.law) for port in known.ports] if known is not None and len(known.ports) == ports else []
             found = self._fits[signature] = OperatorFit(signature, ports, priors=priors, speed=self._speed())
             while len(self._fits) > SIGNATURES_MAX:
                 self._fits.popitem(last=False)
         self._fits.move_to_end(signature)
+        if alike:
+            self._alike[alike] = signature
+            self._alike.move_to_end(alike)
+            while len(self._alike) > SIGNATURES_MAX:
+                self._alike.popitem(last=False)
         return found
 
     def own(self, signature: str, now: float) -> OperatorStatistics | None:
@@ -415,6 +442,8 @@ def absurdity(statistics: OperatorStatistics) -> str | None:
             return "absurd selectivity"
         if not 0 <= port.open_windows <= WINDOWS_MAX:
             return "absurd windows"
+        if not 0 <= port.rows_per_s < math.inf:
+            return "absurd rate"
         if law.samples > SAMPLES_MAX or law.age_s > AGE_S_MAX or port.selectivity.age_s > AGE_S_MAX:
             return "absurd samples or age"
     if statistics.state_bytes is not None and statistics.state_bytes.high > STATE_BYTES_MAX:

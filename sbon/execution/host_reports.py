@@ -7,6 +7,8 @@ from sbon.cost.books import Books
 from sbon.execution.instance import Instance
 from sbon.execution.port_costs import PortCosts
 from sbon.execution.reporting import operator_report
+from sbon.query.plan import JoinParams
+from sbon.query.signature import likeness
 from sbon.state_budget import StateBudget
 from sbon.types import NodeId, OperatorId, QueryId
 from sbon.wire.costs import NodeTold
@@ -96,4 +98,5 @@ def measure_costs(instance: Instance, books: Books, now: float) -> None:
     spec, brought = instance.spec, instance.figures.costs_brought
     if brought is not None:
         books.statistics.brought("moved here", brought, now)
-    instance.figures.port_costs = PortCosts(books.fit(spec.signature, spec.ports, now), books.speed.value)
+    fit = books.fit(spec.signature, spec.ports, now, likeness(spec.params, spec.schema))
+    instance.figures.port_costs = PortCosts(fit, books.speed.value, pairs=isinstance(spec.params, JoinParams))

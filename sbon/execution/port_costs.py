@@ -11,6 +11,8 @@ from sbon.wire.costs import OperatorCosts
 
 PORTS = 2
 """Most input ports of an operator."""
+PAUSE_S = 30.0
+"""Time without rows that is a pause and no low rate."""
 
 
 class PortCost(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +48,7 @@ class PortCosts:
     ----------
     fit : that of all operators here with the same signature; one of its own if left out
     speed : reference ns per ns of this machine, in which the fit counts
+    pairs : whether rows out are pairs of rows, each of which takes time
 
     Examples
     --------
@@ -57,11 +60,13 @@ class PortCosts:
     (50000, 20, 0.5)
     """
 
-    __slots__ = ("_fit", "_more_ns", "_more_rows", "_now", "_rows", "_speed")
+    __slots__ = ("_fit", "_more_ns", "_more_rows", "_now", "_pairs", "_rows", "_seen", "_speed")
 
-    def __init__(self, fit: OperatorFit | None = None, speed: float = 1.0) -> None:
+    def __init__(self, fit: OperatorFit | None = None, speed: float = 1.0, *, pairs: bool = False) -> None:
         self._fit = OperatorFit("", PORTS) if fit is None else fit
-        self._speed = speed
+        self._speed, self._pairs = speed, pairs
+        self._seen: dict[int, tuple[float, int]] = {}
+        """Instant of the last sample with new rows at a port, and the rows until then."""
         self._rows: dict[int, tuple[int, int]] = {}
         """Batches and rows of each port."""
         self._more_ns = self._more_rows = 0
@@ -70,13 +75,20 @@ class PortCosts:
     def sample(self, now: float) -> None:
         """Tells the time, once a second: batches count as of the second that they came in."""
         self._now = now
+        for port, (_, rows) in self._rows.items():
+            since, before = self._seen.setdefault(port, (now, rows))
+            if rows > before:
+                if 0 < now - since <= PAUSE_S:
+                    self._fit.ports[port].rate((rows - before) / (now - since))
+                self._seen[port] = (now, rows)
 
     def took(self, port: int, rows_in: int, rows_out: int, ns: int) -> None:
         """Records a batch at a port: its rows, the rows that came of it, and its processor time."""
         if self._more_ns or self._more_rows:
             ns, rows_out = ns + self._more_ns, rows_out + self._more_rows
             self._more_ns = self._more_rows = 0
-        self._fit.ports[port].took(rows_in, rows_out, ns, at_s=self._now)
+        met = rows_out / rows_in if self._pairs and rows_in else 0.0
+        self._fit.ports[port].took(rows_in, rows_out, ns, at_s=self._now, open_windows=met)
         batches, rows = self._rows.get(port, (0, 0))
         self._rows[port] = (batches + 1, rows + rows_in)
 

@@ -175,6 +175,7 @@ class Forecast:
             return None
         return {
             **self.prediction.latency.figures(),
+            "highest_rate": next((line.figures for line in self.prediction.lines if line.name == "highest rate"), None),
             "rests_on_rules": self.prediction.rests_on_rules,
             "anew_because": self.why,
             "measured": None if self.measured is None else msgspec.structs.asdict(self.measured),

@@ -64,6 +64,12 @@ def signature(params: Params, schema: Schema, inputs: Sequence[Sequence[str]], p
     return hashlib.blake2b(msgspec.json.encode(form), digest_size=DIGEST_BYTES).hexdigest()
 
 
+def likeness(params: Params, schema: Schema) -> str:
+    """Returns a digest of what an operator computes, whatever rows it gets: operators that are alike cost about the same."""
+    form = [type(params).__name__, _form(params), msgspec.to_builtins(schema)]
+    return hashlib.blake2b(msgspec.json.encode(form), digest_size=DIGEST_BYTES).hexdigest()
+
+
 def of_part(signed: str, part: Part | None) -> str:
     """Returns the signature of what a link carries: that of its source, with the part of its rows if that is not all."""
     return signed if part is None else f"{signed} {part.index}/{part.of}"

@@ -61,4 +61,4 @@ class Forecasting:
             forecast.predicted(result, self._books, self._host.now())
             self._predicted(record)
 
-        self._host.execute(lambda: predict(query, ()), done, rows=0)
+        self._host.execute(lambda: predict(query), done, rows=0)

@@ -61,6 +61,7 @@ class PortTold(msgspec.Struct, frozen=True, kw_only=True):
     selectivity: FigureTold
     service: MomentsTold | None = None
     open_windows: Amount = 0.0
+    rows_per_s: Amount = 0.0
 
 
 class OperatorCosts(msgspec.Struct, frozen=True, kw_only=True):

@@ -41,7 +41,13 @@ class BenchAgent:
 
 @contextmanager
 def agents(
-    names: Sequence[str], settings: str, *, sealed: bool = True, rtt_ms: float = 0.0, module: str = "sbon_agent"
+    names: Sequence[str],
+    settings: str,
+    *,
+    sealed: bool = True,
+    rtt_ms: float = 0.0,
+    module: str = "sbon_agent",
+    cores: Sequence[int] = (),
 ) -> Iterator[dict[str, BenchAgent]]:
     """Agents of these names that know each other, by name; they and their files are gone after the block.
 
@@ -53,6 +59,8 @@ def agents(
         Round trip between any two of them, by the testbed's shaper; 0: that of loopback.
     module
         What runs as the agent.
+    cores
+        The one core of each agent; empty: all may use all.
 
     Raises
     ------
@@ -71,7 +79,7 @@ def agents(
             options += ["--key-file", str(key)]
         addresses = [f"127.0.0.1:{port}" for port in free_ports(len(names))]
         processes = {}
-        for name, address in zip(names, addresses, strict=True):
+        for number, (name, address) in enumerate(zip(names, addresses, strict=True)):
             with (directory / f"{name}.log").open("ab") as log:
                 arguments = ["--name", name, "--bind", address, "--data-dir", str(directory / name), "--join", addresses[0], *options]
                 if rtt_ms:
@@ -79,7 +87,8 @@ def agents(
                     others = [other for other in addresses if other != address]
                     table.write_text(json.dumps({"delays_ms": dict.fromkeys(others, rtt_ms / 2)}), encoding="utf-8")
                     arguments += ["--testbed-shaper", str(table)]
-                processes[name] = process = spawn(arguments, log, module=module)
+                with _on(cores[number : number + 1]):
+                    processes[name] = process = spawn(arguments, log, module=module)
                 stack.callback(process.wait)
                 stack.callback(process.kill)
         found = {}
@@ -88,6 +97,17 @@ def agents(
             stack.callback(client.close)
             found[name] = BenchAgent(name, directory / name, client, process)
         yield found
+
+
+@contextmanager
+def _on(cores: Sequence[int]) -> Iterator[None]:
+    """Lets processes that are started in the block use these cores alone; all, where none are given."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores or before)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def _client(directory: Path, name: str, process: "Popen[bytes]", members: int) -> ControlClient:

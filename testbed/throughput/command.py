@@ -20,12 +20,13 @@ class Part(StrEnum):
     LARGE = "large"
     MIXED = "mixed"
     SUSTAINED = "sustained"
+    ENGINE = "engine"
 
 
 def throughput_command(
     part: Annotated[list[Part] | None, typer.Option(help="Only this one; may be repeated.")] = None,
     small: Annotated[int, typer.Option(metavar="N", min=1, help="small: random queries, solved by trying all.")] = 100,
-    large: Annotated[int, typer.Option(metavar="N", min=1, help="large: random queries of 40 operators; 2 s each.")] = 50,
+    queries: Annotated[int, typer.Option(metavar="N", min=1, help="large: random queries of 40 operators; 3 s each.")] = 1000,
     mixed: Annotated[int, typer.Option(metavar="N", min=1, help="mixed: random queries with limits of all kinds; 2 s each.")] = 20,
     plans: Annotated[
         int, typer.Option(metavar="N", min=1, help="sustained: random plans that agents run in virtual time; 10 s each.")
@@ -40,8 +41,9 @@ def throughput_command(
     Examples:
       sbon testbed throughput
       sbon testbed throughput --part small --small 20
+      sbon testbed throughput --part small --part large --queries 50 --json throughput.json
       sbon testbed throughput --part sustained --plans 200
-      sbon testbed throughput --large 1000 --json throughput.json
+      sbon testbed throughput --part engine
     """
 
     progress = Progress(wanted=not quiet)
@@ -54,8 +56,8 @@ def throughput_command(
         result["small"] = evaluate_small(small, seed, progress)
         shows.append(lambda: show_small(result["small"], small))
     if Part.LARGE in wanted:
-        result["large"], result["times"] = evaluate_large(large, seed, progress)
-        shows.append(lambda: show_large(result["large"], result["times"], large))
+        result["large"], result["times"] = evaluate_large(queries, seed, progress)
+        shows.append(lambda: show_large(result["large"], result["times"], queries))
     if Part.MIXED in wanted:
         from sbon_testbed.throughput.mixed import evaluate_mixed
 
@@ -66,6 +68,11 @@ def throughput_command(
 
         result["sustained"] = evaluate_sustained(plans, seed, progress)
         shows.append(lambda: show_sustained(result["sustained"]))
+    if Part.ENGINE in wanted:
+        from sbon_testbed.throughput.engine import evaluate_engine
+
+        result["engine"] = evaluate_engine(progress)
+        shows.append(lambda: show_engine(result["engine"]))
     if json is not None:
         write_json(json, result)
     if json != "-":
@@ -125,3 +132,15 @@ def show_sustained(result: dict[str, Any]) -> None:
         ["predicted from rules, in part", str(result["rests_on_rules"])],
     ]
     print_table((Column("what should hold"), Column("plans", right=True)), rows)
+
+
+def show_engine(result: dict[str, Any]) -> None:
+    """The part `engine` as a table for people."""
+    print_note(f"engine: two joins and two filters on two agents with a core each; {result['ratio']:.1f} times the rate once optimised")
+    rows = [
+        [name, f"{found['rows_per_s_per_stream']:,}", f"{found['predicted']:,}", f"{found['error']:+.1%}", found["binding"]]
+        for name, found in result.items()
+        if isinstance(found, dict)
+    ]
+    titles = ("rows/s/stream", "predicted", "error")
+    print_table((Column("configuration"), *(Column(title, right=True) for title in titles), Column("predicted to bind")), rows)

@@ -210,6 +210,20 @@ def test_a_join_gives_what_table_3_of_whitewater_says():
     assert polynomial.terms == {(("l", 1), ("r", 1)): pytest.approx(2 * 5.0 * 0.01)}
 
 
+def test_rows_out_of_a_join_cost_beside_those_that_come_in():
+    left, right = OperatorFlow(id="l", ports=(PortFlow(),)), OperatorFlow(id="r", ports=(PortFlow(),))
+    met = JoinFlow(selectivity=0.01, before_s=5.0, after_s=5.0, per_row_out_ns=70.0)
+    join = OperatorFlow(id="j", ports=(PortFlow(selectivity=0.0, per_row_ns=100.0),) * 2, join=met)
+    graph = FlowGraph([left, right, join], [FlowLink("a", "l", "j", 0), FlowLink("b", "r", "j", 1)])
+
+    polynomial = graph.polynomials({"l": 3.0, "r": 7.0}).load_ns["j"]
+    flow = graph.series({"l": series_of(np.full(4, 3.0), 1.0), "r": series_of(np.full(4, 7.0), 1.0)})
+
+    expected = 100 * 10 + 70 * 2 * 5 * 0.01 * 21
+    assert polynomial.at({"l": 3.0, "r": 7.0}) == pytest.approx(expected)
+    assert flow.load_ns[graph.index["j"]].tolist() == pytest.approx([expected] * 4)
+
+
 def test_windows_give_their_groups_at_the_end_of_each_slide():
     graph = chain(SOURCE, OperatorFlow(id="w", ports=(PortFlow(selectivity=0.0),), window=WindowFlow(size_s=4.0, slide_s=2.0, groups=5.0)))
     rows = np.array([1.0, 1.0, 1.0, 8.0, 8.0, 8.0])

@@ -9,6 +9,7 @@ import pytest
 from sbon.cost.figure import Edge, Source
 from sbon.cost.statistics import OTHERS, PEERS_MAX, PER_PEER_MAX, OperatorFit, OperatorStatistics, StatisticsBook, middle
 from sbon.errors import ShapeError
+from sbon.execution.port_costs import PortCosts
 
 
 def operator(
@@ -168,6 +169,51 @@ def test_a_new_fit_begins_with_what_is_kept():
     for _ in range(100):
         begun.ports[0].took(1_000, 500, 100_000, at_s=6.0)
     assert begun.statistics(6.0).ports[0].law.cost_ns(1_000).value == pytest.approx(100_000, rel=0.05)
+
+
+def test_a_new_fit_begins_with_what_an_operator_that_is_alike_has_cost():
+    book = StatisticsBook()
+    first = book.fit("map of one source", 1, now=5.0, alike="map")
+    for rows in (10, 100, 1_000) * 40:
+        first.ports[0].took(rows, rows, 20_000 + 1_000 * rows, at_s=5.0)
+
+    later = book.fit("map of another source", 1, now=5.0, alike="map")
+    other = book.fit("another map", 1, now=5.0, alike="another")
+    for fit in (later, other):
+        for _ in range(100):  # batches of one size cannot tell their fixed cost from that of their rows
+            fit.ports[0].took(1_000, 1_000, 20_000 + 1_000 * 1_000, at_s=6.0)
+
+    assert later.statistics(6.0).ports[0].law.per_row_ns == pytest.approx(1_000, rel=0.02)
+    assert other.statistics(6.0).ports[0].law.per_row_ns < 600
+    assert book.fit("one more", 1, now=6.0).statistics(6.0).source is Source.RULE
+
+
+def test_a_join_tells_its_rows_in_from_its_rows_out_and_at_which_rates_they_met():
+    fit = OperatorFit("join", 2)
+    rng = np.random.default_rng(1)
+    costs = PortCosts(fit, pairs=True)
+    for second in range(40):
+        for _ in range(10):
+            for port, rows in enumerate((100, 50)):
+                out = int(rng.integers(0, 2_000))
+                costs.took(port, rows, out, 10_000 + 300 * rows + 70 * out)
+        costs.sample(float(second))
+    port = fit.statistics(40.0).ports[0]
+    flow, per_row_out_ns = port.flow_of_join(Edge.EXPECTED, 100.0)
+
+    assert per_row_out_ns == pytest.approx(70, rel=0.05)
+    assert flow.per_batch_ns + 100 * flow.per_row_ns == pytest.approx(10_000 + 300 * 100, rel=0.1)
+    assert [one.rows_per_s for one in fit.statistics(40.0).ports] == [pytest.approx(1_000), pytest.approx(500)]
+
+
+def test_a_pause_is_no_low_rate():
+    fit = OperatorFit("map", 1)
+    costs = PortCosts(fit)
+    for second in (0.0, 1.0, 2.0, 3.0, 1_000.0, 1_001.0, 1_002.0):
+        costs.took(0, 100, 100, 10_000)
+        costs.sample(second)
+
+    assert fit.statistics(0.0).ports[0].rows_per_s == pytest.approx(100)
 
 
 def test_what_is_kept_survives_as_json():

@@ -1,5 +1,7 @@
 """The load of the machine's processors, with the kernel's files faked."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from sbon_agent.cpu_load import CpuLoad, parse_pressure
@@ -25,6 +27,17 @@ def test_work_that_waits_counts_beyond_the_processors_use(tmp_path):
     clock.now += 1
     file.write_text(PRESSURE.format("20.00"))
     assert load.fraction() == pytest.approx(0.5)
+
+
+def test_only_cores_that_the_process_may_use_count_and_only_what_does_not_give_way(tmp_path, monkeypatch):
+    cores = [SimpleNamespace(idle=70.0, iowait=10.0, nice=15.0), SimpleNamespace(idle=0.0, iowait=0.0, nice=0.0)]
+    monkeypatch.setattr("psutil.cpu_times_percent", lambda interval, percpu: cores)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0})
+    for niceness, use in ((0, 0.05), (10, 0.2)):
+        monkeypatch.setattr("os.getpriority", lambda which, who, niceness=niceness: niceness)
+        assert CpuLoad(pressure_file=tmp_path / "none").fraction() == pytest.approx(use)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
+    assert CpuLoad(pressure_file=tmp_path / "none").fraction() == pytest.approx(0.6)
 
 
 def test_it_is_read_twice_a_second_at_most(tmp_path):

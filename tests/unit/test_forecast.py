@@ -9,6 +9,7 @@ import pytest
 from sbon.cost.books import Books
 from sbon.cost.figure import Figure, Source
 from sbon.cost.latency_prediction import LatencyPrediction
+from sbon.cost.line import Line
 from sbon.cost.prediction import Prediction
 from sbon.planning.forecast import FIRST_S, OFF_S, TOLD_S, Forecast
 from sbon.wire.reports import LatencyTold, OperatorReport
@@ -36,7 +37,8 @@ def prediction(p99_ms: float | None) -> Prediction:
     worst = None if p99_ms is None else Figure(value=p99_ms / 1e3, low=p99_ms / 2e3, high=p99_ms / 5e2, source=Source.MEASURED)
     p99_s = None if p99_ms is None else p99_ms / 1e3
     latency = LatencyPrediction(worst_s=worst, p99_s=p99_s, mean_s=p99_s, parts_s={}, overloaded=() if worst else ("a",))
-    return Prediction(lines=(), operators={"measured": 3}, latency=latency)
+    rate = Line("highest rate", "3 times the expected rates", {"multiple": 3.0})
+    return Prediction(lines=(rate,), operators={"measured": 3}, latency=latency)
 
 
 def predicted(p99_ms: float | None) -> tuple[Forecast, Books]:
@@ -54,6 +56,12 @@ def test_the_first_prediction_waits_for_measured_costs_and_answers() -> None:
     assert forecast.row() is None
     assert forecast.look(reports(100.0), books, now=FIRST_S + 1)
     assert not forecast.look(reports(100.0), books, now=FIRST_S + 2)  # it is being predicted
+
+
+def test_a_running_query_shows_its_highest_rate() -> None:
+    forecast, _ = predicted(100.0)
+
+    assert (forecast.row() or {})["highest_rate"] == {"multiple": 3.0}
 
 
 def test_what_is_measured_is_recorded_beside_the_prediction_once_a_minute() -> None:

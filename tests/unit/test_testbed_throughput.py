@@ -18,7 +18,10 @@ def test_searches_are_compared_with_the_best_of_small_queries_and_with_reactive_
     where = tmp_path / "rates.json"
 
     assert run(
-        ["testbed", "throughput", "--small", "2", "--large", "1", "--mixed", "1", "--plans", "1", "--quiet", "--json", str(where)]
+        [
+            *("testbed", "throughput", "--part", "small", "--part", "large", "--part", "mixed", "--part", "sustained"),
+            *("--small", "2", "--queries", "1", "--mixed", "1", "--plans", "1", "--quiet", "--json", str(where)),
+        ]
     ) in (0, None)
 
     found = json.loads(where.read_text())

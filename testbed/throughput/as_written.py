@@ -1,0 +1,39 @@
+"""An agent that plans filters above all joins, as WhiteWater's section 6.4 begins.
+
+It is started as any agent is: `python -m sbon_testbed.throughput.as_written ARGUMENT...`.
+
+The planner puts each filter as far down as it can. Here moves take it up again before the query is placed, so that both orders of one
+query can be run and compared.
+"""
+
+from collections.abc import Callable
+
+from sbon.query import planner
+from sbon.query.estimate import estimate
+from sbon.query.moves import moved, moves
+from sbon.query.plan import JoinParams, MapParams, Plan
+from sbon_agent.__main__ import main
+
+
+def filters_up(plan: Plan) -> Plan:
+    """Returns the plan with every filter above the joins that it may pass."""
+    while True:
+        kinds = {spec.id: spec.params for spec in plan.operators}
+        up = (one for one in moves(plan) if isinstance(kinds[one.top], JoinParams) and isinstance(kinds[one.bottom], MapParams))
+        if (found := next(up, None)) is None:
+            return estimate(plan)
+        plan = moved(plan, found)
+
+
+def leave_filters_up(plan_of: Callable[..., Plan] = planner.plan) -> None:
+    """Makes all agents of this process plan so."""
+
+    def plan(*arguments: object, **named: object) -> Plan:
+        return filters_up(plan_of(*arguments, **named))
+
+    planner.plan = plan
+
+
+if __name__ == "__main__":
+    leave_filters_up()
+    raise SystemExit(main())

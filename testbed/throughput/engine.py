@@ -1,0 +1,204 @@
+"""Measures the query of WhiteWater's section 6.4 on two real agents, each on a core of its own: as written, and as optimised.
+
+    sigma(D = 0) sigma(A = 0) (AB join on B (BC join on C CD))
+
+As written, filters are above both joins and everything is on one node. Optimised, filters are at their sources, and each join has a node;
+between these goes only what the join on C gives. Agents run the query slowly first and predict its highest rate; then the rates of all
+sources rise together until a source cannot give its rows.
+"""
+
+import os
+import re
+import time
+from typing import Any, NamedTuple
+
+from sbon.errors import SbonError
+from sbon_testbed.bench.agents import BenchAgent, agents
+from sbon_testbed.throughput.search import Report
+
+NODES = ("a", "b")
+VALUES_B, VALUES_C = 1_000, 100_000
+"""Values of the keys: the join on C is a hundred times more selective than that on B."""
+SHARE = 100
+"""One row in so many passes a filter."""
+SPAN_MS = 500
+FIRST_ROWS_PER_S = 20_000
+ROUNDS = 3
+"""Rates at which costs are measured: the first, and then so much of what is predicted."""
+LEARN_SHARE = 0.5
+SINK_NODE = "a"
+PREDICTED_TIMEOUT_S = 60.0
+SETTLE_S, WATCHED_S = 3.0, 5.0
+HELD_UP = 0.98
+"""Share of its rows below which a source counts as held up."""
+STEP = 1.25
+"""First rise of the rates."""
+NEAR = 1.03
+"""Ratio of a rate that is held up to one that is not, at which the search ends."""
+GONE_TIMEOUT_S = 30.0
+SETTINGS = 'optimiser = { enabled = false }\nlog = { level = "warning" }\n'
+SOURCE = """
+CREATE SOURCE {name} (ts TIMESTAMP, {one} BIGINT, {other} BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{node}',
+    rows_per_second = {rate}, seed = {seed}, pool_rows = 1048576, fields.{one}.max = {most_one}, fields.{other}.max = {most_other});
+"""
+QUERY = f"""
+SELECT bc.ts AS at, ab.a, bc.b, bc.c, cd.d FROM bc
+JOIN cd ON bc.c = cd.c AND cd.ts BETWEEN bc.ts - INTERVAL '{SPAN_MS} ms' AND bc.ts + INTERVAL '{SPAN_MS} ms'
+JOIN ab ON ab.b = bc.b AND ab.ts BETWEEN bc.ts - INTERVAL '{SPAN_MS} ms' AND bc.ts + INTERVAL '{SPAN_MS} ms'
+WHERE ab.a = 0 AND cd.d = 0
+"""
+SINK = f"CREATE SINK found AS {QUERY} WITH (connector = 'discard', node = '{SINK_NODE}')"
+VALUES = {"a": SHARE, "b": VALUES_B, "c": VALUES_C, "d": SHARE}
+
+
+class Setup(NamedTuple):
+    """A configuration of the query."""
+
+    module: str
+    """Kind of agent."""
+    sources: dict[str, str]
+    """Node of each source."""
+    joins: dict[str, str]
+    """Node of each join, by its key; what is not pinned otherwise is on the node of the sink."""
+
+
+SETUPS = {
+    "initial": Setup("sbon_testbed.throughput.as_written", {"ab": "a", "bc": "a", "cd": "a"}, {"b": "a", "c": "a"}),
+    "optimised": Setup("sbon_agent", {"ab": "a", "bc": "b", "cd": "b"}, {"b": "a", "c": "b"}),
+}
+
+
+class _Pair:
+    """Two agents that run one configuration at one rate after the other."""
+
+    def __init__(self, found: dict[str, BenchAgent], setup: Setup) -> None:
+        self._agents, self._setup = found, setup
+
+    def _begin(self, rate: int) -> None:
+        for seed, (name, node) in enumerate(self._setup.sources.items()):
+            one, other = name[0], name[1]
+            sql = SOURCE.format(
+                name=name, one=one, other=other, node=node, rate=rate, seed=seed, most_one=VALUES[one] - 1, most_other=VALUES[other] - 1
+            )
+            self._ask("submit", sql=sql)
+        self._ask("submit", sql=SINK)
+        for operator in list(self._operators().values()):
+            join = re.match(r"join on (\w)", operator["text"])
+            node = self._setup.joins[join[1]] if join else SINK_NODE
+            if node != operator["node"] and not operator["pinned"]:
+                self._agents[operator["node"]].client.ask("migrate", operator=operator["id"], node=node)
+
+    def _end(self) -> None:
+        self._ask("submit", sql="DROP SINK found")
+        deadline = time.monotonic() + GONE_TIMEOUT_S
+        while self._operators():
+            if time.monotonic() > deadline:
+                raise SbonError(f"the query has not ended within {GONE_TIMEOUT_S:g} s")
+            time.sleep(0.1)
+
+    def _forget(self) -> None:
+        for name in self._setup.sources:
+            self._ask("submit", sql=f"DROP SOURCE {name}")
+
+    def learn(self) -> dict[str, Any]:
+        """Runs the query at half the rate that is predicted, again and again; returns the last prediction, of rows a second a stream."""
+        rate, found = FIRST_ROWS_PER_S, dict[str, Any]()
+        for _ in range(ROUNDS):
+            self._begin(rate)
+            predicted = self._predicted()
+            self._end()
+            self._forget()
+            found = {"rows_per_s": predicted["multiple"] * rate, "binding": predicted["binding"], "learned_at": rate}
+            rate = round(max(FIRST_ROWS_PER_S, LEARN_SHARE * found["rows_per_s"]))
+        return found
+
+    def _predicted(self) -> dict[str, Any]:
+        """Returns what is predicted of the running query's highest rate, once its agents have measured what it costs."""
+        deadline = time.monotonic() + PREDICTED_TIMEOUT_S
+        while True:
+            (row,) = (row for row in self._ask("queries") if row["name"] == "found")
+            if row["prediction"] is not None:
+                return dict(row["prediction"]["highest_rate"])
+            if time.monotonic() > deadline:
+                raise SbonError(f"nothing is predicted of the query within {PREDICTED_TIMEOUT_S:g} s: {row['state']}")
+            time.sleep(0.2)
+
+    def watch(self, rate: int) -> dict[str, Any]:
+        """Returns the share of its rows that the source that was held up most gave, and the cores that the agents used."""
+        self._begin(rate)
+        time.sleep(SETTLE_S)
+        began, before, used = time.monotonic(), self._operators(), self._cpu_s()
+        time.sleep(WATCHED_S)
+        took_s, after, now = time.monotonic() - began, self._operators(), self._cpu_s()
+        self._end()
+        self._forget()
+        rows = [after[one]["rows_out"] - before[one]["rows_out"] for one in before if before[one]["kind"] == "source"]
+        return {
+            "rows_per_s": rate,
+            "given": min(rows) / (rate * took_s),
+            "cores": {name: (now[name] - used[name]) / took_s for name in now},
+        }
+
+    def _ask(self, command: str, **arguments: Any) -> Any:
+        return self._agents["a"].client.ask(command, **arguments)
+
+    def _operators(self) -> dict[str, dict[str, Any]]:
+        rows = [row for name, agent in self._agents.items() for row in agent.client.ask("operators") if row["node"] == name]
+        for row in rows:
+            if row["state"] == "failed":
+                raise SbonError(f"operator {row['id']} ({row['text']}) failed: {row['reason']}")
+        return {row["id"]: row for row in rows}
+
+    def _cpu_s(self) -> dict[str, float]:
+        return {name: agent.cpu_s() for name, agent in self._agents.items()}
+
+
+def evaluate_engine(report: Report) -> dict[str, Any]:
+    """Returns for each configuration the highest rate of each stream that it sustained, and the predicted one.
+
+    Raises
+    ------
+    SbonError
+        There are fewer than two cores, or an agent fails.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < len(NODES):
+        raise SbonError(f"{len(cores)} core for {len(NODES)} agents, expected one for each")
+    found: dict[str, Any] = {}
+    for number, (name, setup) in enumerate(SETUPS.items()):
+        report("engine", number, len(SETUPS))
+        with agents(NODES, SETTINGS, module=setup.module, cores=cores[: len(NODES)]) as running:
+            found[name] = measured(_Pair(running, setup))
+    report("engine", len(SETUPS), len(SETUPS))
+    return {**found, "ratio": found["optimised"]["rows_per_s_per_stream"] / found["initial"]["rows_per_s_per_stream"]}
+
+
+def measured(pair: _Pair) -> dict[str, Any]:
+    learned = pair.learn()
+    predicted = learned["rows_per_s"]
+    tried: list[dict[str, Any]] = []
+
+    def is_sustained(rows_per_s: float) -> bool:
+        # Others use the cores, too, now and then: what is held up once is tried again.
+        for _ in range(2):
+            tried.append(pair.watch(round(rows_per_s)))
+            if tried[-1]["given"] >= HELD_UP:
+                return True
+        return False
+
+    low, high = 0.0, 0.0
+    at = 0.8 * predicted
+    while not (low and high and high / low <= NEAR):
+        if is_sustained(at):
+            low = at
+        else:
+            high = at
+        at = (low * high) ** 0.5 if low and high else low * STEP if low else high / STEP
+    return {
+        "rows_per_s_per_stream": round(low),
+        "predicted": round(predicted),
+        "binding": learned["binding"],
+        "learned_at": learned["learned_at"],
+        "error": predicted / low - 1,
+        "tried": tried,
+    }

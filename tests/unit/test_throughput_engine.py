@@ -1,0 +1,74 @@
+"""The query of WhiteWater's section 6.4: its initial order, and the search for the highest rate that agents sustain."""
+
+import pytest
+
+from sbon.query.planner import plan
+from sbon.query.sql import parse
+from sbon_testbed.throughput import engine
+from sbon_testbed.throughput.as_written import filters_up
+from tests.query_worlds import NODES, make_catalog
+
+
+def planned():
+    sources = ""
+    for seed, (name, node) in enumerate(engine.SETUPS["optimised"].sources.items()):
+        one, other = name
+        sources += engine.SOURCE.format(name=name, one=one, other=other, node=node, rate=1, seed=seed, most_one=9, most_other=9)
+    (statement,) = parse(engine.SINK)
+    return plan(statement, make_catalog(sources), NODES, "a", "q")
+
+
+def kinds_from_sink(made):
+    """Kinds of operators, the sink first, along the way to the source `ab`."""
+    by_id = {spec.id: spec for spec in made.operators}
+    found, at = [], made.operators[-1]
+    while True:
+        found.append(str(at.params.__struct_config__.tag))
+        inputs = [by_id[link.source] for link in made.links if link.target == at.id]
+        if not inputs:
+            return found
+        at = next((one for one in inputs if found[-1] == "join" and "ab" in sources_of(made, one.id)), inputs[0])
+
+
+def sources_of(made, operator):
+    below = [link.source for link in made.links if link.target == operator]
+    if not below:
+        return {next(spec.params.name for spec in made.operators if spec.id == operator)}
+    return set().union(*(sources_of(made, one) for one in below))
+
+
+def test_as_written_filters_are_above_both_joins_and_otherwise_at_their_sources():
+    made = planned()
+
+    assert kinds_from_sink(made) == ["sink", "join", "map", "source"]
+    assert kinds_from_sink(filters_up(made)) == ["sink", "map", "map", "join", "source"]
+
+
+class Sustaining:
+    """Agents that sustain a rate."""
+
+    def __init__(self, rate, predicted, fails_once_at=0):
+        self.rate, self.predicted, self.tried, self.fails_once_at = rate, predicted, [], fails_once_at
+
+    def learn(self):
+        return {"rows_per_s": self.predicted, "binding": "CPU on node a", "learned_at": 1}
+
+    def watch(self, rate):
+        self.tried.append(rate)
+        trouble = len(self.tried) == self.fails_once_at
+        return {"rows_per_s": rate, "given": 0.5 if trouble else min(1.0, self.rate / rate), "cores": {}}
+
+
+@pytest.mark.parametrize("predicted", [10_000, 48_000, 200_000])
+def test_the_highest_rate_is_found_whatever_was_predicted(predicted):
+    found = engine.measured(Sustaining(50_000, predicted))
+
+    assert 50_000 / engine.NEAR <= found["rows_per_s_per_stream"] <= 50_000 / engine.HELD_UP
+    assert found["error"] == pytest.approx(predicted / found["rows_per_s_per_stream"] - 1, rel=1e-3)
+    assert found["predicted"] == predicted
+
+
+def test_what_others_hold_up_once_is_tried_again():
+    found = engine.measured(Sustaining(50_000, 50_000, fails_once_at=1))
+
+    assert found["rows_per_s_per_stream"] >= 50_000 / engine.NEAR
