@@ -111,6 +111,8 @@ class Placing:
                     done(problem)
                 case Admitted(placed, delay_bound_ms):
                     done(placed.bounded(delay_bound_ms))
+                case _ if action.nodes:
+                    _Placement(self, action.plan, tried, action.excluded, False, reserve, frozenset(), nodes=action.nodes).begin()
                 case _:
                     _Placement(self, action.plan, tried, action.excluded, share, reserve, frozenset(), bound_ms=plan.max_latency_ms).begin()
 
@@ -118,7 +120,7 @@ class Placing:
             if isinstance(result, SbonError):
                 perform(admission.unplaceable(result))
                 return
-            query = self.gather(plan, result)
+            query = self.gather(result.plan, result)
             self.host.execute(lambda: admission.predicted(result, query), perform, rows=0)
 
         perform(admission.begin())
@@ -170,6 +172,7 @@ class _Placement:
         reserve: bool,
         settled: frozenset[OperatorId],
         bound_ms: float | None = None,
+        nodes: Mapping[OperatorId, NodeId] | None = None,
     ) -> None:
         from sbon.cost.problem import problem_of
         from sbon.optimiser.reuse import shareable_signatures
@@ -186,6 +189,8 @@ class _Placement:
         """Pinned operators that are still to be made."""
         self._settled = settled
         self._bound_ms = bound_ms
+        self._nodes = nodes or {}
+        """Where operators shall be, whatever it costs."""
         self._until = placing.host.now() + ROOM_WAIT_S * float(placing.rng.uniform(0.5, 1.0))
         self._reports: dict[NodeId, CandidateReport] = {}
         self._slots: dict[NodeId, int] = {}
@@ -223,7 +228,7 @@ class _Placement:
             elif isinstance(action, AskRemembered):
                 self._recall(action.about)
             elif self._bound_ms is None:
-                self._decided(action)
+                self._decided(self._full.elsewhere(self._nodes) if self._nodes else action)
             else:
                 self._bound(action, self._bound_ms)
 

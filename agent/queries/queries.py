@@ -122,7 +122,7 @@ class OwnedQueries:
                 done(result)
                 return
             chosen, running = result
-            bounded = msgspec.structs.replace(plan, delay_bound_ms=chosen.decision.delay_bound_ms)
+            bounded = msgspec.structs.replace(chosen.plan, delay_bound_ms=chosen.decision.delay_bound_ms)
             record = QueryRecord(bounded, running, self._directory.me, self._host.wall(), chosen.decision.delay_ms)
             record.forecast = forecast_of(bounded, chosen, self._host.now())
             healing, engine = record.health.healing, self.engine
@@ -130,7 +130,7 @@ class OwnedQueries:
             record.history.placed(record.nodes, self._host.wall())
             self.register.enter(record)
             self.ownership.look(record)
-            self._events.placed(plan, chosen, running)
+            self._events.placed(chosen.plan, chosen, running)
             self._events.query_changed(record)
             done(record)
 

@@ -228,6 +228,11 @@ class Submitting:
                     self._owned.end(result, QueryState.STOPPING)
                     done(problem)
                     return
+            if plan.profile and plan.links != result.plan.links:
+                from sbon.planning.selection import exchanged
+
+                changed = ", ".join(exchanged(plan, result.plan))
+                row["message"] += f"; operators exchanged to carry the profile: {changed}" if changed else ""
             row["query"] = plan.query
             row["operators"] = [
                 {"id": operator, "node": node, "kind": result.kind_of(operator), "reused": operator not in result.specs}

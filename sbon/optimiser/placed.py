@@ -28,6 +28,8 @@ class Placed:
     """Operators that running ones replace, with these and their hosts."""
     unpinned_nodes: frozenset[NodeId]
     """Nodes that the optimiser chose, as opposed to those that operators are pinned to."""
+    plan: Plan
+    """What was placed: the plan that was asked for, or the same operators in another order."""
 
     def bounded(self, delay_bound_ms: float | None) -> "Placed":
         """Returns the same with a bound that the network's part of the latency must keep while the query runs."""
@@ -104,4 +106,5 @@ def placed_as(plan: Plan, decision: "Decision") -> Placed:
         nodes=nodes,
         reused={operator: (reuse.operator, reuse.node) for operator, reuse in decision.reused.items()},
         unpinned_nodes=frozenset(node for operator, node in nodes.items() if operator not in pinned),
+        plan=plan,
     )

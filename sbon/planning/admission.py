@@ -23,7 +23,7 @@ from sbon.cost.prediction import Prediction, predict
 from sbon.errors import DelayBoundError, PlacementError, SbonError
 from sbon.optimiser.placed import Placed
 from sbon.query.plan import Plan
-from sbon.types import NodeId
+from sbon.types import NodeId, OperatorId
 
 ATTEMPTS_MAX = 4
 SHRINK_LEAST = 0.02
@@ -61,6 +61,8 @@ class Attempt(msgspec.Struct, frozen=True):
 
     plan: Plan
     excluded: frozenset[NodeId]
+    nodes: Mapping[OperatorId, NodeId] = {}
+    """Where operators shall be; empty: where it costs least."""
 
 
 class Admitted(msgspec.Struct, frozen=True):

@@ -58,7 +58,8 @@ def selected(query: PlacedQuery) -> Selected:
     if here is query:
         return Selected(query.plan)
     return Selected(
-        here.plan, f"operators exchanged, as predicted {_said(best)} instead of {_said(begun)}: {', '.join(_changed(query, here))}"
+        here.plan,
+        f"operators exchanged, as predicted {_said(best)} instead of {_said(begun)}: {', '.join(exchanged(query.plan, here.plan))}",
     )
 
 
@@ -87,11 +88,10 @@ def _said(value: tuple[float, float]) -> str:
     return f"{value[0]:.2g} times the capacity" if value[0] > 1 else f"{value[1] * 1e3:.3g} ms at worst"
 
 
-def _changed(query: PlacedQuery, other: PlacedQuery) -> list[str]:
-    """Returns the operators that read another stream than before."""
-    before: dict[OperatorId, set[OperatorId]] = _inputs(query.plan)
-    after = _inputs(other.plan)
-    return [describe(spec.params) for spec in other.plan.operators if after.get(spec.id) != before.get(spec.id)]
+def exchanged(plan: Plan, other: Plan) -> list[str]:
+    """Returns the operators of another order that read another stream than before."""
+    before, after = _inputs(plan), _inputs(other)
+    return [describe(spec.params) for spec in other.operators if after.get(spec.id) != before.get(spec.id)]
 
 
 def _inputs(plan: Plan) -> dict[OperatorId, set[OperatorId]]:

@@ -3,24 +3,19 @@
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from sbon.cost.highest_rate import Rates, figures_of, profile_of, text_of
 from sbon.cost.placed_query import PlacedQuery
 from sbon.cost.throughput import Profile
 from sbon.errors import ConfigError, QueryError
+from sbon.planning.arranging import configuration_of, search
 from sbon.planning.orders import PlanOrder
 from sbon.query.catalog import did_you_mean
-from sbon.query.plan import SinkParams, SourceParams
+from sbon.query.plan import SourceParams
 from sbon.query.profiles import parse_profile, together
 from sbon.query.text import describe
-from sbon.search.best_rates import ROUNDS, best_rates
-from sbon.search.interface import Budget
 from sbon.search.rates import RatesPlacement
 from sbon.types import NodeId
 
-SEED = 1
-"""Of the search: the same question has the same answer."""
 SOURCES_MAX = 500
 
 
@@ -35,15 +30,9 @@ def throughput(query: PlacedQuery, options: Mapping[str, Any]) -> dict[str, Any]
     profile = _profile(query, options.get("profile", {}))
     rates = Rates.settled(query, profile, nodes=sorted(query.nodes))
     plan = query.plan
-    everywhere = tuple(range(len(rates.nodes)))
-    # Filters are pinned to the nodes of their sources only because no other node is cheaper there.
-    hosts = [
-        (int(rates.node_of[row]),) if isinstance(spec.params, SourceParams | SinkParams) or spec.id in query.shared else everywhere
-        for row, spec in enumerate(plan.operators)
-    ]
-    found = RatesPlacement(PlanOrder(rates, plan), hosts, rates.supply, np.random.default_rng(SEED), rates.node_of, target=1.0)
+    found = configuration_of(rates)
     now = _described(rates, found, declared=True)
-    best_rates(found, Budget(stale=ROUNDS), np.random.default_rng(SEED))
+    search(found)
     best = _described(rates, found, declared=True)
     moved: dict[str, NodeId] = {
         spec.id: rates.nodes[node]

@@ -66,7 +66,7 @@ class Deploying:
             return
         self._placed = result
         slack = slack_ms(result.decision.delay_bound_ms, result.decision.delay_ms, movable_of(self._plan, len(result.reused)))
-        self._perform(self._machine.placed(Assignment(result.nodes, result.reused, result.unpinned_nodes, slack)))
+        self._perform(self._machine.placed(Assignment(result.nodes, result.reused, result.unpinned_nodes, slack, result.plan)))
 
     def _answered(self, step: Step, result: Message | SbonError) -> None:
         self._perform(self._machine.answered(step, result))

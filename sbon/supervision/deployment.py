@@ -61,6 +61,8 @@ class Assignment(msgspec.Struct, frozen=True):
     """Hosts that the optimiser chose, as opposed to those that operators are pinned to."""
     delay_slack_ms: float | None = None
     """By how much the query's longest way may grow, in ms; None without a delay bound."""
+    plan: Plan | None = None
+    """The order of operators that was placed; None: that of the query's plan."""
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -210,6 +212,7 @@ class Deployment:
             return [Refuse(result)]
         self._turn(Event.PLACED)
         self._assignment, self._nodes = result, dict(result.nodes)
+        self._plan = result.plan or self._plan
         self._stages = stages(self._plan, result, User(self._plan.query, self._me, result.delay_slack_ms))
         return self._next_stage()
 

@@ -23,9 +23,10 @@ SHARE = 100
 """One row in so many passes a filter."""
 SPAN_MS = 500
 FIRST_ROWS_PER_S = 20_000
-ROUNDS = 3
-"""Rates at which costs are measured: the first, and then so much of what is predicted."""
-LEARN_SHARE = 0.5
+ROUNDS = 8
+LEARN_SHARE = 0.8
+"""Rates at which costs are measured: the first, and then so much of what is predicted, until that changes by no more than `SAME`."""
+SAME = 0.1
 SINK_NODE = "a"
 PREDICTED_TIMEOUT_S = 60.0
 SETTLE_S, WATCHED_S = 3.0, 5.0
@@ -33,7 +34,7 @@ HELD_UP = 0.98
 """Share of its rows below which a source counts as held up."""
 STEP = 1.25
 """First rise of the rates."""
-NEAR = 1.03
+NEAR = 1.05
 """Ratio of a rate that is held up to one that is not, at which the search ends."""
 GONE_TIMEOUT_S = 30.0
 SETTINGS = 'optimiser = { enabled = false }\nlog = { level = "warning" }\n'
@@ -101,14 +102,17 @@ class _Pair:
             self._ask("submit", sql=f"DROP SOURCE {name}")
 
     def learn(self) -> dict[str, Any]:
-        """Runs the query at half the rate that is predicted, again and again; returns the last prediction, of rows a second a stream."""
+        """Runs the query at most of the rate that is predicted, again and again; returns the last prediction, of rows a second a stream."""
         rate, found = FIRST_ROWS_PER_S, dict[str, Any]()
         for _ in range(ROUNDS):
             self._begin(rate)
             predicted = self._predicted()
             self._end()
             self._forget()
+            before = found.get("rows_per_s", 0.0)
             found = {"rows_per_s": predicted["multiple"] * rate, "binding": predicted["binding"], "learned_at": rate}
+            if abs(found["rows_per_s"] - before) <= SAME * before:
+                break
             rate = round(max(FIRST_ROWS_PER_S, LEARN_SHARE * found["rows_per_s"]))
         return found
 
