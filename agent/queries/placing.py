@@ -111,10 +111,9 @@ class Placing:
                     done(problem)
                 case Admitted(placed, delay_bound_ms):
                     done(placed.bounded(delay_bound_ms))
-                case _ if action.nodes:
-                    _Placement(self, action.plan, tried, action.excluded, False, reserve, frozenset(), nodes=action.nodes).begin()
                 case _:
-                    _Placement(self, action.plan, tried, action.excluded, share, reserve, frozenset(), bound_ms=plan.max_latency_ms).begin()
+                    bound_ms, shares = (None, False) if action.nodes else (plan.max_latency_ms, share)
+                    _Placement(self, action.plan, tried, action.excluded, shares, reserve, frozenset(), bound_ms, action.nodes).begin()
 
         def tried(result: Placed | SbonError) -> None:
             if isinstance(result, SbonError):
@@ -149,14 +148,9 @@ class Placing:
         """Returns what links between nodes cost at these rates in bytes/s, without load, by estimated latencies; None while a coordinate is
         unknown.
         """
-        import numpy as np
+        from sbon.placement.models import cost_of_links
 
-        from sbon.placement.models import model_of
-
-        rtts = [rtt for a, b, _ in links if (rtt := self.gossip.estimated_rtt_ms(a, b)) is not None]
-        if len(rtts) < len(links):
-            return None
-        return float(model_of(self.config).of_links(np.array([rate for _, _, rate in links]), np.array(rtts) / 2).sum())
+        return cost_of_links(self.config, links, self.gossip.estimated_rtt_ms)
 
 
 class _Placement:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sbon.errors import PlacementError, QueryError, SbonError
 from sbon.optimiser.placed import Placed
 from sbon.optimiser.unsettled import unsettled
-from sbon.planning.selecting import select
+from sbon.planning.selecting import exchanged_note, select
 from sbon.query.listing import Listing, listing_of_queries
 from sbon.query.places import located
 from sbon.query.plan import Plan
@@ -228,11 +228,7 @@ class Submitting:
                     self._owned.end(result, QueryState.STOPPING)
                     done(problem)
                     return
-            if plan.profile and plan.links != result.plan.links:
-                from sbon.planning.selection import exchanged
-
-                changed = ", ".join(exchanged(plan, result.plan))
-                row["message"] += f"; operators exchanged to carry the profile: {changed}" if changed else ""
+            row["message"] += exchanged_note(plan, result.plan)
             row["query"] = plan.query
             row["operators"] = [
                 {"id": operator, "node": node, "kind": result.kind_of(operator), "reused": operator not in result.specs}

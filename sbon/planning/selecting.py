@@ -55,3 +55,13 @@ def select(plan: Plan, placing: Placing, execute: Execute, done: Callable[[Plan,
         done(result.plan, result.note)
 
     placing.place(msgspec.structs.replace(plan, max_latency_ms=None), placed, share=False, reserve=False)
+
+
+def exchanged_note(plan: Plan, other: Plan) -> str:
+    """Returns what a statement's answer says of the order that runs in the place of the plan's own; empty if they are the same."""
+    if not plan.profile or plan.links == other.links:
+        return ""
+    from sbon.planning.selection import exchanged
+
+    changed = ", ".join(exchanged(plan, other))
+    return f"; operators exchanged to carry the profile: {changed}" if changed else ""
