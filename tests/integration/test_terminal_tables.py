@@ -375,6 +375,20 @@ RESULT_TABLES: dict[str, tuple[Callable[..., None], dict[str, Any], list[list[st
         {"plans": 200, "flat": 150, "blocked": 199, "binding_full": 98, "rests_on_rules": 0},
         [["what should hold", "plans"]],
     ),
+    "throughput engine": (
+        throughput.show_engine,
+        {
+            name: {
+                "rows_per_s_per_stream": rate,
+                "predicted": rate,
+                "error": -0.02,
+                "binding": "one core, operators b.1.3, b.1.4 on node b",
+            }
+            for name, rate in (("initial", 72_191), ("optimised", 1_364_722))
+        }
+        | {"ratio": 18.9},
+        [["configuration", "rows/s/stream", "predicted", "error"]],
+    ),
 }
 """What shows the results of a benchmark or an evaluation, a result, and the titles that each of its tables has at 80 columns."""
 
