@@ -209,6 +209,11 @@ class AsyncioHost:
         self._load.fraction()
         return self._load.use
 
+    def free_cores(self) -> float:
+        """Returns how many cores other programs leave to this agent."""
+        self._load.fraction()
+        return self._load.free_cores
+
     def processor_s(self) -> dict[str, float]:
         """Returns the processor seconds of this process so far, of all threads and by kind of thread; called on the loop's thread."""
         return {

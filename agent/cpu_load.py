@@ -8,6 +8,8 @@ waited for a core, 0 to 1 ("some avg10" of PSI, Documentation/accounting/psi.rst
 1 for a machine with one busy thread per core and for one with ten, although only on the second would one more operator make all others
 wait; and a machine with bursts makes work wait long before it is fully used. The sum tells these cases apart: up to 1 where nothing waits,
 up to 2 where something always does. Kernels without PSI provide `use` alone.
+
+`free_cores` is what other programs leave to this process: an agent whose own threads keep all cores busy may go on doing so.
 """
 
 import math
@@ -54,6 +56,8 @@ class CpuLoad:
     ----------
     use_percent : use of the cores since its last call, 0 to 100
     pressure_file : PSI of the processors; one that is not there, or that the kernel refuses to read, counts as no pressure
+    own_s : processor seconds that this process has used
+    cores : of the machine
     """
 
     def __init__(
@@ -61,20 +65,28 @@ class CpuLoad:
         use_percent: Callable[[], float] = _use_percent,
         pressure_file: Path = PRESSURE_FILE,
         clock: Callable[[], float] = time.monotonic,
+        own_s: Callable[[], float] = time.process_time,
+        cores: int = os.cpu_count() or 1,
     ) -> None:
-        self._use_percent, self._file, self._clock = use_percent, pressure_file, clock
+        self._use_percent, self._file, self._clock, self._own_s, self._cores = use_percent, pressure_file, clock, own_s, cores
+        self._own_read_s = math.inf
         self._has_pressure = True
         self._read_at = -math.inf
         self._load = 0.0
         self.use = 0.0
         """Use of the cores, without the pressure, as last read, 0 to 1."""
+        self.free_cores = 0.0
+        """Cores that other programs left idle or to this process between the last two readings; 0 before the second."""
 
     def fraction(self) -> float:
         """Returns the present load: 0 to 1, up to 2 if work waits."""
         now = self._clock()
         if now - self._read_at >= PERIOD_S:
-            self._read_at = now
+            elapsed_s, self._read_at = now - self._read_at, now
             self.use = min(1.0, max(0.0, self._use_percent() / 100))
+            before_s, self._own_read_s = self._own_read_s, self._own_s()
+            others = max(0.0, self.use * self._cores - max(0.0, self._own_read_s - before_s) / elapsed_s)
+            self.free_cores = self._cores - others if math.isfinite(elapsed_s) else 0.0
             self._load = self.use + self._pressure()
         return self._load
 

@@ -176,6 +176,9 @@ class Host(Protocol):
     def use_fraction(self) -> float:
         """Returns the recent use of the processors by all programs, 0 to 1."""
 
+    def free_cores(self) -> float:
+        """Returns how many cores other programs have recently left to this agent, whether it used them or not."""
+
     def memory_bytes(self) -> int:
         """Returns the bytes of memory that the agent may use: the machine's, or the limit of its control group if that is less."""
 

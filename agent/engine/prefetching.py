@@ -26,15 +26,15 @@ MAKING_S_MIN = 0.0004
 """Processor time for a batch above which a source is worth a thread, in seconds: several times the cost of a hand-over between threads."""
 
 
-LOAD_MAX = 1.5
-"""Load of the machine (`Host.load_fraction`) up to which one query is given several threads. Two threads of one query, with the event loop,
-leave others waiting briefly about a quarter of the time. Above this load, others need the cores, and rows that change cores cost more than
-they gain."""
+FREE_CORES_MIN = 1.5
+"""Cores left by other programs (`Host.free_cores`) from which on one query is given several threads. With less, others need the second core
+for half of the time or more, and rows that change cores cost more than they gain. What this agent itself uses does not count: two threads
+of one query, with the event loop, keep two cores busy and wait for each other."""
 
 
 def may_spread(host: Host) -> bool:
     """Tells whether the machine has cores to spare for a second thread of a query."""
-    return host.workers > 1 and host.load_fraction() <= LOAD_MAX
+    return host.workers > 1 and host.free_cores() >= FREE_CORES_MIN
 
 
 class Fetch:

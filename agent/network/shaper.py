@@ -241,6 +241,10 @@ class ShapedHost:
         """Returns the host's use, unless the table sets it."""
         return self._host.use_fraction() if self._load is None else self._load
 
+    def free_cores(self) -> float:
+        """Returns what the host says, unless the table sets the load."""
+        return self._host.free_cores() if self._load is None else self._host.workers * max(0.0, 1 - self._load)
+
     def memory_bytes(self) -> int:
         """Returns the host's memory."""
         return self._host.memory_bytes()

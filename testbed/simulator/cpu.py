@@ -52,6 +52,11 @@ class Cpu:
         """Returns how many batches can be processed at once."""
         return self._config.cores
 
+    @property
+    def free_cores(self) -> float:
+        """Returns the cores without the share that other programs take."""
+        return self._config.cores * (1 - self._background)
+
     def set_background(self, fraction: float) -> None:
         """Lets other programs take this share of every core: work takes 1 / (1 - fraction) of its time."""
         self._background = min(max(fraction, 0.0), 0.99)

@@ -205,6 +205,10 @@ class SimulatedHost:
         """Returns the load, since nothing waits for a virtual core unnoticed."""
         return self.load_fraction()
 
+    def free_cores(self) -> float:
+        """Returns the virtual cores without what other programs take of them."""
+        return self.machine.cpu.free_cores
+
     def memory_bytes(self) -> int:
         """Returns the memory of a small machine."""
         return MEMORY_BYTES

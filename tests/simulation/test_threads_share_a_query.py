@@ -253,11 +253,11 @@ def test_a_chain_that_takes_long_is_worked_on_in_two_parts_while_more_is_waiting
 
 def test_a_chain_stays_whole_where_nothing_would_be_gained(monkeypatch: pytest.MonkeyPatch):
     lone = SOURCE.replace(f"'max', rows = {ROWS}, event_rows_per_second = 1000", "20, rows = 60")
-    one_core, short, slow = (SOURCE, 1, 20_000.0, 1.0), (SOURCE, CORES, 100.0, 1.0), (lone, CORES, 20_000.0, 1.0)
-    for source, cores, batch_us, load in (one_core, short, slow, (SOURCE, CORES, 20_000.0, 1.9)):
+    one_core, short, slow = (SOURCE, 1, 20_000.0, 0.0), (SOURCE, CORES, 100.0, 0.0), (lone, CORES, 20_000.0, 0.0)
+    for source, cores, batch_us, others in (one_core, short, slow, (SOURCE, CORES, 20_000.0, CORES - 1.0)):
         world = make_world(cores=cores, batch_us=batch_us)
-        monkeypatch.setattr(SimulatedHost, "load_fraction", lambda self, load=load: load)
+        monkeypatch.setattr(SimulatedHost, "free_cores", lambda self, others=others: self.workers - others)
         tasks = tasks_of(world, monkeypatch)
         answers(world, WINDOWS, source)
         whole = [task for task in tasks if task[0] == "SourceParams"]
-        assert sum(task[-1] == "SinkParams" for task in whole) > 0.9 * len(whole), (source == lone, cores, batch_us, load)
+        assert sum(task[-1] == "SinkParams" for task in whole) > 0.9 * len(whole), (source == lone, cores, batch_us, others)

@@ -73,3 +73,15 @@ def test_use_beyond_its_bounds_is_cut_off(tmp_path):
 
 def test_only_some_and_the_last_ten_seconds_count():
     assert parse_pressure("full avg10=99.00 avg60=0 avg300=0 total=1\nsome avg10=5.00 avg60=70.0 avg300=80.0 total=9\n") == 0.05
+
+
+def test_free_cores_are_those_that_other_programs_leave(tmp_path):
+    """Of four cores all are used, three of them by this process."""
+    clock, used, own = Clock(), iter([100.0, 100.0, 50.0, 25.0]), iter([7.0, 10.0, 12.0, 14.0])
+    load = CpuLoad(lambda: next(used), tmp_path / "none", clock, lambda: next(own), cores=4)
+    free = []
+    for _ in range(4):
+        load.fraction()
+        free.append(load.free_cores)
+        clock.now += 1.0
+    assert free == [0.0, 3.0, 4.0, 4.0], "nothing is known at first; own use beyond all use is a matter of clocks"

@@ -18,7 +18,7 @@ class Host:
 
     def __init__(self, workers: int = 2) -> None:
         self.workers = workers
-        self.load = 1.0
+        self.free = 2.0
         self.waiting: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
 
     def now(self) -> float:
@@ -27,8 +27,8 @@ class Host:
     def wall(self) -> float:
         return 1000.0
 
-    def load_fraction(self) -> float:
-        return self.load
+    def free_cores(self) -> float:
+        return self.free
 
     def stopwatch(self) -> float:
         return 0.0
@@ -118,13 +118,13 @@ def test_nothing_is_promised_by_a_source_that(due: list[Any], other: dict[str, A
     assert not host.waiting
 
 
-def test_nothing_is_promised_on_a_machine_that_others_wait_for(due: list[Any]):
+def test_nothing_is_promised_on_a_machine_whose_cores_others_use(due: list[Any]):
     host, instance, prefetching = worlds(due)
     instance.polls.fetches.clear()
-    host.load = 1.9
+    host.free = 1.4
     prefetching.look(instance)
     assert not instance.polls.fetches
-    host.load = 1.2
+    host.free = 1.6
     prefetching.look(instance)
     assert len(instance.polls.fetches) == 3
 
