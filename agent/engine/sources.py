@@ -18,8 +18,9 @@ USE_CALM = 0.6
 USE_FULL = 0.95
 """Processor utilisation up to which sources get their full share, and from which on they get the least."""
 AHEAD_QUANTA = 4
-"""Quanta of rows in a batch that a source makes ahead, at most. Of a batch, much is done with Python's lock held, however many rows it has:
-two threads get into each other's way the less, the larger the batches are."""
+AHEAD_ROWS_QUANTA = 2
+"""Quanta of time, and of rows, in a batch that a source makes ahead, at most. Of a batch, much is done with Python's lock held, however many
+rows it has: two threads get into each other's way the less, the larger the batches are."""
 SHARE_LEAST = 0.02
 """Smallest share of a core for all sources together, however busy the machine is: rare rows still leave at once."""
 MANY_ROWS = 8192
@@ -70,7 +71,7 @@ class Polling:
             quantum_s, rows_max = self._config.quantum_s, self._config.quantum_rows
             most = instance.cost.rows_within(quantum_s, rows_max)
             if ahead:
-                made = instance.figures.step_cost.rows_within(AHEAD_QUANTA * quantum_s, AHEAD_QUANTA * rows_max)
+                made = instance.figures.step_cost.rows_within(AHEAD_QUANTA * quantum_s, AHEAD_ROWS_QUANTA * rows_max)
                 most = max(most, instance.polls.behind_cost.rows_within(quantum_s, made))
             # No more than it announced, even if it finds more: on the event loop, that is a limit.
             source.batch_rows = most if due is None else min(most, due)

@@ -11,7 +11,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     quantum_s: float = 0.005
     """Time that one batch should occupy an executor thread, judged by the recent cost of its rows; larger batches are processed in slices.
     Longer: fewer and larger batches, more rows per second. Shorter: an urgent batch waits less for others."""
-    quantum_rows: int = 131_072
+    quantum_rows: int = 262_144
     """Most rows of such a batch or slice, however little they cost. More: more memory for batches in progress."""
     batch_interval_min_s: float = 0.001
     """Shortest pause between two batches of one source; the first row after a pause leaves at once. Shorter: fresher answers, more batches

@@ -94,8 +94,8 @@ def test_after_the_next_pause_few_rows_are_gathered_again():
 
 @pytest.mark.parametrize(
     ("making_us", "behind_us", "alone", "ahead"),
-    [(4, 1, 1000, 4000), (9, 1, 500, 2222), (4, 4, 625, 1250), (90, 1, 55, 222)],
-    ids=["four times the most", "what is made in four quanta", "what the operators take in a quantum", "less where rows are dear"],
+    [(4, 1, 1000, 2000), (12, 1, 385, 1667), (4, 4, 625, 1250), (90, 1, 55, 222)],
+    ids=["twice the most", "what is made in four quanta", "what the operators take in a quantum", "less where rows are dear"],
 )
 def test_a_batch_made_ahead_is_as_large_as_the_operators_behind_it_take(making_us: float, behind_us: float, alone: int, ahead: int) -> None:
     config = EngineConfig(quantum_s=0.005, quantum_rows=1000)
