@@ -23,6 +23,8 @@ from sbon.types import NodeId, OperatorId
 
 BATCHES_MAX = 256
 """Most batches of one link that are processed as if they were one."""
+JOINED_ROWS_MAX = 131_072
+"""Most rows of such batches: they are copied to be joined, which for larger ones costs more than the fixed cost that it saves."""
 SOON_S = 0.0002
 """A busy operator is waited for if its tasks take at most this long, in seconds: about the time that a task needs to reach a thread and
 come back."""
@@ -143,11 +145,11 @@ def _is_empty(output: Output, incoming: Input) -> bool:
 
 
 def backlog(incoming: Input, rows_max: int) -> list[Batch]:
-    """Returns the first batch of a link and as many of the following ones as fit into the same quantum.
+    """Returns the first batch of a link and as many of the following ones as fit into the same quantum, `JOINED_ROWS_MAX` rows at most.
 
     A backlog thus turns into large batches.
     """
-    batches = [incoming.queue.head]
+    batches, rows_max = [incoming.queue.head], min(rows_max, JOINED_ROWS_MAX)
     if len(incoming.queue) > 1:
         rows = batches[0].rows
         for batch in islice(incoming.queue, 1, BATCHES_MAX):
