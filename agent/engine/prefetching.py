@@ -24,12 +24,9 @@ BATCHES_MAX = 4
 """Most batches of one source that are made at the same time; fewer if there are fewer threads. One more may wait for the operators."""
 MAKING_S_MIN = 0.0004
 """Processor time for a batch above which a source is worth a thread, in seconds: several times the cost of a hand-over between threads."""
-
-
 FREE_CORES_MIN = 1.5
-"""Cores left by other programs (`Host.free_cores`) from which on one query is given several threads. With less, others need the second core
-for half of the time or more, and rows that change cores cost more than they gain. What this agent itself uses does not count: two threads
-of one query, with the event loop, keep two cores busy and wait for each other."""
+"""Cores left by other programs (`Host.free_cores`) from which on one query gets several threads: with less, rows that change cores cost
+more than they gain. What this agent uses does not count: two threads of a query and the event loop alone keep two cores busy."""
 
 
 def may_spread(host: Host) -> bool:

@@ -19,8 +19,8 @@ USE_FULL = 0.95
 """Processor utilisation up to which sources get their full share, and from which on they get the least."""
 AHEAD_QUANTA = 4
 AHEAD_ROWS_QUANTA = 2
-"""Quanta of time, and of rows, in a batch that a source makes ahead, at most. Of a batch, much is done with Python's lock held, however
-many rows it has: two threads get into each other's way the less, the larger the batches are."""
+"""Quanta of time, and of rows, in a batch that a source makes ahead, at most. Much is done with Python's lock held, for a batch of any
+size: the larger batches are, the less two threads get into each other's way."""
 SHARE_LEAST = 0.02
 """Smallest share of a core for all sources together, however busy the machine is: rare rows still leave at once."""
 MANY_ROWS = 8192
