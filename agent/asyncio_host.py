@@ -23,9 +23,9 @@ import numpy as np
 import structlog
 
 from sbon.errors import ConfigError
-from sbon.execution.ports import Timer
+from sbon.execution.ports import ProcessorUse, Timer
 from sbon.types import Address
-from sbon_agent.cpu_load import CpuLoad
+from sbon_agent.cpu_load import CpuLoad, usable_cores
 from sbon_agent.cpu_meter import CpuMeter, Lap, OwnLap
 from sbon_agent.disk import FolderDisk
 from sbon_agent.executor import ApartThreads, Executor
@@ -111,7 +111,7 @@ class AsyncioHost:
         self.loop = loop or asyncio.get_running_loop()
         self.rng = rng or np.random.default_rng()
         self.counters = {"callbacks_failed": 0, "datagrams_dropped": 0, "datagrams_unsendable": 0}
-        self._executor = Executor(self.loop, workers or _cores(), self._guarded)
+        self._executor = Executor(self.loop, workers or len(usable_cores()), self._guarded)
         self._apart = ApartThreads(self.loop, self._guarded)
         self._udp: list[UdpSocket] = []
         self._servers: list[socket.socket] = []
@@ -200,19 +200,9 @@ class AsyncioHost:
         """Number of executor threads."""
         return self._executor.workers
 
-    def load_fraction(self) -> float:
-        """Returns the use of the processors, 0 to 1, plus the pressure of work that waits for them, 2 at most (`sbon_agent.cpu_load`)."""
-        return self._load.fraction()
-
-    def use_fraction(self) -> float:
-        """Returns the use of the processors alone, 0 to 1."""
-        self._load.fraction()
-        return self._load.use
-
-    def free_cores(self) -> float:
-        """Returns how many cores other programs leave to this agent."""
-        self._load.fraction()
-        return self._load.free_cores
+    def processors(self) -> ProcessorUse:
+        """Returns how the cores of the machine have recently been used (`sbon_agent.cpu_load`)."""
+        return self._load.read()
 
     def processor_s(self) -> dict[str, float]:
         """Returns the processor seconds of this process so far, of all threads and by kind of thread; called on the loop's thread."""
@@ -362,11 +352,6 @@ class AsyncioHost:
         _, resolved = self._remember_host(address[0], str(found[0][4][0]), _NAME_TTL_S)
         for udp in self._udp[:1]:
             udp.send(data, (resolved, address[1]))
-
-
-def _cores() -> int:
-    """Returns the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _bind(address: Address) -> tuple[socket.socket, socket.socket]:

@@ -2,12 +2,11 @@
 
 load = use + pressure
 
-`use` is the share of the time of the cores that this process may use that was used since the last reading, 0 to 1, without that of other
-programs at a lower priority, which give way. `pressure` is the kernel's share of the last ten seconds in which some task was ready and
-waited for a core, 0 to 1 ("some avg10" of PSI, Documentation/accounting/psi.rst of Linux). `use` alone is
-1 for a machine with one busy thread per core and for one with ten, although only on the second would one more operator make all others
-wait; and a machine with bursts makes work wait long before it is fully used. The sum tells these cases apart: up to 1 where nothing waits,
-up to 2 where something always does. Kernels without PSI provide `use` alone.
+`use` is the share of the time of the cores that this process may use that was used since the last reading, 0 to 1. `pressure` is the
+kernel's share of the last ten seconds in which some task was ready and waited for a core, 0 to 1 ("some avg10" of PSI,
+Documentation/accounting/psi.rst of Linux). `use` alone is 1 for a machine with one busy thread per core and for one with ten, although only
+on the second would one more operator make all others wait; and a machine with bursts makes work wait long before it is fully used. The sum
+tells these cases apart: up to 1 where nothing waits, up to 2 where something always does. Kernels without PSI provide `use` alone.
 
 `free_cores` is what other programs leave to this process: an agent whose own threads keep all cores busy may go on doing so.
 """
@@ -18,6 +17,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
+from sbon.execution.ports import ProcessorUse
 from sbon_agent.logs import structlog
 
 PRESSURE_FILE = Path("/proc/pressure/cpu")
@@ -27,25 +27,26 @@ PERIOD_S = 0.5
 log = structlog.get_logger("cpu")
 
 
+def usable_cores() -> list[int]:
+    """Returns the numbers of the cores that this process may use."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+
+
 def _use_percent() -> float:
     import psutil  # here, because the first load is read a second after the start
 
-    of_cores = psutil.cpu_times_percent(None, percpu=True)
-    # Work at a lower priority gives way to this process.
-    yields = hasattr(os, "getpriority") and os.getpriority(os.PRIO_PROCESS, 0) <= 0
-    busy = [100.0 - one.idle - getattr(one, "iowait", 0.0) - (getattr(one, "nice", 0.0) if yields else 0.0) for one in of_cores]
-    return mean_use(busy, os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None)
+    return mean_use(psutil.cpu_percent(None, percpu=True), usable_cores())
 
 
-def mean_use(percents: Sequence[float], mine: Collection[int] | None) -> float:
-    """Returns the use of the cores that this process may use; of all where that is not known, or the system numbers them otherwise.
+def mean_use(percents: Sequence[float], mine: Collection[int]) -> float:
+    """Returns the use of the cores that this process may use; of all if the system numbers them otherwise.
 
     Examples
     --------
-    >>> mean_use([10.0, 90.0, 50.0], {0, 2}), mean_use([10.0, 90.0], None)
+    >>> mean_use([10.0, 90.0, 50.0], {0, 2}), mean_use([10.0, 90.0], {7})
     (30.0, 50.0)
     """
-    kept = [percent for core, percent in enumerate(percents) if mine is None or core in mine] or list(percents)
+    kept = [percent for core, percent in enumerate(percents) if core in mine] or list(percents)
     return sum(kept) / len(kept) if kept else 0.0
 
 
@@ -57,7 +58,7 @@ class CpuLoad:
     use_percent : use of the cores since its last call, 0 to 100
     pressure_file : PSI of the processors; one that is not there, or that the kernel refuses to read, counts as no pressure
     own_s : processor seconds that this process has used
-    cores : of the machine
+    cores : that this process may use; 0 to find out
     """
 
     def __init__(
@@ -66,29 +67,26 @@ class CpuLoad:
         pressure_file: Path = PRESSURE_FILE,
         clock: Callable[[], float] = time.monotonic,
         own_s: Callable[[], float] = time.process_time,
-        cores: int = os.cpu_count() or 1,
+        cores: int = 0,
     ) -> None:
-        self._use_percent, self._file, self._clock, self._own_s, self._cores = use_percent, pressure_file, clock, own_s, cores
-        self._own_read_s = math.inf
+        self._use_percent, self._file, self._clock, self._own_s = use_percent, pressure_file, clock, own_s
+        self._cores = cores or len(usable_cores())
+        self._own_read_s = 0.0
         self._has_pressure = True
         self._read_at = -math.inf
-        self._load = 0.0
-        self.use = 0.0
-        """Use of the cores, without the pressure, as last read, 0 to 1."""
-        self.free_cores = 0.0
-        """Cores that other programs left idle or to this process between the last two readings; 0 before the second."""
+        self._last = ProcessorUse(0.0, 0.0, 0.0)
 
-    def fraction(self) -> float:
-        """Returns the present load: 0 to 1, up to 2 if work waits."""
+    def read(self) -> ProcessorUse:
+        """Returns the present load and use, and the cores that other programs left between the last two readings; 0 before the second."""
         now = self._clock()
-        if now - self._read_at >= PERIOD_S:
-            elapsed_s, self._read_at = now - self._read_at, now
-            self.use = min(1.0, max(0.0, self._use_percent() / 100))
-            before_s, self._own_read_s = self._own_read_s, self._own_s()
-            others = max(0.0, self.use * self._cores - max(0.0, self._own_read_s - before_s) / elapsed_s)
-            self.free_cores = self._cores - others if math.isfinite(elapsed_s) else 0.0
-            self._load = self.use + self._pressure()
-        return self._load
+        elapsed_s = now - self._read_at
+        if elapsed_s >= PERIOD_S:
+            use = min(1.0, max(0.0, self._use_percent() / 100))
+            own_s = self._own_s()
+            others = max(0.0, use * self._cores - max(0.0, own_s - self._own_read_s) / elapsed_s)
+            free = self._cores - others if math.isfinite(elapsed_s) else 0.0
+            self._read_at, self._own_read_s, self._last = now, own_s, ProcessorUse(use + self._pressure(), use, free)
+        return self._last
 
     def _pressure(self) -> float:
         if not self._has_pressure:

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from sbon.execution.ports import Meter, Timer
+from sbon.execution.ports import Meter, ProcessorUse, Timer
 from sbon.links.frames import Buffer
 from sbon.types import Address
 
@@ -170,14 +170,8 @@ class Host(Protocol):
     def workers(self) -> int:
         """Number of executor threads (in the simulation: virtual cores)."""
 
-    def load_fraction(self) -> float:
-        """Returns the present CPU load of the machine: 0 idle, 1 all cores used, up to 2 if work waits for a core."""
-
-    def use_fraction(self) -> float:
-        """Returns the recent use of the processors by all programs, 0 to 1."""
-
-    def free_cores(self) -> float:
-        """Returns how many cores other programs have recently left to this agent, whether it used them or not."""
+    def processors(self) -> ProcessorUse:
+        """Returns how the cores of the machine have recently been used."""
 
     def memory_bytes(self) -> int:
         """Returns the bytes of memory that the agent may use: the machine's, or the limit of its control group if that is less."""

@@ -49,7 +49,7 @@ class Measuring:
         """Takes all samples; called once a second."""
         agent = self._agent
         self._samples += 1
-        self.cpu = agent.host.load_fraction()
+        self.cpu = agent.host.processors().load
         load_ms = self._load.update(self.cpu, agent.host.now())
         agent.gossip.localiser.set_load(load_ms)
         digest = make_digest(frozenset(signature for signature, _ in agent.operators.shareable()))
@@ -57,7 +57,7 @@ class Measuring:
         if agent.system.wanted("sys.load"):
             memory = agent.host.memory_fraction()
             operators = len(agent.operators.instances)
-            cpu = agent.host.use_fraction()  # waiting work is in load_ms
+            cpu = agent.host.processors().use  # waiting work is in load_ms
             agent.system.push("sys.load", (self._now_us(), agent.name, self._region, cpu, memory, load_ms, operators))
         if agent.system.wanted("sys.links"):
             self._push_links()
@@ -90,9 +90,8 @@ class Measuring:
         load_ms, operators = float(coordinate.load_ms), len(agent.operators.instances)
         lag = self.loop_lag() if self.loop_lag is not None else {}
         memory, slots = agent.host.memory_fraction(), agent.operators.room.free_slots(agent.host.now())
-        cpu = agent.host.use_fraction()
-        waiting = max(0.0, self.cpu - cpu)
-        record(Load(float(cpu), memory, load_ms, operators, slots, dropped, lag.get("p50_ms"), lag.get("p99_ms"), float(waiting)))
+        load, use, _ = agent.host.processors()
+        record(Load(use, memory, load_ms, operators, slots, dropped, lag.get("p50_ms"), lag.get("p99_ms"), load - use))
         bandwidths = dict(agent.books.bandwidths.from_node(agent.name))
         for instance in agent.operators.instances.values():
             record(operator_statistics(instance, agent.name, agent.host.now()))

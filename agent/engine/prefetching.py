@@ -25,13 +25,13 @@ BATCHES_MAX = 4
 MAKING_S_MIN = 0.0004
 """Processor time for a batch above which a source is worth a thread, in seconds: several times the cost of a hand-over between threads."""
 FREE_CORES_MIN = 1.5
-"""Cores left by other programs (`Host.free_cores`) from which on one query gets several threads: with less, rows that change cores cost
+"""Cores left by other programs (`Host.processors`) from which on one query gets several threads: with less, rows that change cores cost
 more than they gain. What this agent uses does not count: two threads of a query and the event loop alone keep two cores busy."""
 
 
 def may_spread(host: Host) -> bool:
     """Tells whether the machine has cores to spare for a second thread of a query."""
-    return host.workers > 1 and host.free_cores() >= FREE_CORES_MIN
+    return host.workers > 1 and host.processors().free_cores >= FREE_CORES_MIN
 
 
 class Fetch:

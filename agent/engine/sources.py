@@ -117,7 +117,7 @@ class Polling:
             self._counted_at = now
             self._asked = {instance: at for instance, at in self._asked.items() if now - at <= 2 * longest_s}
             self._active = max(1, len(self._asked))
-            self._spare = min(1.0, max(0.0, (USE_FULL - self._host.use_fraction()) / (USE_FULL - USE_CALM)))
+            self._spare = min(1.0, max(0.0, (USE_FULL - self._host.processors().use) / (USE_FULL - USE_CALM)))
 
     def offered(self, instance: Instance, output: Output) -> None:
         """Starts to await the acknowledgement of a batch that left by an output, of the source or of an operator in the same task."""

@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from sbon.errors import ConfigError
-from sbon.execution.ports import Meter, Timer
+from sbon.execution.ports import Meter, ProcessorUse, Timer
 from sbon.types import Address
 from sbon_agent.config import parse_address
 from sbon_agent.host import Disk, Host, StreamHandler
@@ -233,17 +233,11 @@ class ShapedHost:
         """Starts a meter of the host."""
         return self._host.meter(brief=brief)
 
-    def load_fraction(self) -> float:
-        """Returns the host's load, unless the table sets it."""
-        return self._host.load_fraction() if self._load is None else self._load
-
-    def use_fraction(self) -> float:
-        """Returns the host's use, unless the table sets it."""
-        return self._host.use_fraction() if self._load is None else self._load
-
-    def free_cores(self) -> float:
+    def processors(self) -> ProcessorUse:
         """Returns what the host says, unless the table sets the load."""
-        return self._host.free_cores() if self._load is None else self._host.workers * max(0.0, 1 - self._load)
+        if self._load is None:
+            return self._host.processors()
+        return ProcessorUse(self._load, self._load, self._host.workers * max(0.0, 1 - self._load))
 
     def memory_bytes(self) -> int:
         """Returns the host's memory."""

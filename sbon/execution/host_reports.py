@@ -6,6 +6,7 @@ from typing import Protocol
 from sbon.cost.books import Books
 from sbon.execution.instance import Instance
 from sbon.execution.port_costs import PortCosts
+from sbon.execution.ports import ProcessorUse
 from sbon.execution.reporting import operator_report
 from sbon.query.plan import JoinParams
 from sbon.query.signature import likeness
@@ -21,7 +22,7 @@ class Machine(Protocol):
     @property
     def workers(self) -> int: ...
     def now(self) -> float: ...
-    def use_fraction(self) -> float: ...
+    def processors(self) -> ProcessorUse: ...
 
 
 class HostReports:
@@ -60,7 +61,7 @@ class HostReports:
         for instance in self._instances.values():
             instance.sample(now, self._me)
         cpu_ns = {instance.id: instance.figures.accounts.cpu_ns for instance in self._instances.values()}
-        self.books.sample(now, self._machine.use_fraction() * self._machine.workers, cpu_ns)
+        self.books.sample(now, self._machine.processors().use * self._machine.workers, cpu_ns)
 
     def report(self, operators: Sequence[OperatorId], query: QueryId = "") -> OperatorReports:
         """Answers the home of a query: figures of its operators, what they cost, and what this host can do."""

@@ -1,6 +1,6 @@
-"""Protocols of the machine's services that execution uses: timers, and meters of processor time."""
+"""What execution asks of the machine: timers, meters of processor time, and how its cores are used."""
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class Timer(Protocol):
@@ -18,3 +18,14 @@ class Meter(Protocol):
 
     def end(self) -> None:
         """Ends the measurement; call it once."""
+
+
+class ProcessorUse(NamedTuple):
+    """How the cores of a machine have recently been used."""
+
+    load: float
+    """`use`, plus the share of time in which work waited for a core: 0 idle, 1 all cores used, 2 at most."""
+    use: float
+    """Share of all cores' time that all programs together have used, 0 to 1."""
+    free_cores: float
+    """Cores that other programs have left to this agent, whether it used them or not."""

@@ -9,6 +9,7 @@ import math
 
 import msgspec
 
+from sbon.execution.ports import ProcessorUse
 from sbon_testbed.simulator.time import NS, VirtualTime, ns
 
 
@@ -52,11 +53,6 @@ class Cpu:
         """Returns how many batches can be processed at once."""
         return self._config.cores
 
-    @property
-    def free_cores(self) -> float:
-        """Returns the cores without the share that other programs take."""
-        return self._config.cores * (1 - self._background)
-
     def set_background(self, fraction: float) -> None:
         """Lets other programs take this share of every core: work takes 1 / (1 - fraction) of its time."""
         self._background = min(max(fraction, 0.0), 0.99)
@@ -83,10 +79,11 @@ class Cpu:
             self.worked_ns += cost_ns
         return cost_ns
 
-    def load_fraction(self) -> float:
-        """Returns the CPU use, 0 to 1, by other programs and by our own work over the last seconds."""
+    def use(self) -> ProcessorUse:
+        """Returns the use by other programs and by our own work over the last seconds, and the cores that the others leave."""
         self._decay()
-        return min(1.0, self._background + (1 - self._background) * min(1.0, self._use))
+        use = min(1.0, self._background + (1 - self._background) * min(1.0, self._use))
+        return ProcessorUse(use, use, self._config.cores * (1 - self._background))
 
     def _decay(self) -> None:
         elapsed_s = (self._time.now_ns - self._seen_ns) / NS

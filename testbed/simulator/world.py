@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from sbon.errors import ConfigError
-from sbon.execution.ports import Timer
+from sbon.execution.ports import ProcessorUse, Timer
 from sbon.types import Address, FloatArray
 from sbon_agent.host import StreamHandler
 from sbon_testbed.simulator.cpu import Cpu, CpuConfig
@@ -197,17 +197,9 @@ class SimulatedHost:
         """Returns the number of virtual cores."""
         return self.machine.cpu.cores
 
-    def load_fraction(self) -> float:
-        """Returns the CPU use of the machine, 0 to 1."""
-        return self.machine.cpu.load_fraction()
-
-    def use_fraction(self) -> float:
-        """Returns the load, since nothing waits for a virtual core unnoticed."""
-        return self.load_fraction()
-
-    def free_cores(self) -> float:
-        """Returns the virtual cores without what other programs take of them."""
-        return self.machine.cpu.free_cores
+    def processors(self) -> ProcessorUse:
+        """Returns how the virtual cores are used; nothing waits for one unnoticed."""
+        return self.machine.cpu.use()
 
     def memory_bytes(self) -> int:
         """Returns the memory of a small machine."""

@@ -200,5 +200,5 @@ def test_execute_returns_results_and_exceptions_later_and_leaves_the_thread_free
 
 
 def test_load_and_memory_are_fractions(pair):
-    assert 0.0 <= pair.hosts[0].load_fraction() <= 2.0
+    assert 0.0 <= pair.hosts[0].processors().load <= 2.0
     assert 0.0 <= pair.hosts[0].memory_fraction() <= 1.0

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import polars as pl
 import pytest
 
+from sbon.execution.ports import ProcessorUse
 from sbon.query.ids import home_of
 from sbon.telemetry import rows
 from sbon.telemetry.schema import PERIODIC
@@ -187,8 +188,7 @@ def test_use_of_the_processors_and_what_waits_for_them_are_told_apart(tmp_path, 
     world = World(build(CitiesConfig(), 2, 1), seed=1, data_dir=tmp_path, settings=SETTINGS)
     world.start(0)
     host = world.agents[0].host
-    monkeypatch.setattr(host, "use_fraction", lambda: 0.75)
-    monkeypatch.setattr(host, "load_fraction", lambda: 1.06)
+    monkeypatch.setattr(host, "processors", lambda: ProcessorUse(1.06, 0.75, 0.25))
     query = world.submit("SELECT cpu FROM sys.load")
     shown = world.rows(query, count=3)
     world.run(RUN_S)

@@ -13,6 +13,7 @@ from sbon.connectors.discard import DiscardSink
 from sbon.connectors.interface import Congested
 from sbon.errors import ConnectorError, RemoteProtocolError
 from sbon.execution.instance import Instance
+from sbon.execution.ports import ProcessorUse
 from sbon.operators.map import Map
 from sbon.query.plan import MapParams, WindowParams
 from sbon_agent.engine import prefetching
@@ -256,7 +257,7 @@ def test_a_chain_stays_whole_where_nothing_would_be_gained(monkeypatch: pytest.M
     one_core, short, slow = (SOURCE, 1, 20_000.0, 0.0), (SOURCE, CORES, 100.0, 0.0), (lone, CORES, 20_000.0, 0.0)
     for source, cores, batch_us, others in (one_core, short, slow, (SOURCE, CORES, 20_000.0, CORES - 1.0)):
         world = make_world(cores=cores, batch_us=batch_us)
-        monkeypatch.setattr(SimulatedHost, "free_cores", lambda self, others=others: self.workers - others)
+        monkeypatch.setattr(SimulatedHost, "processors", lambda self, others=others: ProcessorUse(1.0, 1.0, self.workers - others))
         tasks = tasks_of(world, monkeypatch)
         answers(world, WINDOWS, source)
         whole = [task for task in tasks if task[0] == "SourceParams"]

@@ -1,7 +1,5 @@
 """The load of the machine's processors, with the kernel's files faked."""
 
-from types import SimpleNamespace
-
 import pytest
 
 from sbon_agent.cpu_load import CpuLoad, parse_pressure
@@ -20,34 +18,31 @@ def test_work_that_waits_counts_beyond_the_processors_use(tmp_path):
     file, clock, used = tmp_path / "cpu", Clock(), iter([100.0, 100.0, 30.0])
     load = CpuLoad(lambda: next(used), file, clock)
     file.write_text(PRESSURE.format("0.00"))
-    assert load.fraction() == 1.0
+    assert load.read().load == 1.0
     clock.now += 1
     file.write_text(PRESSURE.format("75.00"))
-    assert load.fraction() == 1.75
+    assert load.read().load == 1.75
     clock.now += 1
     file.write_text(PRESSURE.format("20.00"))
-    assert load.fraction() == pytest.approx(0.5)
+    assert load.read().load == pytest.approx(0.5)
 
 
-def test_only_cores_that_the_process_may_use_count_and_only_what_does_not_give_way(tmp_path, monkeypatch):
-    cores = [SimpleNamespace(idle=70.0, iowait=10.0, nice=15.0), SimpleNamespace(idle=0.0, iowait=0.0, nice=0.0)]
-    monkeypatch.setattr("psutil.cpu_times_percent", lambda interval, percpu: cores)
+def test_only_cores_that_the_process_may_use_count(tmp_path, monkeypatch):
+    monkeypatch.setattr("psutil.cpu_percent", lambda interval, percpu: [20.0, 100.0])
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0})
-    for niceness, use in ((0, 0.05), (10, 0.2)):
-        monkeypatch.setattr("os.getpriority", lambda which, who, niceness=niceness: niceness)
-        assert CpuLoad(pressure_file=tmp_path / "none").fraction() == pytest.approx(use)
+    assert CpuLoad(pressure_file=tmp_path / "none").read().load == pytest.approx(0.2)
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
-    assert CpuLoad(pressure_file=tmp_path / "none").fraction() == pytest.approx(0.6)
+    assert CpuLoad(pressure_file=tmp_path / "none").read().load == pytest.approx(0.6)
 
 
 def test_it_is_read_twice_a_second_at_most(tmp_path):
     clock, used = Clock(), iter([10.0, 60.0])
     load = CpuLoad(lambda: next(used), tmp_path / "none", clock)
-    assert load.fraction() == 0.1
+    assert load.read().load == 0.1
     clock.now += 0.4
-    assert load.fraction() == 0.1
+    assert load.read().load == 0.1
     clock.now += 0.1
-    assert load.fraction() == 0.6
+    assert load.read().load == 0.6
 
 
 @pytest.mark.parametrize(
@@ -58,17 +53,17 @@ def test_a_kernel_that_tells_no_pressure_gives_the_use_alone(tmp_path, content):
     if content is not None:
         file.write_text(content)
     load = CpuLoad(lambda: 40.0, file, clock)
-    assert load.fraction() == 0.4
+    assert load.read().load == 0.4
     clock.now += 1
-    assert load.fraction() == 0.4
+    assert load.read().load == 0.4
 
 
 def test_use_beyond_its_bounds_is_cut_off(tmp_path):
     clock, used = Clock(), iter([-1.0, 250.0])
     load = CpuLoad(lambda: next(used), tmp_path / "none", clock)
-    assert load.fraction() == 0.0
+    assert load.read().load == 0.0
     clock.now += 1
-    assert load.fraction() == 1.0
+    assert load.read().load == 1.0
 
 
 def test_only_some_and_the_last_ten_seconds_count():
@@ -81,7 +76,6 @@ def test_free_cores_are_those_that_other_programs_leave(tmp_path):
     load = CpuLoad(lambda: next(used), tmp_path / "none", clock, lambda: next(own), cores=4)
     free = []
     for _ in range(4):
-        load.fraction()
-        free.append(load.free_cores)
+        free.append(load.read().free_cores)
         clock.now += 1.0
     assert free == [0.0, 3.0, 4.0, 4.0], "nothing is known at first; own use beyond all use is a matter of clocks"

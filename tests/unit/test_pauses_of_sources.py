@@ -12,6 +12,7 @@ from sbon.connectors.interface import Polled
 from sbon.execution.figures import Figures
 from sbon.execution.life import State
 from sbon.execution.polls import Polls
+from sbon.execution.ports import ProcessorUse
 from sbon.execution.settings import EngineConfig
 from sbon_agent.engine.sources import MANY_ROWS, SHARE_LEAST, Polling
 
@@ -25,8 +26,8 @@ class Host:
     def now(self) -> float:
         return 100.0
 
-    def use_fraction(self) -> float:
-        return self.use
+    def processors(self) -> ProcessorUse:
+        return ProcessorUse(self.use, self.use, 0.0)
 
     def call_at(self, when, callback):
         self.calls.append(when)

@@ -10,6 +10,7 @@ from sbon.connectors.interface import Polled
 from sbon.execution.figures import Figures
 from sbon.execution.life import State
 from sbon.execution.polls import Polls
+from sbon.execution.ports import ProcessorUse
 from sbon_agent.engine.prefetching import BATCHES_MAX, MAKING_S_MIN, Fetch, Prefetching
 
 
@@ -27,8 +28,8 @@ class Host:
     def wall(self) -> float:
         return 1000.0
 
-    def free_cores(self) -> float:
-        return self.free
+    def processors(self) -> ProcessorUse:
+        return ProcessorUse(1.0, 1.0, self.free)
 
     def stopwatch(self) -> float:
         return 0.0

@@ -276,9 +276,9 @@ def test_peers_connect_through_the_shaper(world):
 
 def test_the_load_can_be_set(world):
     world.shape(load=0.75)
-    assert (world.near.load_fraction(), world.near.use_fraction()) == (0.75, 0.75)
+    assert world.near.processors() == (0.75, 0.75, 0.25 * world.near.workers)
     world.shape()
-    assert world.near.load_fraction() == 0.0
+    assert world.near.processors().load == 0.0
 
 
 @pytest.mark.parametrize(

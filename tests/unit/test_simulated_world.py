@@ -207,7 +207,9 @@ def test_background_load_slows_work_and_shows_as_load():
     host.execute(lambda: 1, lambda _: log.append(virtual.time.now_ns), rows=0)
     virtual.time.run_until(1)
     assert log == [4_000_000]
-    assert 0.75 <= host.load_fraction() < 0.8
+    use = host.processors()
+    assert 0.75 <= use.load == use.use < 0.8
+    assert use.free_cores == 0.25
 
 
 def chatter(seed):
