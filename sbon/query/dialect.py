@@ -332,6 +332,9 @@ def _translate(text: Text, tokens: Sequence[Token], error: ParseError) -> QueryE
     if not line:
         line, column = text.place(tokens[-1].end + 1)
     at = f"at {highlight!r}" if highlight else "here"
+    if description == "Expecting >" and highlight:  # in STRUCT<...>
+        hint = "types of fields are BOOLEAN, BIGINT, DOUBLE, TEXT, TIMESTAMP, JSON, arrays such as BIGINT[], and STRUCT<a BIGINT>"
+        return QueryError(f"{highlight!r} in a STRUCT where a type, a comma or > is expected", line=line, column=column, hint=hint)
     # sqlglot's message for a missing part helps only its authors.
     if "Unexpected token" in description or "<" in description:
         message = f"the statement cannot be read {at}"

@@ -315,6 +315,8 @@ def test_the_type_lasts_through_views_windows_joins_and_unions() -> None:
         ("SELECT CAST(place AS BIGINT) FROM s", ["does not convert to BIGINT"]),
         ("SELECT CAST(doc AS STRUCT<a INTERVAL>) FROM s", ["field a is an INTERVAL", "in seconds"]),
         ("SELECT CAST(doc AS STRUCT<a INT, a INT>) FROM s", ["field a is declared twice"]),
+        ("SELECT CAST(doc AS STRUCT<a DUBLE>) FROM s", ["'DUBLE' in a STRUCT", "types of fields are BOOLEAN"]),
+        ("SELECT CAST(doc AS STRUCT<a INT b INT>) FROM s", ["'b' in a STRUCT", "a comma"]),
         ("SELECT CAST(doc AS STRUCT<a INT NOT NULL>) FROM s", ["a field of a STRUCT has a name and a type, and no more"]),
         (
             "SELECT a.place.lat FROM s AS a JOIN s AS b ON a.k = b.k AND b.ts = a.ts WHERE place.lat = 1",
