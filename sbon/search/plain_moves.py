@@ -40,6 +40,8 @@ class PlainMoves:
         for row, node in enumerate(tree.node_of):
             self._add(node, row, 1.0)
         self._known: list[float | None] = [None] * len(tree.capacity)
+        self._least = [0.0] * len(tree.capacity)
+        """The quality of a node is this or more."""
 
     def _add(self, node: int, row: int, sign: float) -> None:
         tree, terms = self.tree, self._terms[node]
@@ -50,13 +52,15 @@ class PlainMoves:
 
     def value(self) -> float:
         """Returns 1 / quality."""
-        known, tree = self._known, self.tree
-        worst = min((one for one in known if one is not None), default=math.inf)
+        known, least, capacity = self._known, self._least, self.tree.capacity
+        worst = min([one for one in known if one is not None], default=math.inf)
         for node, quality in enumerate(known):
-            if quality is None and (math.isinf(worst) or self._at(node, worst) > tree.capacity[node]):
-                found = greatest(enumerate(self._terms[node]), tree.capacity[node])
-                known[node] = found
-                worst = min(worst, found)
+            if quality is None and least[node] < worst:
+                if worst < math.inf and self._at(node, worst) <= capacity[node]:
+                    least[node] = worst
+                else:
+                    known[node] = found = greatest(enumerate(self._terms[node]), capacity[node])
+                    worst = min(worst, found)
         return 1 / worst if worst else math.inf
 
     def _at(self, node: int, x: float) -> float:
@@ -130,13 +134,17 @@ class PlainMoves:
             tree.swap(pair)
             for row in (pair.top, pair.bottom):
                 self._add(tree.node_of[row], row, 1.0)
-                self._known[tree.node_of[row]] = None
+                self._changed(tree.node_of[row])
             return
         before = tree.node_of[operator]
         self._add(before, operator, -1.0)
         self._add(node, operator, 1.0)
-        self._known[before] = self._known[node] = None
+        self._changed(before)
+        self._changed(node)
         tree.move(operator, node)
+
+    def _changed(self, node: int) -> None:
+        self._known[node], self._least[node] = None, 0.0
 
     def snapshot(self) -> State:
         """Returns the configuration."""
