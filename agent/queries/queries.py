@@ -274,6 +274,7 @@ class OwnedQueries:
     def _shown(self, record: QueryRecord) -> None:
         """Shows the state that a recovery has given a query."""
         before = record.state
+        self.ownership.look(record)
         record.settle()
         if record.state is not before:
             if record.state is QueryState.RECOVERING:

@@ -121,7 +121,10 @@ class Ownership:
             self._dismiss(keeper, Forget(query=query, epoch=one.machine.epoch), partial(answered, keeper))
 
     def look_at_all(self) -> None:
-        """Looks at all records, owned and kept; called periodically, and when members have come or gone."""
+        """Looks at all records, owned and kept; called periodically, and when members have come or gone.
+
+        What changes a query calls `look` itself where the next owner must know of it at once.
+        """
         for query, one in list(self.owned.items()):
             record = self._register.running.get(query)
             if record is not None or one.inherited is not None:
@@ -132,8 +135,6 @@ class Ownership:
         holders = frozenset(holder for record in self.inheriting.records.values() for holder in record.holders)
         left = frozenset(holder for holder in holders if _has_left(self._members(), holder))
         self._inherit(self.inheriting.look(there, self._ended(holders), self._clock.now(), left))
-        if self.owned or self.inheriting.records:
-            self._arm(self._clock.now() + SOON_S if self._due_s <= self._clock.now() else None)
 
     def members_changed(self) -> None:
         """Looks at all records soon, because members have come or gone."""

@@ -124,8 +124,11 @@ def test_what_waits_for_a_lost_operator_is_bounded_and_holds_its_source_back(tmp
     world.close()
 
 
-def test_agents_without_queries_look_for_owners_only_at_their_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Timers for records that do not exist once cost an idle agent a third of its processor time."""
+@pytest.mark.parametrize("queries", [0, 2])
+def test_agents_look_for_owners_only_at_their_interval_while_all_is_calm(
+    queries: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Timers for records that do not exist once cost an idle agent a third of its processor time, and each query 0.05 % of a processor."""
     looks: Counter[Ownership] = Counter()
     plain = Ownership.look_at_all
 
@@ -136,6 +139,9 @@ def test_agents_without_queries_look_for_owners_only_at_their_interval(tmp_path:
     monkeypatch.setattr(Ownership, "look_at_all", counting)
     settings = {"telemetry": {"enabled": False}, "engine": {"heal": True, "take_over": True}}
     world = settled_world(3, seed=2, data_dir=tmp_path, settings=settings)
+    for number in range(queries):
+        world.submit(f"SELECT cpu FROM sys.load WHERE cpu > {number}", at=number)
+    world.run(5.0)
     looks.clear()
     world.run(10 * world.agents[0].config.engine.report_interval_s)
     world.close()
