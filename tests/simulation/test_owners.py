@@ -11,7 +11,10 @@ from sbon.errors import SbonError
 from sbon.supervision.record import QueryRecord, QueryState
 from sbon.supervision.resumption import Kept, decode_kept
 from sbon_agent.queries.kept_file import KEPT_NAME, KeptFile
+from sbon_testbed.exactly_once.story import tell
+from sbon_testbed.simulator.faults import KINDS
 from sbon_testbed.simulator.harness import World
+from sbon_testbed.simulator.simulation import simulate
 
 HOME, SOURCE, SINK = 0, 1, 2
 QUERIES = 5
@@ -378,6 +381,29 @@ def test_an_owner_without_its_keepers_changes_nothing_and_says_so(story: Any) ->
     assert record.health.healing.account.recoveries == 0
     (row,) = (one for one in told.world.ask(HOME, "queries") if one["id"] == told.query and one["owner"] == told.world.nodes[HOME])
     assert "too few answer" in row["reason"]
+
+
+@pytest.mark.parametrize(
+    ("seed", "faults"),
+    [
+        pytest.param(9, KINDS, id="a host that had not heard of the new owner asked nobody whether the query had ended"),
+        pytest.param(34, KINDS, id="a query that begins anew twice"),
+        pytest.param(19, ("kills", "partitions", "moves", "restarts", "leaving"), id="a home restarts in a partition"),
+    ],
+)
+def test_seeds_of_the_simulator_that_were_wrong(seed: int, faults: tuple[str, ...]) -> None:
+    assert simulate(seed, faults).problem == ""
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(967, id="two keepers that had promised the query to themselves"),
+        pytest.param(988, id="a sink made anew while keepers take its query over"),
+    ],
+)
+def test_seeds_of_the_exactly_once_story_that_were_wrong(seed: int) -> None:
+    assert tell(seed).problem == ""
 
 
 def bytes_sent(world: World) -> int:
