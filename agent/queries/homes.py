@@ -2,7 +2,7 @@
 hosts on request.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,7 @@ from sbon.errors import LinkError, PlacementError, SbonError
 from sbon.execution.instance import Instance
 from sbon.execution.operators import Operators
 from sbon.query.catalog import Entry
+from sbon.supervision.former import AskOwners
 from sbon.supervision.homes import (
     Doubt,
     HomeState,
@@ -29,7 +30,6 @@ from sbon.supervision.homes import (
 from sbon.supervision.owners import Owners
 from sbon.types import NodeId, QueryId
 from sbon.wire.messages import Message
-from sbon.wire.ownership import Claims
 from sbon.wire.replication import EndOrphan, Orphan, OrphanEnded, Queries, QueriesAsk, Unwanted, WantedAsk
 from sbon_agent.directory import Directory
 from sbon_agent.gossip import Gossip
@@ -38,8 +38,6 @@ from sbon_agent.queries.replication import Replication
 
 INHERIT_S = 30.0
 """Seconds for which a home that has restarted is not asked whether it wants a query, where queries heal."""
-AskOwners = Callable[[Iterable[QueryId], Callable[[Claims], None]], None]
-"""Asks all agents which queries they own or keep."""
 ANSWER_S = 2.0
 """Seconds that other agents may take to list their queries, or to release one."""
 

@@ -18,6 +18,9 @@ from sbon.wire.ownership import Claims, ClaimsAsk, Holder, PromiseAsk
 Holders = tuple[tuple[Holder, ...], ...]
 """Sets of holders of a record, of each of which a majority must agree."""
 
+AskOwners = Callable[[Iterable[QueryId], Callable[[Claims], None]], None]
+"""Asks all agents which queries they own or keep."""
+
 
 class Former:
     """Queries of former processes of one agent.

@@ -178,12 +178,13 @@ class Ownership:
             return HolderSays(granted=False, epoch=known.epoch, owner=self._me)
         if query in self.former.anew:
             return HolderSays(granted=False, epoch=self.former.anew[query], owner=self._me)
-        if attempt.is_anew and known.epoch > 0 and known.name != attempt.candidate.name:
-            return HolderSays(granted=False, epoch=known.epoch, owner=Holder(known.name, known.boot or 0))
+        if attempt.is_anew and known.name != attempt.candidate.name and (known.epoch > 0 or self.inheriting.remembers):
+            owner = Holder(known.name, known.boot or 0) if known.epoch > 0 else None
+            return HolderSays(granted=False, epoch=known.epoch, owner=owner)
         held = self.inheriting.records.get(query)
         given = self.inheriting.promises.of(query)
-        owner = held.owner if held is not None else given.to if given is not None else None
-        there = owner is not None and owner not in (self._me, attempt.candidate) and _is_there(self._members(), self._me, owner)
+        first = held.owner if held is not None else given.to if given is not None else None
+        there = first is not None and first not in (self._me, attempt.candidate) and _is_there(self._members(), self._me, first)
         return self.inheriting.promise(attempt, is_owner_there=there)
 
     def heard(self, message: Own, done: Finished) -> None:

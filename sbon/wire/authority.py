@@ -320,7 +320,9 @@ TABLE: dict[type, Rule] = {
     # Owners of queries, and the records that they hand to others.
     ownership.Keep: Rule(Way.ASKED, "any member, of a query of its own, or that it has taken over from an owner that is gone", _keep),
     ownership.Forget: Rule(Way.ASKED, _HOME, _forget),
-    ownership.PromiseAsk: Rule(Way.ASKED, _MEMBER + ", of itself; granted to a keeper of the query alone", _promise),
+    ownership.PromiseAsk: Rule(
+        Way.ASKED, _MEMBER + ", of itself; granted to a keeper of the query, and to its owner after a restart", _promise
+    ),
     ownership.Own: Rule(
         Way.ASKED,
         "any member, of itself, under a higher epoch than the owner known here, unless that one is there and the owner still",

@@ -205,6 +205,15 @@ def test_a_home_promises_to_a_keeper_as_long_as_it_is_not_sure_itself() -> None:
     assert found == [{QUERY: Outcome.KEPT}]
 
 
+def test_only_the_owner_known_here_may_begin_a_query_anew() -> None:
+    one, again = Agent(NYC, *TRIO), Holder("ams", 77)
+    assert not one.says(PromiseAsk(query=QUERY, epoch=5, holder=FRA, of=NYC, is_anew=True)).granted
+    one.register.owners.heard(QUERY, Owner("fra", FRA.boot, 2))
+    said = one.says(PromiseAsk(query=QUERY, epoch=5, holder=again, of=NYC, is_anew=True))
+    assert (said.granted, said.owner) == (False, FRA)
+    assert one.says(PromiseAsk(query=QUERY, epoch=5, holder=Holder("fra", 77), of=NYC, is_anew=True)).granted
+
+
 def test_a_query_that_nobody_else_has_ever_held_is_free() -> None:
     again = Holder("ams", 77)
     one, found = Agent(again, again, FRA), []
