@@ -1,4 +1,4 @@
-"""What execution asks of the machine: timers, meters of processor time, and how its cores are used."""
+"""Interfaces to the machine that execution needs: timers, meters of processor time, and the use of the cores."""
 
 from typing import NamedTuple, Protocol
 
@@ -21,7 +21,7 @@ class Meter(Protocol):
 
 
 class ProcessorUse(NamedTuple):
-    """How the cores of a machine have recently been used."""
+    """Recent use of the cores of a machine."""
 
     load: float
     """`use`, plus the share of time in which work waited for a core: 0 idle, 1 all cores used, 2 at most."""

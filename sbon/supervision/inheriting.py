@@ -60,7 +60,7 @@ class Phase(Enum):
 
 
 class Event(Enum):
-    """What changes them."""
+    """Events that change the phase."""
 
     GONE = "gone"
     """The owner's process is not there any more."""

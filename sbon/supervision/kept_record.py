@@ -1,4 +1,4 @@
-"""What the record of a query says, for whoever takes it over: its plan, its operators with their places and epochs, its links, and what its
+"""The record of a query, for whoever takes it over: its plan, its operators with their places and epochs, its links, and what its
 recoveries have cost so far."""
 
 from collections.abc import Iterable, Mapping

@@ -37,7 +37,7 @@ class Phase(Enum):
 
 
 class Event(Enum):
-    """What changes them."""
+    """Events that change the phase."""
 
     LONE = "lone"
     """A version is to be written, and nobody else is to hold it."""

@@ -37,7 +37,7 @@ class QueryState(Enum):
 
 
 class BoundState(msgspec.Struct):
-    """What the hosts have been told about a query's delay bound."""
+    """The latest news about a query's delay bound that the hosts have."""
 
     reports: int = 0
     """Number of rounds of reports so far."""

@@ -66,7 +66,7 @@ class Phase(Enum):
 
 
 class Event(Enum):
-    """What has come of it."""
+    """Events that change the step of a recovery."""
 
     LOST = "lost"
     """Something is lost that can be made again now."""

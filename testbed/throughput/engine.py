@@ -178,6 +178,10 @@ def evaluate_engine(report: Report) -> dict[str, Any]:
 
 
 def measured(pair: _Pair) -> dict[str, Any]:
+    """Searches for the highest rate that a configuration sustains, in rows/s of each stream, from 0.8 of the predicted one on.
+
+    Returns that rate, the predicted one with its limit, and every trial.
+    """
     learned = pair.learn()
     predicted = learned["rows_per_s"]
     tried: list[dict[str, Any]] = []

@@ -180,7 +180,7 @@ STORIES = [names_do_not_come_again, a_query_without_a_home_ends_from_anywhere, a
 
 @pytest.mark.parametrize("story", STORIES)
 def test_after_a_crash(story: Any, overlay: Overlay) -> None:
-    story(overlay)
+    assert story(overlay), "each story asserts, and tells what it has found"
 
 
 @pytest.mark.soak
@@ -188,4 +188,5 @@ def test_after_a_crash(story: Any, overlay: Overlay) -> None:
 @pytest.mark.parametrize("story", STORIES)
 def test_after_ten_crashes(story: Any, number: int, overlay: Overlay) -> None:
     told = story(overlay, number) if story is a_query_without_a_home_ends_from_anywhere else story(overlay)
+    assert told, "each story asserts, and tells what it has found"
     print(f"{story.__name__} {number}: {told}")

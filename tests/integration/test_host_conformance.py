@@ -1,4 +1,4 @@
-"""What every implementation of `sbon_agent.host.Host` must do: the same tests for the virtual world and for asyncio."""
+"""Duties of every implementation of `sbon_agent.host.Host`: the same tests for the virtual world and for asyncio."""
 
 from collections.abc import Iterator
 
@@ -63,6 +63,9 @@ def test_cancelling_a_timer_that_has_come_does_nothing(pair):
     timer = host.call_at(host.now(), lambda: log.append(1))
     pair.run(lambda: log == [1])
     timer.cancel()
+    host.call_soon(lambda: log.append(2))
+    pair.run(lambda: len(log) == 2)
+    assert log == [1, 2], "the host goes on"
 
 
 def test_call_soon_keeps_the_order_of_the_calls(pair):

@@ -173,13 +173,18 @@ def test_a_partition_that_heals_makes_the_query_whole_again():
     assert {(b - a).total_seconds() for a, b in pairwise(ends)} == {1.0}, "what was held back in the partition has come"
 
 
-def test_a_query_that_its_home_has_forgotten_runs_on_where_others_have_kept_it():
-    world = make_world(engine={"batch_interval_s": 0.2, "take_over": True})
+def world_whose_home_has_restarted(*, take_over: bool) -> tuple[World, str]:
+    """A query has given rows, and its home has forgotten it."""
+    world = make_world(engine={"batch_interval_s": 0.2, "take_over": take_over})
     world.submit(SOURCE.format(nodes=world.nodes[1]), at=3)
     query = world.submit(WINDOWED, at=3)
     world.rows(query, at=3, count=5)
-
     world.restart(3)
+    return world, query
+
+
+def test_a_query_that_its_home_has_forgotten_runs_on_where_others_have_kept_it():
+    world, query = world_whose_home_has_restarted(take_over=True)
 
     def has_another_owner() -> bool:
         owners = [number for number, agent in enumerate(world.agents) if query in agent.queries.records]
@@ -193,12 +198,7 @@ def test_a_query_that_its_home_has_forgotten_runs_on_where_others_have_kept_it()
 
 
 def test_operators_of_a_query_that_nobody_has_kept_are_released_when_its_home_has_forgotten_it():
-    world = make_world(engine={"batch_interval_s": 0.2, "take_over": False})
-    world.submit(SOURCE.format(nodes=world.nodes[1]), at=3)
-    query = world.submit(WINDOWED, at=3)
-    world.rows(query, at=3, count=5)
-
-    world.restart(3)
+    world, _ = world_whose_home_has_restarted(take_over=False)
 
     world.run_until(lambda: all(not agent.engine.instances for agent in world.agents), 60, "every operator is gone")
     assert world.ask(3, "queries") == [], "it was forgotten, not taken up again"

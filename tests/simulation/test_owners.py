@@ -260,6 +260,8 @@ def test_a_home_whose_query_had_no_keepers_goes_on_by_itself(story: Any) -> None
     told.world.start(HOME)
     told.world.start(SOURCE)
     told.world.run_until(lambda: any(row["former"] == told.query for row in told.world.ask(HOME, "queries")), 20.0, "it runs anew")
+    (row,) = told.world.ask(HOME, "queries")
+    assert row["id"] != told.query, "under an id of its own"
 
 
 def test_a_keeper_alone_takes_over_once_the_home_is_back_as_another_process(story: Any) -> None:
