@@ -34,8 +34,8 @@ types: $(VENV)/.installed-dev
 	$(BIN)/mypy --num-workers 2
 
 # Agents and Spark in processes of their own mostly wait, so that they run beside what computes; first, so that one worker has them.
-# One worker more than cores, as some wait. What times what it starts has the machine to itself, at the end.
-WORKERS = $(shell $(BIN)/python -c 'import os; print(os.cpu_count() + 1)')
+# Two workers more than cores, as many wait. What times what it starts has the machine to itself, at the end.
+WORKERS = $(shell $(BIN)/python -c 'import os; print(os.cpu_count() + 2)')
 
 unit: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not alone" tests/analysis tests/differential tests/e2e tests/first_hour tests/integration tests/unit tests/property tests/paper tests/simulation
