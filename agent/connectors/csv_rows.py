@@ -62,9 +62,9 @@ class CsvRows:
         types = self._rows.plain_types()
         plain = self._read_at_once(data, self._raw | {f"f{self._places[name]}": kind for name, kind in types.items()}) if types else None
         if plain is not None:
-            return self._rows.convert(plain.select(self._pick), self._shown_of(lambda: self._read_as_texts(data)))[0]
+            return self._rows.convert(plain.select_seq(self._pick), self._shown_of(lambda: self._read_as_texts(data)))[0]
         raw = self._read_as_texts(data)
-        return self._rows.convert(raw.select(self._pick), self._shown_of(lambda: raw))[0]
+        return self._rows.convert(raw.select_seq(self._pick), self._shown_of(lambda: raw))[0]
 
     def _shown_of(self, texts: Callable[[], pl.DataFrame]) -> Shown:
         def shown(row: int, column: str) -> tuple[str, str]:

@@ -200,7 +200,7 @@ class FileTable:
         self._read_at = datetime.fromtimestamp(self._wall, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         version, count = (field.name for field in sent_columns(self._params.columns)[-2:])
         numbers = pl.lit(self._version, pl.Int64).alias(version), pl.lit(rows.height, pl.Int64).alias(count)
-        self._rest = (rows if rows.height else rows.clear(1)).with_columns(*numbers).rechunk()
+        self._rest = (rows if rows.height else rows.clear(1)).with_columns_seq(*numbers).rechunk()
 
     def _tell(self, problem: str) -> None:
         """Notes in `remark` why the version in force is not that of the file; empty if it is."""

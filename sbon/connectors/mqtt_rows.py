@@ -120,7 +120,7 @@ class MessageRows:
         of_line = np.repeat([numbers[topic] for topic in topics], [one.rows for one in lines])
         of_row = of_line if kept is None else of_line[kept.to_numpy()]
         beside = frame_of_values(Values(len(fitting), tuple(zip(*fitting, strict=True))), columns.schema)
-        whole = frame.hstack(beside[of_row]).select([field.name for field in self._schema])
+        whole = frame.hstack(beside[of_row]).select_seq([field.name for field in self._schema])
         unfit = {number: one for number, one in enumerate(found) if isinstance(one, Misfit)}
         if not unfit:
             return whole

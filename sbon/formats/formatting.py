@@ -66,7 +66,7 @@ class LineFormat:
 
     def _plain(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Returns the columns in order, times as texts and intervals as numbers."""
-        return frame.select(_plain_column(frame[field.name], field.type) for field in self._schema)
+        return frame.select_seq(_plain_column(frame[field.name], field.type) for field in self._schema)
 
     def _with_documents(self, texts: pl.DataFrame) -> bytes:
         """NDJSON with the values of JSON columns as they are, between runs of other columns as JSON objects without their brackets."""
@@ -83,7 +83,7 @@ class LineFormat:
             if name is not None:
                 members.append(pl.concat_str(pl.lit(_JSON.encode(name).decode() + ":"), pl.col(name).fill_null("null")))
         lines = pl.concat_str([pl.lit("{"), pl.concat_str(members, separator=","), pl.lit("}\n")])
-        return "".join(texts.select(lines).to_series().to_list()).encode()
+        return "".join(texts.select_seq(lines).to_series().to_list()).encode()
 
     def lines_of_values(self, values: Values) -> bytes:
         """Returns the same bytes for rows that are plain values."""

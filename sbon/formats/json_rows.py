@@ -317,7 +317,7 @@ def _number(raw: bytes, kind: ColumnType) -> str:
 def _placed(frame: pl.DataFrame, places: Sequence[int], kept: pl.Series | None) -> pl.DataFrame:
     """The rows with the places of their lines."""
     numbers = pl.Series(_PLACE, places, dtype=pl.Int64())
-    return frame.with_columns(numbers if kept is None else numbers.filter(kept))
+    return frame.with_columns_seq(numbers if kept is None else numbers.filter(kept))
 
 
 def _member_text(value: object) -> str | None:

@@ -97,7 +97,7 @@ class ParquetRows:
             try:
                 if (found[field.name].is_nested() or isinstance(found[field.name], pl.Binary)) and family(field.type) not in _OF_NESTED:
                     raise ConnectorError(f"its values are no {type_name(field.type)}")
-                pl.DataFrame(schema=found).select(column)
+                pl.DataFrame(schema=found).select_seq(column)
             except (pl.exceptions.PolarsError, ConnectorError) as error:
                 held = f"column {field.name} of the file is of type {found[field.name]}"
                 raise ConnectorError(f"{what}: {held}, expected one that converts to {type_name(field.type)}") from error
@@ -113,14 +113,14 @@ class ParquetRows:
 
     def read(self, raw: pl.DataFrame) -> pl.DataFrame:
         """Converts a frame with the columns that are read."""
-        frame = raw.with_columns(_texts(raw[name]) for name in self._octets).select(self._columns)
+        frame = raw.with_columns_seq(_texts(raw[name]) for name in self._octets).select_seq(self._columns)
         for field in self._converted:
             if frame[field.name].null_count() != raw[field.name].null_count():
                 lost = frame[field.name].is_null() & raw[field.name].is_not_null()
                 self._rows.leave_out(field, int(lost.sum()), lost.arg_max() or 0, partial(_shown, raw))
                 frame, raw = frame.filter(~lost), raw.filter(~lost)
         rows = self._rows.convert(frame, partial(_shown, raw))[0]
-        return rows if len(self._whole) == rows.width else rows.select(self._whole)
+        return rows if len(self._whole) == rows.width else rows.select_seq(self._whole)
 
 
 def _texts(octets: pl.Series) -> pl.Series:

@@ -29,7 +29,7 @@ class StructColumns:
         for name, kind in self._kinds.items():
             values = [None if text is None else plain_value(text, kind) for text in frame[name]]
             columns.append(pl.Series(name, values, dtype=_type(kind)))
-        return frame.with_columns(columns)
+        return frame.with_columns_seq(columns)
 
 
 def _type(kind: ColumnType) -> pl.DataType:

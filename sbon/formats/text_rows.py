@@ -90,14 +90,14 @@ class TextRows:
                 self.odd.add(field.name)
                 odd = (value.is_null() & texts.is_not_null()).arg_true()
                 given = texts.gather(odd).cast(pl.String())
-                given = given.to_frame("text").select(_trimmed(pl.col("text"))).to_series()
+                given = given.to_frame("text").select_seq(_trimmed(pl.col("text"))).to_series()
                 rest = self._odd_value(given, self._value(given, field.type), field.type)
                 value = value.scatter(odd, rest)
                 unfit = (rest.is_null() & given.is_not_null()).arg_true()
                 if len(unfit):
                     fits = self._count(field, odd.gather(unfit), given.gather(unfit), fits, frame.height, shown)
             values.append(value.alias(field.name))
-        rows = frame.select(self._names).with_columns(values)
+        rows = frame.select_seq(self._names).with_columns_seq(values)
         return (rows, None) if fits is None else (rows.filter(fits), fits)
 
     def plain_types(self) -> dict[str, pl.DataType]:
@@ -145,7 +145,7 @@ class TextRows:
             return parse_times(texts, self._times.text) if begin.null_count() == len(begin) else self._plain_times(texts, field.name)
         if field.type is ColumnType.BOOL and texts.dtype != dtype:
             text = pl.col("text")
-            return texts.to_frame("text").select(pl.when(text == "true").then(True).when(text == "false").then(False)).to_series()
+            return texts.to_frame("text").select_seq(pl.when(text == "true").then(True).when(text == "false").then(False)).to_series()
         return texts.cast(dtype, strict=False)
 
     def _plain_times(self, texts: pl.Series, column: str = "") -> pl.Series:
@@ -165,14 +165,16 @@ class TextRows:
         if held_type(kind) is not kind:
             return _documents(given, kind)
         if kind is ColumnType.TIME:
-            numbers = given.to_frame("text").select(parse_timestamps(text.cast(pl.Float64, strict=False), self._times.unit_us)).to_series()
+            numbers = (
+                given.to_frame("text").select_seq(parse_timestamps(text.cast(pl.Float64, strict=False), self._times.unit_us)).to_series()
+            )
             return self._plain_times(given).fill_null(numbers)
         if kind is ColumnType.INTERVAL:
             seconds = cast(text.cast(pl.Float64, strict=False), ColumnType.FLOAT, ColumnType.INTERVAL)
             value = pl.coalesce([seconds, cast(text, ColumnType.TEXT, ColumnType.INTERVAL)])
         else:
             value = cast(text, ColumnType.TEXT, kind)
-        return given.to_frame("text").select(value).to_series()
+        return given.to_frame("text").select_seq(value).to_series()
 
     def _odd_value(self, given: pl.Series, value: pl.Series, kind: ColumnType) -> pl.Series:
         """With what is written in an unusual way: `5.0` is a whole number."""
@@ -180,7 +182,7 @@ class TextRows:
             return value
         text = pl.col("text")
         whole = pl.when(text.str.contains(_WHOLE)).then(text.str.replace(r"\.0*$", ""))
-        return value.fill_null(given.to_frame("text").select(cast(whole, ColumnType.TEXT, kind)).to_series())
+        return value.fill_null(given.to_frame("text").select_seq(cast(whole, ColumnType.TEXT, kind)).to_series())
 
 
 def _documents(texts: pl.Series, kind: ColumnType) -> pl.Series:

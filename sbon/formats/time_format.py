@@ -64,7 +64,7 @@ def _problem(text: str) -> str:
     year = 2026
     moment = pl.select(pl.datetime(year, 10, 31, 12, 34, 56, 250_000, time_zone="UTC"))
     try:
-        written = moment.select(pl.first().dt.strftime(text)).item()
+        written = moment.select_seq(pl.first().dt.strftime(text)).item()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
         return "this one has a part that is unknown"
     try:

@@ -131,7 +131,7 @@ class Aggregates:
         made = [answer for answer in answers if isinstance(answer, pl.Series)]
         if len(made) == len(answers):  # as most often: building an expression takes longer than a thousand answers do
             return pl.DataFrame([*(groups[name] for name in (*by, *kept)), *made])
-        return groups.select(*by, *kept, *answers)
+        return groups.select_seq(*by, *kept, *answers)
 
     def _answer(self, index: int, groups: pl.DataFrame, merged: dict[str, pl.DataFrame], by: list[str]) -> pl.Expr | pl.Series:
         aggregate, operands = self._answers[index]

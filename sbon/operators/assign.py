@@ -42,12 +42,12 @@ class Assign(Operator):
         others = pl.all().exclude(*BOUNDS)
         latest = time // slide * slide
         if size == slide:
-            return (frame.select(*bounds(latest, size), others),)
+            return (frame.select_seq(*bounds(latest, size), others),)
         starts = pl.int_ranges((time - size) // slide * slide + slide, latest + 1, slide).alias(_START)
         found = []
         for part in frame.iter_slices(max(1, FRAME_ROWS_MAX * slide // size)):
-            spread = part.select(starts, others).explode(_START)
-            found.append(spread.select(*bounds(pl.col(_START), size), pl.all().exclude(_START)))
+            spread = part.select_seq(starts, others).explode(_START)
+            found.append(spread.select_seq(*bounds(pl.col(_START), size), pl.all().exclude(_START)))
         return found
 
     def output_watermark(self, watermark_us: int) -> int:

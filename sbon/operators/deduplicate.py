@@ -101,7 +101,7 @@ class Deduplicate(Operator):
 
     def _give(self, due: pl.DataFrame) -> list[pl.DataFrame]:
         first = self._by_key(due[self._firsts(due, self._seen)])
-        self._seen.add(latest(due, self._keys) if self._params.session else first.select(pl.col(PANE).alias(TIME), *self._keys))
+        self._seen.add(latest(due, self._keys) if self._params.session else first.select_seq(pl.col(PANE).alias(TIME), *self._keys))
         return self._named(first)
 
     def _by_key(self, first: pl.DataFrame) -> pl.DataFrame:
@@ -112,7 +112,7 @@ class Deduplicate(Operator):
             return first
         tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
         order = np.arange(times.size)
-        some = first.select(TIME, *self._keys)[tied].with_columns(pl.Series(_ROW, tied))
+        some = first.select_seq(TIME, *self._keys)[tied].with_columns_seq(pl.Series(_ROW, tied))
         order[tied] = some.sort([TIME, *self._keys])[_ROW].to_numpy()
         return first[order]
 
@@ -141,8 +141,8 @@ class Deduplicate(Operator):
         self._input, self._seen, self._waiting = None, Seen(()), Waiting()
         if "input" in frames:
             self._compile(frames["input"])
-            rows = frames["input"].clear().select(self._prepared)
-            for name, expected in ((_WAITING, rows.schema), (_SEEN, rows.select(TIME, *self._keys).schema)):
+            rows = frames["input"].clear().select_seq(self._prepared)
+            for name, expected in ((_WAITING, rows.schema), (_SEEN, rows.select_seq(TIME, *self._keys).schema)):
                 if name in frames and frames[name].schema != expected:
                     raise RemoteProtocolError(f"{name} rows of a snapshot have {dict(frames[name].schema)}, expected {dict(expected)}")
                 if name in frames and frames[name][TIME].null_count():
@@ -185,7 +185,7 @@ class Deduplicate(Operator):
         begins = np.zeros(times.size, np.bool_)
         begins[runs.starts] = True
         leaders = order[runs.starts]
-        before = seen.instants(rows.select(self._keys)[leaders])
+        before = seen.instants(rows.select_seq(self._keys)[leaders])
         first = np.zeros(times.size, np.bool_)
         if self._params.session:
             first[1:] = ordered[1:] - ordered[:-1] >= self._params.span_us
@@ -208,7 +208,7 @@ class Deduplicate(Operator):
         params = self._params
         descending = [column.descending for column in params.order] + [False] * len(params.ties)
         last = [not column.nulls_first for column in params.order] + [True] * len(params.ties)
-        frame = rows[order[among]].select(self._sort).with_columns(pl.Series("\0", instant[among]), pl.Series("\1", order[among]))
+        frame = rows[order[among]].select_seq(self._sort).with_columns_seq(pl.Series("\0", instant[among]), pl.Series("\1", order[among]))
         frame = frame.sort(["\0", *self._sort], descending=[False, *descending], nulls_last=[False, *last], maintain_order=True)
         return frame.unique("\0", keep="first", maintain_order=True)["\1"].to_numpy()
 
@@ -217,7 +217,7 @@ class Deduplicate(Operator):
         assert self._input is not None
         columns = [pl.col(f"c{index}").alias(name) for index, name in enumerate(self._input.columns) if name not in BOUNDS]
         start = bounds(pl.col(TIME), 0)[:1] if self._params.session else bounds(pl.col(PANE), self._params.span_us)
-        return list(rows.select(*start, *columns).iter_slices(FRAME_ROWS_MAX))
+        return list(rows.select_seq(*start, *columns).iter_slices(FRAME_ROWS_MAX))
 
     def _compile(self, frame: pl.DataFrame) -> None:
         """Compiles prepared rows: event time, start of the window, then the columns as c0, c1, ..."""

@@ -77,7 +77,7 @@ def arranged(frame: pl.DataFrame, columns: Sequence[tuple[str, str]] | None) -> 
     missing = [found for _, found in columns if found not in frame.columns]
     if missing:
         raise RemoteProtocolError(f"column {missing[0]!r} is not among the input columns {', '.join(frame.columns)}")
-    return frame.select(pl.col(found).alias(name) for name, found in columns)
+    return pl.DataFrame([frame.get_column(found).alias(name) for name, found in columns])
 
 
 def stacked(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
@@ -118,10 +118,10 @@ def evaluated(frame: pl.DataFrame, value: pl.Expr) -> pl.Series:
         The expression gives another number of values than the frame has rows, or a single one that is not that of the last row.
     """
     frame = frame.rechunk()
-    made = frame.select(value).to_series()
+    made = frame.select_seq(value).to_series()
     if made.len() == frame.height:
         return made
-    if made.len() != 1 or not made.equals(frame.tail(1).select(value).to_series(), null_equal=True):
+    if made.len() != 1 or not made.equals(frame.tail(1).select_seq(value).to_series(), null_equal=True):
         raise LocalProtocolError(f"an expression gave {made.len()} values for {frame.height} rows, expected as many: {str(value)[:200]}")
     return made.new_from_index(0, frame.height)
 
@@ -137,7 +137,7 @@ def computed(frame: pl.DataFrame, columns: Sequence[pl.Expr]) -> pl.DataFrame:
     """
     frame = frame.rechunk()
     try:
-        made = frame.select(columns)
+        made = frame.select_seq(columns)
         if made.height == frame.height:
             return made
     except (pl.exceptions.ShapeError, pl.exceptions.InvalidOperationError):

@@ -44,7 +44,7 @@ class Function(Operator):
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
         """Processes one batch."""
         if frame.columns != self._inputs:
-            frame = frame.select(self._inputs)
+            frame = frame.select_seq(self._inputs)
         # In several chunks, or for columns held as a single value, polars gives different answers for some expressions.
         made, frame = self._made, pl.DataFrame(frame.rechunk().get_columns())
         return self._checked(self._call(lambda: (made if self.is_stateless else made.process)(frame)))

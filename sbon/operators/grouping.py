@@ -123,13 +123,13 @@ class Groups:
     def _together(cls, rows: pl.DataFrame, by: list[str]) -> "Groups":
         """Returns a single group, for no columns or no rows."""
         count = min(1, rows.height)
-        return cls(np.zeros(rows.height, np.int64), count, rows.select(by) if by else pl.DataFrame(height=count))
+        return cls(np.zeros(rows.height, np.int64), count, rows.select_seq(by) if by else pl.DataFrame(height=count))
 
     @classmethod
     def _by_columns(cls, rows: pl.DataFrame, by: list[str]) -> "Groups":
         ids, size, columns, leaders = _addressed([rows[name] for name in by])
         if leaders is not None:
-            return cls(ids, size, rows.select(by)[leaders])
+            return cls(ids, size, rows.select_seq(by)[leaders])
         groups = cls(ids, size, pl.DataFrame())
         rest = np.arange(size) if groups._present is None else groups._present
         keys: list[pl.Series] = []
@@ -155,7 +155,7 @@ class Groups:
 def _hashed(column: pl.Series) -> tuple[IntArray, IntArray]:
     """Numbers equal values alike in order of appearance; returns the numbers and the row of each value's first appearance."""
     rows = column.alias("x").to_frame().with_row_index(_FIRST)
-    first = rows.select(pl.col(_FIRST).first().over("x")).to_series().to_numpy()
+    first = rows.select_seq(pl.col(_FIRST).first().over("x")).to_series().to_numpy()
     leaders = np.flatnonzero(first == np.arange(first.size))
     numbers = np.empty(first.size, np.int64)
     numbers[leaders] = np.arange(leaders.size)

@@ -88,7 +88,7 @@ class HeldRows:
                 self.output[name] = pl.col(own)
         self.types = {name: columns[name] for name in self._columns}
         self.input = frame.clear()
-        self.schema = self.input.select(self.prepared).schema
+        self.schema = self.input.select_seq(self.prepared).schema
 
     def keep(self, rows: pl.DataFrame) -> None:
         """Adds prepared rows, at least one, with event times."""

@@ -169,7 +169,7 @@ class IntervalJoin(TwoSidedJoin[Side]):
             for i, (name, side, _) in enumerate(self._params.columns)
         ]
         # An expression over the right side's columns alone still gives one row per left row.
-        answer = alone.sort(TIME, maintain_order=True).with_columns(columns).select(name for name, _, _ in self._params.columns)
+        answer = alone.sort(TIME, maintain_order=True).with_columns_seq(columns).select_seq(name for name, _, _ in self._params.columns)
         return list(answer.iter_slices(FRAME_ROWS_MAX))
 
     def _input_known(self) -> None:

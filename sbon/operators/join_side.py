@@ -218,15 +218,15 @@ class Side:
     def nothing(self) -> pl.DataFrame:
         """Returns an empty frame with the columns of `held`."""
         assert self.input is not None
-        rows = self.input.select(self.prepared)
-        return rows.with_columns(pl.lit(False).alias(MATCHED)) if self.outer else rows
+        rows = self.input.select_seq(self.prepared)
+        return rows.with_columns_seq(pl.lit(False).alias(MATCHED)) if self.outer else rows
 
     def held(self) -> list[pl.DataFrame]:
         """Returns the rows that may still find partners, with `MATCHED` if that is recorded."""
         frames = []
         for run in self.runs:
             run = run if run.live == run.rows.height else run.only(run.times >= self._live_from)
-            frames.append(run.rows if run.matched is None else run.rows.with_columns(pl.Series(MATCHED, run.matched)))
+            frames.append(run.rows if run.matched is None else run.rows.with_columns_seq(pl.Series(MATCHED, run.matched)))
         return frames
 
     def partners(self, coder: Coder, rows: pl.DataFrame, behind_us: int, ahead_us: int) -> tuple[Ints, Ints] | None:

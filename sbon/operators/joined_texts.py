@@ -68,12 +68,12 @@ class TextTable(Table):
         """Returns the answer of each of `groups`, in their order; NULL without texts."""
         ordered = self.ordered(merged, by)
         place = pl.Series("place", positions(groups, ordered, by))
-        texts = ordered.select(_TEXT).hstack([place])
+        texts = ordered.select_seq(_TEXT).hstack([place])
         fits = self._before(["place"]) + pl.col(_TEXT).str.len_chars().cast(pl.Int64) <= LENGTH_MAX
-        shown = texts.with_columns(fits=fits).with_columns(fits=pl.col("fits").cast(pl.Int8).cum_min().over("place") > 0)
+        shown = texts.with_columns_seq(fits=fits).with_columns_seq(fits=pl.col("fits").cast(pl.Int8).cum_min().over("place") > 0)
         parts = pl.when("fits").then(_TEXT).otherwise(pl.lit("..."))
         first_left = pl.col("fits") | (pl.col("fits").shift(1, fill_value=True).over("place"))
-        found = shown.filter(first_left).with_columns(parts.alias(_TEXT)).group_by("place").agg(pl.col(_TEXT).str.join(self._separator))
+        found = shown.filter(first_left).with_columns_seq(parts.alias(_TEXT)).group_by("place").agg(pl.col(_TEXT).str.join(self._separator))
         whole = pl.DataFrame({"place": range(groups.height)}, schema={"place": pl.Int64})
         return whole.join(found, on="place", how="left", maintain_order="left")[_TEXT]
 

@@ -117,13 +117,13 @@ class Keyed(Operator):
 
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
         """Updates the states of the keys of one batch."""
-        rows = pl.DataFrame(frame.select(self._inputs).rechunk().get_columns())
+        rows = pl.DataFrame(frame.select_seq(self._inputs).rechunk().get_columns())
         if self._slide_us:
             rows = self._in_windows(rows)
             if rows.is_empty():
                 return ()
         by = list(self._by)
-        keys = rows.select(by).unique(maintain_order=True, keep="first")
+        keys = rows.select_seq(by).unique(maintain_order=True, keep="first")
         numbered = keys.with_row_index(STATE)
         rows = rows.join(numbered, on=by, how="left", nulls_equal=True, maintain_order="left")
         places = self._states.places(keys)
@@ -151,7 +151,7 @@ class Keyed(Operator):
         kept = everything.filter(~ended)
         self._states = _States(self._by, self._schema)
         if kept.height:
-            self._states.add(kept.select(list(self._by)), kept)
+            self._states.add(kept.select_seq(list(self._by)), kept)
         given = self._call(lambda: self._made.finalize(closed))
         return () if given is None else (checked_output(self._what, given, self._outputs),)
 
@@ -170,12 +170,12 @@ class Keyed(Operator):
         if set(frames) != {"states"} or dict(frames["states"].schema) != expected:
             raise RemoteProtocolError(f"snapshot of {self._what} with other states than {expected}")
         states = frames["states"]
-        keys = states.select(list(self._by))
+        keys = states.select_seq(list(self._by))
         if keys.is_duplicated().any():
             raise RemoteProtocolError(f"snapshot of {self._what} with a key that is there twice")
         self._states = _States(self._by, self._schema)
         if states.height:
-            self._states.add(keys, self._of_states(states.select(list(self._schema)), states.height, "snapshot"))
+            self._states.add(keys, self._of_states(states.select_seq(list(self._schema)), states.height, "snapshot"))
         self._watermark, self.late_rows = snapshot.watermark_us, snapshot.late_rows
 
     def fork(self) -> Self:
@@ -193,9 +193,9 @@ class Keyed(Operator):
         first = (time // self._slide_us + 1) * self._slide_us
         ends = pl.concat_list([first + number * self._slide_us for number in range(copies)])
         is_open = (pl.col(WINDOW_END) <= time + self._size_us) & (pl.col(WINDOW_END) > self._watermark)
-        found = rows.with_row_index(_ROW).with_columns(ends.alias(WINDOW_END)).explode(WINDOW_END).filter(is_open.fill_null(False))
+        found = rows.with_row_index(_ROW).with_columns_seq(ends.alias(WINDOW_END)).explode(WINDOW_END).filter(is_open.fill_null(False))
         self.late_rows += rows.height - found[_ROW].n_unique()
-        return found.drop(_ROW).with_columns(pl.col(WINDOW_END).cast(pl.Datetime("us")))
+        return found.drop(_ROW).with_columns_seq(pl.col(WINDOW_END).cast(pl.Datetime("us")))
 
     def _of_states(self, given: Any, count: int, where: str) -> pl.DataFrame:
         """Checks states that the function gave."""
@@ -209,7 +209,7 @@ class Keyed(Operator):
         empty = [name for name in self._schema if given[name].null_count()]
         if empty:
             raise FunctionError(f"{self._what}: {where} gave a state whose {empty[0]} is NULL; a state has a value in each column")
-        return given.select(list(self._schema))
+        return given.select_seq(list(self._schema))
 
     def _call(self, work: Callable[[], Any]) -> Any:
         try:

@@ -87,7 +87,7 @@ def extreme_of(groups: Groups, values: pl.Series, *, greatest: bool) -> pl.Serie
         return (
             found
             if found.dtype != pl.Float64
-            else found.to_frame("x").select(pl.when(column == 0.0).then(0.0).otherwise(column)).to_series()
+            else found.to_frame("x").select_seq(pl.when(column == 0.0).then(0.0).otherwise(column)).to_series()
         )
     return _like(values, groups.taken(_extremes(groups.ids, groups.size, numbers, greatest=greatest)))
 
@@ -139,7 +139,7 @@ def apart(values: pl.Series) -> pl.Series:
 def rows_apart(rows: pl.DataFrame) -> pl.DataFrame:
     """Returns the same rows, with texts in memory of their own."""
     texts = [apart(column) for column in rows.get_columns() if column.dtype == pl.String]
-    return rows.with_columns(texts) if texts else rows
+    return rows.with_columns_seq(texts) if texts else rows
 
 
 def plain_numbers(values: pl.Series) -> npt.NDArray[Any] | None:

@@ -95,7 +95,7 @@ class Merge(Operator):
         self._input, self._waiting = None, Waiting()
         if "input" in frames:
             self._compile(frames["input"].clear())
-            expected = frames["input"].clear().select(self._prepared).schema
+            expected = frames["input"].clear().select_seq(self._prepared).schema
             waiting = frames.get(_WAITING)
             if waiting is not None:
                 if waiting.schema != expected or waiting[TIME].null_count():
@@ -120,4 +120,4 @@ class Merge(Operator):
 
     def _named(self, rows: pl.DataFrame) -> list[pl.DataFrame]:
         """Returns rows with the columns of the output."""
-        return list(rows.select(self._given).iter_slices(FRAME_ROWS_MAX))
+        return list(rows.select_seq(self._given).iter_slices(FRAME_ROWS_MAX))

@@ -91,8 +91,8 @@ class Over(Operator):
     def _answered(self, rows: pl.DataFrame) -> Iterator[Sequence[pl.DataFrame]]:
         """Yields the rows, in order, with their aggregates; the last rows of each partition are stored first."""
         kept = [*self._partition, *dict.fromkeys(name for name in self._operands if name)]
-        new = rows.select(*kept, pl.int_range(pl.len()).alias(_ROW))
-        known = new.clear() if self._before is None else self._before.with_columns(pl.lit(-1, pl.Int64).alias(_ROW))
+        new = rows.select_seq(*kept, pl.int_range(pl.len()).alias(_ROW))
+        known = new.clear() if self._before is None else self._before.with_columns_seq(pl.lit(-1, pl.Int64).alias(_ROW))
         if self._partition and known.height:
             touched = known.join(new, on=self._partition, how="semi", nulls_equal=True, maintain_order="left")
             rest = known.join(new, on=self._partition, how="anti", nulls_equal=True, maintain_order="left")
@@ -127,7 +127,7 @@ class Over(Operator):
             found = self._aggregated(wanted, both, places, np.maximum(places - preceding, starts[places]))
             for place, index in enumerate(wanted):
                 answers[index] = found[f"a{place}"].alias(self._params.aggregates[index].name)
-        return rows.select(columns).with_columns(answers)
+        return rows.select_seq(columns).with_columns_seq(answers)
 
     def _aggregated(self, wanted: Sequence[int], both: pl.DataFrame, places: IntArray, firsts: IntArray) -> pl.DataFrame:
         """Computes some aggregates over the rows from the first of each frame to its own row."""
@@ -139,7 +139,7 @@ class Over(Operator):
         names = list(dict.fromkeys(name for name in operands if name))
         # No aggregate here uses the event time, but the table of partials expects the column.
         time = pl.Series(TIME, np.zeros(taken.size, np.int64))
-        frames = both.select(names)[pl.Series(taken)].with_columns(time) if names else time.to_frame()
+        frames = both.select_seq(names)[pl.Series(taken)].with_columns_seq(time) if names else time.to_frame()
         groups = Groups(of_row, places.size, pl.DataFrame({_ROW: np.arange(places.size)}))
         asked = [self._params.aggregates[index] for index in wanted]
         aggregates = Aggregates(asked, [Operands(name, None) for name in operands], self._types)
@@ -166,9 +166,9 @@ class Over(Operator):
         self._input, self._waiting, self._before = None, [], None
         if "input" in frames:
             self._compile(frames["input"].clear())
-            prepared = frames["input"].clear().select(self._prepared)
+            prepared = frames["input"].clear().select_seq(self._prepared)
             kept = [*self._partition, *dict.fromkeys(name for name in self._operands if name)]
-            for name, expected in zip(_FRAMES, (prepared.schema, prepared.select(kept).schema), strict=True):
+            for name, expected in zip(_FRAMES, (prepared.schema, prepared.select_seq(kept).schema), strict=True):
                 if name in frames and frames[name].schema != expected:
                     raise RemoteProtocolError(
                         f"{name} rows of a snapshot have columns {dict(frames[name].schema)}, expected {dict(expected)}"

@@ -190,7 +190,7 @@ class ExactTable(Table):
         columns = [rows[name] for name in names]
         if any(values.null_count() or not measures.finite(values) for values in columns):
             kept = pl.all_horizontal(pl.col(name).is_finite() for name in names).fill_null(False)
-            there = rows.select(kept).to_series()
+            there = rows.select_seq(kept).to_series()
             columns, ids = [values.filter(there) for values in columns], ids[there.to_numpy()]
         x, y = columns[0].to_numpy(), columns[-1].to_numpy()
         if self._factor is None:
@@ -234,7 +234,7 @@ class ExactTable(Table):
         over = np.flatnonzero(carry)
         if not over.size:
             return left
-        return pl.concat([left, partials[over].with_columns(pl.col(_BIN) + 1, pl.Series(_DIGIT, carry[over]))], rechunk=True)
+        return pl.concat([left, partials[over].with_columns_seq(pl.col(_BIN) + 1, pl.Series(_DIGIT, carry[over]))], rechunk=True)
 
 
 class DistinctTable(Table):

@@ -124,7 +124,7 @@ class Seen:
         """Adds keys; the fewer duplicates in `rows`, the less memory they take."""
         if rows.is_empty():
             return
-        self._runs.append(_Run.of(rows.select(TIME, *self._keys), self._keys))
+        self._runs.append(_Run.of(rows.select_seq(TIME, *self._keys), self._keys))
         while len(self._runs) > 1:
             before, last = self._runs[-2:]
             if before.rows.height > max(2 * last.rows.height, RUN_ROWS_MIN):

@@ -71,8 +71,8 @@ class Session(Windowed):
         for name, frames in closed.items():
             if name != "main":
                 whole = pl.concat(frames, rechunk=True)
-                closed[name] = [whole.with_columns(main[0][self._last][pl.Series(positions(main[0], whole, self._by))].alias(_LAST))]
-        closed["main"] = [main[0].with_columns(pl.col(self._last).alias(_LAST))]
+                closed[name] = [whole.with_columns_seq(main[0][self._last][pl.Series(positions(main[0], whole, self._by))].alias(_LAST))]
+        closed["main"] = [main[0].with_columns_seq(pl.col(self._last).alias(_LAST))]
         for part in in_ranges(closed, [_LAST, *self._by]):
             yield () if part is None else self._answers(aggregates, {name: frame.drop(_LAST) for name, frame in part.items()})
 
@@ -143,7 +143,7 @@ class Session(Windowed):
         for name, frame in tables.items():
             if name != "main":
                 begin = groups.keys[PANE].to_numpy()[groups.ids[positions(fragments, frame, self._by)]]
-                joined[name] = aggregates.tables[name].merge(frame.with_columns(pl.Series(PANE, begin)), self._by)
+                joined[name] = aggregates.tables[name].merge(frame.with_columns_seq(pl.Series(PANE, begin)), self._by)
         return joined
 
     def _sessions(self, rows: pl.DataFrame, first: IntArray, last: IntArray) -> Groups:
@@ -174,4 +174,4 @@ def _reached(last: IntArray, key: IntArray) -> IntArray:
     if not ((last[1:] < last[:-1]) & (key[1:] == key[:-1])).any():
         return last
     frame = pl.DataFrame({"last": last, "key": key})
-    return frame.select(pl.col("last").cum_max().over("key")).to_series().to_numpy()
+    return frame.select_seq(pl.col("last").cum_max().over("key")).to_series().to_numpy()

@@ -72,7 +72,7 @@ def _times_of_one_length(texts: pl.Series) -> pl.Series:
         part = slice(first, first + _ROWS_AT_ONCE)
         _add_rest(characters[part], form, times[part], good[part])
     made = pl.Series(times).cast(_TIME)
-    return made if good.all() else made.to_frame("time").select(pl.when(pl.Series(good)).then(pl.col("time"))).to_series()
+    return made if good.all() else made.to_frame("time").select_seq(pl.when(pl.Series(good)).then(pl.col("time"))).to_series()
 
 
 def _add_rest(characters: _Octets, form: re.Match[str], times: _Numbers, good: _Flags) -> None:

@@ -72,7 +72,7 @@ def parse_whole_timestamps(number: pl.Series, unit_us: int) -> pl.Series:
     """Converts integers that count units of `unit_us` microseconds since 1970 to times; NULL outside the years 1 to 9999."""
     column = pl.col("number")
     inside = column.is_between(TIME_MIN_US // unit_us, TIME_MAX_US // unit_us)
-    return number.to_frame("number").select(pl.when(inside).then(column * unit_us).cast(pl.Datetime("us"))).to_series()
+    return number.to_frame("number").select_seq(pl.when(inside).then(column * unit_us).cast(pl.Datetime("us"))).to_series()
 
 
 def parse_timestamps(number: pl.Expr, unit_us: float) -> pl.Expr:

@@ -66,7 +66,7 @@ class TopTable(Table):
         ordered = (rows if self.partition else self._candidates(rows)).sort(
             [*by, *self._sort], descending=[*first, *self._descending], nulls_last=[*first, *self._nulls_last], maintain_order=True
         )
-        return ordered.group_by(by, maintain_order=True).head(self._limit).select(rows.columns)
+        return ordered.group_by(by, maintain_order=True).head(self._limit).select_seq(rows.columns)
 
     def _extremes(self, rows: pl.DataFrame, groups: Groups) -> pl.DataFrame:
         """Returns, if one row of each group is wanted, the rows that are least or greatest by the first column of the order; otherwise
@@ -176,7 +176,7 @@ class Top(Operator):
         names = [pl.col(f"c{index}").alias(name) for index, name in enumerate(self._input.columns)]
         if self._params.number is not None:
             names.append(table.number().alias(self._params.number))
-        return list(answer.select(names).iter_slices(FRAME_ROWS_MAX))
+        return list(answer.select_seq(names).iter_slices(FRAME_ROWS_MAX))
 
     def parts(self) -> Parts:
         """Returns the rows kept, with the columns of the input."""
@@ -198,7 +198,7 @@ class Top(Operator):
         self._pending, self._pending_rows = [], 0
         if "input" in frames:
             self._table = self._compile(frames["input"])
-            expected = frames["input"].clear().select(self._prepared).schema
+            expected = frames["input"].clear().select_seq(self._prepared).schema
             if _ROWS in frames:
                 if frames[_ROWS].schema != expected:
                     raise RemoteProtocolError(f"rows of a snapshot have columns {dict(frames[_ROWS].schema)}, expected {dict(expected)}")

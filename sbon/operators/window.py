@@ -129,7 +129,7 @@ class Window(Windowed):
         slide, size = self._in_panes
         counts = pl.concat([frame[PANE].value_counts() for frame in main.frames]).group_by(PANE).sum().sort(PANE)
         panes, before = counts[PANE].to_numpy(), np.append(0, counts["count"].to_numpy().cumsum())
-        starts = self._spread(counts.select(PANE), first, end - slide)[_WINDOW].unique().sort().to_numpy()
+        starts = self._spread(counts.select_seq(PANE), first, end - slide)[_WINDOW].unique().sort().to_numpy()
         rows = before[np.searchsorted(panes, starts + size)] - before[np.searchsorted(panes, starts)]
         together, low = 0, 0
         for at, count in enumerate(rows.tolist()):
@@ -166,9 +166,9 @@ class Window(Windowed):
         if first == last:
             held = partials.filter(pane.is_between(first, first + size, closed="left"))
             # One value per row: a literal would be stored once and distort rates measured in bytes.
-            return held.select(pl.repeat(first, pl.len(), dtype=pl.Int64()).alias(_WINDOW), pl.all().exclude(PANE))
+            return held.select_seq(pl.repeat(first, pl.len(), dtype=pl.Int64()).alias(_WINDOW), pl.all().exclude(PANE))
         earliest = ((pane - size) // slide * slide + slide).clip(lower_bound=first)
         latest = (pane // slide * slide).clip(upper_bound=last)
         held = partials.filter(earliest <= latest)
         windows = pl.int_ranges(earliest, latest + 1, slide).alias(_WINDOW)
-        return held.select(windows, pl.all().exclude(PANE)).explode(_WINDOW)
+        return held.select_seq(windows, pl.all().exclude(PANE)).explode(_WINDOW)

@@ -187,11 +187,11 @@ class WindowJoin(TwoSidedJoin[HeldRows]):
         """Repeats each row for every window that contains it and starts within `first` to `last`."""
         size, slide, at = self._params.size_us, self._params.slide_us, pl.col(time)
         if size == slide:
-            return rows.with_columns((at // slide * slide).alias(_WINDOW))
+            return rows.with_columns_seq((at // slide * slide).alias(_WINDOW))
         earliest = ((at - size) // slide * slide + slide).clip(lower_bound=first)
         latest = (at // slide * slide).clip(upper_bound=last)
         held = rows.filter(earliest <= latest)
-        return held.with_columns(pl.int_ranges(earliest, latest + 1, slide).alias(_WINDOW)).explode(_WINDOW)
+        return held.with_columns_seq(pl.int_ranges(earliest, latest + 1, slide).alias(_WINDOW)).explode(_WINDOW)
 
     def _joined(self, left: list[pl.DataFrame], right: list[pl.DataFrame], start: int | None) -> Iterator[Sequence[pl.DataFrame]]:
         """Yields the pairs of some rows, in the order of the left ones. All belong to the window that starts at `start`, or, if that is
@@ -234,7 +234,7 @@ class WindowJoin(TwoSidedJoin[HeldRows]):
 
     def _alone(self, left: pl.DataFrame) -> pl.DataFrame:
         """Returns left rows with NULLs for the right side's columns, if the right side has ever brought a row."""
-        return left.with_columns(pl.lit(None, dtype).alias(name) for name, dtype in self._sides[1].schema.items())
+        return left.with_columns_seq(pl.lit(None, dtype).alias(name) for name, dtype in self._sides[1].schema.items())
 
     def _named(self, rows: pl.DataFrame, start: int | None) -> pl.DataFrame:
         """Returns joined rows with the columns of the output."""
@@ -242,11 +242,11 @@ class WindowJoin(TwoSidedJoin[HeldRows]):
         bounds = [begin.alias("window_start"), (begin + self._params.size_us).alias("window_end")]
         times = [bound.cast(pl.Datetime("us")) for bound in bounds]
         names = ["window_start", "window_end", *(name for name, _, _ in self._params.columns)]
-        named = rows.with_columns([*times, *self._output]).select(names)
+        named = rows.with_columns_seq([*times, *self._output]).select_seq(names)
         if self._params.slice_column is None:
             return named
         of_keys = slices([rows[name] for name in self._sides[0].keys]) if rows.height else np.zeros(0, np.uint8)
-        return named.with_columns(pl.Series(self._params.slice_column, of_keys.astype(np.int64)))
+        return named.with_columns_seq(pl.Series(self._params.slice_column, of_keys.astype(np.int64)))
 
     def _input_known(self) -> None:
         self._output = []  # prepared when needed: for a left join, the right input may stay unknown

@@ -150,7 +150,7 @@ class Windowed(Operator):
         """Checks that the tables of a snapshot have the columns of this window's own."""
         if frames and set(frames) != set(aggregates.tables):
             raise RemoteProtocolError(f"window snapshot with tables {sorted(frames)}, expected {sorted(aggregates.tables)}")
-        nothing = self._input.select(self._columns).with_columns(pl.col(TIME).alias(PANE))
+        nothing = self._input.select_seq(self._columns).with_columns_seq(pl.col(TIME).alias(PANE))
         groups = Groups.of(nothing, self._by)
         for name, frame in frames.items():
             expected = aggregates.tables[name].partial(nothing, groups).schema

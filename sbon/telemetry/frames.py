@@ -72,7 +72,7 @@ def _plain(value: Any) -> Any:
 
 def rows_of(table: Table, frame: pl.DataFrame) -> list[Recorded]:
     """Returns the rows as they were recorded; the inverse of `frame_of` up to order."""
-    ints = frame.with_columns(pl.col(pl.Datetime("us", "UTC")).to_physical())
+    ints = frame.with_columns_seq(pl.col(pl.Datetime("us", "UTC")).to_physical())
     found = []
     for values in ints.iter_rows(named=True):
         own = {name: values[name] for name in table.row.__struct_fields__}

@@ -101,6 +101,25 @@ def test_commands_print_through_one_module_which_makes_text_of_others_printable(
     assert found == []
 
 
+def test_frames_are_computed_on_the_thread_that_asks():
+    """polars hands `select` and `with_columns` of several columns to one thread of its own, for which all executor threads would wait."""
+    folders = ("sbon/operators", "sbon/formats", "sbon/connectors", "agent/connectors")
+    found = [
+        f"{path}:{call.lineno}: {call.func.attr}"
+        for folder in folders
+        for path in modules(folder)
+        for call in calls(path)
+        if isinstance(call.func, ast.Attribute) and call.func.attr in ("select", "with_columns") and not is_lazy(call.func.value)
+    ]
+    assert found == [], "use select_seq and with_columns_seq"
+
+
+def is_lazy(value: ast.expr) -> bool:
+    """Tells whether columns are selected of a lazy frame, or of no frame (`pl.select`)."""
+    text = ast.unparse(value)
+    return text == "pl" or text.startswith("lazy.") or ".lazy()" in text or "scan_parquet" in text
+
+
 def test_nothing_is_unpickled_or_evaluated():
     everything = [path for folder in LAYERS for path in modules(folder)]
     unsafe = {"pickle", "marshal", "shelve", "dill", "cloudpickle"}

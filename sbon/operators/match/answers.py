@@ -106,7 +106,7 @@ class Answers:
         measures = computed(pl.DataFrame(operands), self._measures)
         is_match = (matches.numbers != NO_NUMBER) | matches.timed_out
         if not is_match.all():
-            measures = measures.select(pl.when(pl.Series(is_match[owner])).then(pl.all()))
+            measures = measures.select_seq(pl.when(pl.Series(is_match[owner])).then(pl.all()))
         return pl.DataFrame([*kept, *measures.get_columns(), *known])
 
     def _known(self, known: IntArray) -> list[pl.Series]:
@@ -236,6 +236,6 @@ def _order(matches: Matches, keys: Callable[[IntArray], pl.DataFrame]) -> IntArr
     frame = keys(lanes)
     ranks = np.zeros(lanes.size, np.int64)
     if frame.width:
-        numbered = frame.with_columns(pl.int_range(pl.len()).alias(_ROW))
+        numbered = frame.with_columns_seq(pl.int_range(pl.len()).alias(_ROW))
         ranks[numbered.sort(frame.columns, maintain_order=True)[_ROW].to_numpy()] = np.arange(lanes.size)
     return np.lexsort((np.arange(matches.lanes.size), ranks[inverse], matches.known))

@@ -150,7 +150,7 @@ class Conditions:
         """
         masks = np.full(rows.height, ANY | sum(1 << place for place in range(self._count) if place not in self._plain), np.int64)
         if self._plain and rows.height:
-            own = rows.select([value for value, _ in self._own.values()])
+            own = rows.select_seq([value for value, _ in self._own.values()])
             columns = [_shifted(own[name], shift, lanes) for name, (_, shift) in self._own.items()]
             truths = computed(pl.DataFrame(columns) if columns else rows, list(self._plain.values()))
             for variable in self._plain:

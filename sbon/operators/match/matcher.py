@@ -139,11 +139,11 @@ class Matcher:
             nothing = np.zeros(0, np.int64)
             return nothing, nothing, nothing
         by = list(self._params.partition)
-        groups = Groups.of(rows, by) if by else Groups(np.zeros(rows.height, np.int64), 1, rows[:1].select([]))
+        groups = Groups.of(rows, by) if by else Groups(np.zeros(rows.height, np.int64), 1, rows[:1].select_seq([]))
         order = self._ordered(rows, groups.ids)
         ids = groups.ids[order]
         begins = np.append(0, np.flatnonzero(ids[1:] != ids[:-1]) + 1)
-        keys = rows[pl.Series(order[begins])].select(by).rows() if by else [()]
+        keys = rows[pl.Series(order[begins])].select_seq(by).rows() if by else [()]
         lanes = self._partitions.numbered([_key(values) for values in keys])
         return self._logged(rows, order, lanes, begins)
 
@@ -190,8 +190,8 @@ class Matcher:
             return order
         tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
         runs = np.cumsum(~np.append(False, same))[tied]
-        values = rows[pl.Series(order[tied])].select(self._params.ties)
-        sorted_ = values.with_columns(pl.Series("\0run", runs), pl.Series("\0at", np.arange(tied.size)))
+        values = rows[pl.Series(order[tied])].select_seq(self._params.ties)
+        sorted_ = values.with_columns_seq(pl.Series("\0run", runs), pl.Series("\0at", np.arange(tied.size)))
         by = sorted_.sort(["\0run", *self._params.ties], nulls_last=True, maintain_order=True)["\0at"].to_numpy()
         order[tied] = order[tied[by]]
         return order
@@ -293,7 +293,7 @@ class Matcher:
             lanes = parts.present()
         keys = self.keys(lanes)
         if keys.width:  # in the order of keys: numbers of partitions depend on the steps in which rows came
-            order = keys.with_columns(pl.Series("\0at", np.arange(lanes.size))).sort(keys.columns, nulls_last=True)["\0at"].to_numpy()
+            order = keys.with_columns_seq(pl.Series("\0at", np.arange(lanes.size))).sort(keys.columns, nulls_last=True)["\0at"].to_numpy()
             lanes, keys = lanes[order], keys[pl.Series(order)]
         if not lanes.size:
             return {}
@@ -322,7 +322,7 @@ class Matcher:
         keys, parts = list(self._params.partition), self._partitions
         if dict(told.schema) != {**self._key_schema, **LANE} or any(told[name].null_count() for name in LANE):
             raise RemoteProtocolError(f"partitions of a snapshot have columns {dict(told.schema)}")
-        of_keys = [_key(values) for values in told.select(keys).rows()] if keys else [()] * told.height
+        of_keys = [_key(values) for values in told.select_seq(keys).rows()] if keys else [()] * told.height
         if len(set(of_keys)) < told.height:
             raise RemoteProtocolError("a snapshot has a partition twice")
         rows, base, start, matched, number, known, by_row = (told[name].to_numpy().astype(np.int64) for name in LANE)

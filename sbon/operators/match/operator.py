@@ -84,7 +84,7 @@ class MatchRows(Operator):
                 self._waiting = [part for part in left if part.height]
         elif self._is_time_up():
             assert self._input is not None
-            rows = self._input.select(self._prepared)
+            rows = self._input.select_seq(self._prepared)
         else:
             return ()
         return self._settled(rows)
@@ -150,13 +150,13 @@ class MatchRows(Operator):
         if "input" not in frames:
             return
         self._compile(frames["input"].clear())
-        expected = frames["input"].clear().select(self._prepared).schema
+        expected = frames["input"].clear().select_seq(self._prepared).schema
         for name in ("waiting", "kept"):
             if name in frames and (frames[name].schema != expected or frames[name][TIME].null_count()):
                 raise RemoteProtocolError(f"{name} rows of a snapshot have columns {dict(frames[name].schema)}, expected {dict(expected)}")
         self._waiting = [frames["waiting"]] if "waiting" in frames else []
         if "lanes" in frames:
-            kept = frames.get("kept", frames["input"].clear().select(self._prepared))
+            kept = frames.get("kept", frames["input"].clear().select_seq(self._prepared))
             assert self._matcher is not None
             self._matcher.adopt(frames["lanes"], kept, self._watermark)
 
@@ -178,7 +178,7 @@ class MatchRows(Operator):
             raise RemoteProtocolError(f"input column {TIME!r} is named as the event time of prepared rows")
         self._prepared = [pl.col(params.time_column).cast(pl.Int64).alias(TIME)]
         self._prepared += [one_zero(pl.col(name), kind).alias(name) for name, kind in columns.items()]
-        empty = frame.clear().select(self._prepared)
+        empty = frame.clear().select_seq(self._prepared)
         self._matcher = Matcher(params, columns, empty.schema)
         self._answers = Answers(params, columns, self._matcher.log)
         self._input = frame.clear()

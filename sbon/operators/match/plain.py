@@ -66,7 +66,7 @@ def _of_frame(expression: Expression, types: Mapping[str, ColumnType]) -> Plain:
             is_number = of in (ColumnType.TIME, ColumnType.INTERVAL)
             column = pl.Series(name, [row.get(name)], dtype=pl.Int64() if is_number else dtype, strict=False)
             columns.append(column.cast(dtype) if is_number else column)
-        return pl.DataFrame(columns).select(value.alias("value"))["value"][0] if columns else pl.select(value.alias("value")).item()
+        return pl.DataFrame(columns).select_seq(value.alias("value"))["value"][0] if columns else pl.select(value.alias("value")).item()
 
     return compute
 

@@ -45,7 +45,7 @@ class RowStore:
             index = index.set(index < 0, None)
         whole = self._frames[0] if len(self._frames) == 1 else pl.concat(self._frames, rechunk=False)
         wanted = pl.all() if columns is None else pl.col(list(columns))
-        return whole.select(wanted.gather(index.cast(pl.UInt32)))
+        return whole.select_seq(wanted.gather(index.cast(pl.UInt32)))
 
     def needs_compaction(self, live: int) -> bool:
         """Tells whether many rows are not needed."""
