@@ -8,8 +8,9 @@
 
 A holder that has restarted has no record, but what its agent has promised is on disk: it promises for the process that has ended
 (`Ask.holder`). So does an owner that has restarted; and it may ask the holders itself, if none of them has a record any more (`claim`).
+One process may be asked twice for the same promise: for itself, and for a former process of its agent.
 
-Invariants: an ownership epoch is promised once, also by the processes of this agent that come after this one (`Promises`);
+Invariants: an ownership epoch is promised to one process, also by the processes of this agent that come after this one (`Promises`);
 records of lower epochs than the one promised are refused; the version that a new owner goes on with is the newest that any of the majority
 has.
 """
@@ -120,6 +121,10 @@ class _Held(msgspec.Struct):
     tries: int = 0
     highest: int = 0
     """The highest epoch that another holder has named."""
+    is_written: bool = False
+    """True if this agent has sent a version under a promised epoch, and too few have answered: who has taken it accepts no other owner."""
+    is_silent: bool = False
+    """True once a holder has not answered the present question."""
     doubts: int = 0
     """How often its owner has said in succession that it does not own the query."""
 
@@ -178,6 +183,10 @@ class Inheriting:
         """
         query, epoch, candidate = attempt.query, attempt.epoch, attempt.candidate
         held, promised = self._held.get(query), self._promised(query)
+        if attempt.of != self._me and not self.remembers:
+            return HolderSays(granted=False, epoch=promised, is_lost=True)
+        if epoch == promised and self.promises.is_latest(query, epoch, candidate):
+            return HolderSays(granted=True, epoch=epoch, record=None if held is None else held.record)
         if held is None:
             return self._promise_without_record(attempt, promised, is_owner_there)
         if attempt.is_anew or candidate not in held.record.holders or epoch <= promised:
@@ -197,8 +206,6 @@ class Inheriting:
     def _promise_without_record(self, attempt: Attempt, promised: int, is_owner_there: bool) -> HolderSays:
         """Answers for a former process of this agent, or about a record that this process has had: such a query may have ended."""
         is_later = attempt.of != self._me
-        if is_later and not self.remembers:
-            return HolderSays(granted=False, epoch=promised, is_lost=True)
         if not (is_later or attempt.is_anew) or attempt.epoch <= promised or is_owner_there:
             return HolderSays(granted=False, epoch=promised)
         self.promises.note(Promise(attempt.query, attempt.epoch, attempt.candidate))
@@ -236,8 +243,12 @@ class Inheriting:
         return found
 
     def hand_back(self, record: Record, epoch: int, now: float) -> None:
-        """Takes a record again whose first version under an epoch of this agent has not come to count: another holder may be first."""
-        held = self._held[record.query] = _Held(record, max(epoch, record.epoch), self._me, Phase.WAITING, tries=1)
+        """Takes a record again whose first version under an epoch of this agent has not come to count: another holder may be first.
+
+        A holder may have taken that version, and accepts none of the former owner any more. So this agent asks on, even if the former owner
+        is there, until it owns the query, has a version of a higher epoch, or knows that no holder has its own.
+        """
+        held = self._held[record.query] = _Held(record, max(epoch, record.epoch), self._me, Phase.WAITING, tries=1, is_written=True)
         held.due_s = now + self._pause_s(held)
 
     def owned(self, query: QueryId, epoch: int) -> None:
@@ -259,7 +270,7 @@ class Inheriting:
         self._left = left
         out: list[Action] = []
         for query, held in list(self._held.items()):
-            if is_there(held.record.owner):
+            if is_there(held.record.owner) and not held.is_written:
                 if held.phase is not Phase.KEEPING:
                     _turn(held, Event.BACK)
                     held.tries = 0
@@ -285,7 +296,7 @@ class Inheriting:
         held.waiting.discard(asked.holder)
         if isinstance(result, HolderSays) and result.granted:
             held.granted.add(asked.holder)
-            if result.record is not None and result.record.query == asked.query and result.record.rank > held.record.rank:
+            if result.record is not None and self._is_newer(result.record, held.record):
                 held.record = result.record
         elif isinstance(result, HolderSays):
             held.highest = max(held.highest, result.epoch)
@@ -294,6 +305,8 @@ class Inheriting:
             elif result.owner is not None and result.owner not in (self._me, held.record.owner) and result.epoch > held.record.epoch:
                 del self._held[asked.query]  # it has begun anew, or another one owns it
                 return []
+        else:
+            held.is_silent = True
         return self._decide(asked.query, held, now)
 
     def _ask(self, query: QueryId, held: _Held, now: float, ended: frozenset[Holder]) -> list[Action]:
@@ -303,6 +316,7 @@ class Inheriting:
         self.promises.note(Promise(query, held.promised, self._me))
         silent = self._left if held.record.owner in ended else self._left | {held.record.owner}
         held.granted, held.waiting, held.lost = {self._me}, set(held.record.holders) - {self._me} - silent, set()
+        held.is_silent = False
         if not held.waiting:
             return self._decide(query, held, now)
         return [Ask(query, held.asked, holder) for holder in sorted(held.waiting)]
@@ -320,6 +334,8 @@ class Inheriting:
             _turn(held, Event.PROMISED)
             return []
         _turn(held, Event.REFUSED)
+        if not held.is_silent and held.granted == {self._me} and held.highest < held.asked:
+            held.is_written = False  # a holder of the version sent before would have promised
         held.tries += 1
         held.due_s = now + self._pause_s(held)
         return []
@@ -327,6 +343,10 @@ class Inheriting:
     def _pause_s(self, held: _Held) -> float:
         """Returns a pause that differs from holder to holder: else they would ask each other at once for ever."""
         return pause_s(held.tries) + TURN_S * 0.2 * in_order(held.record.query, held.record.holders).index(self._me)
+
+    def _is_newer(self, given: Record, held: Record) -> bool:
+        """Tells whether a holder's version is to be gone on with; a version that this agent wrote has not counted."""
+        return given.query == held.query and given.owner != self._me and given.rank > held.rank
 
     def _promised(self, query: QueryId) -> int:
         held, given = self._held.get(query), self.promises.of(query)

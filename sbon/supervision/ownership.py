@@ -84,6 +84,8 @@ class Ownership:
         self.former = Former(messages, me, members, self.inheriting, save)
         self.wanting = Wanting(register, self.inheriting, self.owned)
         self._save = save
+        self._saves = 0
+        """Number of times that promises are being written to disk, and answers wait for it."""
         self._timer: Timer | None = None
         self._due_s = 0.0
         self._closed = False
@@ -129,7 +131,7 @@ class Ownership:
             record = self._register.running.get(query)
             if record is not None or one.inherited is not None:
                 self._look(one, record)
-            if one.is_known and one.machine.epoch > 0:
+            if one.is_known and one.machine.counted > 0:
                 self._succession.tell_new(one)
         there = partial(_is_there, self._members(), self._me)
         holders = frozenset(holder for record in self.inheriting.records.values() for holder in record.holders)
@@ -148,12 +150,28 @@ class Ownership:
 
     # ---------------------------------------------------------------------------------------------- what others say
 
-    def answer(self, message: Keep | Forget | PromiseAsk | ClaimsAsk, respond: Callable[[Message], None]) -> None:
-        """Answers a message of another agent about owners and keepers; a promise, once it is on disk."""
+    def answer(
+        self, message: Keep | Forget | PromiseAsk | ClaimsAsk, respond: Callable[[Message], None], *, is_disowned: bool | None = None
+    ) -> None:
+        """Answers a message of another agent about owners and keepers; a promise, once it is on disk.
+
+        Parameters
+        ----------
+        is_disowned : whether the owner known so far says that it does not own the query; None: it has not been asked
+        """
+        if isinstance(message, Keep) and is_disowned is None:
+            query, known = message.record.query, self._register.owners.of(message.record.query)
+            if _is_news(message.record, known, self._me.name, self._members(), self.inheriting):
+
+                def asked(result: Message | SbonError) -> None:
+                    self.answer(message, respond, is_disowned=isinstance(result, Claims) and query not in result.owned)
+
+                self._messages.request(known.name, ClaimsAsk(queries=(query,)), asked, ANSWER_S)
+                return
         before = self.inheriting.promises.all
         match message:
             case Keep(record):
-                said = self._keep(record)
+                said = self._keep(record, is_disowned=bool(is_disowned))
             case Forget(query, epoch):
                 self.inheriting.forget(query, epoch)
                 respond(Done())
@@ -164,11 +182,16 @@ class Ownership:
                 owned = tuple(query for query in queries if query in self.owned or query in self._register.running)
                 respond(Claims(owned=owned, kept=tuple(query for query in queries if query in self.inheriting.records)))
                 return
-        if self.inheriting.promises.all == before:
+        if self.inheriting.promises.all == before and not self._saves:
             respond(said)
-        else:
-            refusal = HolderSays(granted=False, epoch=said.epoch)
-            self._save(lambda problem: respond(refusal if problem else said))
+            return
+
+        def saved(problem: str) -> None:
+            self._saves -= 1
+            respond(HolderSays(granted=False, epoch=said.epoch) if problem else said)
+
+        self._saves += 1
+        self._save(saved)
 
     def _promise(self, attempt: Attempt) -> HolderSays:
         """Answers whether another agent may own a query; not if this one owns it, or runs it anew."""
@@ -223,10 +246,9 @@ class Ownership:
         else:
             accept()
 
-    def _keep(self, record: Record) -> HolderSays:
+    def _keep(self, record: Record, *, is_disowned: bool) -> HolderSays:
         known = self._register.owners.of(record.query)
-        is_new = record.epoch > known.epoch and not self.inheriting.has_promised(record) and record.owner.name != known.name
-        if record.query in self.owned or (is_new and _owner_is_there(self._members(), known)):
+        if record.query in self.owned or (not is_disowned and _is_news(record, known, self._me.name, self._members(), self.inheriting)):
             said = HolderSays(granted=False, epoch=known.epoch)
         else:
             said = self.inheriting.keep(record)
@@ -281,9 +303,9 @@ class Ownership:
         for action in actions:
             match action:
                 case Counts(version):
-                    if one.machine.epoch > 0:
-                        self._register.owners.heard(one.query, Owner(self._me.name, self._me.boot, one.machine.epoch))
-                        self.inheriting.promises.note(Promise(one.query, one.machine.epoch, self._me, owns=True))
+                    if one.machine.counted > 0:
+                        self._register.owners.heard(one.query, Owner(self._me.name, self._me.boot, one.machine.counted))
+                        self.inheriting.promises.note(Promise(one.query, one.machine.counted, self._me, owns=True))
                     one.settle(None, version)
                     if one.inherited is not None and not one.is_known:
                         one.is_known = True
@@ -296,7 +318,7 @@ class Ownership:
                         self.inheriting.hand_back(one.inherited, one.machine.epoch, self._clock.now())
                         self._arm(self.inheriting.next_wake())
                 case Dismiss(keeper):
-                    self._dismiss(keeper, Forget(query=one.query, epoch=one.machine.epoch), lambda is_done: None)
+                    self._dismiss(keeper, Forget(query=one.query, epoch=one.machine.counted), lambda is_done: None)
                 case Depose(epoch, owner):
                     self._register.owners.heard(one.query, Owner(owner.name, owner.boot, epoch))
                     del self.owned[one.query]
@@ -398,6 +420,12 @@ def _is_there(members: Mapping[NodeId, Member], me: Holder, holder: Holder) -> b
 def _owner_is_there(members: Mapping[NodeId, Member], owner: Owner) -> bool:
     member = members.get(owner.name)
     return member is not None and member.reachable and owner.boot in (None, member.boot)
+
+
+def _is_news(record: Record, known: Owner, me: NodeId, members: Mapping[NodeId, Member], inheriting: Inheriting) -> bool:
+    """Tells whether a version is of a new owner, whom this agent has promised nothing, while the owner known so far is there."""
+    is_new = record.epoch > known.epoch and not inheriting.has_promised(record) and record.owner.name != known.name
+    return is_new and known.name != me and _owner_is_there(members, known)
 
 
 def _has_ended(members: Mapping[NodeId, Member], holder: Holder) -> bool:

@@ -115,6 +115,9 @@ class Owning:
     def __init__(self, query: QueryId, me: Holder, epoch: int = 0, inherited: Record | None = None) -> None:
         self.phase = Phase.ALONE if inherited is None else Phase.CUT_OFF
         self.epoch = epoch
+        """The epoch of the next version: above any that a keeper has named, whether or not a version of it counts."""
+        self.counted = 0
+        """The epoch of the latest version that counts."""
         self.version = 0 if inherited is None else inherited.version
         """The latest version that was sent."""
         self.sets: tuple[tuple[Holder, ...], ...] = ((me,),) if inherited is None else inherited.sets
@@ -179,7 +182,9 @@ class Owning:
     def answered(self, record: Record, keeper: Holder, result: Message | SbonError, now: float) -> list[Action]:
         """Takes a keeper's answer to a version, or that there is none."""
         refused = isinstance(result, HolderSays) and not result.granted and self.phase is not Phase.DEPOSED
-        if isinstance(result, HolderSays) and refused and record is self._sent and result.epoch > record.epoch:
+        # What an owner says of itself counts, whatever this agent has tried since.
+        is_owner = isinstance(result, HolderSays) and result.owner == keeper and result.epoch > self.counted
+        if isinstance(result, HolderSays) and refused and record is self._sent and (result.epoch > record.epoch or is_owner):
             if result.owner is not None and result.owner != self._me:
                 self._turn(Event.HIGHER)
                 return [Depose(result.epoch, result.owner)]
@@ -231,7 +236,7 @@ class Owning:
         self._lags = set(sets[-1]) - {self._me}
         if sets == ((self._me,),):
             self._turn(Event.LONE)
-            self._tries = 0
+            self._tries, self.counted = 0, record.epoch
             return [Counts(self.version)]
         self._turn(Event.WRITE)
         self._was_sent = True
@@ -242,7 +247,7 @@ class Owning:
     def _counts(self, record: Record, now: float) -> list[Action]:
         self._turn(Event.MAJORITY)
         former = set(record.holders) - set(record.sets[-1]) - self._ended
-        self.sets, self._tries = (record.sets[-1],), 0
+        self.sets, self._tries, self.counted = (record.sets[-1],), 0, record.epoch
         if len(record.sets) > 1:  # the keepers are to know that the change of the holders counts
             self._dirty = True
         if self._lags:  # the others may only be late: the version is written once more after a pause

@@ -80,7 +80,7 @@ class Succession:
     def announce(self, one: Owned) -> None:
         """Tells all living agents, this one too, who owns the query; once they have said what they run of it, it is taken over."""
         query = one.query
-        self._register.owners.heard(query, Owner(self._me.name, self._me.boot, one.machine.epoch))
+        self._register.owners.heard(query, Owner(self._me.name, self._me.boot, one.machine.counted))
         self._register.begin(query)
         reports: list[OperatorReport] = []
         waiting = self._living() | {self._me}
@@ -126,4 +126,4 @@ class Succession:
         return {Holder(member.name, member.boot) for member in self._members().values() if member.reachable}
 
     def _own(self, one: Owned) -> Own:
-        return Own(query=one.query, epoch=one.machine.epoch, owner=self._me)
+        return Own(query=one.query, epoch=one.machine.counted, owner=self._me)

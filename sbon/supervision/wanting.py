@@ -77,10 +77,10 @@ class Wanting:
     def answer(self, ask: WantedAsk) -> Unwanted:
         """Answers which of the queries, whose owner the asker takes this agent for, have ended, and which others own by now."""
         records, me = self._inheriting.records, self._register.me
-        queries = [query for query in ask.queries if query not in self._owned and query not in records]
+        queries = [query for query in ask.queries if query not in self._owned]
         owners = {query: self._register.owners.of(query) for query in queries}
         return Unwanted(
-            queries=self._register.unwanted(queries),
+            queries=self._register.unwanted([query for query in queries if query not in records]),
             operators=self._register.outlived(ask.operators),
             taken=tuple(
                 Own(query=query, epoch=owner.epoch, owner=Holder(owner.name, owner.boot or 0))

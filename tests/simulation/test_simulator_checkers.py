@@ -108,7 +108,7 @@ def test_a_copy_that_was_taken_for_lost_may_run_until_the_faults_are_over() -> N
 
 
 def owned_by(run: Any, number: int, epoch: int, version: int, phase: Phase = Phase.KEPT) -> None:
-    machine = SimpleNamespace(phase=phase, epoch=epoch, version=version)
+    machine = SimpleNamespace(phase=phase, counted=epoch, version=version)
     run.made[number].queries.ownership = SimpleNamespace(owned={"q1": SimpleNamespace(machine=machine)})
 
 

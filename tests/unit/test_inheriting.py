@@ -70,12 +70,28 @@ def test_an_owner_older_than_what_was_heard_is_refused():
 def test_an_epoch_is_promised_once_and_lower_ones_are_refused_from_then_on():
     one = keeper()
     assert one.promise(Attempt(QUERY, 1, SECOND, FIRST), is_owner_there=False) == HolderSays(granted=True, epoch=1, record=record())
-    assert one.promise(Attempt(QUERY, 1, SECOND, FIRST), is_owner_there=False) == HolderSays(granted=False, epoch=1)
     assert one.promise(Attempt(QUERY, 1, AMS, FIRST), is_owner_there=False) == HolderSays(granted=False, epoch=1)
     assert one.keep(record(2)) == HolderSays(granted=False, epoch=1)
     assert one.has_promised(record(2, 1, SECOND))
     assert not one.has_promised(record(2, 1, AMS))
     assert one.keep(record(2, 1, SECOND)).granted
+
+
+def test_who_stands_for_a_former_process_too_is_asked_twice_and_promises_twice():
+    former = Holder(FIRST.name, 77)
+    with_record, without = keeper(), Inheriting(FIRST, lambda query: 0)
+    for one, places in ((with_record, (FIRST, former)), (without, (former, Holder(FIRST.name, 78)))):
+        for place in places:
+            assert one.promise(Attempt(QUERY, 1, SECOND, place), is_owner_there=False).granted
+            assert not one.promise(Attempt(QUERY, 1, AMS, place), is_owner_there=False).granted
+
+
+def test_who_does_not_know_what_a_former_process_has_promised_does_not_speak_for_it_even_with_a_record():
+    one = keeper()
+    one.remembers = False
+    lost = HolderSays(granted=False, epoch=0, is_lost=True)
+    assert one.promise(Attempt(QUERY, 1, SECOND, Holder(FIRST.name, 77)), is_owner_there=False) == lost
+    assert one.promise(Attempt(QUERY, 1, SECOND, FIRST), is_owner_there=False).granted
 
 
 def test_nothing_is_promised_while_the_owner_is_there_or_to_strangers_or_of_unknown_queries():
@@ -242,6 +258,50 @@ def test_a_record_that_is_handed_back_is_asked_for_again_and_may_be_promised_to_
     (again,) = look(one, due_s)
     assert isinstance(again, Ask)
     assert again.epoch == 3
+
+
+def handed_back() -> Inheriting:
+    """A keeper whose first version as an owner has got no answer; the former owner is back."""
+    one = keeper()
+    one.hand_back(record(), 1, 0.0)
+    return one
+
+
+def ask_again(one: Inheriting) -> Ask:
+    due_s = one.next_wake()
+    assert due_s is not None
+    (asked,) = look(one, due_s, gone=())
+    assert isinstance(asked, Ask)
+    return asked
+
+
+def test_a_keeper_whose_version_another_one_may_have_asks_on_though_the_former_owner_is_there():
+    one = handed_back()
+    asked = ask_again(one)
+    assert one.answered(asked, SILENCE, 2.0) == []
+    asked = ask_again(one)
+    own = record(2, 1, FIRST)
+    assert one.answered(asked, HolderSays(granted=True, epoch=asked.epoch, record=own), 3.0) == [Inherit(record(), asked.epoch)]
+
+
+def test_a_keeper_whose_version_nobody_has_leaves_the_former_owner_alone():
+    one = handed_back()
+    assert one.answered(ask_again(one), HolderSays(granted=False, epoch=0), 2.0) == []
+    assert look(one, 99.0, gone=()) == []
+    assert one.next_wake() is None
+
+
+def test_a_holder_that_has_promised_more_may_have_the_version():
+    one = handed_back()
+    assert one.answered(ask_again(one), HolderSays(granted=False, epoch=7), 2.0) == []
+    assert ask_again(one).epoch == 8
+
+
+def test_a_version_of_the_former_owner_under_a_higher_epoch_ends_the_asking():
+    one = handed_back()
+    assert not one.keep(record(2)).granted
+    assert one.keep(record(2, 2)).granted
+    assert look(one, 99.0, gone=()) == []
 
 
 def test_an_owner_whose_epoch_was_promised_goes_on_under_a_higher_one_and_a_stranger_does_not():

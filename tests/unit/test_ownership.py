@@ -8,7 +8,9 @@ from sbon.errors import LinkError, SbonError
 from sbon.execution.settings import EngineConfig
 from sbon.membership.members import Member, MemberStatus
 from sbon.query.ids import query_id
+from sbon.query.plan import Plan
 from sbon.supervision.claiming import Outcome
+from sbon.supervision.deployment import Deployed
 from sbon.supervision.owners import Owner
 from sbon.supervision.ownership import Ownership
 from sbon.supervision.record import QueryRecord
@@ -162,6 +164,52 @@ def test_a_record_is_handed_back_if_too_few_take_the_first_version() -> None:
     one.services.answer(Keep, {"nyc": refusal, "ams": refusal})
     assert one.ownership.owned == {}
     assert one.ownership.inheriting.records == {QUERY: record()}
+
+
+@pytest.mark.parametrize("owned", [(), (QUERY,)])
+def test_a_holder_that_knows_another_owner_asks_it_before_it_takes_a_new_owners_version(owned: tuple[QueryId, ...]) -> None:
+    one, said = Agent(NYC, *TRIO), list[Message]()
+    one.ownership.answer(Keep(record=Record(QUERY, 1, 2, FRA, (TRIO,), b"")), said.append)
+    assert said == []
+    one.services.answer(ClaimsAsk, {"ams": Claims(owned=owned, kept=())})
+    assert [answer.granted for answer in said if isinstance(answer, HolderSays)] == [not owned]
+
+
+def test_a_holder_whose_owner_does_not_answer_takes_no_other_owners_version() -> None:
+    one, said = Agent(NYC, *TRIO), list[Message]()
+    one.ownership.answer(Keep(record=Record(QUERY, 1, 2, FRA, (TRIO,), b"")), said.append)
+    one.services.answer(ClaimsAsk, {})
+    assert said == [HolderSays(granted=False, epoch=0)]
+
+
+def test_an_epoch_that_does_not_count_is_told_to_nobody() -> None:
+    one = Agent(AMS, *TRIO)
+    one.register.enter(QueryRecord(Plan(QUERY, "k", "", (), ()), Deployed((), (), {}), "ams", 0.0))
+    one.ownership.look(one.register.running[QUERY])
+    no = HolderSays(granted=False, epoch=3)
+    one.services.answer(Keep, {"fra": no, "nyc": no})
+    one.ownership.look_at_all()
+    assert not [message for _, message, _ in one.services.asked if isinstance(message, Own)]
+
+
+def test_answers_wait_for_promises_that_are_being_written() -> None:
+    one, said = Agent(NYC, *TRIO, failed=("ams",)), list[Message]()
+    written: list[Callable[[str], None]] = []
+    one.ownership._save = written.append
+    assert one.ownership.inheriting.keep(record()).granted
+    for place in (NYC, Holder("nyc", 77)):
+        one.ownership.answer(PromiseAsk(query=QUERY, epoch=1, holder=FRA, of=place), said.append)
+    assert said == []
+    for done in written:
+        done("")
+    assert len(said) == 2
+
+
+def test_a_keeper_says_who_owns_a_query_by_now() -> None:
+    one = Agent(AMS, *TRIO)
+    assert one.says(Keep(record=Record(QUERY, 1, 1, NYC, (TRIO,), b""))).granted
+    told = one.ownership.wanting.answer(WantedAsk(queries=(QUERY,)))
+    assert told == Unwanted(queries=(), taken=(Own(query=QUERY, epoch=1, owner=NYC),))
 
 
 def test_an_owner_promises_its_queries_to_nobody() -> None:

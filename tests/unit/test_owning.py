@@ -105,6 +105,28 @@ def test_a_refusal_for_a_promise_alone_makes_the_owner_go_on_under_a_higher_epoc
     assert {record.epoch for record in writes(one.wake(due_s)).values()} == {4}
 
 
+def test_an_epoch_counts_only_with_a_version():
+    one = kept()
+    sent = writes(one.look(b"2", TRIO, 1.0))
+    one.answered(sent[FRA], FRA, HolderSays(granted=False, epoch=3), 1.1)
+    assert (one.epoch, one.counted) == (4, 0)
+    assert Counts(2) in one.answered(sent[NYC], NYC, YES, 1.2)
+    assert (one.epoch, one.counted) == (4, 0)
+    again = writes(one.look(b"3", TRIO, 2.0))
+    one.answered(again[FRA], FRA, HolderSays(granted=True, epoch=4), 2.1)
+    assert one.counted == 4
+
+
+def test_an_owner_deposes_one_that_has_only_tried_a_higher_epoch_and_a_mere_keeper_does_not():
+    one = kept()
+    sent = writes(one.look(b"2", TRIO, 1.0))
+    for keeper in (FRA, NYC):
+        one.answered(sent[keeper], keeper, HolderSays(granted=False, epoch=3), 1.1)
+    again = writes(one.look(b"3", TRIO, 2.0, act=True))
+    assert one.answered(again[FRA], FRA, HolderSays(granted=False, epoch=3, owner=NYC), 2.1) == []
+    assert one.answered(again[NYC], NYC, HolderSays(granted=False, epoch=3, owner=NYC), 2.2) == [Depose(3, NYC)]
+
+
 def test_a_promise_told_first_does_not_hide_another_owner():
     one = kept()
     sent = writes(one.look(b"2", TRIO, 1.0))

@@ -27,20 +27,20 @@ class Owners(Checker):
         for name, query, machine in owned:
             if machine.phase is not Phase.KEPT:
                 continue
-            first = self._owner.setdefault((query, machine.epoch), name)
+            first = self._owner.setdefault((query, machine.counted), name)
             if first != name:
-                return f"{query} is owned by {first} and by {name} under epoch {machine.epoch}"
-            highest = self._highest.setdefault(query, machine.epoch)
-            if machine.epoch > highest:
-                self._highest[query] = machine.epoch
-                self._note(query, [(other, its) for other, same, its in owned if same == query and its.epoch < machine.epoch])
-            elif machine.epoch < highest and machine.version > self._last.setdefault((query, machine.epoch, name), machine.version):
-                return f"{name} still owns {query} under epoch {machine.epoch}, and {self._owner[query, highest]} under {highest}"
+                return f"{query} is owned by {first} and by {name} under epoch {machine.counted}"
+            highest = self._highest.setdefault(query, machine.counted)
+            if machine.counted > highest:
+                self._highest[query] = machine.counted
+                self._note(query, [(other, its) for other, same, its in owned if same == query and its.counted < machine.counted])
+            elif machine.counted < highest and machine.version > self._last.setdefault((query, machine.counted, name), machine.version):
+                return f"{name} still owns {query} under epoch {machine.counted}, and {self._owner[query, highest]} under {highest}"
         return ""
 
     def _note(self, query: QueryId, former: list[tuple[NodeId, Owning]]) -> None:
         for name, machine in former:
-            self._last.setdefault((query, machine.epoch, name), machine.version)
+            self._last.setdefault((query, machine.counted, name), machine.version)
 
     def converged(self) -> str:
         """Returns the first query that several agents own."""
