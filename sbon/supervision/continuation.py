@@ -3,7 +3,7 @@
 Their living neighbours have said how far they were. An operator that is made again goes on there:
 
     from zero   a source that reads its file again, and whatever only such sources feed: everything is worked through once more, and the
-                rows that a living consumer has taken are skipped
+                rows that a living consumer has taken are skipped; exactly, unless inputs meet, as their rows may come in another order
     exactly     an operator whose output follows from its one input row by row: an acknowledgement says how many rows it had made by then
     roughly     everything else: it goes on behind what its consumers have taken
 """
@@ -85,6 +85,7 @@ def continuations(
     delay_us = delay_of(specs.values())
     found: dict[OperatorId, Continuation] = {}
     zero = from_zero(specs, links, lost)
+    unordered = in_another_order(specs, links, zero)
     seen = watermarks_seen(specs, links, lost, consumers)
     for operator, spec in specs.items():
         if operator not in lost:
@@ -98,7 +99,7 @@ def continuations(
         inputs = [link for link in links if link.target == operator]
         answers = [feeders[name] for link in inputs if (name := first_name(link.id)) in feeders]
         if operator in zero:
-            found[operator] = Continuation(0, taken)
+            found[operator] = Continuation(0, taken, is_exact=operator not in unordered or not any(taken.values()))
             continue
         known = [answer.made for answer in answers]
         made = max((count for count in known if count is not None), default=0)
@@ -116,7 +117,7 @@ def continuations(
             lost_rows=gone,
             is_exact=(exact and bool(taken))
             or is_table(spec)
-            or (isinstance(spec.params, SinkParams) and len(inputs) == 1 and operator in begun_at),
+            or (isinstance(spec.params, SinkParams) and len(inputs) == 1 and operator in begun_at and inputs[0].source not in unordered),
             watermark_us=begin_us,
             watermark_out_us=seen_us,
             state_until_us=until_us,
@@ -167,6 +168,22 @@ def from_zero(specs: Mapping[OperatorId, OperatorSpec], links: Sequence[LinkSpec
             continue  # what a sink has given cannot be taken back
         feeding = {link.source for link in links if link.target == operator}
         if reads_again(spec) or (feeding and feeding <= found):
+            found.add(operator)
+    return frozenset(found)
+
+
+def in_another_order(specs: Iterable[OperatorId], links: Sequence[LinkSpec], zero: Collection[OperatorId]) -> frozenset[OperatorId]:
+    """Returns the operators that work through their whole input once more and may give its rows in another order than before: which of
+    several inputs comes first is left to chance.
+
+    Parameters
+    ----------
+    specs : all operators of the query, upstream first
+    """
+    found: set[OperatorId] = set()
+    for operator in specs:
+        feeding = [link.source for link in links if link.target == operator]
+        if operator in zero and (len(feeding) > 1 or not found.isdisjoint(feeding)):
             found.add(operator)
     return frozenset(found)
 

@@ -118,6 +118,23 @@ def test_behind_a_file_everything_is_worked_through_once_more():
     assert found["w"].state_until_us is None
 
 
+def test_where_inputs_meet_rows_may_come_in_another_order():
+    """Rows of a union of two files that a consumer has taken are left out by their number, and may be others."""
+    union, other = spec("u", UnionParams()), spec("t", FILE.params)
+    specs, links = chain(FILE, union, FILTER, SINK)
+    specs = {"t": other, **specs}
+    links.append(LinkSpec(link_id("t", "u", 1), "t", "u", 1, 1.0, 1.0))
+    lost = {"s", "t", "u", "f"}
+    for rows, is_exact in ((0, True), (7, False)):
+        found = continuations(specs, links, lost, {links[2].id: answer(links[2], 1, rows)}, {}, {})
+        assert found["f"].is_exact is is_exact
+        assert found["s"].is_exact, "its rows are those of one file"
+    found = continuations(specs, links, {*lost, "k"}, {}, {}, {}, {"k"})
+    assert not found["k"].is_exact, "it leaves out as many rows as its file has"
+    specs, links = chain(FILE, FILTER, SINK)
+    assert continuations(specs, links, {"s", "f", "k"}, {}, {}, {}, {"k"})["k"].is_exact
+
+
 def test_a_sink_does_not_begin_from_zero():
     specs, links = chain(FILE, SINK)
     assert from_zero(specs, links, {"s", "k"}) == {"s"}
