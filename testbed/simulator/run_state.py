@@ -73,10 +73,13 @@ class Run:
         return record is not None and record.id != self.ids[name]
 
     def watch_ends(self) -> None:
-        """Notes queries that have finished: whoever owned them may be killed later."""
+        """Notes queries that have finished, also those whose last figures are still being asked for: whoever owned them may be killed
+        later."""
         for name in self.ids:
             for _, agent in self.agents():
-                if name not in self.finished and (record := self._of(agent.queries.register.ended, name)):
+                register = agent.queries.register
+                record = self._of(register.ended, name) or self._of(register.running, name)
+                if name not in self.finished and record is not None and record.state is QueryState.FINISHED:
                     self.finished[name] = record
 
     def served_by(self, agent: Agent) -> set[str]:
