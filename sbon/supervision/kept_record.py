@@ -1,5 +1,5 @@
-"""The record of a query, for whoever takes it over: its plan, its operators with their places and epochs, its links, and what its
-recoveries have cost so far."""
+"""The record of a query, for whoever takes it over: its plan, its operators with their places and epochs, its links and the multicasts
+on them, and what its recoveries have cost so far."""
 
 from collections.abc import Iterable, Mapping
 
@@ -8,6 +8,7 @@ import msgspec
 from sbon.query.plan import LinkSpec, OperatorSpec, Plan, first_name
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.history import Happening
+from sbon.supervision.multicasts import KeptMulticast
 from sbon.supervision.record import QueryRecord
 from sbon.supervision.recovery import Recovered
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
@@ -43,6 +44,7 @@ class Content(msgspec.Struct, frozen=True):
     happenings: tuple[Happening, ...]
     turned: tuple[OperatorId, ...] = ()
     """Operators of an attempt that has begun and is not known to be over: they are made again."""
+    multicasts: tuple[KeptMulticast, ...] = ()
 
 
 _ENCODER = msgspec.msgpack.Encoder(order="deterministic")
@@ -78,6 +80,7 @@ def encode_content(record: QueryRecord) -> bytes:
         tuple(account.history[-HISTORY_MAX:]),
         record.history.latest(HISTORY_MAX),
         tuple(sorted(healing.turned)),
+        record.multicasts.kept,
     )
     data = _ENCODER.encode(content)
     if len(data) > RECORD_BYTES_MAX:
@@ -124,6 +127,7 @@ def record_from(content: Content, former: NodeId, reports: Iterable[OperatorRepo
     healing.attempted, healing.over = content.attempted, set(content.over)
     healing.turned = frozenset(content.turned) & record.specs.keys()
     healing.begun_at.update(content.begun_at)
+    record.multicasts.restore(content.multicasts)
     account.missing.update(content.missing)
     account.is_exact, account.recoveries, account.history = content.is_exact, content.recoveries, list(content.history)
     for report in found.values():

@@ -1,18 +1,32 @@
 """Keeps track of the multicasts on a query's links, for the query's home, from the reports of the operators that feed them.
 
 Nobody announces a multicast. The host of an operator makes and ends its multicasts, and its next report lists them. The query's own links
-keep their ids meanwhile, and are found in whichever operator's report they are.
+keep their ids meanwhile, and are found in whichever operator's report they are. What the reports have said is in the query's kept record:
+a multicast may fail together with the owner, and its links are not at their sources.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
-from sbon.query.plan import target_of
+import msgspec
+
+from sbon.query.plan import LinkSpec, first_name, is_multicast, target_of
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire.reports import OperatorReport
 
 MISSED_MAX = 3
 """Number of successive reports without a multicast after which it counts as lost; before that it may just have been folded."""
+
+
+class KeptMulticast(msgspec.Struct, frozen=True, array_like=True):
+    """One multicast, as the kept record of a query describes it."""
+
+    name: OperatorId
+    feeder: OperatorId
+    queries: int
+    """Number of queries that use it."""
+    links: tuple[LinkId, ...]
+    """First names of the links that it sends on."""
 
 
 class QueryMulticasts:
@@ -22,10 +36,26 @@ class QueryMulticasts:
         self.feeders: dict[OperatorId, OperatorId] = {}
         """Each multicast, with the operator that feeds it."""
         self._queries: dict[OperatorId, int] = {}
+        self._links: dict[OperatorId, tuple[LinkId, ...]] = {}
+        """First names of the links that each multicast sent on by its latest report."""
         self._missed: Counter[OperatorId] = Counter()
+
+    @property
+    def kept(self) -> tuple[KeptMulticast, ...]:
+        """Returns what the kept record of the query says."""
+        return tuple(
+            KeptMulticast(name, feeder, self._queries[name], self._links.get(name, ())) for name, feeder in sorted(self.feeders.items())
+        )
+
+    def restore(self, kept: Iterable[KeptMulticast]) -> None:
+        """Takes what a former owner knew."""
+        for one in kept:
+            self.feeders[one.name], self._queries[one.name], self._links[one.name] = one.feeder, one.queries, one.links
 
     def heard(self, report: OperatorReport, nodes: dict[OperatorId, NodeId]) -> list[OperatorId]:
         """Takes an operator's report of the multicasts that it feeds, and updates `nodes`; returns the multicasts that have ended."""
+        if is_multicast(report.id):
+            self._links[report.id] = tuple(sorted(first_name(link) for link, *_ in report.links))
         told = {name for name, _, _ in report.multicasts}
         for name, node, queries in report.multicasts:
             self.feeders[name], self._queries[name] = report.id, max(1, queries)
@@ -37,6 +67,7 @@ class QueryMulticasts:
             ended.extend(behind for behind, feeder in self.feeders.items() if feeder == name)
             del self.feeders[name], self._queries[name]
             self._missed.pop(name, None)
+            self._links.pop(name, None)
             nodes.pop(name, None)
         return ended
 
@@ -45,14 +76,28 @@ class QueryMulticasts:
         self._missed[name] += 1
         return self._missed[name] > MISSED_MAX
 
+    def fed_by(self, operator: OperatorId) -> tuple[OperatorId, ...]:
+        """Returns the multicasts that an operator feeds."""
+        return tuple(name for name, feeder in self.feeders.items() if feeder == operator)
+
     def carry(self, operator: OperatorId, link: LinkId, reports: Mapping[OperatorId, OperatorReport]) -> bool:
         """Tells whether a multicast behind an operator has this link, or might have it because it has not reported yet."""
-        for name, feeder in self.feeders.items():
-            if feeder == operator:
-                report = reports.get(name)
-                if report is None or _has(report, link) or self.carry(name, link, reports):
-                    return True
+        for name in self.fed_by(operator):
+            report = reports.get(name)
+            if report is None or _has(report, link) or self.carry(name, link, reports):
+                return True
         return False
+
+    def carriers(self, links: Iterable[LinkSpec], reports: Mapping[OperatorId, OperatorReport]) -> dict[LinkId, OperatorId]:
+        """Returns the operator that sends on each link, by the latest reports.
+
+        Parameters
+        ----------
+        links : the query's links; those in no report are at the multicast that a former owner of the query has heard of
+        """
+        kept = {link: name for name, carried in self._links.items() if name in self.feeders and name not in reports for link in carried}
+        known = {link: operator for operator, report in reports.items() for link, *_ in report.links}
+        return {**{link.id: kept[name] for link in links if (name := first_name(link.id)) in kept}, **known}
 
     def feeding(self, reports: Mapping[OperatorId, OperatorReport]) -> Iterator[tuple[OperatorId, OperatorId, float]]:
         """Yields feeder, multicast and the query's share of the bytes per second between them."""
@@ -61,11 +106,6 @@ class QueryMulticasts:
             for link, _, _, _, rate in report.links if report is not None else ():
                 if target_of(link) == name:
                     yield feeder, name, rate / self._queries[name]
-
-
-def carriers(reports: Mapping[OperatorId, OperatorReport]) -> dict[LinkId, OperatorId]:
-    """Returns the operator that sends on each link, by the latest reports."""
-    return {link: operator for operator, report in reports.items() for link, *_ in report.links}
 
 
 def _has(report: OperatorReport, link: LinkId) -> bool:

@@ -15,7 +15,7 @@ from sbon.supervision.deployment import Deployed
 from sbon.supervision.health import GONE, LOST, WITH_HOST, Condition, Health, News
 from sbon.supervision.history import History
 from sbon.supervision.losses import Losses
-from sbon.supervision.multicasts import QueryMulticasts, carriers
+from sbon.supervision.multicasts import QueryMulticasts
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.reports import OperatorReport
 
@@ -203,14 +203,17 @@ class QueryRecord:
 
     def lost_links(self) -> list[LinkSpec]:
         """Returns links to living operators that nothing feeds any more."""
-        carrier = carriers(self.reports)
+        carrier = self.multicasts.carriers(self.links, self.reports)
         gone = set(self.health.those(GONE)) - (self.lost if self.health.healing.is_on else frozenset())
         fed_by = [(link, {link.source, carrier.get(link.id, link.source)}) for link in self.links if link.target not in gone]
         return [link for link, sources in fed_by if sources & gone]
 
     def unfed_links(self) -> list[LinkSpec]:
-        """Returns links that their source has given up while their target, as far as is known, still waits for rows."""
-        found, gone = [], set(self.health.those(GONE | WITH_HOST))
+        """Returns links that their source has given up while their target, as far as is known, still waits for rows.
+
+        Links of operators that an attempt of a recovery may have turned neighbours away from are that recovery's.
+        """
+        found, gone = [], {*self.health.those(GONE | WITH_HOST), *self.health.healing.turned}
         for link in self.links:
             source, target = self.reports.get(link.source), self.reports.get(link.target)
             if source is not None and target is not None and not {link.source, link.target} & gone:
@@ -260,7 +263,7 @@ class QueryRecord:
         For a link to a multicast it is the query's share of the rate.
         """
         measured = {link: rate for report in self.reports.values() for link, _, _, _, rate in report.links}
-        carrier = carriers(self.reports)
+        carrier = self.multicasts.carriers(self.links, self.reports)
         own = [(carrier.get(link.id, link.source), link.target, measured.get(link.id, link.rate_bytes_per_s)) for link in self.links]
         return own + list(self.multicasts.feeding(self.reports))
 

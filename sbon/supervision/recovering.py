@@ -11,13 +11,12 @@ import msgspec
 from sbon.errors import PlacementError, SbonError
 from sbon.execution.ports import Timer
 from sbon.query.plan import Plan, first_name, is_multicast
-from sbon.supervision.health import Condition
-from sbon.supervision.multicasts import carriers
+from sbon.supervision.health import GONE, WITH_HOST, Condition
 from sbon.supervision.ports import Clock, Messages
 from sbon.supervision.record import QueryRecord
 from sbon.supervision.recovery import Action, Ask, Phase, Picture, Place, Recovered, Recovery, Step
 from sbon.supervision.replacing import plan_of
-from sbon.types import NodeId, OperatorId, QueryId
+from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.deployment import User
 from sbon.wire.messages import Message
 
@@ -105,7 +104,11 @@ class Recovering:
 def picture_of(record: QueryRecord, alive: frozenset[NodeId], now: float) -> Picture:
     """Returns what a recovery needs to know of a query."""
     taken = {first_name(link): rows for report in record.reports.values() for link, rows in report.received}
-    carried = {first_name(link): operator for link, operator in carriers(record.reports).items() if is_multicast(operator)}
+    carried = {
+        first_name(link): operator
+        for link, operator in record.multicasts.carriers(record.links, record.reports).items()
+        if is_multicast(operator)
+    }
     return Picture(
         specs=record.specs,
         links=record.links,
@@ -115,11 +118,35 @@ def picture_of(record: QueryRecord, alive: frozenset[NodeId], now: float) -> Pic
         away=frozenset(one for one in record.lost if record.health.of(one) is Condition.AWAY),
         alive=alive,
         carriers=carried,
+        given_up=given_up(record),
         taken=taken,
         missing=record.health.healing.account.missing,
         begun_at=record.health.healing.begun_at,
         users={operator: report.users for operator, report in record.reports.items()},
         seconds=now - record.health.healing.began_s,
+    )
+
+
+def given_up(record: QueryRecord) -> frozenset[LinkId]:
+    """Returns the first names of links that their sources have reported not to have, and that no living multicast has, or may have."""
+    carrier = record.multicasts.carriers(record.links, record.reports)
+    carried = {first_name(link) for link, operator in carrier.items() if record.health.of(operator) not in GONE | WITH_HOST}
+    return frozenset(
+        name
+        for link in record.links
+        if (source := record.reports.get(link.source)) is not None
+        and source.node == record.nodes.get(link.source)
+        and (name := first_name(link.id)) not in carried
+        and not _may_be_carried(record, link.source)
+    )
+
+
+def _may_be_carried(record: QueryRecord, operator: OperatorId) -> bool:
+    """Tells whether an operator feeds a living multicast that has not said what it sends."""
+    return any(
+        name not in record.reports or _may_be_carried(record, name)
+        for name in record.multicasts.fed_by(operator)
+        if record.health.of(name) not in GONE | WITH_HOST
     )
 
 

@@ -114,6 +114,8 @@ class Picture(msgspec.Struct, frozen=True):
     """Those of them that may run on: their hosts cannot be asked, or have not answered since they could not."""
     carriers: Mapping[LinkId, OperatorId] = {}
     """By the first name of a link, the operator that sends on it, where that is not its source: a multicast."""
+    given_up: frozenset[LinkId] = frozenset()
+    """First names of the links that their living sources have given up, as a multicast was lost that sent on them."""
     taken: Mapping[LinkId, int] = {}
     """By the first name of a link, rows that its target had taken by its last report."""
     missing: Mapping[LinkId, int] = {}
@@ -370,8 +372,8 @@ class Recovery:
         for name, link in at.links.items():
             if link.target in chosen and link.source not in chosen:
                 node = picture.nodes.get(picture.carriers.get(name, link.source), picture.nodes[link.source])
-                if link.source in picture.lost or node not in picture.alive:
-                    continue  # it waits for its node; it begins anew itself, or its link is made anew when it is back
+                if link.source in picture.lost or node not in picture.alive or name in picture.given_up:
+                    continue  # it begins anew itself, or its link is made anew: when its node is back, or as it has none
                 end = End(link, self._at.nodes[link.target], (), self.epoch)
                 feeders.append(Step(self._attempt, node, Renew(query=self._query, end=end, gives=True)))
         return [feeders] if feeders else []

@@ -9,11 +9,13 @@ from sbon.supervision.continuation import Continuation
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.kept_record import decode_content, encode_content, record_from
 from sbon.supervision.record import QueryRecord
+from sbon.supervision.recovering import given_up
 from sbon.supervision.recovery import Recovered
 from sbon.wire.reports import OperatorReport
 
 QUERY = "ams.0000001.01"
 MAP, SINK = f"{QUERY}.0", f"{QUERY}.1"
+CAST = f"{MAP}~4e6ee81651"
 SPECS = (
     OperatorSpec(MAP, MapParams(None, None), (), None, None, "s"),
     OperatorSpec(SINK, SinkParams("k", "file", (("path", "k.csv"),)), (), None, "nyc", ""),
@@ -28,6 +30,8 @@ def record() -> QueryRecord:
     one.former, one.bounds.told_ms = "ams.0000000.01", 7.5
     one.history.placed(one.nodes, 100.0)
     one.history.migrations = 2
+    one.reported(OperatorReport(MAP, "running", "fra", epoch=3, multicasts=((CAST, "rio", 2),)))
+    one.reported(OperatorReport(CAST, "running", "rio", links=((LINK.id, 0, 0, 0.0, 0.0),)))
     healing = one.health.healing
     healing.attempted, healing.turned = 2**17, frozenset({SINK, "another"})
     healing.begun_at[SINK] = 12
@@ -36,12 +40,18 @@ def record() -> QueryRecord:
     return one
 
 
+def carriers(one: QueryRecord) -> dict[str, str]:
+    return one.multicasts.carriers(one.links, one.reports)
+
+
 def test_the_next_owner_knows_what_the_former_one_knew():
     before = record()
     after = record_from(decode_content(encode_content(before)), "ams", (), "osl", 1000.0, 130.0)
     assert (after.plan, after.specs, after.links) == (before.plan, before.specs, before.links)
     assert (after.nodes, after.epochs, after.former, after.history.migrations) == (before.nodes, before.epochs, before.former, 2)
     assert [one.event for one in after.history.latest(9)] == ["placed", "inherited"]
+    assert after.multicasts.feeders == {CAST: MAP}
+    assert carriers(after) == carriers(before) == {LINK.id: CAST}
     assert (after.started_wall_s, after.bounds.told_ms, after.owner) == (100.0, 7.5, "osl")
     ours, theirs = after.health.healing, before.health.healing
     assert ours.is_on
@@ -62,7 +72,32 @@ def test_what_hosts_say_counts_more_than_the_record():
     stale = record_from(content, "ams", (older,), "osl", 0.0, 0.0)
     assert (stale.nodes[MAP], stale.epochs[MAP]) == ("fra", 3)
     other = record_from(content, "ams", (OperatorReport("other.1", "running", "rio"),), "osl", 0.0, 0.0)
-    assert other.nodes == {MAP: "fra", SINK: "nyc"}
+    assert other.nodes == {MAP: "fra", SINK: "nyc", CAST: "rio"}
+
+
+def test_a_multicast_that_has_ended_since_carries_nothing():
+    after = record_from(decode_content(encode_content(record())), "ams", (), "osl", 0.0, 0.0)
+    after.reported(OperatorReport(MAP, "running", "fra", epoch=3, links=((LINK.id, 0, 0, 0.0, 0.0),)))
+    assert carriers(after) == {LINK.id: MAP}
+    assert CAST not in after.nodes
+
+
+def test_a_link_is_given_up_once_its_source_has_not_got_it_and_the_multicast_that_had_it_is_lost():
+    after = record_from(decode_content(encode_content(record())), "ams", (), "osl", 0.0, 0.0)
+    after.node_failed("rio")
+    assert given_up(after) == frozenset(), "nobody has said anything yet"
+    after.reported(OperatorReport(MAP, "running", "fra", epoch=3, multicasts=((CAST, "rio", 2),)))
+    assert given_up(after) == {LINK.id}
+    after.reported(OperatorReport(CAST, "running", "rio", links=((LINK.id, 0, 0, 0.0, 0.0),)))
+    assert given_up(after) == frozenset(), "its host is back with it"
+
+
+def test_a_multicast_that_has_not_reported_may_have_the_link():
+    before = QueryRecord(PLAN, Deployed(SPECS, (LINK,), {MAP: "fra", SINK: "nyc"}), "ams", 100.0)
+    before.reported(OperatorReport(MAP, "running", "fra", multicasts=((CAST, "rio", 2),)))
+    assert given_up(before) == frozenset()
+    before.reported(OperatorReport(CAST, "running", "rio"))
+    assert given_up(before) == {LINK.id}
 
 
 def test_a_record_that_is_too_large_is_not_kept(monkeypatch: pytest.MonkeyPatch):

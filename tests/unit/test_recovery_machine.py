@@ -24,6 +24,7 @@ from sbon.supervision.recovery import (
 from sbon.supervision.register import Register
 from sbon.wire.deployment import Begin, Instantiate, Renew, Renewed, User
 from sbon.wire.messages import Done
+from sbon.wire.reports import OperatorReport
 
 QUERY = "ams.t.1"
 SOURCE, MAP, SINK = (f"{QUERY}.{number}" for number in range(3))
@@ -91,6 +92,14 @@ def test_the_operator_goes_on_where_its_neighbours_are():
     assert [link.id for link in done.links] == [f"{FROM_SOURCE}+1", f"{TO_SINK}+1"]
     assert recovery.phase is Phase.WAITING
     assert recovery.reason == ""
+
+
+def test_a_feeder_that_has_given_up_its_link_is_not_asked():
+    recovery = machine()
+    recovery.look(picture({MAP}, ALIVE - {"osl"}, given_up=frozenset({FROM_SOURCE})), 10.0)
+    [turn] = asked(recovery.placed(1, {MAP: "rio"}, 10.0), Renew)
+    [make] = asked(recovery.answered(turn.step, Renewed(LINKS[1], 4, 30, 0), 10.1), Instantiate)
+    assert make.step.node == "rio"
 
 
 def test_consumers_are_turned_before_feeders():
@@ -329,6 +338,18 @@ def test_an_operator_that_has_moved_on_while_others_were_made_is_where_it_is():
     take_over(record, Recovered({MAP: "rio", SINK: "nyc"}, GENERATION, (), {}, 1, 0.1))
     assert (record.nodes[MAP], record.epochs[MAP]) == ("ams", GENERATION + 1)
     assert (record.nodes[SINK], record.epochs[SINK]) == ("nyc", GENERATION)
+
+
+def test_links_of_operators_that_are_being_made_again_are_not_replaced():
+    """The host of such an operator may be back with it, and its feeder has the link under the name that an attempt has given it."""
+    deployed = Deployed(tuple(SPECS.values()), LINKS, {SOURCE: "fra", MAP: "osl", SINK: "nyc"})
+    record = QueryRecord(Plan(QUERY, "k", "", tuple(SPECS.values()), LINKS), deployed, "ams", 0.0)
+    record.reported(OperatorReport(SOURCE, "running", "fra", links=((f"{FROM_SOURCE}+1", 0, 0, 0.0, 0.0),)))
+    record.reported(OperatorReport(MAP, "running", "osl", links=((TO_SINK, 0, 0, 0.0, 0.0),)))
+    record.reported(OperatorReport(SINK, "running", "nyc"))
+    assert [link.id for link in record.unfed_links()] == [FROM_SOURCE]
+    record.health.healing.turned = frozenset({MAP})
+    assert record.unfed_links() == []
 
 
 def test_the_next_owner_uses_higher_epochs_than_the_former_ones_attempts():
