@@ -92,7 +92,7 @@ def run(arguments: list[str]) -> int:
             raise
         context = getattr(problem, "ctx", None)
         command = context.command_path if context is not None else "sbon"
-        message = problem.format_message().rstrip(".")
+        message = problem.format_message().rstrip(".").replace("': Value error, '", "': '")  # typer's words for a value that is no choice
         print_error(f"{message}{'' if message.endswith('?') else ';'} see `{command} --help`")
         return int(getattr(problem, "exit_code", 2))
     return code if isinstance(code, int) else 0

@@ -337,6 +337,7 @@ def test_top_looks_once_where_there_is_no_terminal(agent, capsys):
         (["rtt"], 2, "sbon: Missing argument 'A'; see `sbon rtt --help`\n"),
         (["sql"], 2, "sbon: Invalid value: give a FILE, - for standard input, or -c 'SQL'"),
         (["sql", "nofile.sql"], 2, "sbon: Invalid value: cannot read nofile.sql: No such file or directory"),
+        (["testbed", "mace", "--part", "all"], 2, "sbon: Invalid value for '--part': 'all' is not one of 'placement', "),
         (["tail", "q1", "--limit", "0"], 2, "sbon: Invalid value for '--limit'"),
         (["status", "--socket", "/nowhere/s"], 1, "sbon: no agent at /nowhere/s; start one with `sbon agent`"),
     ],
