@@ -24,15 +24,13 @@ from sbon.operators.operator import Operator
 from sbon.operators.pairing import in_time
 from sbon.operators.partials import TIME
 from sbon.operators.snapshots import Parts, opened, parts_of
+from sbon.operators.waiting import Waiting
 from sbon.query.plan import WATERMARK_MIN, OverParams
 from sbon.query.schema import ColumnType
 from sbon.types import IntArray
 
 FRAME_ROWS = 65_536
 """Frame rows that are aggregated in one step."""
-
-WAITING_FRAMES_MAX = 64
-"""Most frames of waiting rows before they are combined into one."""
 
 _ROW = "row"
 _FRAMES = ("waiting", "before")
@@ -50,8 +48,8 @@ class Over(Operator):
         self._operands: list[str | None] = []
         self._partition: list[str] = []
         self._order: list[str] = []
-        self._waiting: list[pl.DataFrame] = []
-        """Prepared rows that the watermark has not passed."""
+        self._waiting = Waiting()
+        """Prepared rows."""
         self._before: pl.DataFrame | None = None
         """The last rows of each partition that the watermark has passed, in order: partition and operands."""
         self.late_rows = 0
@@ -59,7 +57,7 @@ class Over(Operator):
     @property
     def state_rows(self) -> int:
         """Returns the number of waiting rows and of the last rows of all partitions."""
-        return sum(rows.height for rows in self._waiting) + (0 if self._before is None else self._before.height)
+        return self._waiting.rows + (0 if self._before is None else self._before.height)
 
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
         """Keeps rows until the watermark has passed them."""
@@ -70,21 +68,15 @@ class Over(Operator):
         prepared = computed(frame, self._prepared)
         rows = in_time(prepared, TIME, max(WATERMARK_MIN, self._watermark))
         self.late_rows += frame.height - rows.height
-        if rows.height:
-            self._waiting.append(rows)
-        if len(self._waiting) > WAITING_FRAMES_MAX:
-            self._waiting = [pl.concat(self._waiting, rechunk=True)]
+        self._waiting.add(rows)
         return ()
 
     def advance_in_steps(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
         """Emits the rows that the watermark has passed, in steps of about FRAME_ROWS rows in their frames."""
         self._watermark = max(watermark_us, self._watermark)
-        passed = pl.col(TIME) < self._watermark
-        if not any(rows[TIME].min() < self._watermark for rows in self._waiting):  # type: ignore[operator]
+        rows = self._waiting.take(self._watermark)
+        if rows is None:
             return ()
-        rows = pl.concat([part.filter(passed) for part in self._waiting], rechunk=True)
-        left = [rows_apart(part.filter(~passed)) for part in self._waiting]
-        self._waiting = [part for part in left if part.height]
         ordered = rows.sort([TIME, *self._partition, *self._order], nulls_last=True, maintain_order=True)
         return self._answered(ordered)
 
@@ -152,8 +144,8 @@ class Over(Operator):
         frames: dict[str, pl.DataFrame] = {}
         if self._input is not None:
             frames["input"] = self._input
-        if self._waiting:
-            frames["waiting"] = pl.concat(self._waiting, rechunk=True)
+        if (waiting := self._waiting.frame()) is not None:
+            frames["waiting"] = waiting
         if self._before is not None:
             frames["before"] = self._before
         return parts_of(self._params, self._watermark, self.late_rows, frames)
@@ -163,7 +155,7 @@ class Over(Operator):
         snapshot, frames = opened(parts, self._params)
         if set(frames) - {"input", *_FRAMES} or (frames and "input" not in frames):
             raise RemoteProtocolError(f"snapshot with frames {sorted(frames)}, expected input, {' and '.join(_FRAMES)}")
-        self._input, self._waiting, self._before = None, [], None
+        self._input, self._waiting, self._before = None, Waiting(), None
         if "input" in frames:
             self._compile(frames["input"].clear())
             prepared = frames["input"].clear().select_seq(self._prepared)
@@ -175,7 +167,8 @@ class Over(Operator):
                     )
             if "waiting" in frames and frames["waiting"][TIME].null_count():
                 raise RemoteProtocolError("waiting rows of a snapshot have no event time")
-            self._waiting = [frames["waiting"]] if "waiting" in frames else []
+            if "waiting" in frames:
+                self._waiting.add(frames["waiting"])
             self._before = frames.get("before")
         self._watermark, self.late_rows = snapshot.watermark_us, snapshot.late_rows
 

@@ -15,11 +15,11 @@ BLOCK_ROWS_MAX = 65_536
 class _Block:
     """Some rows with event times. Immutable."""
 
-    __slots__ = ("first_us", "in_order", "last_us", "rows")
+    __slots__ = ("first_us", "in_order", "last_us", "rows", "time")
 
-    def __init__(self, rows: pl.DataFrame) -> None:
-        times = physical(rows[TIME])
-        self.rows = rows
+    def __init__(self, rows: pl.DataFrame, time: str) -> None:
+        times = physical(rows[time])
+        self.rows, self.time = rows, time
         self.first_us, self.last_us = int(times.min()), int(times.max())
         self.in_order = bool((times[1:] >= times[:-1]).all())
 
@@ -28,7 +28,7 @@ class _Block:
 
     def cut(self, before_us: int) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Splits into the rows with an event time below this, and the others."""
-        times = physical(self.rows[TIME])
+        times = physical(self.rows[self.time])
         if self.in_order:
             place = int(np.searchsorted(times, before_us))
             return self.rows[:place], self.rows[place:]
@@ -37,9 +37,10 @@ class _Block:
 
 
 class Waiting:
-    """Rows with an event time each, µs, in column `TIME`."""
+    """Rows with an event time each, µs, in column `time`."""
 
-    def __init__(self) -> None:
+    def __init__(self, time: str = TIME) -> None:
+        self._time = time
         self._blocks: list[_Block] = []
         self.rows = 0
 
@@ -47,13 +48,13 @@ class Waiting:
         """Keeps rows."""
         if rows.is_empty():
             return
-        self._blocks.append(_Block(rows))
+        self._blocks.append(_Block(rows, self._time))
         self.rows += rows.height
         while len(self._blocks) > 1:
             before, last = (block.rows for block in self._blocks[-2:])
             if before.height > 2 * last.height or before.height + last.height > BLOCK_ROWS_MAX:
                 break
-            self._blocks[-2:] = [_Block(pl.concat([before, last], rechunk=True))]
+            self._blocks[-2:] = [_Block(pl.concat([before, last], rechunk=True), self._time)]
 
     def take(self, before_us: int) -> pl.DataFrame | None:
         """Removes and returns the rows with an event time below this; None if there are none."""
@@ -64,11 +65,13 @@ class Waiting:
             elif block.first_us < before_us:
                 passed, left = block.cut(before_us)
                 due.append(passed)
-                blocks.append(_Block(left))
+                blocks.append(_Block(left, self._time))
             else:
                 blocks.append(block)
         self._blocks = blocks
         self.rows -= sum(rows.height for rows in due)
+        if len(due) == 1:
+            return due[0]
         return pl.concat(due, rechunk=True) if due else None
 
     def frame(self) -> pl.DataFrame | None:

@@ -15,19 +15,17 @@ from sbon.operators.compile import columns_of
 from sbon.operators.frames import computed
 from sbon.operators.match.answers import Answers
 from sbon.operators.match.matcher import TIME, Matcher
-from sbon.operators.measures import rows_apart
 from sbon.operators.operands import one_zero
 from sbon.operators.operator import Operator
 from sbon.operators.pairing import in_time
 from sbon.operators.snapshots import Parts, opened, parts_of
+from sbon.operators.waiting import Waiting
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, MatchParams
 
 STEP_ROWS = 65_536
 """Rows that are looked at in one step."""
 ANSWER_ROWS = 16_384
 """Rows answered in one step."""
-WAITING_FRAMES_MAX = 64
-"""Most frames of waiting rows before they are combined into one."""
 
 _FRAMES = ("waiting", "kept", "lanes")
 
@@ -40,14 +38,13 @@ class MatchRows(Operator):
         self.late_rows = 0
         self._watermark = WATERMARK_MIN
         self._input: pl.DataFrame | None = None
-        self._waiting: list[pl.DataFrame] = []
-        """Rows that the watermark has not passed."""
+        self._waiting = Waiting(TIME)
         self._matcher: Matcher | None = None
 
     @property
     def state_rows(self) -> int:
         """Returns the number of waiting rows and of those that may still be in a match."""
-        return sum(rows.height for rows in self._waiting) + (0 if self._matcher is None else self._matcher.rows)
+        return self._waiting.rows + (0 if self._matcher is None else self._matcher.rows)
 
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
         """Keeps rows until the watermark has passed them."""
@@ -58,10 +55,7 @@ class MatchRows(Operator):
         prepared = computed(frame, self._prepared)
         rows = in_time(prepared, TIME, max(WATERMARK_MIN, self._watermark))
         self.late_rows += frame.height - rows.height
-        if rows.height:
-            self._waiting.append(rows)
-        if len(self._waiting) > WAITING_FRAMES_MAX:
-            self._waiting = [pl.concat(self._waiting, rechunk=True)]
+        self._waiting.add(rows)
         return ()
 
     def output_watermark(self, watermark_us: int) -> int:
@@ -72,21 +66,12 @@ class MatchRows(Operator):
     def advance_in_steps(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
         """Emits the matches that the watermark settles."""
         self._watermark = max(watermark_us, self._watermark)
-        passed = pl.col(TIME) < self._watermark
-        bounds = [(rows[TIME].min(), rows[TIME].max()) for rows in self._waiting]
-        if any(least < self._watermark for least, _ in bounds):  # type: ignore[operator]
-            if all(greatest < self._watermark for _, greatest in bounds):  # type: ignore[operator]
-                rows = self._waiting[0] if len(self._waiting) == 1 else pl.concat(self._waiting, rechunk=True)
-                self._waiting = []
-            else:
-                rows = pl.concat([part.filter(passed) for part in self._waiting], rechunk=True)
-                left = [rows_apart(part.filter(~passed)) for part in self._waiting]
-                self._waiting = [part for part in left if part.height]
-        elif self._is_time_up():
+        rows = self._waiting.take(self._watermark)
+        if rows is None:
+            if not self._is_time_up():
+                return ()
             assert self._input is not None
             rows = self._input.select_seq(self._prepared)
-        else:
-            return ()
         return self._settled(rows)
 
     # ---------------------------------------------------------------------------------------------------------- partitions
@@ -134,8 +119,8 @@ class MatchRows(Operator):
         frames: dict[str, pl.DataFrame] = {}
         if self._input is not None:
             frames["input"] = self._input
-        if self._waiting:
-            frames["waiting"] = pl.concat(self._waiting, rechunk=True)
+        if (waiting := self._waiting.frame()) is not None:
+            frames["waiting"] = waiting
         if self._matcher is not None:
             frames |= self._matcher.state()
         return parts_of(self._params, self._watermark, self.late_rows, frames)
@@ -145,7 +130,7 @@ class MatchRows(Operator):
         head, frames = opened(parts, self._params)
         if set(frames) - {"input", *_FRAMES} or (frames and "input" not in frames):
             raise RemoteProtocolError(f"snapshot with frames {sorted(frames)}, expected input, {' and '.join(_FRAMES)}")
-        self._input, self._waiting, self._matcher = None, [], None
+        self._input, self._waiting, self._matcher = None, Waiting(TIME), None
         self._watermark, self.late_rows = head.watermark_us, head.late_rows
         if "input" not in frames:
             return
@@ -154,7 +139,8 @@ class MatchRows(Operator):
         for name in ("waiting", "kept"):
             if name in frames and (frames[name].schema != expected or frames[name][TIME].null_count()):
                 raise RemoteProtocolError(f"{name} rows of a snapshot have columns {dict(frames[name].schema)}, expected {dict(expected)}")
-        self._waiting = [frames["waiting"]] if "waiting" in frames else []
+        if "waiting" in frames:
+            self._waiting.add(frames["waiting"])
         if "lanes" in frames:
             kept = frames.get("kept", frames["input"].clear().select_seq(self._prepared))
             assert self._matcher is not None
