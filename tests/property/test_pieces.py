@@ -20,9 +20,15 @@ def test_polars_still_misaligns_a_computed_constant_over_pieces():
 
 
 def test_an_expression_is_evaluated_over_one_piece():
+    """`select_seq` gives the right rows of this expression over pieces; nothing says that it does so of all."""
     expected = [True, False, True, False, None, None, None, None]
-    assert evaluated(pl.concat([EIGHT[:4], EIGHT[4:]], rechunk=False), PLAIN).to_list() == expected
-    assert computed(pl.concat([EIGHT[:4], EIGHT[4:]], rechunk=False), [PLAIN.alias("q")])["q"].to_list() == expected
+    pieces = pl.concat([EIGHT[:4], EIGHT[4:]], rechunk=False)
+    assert evaluated(pieces, PLAIN).to_list() == expected
+    assert computed(pieces, [PLAIN.alias("q")])["q"].to_list() == expected
+    counted = pl.col("i").map_batches(lambda column: pl.Series([column.n_chunks()] * column.len()), return_dtype=pl.Int64())
+    assert pieces.select_seq(counted).to_series().to_list() == [2] * 8
+    assert evaluated(pieces, counted).to_list() == [1] * 8
+    assert computed(pieces, [counted.alias("q")])["q"].to_list() == [1] * 8
 
 
 @pytest.mark.parametrize("values", [pl.lit(pl.Series([True] * 5)), pl.lit(pl.Series([True] * 9)), pl.col("i").sum()])
