@@ -8,13 +8,15 @@
 
 A holder that has restarted has no record, but what its agent has promised is on disk: it promises for the process that has ended
 (`Ask.holder`). So does an owner that has restarted; and it may ask the holders itself, if none of them has a record any more (`claim`).
-One process may be asked twice for the same promise: for itself, and for a former process of its agent.
+One process may be asked twice for the same promise: for itself, and for a former process of its agent. An owner that another one has
+followed is a holder still, with its own latest version (`gave_up`).
 
 Invariants: an ownership epoch is promised to one process, also by the processes of this agent that come after this one (`Promises`);
 records of lower epochs than the one promised are refused; the version that a new owner goes on with is the newest that any of the majority
 has.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable
 from enum import Enum
 from typing import TypeAlias
@@ -35,6 +37,8 @@ RECORDS_MAX = 20_000
 """Most records that one agent keeps."""
 BYTES_MAX = 64 * 2**20
 """Most bytes of their contents."""
+GIVEN_UP_MAX = 1_000
+"""Most queries that this agent has owned and whose latest versions are remembered; of more, the earliest are forgotten."""
 DOUBTS_MAX = 2
 """Number of times in succession that an owner must disown a query before its record is forgotten."""
 
@@ -144,6 +148,8 @@ class Inheriting:
         """False if this process does not know what former ones of the same agent have promised."""
         self._held: dict[QueryId, _Held] = {}
         self.promises = Promises()
+        self._given_up: OrderedDict[QueryId, Record] = OrderedDict()
+        """The latest versions of queries that this agent has owned, and that others own since."""
         self._left: frozenset[Holder] = frozenset()
 
     @property
@@ -170,6 +176,7 @@ class Inheriting:
                 self._held[record.query] = _Held(record, record.epoch)  # whatever was asked for the former owner's record is over
             else:
                 held.record = record
+        self._given_up.pop(record.query, None)
         if record.epoch > 0:
             self.promises.note(Promise(record.query, record.epoch, record.owner, owns=True))
         return HolderSays(granted=True, epoch=record.epoch, is_lost=not self.remembers)
@@ -205,11 +212,11 @@ class Inheriting:
 
     def _promise_without_record(self, attempt: Attempt, promised: int, is_owner_there: bool) -> HolderSays:
         """Answers for a former process of this agent, or about a record that this process has had: such a query may have ended."""
-        is_later = attempt.of != self._me
-        if not (is_later or attempt.is_anew) or attempt.epoch <= promised or is_owner_there:
+        is_later, own = attempt.of != self._me, self._given_up.get(attempt.query)
+        if not (is_later or attempt.is_anew or own is not None) or attempt.epoch <= promised or is_owner_there:
             return HolderSays(granted=False, epoch=promised)
         self.promises.note(Promise(attempt.query, attempt.epoch, attempt.candidate))
-        return HolderSays(granted=True, epoch=attempt.epoch)
+        return HolderSays(granted=True, epoch=attempt.epoch, record=own)
 
     def has_promised(self, record: Record) -> bool:
         """Tells whether the owner of a record has got this agent's promise."""
@@ -218,9 +225,9 @@ class Inheriting:
 
     def forget(self, query: QueryId, epoch: int) -> None:
         """Forgets a record of this epoch, or a lower one: the query has ended, or others keep it."""
-        held = self._held.get(query)
-        if held is not None and held.record.epoch <= epoch:
-            del self._held[query]
+        self.owned(query, epoch + 1)
+        if query in self._given_up and self._given_up[query].epoch <= epoch:
+            del self._given_up[query]
 
     def doubted(self, asked: Iterable[QueryId], unwanted: Collection[QueryId]) -> None:
         """Takes which queries their owners do not own, and forgets records that owners have disowned twice in succession.
@@ -253,7 +260,18 @@ class Inheriting:
 
     def owned(self, query: QueryId, epoch: int) -> None:
         """Forgets records of lower epochs than that under which another agent says that it owns the query."""
-        self.forget(query, epoch - 1)
+        held = self._held.get(query)
+        if held is not None and held.record.epoch < epoch:
+            del self._held[query]
+
+    def gave_up(self, query: QueryId, confirmed: Record | None) -> None:
+        """Takes the latest version that counted of a query that this agent has owned: other holders may have older ones."""
+        if confirmed is None:
+            return
+        self._given_up[query] = confirmed
+        self._given_up.move_to_end(query)
+        while len(self._given_up) > GIVEN_UP_MAX:
+            self._given_up.popitem(last=False)
 
     # ------------------------------------------------------------------------------------------------------ taking over
 

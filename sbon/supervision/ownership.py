@@ -207,6 +207,8 @@ class Ownership:
         held = self.inheriting.records.get(query)
         given = self.inheriting.promises.of(query)
         first = held.owner if held is not None else given.to if given is not None else None
+        if first is None and known.epoch > 0 and known.boot is not None and known.name != attempt.candidate.name:
+            first = Holder(known.name, known.boot)
         there = first is not None and first not in (self._me, attempt.candidate) and _is_there(self._members(), self._me, first)
         return self.inheriting.promise(attempt, is_owner_there=there)
 
@@ -264,6 +266,7 @@ class Ownership:
         if one is not None and one.machine.epoch >= epoch:
             return
         if self.owned.pop(query, None) is not None and one is not None:
+            self.inheriting.gave_up(query, one.machine.confirmed)
             one.settle(PlacementError(f"{self._register.owners.of(query).name} owns the query now"))
         self._successor.owned_elsewhere(query)
 
@@ -322,6 +325,7 @@ class Ownership:
                 case Depose(epoch, owner):
                     self._register.owners.heard(one.query, Owner(owner.name, owner.boot, epoch))
                     del self.owned[one.query]
+                    self.inheriting.gave_up(one.query, one.machine.confirmed)
                     one.settle(PlacementError(f"{owner.name} owns the query now"))
                     self._successor.owned_elsewhere(one.query)
         self._show(one)

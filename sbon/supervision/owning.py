@@ -118,6 +118,8 @@ class Owning:
         """The epoch of the next version: above any that a keeper has named, whether or not a version of it counts."""
         self.counted = 0
         """The epoch of the latest version that counts."""
+        self.confirmed: Record | None = None
+        """The latest version that counts; None if there is none."""
         self.version = 0 if inherited is None else inherited.version
         """The latest version that was sent."""
         self.sets: tuple[tuple[Holder, ...], ...] = ((me,),) if inherited is None else inherited.sets
@@ -236,7 +238,7 @@ class Owning:
         self._lags = set(sets[-1]) - {self._me}
         if sets == ((self._me,),):
             self._turn(Event.LONE)
-            self._tries, self.counted = 0, record.epoch
+            self._tries, self.counted, self.confirmed = 0, record.epoch, record
             return [Counts(self.version)]
         self._turn(Event.WRITE)
         self._was_sent = True
@@ -247,7 +249,8 @@ class Owning:
     def _counts(self, record: Record, now: float) -> list[Action]:
         self._turn(Event.MAJORITY)
         former = set(record.holders) - set(record.sets[-1]) - self._ended
-        self.sets, self._tries, self.counted = (record.sets[-1],), 0, record.epoch
+        self.sets, self._tries = (record.sets[-1],), 0
+        self.counted, self.confirmed = record.epoch, record
         if len(record.sets) > 1:  # the keepers are to know that the change of the holders counts
             self._dirty = True
         if self._lags:  # the others may only be late: the version is written once more after a pause

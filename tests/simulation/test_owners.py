@@ -397,6 +397,7 @@ def test_an_owner_without_its_keepers_changes_nothing_and_says_so(story: Any) ->
         pytest.param(38, SPLIT, id="an agent with two places among the holders was asked twice"),
         pytest.param(7, KINDS, id="a holder that took the first home for the owner refused another one's version"),
         pytest.param(181, KINDS, id="an owner told all of an epoch that did not count"),
+        pytest.param(152, KINDS, id="the next owner left, and the former one promised nothing as it had no record"),
         pytest.param(105, KINDS, id="the next owner did not know of a multicast that had crashed, and asked its feeder for its links"),
         pytest.param(28, KINDS, id="a link of an operator that was being made again got the name that the attempt had given it"),
         pytest.param(2, SPLIT, id="a join that was worked through again gave its rows in another order"),

@@ -218,6 +218,36 @@ def test_a_process_without_a_record_promises_for_the_former_one_but_not_what_has
     assert one.promise(Attempt(QUERY, 5, SECOND, former), is_owner_there=False) == HolderSays(granted=False, epoch=1, is_lost=True)
 
 
+def test_a_former_owner_promises_with_its_latest_version_until_it_is_dismissed():
+    one = Inheriting(AMS, lambda query: 1)
+    one.gave_up(QUERY, None)
+    assert not one.promise(Attempt(QUERY, 2, SECOND, AMS), is_owner_there=False).granted
+    one.gave_up(QUERY, record(7))
+    assert not one.promise(Attempt(QUERY, 2, SECOND, AMS), is_owner_there=True).granted
+    assert one.promise(Attempt(QUERY, 2, SECOND, AMS), is_owner_there=False) == HolderSays(granted=True, epoch=2, record=record(7))
+    one.owned(QUERY, 2)
+    assert one.promise(Attempt(QUERY, 3, SECOND, AMS), is_owner_there=False).granted
+    one.forget(QUERY, 3)
+    assert not one.promise(Attempt(QUERY, 4, SECOND, AMS), is_owner_there=False).granted
+
+
+def test_a_former_owner_that_keeps_a_later_version_promises_with_that_one():
+    one = Inheriting(AMS, lambda query: 0)
+    one.gave_up(QUERY, record(7))
+    assert one.keep(record(8, 1, SECOND)).granted
+    one.owned(QUERY, 2)
+    assert not one.promise(Attempt(QUERY, 3, FIRST, AMS), is_owner_there=False).granted
+
+
+def test_the_versions_of_former_owners_are_bounded(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(inheriting, "GIVEN_UP_MAX", 1)
+    one = Inheriting(AMS, lambda query: 0)
+    for query in ("first", QUERY):
+        one.gave_up(query, record())
+    assert not one.promise(Attempt("first", 1, SECOND, AMS), is_owner_there=False).granted
+    assert one.promise(Attempt(QUERY, 1, SECOND, AMS), is_owner_there=False).granted
+
+
 def test_an_owner_that_has_restarted_gets_no_promise_where_its_record_is():
     one, again = keeper(), Holder(AMS.name, 99)
     assert not one.promise(Attempt(QUERY, 1, again, FIRST, is_anew=True), is_owner_there=False).granted

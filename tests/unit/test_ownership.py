@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from sbon.errors import LinkError, SbonError
 from sbon.execution.settings import EngineConfig
 from sbon.membership.members import Member, MemberStatus
 from sbon.query.ids import query_id
-from sbon.query.plan import Plan
+from sbon.query.plan import LinkSpec, Plan
 from sbon.supervision.claiming import Outcome
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.owners import Owner
@@ -190,6 +191,26 @@ def test_an_epoch_that_does_not_count_is_told_to_nobody() -> None:
     one.services.answer(Keep, {"fra": no, "nyc": no})
     one.ownership.look_at_all()
     assert not [message for _, message, _ in one.services.asked if isinstance(message, Own)]
+
+
+def test_an_owner_that_another_one_has_followed_promises_while_that_one_is_not_there() -> None:
+    one = Agent(AMS, *TRIO)
+    one.register.enter(QueryRecord(Plan(QUERY, "k", "", (), ()), Deployed((), (), {}), "ams", 0.0))
+    query = one.register.running[QUERY]
+    one.ownership.look(query)
+    one.services.answer(Keep, {"fra": HolderSays(granted=True, epoch=0), "nyc": HolderSays(granted=True, epoch=0)})
+    query.links = (LinkSpec("a>b:0", "a", "b", 0, 1.0, 1.0),)
+    one.ownership.look(query)
+    one.services.answer(Keep, {"nyc": HolderSays(granted=False, epoch=1, owner=FRA)})
+    assert one.ownership.owned == {}
+    del one.register.running[QUERY]
+    ask = PromiseAsk(query=QUERY, epoch=2, holder=NYC, of=AMS)
+    assert not one.says(ask).granted, "fra owns it, and is there"
+    one.table["fra"] = msgspec.structs.replace(one.table["fra"], status=MemberStatus.LEFT)
+    said = one.says(ask)
+    assert said.granted
+    assert said.record is not None
+    assert said.record.version == 1
 
 
 def test_answers_wait_for_promises_that_are_being_written() -> None:

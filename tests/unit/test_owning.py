@@ -112,6 +112,7 @@ def test_an_epoch_counts_only_with_a_version():
     assert (one.epoch, one.counted) == (4, 0)
     assert Counts(2) in one.answered(sent[NYC], NYC, YES, 1.2)
     assert (one.epoch, one.counted) == (4, 0)
+    assert one.confirmed is sent[NYC]
     again = writes(one.look(b"3", TRIO, 2.0))
     one.answered(again[FRA], FRA, HolderSays(granted=True, epoch=4), 2.1)
     assert one.counted == 4
