@@ -39,6 +39,8 @@ BYTES_MAX = 64 * 2**20
 """Most bytes of their contents."""
 GIVEN_UP_MAX = 1_000
 """Most queries that this agent has owned and whose latest versions are remembered; of more, the earliest are forgotten."""
+OVER_MAX = 10_000
+"""Most queries that have ended on this agent and are remembered; of more, the earliest are forgotten."""
 DOUBTS_MAX = 2
 """Number of times in succession that an owner must disown a query before its record is forgotten."""
 
@@ -150,6 +152,8 @@ class Inheriting:
         self.promises = Promises()
         self._given_up: OrderedDict[QueryId, Record] = OrderedDict()
         """The latest versions of queries that this agent has owned, and that others own since."""
+        self._over: OrderedDict[QueryId, None] = OrderedDict()
+        """Queries that have ended on this agent: a keeper that was not told must not take them over."""
         self._left: frozenset[Holder] = frozenset()
 
     @property
@@ -167,6 +171,8 @@ class Inheriting:
         is_anothers = given is not None and given.epoch == record.epoch and given.to != record.owner
         if held is not None and record.owner != held.record.owner and not self.has_promised(record):
             return HolderSays(granted=False, epoch=promised, owner=held.record.owner if held.record.epoch == promised else None)
+        if record.query in self._over:
+            return HolderSays(granted=False, epoch=promised)
         if record.epoch < promised or is_anothers or self._me not in record.holders or (held is None and not self._has_room(record)):
             return HolderSays(granted=False, epoch=promised)
         if held is None:
@@ -190,6 +196,8 @@ class Inheriting:
         """
         query, epoch, candidate = attempt.query, attempt.epoch, attempt.candidate
         held, promised = self._held.get(query), self._promised(query)
+        if query in self._over:
+            return HolderSays(granted=False, epoch=promised)
         if attempt.of != self._me and not self.remembers:
             return HolderSays(granted=False, epoch=promised, is_lost=True)
         if epoch == promised and self.promises.is_latest(query, epoch, candidate):
@@ -263,6 +271,13 @@ class Inheriting:
         held = self._held.get(query)
         if held is not None and held.record.epoch < epoch:
             del self._held[query]
+
+    def ended(self, query: QueryId) -> None:
+        """Takes that a query has ended that this agent owned."""
+        self._given_up.pop(query, None)
+        self._over[query] = None
+        while len(self._over) > OVER_MAX:
+            self._over.popitem(last=False)
 
     def gave_up(self, query: QueryId, confirmed: Record | None) -> None:
         """Takes the latest version that counted of a query that this agent has owned: other holders may have older ones."""

@@ -27,6 +27,7 @@ from sbon.types import NodeId, QueryId
 from sbon.wire.authority import TABLE
 from sbon.wire.messages import Done, Message
 from sbon.wire.ownership import Claims, ClaimsAsk, Forget, Holder, HolderSays, Keep, Own, PromiseAsk, Record
+from sbon.wire.replication import Unwanted, WantedAsk
 
 SOON_S = 0.1
 """Pause after a change of the members before records are looked at, in seconds: several members come or go together."""
@@ -107,6 +108,8 @@ class Ownership:
     def ended(self, query: QueryId, done: Callable[[bool], None] = lambda kept: None) -> None:
         """Has the keepers of a query forget it, since it ends; `done` gets whether one of them has, or none was to."""
         one = self.owned.pop(query, None)
+        if one is not None:
+            self.inheriting.ended(query)
         waiting = set() if one is None else {*(holder for holders in one.machine.sets for holder in holders)} - {self._me}
         if one is None or not waiting:
             done(True)
@@ -157,16 +160,17 @@ class Ownership:
 
         Parameters
         ----------
-        is_disowned : whether the owner known so far says that it does not own the query; None: it has not been asked
+        is_disowned : whether the owner known so far says that another agent owns the query; None: it has not been asked
         """
         if isinstance(message, Keep) and is_disowned is None:
             query, known = message.record.query, self._register.owners.of(message.record.query)
             if _is_news(message.record, known, self._me.name, self._members(), self.inheriting):
 
                 def asked(result: Message | SbonError) -> None:
-                    self.answer(message, respond, is_disowned=isinstance(result, Claims) and query not in result.owned)
+                    taken = result.taken if isinstance(result, Unwanted) else ()
+                    self.answer(message, respond, is_disowned=any(word.query == query for word in taken))
 
-                self._messages.request(known.name, ClaimsAsk(queries=(query,)), asked, ANSWER_S)
+                self._messages.request(known.name, WantedAsk(queries=(query,)), asked, ANSWER_S)
                 return
         before = self.inheriting.promises.all
         match message:

@@ -21,7 +21,7 @@ QUERIES = (
 REMEMBERED = (
     "gossip", "measuring.migrations", "migrations._epochs", "ends._gone", "remembering._knowledge", "register.ended", "polling._asked",
     "books._use", "books.nodes._told", "books.statistics", "books.waits", "books._latencies_ms",
-    "owners._heard", "promises._given", "_owned._anew", "register._anew", "catalog._entries", "catalog._sizes",
+    "owners._heard", "promises._given", "_owned._anew", "register._anew", "inheriting._over", "catalog._entries", "catalog._sizes",
 )  # fmt: skip
 """What is kept of the past on purpose, each with a bound of its own."""
 CYCLES = 6

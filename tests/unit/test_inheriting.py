@@ -248,6 +248,16 @@ def test_the_versions_of_former_owners_are_bounded(monkeypatch: pytest.MonkeyPat
     assert one.promise(Attempt(QUERY, 1, SECOND, AMS), is_owner_there=False).granted
 
 
+def test_a_query_that_has_ended_here_is_neither_promised_nor_kept(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(inheriting, "OVER_MAX", 1)
+    one = Inheriting(AMS, lambda query: 0)
+    for query in ("first", QUERY):
+        one.ended(query)
+    assert not one.keep(record(7, 3, FIRST)).granted
+    assert not one.promise(Attempt(QUERY, 1, SECOND, Holder(AMS.name, 77)), is_owner_there=False).granted
+    assert one.promise(Attempt("first", 1, SECOND, Holder(AMS.name, 77)), is_owner_there=False).granted, "it is remembered no more"
+
+
 def test_an_owner_that_has_restarted_gets_no_promise_where_its_record_is():
     one, again = keeper(), Holder(AMS.name, 99)
     assert not one.promise(Attempt(QUERY, 1, again, FIRST, is_anew=True), is_owner_there=False).granted

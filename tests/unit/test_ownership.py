@@ -167,19 +167,20 @@ def test_a_record_is_handed_back_if_too_few_take_the_first_version() -> None:
     assert one.ownership.inheriting.records == {QUERY: record()}
 
 
-@pytest.mark.parametrize("owned", [(), (QUERY,)])
-def test_a_holder_that_knows_another_owner_asks_it_before_it_takes_a_new_owners_version(owned: tuple[QueryId, ...]) -> None:
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_a_holder_that_knows_another_owner_asks_it_before_it_takes_a_new_owners_version(has_ended: bool) -> None:
     one, said = Agent(NYC, *TRIO), list[Message]()
     one.ownership.answer(Keep(record=Record(QUERY, 1, 2, FRA, (TRIO,), b"")), said.append)
     assert said == []
-    one.services.answer(ClaimsAsk, {"ams": Claims(owned=owned, kept=())})
-    assert [answer.granted for answer in said if isinstance(answer, HolderSays)] == [not owned]
+    taken = Unwanted(queries=(), taken=(Own(query=QUERY, epoch=1, owner=FRA),))
+    one.services.answer(WantedAsk, {"ams": Unwanted(queries=(QUERY,)) if has_ended else taken})
+    assert [answer.granted for answer in said if isinstance(answer, HolderSays)] == [not has_ended]
 
 
 def test_a_holder_whose_owner_does_not_answer_takes_no_other_owners_version() -> None:
     one, said = Agent(NYC, *TRIO), list[Message]()
     one.ownership.answer(Keep(record=Record(QUERY, 1, 2, FRA, (TRIO,), b"")), said.append)
-    one.services.answer(ClaimsAsk, {})
+    one.services.answer(WantedAsk, {})
     assert said == [HolderSays(granted=False, epoch=0)]
 
 
