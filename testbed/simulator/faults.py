@@ -83,7 +83,7 @@ def network_of(seed: int, kinds: Collection[str]) -> NetworkConfig:
 
 
 def settings_of(seed: int, kinds: Collection[str]) -> Layer:
-    """Returns the settings of all agents of a seed: small windows and pieces, quick optimisers, disks in some seeds."""
+    """Returns the settings of all agents of a seed: small windows and pieces, quick optimisers, disks in some seeds. Keepers take over."""
     rng = np.random.default_rng([seed, 21])
     links: Layer = {"window_batches": int(rng.integers(1, 9))}
     if rng.random() < SPILLS and "disks" in kinds:
@@ -95,6 +95,7 @@ def settings_of(seed: int, kinds: Collection[str]) -> Layer:
             "lost_input_s": 600.0,
             "lost_consumer_s": 600.0,
             "wanted_interval_s": 5.0,
+            "take_over": True,
             **({"quantum_rows": 4} if seed % 2 else {}),
         },
         "optimiser": {

@@ -1,6 +1,6 @@
 """Queries outlive the agents that took them: keepers of their records take them over."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,9 @@ from sbon.supervision.record import QueryRecord, QueryState
 from sbon.supervision.resumption import Kept, decode_kept
 from sbon_agent.queries.kept_file import KEPT_NAME, KeptFile
 from sbon_testbed.exactly_once import story as exactly_once
-from sbon_testbed.simulator import faults as faults_of_simulator
-from sbon_testbed.simulator import simulation
 from sbon_testbed.simulator.faults import KINDS
 from sbon_testbed.simulator.harness import World
+from sbon_testbed.simulator.simulation import simulate
 
 HOME, SOURCE, SINK = 0, 1, 2
 QUERIES = 5
@@ -404,13 +403,8 @@ def test_an_owner_without_its_keepers_changes_nothing_and_says_so(story: Any) ->
         pytest.param(76, KINDS, id="a query had ended, and its home was killed while it asked for the last figures"),
     ],
 )
-def test_seeds_of_the_simulator_that_were_wrong(seed: int, faults: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    def settings_of(seed: int, kinds: Collection[str]) -> Layer:
-        chosen = faults_of_simulator.settings_of(seed, kinds)
-        return {**chosen, "engine": {**chosen["engine"], "take_over": True}}
-
-    monkeypatch.setattr(simulation, "settings_of", settings_of)
-    assert simulation.simulate(seed, faults).problem == ""
+def test_seeds_of_the_simulator_that_were_wrong(seed: int, faults: tuple[str, ...]) -> None:
+    assert simulate(seed, faults).problem == ""
 
 
 @pytest.mark.parametrize(
