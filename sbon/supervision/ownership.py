@@ -254,7 +254,8 @@ class Ownership:
 
     def _keep(self, record: Record, *, is_disowned: bool) -> HolderSays:
         known = self._register.owners.of(record.query)
-        if record.query in self.owned or (not is_disowned and _is_news(record, known, self._me.name, self._members(), self.inheriting)):
+        is_mine = record.query in self.owned or (known.name == self._me.name and record.query in self._register.running)
+        if is_mine or (not is_disowned and _is_news(record, known, self._me.name, self._members(), self.inheriting)):
             said = HolderSays(granted=False, epoch=known.epoch)
         else:
             said = self.inheriting.keep(record)
