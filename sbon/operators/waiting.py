@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from sbon.operators.grouping import physical
+from sbon.operators.measures import rows_apart
 from sbon.operators.partials import TIME
 
 BLOCK_ROWS_MAX = 65_536
@@ -13,27 +14,36 @@ BLOCK_ROWS_MAX = 65_536
 
 
 class _Block:
-    """Some rows with event times. Immutable."""
+    """Some rows with event times. Immutable.
 
-    __slots__ = ("first_us", "in_order", "last_us", "rows", "time")
+    Parameters
+    ----------
+    held_rows : rows in whose memory these are; as many as these if 0
+    """
 
-    def __init__(self, rows: pl.DataFrame, time: str) -> None:
+    __slots__ = ("first_us", "held_rows", "in_order", "last_us", "rows", "time")
+
+    def __init__(self, rows: pl.DataFrame, time: str, held_rows: int = 0) -> None:
         times = physical(rows[time])
-        self.rows, self.time = rows, time
+        self.rows, self.time, self.held_rows = rows, time, held_rows or rows.height
         self.first_us, self.last_us = int(times.min()), int(times.max())
         self.in_order = bool((times[1:] >= times[:-1]).all())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "_Block":
         return self
 
-    def cut(self, before_us: int) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Splits into the rows with an event time below this, and the others."""
+    def cut(self, before_us: int) -> tuple[pl.DataFrame, "_Block"]:
+        """Splits into the rows with an event time below this, and the others. If these are few, they get memory of their own."""
         times = physical(self.rows[self.time])
         if self.in_order:
             place = int(np.searchsorted(times, before_us))
-            return self.rows[:place], self.rows[place:]
-        due = pl.Series(times < before_us)
-        return self.rows.filter(due), self.rows.filter(~due)
+            due, left = self.rows[:place], self.rows[place:]
+        else:
+            is_due = pl.Series(times < before_us)
+            due, left = self.rows.filter(is_due), self.rows.filter(~is_due)
+        if 2 * left.height >= self.held_rows:
+            return due, _Block(left, self.time, self.held_rows)
+        return due, _Block(rows_apart(left[np.arange(left.height)]), self.time)
 
 
 class Waiting:
@@ -65,7 +75,7 @@ class Waiting:
             elif block.first_us < before_us:
                 passed, left = block.cut(before_us)
                 due.append(passed)
-                blocks.append(_Block(left, self._time))
+                blocks.append(left)
             else:
                 blocks.append(block)
         self._blocks = blocks

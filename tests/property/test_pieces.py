@@ -1,4 +1,4 @@
-"""What polars does with frames in pieces, and what guards against it; `test_operator_conformance` tries every operator."""
+"""Polars misaligns frames in pieces; guards against it hold; `test_operator_conformance` tries every operator."""
 
 import polars as pl
 import pytest

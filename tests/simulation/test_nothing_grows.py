@@ -90,7 +90,7 @@ class Churn:
         world.run(2.0)
 
     def rest(self) -> list[Counter[str]]:
-        """What the agents hold once all is over."""
+        """Returns what the agents hold once all is over."""
         self.world.run_until(lambda: not any(agent.engine.instances for agent in self.agents), 120)
         self.world.run(30.0)
         # Agents exchange their tables now and then, by connections that end when they have been idle for a while.

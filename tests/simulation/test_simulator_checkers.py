@@ -123,7 +123,7 @@ def test_two_owners_of_one_epoch_are_found() -> None:
 
 
 def test_a_former_owner_that_goes_on_is_found() -> None:
-    """What it had sent when the new owner began may still count; what it sends afterwards may not."""
+    """A version sent before the new owner began may still count; one sent afterwards may not."""
     run: Any = Agents()
     owned_by(run, 0, 0, 6)
     owners = Owners(run)

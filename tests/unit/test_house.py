@@ -27,7 +27,7 @@ def modules(folder: str) -> list[Path]:
 
 
 def is_pure(path: Path) -> bool:
-    """Whether the library's rule holds for a module: the command line and the analysis package may reach the outside world."""
+    """Tells whether the library's rule holds for a module: the command line and the analysis package may reach the outside world."""
     return path.parts[0] == "sbon" and path.parts[1] not in ("cli", "analysis")
 
 
