@@ -23,13 +23,12 @@ import numpy as np
 import structlog
 
 from sbon.errors import ConfigError
-from sbon.execution.ports import ProcessorUse, Timer
+from sbon.ports import ProcessorUse, StreamHandler, Timer
 from sbon.types import Address
 from sbon_agent.cpu_load import CpuLoad, usable_cores
 from sbon_agent.cpu_meter import CpuMeter, Lap, OwnLap
 from sbon_agent.disk import FolderDisk
 from sbon_agent.executor import ApartThreads, Executor
-from sbon_agent.host import StreamHandler
 from sbon_agent.memory import usable_bytes
 from sbon_agent.network.tcp import TcpStream
 from sbon_agent.network.udp import UdpSocket

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from sbon.execution.ports import ProcessorUse
+from sbon.ports import ProcessorUse
 from sbon_agent.logs import structlog
 
 PRESSURE_FILE = Path("/proc/pressure/cpu")

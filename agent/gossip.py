@@ -11,7 +11,6 @@ from sbon.cost_space.config import CoordinateConfig
 from sbon.cost_space.coordinate import Coordinate, estimated_rtt_ms
 from sbon.cost_space.localiser import Localiser
 from sbon.errors import RemoteProtocolError
-from sbon.execution.ports import Timer
 from sbon.membership.actions import (
     Action,
     CoordinateHeard,
@@ -29,6 +28,7 @@ from sbon.membership.config import MembershipConfig
 from sbon.membership.machine import Membership
 from sbon.membership.members import Member, MemberStatus
 from sbon.membership.messages import with_held
+from sbon.ports import Timer
 from sbon.sealing import NONCE_BYTES, KeyRing
 from sbon.types import Address, NodeId
 from sbon_agent.host import Host

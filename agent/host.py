@@ -6,108 +6,28 @@ the agent. All callbacks come on the agent's own thread, one at a time, and none
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeVar
 
 import numpy as np
 
-from sbon.execution.ports import Meter, ProcessorUse, Timer
-from sbon.links.frames import Buffer
+from sbon.ports import Clock, Disk, Meter, ProcessorUse, StreamHandler
 from sbon.types import Address
 
 T = TypeVar("T")
 
 
-class StreamHandler(Protocol):
-    """Callbacks of one stream of bytes."""
-
-    def connected(self, stream: "Stream") -> None:
-        """The stream is open; called once, first."""
-
-    def received(self, data: bytes) -> None:
-        """Bytes have arrived, in order, in chunks of any size."""
-
-    def writable(self) -> None:
-        """The send buffer has room again, after `write` had filled it."""
-
-    def closed(self, reason: str) -> None:
-        """The stream is gone (or never opened); called once, last."""
-
-
-@runtime_checkable
-class ReadingHandler(Protocol):
-    """A `StreamHandler` that provides its own buffer for incoming bytes, so that they are read to where they are needed, without a copy."""
-
-    def room(self) -> memoryview:
-        """Returns the buffer for the next bytes; `filled` follows before any other call."""
-
-    def filled(self, count: int) -> None:
-        """Bytes have been read into `room`; called in place of `received`."""
-
-
-class Stream(Protocol):
-    """An ordered, reliable stream of bytes to another agent: TCP, or the simulation's."""
-
-    @property
-    def peer(self) -> Address:
-        """Returns the other end's address."""
-
-    @property
-    def congested(self) -> bool:
-        """True if the send buffer is full: hold back until `StreamHandler.writable`."""
-
-    @property
-    def unsent_bytes(self) -> int:
-        """Bytes in the send buffer."""
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Sends data; never blocks.
-
-        Bytes written to a stream that has closed are dropped without an error, since `closed` has been called.
-
-        Do not modify a mutable buffer after this call; it may be held until sent.
-        """
-
-    def close(self) -> None:
-        """Closes both directions after what was written has left; `StreamHandler.closed` follows."""
-
-
-class Disk(Protocol):
-    """Files of one folder. All methods block, so call them on executor threads; they raise OSError."""
-
-    def append(self, name: str, data: Sequence[Buffer]) -> None:
-        """Appends to a file, which is made if it does not exist."""
-
-    def read(self, name: str, offset: int, size_bytes: int) -> bytes:
-        """Returns part of a file; less where the file ends."""
-
-    def remove(self, name: str) -> None:
-        """Deletes a file, if it exists."""
-
-    def names(self) -> list[str]:
-        """Returns the names of all files; none if the folder is missing."""
-
-
-class Host(Protocol):
+class Host(Clock, Protocol):
     """One machine, as its agent sees it."""
 
     @property
     def rng(self) -> np.random.Generator:
         """Random generator of this agent; `rng.spawn` gives each component its own."""
 
-    def now(self) -> float:
-        """Returns monotonic seconds."""
-
     def wall(self) -> float:
         """Returns seconds since 1970, UTC."""
 
     def random_bytes(self, count: int) -> bytes:
         """Returns random bytes for nonces and keys: from the system, or from the seed in the simulation."""
-
-    def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
-        """Calls once at the monotonic time `when` (soon, if it has passed)."""
-
-    def call_soon(self, callback: Callable[[], None]) -> None:
-        """Calls once, after the callbacks already due."""
 
     def listen(
         self,

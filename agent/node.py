@@ -25,10 +25,12 @@ from sbon.execution.misfit_log import MisfitLog
 from sbon.execution.operators import Operators
 from sbon.execution.room import Room
 from sbon.extensions import Extensions
+from sbon.ports import StreamHandler
 from sbon.reloading import Reload, reload_of
 from sbon.sealing import KeyRing
 from sbon.state_budget import DEFAULT_SHARE, StateBudget
 from sbon.supervision.owners import Owners
+from sbon.supervision.sharing import Sharing
 from sbon.telemetry.recording import Recording
 from sbon.types import Address, NodeId, OperatorId
 from sbon.wire.entitlement import Authority
@@ -43,7 +45,7 @@ from sbon_agent.dispatch import Dispatch
 from sbon_agent.engine.engine import BuiltInEngine
 from sbon_agent.extensions import installed
 from sbon_agent.gossip import Gossip
-from sbon_agent.host import Host, StreamHandler
+from sbon_agent.host import Host
 from sbon_agent.hosting import EngineParts
 from sbon_agent.links.flow import Flow
 from sbon_agent.links.telling import Telling
@@ -52,7 +54,6 @@ from sbon_agent.migration.migrations import Migrations
 from sbon_agent.network.peers import Peers
 from sbon_agent.optimising.leaving import Leaving
 from sbon_agent.optimising.multicasting import Multicasting
-from sbon_agent.optimising.offering import Sharing
 from sbon_agent.optimising.rebalancing import Rebalancing
 from sbon_agent.optimising.remembering import Remembering
 from sbon_agent.optimising.reviewing import Surroundings

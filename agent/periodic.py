@@ -5,9 +5,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sbon.errors import SbonError
-from sbon.execution.ports import Timer
 from sbon.links.dead_ends import Absence
 from sbon.membership.members import MemberStatus
+from sbon.ports import Timer
 from sbon.supervision.wanting import Question, questions
 from sbon.types import NodeId, QueryId
 from sbon.wire.messages import Message

@@ -8,7 +8,7 @@ A shell decides nothing; whoever owns it turns messages, results of threads and 
 from collections.abc import Callable, Iterable
 from typing import Generic, Protocol, TypeVar
 
-from sbon.execution.ports import Timer
+from sbon.ports import Timer
 from sbon_agent.host import Host
 
 A = TypeVar("A")

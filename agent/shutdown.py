@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sbon.execution.ports import Timer
+from sbon.ports import Timer
 
 if TYPE_CHECKING:
     from sbon_agent.node import Agent

@@ -18,6 +18,7 @@ import polars as pl
 
 from sbon.connectors.parquet_pruning import ChunkPlan, Pruning
 from sbon.errors import ConnectorError
+from sbon.formats.csv_rows import CsvRows, first_record_end, header_names
 from sbon.formats.json_rows import JsonRows
 from sbon.formats.parquet_footer import row_groups
 from sbon.formats.parquet_rows import ParquetRows, needed_columns
@@ -25,7 +26,6 @@ from sbon.formats.time_format import TimeFormat
 from sbon.misfits import Misfits
 from sbon.query.plan import SourceParams
 from sbon.reach import Reach
-from sbon_agent.connectors.csv_rows import CsvRows, first_record_end, header_names
 from sbon_agent.connectors.file_blocks import blocks
 from sbon_agent.connectors.opening import open_to_read
 

@@ -13,11 +13,11 @@ from typing import NamedTuple
 import h11
 
 from sbon.errors import ConnectorError
+from sbon.formats.http_urls import Url, parse_url
 from sbon.misfits import cut
 from sbon.options import Options
 from sbon.reach import Reach
 from sbon_agent.connectors.addresses import SocketPlace
-from sbon_agent.connectors.http_urls import Url, parse_url
 from sbon_agent.connectors.opening import open_to_read, path_of
 from sbon_agent.connectors.secret_files import SecretFile
 

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import h11
 
+from sbon.connectors.http_bodies import MEDIA_TYPES
 from sbon.errors import ConnectorError
+from sbon.formats.http_urls import Url, redirected
 from sbon.misfits import cut
-from sbon_agent.connectors.http_bodies import MEDIA_TYPES
 from sbon_agent.connectors.http_client import AnswerTooLargeError, Headers, HttpClient, Response
-from sbon_agent.connectors.http_urls import Url, redirected
 
 REDIRECTS_MAX = 5
 _ACCEPT = ", ".join(dict.fromkeys(MEDIA_TYPES))

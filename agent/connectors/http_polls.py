@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import polars as pl
 
+from sbon.connectors.http_bodies import FORMATS, BodyError, BodyReader, format_of
 from sbon.connectors.interface import BATCH_ROWS, BATCH_ROWS_MAX, Polled
 from sbon.connectors.row_batches import Rows, count, cut
 from sbon.errors import ConnectorError
@@ -25,7 +26,6 @@ from sbon.query.plan import SourceParams
 from sbon.query.schema import Schema
 from sbon_agent.connectors.addresses import loop_of
 from sbon_agent.connectors.base import ConnectorContext
-from sbon_agent.connectors.http_bodies import FORMATS, BodyError, BodyReader, format_of
 from sbon_agent.connectors.http_client import HttpClient
 from sbon_agent.connectors.http_fetch import Fetched, Fetcher, FetchError
 

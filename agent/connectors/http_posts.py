@@ -19,17 +19,18 @@ from typing import NamedTuple
 
 import msgspec
 
+from sbon.connectors.http_bodies import FORMATS, BodyError, BodyReader, format_of
+from sbon.connectors.http_repeats import KEY_CHARACTERS_MAX, Repeats
 from sbon.connectors.interface import BATCH_ROWS, BATCH_ROWS_MAX, Polled
 from sbon.connectors.row_batches import Rows, count, cut
 from sbon.errors import ConnectorError
+from sbon.formats.http_answers import Answer, refusal
 from sbon.misfits import Misfits
 from sbon.options import Options
 from sbon.query.plan import SourceParams
 from sbon_agent.connectors.addresses import SocketPlace, loop_of
 from sbon_agent.connectors.base import ConnectorContext
-from sbon_agent.connectors.http_bodies import FORMATS, BodyError, BodyReader, format_of
-from sbon_agent.connectors.http_repeats import KEY_CHARACTERS_MAX, Repeats
-from sbon_agent.connectors.http_server import REQUEST_OVERHEAD_BYTES, Answer, HttpServer, Request, read_listen, read_path, refusal
+from sbon_agent.connectors.http_server import REQUEST_OVERHEAD_BYTES, HttpServer, Request, read_listen, read_path
 from sbon_agent.connectors.secret_files import SecretFile
 from sbon_agent.connectors.tls_files import TlsFiles
 

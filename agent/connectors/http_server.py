@@ -12,13 +12,13 @@ import enum
 import http
 import zlib
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, cast
+from typing import Protocol, cast
 from urllib.parse import parse_qs
 
 import h11
-import msgspec
 
 from sbon.errors import ConnectorError
+from sbon.formats.http_answers import Answer, refusal
 from sbon.options import Options
 from sbon_agent.connectors.addresses import SocketPlace
 from sbon_agent.connectors.listening import Listener
@@ -35,20 +35,6 @@ DRAIN_BYTES_MAX = 4 << 20
 PARAMETERS_MAX = 16
 REQUEST_OVERHEAD_BYTES = 1024
 """Counted for each request beside its body, so that small bodies are limited, too."""
-
-
-class Answer(NamedTuple):
-    """Status and JSON document of a response."""
-
-    status: int
-    document: bytes
-    headers: tuple[tuple[str, str], ...] = ()
-
-
-def refusal(status: int, error: str, **headers: str) -> Answer:
-    """Returns an answer whose document says in one line why a request was refused."""
-    named = tuple((name.replace("_", "-"), value) for name, value in headers.items())
-    return Answer(status, msgspec.json.encode({"error": error}), named)
 
 
 class Handler(Protocol):

@@ -34,13 +34,14 @@ from sbon.connectors.interface import Congested
 from sbon.connectors.push_feed import Feed
 from sbon.errors import ConnectorError
 from sbon.formats.formatting import LineFormat
+from sbon.formats.http_answers import Answer, refusal
 from sbon.operators.values import Values
 from sbon.options import Options
 from sbon.query.plan import SinkParams
 from sbon.query.schema import Schema
 from sbon_agent.connectors.addresses import SocketPlace, loop_of
 from sbon_agent.connectors.base import ConnectorContext
-from sbon_agent.connectors.http_server import Answer, HttpServer, Request, read_listen, read_path, refusal
+from sbon_agent.connectors.http_server import HttpServer, Request, read_listen, read_path
 from sbon_agent.connectors.push_clients import Client
 from sbon_agent.connectors.secret_files import SecretFile
 from sbon_agent.connectors.tls_files import TlsFiles

@@ -13,10 +13,11 @@ import h11
 import msgspec
 
 from sbon.connectors.push_feed import Feed
+from sbon.formats.http_answers import Answer
 from sbon.query.plan import SinkParams
 from sbon.query.schema import Schema
 from sbon_agent.connectors.base import ConnectorContext
-from sbon_agent.connectors.http_server import Answer, Request
+from sbon_agent.connectors.http_server import Request
 from sbon_agent.connectors.push_clients import Client
 from sbon_agent.connectors.push_sink import PushOptions, PushSink
 

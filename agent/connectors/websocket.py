@@ -17,10 +17,11 @@ from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, TextMessag
 from wsproto.utilities import generate_accept_token
 
 from sbon.connectors.push_feed import Feed
+from sbon.formats.http_answers import Answer, refusal
 from sbon.query.plan import SinkParams
 from sbon.query.schema import Schema
 from sbon_agent.connectors.base import ConnectorContext
-from sbon_agent.connectors.http_server import Answer, Request, refusal
+from sbon_agent.connectors.http_server import Request
 from sbon_agent.connectors.push_clients import BEATS_MAX, SILENT, Client
 from sbon_agent.connectors.push_sink import PushOptions, PushSink
 

@@ -14,8 +14,8 @@ from sbon.connectors.interface import Polled
 from sbon.execution.ahead import Ahead, Behind, computed_ahead, rows_of
 from sbon.execution.instance import Instance, can_promise
 from sbon.execution.life import State
-from sbon.execution.ports import Meter
 from sbon.execution.rows import Rows
+from sbon.ports import Meter
 from sbon.query.schema import Schema
 from sbon_agent.engine.sources import Polling
 from sbon_agent.host import Host

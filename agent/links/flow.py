@@ -20,11 +20,12 @@ from sbon.links.dead_ends import Obstruction
 from sbon.links.ends import Action, Ends, ForgetDelay, SendAgain
 from sbon.links.frames import Data
 from sbon.links.receiver import Verdict
+from sbon.ports import Disk
 from sbon.query.plan import LinkSpec, target_of
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire.links import Acknowledge, DeadEnd, Moved, NoSuchLink
 from sbon.wire.messages import Message
-from sbon_agent.host import Disk, Host
+from sbon_agent.host import Host
 from sbon_agent.links.outgoing import Outgoing, OutgoingEvents, Router
 
 Reply = Callable[[Message], bool]

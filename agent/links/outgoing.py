@@ -18,11 +18,12 @@ from sbon.links.config import LinkConfig
 from sbon.links.dead_ends import MISSING_MAX, REASON_LENGTH_MAX, TOLD_S, Obstruction
 from sbon.links.ends import Ends, pause_s
 from sbon.links.frames import Data
+from sbon.ports import Disk
 from sbon.printable import printable
 from sbon.types import LinkId, NodeId
 from sbon.wire.links import Acknowledge, DeadEnd, NoSuchLink
 from sbon.wire.messages import Message
-from sbon_agent.host import Disk, Host
+from sbon_agent.host import Host
 from sbon_agent.links.spilling import Spilling
 
 

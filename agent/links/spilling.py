@@ -8,15 +8,15 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from sbon.errors import LocalProtocolError, SpillError
-from sbon.execution.ports import Timer
+from sbon.execution.spill_log import SUFFIX, SpillLog
 from sbon.links.backlog import SpillBudget, SpillFetch, SpillWrite
 from sbon.links.batch import Batch
 from sbon.links.config import LinkConfig
 from sbon.links.sender import LinkSender
+from sbon.ports import Disk, Timer
 from sbon.query.schema import Schema
 from sbon.types import LinkId
-from sbon_agent.host import Disk, Host
-from sbon_agent.links.spill_log import SUFFIX, SpillLog
+from sbon_agent.host import Host
 
 T = TypeVar("T")
 

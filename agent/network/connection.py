@@ -40,9 +40,10 @@ from sbon.framing import RANDOM_BYTES, Event, Frame, SecureStream, Send
 from sbon.handshake import SPOKEN, Versions
 from sbon.links.frames import HEAD, Buffer, Data, LinkFrameReader, LinkFrameWriter
 from sbon.peer_settings import PeerConfig
+from sbon.ports import Stream
 from sbon.sealing import KeyRing
 from sbon.types import Address, NodeId
-from sbon_agent.host import Host, Stream
+from sbon_agent.host import Host
 
 T = TypeVar("T")
 

@@ -23,13 +23,13 @@ import structlog
 
 from sbon.admission import LineLimit, Places, source_of
 from sbon.errors import KeyMismatchError, LinkError, LocalProtocolError, RemoteProtocolError, SbonError
-from sbon.execution.ports import Timer
 from sbon.handshake import SPOKEN
 from sbon.links.frames import Data
 from sbon.peer_settings import PeerConfig
+from sbon.ports import Stream, StreamHandler, Timer
 from sbon.sealing import KeyRing
 from sbon.types import Address, NodeId
-from sbon_agent.host import Host, Stream, StreamHandler
+from sbon_agent.host import Host
 from sbon_agent.network.connection import Connection
 from sbon_agent.network.remotes import Remote, Request
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from sbon.errors import SbonError
-from sbon.execution.ports import Timer
+from sbon.ports import Timer
 from sbon.types import Address, NodeId
 from sbon_agent.network.connection import Connection
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from sbon.execution.ports import Timer
+from sbon.ports import Stream, StreamHandler, Timer
 from sbon.types import Address
-from sbon_agent.host import Host, Stream, StreamHandler
+from sbon_agent.host import Host
 
 HELD_BYTES_MAX = 1 << 20
 """Bytes held back in one direction above which a stream is congested."""

@@ -20,10 +20,10 @@ import msgspec
 import numpy as np
 
 from sbon.errors import ConfigError
-from sbon.execution.ports import Meter, ProcessorUse, Timer
+from sbon.ports import Disk, Meter, ProcessorUse, StreamHandler, Timer
 from sbon.types import Address
 from sbon_agent.config import parse_address
-from sbon_agent.host import Disk, Host, StreamHandler
+from sbon_agent.host import Host
 from sbon_agent.network.shaped_stream import HELD_BYTES_MAX, ROUNDING_S, ShapedStream, Way
 
 T = TypeVar("T")

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import cast
 
+from sbon.ports import ReadingHandler, StreamHandler
 from sbon.types import Address
-from sbon_agent.host import ReadingHandler, StreamHandler
 
 SEND_BUFFER_BYTES = 1 << 20
 """Unsent bytes above which a stream is congested: a few batches, enough to fill a path to the other side of the globe."""

@@ -18,11 +18,11 @@ import msgspec
 from sbon.errors import MigrationError
 from sbon.execution.instance import Instance
 from sbon.execution.life import State
-from sbon.execution.ports import Timer
 from sbon.migration.coordinator import Phase
 from sbon.migration.outcome import MigrationRecord
 from sbon.optimiser.config import OptimiserConfig
 from sbon.placement.config import PlacementConfig
+from sbon.ports import Timer
 from sbon.types import NodeId, OperatorId, QueryId
 from sbon_agent.logs import structlog
 from sbon_agent.optimising.reviewing import Surroundings

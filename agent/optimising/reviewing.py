@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from sbon.execution.operators import Operators
-from sbon.execution.ports import Timer
 from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.views import Ask
 from sbon.placement.candidates import CandidateReport
 from sbon.placement.config import PlacementConfig
+from sbon.ports import Timer
 from sbon.query.plan import NO_NEEDS, Needs
 from sbon.telemetry.recording import Recording
 from sbon.types import NodeId

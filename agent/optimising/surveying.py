@@ -17,13 +17,13 @@ from sbon.execution.operators import Operators
 from sbon.extensions import Extensions
 from sbon.placement.candidates import CandidateReport
 from sbon.query.plan import NO_NEEDS, Needs
+from sbon.supervision.sharing import Sharing
 from sbon.types import NodeId, QueryId
 from sbon.wire.candidates import CandidateAnswer, CandidateAsk, Reserve
 from sbon.wire.messages import Message
 from sbon_agent.directory import Directory, Done
 from sbon_agent.gossip import Gossip
 from sbon_agent.host import Host
-from sbon_agent.optimising.offering import Sharing
 
 ABOUT_MAX = 256
 """Most nodes that one question may ask to measure: each costs a few datagrams, and nobody may make this host flood the network."""

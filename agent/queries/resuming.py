@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import structlog
 
 from sbon.errors import ConfigError, QueryError, SbonError
-from sbon.execution.ports import Timer
 from sbon.membership.members import MemberStatus
+from sbon.ports import Timer
 from sbon.query.catalog import Entry
 from sbon.query.ids import boot_of
 from sbon.supervision.claiming import Outcome

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from sbon.errors import ConfigError
-from sbon.execution.ports import Timer
+from sbon.ports import Timer
 from sbon.telemetry.rows import Row
 from sbon.types import NodeId
 from sbon_agent.host import Host

@@ -47,7 +47,7 @@ class OperatorsTime:
 
 
 class Meter(Protocol):
-    """Measures the processor time of a thread (`sbon.execution.ports.Meter`)."""
+    """Measures the processor time of a thread (`sbon.ports.Meter`)."""
 
     def lap(self, rows: int) -> int:
         """Returns the ns since the last call; the virtual world computes them from `rows`."""

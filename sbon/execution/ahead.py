@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from sbon.execution.ports import Meter
 from sbon.execution.rows import Rows
+from sbon.ports import Meter
 
 if TYPE_CHECKING:
     import polars as pl

@@ -6,8 +6,8 @@ from typing import Protocol
 from sbon.cost.books import Books
 from sbon.execution.instance import Instance
 from sbon.execution.port_costs import PortCosts
-from sbon.execution.ports import ProcessorUse
 from sbon.execution.reporting import operator_report
+from sbon.ports import ProcessorUse
 from sbon.query.plan import JoinParams
 from sbon.query.signature import likeness
 from sbon.state_budget import StateBudget

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from sbon.connectors.interface import Polled, SinkConnector, SourceConnector
     from sbon.execution.ahead import Ahead
     from sbon.execution.closing import Closing
-    from sbon.execution.ports import Timer
     from sbon.execution.rows import Rows
     from sbon.execution.work import Task
     from sbon.migration.state_copy import InputLog
     from sbon.operators.operator import Operator
+    from sbon.ports import Timer
 
 
 class Promise(Protocol):

@@ -15,10 +15,10 @@ from sbon.execution.ahead import Ahead, rows_given, rows_of
 from sbon.execution.closing import Closing, Quantum
 from sbon.execution.ends import Input
 from sbon.execution.instance import Instance
-from sbon.execution.ports import Meter
 from sbon.execution.rows import Rows
 from sbon.links.batch import Batch
 from sbon.operators.values import Values
+from sbon.ports import Meter
 from sbon.query.plan import WATERMARK_END, Part, SinkParams
 from sbon.query.schema import Schema
 from sbon.state_budget import StateBudget

@@ -9,10 +9,10 @@ from sbon.optimiser.placed import Placed
 from sbon.query.plan import Plan
 from sbon.supervision.delay_bounds import movable_of, slack_ms
 from sbon.supervision.deployment import Action, Ask, Assignment, Deployed, Deployment, Free, Place, Refuse, Run, Step
-from sbon.supervision.ports import Messages
 from sbon.types import NodeId
 from sbon.wire.deployment import Release
 from sbon.wire.messages import Message
+from sbon.wire.requests import Messages
 
 INSTANTIATE_TIMEOUT_S = 15.0
 """Timeout for making an operator, in seconds: a host that runs its first one has to load libraries, which takes a second or two on a small

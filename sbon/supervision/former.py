@@ -9,11 +9,11 @@ from sbon.errors import LinkError, SbonError
 from sbon.membership.members import Member
 from sbon.supervision.claiming import Claiming, Outcome
 from sbon.supervision.inheriting import Inheriting
-from sbon.supervision.ports import Messages
 from sbon.supervision.succession import ANSWER_S
 from sbon.types import NodeId, QueryId
 from sbon.wire.messages import Message
 from sbon.wire.ownership import Claims, ClaimsAsk, Holder, PromiseAsk
+from sbon.wire.requests import Messages
 
 Holders = tuple[tuple[Holder, ...], ...]
 """Sets of holders of a record, of each of which a majority must agree."""

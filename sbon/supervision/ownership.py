@@ -7,9 +7,9 @@ from functools import partial
 from typing import Protocol
 
 from sbon.errors import AuthorityError, LinkError, PlacementError, SbonError
-from sbon.execution.ports import Timer
 from sbon.execution.settings import EngineConfig
 from sbon.membership.members import Member, MemberStatus
+from sbon.ports import Clock, Timer
 from sbon.supervision import inheriting, owning
 from sbon.supervision.former import Former
 from sbon.supervision.inheriting import Ask, Attempt, Inherit, Inheriting
@@ -17,7 +17,6 @@ from sbon.supervision.keepers import holders_of
 from sbon.supervision.kept_record import encode_content
 from sbon.supervision.owners import Owner
 from sbon.supervision.owning import Counts, Denied, Depose, Dismiss, Owning, Write
-from sbon.supervision.ports import Clock, Messages
 from sbon.supervision.promises import Promise
 from sbon.supervision.record import QueryRecord
 from sbon.supervision.register import Register
@@ -28,6 +27,7 @@ from sbon.wire.authority import TABLE
 from sbon.wire.messages import Done, Message
 from sbon.wire.ownership import Claims, ClaimsAsk, Forget, Holder, HolderSays, Keep, Own, PromiseAsk, Record
 from sbon.wire.replication import Unwanted, WantedAsk
+from sbon.wire.requests import Messages
 
 SOON_S = 0.1
 """Pause after a change of the members before records are looked at, in seconds: several members come or go together."""

@@ -9,16 +9,16 @@ from typing import Protocol
 import msgspec
 
 from sbon.errors import PlacementError, SbonError
-from sbon.execution.ports import Timer
+from sbon.ports import Clock, Timer
 from sbon.query.plan import Plan, first_name, is_multicast
 from sbon.supervision.health import GONE, WITH_HOST, Condition
-from sbon.supervision.ports import Clock, Messages
 from sbon.supervision.record import QueryRecord
 from sbon.supervision.recovery import Action, Ask, Phase, Picture, Place, Recovered, Recovery, Step
 from sbon.supervision.replacing import plan_of
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.deployment import User
 from sbon.wire.messages import Message
+from sbon.wire.requests import Messages
 
 TIMEOUT_S = 10.0
 """Time for one step, in seconds: a host that makes its first operator has to load libraries."""

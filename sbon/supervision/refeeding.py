@@ -17,11 +17,11 @@ import msgspec
 from sbon.errors import SbonError
 from sbon.query.plan import LinkSpec, first_name, keeps_state, renewals, renewed
 from sbon.supervision.continuation import delay_of, newest_us
-from sbon.supervision.ports import Messages
 from sbon.supervision.record import QueryRecord
 from sbon.types import LinkId, QueryId
 from sbon.wire.deployment import End, Refeed, Renew, Renewed, Use, User
 from sbon.wire.messages import Message
+from sbon.wire.requests import Messages
 
 ROUNDS = 2
 """Successive rounds of reports that must show a link broken: the reports of one round may be from different instants."""

@@ -5,16 +5,17 @@ from functools import partial
 
 from sbon.errors import SbonError
 from sbon.membership.members import Member
+from sbon.ports import Clock
 from sbon.supervision.kept_record import decode_content, record_from
 from sbon.supervision.owners import Owner
 from sbon.supervision.owning import Owning
-from sbon.supervision.ports import Clock, Messages
 from sbon.supervision.record import QueryRecord
 from sbon.supervision.register import Register
 from sbon.types import NodeId
 from sbon.wire.messages import Message
 from sbon.wire.ownership import Holder, Own, Record
 from sbon.wire.reports import OperatorReport, OperatorReports
+from sbon.wire.requests import Messages
 
 ANSWER_S = 2.0
 """Time that an agent has to answer, in seconds."""

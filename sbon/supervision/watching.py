@@ -9,10 +9,10 @@ from typing import Protocol
 
 from sbon.cost.books import Books
 from sbon.errors import SbonError
+from sbon.ports import Clock
 from sbon.query.plan import is_multicast
 from sbon.supervision.delay_bounds import DelayBounds
 from sbon.supervision.health import WITH_HOST
-from sbon.supervision.ports import Clock, Messages
 from sbon.supervision.record import QueryRecord
 from sbon.supervision.refeeding import Refeeding
 from sbon.types import NodeId, OperatorId, QueryId
@@ -20,6 +20,7 @@ from sbon.wire.authority import query_of
 from sbon.wire.deployment import InputLost
 from sbon.wire.messages import Message
 from sbon.wire.reports import OperatorReports, OperatorsAsk
+from sbon.wire.requests import Messages
 
 REPORT_TIMEOUT_S = 5.0
 ASKED_AT_ONCE = 64

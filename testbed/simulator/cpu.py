@@ -9,7 +9,7 @@ import math
 
 import msgspec
 
-from sbon.execution.ports import ProcessorUse
+from sbon.ports import ProcessorUse
 from sbon_testbed.simulator.time import NS, VirtualTime, ns
 
 

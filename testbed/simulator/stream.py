@@ -9,8 +9,8 @@ reset. The end of a killed process is reset by its machine; a machine that is of
 from collections import deque
 from collections.abc import Callable
 
+from sbon.ports import StreamHandler
 from sbon.types import Address
-from sbon_agent.host import StreamHandler
 from sbon_testbed.simulator.network import Network
 from sbon_testbed.simulator.time import NS, ns
 

@@ -13,9 +13,8 @@ from typing import TypeVar
 import numpy as np
 
 from sbon.errors import ConfigError
-from sbon.execution.ports import ProcessorUse, Timer
+from sbon.ports import ProcessorUse, StreamHandler, Timer
 from sbon.types import Address, FloatArray
-from sbon_agent.host import StreamHandler
 from sbon_testbed.simulator.cpu import Cpu, CpuConfig
 from sbon_testbed.simulator.disk import VirtualDisk
 from sbon_testbed.simulator.network import Network, NetworkConfig

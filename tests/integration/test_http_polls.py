@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sbon.connectors.http_bodies import BodyReader
 from sbon.connectors.row_batches import count
 from sbon.errors import ConnectorError
 from sbon.misfits import Misfits
@@ -17,7 +18,6 @@ from sbon.query.plan import SourceParams
 from sbon.reach import ConnectorsConfig, TcpConfig
 from sbon_agent.connectors import http_polls
 from sbon_agent.connectors.base import ConnectorContext
-from sbon_agent.connectors.http_bodies import BodyReader
 from sbon_agent.connectors.http_client import Response
 from sbon_agent.connectors.reaches import Reaches
 from tests.connector_world import columns, context, source

@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sbon.formats import json_blocks
+from sbon.formats.csv_rows import CsvRows
 from sbon.formats.json_blocks import JsonBlocks
 from sbon.formats.json_rows import JsonRows
 from sbon.formats.time_format import TimeFormat
@@ -17,7 +18,6 @@ from sbon.misfits import Misfits
 from sbon.operators.time_digits import regular_times
 from sbon.operators.times import parse_time, parse_times
 from sbon.operators.values import FEW_ROWS
-from sbon_agent.connectors.csv_rows import CsvRows
 from tests.connector_world import columns
 from tests.examples import examples
 

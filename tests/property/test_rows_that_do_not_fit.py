@@ -13,11 +13,11 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from sbon.formats.csv_rows import CsvRows
 from sbon.formats.json_rows import JsonRows
 from sbon.formats.time_format import TimeFormat
 from sbon.misfits import Misfits
 from sbon.operators.values import FEW_ROWS
-from sbon_agent.connectors.csv_rows import CsvRows
 from tests.connector_world import columns
 from tests.examples import examples
 

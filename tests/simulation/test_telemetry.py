@@ -8,7 +8,7 @@ from typing import NamedTuple
 import polars as pl
 import pytest
 
-from sbon.execution.ports import ProcessorUse
+from sbon.ports import ProcessorUse
 from sbon.query.ids import home_of
 from sbon.telemetry import rows
 from sbon.telemetry.schema import PERIODIC

@@ -13,8 +13,8 @@ from sbon.connectors.discard import DiscardSink
 from sbon.connectors.interface import Congested
 from sbon.errors import ConnectorError, RemoteProtocolError
 from sbon.execution.instance import Instance
-from sbon.execution.ports import ProcessorUse
 from sbon.operators.map import Map
+from sbon.ports import ProcessorUse
 from sbon.query.plan import MapParams, WindowParams
 from sbon_agent.engine import prefetching
 from sbon_agent.node import Agent

@@ -12,8 +12,8 @@ from sbon.connectors.interface import Polled
 from sbon.execution.figures import Figures
 from sbon.execution.life import State
 from sbon.execution.polls import Polls
-from sbon.execution.ports import ProcessorUse
 from sbon.execution.settings import EngineConfig
+from sbon.ports import ProcessorUse
 from sbon_agent.engine.sources import MANY_ROWS, SHARE_LEAST, Polling
 
 

@@ -10,7 +10,7 @@ from sbon.connectors.interface import Polled
 from sbon.execution.figures import Figures
 from sbon.execution.life import State
 from sbon.execution.polls import Polls
-from sbon.execution.ports import ProcessorUse
+from sbon.ports import ProcessorUse
 from sbon_agent.engine.prefetching import BATCHES_MAX, MAKING_S_MIN, Fetch, Prefetching
 
 

@@ -9,8 +9,8 @@ from sbon.execution.life import State
 from sbon.execution.waiting import Waiting
 from sbon.placement.reservations import HostingConfig
 from sbon.query.plan import LinkSpec
+from sbon.supervision.sharing import Sharing
 from sbon.wire.deployment import End, Use, User
-from sbon_agent.optimising.offering import Sharing
 
 
 def test_an_operator_that_has_ended_since_it_was_offered_is_not_joined():

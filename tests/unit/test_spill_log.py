@@ -9,10 +9,10 @@ import pytest
 
 from sbon.errors import SpillError
 from sbon.execution.rows import Rows
+from sbon.execution.spill_log import SpillLog
 from sbon.links.batch import Batch
 from sbon.query.schema import ColumnType, Field, Schema
 from sbon_agent.disk import FolderDisk
-from sbon_agent.links.spill_log import SpillLog
 from sbon_testbed.simulator.disk import VirtualDisk
 
 SCHEMA: Schema = (Field("n", ColumnType.INT), Field("t", ColumnType.TEXT))

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
-from sbon_agent.connectors.http_server import Answer, refusal
+from sbon.formats.http_answers import Answer, refusal
 
 KEY_CHARACTERS_MAX = 255
 ANSWERS_BYTES_MAX = 8 << 20

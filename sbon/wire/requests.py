@@ -1,25 +1,11 @@
-"""Protocols of the agent's services that supervision uses: time, and messages to other agents."""
+"""Interface of whoever sends requests to agents by name; the library asks other agents through it."""
 
 from collections.abc import Callable
 from typing import Protocol
 
 from sbon.errors import SbonError
-from sbon.execution.ports import Timer
 from sbon.types import NodeId
 from sbon.wire.messages import Message
-
-
-class Clock(Protocol):
-    """Monotonic time, and calls at a given time."""
-
-    def now(self) -> float:
-        """Returns monotonic seconds."""
-
-    def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
-        """Calls once at the monotonic time `when` (soon, if it has passed)."""
-
-    def call_soon(self, callback: Callable[[], None]) -> None:
-        """Calls once, after the callbacks already due."""
 
 
 class Messages(Protocol):

@@ -16,6 +16,7 @@ from sbon.connectors.interface import Polled
 from sbon.connectors.required import NullFilter
 from sbon.connectors.row_batches import RowBatches, Rows, no_rows
 from sbon.errors import ConnectorError
+from sbon.formats.csv_rows import CsvRows, first_record_end, header_names
 from sbon.formats.json_blocks import lines_of
 from sbon.formats.json_documents import dense, of_array, of_object
 from sbon.formats.json_rows import FEW_BYTES_MAX, JsonRows
@@ -26,7 +27,6 @@ from sbon.operators.values import FEW_ROWS, Values
 from sbon.options import Options
 from sbon.query.plan import SourceParams
 from sbon.query.schema import Schema
-from sbon_agent.connectors.csv_rows import CsvRows, first_record_end, header_names
 
 FORMATS = ("ndjson", "json", "csv")
 MEDIA_TYPES = {

@@ -16,8 +16,8 @@ from sbon.errors import SpillError
 from sbon.execution.rows import Rows
 from sbon.links.batch import Batch
 from sbon.links.frames import Buffer
+from sbon.ports import Disk
 from sbon.query.schema import Schema
-from sbon_agent.host import Disk
 
 SUFFIX = ".spill"
 """Suffix of the files' names."""
