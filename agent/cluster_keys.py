@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sbon.errors import ConfigError, SbonError
+from sbon.membership.gossip import Gossip
 from sbon.membership.members import MemberStatus
+from sbon.peers.directory import Directory
 from sbon.sealing import KeyRing
 from sbon.types import Address, NodeId
 from sbon.wire.keys import KeyInstall, KeyRemove, KeysAsk, KeysHeld, KeyUse
 from sbon.wire.messages import Message
 from sbon_agent.config import format_address
-from sbon_agent.directory import Directory
-from sbon_agent.gossip import Gossip
 from sbon_agent.key_file import replace_key_file
 from sbon_agent.logs import structlog
 

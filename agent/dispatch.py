@@ -1,6 +1,6 @@
 """Dispatches the messages of other agents, and of this one to itself, to the component that carries them out.
 
-The connections and the directory call it (`sbon_agent.network.peers.PeerEvents`, `sbon_agent.directory.Requests`). It asks
+The connections and the directory call it (`sbon.peers.peers.PeerEvents`, `sbon.peers.directory.Requests`). It asks
 `sbon.wire.entitlement` first whether the sender may say such a thing.
 """
 
@@ -14,6 +14,8 @@ from sbon.errors import LinkError, RemoteProtocolError, SbonError, UnsupportedEr
 from sbon.execution.refeeding import refeed, replaced
 from sbon.execution.renewing import renew
 from sbon.links.frames import Data
+from sbon.peers.connection import Connection
+from sbon.peers.directory import Done
 from sbon.supervision.wanting import passed_on
 from sbon.types import Address, NodeId, OperatorId
 from sbon.wire.authority import Way
@@ -28,8 +30,6 @@ from sbon.wire.replication import CatalogUpdate, Drop, EndOrphan, PushPull, Quer
 from sbon.wire.replication import Queries as QueriesAnswer
 from sbon.wire.reports import DelaySlack, OperatorsAsk, UpstreamDelay
 from sbon_agent.config import format_address
-from sbon_agent.directory import Done
-from sbon_agent.network.connection import Connection
 
 if TYPE_CHECKING:
     from sbon_agent.node import Agent
@@ -133,7 +133,7 @@ class Dispatch:
                 agent.surveying.reserve(message)
                 respond(DoneMessage())
             case Instantiate():
-                # No other agent can use this agent's name: the handshake refuses it (`sbon_agent.network.connection`).
+                # No other agent can use this agent's name: the handshake refuses it (`sbon.peers.connection`).
                 operators.instantiate(message, lambda problem: respond(problem or DoneMessage()), asked_by=sender)
             case Use():
                 self._use(message, respond)

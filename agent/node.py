@@ -25,6 +25,9 @@ from sbon.execution.misfit_log import MisfitLog
 from sbon.execution.operators import Operators
 from sbon.execution.room import Room
 from sbon.extensions import Extensions
+from sbon.membership.gossip import Gossip
+from sbon.peers.directory import Directory
+from sbon.peers.peers import Peers
 from sbon.ports import StreamHandler
 from sbon.reloading import Reload, reload_of
 from sbon.sealing import KeyRing
@@ -40,18 +43,15 @@ from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.reaches import Reaches
 from sbon_agent.control_requests import ControlRequests
 from sbon_agent.costs_file import CostsFile
-from sbon_agent.directory import Directory
 from sbon_agent.dispatch import Dispatch
 from sbon_agent.engine.engine import BuiltInEngine
 from sbon_agent.extensions import installed
-from sbon_agent.gossip import Gossip
 from sbon_agent.host import Host
 from sbon_agent.hosting import EngineParts
 from sbon_agent.links.flow import Flow
 from sbon_agent.links.telling import Telling
 from sbon_agent.measuring import Measuring
 from sbon_agent.migration.migrations import Migrations
-from sbon_agent.network.peers import Peers
 from sbon_agent.optimising.leaving import Leaving
 from sbon_agent.optimising.multicasting import Multicasting
 from sbon_agent.optimising.rebalancing import Rebalancing

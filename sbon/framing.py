@@ -22,7 +22,7 @@ Afterwards both sides send frames::
     length of the body 4 | kind 1 | number 4 | body
 
 sealed with AES-256-GCM, whose nonce is the count of frames in that direction, so that a frame lost, repeated, swapped or altered fails
-authentication, as does its header. Kind and number belong to the user of the stream (`sbon_agent.network.peers`) and travel readable. AES,
+authentication, as does its header. Kind and number belong to the user of the stream (`sbon.peers.peers`) and travel readable. AES,
 where datagrams have ChaCha20: with AES instructions in the processor bulk data costs a fifth, and a counted nonce needs no extension.
 
 Without a key ring (an agent that listens on loopback only) the mode is "plain": the same messages, unsealed.

@@ -6,6 +6,8 @@ The agent's `Host` has them all. No module of the library holds more of the mach
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
+import numpy as np
+
 from sbon.types import Address
 
 T = TypeVar("T")
@@ -19,26 +21,19 @@ class Timer(Protocol):
 
 
 class Clock(Protocol):
-    """Monotonic time, and calls at a given time."""
+    """Time, and calls at a given time."""
 
     def now(self) -> float:
         """Returns monotonic seconds."""
+
+    def wall(self) -> float:
+        """Returns seconds since 1970, UTC."""
 
     def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
         """Calls once at the monotonic time `when` (soon, if it has passed)."""
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Calls once, after the callbacks already due."""
-
-
-class Executor(Protocol):
-    """Threads for what takes long."""
-
-    def execute(self, work: Callable[[], T], done: Callable[[T | BaseException], None], *, rows: int) -> None:
-        """Runs `work` on an executor thread, then, later, `done` with its result or exception.
-
-        `rows` is the size of the batch, from which the simulation computes how long the work takes.
-        """
 
 
 class Meter(Protocol):
@@ -130,3 +125,64 @@ class Disk(Protocol):
 
     def names(self) -> list[str]:
         """Returns the names of all files; none if the folder is missing."""
+
+
+class SeededClock(Clock, Protocol):
+    """A clock with a random generator."""
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """Random generator of this agent; `rng.spawn` gives each component its own."""
+
+
+class Executor(Clock, Protocol):
+    """Threads for what takes long, and what their work costs."""
+
+    def execute(
+        self,
+        work: Callable[[], T],
+        done: Callable[[T | BaseException], None],
+        *,
+        rows: int | Callable[[], Sequence[int]],
+        brief: bool = False,
+        spare: bool = False,
+    ) -> None:
+        """Runs `work` on an executor thread, then, later, `done` with its result or exception.
+
+        `rows` is the size of the batch, from which the simulation computes how long the work takes; or it returns, called after the work,
+        the sizes of several. `brief` work is known not to block and to take a fraction of a millisecond: it may run at once on the agent's
+        own thread, which costs less than waking another one. `spare` work starts only on a thread that has nothing else to do.
+        """
+
+    def stopwatch(self) -> float:
+        """Returns seconds, to time work with; callable from any thread. It stands still in the simulation, where only `rows` take time."""
+
+    def meter(self, *, brief: bool = False) -> Meter:
+        """Starts to measure the processor time of work on this thread; callable from any thread.
+
+        For brief work only the thread itself counts.
+        """
+
+    @property
+    def workers(self) -> int:
+        """Number of executor threads (in the simulation: virtual cores)."""
+
+    def processors(self) -> ProcessorUse:
+        """Returns how the cores of the machine have recently been used."""
+
+
+class SeededExecutor(SeededClock, Executor, Protocol):
+    """A machine without its network."""
+
+
+class Network(SeededClock, Protocol):
+    """Datagrams, streams, and random bytes to seal them with."""
+
+    def random_bytes(self, count: int) -> bytes:
+        """Returns random bytes for nonces and keys: from the system, or from the seed in the simulation."""
+
+    def send_datagram(self, data: bytes, address: Address) -> None:
+        """Sends a datagram, which may be lost."""
+
+    def connect(self, address: Address, handler: StreamHandler) -> None:
+        """Opens a stream; `handler.connected` or `handler.closed` follows."""

@@ -5,11 +5,11 @@ from typing import Any
 
 from sbon.errors import SbonError
 from sbon.peer_settings import PeerConfig
+from sbon.peers.connection import Connection
+from sbon.peers.peers import Peers
 from sbon.sealing import KeyRing
 from sbon.types import Address, NodeId
 from sbon_agent.host import Host
-from sbon_agent.network.connection import Connection
-from sbon_agent.network.peers import Peers
 
 
 class Recorder:

@@ -14,15 +14,15 @@ from sbon.execution.ends import Output
 from sbon.execution.instance import Instance
 from sbon.execution.operators import Operators
 from sbon.links.passing import Action, Passing, Told
+from sbon.peers.directory import Directory, Done
+from sbon.shell import Shell
 from sbon.types import LinkId, OperatorId
 from sbon.wire.deployment import InputLost
 from sbon.wire.links import Handed
 from sbon.wire.messages import Done as DoneMessage
 from sbon.wire.messages import Message
-from sbon_agent.directory import Directory, Done
 from sbon_agent.host import Host
 from sbon_agent.links.flow import Flow
-from sbon_agent.shell import Shell
 
 
 class Telling:

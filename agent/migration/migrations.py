@@ -18,11 +18,11 @@ from sbon.migration.config import MigrationConfig
 from sbon.migration.epochs import Epochs, verdict
 from sbon.migration.neighbour import Neighbour
 from sbon.migration.outcome import MigrationRecord
+from sbon.peers.directory import Directory, Done
 from sbon.types import NodeId, OperatorId
 from sbon.wire.messages import Done as DoneMessage
 from sbon.wire.messages import Message
 from sbon.wire.migration import Abandon, Activate, Lock, Outcome, OutcomeAsk, Prepare, StateChunk, Unlock
-from sbon_agent.directory import Directory, Done
 from sbon_agent.host import Host
 from sbon_agent.links.flow import Flow
 from sbon_agent.migration.arrivals import Arrivals

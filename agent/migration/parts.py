@@ -8,8 +8,8 @@ from sbon.execution.instance import Instance
 from sbon.execution.operators import Operators
 from sbon.membership.members import MemberStatus
 from sbon.migration.config import MigrationConfig
+from sbon.peers.directory import Directory
 from sbon.types import NodeId, OperatorId
-from sbon_agent.directory import Directory
 from sbon_agent.host import Host
 from sbon_agent.links.flow import Flow
 

@@ -10,12 +10,12 @@ from sbon.migration.copy import Copy
 from sbon.migration.pieces import Piece
 from sbon.migration.snapshot import Rest, Writer
 from sbon.migration.state_copy import InputLog, input_piece, state_pieces
+from sbon.shell import Shell
 from sbon.types import NodeId, OperatorId
 from sbon.wire.messages import Message
 from sbon.wire.migration import StateChunk
 from sbon_agent.host import Host
 from sbon_agent.migration.parts import Parts
-from sbon_agent.shell import Shell
 
 if TYPE_CHECKING:
     from sbon.operators.operator import Operator

@@ -7,13 +7,13 @@ from functools import partial
 
 from sbon.cost_space.localiser import Localiser
 from sbon.errors import SbonError
+from sbon.membership.gossip import Gossip
 from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.knowledge import RttKnowledge
+from sbon.peers.directory import Directory, Done
 from sbon.types import NodeId
 from sbon.wire.candidates import Rtts, RttsAsk
 from sbon.wire.messages import Message
-from sbon_agent.directory import Directory, Done
-from sbon_agent.gossip import Gossip
 from sbon_agent.host import Host
 
 NEAREST_MAX = 256

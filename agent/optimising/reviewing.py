@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from sbon.execution.operators import Operators
+from sbon.membership.gossip import Gossip
 from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.views import Ask
+from sbon.peers.directory import Directory
 from sbon.placement.candidates import CandidateReport
 from sbon.placement.config import PlacementConfig
 from sbon.ports import Timer
 from sbon.query.plan import NO_NEEDS, Needs
 from sbon.telemetry.recording import Recording
 from sbon.types import NodeId
-from sbon_agent.directory import Directory
-from sbon_agent.gossip import Gossip
 from sbon_agent.host import Host
 from sbon_agent.links.flow import Flow
 from sbon_agent.migration.migrations import Migrations

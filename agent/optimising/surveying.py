@@ -15,14 +15,14 @@ from sbon.errors import SbonError
 from sbon.execution.host_reports import HostReports
 from sbon.execution.operators import Operators
 from sbon.extensions import Extensions
+from sbon.membership.gossip import Gossip
+from sbon.peers.directory import Directory, Done
 from sbon.placement.candidates import CandidateReport
 from sbon.query.plan import NO_NEEDS, Needs
 from sbon.supervision.sharing import Sharing
 from sbon.types import NodeId, QueryId
 from sbon.wire.candidates import CandidateAnswer, CandidateAsk, Reserve
 from sbon.wire.messages import Message
-from sbon_agent.directory import Directory, Done
-from sbon_agent.gossip import Gossip
 from sbon_agent.host import Host
 
 ABOUT_MAX = 256

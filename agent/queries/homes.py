@@ -11,6 +11,8 @@ import structlog
 from sbon.errors import LinkError, PlacementError, SbonError
 from sbon.execution.instance import Instance
 from sbon.execution.operators import Operators
+from sbon.membership.gossip import Gossip
+from sbon.peers.directory import Directory
 from sbon.query.catalog import Entry
 from sbon.supervision.former import AskOwners
 from sbon.supervision.homes import (
@@ -31,8 +33,6 @@ from sbon.supervision.owners import Owners
 from sbon.types import NodeId, QueryId
 from sbon.wire.messages import Message
 from sbon.wire.replication import EndOrphan, Orphan, OrphanEnded, Queries, QueriesAsk, Unwanted, WantedAsk
-from sbon_agent.directory import Directory
-from sbon_agent.gossip import Gossip
 from sbon_agent.host import Host
 from sbon_agent.queries.replication import Replication
 

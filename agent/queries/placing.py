@@ -14,12 +14,12 @@ import msgspec
 from sbon.connectors.reading import is_read_whole
 from sbon.cost.books import Books
 from sbon.errors import DelayBoundError, PlacementError, SbonError
+from sbon.membership.gossip import Gossip
 from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.placed import Placed, placed_as
 from sbon.placement.config import PlacementConfig
 from sbon.query.plan import Plan, needs_of
 from sbon.types import NodeId, OperatorId
-from sbon_agent.gossip import Gossip
 from sbon_agent.host import Host
 from sbon_agent.optimising.remembering import Remembering
 from sbon_agent.optimising.surveying import Surveying

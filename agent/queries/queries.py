@@ -14,7 +14,9 @@ import structlog
 from sbon.cost.books import Books
 from sbon.errors import LinkError, QueryError, SbonError
 from sbon.execution.settings import EngineConfig
+from sbon.membership.gossip import Gossip
 from sbon.optimiser.placed import Placed
+from sbon.peers.directory import Directory
 from sbon.query.catalog import Entry
 from sbon.query.ids import is_short_for, query_id
 from sbon.query.plan import Plan, SinkParams
@@ -40,8 +42,6 @@ from sbon.wire.replication import Drop
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.checking import InstalledConnectors
 from sbon_agent.connectors.reaches import Reaches
-from sbon_agent.directory import Directory
-from sbon_agent.gossip import Gossip
 from sbon_agent.host import Host
 from sbon_agent.queries.homes import Homes
 from sbon_agent.queries.placing import Placing

@@ -6,13 +6,13 @@ The node runs it.
 from collections.abc import Callable, Iterable
 
 from sbon.errors import RemoteProtocolError, SbonError
+from sbon.membership.gossip import Gossip
+from sbon.peers.directory import Directory
 from sbon.query.catalog import Catalog, Entry
 from sbon.query.system import SourceDefinition
 from sbon.types import Address, NodeId, QueryId
 from sbon.wire.messages import Message
 from sbon.wire.replication import CatalogUpdate, PushPull
-from sbon_agent.directory import Directory
-from sbon_agent.gossip import Gossip
 
 
 class Replication:

@@ -10,7 +10,9 @@ from typing import Any, Protocol
 import structlog
 
 from sbon.errors import ConfigError, QueryError, SbonError
+from sbon.membership.gossip import Gossip
 from sbon.membership.members import MemberStatus
+from sbon.peers.directory import Directory
 from sbon.ports import Timer
 from sbon.query.catalog import Entry
 from sbon.query.ids import boot_of
@@ -22,8 +24,6 @@ from sbon.supervision.resumption import FORMAT, PEERS_MAX, AskOwners, Kept, Kept
 from sbon.types import Address, QueryId
 from sbon_agent.config import format_address, parse_address
 from sbon_agent.connectors.reaches import Reaches
-from sbon_agent.directory import Directory
-from sbon_agent.gossip import Gossip
 from sbon_agent.host import Host
 from sbon_agent.queries.kept_file import KeptFile
 from sbon_agent.queries.replication import Replication

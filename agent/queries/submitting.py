@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sbon.errors import PlacementError, QueryError, SbonError
+from sbon.membership.gossip import Gossip
 from sbon.optimiser.placed import Placed
 from sbon.optimiser.unsettled import unsettled
+from sbon.peers.directory import Directory
 from sbon.planning.selecting import exchanged_note, select
 from sbon.query.listing import Listing, listing_of_queries
 from sbon.query.places import located
@@ -22,8 +24,6 @@ from sbon.supervision.statements import Effect, Prepared, as_refusal, prepare
 from sbon.types import QueryId
 from sbon_agent.connectors.checking import InstalledConnectors
 from sbon_agent.connectors.reaches import Reaches
-from sbon_agent.directory import Directory
-from sbon_agent.gossip import Gossip
 from sbon_agent.host import Host
 from sbon_agent.queries.homes import Homes
 from sbon_agent.queries.placing import Placing

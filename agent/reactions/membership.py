@@ -1,4 +1,4 @@
-"""Reacts to answered probes and to changes of members; implements `sbon_agent.gossip.GossipEvents`."""
+"""Reacts to answered probes and to changes of members; implements `sbon.membership.gossip.GossipEvents`."""
 
 from typing import TYPE_CHECKING
 

@@ -13,6 +13,7 @@ from sbon.execution.instance import Instance
 from sbon.execution.life import State
 from sbon.links.dead_ends import Obstruction
 from sbon.links.frames import Data
+from sbon.peers.peers import Peers
 from sbon.query.plan import WATERMARK_END, LinkSpec, OperatorSpec, WindowParams
 from sbon.wire.authority import TABLE, Way
 from sbon.wire.candidates import CandidateAsk, Reserve, RttsAsk
@@ -24,7 +25,6 @@ from sbon.wire.migration import Abandon, Activate, Lock, OutcomeAsk, Prepare, St
 from sbon.wire.ownership import ClaimsAsk, Forget, Holder, Keep, Own, PromiseAsk, Record
 from sbon.wire.replication import EndOrphan, QueriesAsk, WantedAsk
 from sbon.wire.reports import DelaySlack, OperatorsAsk, UpstreamDelay
-from sbon_agent.network.peers import Peers
 from sbon_agent.node import Agent
 from tests.worlds import settled_world
 

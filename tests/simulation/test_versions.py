@@ -17,7 +17,7 @@ WITH (connector = 'datagen', nodes = '{node}', rows_per_second = 10, fields.i.ki
 def start(world: World, spoken: list[Versions], monkeypatch: pytest.MonkeyPatch) -> None:
     for number, versions in enumerate(spoken):
         with monkeypatch.context() as patch:
-            patch.setattr("sbon_agent.network.peers.SPOKEN", versions)
+            patch.setattr("sbon.peers.peers.SPOKEN", versions)
             world.start(number)
         world.run(0.5)
 

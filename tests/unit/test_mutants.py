@@ -145,4 +145,4 @@ def test_list_with_a_mistake_is_one_line(tmp_path: Path):
 
 def test_list_is_printed(capsys: pytest.CaptureFixture[str]):
     assert main(["--list", "streams/zero-nonce*"]) == 0
-    assert capsys.readouterr().out.startswith("streams/zero-nonce-for-every-datagram  agent/gossip.py: ")
+    assert capsys.readouterr().out.startswith("streams/zero-nonce-for-every-datagram  sbon/membership/gossip.py: ")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from sbon_agent.shell import Shell
+from sbon.shell import Shell
 
 
 class Timer:

@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from sbon.errors import LinkError, LocalProtocolError, MigrationError, ProtocolError, QueryError, SbonError
+from sbon.peers.connection import ErrorReply
+from sbon.peers.directory import Directory
 from sbon.wire.messages import encode
 from sbon.wire.replication import Unwanted, WantedAsk
-from sbon_agent.directory import Directory
-from sbon_agent.network.connection import ErrorReply
 from tests.unit.peers.world import PORT
 
 

@@ -9,11 +9,11 @@ from typing import Protocol
 
 from sbon.errors import LinkError, SbonError
 from sbon.links.frames import Data
+from sbon.peers.peers import Peers
+from sbon.ports import Clock
 from sbon.types import Address, NodeId
 from sbon.wire.messages import Message, decode, encode
 from sbon.wire.reports import OperatorsAsk
-from sbon_agent.host import Host
-from sbon_agent.network.peers import Peers
 
 Done = Callable[[Message | SbonError], None]
 
@@ -32,7 +32,7 @@ class Requests(Protocol):
 class Directory:
     """Sends messages and requests to nodes; implements `sbon_agent.links.outgoing.Router`."""
 
-    def __init__(self, host: Host, me: NodeId, peers: Peers, address_of: Callable[[NodeId], Address | None], own: Requests) -> None:
+    def __init__(self, host: Clock, me: NodeId, peers: Peers, address_of: Callable[[NodeId], Address | None], own: Requests) -> None:
         self.me = me
         self._host = host
         self._peers = peers

@@ -8,8 +8,7 @@ A shell decides nothing; whoever owns it turns messages, results of threads and 
 from collections.abc import Callable, Iterable
 from typing import Generic, Protocol, TypeVar
 
-from sbon.ports import Timer
-from sbon_agent.host import Host
+from sbon.ports import Clock, Timer
 
 A = TypeVar("A")
 
@@ -27,7 +26,7 @@ class Machine(Protocol[A]):
 class Shell(Generic[A]):
     """Carries out the actions of one machine."""
 
-    def __init__(self, host: Host, machine: Machine[A], perform: Callable[[A], None]) -> None:
+    def __init__(self, host: Clock, machine: Machine[A], perform: Callable[[A], None]) -> None:
         self._host = host
         self._machine = machine
         self._perform = perform

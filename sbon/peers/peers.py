@@ -26,12 +26,11 @@ from sbon.errors import KeyMismatchError, LinkError, LocalProtocolError, RemoteP
 from sbon.handshake import SPOKEN
 from sbon.links.frames import Data
 from sbon.peer_settings import PeerConfig
-from sbon.ports import Stream, StreamHandler, Timer
+from sbon.peers.connection import Connection
+from sbon.peers.remotes import Remote, Request
+from sbon.ports import Network, Stream, StreamHandler, Timer
 from sbon.sealing import KeyRing
 from sbon.types import Address, NodeId
-from sbon_agent.host import Host
-from sbon_agent.network.connection import Connection
-from sbon_agent.network.remotes import Remote, Request
 
 log = structlog.get_logger()
 
@@ -117,7 +116,7 @@ class Peers:
         None: connections are plain, for loopback only.
     """
 
-    def __init__(self, host: Host, me: NodeId, key_ring: KeyRing | None, config: PeerConfig, events: PeerEvents) -> None:
+    def __init__(self, host: Network, me: NodeId, key_ring: KeyRing | None, config: PeerConfig, events: PeerEvents) -> None:
         self.key_ring = key_ring
         """Keys of connections made from now on; existing ones keep theirs."""
         self.versions = SPOKEN
@@ -368,7 +367,7 @@ class Peers:
         if remote is None or not (remote.wanted or remote.requests):
             connection.close("idle")
 
-    # Callbacks of the connections (`sbon_agent.network.connection.Owner`).
+    # Callbacks of the connections (`sbon.peers.connection.Owner`).
 
     def rejected(self, connection: Connection, error: RemoteProtocolError) -> None:
         """Handles a peer that broke the protocol; `finished` follows."""

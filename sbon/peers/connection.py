@@ -1,6 +1,6 @@
 """One authenticated connection to another agent: messages, requests and their replies, keep-alive.
 
-`sbon_agent.network.peers` makes and owns them.
+`sbon.peers.peers` makes and owns them.
 
 Runs `sbon.framing.SecureStream` over a `Stream` of the host and gives its frames their meaning::
 
@@ -40,10 +40,9 @@ from sbon.framing import RANDOM_BYTES, Event, Frame, SecureStream, Send
 from sbon.handshake import SPOKEN, Versions
 from sbon.links.frames import HEAD, Buffer, Data, LinkFrameReader, LinkFrameWriter
 from sbon.peer_settings import PeerConfig
-from sbon.ports import Stream
+from sbon.ports import Network, Stream
 from sbon.sealing import KeyRing
 from sbon.types import Address, NodeId
-from sbon_agent.host import Host
 
 T = TypeVar("T")
 
@@ -136,7 +135,7 @@ class Connection:
 
     def __init__(
         self,
-        host: Host,
+        host: Network,
         owner: Owner,
         config: PeerConfig,
         me: NodeId,

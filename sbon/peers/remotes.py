@@ -1,11 +1,11 @@
-"""State of one address that this agent dials, and of the requests to it. `sbon_agent.network.peers` uses it."""
+"""State of one address that this agent dials, and of the requests to it. `sbon.peers.peers` uses it."""
 
 from collections.abc import Callable
 
 from sbon.errors import SbonError
+from sbon.peers.connection import Connection
 from sbon.ports import Timer
 from sbon.types import Address, NodeId
-from sbon_agent.network.connection import Connection
 
 
 class Request:

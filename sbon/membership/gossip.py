@@ -28,10 +28,9 @@ from sbon.membership.config import MembershipConfig
 from sbon.membership.machine import Membership
 from sbon.membership.members import Member, MemberStatus
 from sbon.membership.messages import with_held
-from sbon.ports import Timer
+from sbon.ports import Network, Timer
 from sbon.sealing import NONCE_BYTES, KeyRing
 from sbon.types import Address, NodeId
-from sbon_agent.host import Host
 
 
 class GossipEvents(Protocol):
@@ -64,7 +63,7 @@ class Gossip:
 
     def __init__(
         self,
-        host: Host,
+        host: Network,
         membership: MembershipConfig,
         coordinate: CoordinateConfig,
         name: NodeId,
