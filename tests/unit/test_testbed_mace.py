@@ -22,8 +22,9 @@ def test_placement_compares_searches_at_equal_time(tmp_path: Path, capsys: pytes
         values = [value for *_, value in found[name]["curve"]]
         assert found[name]["worst_s"] >= found["spread_evenly_s"]
         assert found[name]["worst_s"] == pytest.approx(values[-1])
-    assert found["mace_hc"]["worst_s"] < found["baseline"]["p5_s"]
-    assert found["ours"]["worst_s"] < found["baseline"]["p5_s"]
+        if name != "corr":
+            assert values == sorted(values, reverse=True)
+    assert found["ours"]["worst_s"] < found["baseline"]["p5_s"]  # in its first pass, so at any speed of the machine
     assert "200 operators on 20 nodes" in capsys.readouterr().out
 
 
