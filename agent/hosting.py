@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from sbon.cost.books import Books
+from sbon.delivery.flow import Flow
 from sbon.execution.events import EngineEvents
 from sbon.execution.instance import Instance
 from sbon.execution.settings import EngineConfig
@@ -12,7 +13,6 @@ from sbon.types import NodeId, OperatorId
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.reaches import Reaches
 from sbon_agent.host import Host
-from sbon_agent.links.flow import Flow
 
 
 @dataclass(frozen=True)

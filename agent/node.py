@@ -16,6 +16,8 @@ import sbon_agent.logs
 from sbon.connectors.system_streams import SystemStreams
 from sbon.control import ControlReply, ControlRequest
 from sbon.cost.books import Books
+from sbon.delivery.flow import Flow
+from sbon.delivery.telling import Telling
 from sbon.errors import ConfigError
 from sbon.execution.delays import Delays
 from sbon.execution.engine import Engine
@@ -48,8 +50,6 @@ from sbon_agent.engine.engine import BuiltInEngine
 from sbon_agent.extensions import installed
 from sbon_agent.host import Host
 from sbon_agent.hosting import EngineParts
-from sbon_agent.links.flow import Flow
-from sbon_agent.links.telling import Telling
 from sbon_agent.measuring import Measuring
 from sbon_agent.migration.migrations import Migrations
 from sbon_agent.optimising.leaving import Leaving

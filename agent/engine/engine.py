@@ -1,6 +1,6 @@
 """The built-in engine: makes and runs operators on executor threads; implements `sbon.execution.engine.Engine`.
 
-`sbon_agent.engine.execution` schedules and runs operators, and `sbon.migration.handover` encodes what moves with one. The agent's node
+`sbon.engine.execution` schedules and runs operators, and `sbon.migration.handover` encodes what moves with one. The agent's node
 makes it.
 """
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sbon.cost.books import timings_ns
+from sbon.engine.execution import Execution
 from sbon.errors import ConnectorError, LocalProtocolError, PlacementError
 from sbon.execution.host_reports import measure_costs
 from sbon.execution.instance import Instance
@@ -21,7 +22,6 @@ from sbon.query.text import describe
 from sbon.wire.authority import query_of
 from sbon.wire.deployment import TakenUp
 from sbon_agent.engine.building import build, load, opening
-from sbon_agent.engine.execution import Execution
 from sbon_agent.hosting import EngineParts
 
 if TYPE_CHECKING:

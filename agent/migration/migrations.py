@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+from sbon.delivery.flow import Flow
 from sbon.errors import MigrationError, SbonError
 from sbon.execution.engine import Engine
 from sbon.execution.instance import Instance
@@ -24,7 +25,6 @@ from sbon.wire.messages import Done as DoneMessage
 from sbon.wire.messages import Message
 from sbon.wire.migration import Abandon, Activate, Lock, Outcome, OutcomeAsk, Prepare, StateChunk, Unlock
 from sbon_agent.host import Host
-from sbon_agent.links.flow import Flow
 from sbon_agent.migration.arrivals import Arrivals
 from sbon_agent.migration.departure import Departure
 from sbon_agent.migration.parts import Neighbours, Parts

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sbon.delivery.flow import Flow
 from sbon.execution.engine import Engine
 from sbon.execution.instance import Instance
 from sbon.execution.operators import Operators
@@ -11,7 +12,6 @@ from sbon.migration.config import MigrationConfig
 from sbon.peers.directory import Directory
 from sbon.types import NodeId, OperatorId
 from sbon_agent.host import Host
-from sbon_agent.links.flow import Flow
 
 Neighbours = dict[NodeId, tuple[OperatorId, ...]]
 

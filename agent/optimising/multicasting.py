@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from sbon.delivery.telling import Telling, settled
 from sbon.errors import MigrationError
 from sbon.execution.ends import Output
 from sbon.execution.instance import Instance
@@ -24,7 +25,6 @@ from sbon.optimiser.views import BRANCHES_MIN, Branch, Insert, Migrate, SourceVi
 from sbon.placement.config import PlacementConfig
 from sbon.query.plan import SinkParams, multicast_id
 from sbon.types import NodeId, OperatorId
-from sbon_agent.links.telling import Telling, settled
 from sbon_agent.optimising.returning import Returning
 from sbon_agent.optimising.reviewing import Reports, Reviewing, Surroundings
 

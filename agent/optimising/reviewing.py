@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from sbon.delivery.flow import Flow
 from sbon.execution.operators import Operators
 from sbon.membership.gossip import Gossip
 from sbon.optimiser.config import OptimiserConfig
@@ -20,7 +21,6 @@ from sbon.query.plan import NO_NEEDS, Needs
 from sbon.telemetry.recording import Recording
 from sbon.types import NodeId
 from sbon_agent.host import Host
-from sbon_agent.links.flow import Flow
 from sbon_agent.migration.migrations import Migrations
 from sbon_agent.optimising.remembering import Remembering
 from sbon_agent.optimising.surveying import Surveying

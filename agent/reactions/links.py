@@ -1,4 +1,4 @@
-"""Reacts to reports of a node's links; implements `sbon_agent.links.flow.FlowEvents`."""
+"""Reacts to reports of a node's links; implements `sbon.delivery.flow.FlowEvents`."""
 
 from typing import TYPE_CHECKING
 

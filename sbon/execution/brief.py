@@ -1,6 +1,6 @@
 """Decides which tasks are so short that they run on the event loop instead of an executor thread.
 
-`sbon_agent.engine.execution` asks for each task.
+`sbon.engine.execution` asks for each task.
 
 A lone message is one row, and processing it takes less than the two wake-ups that a detour over an executor thread costs. Such a task may
 run on the event loop (`sbon_agent.host.Host.execute`) if nothing in it can block or take long: no file, no user's function, and no operator

@@ -1,4 +1,4 @@
-"""Decides which operators of this host a batch passes through in one task. `sbon_agent.engine.execution` asks before each task.
+"""Decides which operators of this host a batch passes through in one task. `sbon.engine.execution` asks before each task.
 
 Rows pass directly from one operator to the next on one thread, without a queue, a change of thread or an encoding. The decision is made
 anew for each task, so nothing has to be undone when an operator moves, is shared, or gets another consumer. The links between the operators
@@ -88,7 +88,7 @@ def first_stages(stages: Sequence[Stage]) -> int:
     """Returns how many stages of a chain one thread should run (`sbon.chaining.first_part`), judged by the recent cost of batches.
 
     A source that promises batches stays with the operators behind it: threads make its rows anyway
-    (`sbon_agent.engine.prefetching`).
+    (`sbon.engine.prefetching`).
     """
     return first_part([0.0 if can_promise(stage.instance) else stage.instance.figures.step_cost.per_batch_s for stage in stages])
 

@@ -14,7 +14,6 @@ import msgspec
 from sbon.execution.ends import Input, Output
 from sbon.execution.instance import Instance
 from sbon.execution.life import State
-from sbon.execution.task_accounting import Outgoing
 from sbon.links.batch import Batch
 from sbon.links.config import LinkConfig
 from sbon.links.receiver import LinkReceiver
@@ -22,6 +21,12 @@ from sbon.links.sender import LinkSender
 from sbon.query.plan import LinkSpec, MulticastParams, OperatorSpec, link_id
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire.deployment import User
+
+
+class Outgoing(Protocol):
+    """Outputs of operators on this host."""
+
+    def transmit(self, output: Output) -> None: ...
 
 
 class Flow(Protocol):

@@ -1,6 +1,6 @@
 """The work of an executor thread: a batch, or a slice of one, passes through an operator and through those behind it on this host.
 
-A task is made on the event loop (`sbon.execution.chains`), run here, and applied on the event loop (`sbon_agent.engine.execution`).
+A task is made on the event loop (`sbon.execution.chains`), run here, and applied on the event loop (`sbon.engine.execution`).
 While it runs, its operators are busy: nobody else touches their state, and nothing else that is read here changes.
 """
 

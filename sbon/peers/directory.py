@@ -30,7 +30,7 @@ class Requests(Protocol):
 
 
 class Directory:
-    """Sends messages and requests to nodes; implements `sbon_agent.links.outgoing.Router`."""
+    """Sends messages and requests to nodes; implements `sbon.delivery.outgoing.Router`."""
 
     def __init__(self, host: Clock, me: NodeId, peers: Peers, address_of: Callable[[NodeId], Address | None], own: Requests) -> None:
         self.me = me

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from sbon.engine.execution import Execution
+from sbon.engine.lives import Lives
 from sbon.execution.instance import Instance
 from sbon.execution.life import State
 from sbon.execution.work import Task
-from sbon_agent.engine.execution import Execution
-from sbon_agent.engine.lives import Lives
 from sbon_testbed.simulator.cpu import CpuConfig
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.simulator.network import NetworkConfig

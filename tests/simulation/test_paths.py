@@ -2,8 +2,8 @@
 
 import pytest
 
+from sbon.delivery.flow import Flow
 from sbon.links.batch import way
-from sbon_agent.links.flow import Flow
 from tests.worlds import settled_world
 
 SOURCE = """

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from sbon.engine.execution import Execution
 from sbon.execution.work import Task
 from sbon.query.plan import AssignParams
-from sbon_agent.engine.execution import Execution
 from sbon_testbed.simulator.network import NetworkConfig
 from tests.worlds import settled_world
 

@@ -2,8 +2,8 @@
 
 import math
 
+from sbon.engine.execution import Execution
 from sbon.execution.life import State
-from sbon_agent.engine.execution import Execution
 from sbon_testbed.simulator.cpu import CpuConfig
 from tests.worlds import settled_world
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import sbon_agent.engine.execution
+import sbon.engine.execution
 from sbon.batching import Cost
 from sbon.connectors.datagen import DatagenSource
+from sbon.engine.execution import Execution
 from sbon.execution.brief import BRIEF_ROWS_MAX, is_brief
-from sbon_agent.engine.execution import Execution
 from tests.connector_world import columns, source
 from tests.examples import examples
 from tests.worlds import settled_world
@@ -59,7 +59,7 @@ def judged(monkeypatch):
         found.append(Judged(kinds, sum(batch.rows for batch in task.batches) or task.asked_rows or 0, brief))
         return brief
 
-    monkeypatch.setattr(sbon_agent.engine.execution, "is_brief", noted)
+    monkeypatch.setattr(sbon.engine.execution, "is_brief", noted)
     return found
 
 

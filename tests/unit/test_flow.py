@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from sbon.delivery.flow import Flow
 from sbon.execution.ends import Output
 from sbon.execution.instance import Instance
 from sbon.execution.rows import Rows
@@ -12,7 +13,6 @@ from sbon.links.sender import LinkSender
 from sbon.query.plan import LinkSpec, OperatorSpec, UnionParams
 from sbon.query.schema import ColumnType, Field
 from sbon.wire.links import Acknowledge, Moved, NoSuchLink
-from sbon_agent.links.flow import Flow
 from sbon_testbed.simulator.world import SimulatedWorld
 
 LINK = LinkSpec("q.1>q.2:0", "q.1", "q.2", 0, 1.0, 1.0)

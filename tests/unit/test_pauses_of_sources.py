@@ -9,12 +9,12 @@ import pytest
 
 from sbon.batching import Cost
 from sbon.connectors.interface import Polled
+from sbon.engine.polling import MANY_ROWS, SHARE_LEAST, Polling
 from sbon.execution.figures import Figures
 from sbon.execution.life import State
 from sbon.execution.polls import Polls
 from sbon.execution.settings import EngineConfig
 from sbon.ports import ProcessorUse
-from sbon_agent.engine.sources import MANY_ROWS, SHARE_LEAST, Polling
 
 
 class Host:

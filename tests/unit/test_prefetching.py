@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from sbon.connectors.interface import Polled
+from sbon.engine.prefetching import BATCHES_MAX, MAKING_S_MIN, Fetch, Prefetching
 from sbon.execution.figures import Figures
 from sbon.execution.life import State
 from sbon.execution.polls import Polls
 from sbon.ports import ProcessorUse
-from sbon_agent.engine.prefetching import BATCHES_MAX, MAKING_S_MIN, Fetch, Prefetching
 
 
 class Host:

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from sbon.engine.source_acknowledgement import LOOK_AGAIN_S, SourceAcknowledgement
 from sbon.execution.life import State
 from sbon.links.config import LinkConfig
 from sbon.links.sender import LinkSender
-from sbon_agent.engine.source_acknowledgement import LOOK_AGAIN_S, SourceAcknowledgement
 
 
 class World:

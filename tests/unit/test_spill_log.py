@@ -7,9 +7,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from sbon.delivery.spill_log import SpillLog
 from sbon.errors import SpillError
 from sbon.execution.rows import Rows
-from sbon.execution.spill_log import SpillLog
 from sbon.links.batch import Batch
 from sbon.query.schema import ColumnType, Field, Schema
 from sbon_agent.disk import FolderDisk

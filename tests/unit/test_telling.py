@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from sbon.delivery.telling import Telling
 from sbon.errors import LinkError, LocalProtocolError
 from sbon.execution.ends import Output
 from sbon.links.config import LinkConfig
@@ -13,7 +14,6 @@ from sbon.links.sender import LinkSender
 from sbon.query.plan import LinkSpec
 from sbon.wire.links import Handed
 from sbon.wire.messages import Done
-from sbon_agent.links.telling import Telling
 from sbon_testbed.simulator.world import SimulatedWorld
 
 LINK = LinkSpec("q.1>q.2:0", "q.1~m", "q.2", 0, 1.0, 1.0, handed=1)

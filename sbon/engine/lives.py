@@ -1,6 +1,6 @@
 """Carries out what the life of an operator asks for: starts, pauses and stops operators, and closes what they have open.
 
-`sbon.execution.life` decides; `sbon_agent.engine.execution` owns this, and runs the operators.
+`sbon.execution.life` decides; `sbon.engine.execution` owns this, and runs the operators.
 """
 
 from collections.abc import Callable
@@ -8,14 +8,14 @@ from functools import partial
 from typing import Any
 
 from sbon.connectors.interface import Congested
+from sbon.engine.polling import Polling
 from sbon.errors import SbonError
 from sbon.execution.instance import Instance
 from sbon.execution.life import Do, Event, State
+from sbon.ports import Executor
 from sbon.scheduling import EarliestStimulusFirst
 from sbon.state_budget import StateBudget
 from sbon.types import OperatorId
-from sbon_agent.engine.sources import Polling
-from sbon_agent.host import Host
 
 
 class Lives:
@@ -30,7 +30,7 @@ class Lives:
 
     def __init__(
         self,
-        host: Host,
+        host: Executor,
         polling: Polling,
         budget: StateBudget,
         ready: EarliestStimulusFirst[OperatorId],

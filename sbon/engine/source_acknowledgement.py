@@ -1,6 +1,6 @@
 """Tells sources when the rows that they gave have been processed, so that they can acknowledge them at their origin.
 
-`sbon_agent.engine.execution` uses it.
+`sbon.engine.execution` uses it.
 
 Each poll of a source that wants to know carries a number (`Polled.upto`). Its rows leave in batches on links. Once all these batches, and
 those of all earlier polls, have been acknowledged (`sbon.links` defines that), the source is told the number. A link that is no longer here
@@ -10,13 +10,13 @@ counts as acknowledged: its query has been dropped, or its operator has moved wi
 from collections import deque
 from collections.abc import Mapping
 
+from sbon.delivery.flow import Flow
 from sbon.execution.ends import Output
 from sbon.execution.instance import Instance
 from sbon.execution.life import State
 from sbon.links.sender import LinkSender
+from sbon.ports import Clock
 from sbon.types import OperatorId
-from sbon_agent.host import Host
-from sbon_agent.links.flow import Flow
 
 LOOK_AGAIN_S = 1.0
 """Seconds between checks for removed links, which send nothing. Acknowledgements are noticed at once."""
@@ -26,7 +26,7 @@ _Sent = tuple[Output, LinkSender, int]
 class SourceAcknowledgement:
     """Watches the acknowledgements of what this host's sources gave; each source limits how far it runs ahead of them."""
 
-    def __init__(self, host: Host, flow: Flow, instances: Mapping[OperatorId, Instance]) -> None:
+    def __init__(self, host: Clock, flow: Flow, instances: Mapping[OperatorId, Instance]) -> None:
         self._host = host
         self._flow = flow
         self._instances = instances

@@ -15,6 +15,12 @@ from functools import partial
 import msgspec
 
 from sbon.cost.books import Books
+from sbon.delivery.flow import Flow
+from sbon.engine.lives import Lives
+from sbon.engine.polling import Polling
+from sbon.engine.prefetching import Prefetching, may_spread
+from sbon.engine.source_acknowledgement import SourceAcknowledgement
+from sbon.engine.task_accounting import TaskAccounting
 from sbon.execution.brief import is_brief
 from sbon.execution.chains import backlog, behind_source, chain, first_stages, joins_soon
 from sbon.execution.closing import Closing, Quantum
@@ -22,19 +28,13 @@ from sbon.execution.ends import Input
 from sbon.execution.instance import Instance, is_threaded
 from sbon.execution.life import Event, State
 from sbon.execution.settings import EngineConfig
-from sbon.execution.task_accounting import TaskAccounting
 from sbon.execution.work import Task, advancing, run
 from sbon.links.batch import Batch
 from sbon.operators.values import FEW_ROWS
+from sbon.ports import Executor
 from sbon.scheduling import EarliestStimulusFirst
 from sbon.state_budget import StateBudget
 from sbon.types import NodeId, OperatorId
-from sbon_agent.engine.lives import Lives
-from sbon_agent.engine.prefetching import Prefetching, may_spread
-from sbon_agent.engine.source_acknowledgement import SourceAcknowledgement
-from sbon_agent.engine.sources import Polling
-from sbon_agent.host import Host
-from sbon_agent.links.flow import Flow
 
 SLICE_ROWS_MIN = 64
 """Smallest slice of a batch: in smaller ones the fixed cost of a batch outweighs the rows."""
@@ -45,7 +45,7 @@ class Execution:
 
     def __init__(
         self,
-        host: Host,
+        host: Executor,
         me: NodeId,
         config: EngineConfig,
         flow: Flow,

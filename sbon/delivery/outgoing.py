@@ -1,7 +1,7 @@
 """Sends the batches of all links that begin on this host, and takes what the other ends answer.
 
 What cannot be sent now (no connection, full buffer) stays in the link's sender, in memory or on disk, and is sent when the connection is
-back or has room. `sbon_agent.links.flow` owns it.
+back or has room. `sbon.delivery.flow` owns it.
 """
 
 from collections.abc import Callable
@@ -9,6 +9,7 @@ from functools import partial
 from typing import Protocol
 
 from sbon.compression import Codec
+from sbon.delivery.spilling import Spilling
 from sbon.errors import SbonError, UnpackableError
 from sbon.execution.ends import Input, Output
 from sbon.execution.instance import Instance
@@ -18,13 +19,11 @@ from sbon.links.config import LinkConfig
 from sbon.links.dead_ends import MISSING_MAX, REASON_LENGTH_MAX, TOLD_S, Obstruction
 from sbon.links.ends import Ends, pause_s
 from sbon.links.frames import Data
-from sbon.ports import Disk
+from sbon.ports import Disk, Executor
 from sbon.printable import printable
 from sbon.types import LinkId, NodeId
 from sbon.wire.links import Acknowledge, DeadEnd, NoSuchLink
 from sbon.wire.messages import Message
-from sbon_agent.host import Host
-from sbon_agent.links.spilling import Spilling
 
 
 class Router(Protocol):
@@ -46,7 +45,7 @@ class OutgoingEvents(Protocol):
         """Reports that batches that a link of the operator had put on disk cannot be read back."""
 
     def disk_told(self, output: Output, event: str, reason: str) -> None:
-        """Something happened to a link's disk; see `sbon_agent.links.spilling.SpillEvents`."""
+        """Something happened to a link's disk; see `sbon.delivery.spilling.SpillEvents`."""
 
     def rows_left_out(self, output: Output, rows: int, reason: str) -> None:
         """A batch could not be packed and is sent without its rows."""
@@ -62,7 +61,7 @@ class Outgoing:
 
     def __init__(
         self,
-        host: Host,
+        host: Executor,
         router: Router,
         events: OutgoingEvents,
         ends: Ends[Instance, Input, Output],

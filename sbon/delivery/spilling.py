@@ -1,22 +1,21 @@
 """Writes to disk and reads back what the links' backlogs ask for (`sbon.links.backlog`), on executor threads, within the agent's budget.
 
-`sbon_agent.links.outgoing` owns it.
+`sbon.delivery.outgoing` owns it.
 """
 
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol, TypeVar
 
+from sbon.delivery.spill_log import SUFFIX, SpillLog
 from sbon.errors import LocalProtocolError, SpillError
-from sbon.execution.spill_log import SUFFIX, SpillLog
 from sbon.links.backlog import SpillBudget, SpillFetch, SpillWrite
 from sbon.links.batch import Batch
 from sbon.links.config import LinkConfig
 from sbon.links.sender import LinkSender
-from sbon.ports import Disk, Timer
+from sbon.ports import Disk, Executor, Timer
 from sbon.query.schema import Schema
 from sbon.types import LinkId
-from sbon_agent.host import Host
 
 T = TypeVar("T")
 
@@ -52,7 +51,7 @@ class _Store:
 class Spilling:
     """Disk of all links of an agent. Without a budget it does nothing and costs nothing."""
 
-    def __init__(self, host: Host, disk: Disk, config: LinkConfig, events: SpillEvents) -> None:
+    def __init__(self, host: Executor, disk: Disk, config: LinkConfig, events: SpillEvents) -> None:
         self._host = host
         self._disk = disk
         self._events = events

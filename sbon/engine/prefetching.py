@@ -1,35 +1,33 @@
-"""Lets idle threads make batches of a source before their turn. `sbon_agent.engine.execution` uses it.
+"""Lets idle threads make batches of a source before their turn. `sbon.engine.execution` uses it.
 
 A source that has more rows than the operators behind it take, and whose rows are costly to make, promises its next batches (`prefetch` of
 `sbon_agent.connectors.base.SourceConnector`). Several threads make them while the chain of operators works on an earlier batch; the engine
 passes them on in the order of the promises. If no thread was free, the task that needs the batch makes it itself.
 """
 
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from sbon.connectors.interface import Polled
+from sbon.engine.polling import Polling
 from sbon.execution.ahead import Ahead, Behind, computed_ahead, rows_of
 from sbon.execution.instance import Instance, can_promise
 from sbon.execution.life import State
 from sbon.execution.rows import Rows
-from sbon.ports import Meter
+from sbon.ports import Executor, Meter
 from sbon.query.schema import Schema
-from sbon_agent.engine.sources import Polling
-from sbon_agent.host import Host
 
 BATCHES_MAX = 4
 """Most batches of one source that are made at the same time; fewer if there are fewer threads. One more may wait for the operators."""
 MAKING_S_MIN = 0.0004
 """Processor time for a batch above which a source is worth a thread, in seconds: several times the cost of a hand-over between threads."""
 FREE_CORES_MIN = 1.5
-"""Cores left by other programs (`Host.processors`) from which on one query gets several threads: with less, rows that change cores cost
+"""Cores left by other programs (`Executor.processors`) from which on one query gets several threads: with less, rows that change cores cost
 more than they gain. What this agent uses does not count: two threads of a query and the event loop alone keep two cores busy."""
 
 
-def may_spread(host: Host) -> bool:
+def may_spread(host: Executor) -> bool:
     """Tells whether the machine has cores to spare for a second thread of a query."""
     return host.workers > 1 and host.processors().free_cores >= FREE_CORES_MIN
 
@@ -37,13 +35,14 @@ def may_spread(host: Host) -> bool:
 class Fetch:
     """One promised batch."""
 
-    __slots__ = ("_begun", "_behind", "_schema", "_work", "ahead", "cpu_ns", "given", "now", "polled", "problem", "spent_s", "wall")
+    __slots__ = ("_behind", "_free", "_schema", "_work", "ahead", "cpu_ns", "given", "now", "polled", "problem", "spent_s", "wall")
 
     def __init__(self, work: Callable[[], Polled], now: float, wall: float, schema: Schema = (), behind: Sequence[Behind] = ()) -> None:
         self._work = work
         self._schema = schema
         self._behind = behind
-        self._begun = threading.Lock()
+        self._free = [self]
+        """Empty once a thread has claimed it."""
         self.now = now
         self.wall = wall
         """Monotonic and wall-clock time of the promise."""
@@ -57,7 +56,11 @@ class Fetch:
 
     def begin(self) -> bool:
         """Claims the batch. Returns True to the first caller only, which must make it."""
-        return self._begun.acquire(blocking=False)
+        try:
+            self._free.pop()  # one step of the interpreter: of two threads, one gets it
+        except IndexError:
+            return False
+        return True
 
     def make(self) -> Polled:
         """Makes the batch; an exception of the source is passed on."""
@@ -85,7 +88,7 @@ class Prefetching:
     """
 
     def __init__(
-        self, host: Host, polling: Polling, due: Callable[[Instance], None], behind: Callable[[Instance], Sequence[Behind]]
+        self, host: Executor, polling: Polling, due: Callable[[Instance], None], behind: Callable[[Instance], Sequence[Behind]]
     ) -> None:
         self._host = host
         self._polling = polling

@@ -1,6 +1,6 @@
 """Batches of one link on disk: appended at one end and read from the other, in segment files with checksums.
 
-`sbon_agent.links.spilling` uses it.
+`sbon.delivery.spilling` uses it.
 
 A record is a header (length of the rows, checksum of all that follows it, sequence number, stimulus time, watermark, row count, path id)
 and the rows as they would travel. A segment is removed when its last record has been read. All methods run on executor threads, one call at

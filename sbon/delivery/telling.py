@@ -9,27 +9,27 @@ migration's lock, a query that wants to use everything upstream) then still arri
 from collections.abc import Callable
 from functools import partial
 
+from sbon.delivery.flow import Flow
 from sbon.errors import LocalProtocolError, SbonError
 from sbon.execution.ends import Output
 from sbon.execution.instance import Instance
 from sbon.execution.operators import Operators
 from sbon.links.passing import Action, Passing, Told
 from sbon.peers.directory import Directory, Done
+from sbon.ports import Clock
 from sbon.shell import Shell
 from sbon.types import LinkId, OperatorId
 from sbon.wire.deployment import InputLost
 from sbon.wire.links import Handed
 from sbon.wire.messages import Done as DoneMessage
 from sbon.wire.messages import Message
-from sbon_agent.host import Host
-from sbon_agent.links.flow import Flow
 
 
 class Telling:
     """Sender and receiver of the message about a link's new source."""
 
     def __init__(
-        self, host: Host, directory: Directory, operators: Operators, flow: Flow, is_leaving: Callable[[OperatorId], bool]
+        self, host: Clock, directory: Directory, operators: Operators, flow: Flow, is_leaving: Callable[[OperatorId], bool]
     ) -> None:
         self._host = host
         self._directory = directory

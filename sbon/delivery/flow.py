@@ -3,13 +3,14 @@
 The same state machines serve both.
 
 The ends of a link are `LinkSender` and `LinkReceiver`, and `Ends` knows where the other ends are (`sbon.links`). This module takes what
-arrives, and acknowledges it; `sbon_agent.links.outgoing` sends. The agent's node makes it and gives it incoming messages.
+arrives, and acknowledges it; `sbon.delivery.outgoing` sends. The agent's node makes it and gives it incoming messages.
 """
 
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+from sbon.delivery.outgoing import Outgoing, OutgoingEvents, Router
 from sbon.execution.ends import Input, Output
 from sbon.execution.instance import Instance
 from sbon.execution.life import State
@@ -20,13 +21,11 @@ from sbon.links.dead_ends import Obstruction
 from sbon.links.ends import Action, Ends, ForgetDelay, SendAgain
 from sbon.links.frames import Data
 from sbon.links.receiver import Verdict
-from sbon.ports import Disk
+from sbon.ports import Disk, Executor
 from sbon.query.plan import LinkSpec, target_of
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire.links import Acknowledge, DeadEnd, Moved, NoSuchLink
 from sbon.wire.messages import Message
-from sbon_agent.host import Host
-from sbon_agent.links.outgoing import Outgoing, OutgoingEvents, Router
 
 Reply = Callable[[Message], bool]
 
@@ -45,7 +44,7 @@ class FlowEvents(OutgoingEvents, Protocol):
 class Flow:
     """All links that begin or end on this host."""
 
-    def __init__(self, host: Host, router: Router, events: FlowEvents, remembered: int, links: LinkConfig, disk: Disk) -> None:
+    def __init__(self, host: Executor, router: Router, events: FlowEvents, remembered: int, links: LinkConfig, disk: Disk) -> None:
         self._host = host
         self._me = router.me
         self._events = events

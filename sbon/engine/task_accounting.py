@@ -1,13 +1,15 @@
 """Applies finished tasks to the counters, watermarks and states of their operators and to the links between them.
 
-`sbon_agent.engine.execution` calls it.
+`sbon.engine.execution` calls it.
 
 Each task is applied in a single turn of the event loop, so that no other code sees it half done.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
+from sbon.delivery.flow import Flow
+from sbon.engine.polling import Polling
+from sbon.engine.source_acknowledgement import SourceAcknowledgement
 from sbon.execution.ends import Input, Output
 from sbon.execution.instance import Instance
 from sbon.execution.life import State
@@ -18,35 +20,6 @@ from sbon.links.batch import Batch, way
 LOCAL_BYTES_MAX = 4 * PART_BYTES_MAX
 """Bytes of a batch above which it is cut even for a consumer on this host: the consumer may move while the batch waits, and frames have a
 maximum size."""
-
-
-class Outgoing(Protocol):
-    """Outputs of operators on this host."""
-
-    def leaves(self, output: Output) -> bool: ...
-    def transmit(self, output: Output) -> None: ...
-
-
-class Flow(Protocol):
-    """Links of this host."""
-
-    @property
-    def outgoing(self) -> Outgoing: ...
-    def processed(self, incoming: Input, batch: Batch) -> None: ...
-    def carried(self, output: Output, incoming: Input, batch: Batch) -> None: ...
-
-
-class Polling(Protocol):
-    """Pauses of sources, which depend on how soon their batches are acknowledged."""
-
-    def offered(self, instance: Instance, output: Output) -> None: ...
-
-
-class SourceAcknowledgement(Protocol):
-    """Acknowledgement of what sources have given."""
-
-    def offered(self, output: Output) -> None: ...
-    def entered(self, source: Instance, upto: int | None) -> None: ...
 
 
 class TaskAccounting:

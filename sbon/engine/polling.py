@@ -1,4 +1,4 @@
-"""Decides when sources are polled, and for how many rows. `sbon_agent.engine.execution` uses it."""
+"""Decides when sources are polled, and for how many rows. `sbon.engine.execution` uses it."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +10,7 @@ from sbon.execution.ends import Output
 from sbon.execution.instance import Instance, is_threaded
 from sbon.execution.life import State
 from sbon.execution.settings import EngineConfig
-from sbon_agent.host import Host
+from sbon.ports import Executor
 
 UNANSWERED_MAX = 4
 """Most batches of one source whose acknowledgement is awaited at a time."""
@@ -39,7 +39,7 @@ ANSWER_WEIGHT = 0.25
 class Polling:
     """Timers of this host's sources. `due(instance)` is called when it is time to poll one."""
 
-    def __init__(self, host: Host, config: EngineConfig, due: Callable[[Instance], None]) -> None:
+    def __init__(self, host: Executor, config: EngineConfig, due: Callable[[Instance], None]) -> None:
         self._host = host
         self._config = config
         self._due = due

@@ -1,1 +1,0 @@
-"""Links between operators: carries out what `sbon.links` decides, with connections, disks and threads."""
