@@ -16,6 +16,7 @@ from sbon.supervision.health import GONE, LOST, WITH_HOST, Condition, Health, Ne
 from sbon.supervision.history import History
 from sbon.supervision.losses import Losses
 from sbon.supervision.multicasts import QueryMulticasts
+from sbon.supervision.recovery import generation
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.reports import OperatorReport
 
@@ -163,7 +164,8 @@ class QueryRecord:
             return
         if report.state != "missing":
             self.reports[operator] = report
-            if report.begun_at is not None:
+            # A copy that was made again says where it has opened the file: behind rows of the former copies.
+            if report.begun_at is not None and not generation(report.epoch):
                 self.health.healing.begun_at.setdefault(operator, report.begun_at)
             self.epochs[operator] = report.epoch
             self.losses.reported(report, self._links_from(operator))

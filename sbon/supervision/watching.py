@@ -9,6 +9,7 @@ from typing import Protocol
 
 from sbon.cost.books import Books
 from sbon.errors import SbonError
+from sbon.execution.life import State
 from sbon.ports import Clock
 from sbon.query.plan import is_multicast
 from sbon.supervision.delay_bounds import DelayBounds
@@ -19,7 +20,7 @@ from sbon.types import NodeId, OperatorId, QueryId
 from sbon.wire.authority import query_of
 from sbon.wire.deployment import InputLost
 from sbon.wire.messages import Message
-from sbon.wire.reports import OperatorReports, OperatorsAsk
+from sbon.wire.reports import OperatorReport, OperatorReports, OperatorsAsk
 from sbon.wire.requests import Messages
 
 REPORT_TIMEOUT_S = 5.0
@@ -34,6 +35,25 @@ class Forecasting(Protocol):
 
     def look(self, record: QueryRecord) -> None:
         """Looks at a query after a round of reports."""
+
+
+def news_of(record: QueryRecord, report: OperatorReport, node: NodeId, asked: int) -> OperatorReport | None:
+    """Returns what the report of a host says of an operator; None if that is no news.
+
+    A copy that waits for the word to run may never get it: its operator was to move back there. And where a move has been decided, but the
+    former host has crashed before it could say so, the copy ends; then the host knows only that the operator left it earlier.
+
+    Parameters
+    ----------
+    node : the host
+    asked : epoch that the operator was known to have when the host was asked
+    """
+    known, is_there = record.epochs.get(report.id, 0), record.nodes.get(report.id) == node
+    if report.state == "moved":
+        is_gone = is_there and report.id in record.specs and report.epoch < asked == known
+        return OperatorReport(report.id, "missing", node) if is_gone else report
+    is_undecided = report.state == State.PREPARED.told and report.epoch > known
+    return report if is_there and not is_undecided else None
 
 
 class Watching:
@@ -104,15 +124,15 @@ class Watching:
             ):
                 by_node.setdefault(home, []).append(operator)  # another query's: its home makes it anew, and knows where
         waiting = set(by_node)
-        before = dict(record.nodes)
+        before, epochs = dict(record.nodes), dict(record.epochs)
 
         def answered(node: NodeId, result: Message | SbonError) -> None:
             waiting.discard(node)
             if isinstance(result, OperatorReports):
                 self._books.hear(node, result.host, result.costs, self._host.now())
                 for report in result.reports:
-                    if record.nodes.get(report.id) == node or report.state == "moved":
-                        record.reported(report)
+                    if (news := news_of(record, report, node, epochs.get(report.id, 0))) is not None:
+                        record.reported(news)
                 self._reported(record)
             if not waiting:
                 self._tell_of_lost_inputs(record)

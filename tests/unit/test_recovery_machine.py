@@ -22,6 +22,7 @@ from sbon.supervision.recovery import (
     makeable,
 )
 from sbon.supervision.register import Register
+from sbon.supervision.watching import news_of
 from sbon.wire.deployment import Begin, Instantiate, Renew, Renewed, User
 from sbon.wire.messages import Done
 from sbon.wire.reports import OperatorReport
@@ -350,6 +351,37 @@ def test_links_of_operators_that_are_being_made_again_are_not_replaced():
     assert [link.id for link in record.unfed_links()] == [FROM_SOURCE]
     record.health.healing.turned = frozenset({MAP})
     assert record.unfed_links() == []
+
+
+def test_a_copy_that_waits_for_the_word_to_run_is_no_news():
+    """It had moved to rio, and was about to move back."""
+    deployed = Deployed(tuple(SPECS.values()), LINKS, {SOURCE: "fra", MAP: "osl", SINK: "nyc"})
+    record = QueryRecord(Plan(QUERY, "k", "", tuple(SPECS.values()), LINKS), deployed, "ams", 0.0)
+    waits, moved = OperatorReport(MAP, "prepared", "osl", epoch=2), OperatorReport(MAP, "moved", "rio", epoch=1)
+    assert news_of(record, waits, "osl", 0) is None
+    assert news_of(record, moved, "osl", 0) == moved
+    record.moved(MAP, "osl", 2)
+    assert news_of(record, waits, "osl", 2) == waits, "decided, and the word is under way"
+    assert news_of(record, waits, "rio", 2) is None
+
+
+def test_an_operator_that_has_not_arrived_where_it_was_to_move_is_missing():
+    deployed = Deployed(tuple(SPECS.values()), LINKS, {SOURCE: "fra", MAP: "osl", SINK: "nyc"})
+    record = QueryRecord(Plan(QUERY, "k", "", tuple(SPECS.values()), LINKS), deployed, "ams", 0.0)
+    record.moved(MAP, "osl", 2)
+    moved = OperatorReport(MAP, "moved", "rio", epoch=1)
+    assert news_of(record, moved, "osl", 2) == OperatorReport(MAP, "missing", "osl")
+    assert news_of(record, moved, "osl", 0) == moved, "asked before it was known to be there"
+    assert news_of(record, moved, "rio", 2) == moved
+
+
+def test_where_the_rows_of_a_sink_begin_is_learnt_from_its_first_copy_alone():
+    deployed = Deployed(tuple(SPECS.values()), LINKS, {SOURCE: "fra", MAP: "osl", SINK: "nyc"})
+    record = QueryRecord(Plan(QUERY, "k", "", tuple(SPECS.values()), LINKS), deployed, "ams", 0.0)
+    record.reported(OperatorReport(SINK, "running", "nyc", epoch=GENERATION, begun_at=500))
+    assert record.health.healing.begun_at == {}
+    record.reported(OperatorReport(SINK, "running", "nyc", begun_at=40))
+    assert record.health.healing.begun_at == {SINK: 40}
 
 
 def test_the_next_owner_uses_higher_epochs_than_the_former_ones_attempts():
