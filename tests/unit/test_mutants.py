@@ -75,7 +75,8 @@ def test_ctrl_c_ends_tests_and_leaves_no_copy(tree: Path, tmp_path: Path):
         f"    pathlib.Path({str(tmp_path / 'runs')!r}).write_text(str(os.getpid()))\n    threading.Event().wait()"
     )
     program = (
-        "import pathlib, sys; from tests.mutants.listing import Mutant; from tests.mutants.run import run\n"
+        "import pathlib, signal; from tests.mutants.listing import Mutant; from tests.mutants.run import run\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs begin with it ignored\n"
         f"one = Mutant(name='m', file='code_under_test.py', old='x + x', new='x', tests=('test_it.py',), why='')\n"
         f"run(pathlib.Path({str(tree)!r}), [one], 2, print, check_first=False)"
     )
