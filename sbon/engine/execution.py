@@ -9,11 +9,13 @@ operator has taken it in whole. The operator stays busy until the last slice or 
 Consecutive operators on this host run in one task where possible (`sbon.execution.chains`).
 """
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 
 import msgspec
 
+from sbon.chaining import PART_S_MIN
 from sbon.cost.books import Books
 from sbon.delivery.flow import Flow
 from sbon.engine.lives import Lives
@@ -38,6 +40,9 @@ from sbon.types import NodeId, OperatorId
 
 SLICE_ROWS_MIN = 64
 """Smallest slice of a batch: in smaller ones the fixed cost of a batch outweighs the rows."""
+IDLE_RECENTLY_S = 0.5
+"""A thread that was idle so recently may be again while a task runs: its chain is cut for it. Longer: chains are cut although no thread is
+idle any more. Shorter: they are whole more often, while a thread finds nothing to do."""
 
 
 class Execution:
@@ -71,6 +76,8 @@ class Execution:
         self._accounting = TaskAccounting(flow, self._polling, self._acknowledgement, self.lives.ended, delivered)
         self._running = 0
         self._pumps_soon = False
+        self._idle_since_s: float | None = None
+        self._idle_at_s = -math.inf
         self._on_threads = 0
         """Running tasks that are not brief, a subset of `_running`."""
         self._quantum = Quantum(config.quantum_s, config.quantum_rows)
@@ -164,11 +171,22 @@ class Execution:
                 self._close(instance, instance.closing)
             elif incoming is not None and self._may_end_its_batch(instance):
                 self._run(instance, incoming)
+        self._note_idle(is_idle=self._running < self._host.workers and not waiting)
         for operator, stimulus_s in waiting:
             self._ready.push(operator, stimulus_s)
         if waiting and self._flow.is_carrying and not self._pumps_soon:  # otherwise the end of a running task pumps again
             self._pumps_soon = True
             self._host.call_soon(self._pump_again)
+
+    def _note_idle(self, *, is_idle: bool) -> None:
+        """Keeps since when threads have had nothing to do, and when they last had nothing for as long as a part of a chain takes."""
+        now = self._host.now()
+        if self._idle_since_s is not None and now - self._idle_since_s >= PART_S_MIN:
+            self._idle_at_s = now
+        if not is_idle:
+            self._idle_since_s = None
+        elif self._idle_since_s is None:
+            self._idle_since_s = now
 
     def _pump_again(self) -> None:
         self._pumps_soon = False
@@ -217,8 +235,10 @@ class Execution:
         self._execute(Task(stages, closing.stimulus_s, self._quantum, self._budget, closing=closing))
 
     def _share(self, task: Task) -> None:
-        """Cuts the later stages off a task that another one will follow, so that an idle thread can run them."""
-        if self._running + 1 < self._host.workers and not self._ready and may_spread(self._host):
+        """Cuts the later stages off a task that another one will follow, so that an idle thread can run them: one that is idle now, or may
+        soon be, because one was a moment ago."""
+        is_idle = self._running + 1 < self._host.workers and not self._ready
+        if (is_idle or self._host.now() - self._idle_at_s < IDLE_RECENTLY_S) and may_spread(self._host):
             del task.stages[first_stages(task.stages) :]
 
     def _execute(self, task: Task) -> None:

@@ -262,3 +262,31 @@ def test_a_chain_stays_whole_where_nothing_would_be_gained(monkeypatch: pytest.M
         answers(world, WINDOWS, source)
         whole = [task for task in tasks if task[0] == "SourceParams"]
         assert sum(task[-1] == "SinkParams" for task in whole) > 0.9 * len(whole), (source == lone, cores, batch_us, others)
+
+
+JOINED = """
+SELECT x.ts AS at, x.i AS one, y.i AS other FROM a x JOIN b y ON x.i = y.i AND x.key >= 0
+AND y.ts BETWEEN x.ts - INTERVAL '1 second' AND x.ts + INTERVAL '1 second'"""
+PACED = """
+CREATE SOURCE {name} (ts TIMESTAMP, i BIGINT, key BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{node}',
+    rows_per_second = {rate}, fields.i.kind = 'sequence', fields.key.max = 9);
+"""
+
+
+def test_a_projection_a_join_and_its_sink_use_two_cores_in_full():
+    """A row of each source takes a projection, a join twice and a sink: 1.9 cores' work, as the other projection is elsewhere. Cut only
+    while a thread is idle as it begins, the join's task takes the sink's part along whenever the projection runs, and then a core has
+    nothing to do once that has ended: 0.97 of the rows."""
+    row_us, cores = 40.0, 2
+    rate = round(0.95 * cores / (4 * row_us / 1e6))
+    cpu = CpuConfig(cores=cores, batch_us=0.0, row_ns=row_us * 1000, timed=True)
+    world = settled_world(2, seed=3, settings={"optimiser": {"enabled": False}}, cpu=cpu)
+    for name, node in zip("ab", world.nodes, strict=True):
+        world.submit(PACED.format(name=name, node=node, rate=rate))
+    world.submit(f"CREATE SINK d FROM ({JOINED}) WITH (connector = 'discard', node = '{world.nodes[0]}')")
+    world.run(3.0)
+    sink = next(one for one in instances(world) if one.sink is not None)
+    before = sink.figures.rows_in
+    world.run(6.0)
+
+    assert (sink.figures.rows_in - before) / (6 * rate) > 0.99
