@@ -113,7 +113,7 @@ class Budget:
     @property
     def is_used_up(self) -> bool:
         """Tells whether no evaluations or no time are left, whatever the rounds."""
-        return self.evaluated >= self._evaluations or self.seconds >= self._seconds
+        return self.evaluated >= self._evaluations or (self._clock is not None and self.seconds >= self._seconds)
 
     @property
     def is_spent(self) -> bool:

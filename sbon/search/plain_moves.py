@@ -42,6 +42,10 @@ class PlainMoves:
         self._known: list[float | None] = [None] * len(tree.capacity)
         self._least = [0.0] * len(tree.capacity)
         """The quality of a node is this or more."""
+        self._worst, self._full = math.inf, 0
+        """The least quality of all nodes when it was last asked for, and its node."""
+        self._changed = list(range(len(tree.capacity)))
+        """Nodes that have changed since."""
 
     def _add(self, node: int, row: int, sign: float) -> None:
         tree, terms = self.tree, self._terms[node]
@@ -53,14 +57,23 @@ class PlainMoves:
     def value(self) -> float:
         """Returns 1 / quality."""
         known, least, capacity = self._known, self._least, self.tree.capacity
-        worst = min([one for one in known if one is not None], default=math.inf)
-        for node, quality in enumerate(known):
-            if quality is None and least[node] < worst:
+        worst = self._worst
+        asked: Sequence[int] = self._changed
+        if self._full in asked:
+            asked = range(len(known))
+            worst = math.inf
+            for node, quality in enumerate(known):
+                if quality is not None and quality < worst:
+                    worst, self._full = quality, node
+        for node in asked:
+            if known[node] is None and least[node] < worst:
                 if worst < math.inf and self._at(node, worst) <= capacity[node]:
                     least[node] = worst
                 else:
                     known[node] = found = greatest(enumerate(self._terms[node]), capacity[node])
-                    worst = min(worst, found)
+                    if found < worst:
+                        worst, self._full = found, node
+        self._worst, self._changed = worst, []
         return 1 / worst if worst else math.inf
 
     def _at(self, node: int, x: float) -> float:
@@ -89,17 +102,19 @@ class PlainMoves:
 
     def _drawn_swap(self) -> Pair | None:
         """Returns a swap, each with the same probability: places are drawn until there is one."""
-        tree, draws, inner = self.tree, self._draws, self._inner
-        for _ in range(4 * len(inner)):
-            number = draws.below(2 * len(inner))
+        tree, one, inner = self.tree, self._draws.one, self._inner
+        below, above, allowed = tree.below, tree.above, tree.allowed
+        places = 2 * len(inner)
+        for _ in range(2 * places):
+            number = int(one() * places)
             bottom = inner[number >> 1]
-            inputs, top = tree.below[bottom], tree.above[bottom]
+            inputs, top = below[bottom], above[bottom]
             if number & 1 < len(inputs) and top != NONE:
-                pair = tree.allowed(top, bottom, inputs[number & 1])
+                pair = allowed(top, bottom, inputs[number & 1])
                 if pair is not None:
                     return pair
         swaps = [pair for top in inner for pair in tree.swaps_of(top)]
-        return swaps[draws.below(len(swaps))] if swaps else None
+        return swaps[self._draws.below(len(swaps))] if swaps else None
 
     def is_within(self, move: Move, value: float) -> bool:
         """Tells whether the value after a move is at most this."""
@@ -107,22 +122,19 @@ class PlainMoves:
             return True
         operator, node, pair = move
         tree, x = self.tree, 1 / value
+        capacity = tree.capacity
         if pair is None:
-            return self._at(node, x) + self._work_at(operator, x) <= tree.capacity[node]
+            return self._at(node, x) + tree.work_at(operator, x) <= capacity[node]
         top, bottom = pair.top, pair.bottom
         work, other = tree.swapped_at(pair, x)
-        work -= self._work_at(top, x)
-        other -= self._work_at(bottom, x)
+        work -= tree.work_at(top, x)
+        other -= tree.work_at(bottom, x)
         upper, lower = tree.node_of[top], tree.node_of[bottom]
         if upper == lower:
             work, other = work + other, 0.0
-        if work > 0 and self._at(upper, x) + work > tree.capacity[upper]:
+        if work > 0 and self._at(upper, x) + work > capacity[upper]:
             return False
-        return other <= 0 or self._at(lower, x) + other <= tree.capacity[lower]
-
-    def _work_at(self, row: int, x: float) -> float:
-        tree = self.tree
-        return tree.cost[row] * sum([tree.rows[one] * x ** tree.degree[one] for one in tree.below[row] or (row,)])
+        return other <= 0 or self._at(lower, x) + other <= capacity[lower]
 
     def apply(self, move: Move) -> None:
         """Makes a move."""
@@ -134,17 +146,18 @@ class PlainMoves:
             tree.swap(pair)
             for row in (pair.top, pair.bottom):
                 self._add(tree.node_of[row], row, 1.0)
-                self._changed(tree.node_of[row])
+                self._change(tree.node_of[row])
             return
         before = tree.node_of[operator]
         self._add(before, operator, -1.0)
         self._add(node, operator, 1.0)
-        self._changed(before)
-        self._changed(node)
+        self._change(before)
+        self._change(node)
         tree.move(operator, node)
 
-    def _changed(self, node: int) -> None:
+    def _change(self, node: int) -> None:
         self._known[node], self._least[node] = None, 0.0
+        self._changed.append(node)
 
     def snapshot(self) -> State:
         """Returns the configuration."""

@@ -16,6 +16,8 @@ PRECISION = 1e-10
 
 State = tuple[list[tuple[int, ...]], list[int], list[int], list[int]]
 """Inputs and consumer of each operator, its columns and its node."""
+Swap = tuple[Pair, float, float]
+"""A swap, and how much more work its top and its bottom have after it."""
 
 
 class PlainTree:
@@ -49,6 +51,8 @@ class PlainTree:
         count = len(pieces)
         self.rows, self.work, self.degree = [0.0] * count, [0.0] * count, [1] * count
         self.load = [0.0] * len(capacity)
+        self._swaps: list[list[Swap] | None] = []
+        """What `swaps` has found since the last change near an operator."""
         self.scale(1.0)
 
     def state(self) -> State:
@@ -84,6 +88,7 @@ class PlainTree:
                 rows[row] = left * right * self._factor[row]
                 degree[row] = degree[inputs[0]] + degree[inputs[1]]
                 work[row] = self.cost[row] * (left + right)
+        self._swaps = [None] * len(rows)
         self.load = [0.0] * len(self.capacity)
         for one in self.on:
             one.clear()
@@ -114,6 +119,18 @@ class PlainTree:
                 pair = self.allowed(top, bottom, moved)
                 if pair is not None:
                     yield pair
+
+    def swaps(self, top: int) -> list[Swap]:
+        """Returns the swaps of an operator with each of its inputs, at the multiple that the tree is at."""
+        found = self._swaps[top]
+        if found is None:
+            work = self.work
+            found = []
+            for pair in self.swaps_of(top):
+                one, other, _ = self.swapped(pair)
+                found.append((pair, one - work[top], other - work[pair.bottom]))
+            self._swaps[top] = found
+        return found
 
     def allowed(self, top: int, bottom: int, moved: int) -> Pair | None:
         """Returns the swap by which an input of `bottom` becomes one of `top`, if there is one (`sbon.search.orders.allowed`)."""
@@ -163,6 +180,15 @@ class PlainTree:
             between += rows[other] * x ** degree[other]
         return work, self.cost[bottom] * between
 
+    def work_at(self, row: int, x: float) -> float:
+        """Returns the work of an operator, at so many times the multiple that the tree is at."""
+        rows, degree, inputs = self.rows, self.degree, self.below[row]
+        if len(inputs) == 2:
+            one, two = inputs
+            return self.cost[row] * (rows[one] * x ** degree[one] + rows[two] * x ** degree[two])
+        one = inputs[0] if inputs else row
+        return self.cost[row] * rows[one] * x ** degree[one]
+
     def swap(self, pair: Pair) -> None:
         """Makes a swap."""
         top, bottom, moved = pair.top, pair.bottom, pair.moved
@@ -185,6 +211,13 @@ class PlainTree:
         self.load[self.node_of[top]] += work - self.work[top]
         self.load[self.node_of[bottom]] += other_work - self.work[bottom]
         self.work[top], self.work[bottom] = work, other_work
+        # A swap depends on its two operators and their inputs: those of the two consumers above change, too.
+        swaps = self._swaps
+        swaps[top] = swaps[bottom] = None
+        if consumer != NONE:
+            swaps[consumer] = None
+            if above[consumer] != NONE:
+                swaps[above[consumer]] = None
 
     def move(self, operator: int, node: int) -> None:
         """Moves an operator to a node."""

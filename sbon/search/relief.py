@@ -153,7 +153,7 @@ class _Plain:
     def shake(self, count: int) -> None:
         tree, draws = self._tree, self._draws
         for _ in range(count):
-            swaps = [pair for top in range(len(tree.below)) for pair in tree.swaps_of(top)]
+            swaps = [pair for top in range(len(tree.below)) for pair, _, _ in tree.swaps(top)]
             if swaps:
                 tree.swap(swaps[draws.below(len(swaps))])
 
@@ -164,12 +164,11 @@ class _Plain:
             best, least = None, 0.0
             tried = 0
             for top in range(len(work)):
-                for pair in tree.swaps_of(top):
-                    one, other, _ = tree.swapped(pair)
-                    tried += 1
-                    more = one + other - work[top] - work[pair.bottom]
-                    if more < least:
-                        best, least = pair, more
+                swaps = tree.swaps(top)
+                tried += len(swaps)
+                for pair, one, other in swaps:
+                    if one + other < least:
+                        best, least = pair, one + other
             budget.spend(tried)
             if best is None or budget.is_spent:
                 break
@@ -217,17 +216,14 @@ class _Plain:
                     total = load[target] + less
                     growth = base + _LIGHTER * less / most - over[target] + (math.log(total / most) if total > most else 0.0)
                     found.append((growth, operator, target, None))
-            pairs = list(tree.swaps_of(operator))
+            swaps = tree.swaps(operator)
             top = above[operator]
             if top != NONE and node_of[top] != node:
-                pairs += [pair for pair in tree.swaps_of(top) if pair.bottom == operator]
-            for pair in pairs:
+                swaps = swaps + [swap for swap in tree.swaps(top) if swap[0].bottom == operator]
+            for pair, one, other in swaps:
                 # Of an exchange of two, the one that comes out on top must not go back below.
                 if barred.get((-1 - pair.bottom, pair.top), -MEMORY) >= since:
                     continue
-                one, other, _ = tree.swapped(pair)
-                one -= work[pair.top]
-                other -= work[pair.bottom]
                 upper, lower = node_of[pair.top], node_of[pair.bottom]
                 if upper == lower:
                     one, other = one + other, 0.0

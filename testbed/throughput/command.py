@@ -23,8 +23,20 @@ class Part(StrEnum):
     ENGINE = "engine"
 
 
+class Method(StrEnum):
+    """Searches that are compared."""
+
+    GREEDY = "greedy"
+    TABU = "tabu"
+    REACTIVE_TABU = "reactive_tabu"
+    ANNEALING = "annealing"
+    TWO_PHASE = "two_phase"
+    DEFAULT = "default"
+
+
 def throughput_command(
     part: Annotated[list[Part] | None, typer.Option(help="Only this one; may be repeated.")] = None,
+    search: Annotated[list[Method] | None, typer.Option(help="small, large: only this one; may be repeated.")] = None,
     small: Annotated[int, typer.Option(metavar="N", min=1, help="small: random queries, solved by trying all.")] = 100,
     queries: Annotated[int, typer.Option(metavar="N", min=1, help="large: random queries of 40 operators; 3 s each.")] = 1000,
     mixed: Annotated[int, typer.Option(metavar="N", min=1, help="mixed: random queries with limits of all kinds; 2 s each.")] = 20,
@@ -42,6 +54,7 @@ def throughput_command(
       sbon testbed throughput
       sbon testbed throughput --part small --small 20
       sbon testbed throughput --part small --part large --queries 50 --json throughput.json
+      sbon testbed throughput --part large --search default
       sbon testbed throughput --part sustained --plans 200
       sbon testbed throughput --part engine
     """
@@ -53,10 +66,10 @@ def throughput_command(
     from sbon_testbed.throughput.search import evaluate_large, evaluate_small
 
     if Part.SMALL in wanted:
-        result["small"] = evaluate_small(small, seed, progress)
+        result["small"] = evaluate_small(small, seed, progress, search or ())
         shows.append(lambda: show_small(result["small"], small))
     if Part.LARGE in wanted:
-        result["large"], result["times"] = evaluate_large(queries, seed, progress)
+        result["large"], result["times"] = evaluate_large(queries, seed, progress, search or ())
         shows.append(lambda: show_large(result["large"], result["times"], queries))
     if Part.MIXED in wanted:
         from sbon_testbed.throughput.mixed import evaluate_mixed

@@ -1,7 +1,7 @@
 """Searches for the highest rates, compared on random queries (WhiteWater, sections 6.1 to 6.3)."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -78,14 +78,15 @@ class _World:
         return one.quality, seconds, evaluated / max(seconds, 1e-9)
 
 
-def evaluate_small(queries: int, seed: int, report: Report) -> dict[str, Any]:
-    """Returns how near each search comes to the optimum of small queries (section 6.1)."""
-    ratios: dict[str, list[float]] = {name: [] for name in SMALL_METHODS}
+def evaluate_small(queries: int, seed: int, report: Report, wanted: Sequence[str] = ()) -> dict[str, Any]:
+    """Returns how near each search comes to the optimum of small queries (section 6.1); of those wanted, or of all."""
+    methods = {name: search for name, search in SMALL_METHODS.items() if not wanted or name in wanted}
+    ratios: dict[str, list[float]] = {name: [] for name in methods}
     for number in range(queries):
         report("small", number, queries)
         world = _World(seed, number, small=True)
         best, _, _ = world.run(lambda one, rng: exhaustive(one, _endless()))
-        for name, search in SMALL_METHODS.items():
+        for name, search in methods.items():
             ratios[name].append(_ratio(world.run(search)[0], best))
     report("small", queries, queries)
     return {
@@ -98,15 +99,21 @@ def evaluate_small(queries: int, seed: int, report: Report) -> dict[str, Any]:
     }
 
 
-def evaluate_large(queries: int, seed: int, report: Report) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns how searches compare with reactive tabu on large queries (section 6.2), and what they take (section 6.3)."""
-    ratios: dict[str, list[float]] = {name: [] for name in METHODS}
-    seconds: dict[str, list[float]] = {name: [] for name in METHODS}
-    speeds: dict[str, list[float]] = {name: [] for name in METHODS}
+def evaluate_large(queries: int, seed: int, report: Report, wanted: Sequence[str] = ()) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns how searches compare with reactive tabu on large queries (section 6.2), and what they take (section 6.3).
+
+    Parameters
+    ----------
+    wanted : searches that are compared; all if left out
+    """
+    methods = {name: search for name, search in METHODS.items() if not wanted or name in wanted or name == "reactive_tabu"}
+    ratios: dict[str, list[float]] = {name: [] for name in methods}
+    seconds: dict[str, list[float]] = {name: [] for name in methods}
+    speeds: dict[str, list[float]] = {name: [] for name in methods}
     for number in range(queries):
         report("large", number, queries)
         world = _World(seed, number, small=False)
-        found = {name: world.run(search) for name, search in METHODS.items()}
+        found = {name: world.run(search) for name, search in methods.items()}
         for name, (quality, took_s, speed) in found.items():
             ratios[name].append(_ratio(quality, found["reactive_tabu"][0]))
             seconds[name].append(took_s)

@@ -387,12 +387,15 @@ def test_plain_numbers_agree_with_polynomials_after_any_moves():
     tree = one.plain_tree()
     assert tree.quality() == pytest.approx(one.quality, rel=1e-8)
     moves = PlainMoves(tree, one.hosts, Draws(np.random.default_rng(1)), 0.5)
-    kinds = set()
+    kinds, has_kept = set(), []
     for _ in range(150):
         move = moves.draw()
         before = moves.value()
         bounds = [(factor, moves.is_within(move, before * factor)) for factor in (1.0, 1.3, 3.0)]
+        kept = [tree.swaps(top) for top in range(20)]
         moves.apply(move)
+        assert [tree.swaps(top) for top in range(20)] == [found_anew(tree, top) for top in range(20)]
+        has_kept.append(sum(tree.swaps(top) is one for top, one in enumerate(kept)))
         kinds.add(move[2] is None)
         other = large(5)
         other.restore(other.taken(moves.snapshot()))
@@ -405,10 +408,20 @@ def test_plain_numbers_agree_with_polynomials_after_any_moves():
         assert swaps == set(other.at.moves)
         moves.restore(moves.snapshot())
     assert kinds == {True, False}
+    assert min(has_kept) >= 16, "more is computed anew than a swap changes"
     for seed in range(20):
         other = large(seed)
         tree = other.plain_tree()
         assert {pair for top in range(20) for pair in tree.swaps_of(top)} == set(other.at.moves)
+
+
+def found_anew(tree, top):
+    """The swaps of an operator, with how much more work its two operators have then."""
+    return [
+        (pair, pytest.approx(one - tree.work[top]), pytest.approx(other - tree.work[pair.bottom]))
+        for pair in tree.swaps_of(top)
+        for one, other, _ in [tree.swapped(pair)]
+    ]
 
 
 def sum_of_work(configuration, x):

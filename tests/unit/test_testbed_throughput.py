@@ -38,3 +38,7 @@ def test_searches_are_compared_with_the_best_of_small_queries_and_with_reactive_
     assert (plan["flat"], plan["blocked"], plan["rests_on_rules"]) == (True, True, False)
     assert plan["below"]["given"] == pytest.approx(1.0, abs=0.01)
     assert "1 queries of 40 operators" in capsys.readouterr().out
+
+    wanted = ("--part", "large", "--queries", "1", "--search", "default", "--quiet", "--json", str(where))
+    assert run(["testbed", "throughput", *wanted]) in (0, None)
+    assert {"reactive_tabu", "default", "neighbourhood"} == set(json.loads(where.read_text())["times"])
