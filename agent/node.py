@@ -28,9 +28,16 @@ from sbon.execution.operators import Operators
 from sbon.execution.room import Room
 from sbon.extensions import Extensions
 from sbon.membership.gossip import Gossip
+from sbon.migration.migrations import Migrations
 from sbon.peers.directory import Directory
 from sbon.peers.peers import Peers
 from sbon.ports import StreamHandler
+from sbon.rearranging.leaving import Leaving
+from sbon.rearranging.multicasting import Multicasting
+from sbon.rearranging.rebalancing import Rebalancing
+from sbon.rearranging.remembering import Remembering
+from sbon.rearranging.reviewing import Surroundings
+from sbon.rearranging.surveying import Surveying
 from sbon.reloading import Reload, reload_of
 from sbon.sealing import KeyRing
 from sbon.state_budget import DEFAULT_SHARE, StateBudget
@@ -51,13 +58,6 @@ from sbon_agent.extensions import installed
 from sbon_agent.host import Host
 from sbon_agent.hosting import EngineParts
 from sbon_agent.measuring import Measuring
-from sbon_agent.migration.migrations import Migrations
-from sbon_agent.optimising.leaving import Leaving
-from sbon_agent.optimising.multicasting import Multicasting
-from sbon_agent.optimising.rebalancing import Rebalancing
-from sbon_agent.optimising.remembering import Remembering
-from sbon_agent.optimising.reviewing import Surroundings
-from sbon_agent.optimising.surveying import Surveying
 from sbon_agent.periodic import PeriodicTasks
 from sbon_agent.queries.homes import Homes
 from sbon_agent.queries.kept_file import KeptFile

@@ -19,10 +19,10 @@ from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.placed import Placed, placed_as
 from sbon.placement.config import PlacementConfig
 from sbon.query.plan import Plan, needs_of
+from sbon.rearranging.remembering import Remembering
+from sbon.rearranging.surveying import Surveying
 from sbon.types import NodeId, OperatorId
 from sbon_agent.host import Host
-from sbon_agent.optimising.remembering import Remembering
-from sbon_agent.optimising.surveying import Surveying
 
 if TYPE_CHECKING:
     from sbon.cost.placed_query import PlacedQuery

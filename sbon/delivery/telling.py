@@ -1,6 +1,6 @@
 """Tells receivers of links which operator sends on them now, after a link has passed to a multicast or back (`sbon.links.passing`).
 
-`sbon_agent.optimising.multicasting` calls `tell` after each such change, and the periodic work of the agent calls `look_at_losses`.
+`sbon.rearranging.multicasting` calls `tell` after each such change, and the periodic work of the agent calls `look_at_losses`.
 
 Until the receiver has answered, the sending operator stays on this host (`Output.told`). Whatever the receiver asks under the old name (a
 migration's lock, a query that wants to use everything upstream) then still arrives here, where links are found by their own ids.

@@ -14,9 +14,9 @@ from sbon.errors import ConfigError
 from sbon.optimiser.knowledge import RttKnowledge
 from sbon.placement.baselines import Routes
 from sbon.placement.remembered import Remembered
+from sbon.rearranging.remembering import told_by
 from sbon.types import FloatArray, NodeId
 from sbon.wire.candidates import RttsAsk
-from sbon_agent.optimising.remembering import told_by
 from sbon_testbed.coordinates.space import ROUND_S, Space, draw_peers, play_round
 from sbon_testbed.matrix import load_matrix, slice_of
 from sbon_testbed.transit_stub import generate

@@ -7,12 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from sbon.peers import directory
 from sbon.supervision.ownership import Ownership
 from sbon.wire.deployment import Renew, Renewed
 from sbon.wire.links import Acknowledge
 from sbon.wire.messages import Message
 from sbon.wire.replication import Unwanted, WantedAsk
-from sbon_agent import directory, dispatch
+from sbon_agent import dispatch
 from tests.worlds import settled_world
 
 CALM = """

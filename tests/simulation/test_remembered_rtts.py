@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from sbon.rearranging.remembering import Remembering
+from sbon.rearranging.surveying import Surveying
 from sbon.wire.candidates import CandidateAsk
-from sbon_agent.optimising.remembering import Remembering
-from sbon_agent.optimising.surveying import Surveying
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.simulator.network import NetworkConfig
 from sbon_testbed.topology import Topology

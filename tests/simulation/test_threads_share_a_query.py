@@ -11,12 +11,12 @@ import pytest
 from sbon.connectors.datagen import DatagenSource
 from sbon.connectors.discard import DiscardSink
 from sbon.connectors.interface import Congested
+from sbon.engine import prefetching
 from sbon.errors import ConnectorError, RemoteProtocolError
 from sbon.execution.instance import Instance
 from sbon.operators.map import Map
 from sbon.ports import ProcessorUse
 from sbon.query.plan import MapParams, WindowParams
-from sbon_agent.engine import prefetching
 from sbon_agent.node import Agent
 from sbon_testbed.simulator.cpu import CpuConfig
 from sbon_testbed.simulator.harness import World

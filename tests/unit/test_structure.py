@@ -28,7 +28,7 @@ WIRING = {
     "agent/reactions/queries.py",
 }
 """Modules that connect the others, and the interface to the machine: they have no protocol logic."""
-LINES_WITHOUT_IO_MAX = 6_080
+LINES_WITHOUT_IO_MAX = 4_030
 """In modules of `agent/` that do no I/O of their own. The aim is 3,000."""
 METHODS_MAX = 25
 ATTRIBUTES_MAX = 20

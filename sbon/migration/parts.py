@@ -10,8 +10,8 @@ from sbon.execution.operators import Operators
 from sbon.membership.members import MemberStatus
 from sbon.migration.config import MigrationConfig
 from sbon.peers.directory import Directory
+from sbon.ports import Executor
 from sbon.types import NodeId, OperatorId
-from sbon_agent.host import Host
 
 Neighbours = dict[NodeId, tuple[OperatorId, ...]]
 
@@ -20,7 +20,7 @@ Neighbours = dict[NodeId, tuple[OperatorId, ...]]
 class Parts:
     """Parts of one host that its migrations act through."""
 
-    host: Host
+    host: Executor
     directory: Directory
     engine: Engine
     operators: Operators

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, TypeVar
 from sbon.errors import LinkError, SbonError
 from sbon.migration import copy
 from sbon.migration.copy import Copy
+from sbon.migration.parts import Parts
 from sbon.migration.pieces import Piece
 from sbon.migration.snapshot import Rest, Writer
 from sbon.migration.state_copy import InputLog, input_piece, state_pieces
+from sbon.ports import Executor
 from sbon.shell import Shell
 from sbon.types import NodeId, OperatorId
 from sbon.wire.messages import Message
 from sbon.wire.migration import StateChunk
-from sbon_agent.host import Host
-from sbon_agent.migration.parts import Parts
 
 if TYPE_CHECKING:
     from sbon.operators.operator import Operator
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def metered(host: Host, work: Callable[[], T]) -> tuple[T, float]:
+def metered(host: Executor, work: Callable[[], T]) -> tuple[T, float]:
     """Runs some work; returns its result and the processor time in seconds.
 
     Elapsed time would slow down the migration away from an overloaded host.

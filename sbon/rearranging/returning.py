@@ -1,5 +1,5 @@
 """Moves a multicast with a single consumer back beside the operator that feeds it, where it is folded, unless the way through it is shorter
-than the direct one. `sbon_agent.optimising.multicasting` uses it.
+than the direct one. `sbon.rearranging.multicasting` uses it.
 """
 
 from collections.abc import Callable
@@ -7,8 +7,8 @@ from collections.abc import Callable
 from sbon.errors import MigrationError
 from sbon.execution.instance import Instance
 from sbon.placement.candidates import CandidateReport
+from sbon.rearranging.reviewing import Surroundings
 from sbon.types import NodeId, OperatorId
-from sbon_agent.optimising.reviewing import Surroundings
 
 ANSWER_TIMEOUT_S = 3.0
 

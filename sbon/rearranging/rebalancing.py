@@ -18,8 +18,8 @@ from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.views import Insert, Migrate, Neighbour, OperatorView, Stay, bodies
 from sbon.placement.config import PlacementConfig
 from sbon.query.plan import needs_of
+from sbon.rearranging.reviewing import Reports, Reviewing, Surroundings
 from sbon.types import NodeId, OperatorId
-from sbon_agent.optimising.reviewing import Reports, Reviewing, Surroundings
 
 if TYPE_CHECKING:
     from sbon.cost.space import CostSpace

@@ -2,7 +2,7 @@
 
     begin -> look -> seek a host -> migrate -> look ... -> nothing left that could move, or time is up -> goodbye
 
-Each operator goes to the host of least cost (`sbon_agent.optimising.seeking`). If that one refuses or fails, the next best is tried; an
+Each operator goes to the host of least cost (`sbon.rearranging.seeking`). If that one refuses or fails, the next best is tried; an
 operator whose neighbour is moving waits for it. Meanwhile this host takes no operators, so that hosts which leave together do not move
 operators to each other; if no other host has room, they leave at once, with what they run.
 
@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
+import structlog
 
 from sbon.errors import MigrationError
 from sbon.execution.instance import Instance
@@ -23,10 +24,9 @@ from sbon.migration.outcome import MigrationRecord
 from sbon.optimiser.config import OptimiserConfig
 from sbon.placement.config import PlacementConfig
 from sbon.ports import Timer
+from sbon.rearranging.reviewing import Surroundings
+from sbon.rearranging.seeking import Seeking
 from sbon.types import NodeId, OperatorId, QueryId
-from sbon_agent.logs import structlog
-from sbon_agent.optimising.reviewing import Surroundings
-from sbon_agent.optimising.seeking import Seeking
 
 LOOK_S = 0.05
 """Seconds between two looks at what is left, while others answer and operators move."""

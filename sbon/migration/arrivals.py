@@ -8,14 +8,14 @@ from sbon.execution.instance import Instance
 from sbon.migration import newcomer
 from sbon.migration.latecomers import check_prepare, check_unexpected_piece, check_unexpected_word
 from sbon.migration.newcomer import Newcomer, Stage
+from sbon.migration.parts import Parts
+from sbon.migration.sending import metered
 from sbon.peers.directory import Done
 from sbon.shell import Shell
 from sbon.types import NodeId, OperatorId
 from sbon.wire.messages import Done as DoneMessage
 from sbon.wire.messages import Message
 from sbon.wire.migration import Activate, Outcome, OutcomeAsk, Prepare, StateChunk
-from sbon_agent.migration.parts import Parts
-from sbon_agent.migration.sending import metered
 
 Event = Callable[[float], list[newcomer.Action]]
 

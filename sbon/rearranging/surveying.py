@@ -18,12 +18,12 @@ from sbon.extensions import Extensions
 from sbon.membership.gossip import Gossip
 from sbon.peers.directory import Directory, Done
 from sbon.placement.candidates import CandidateReport
+from sbon.ports import Executor
 from sbon.query.plan import NO_NEEDS, Needs
 from sbon.supervision.sharing import Sharing
 from sbon.types import NodeId, QueryId
 from sbon.wire.candidates import CandidateAnswer, CandidateAsk, Reserve
 from sbon.wire.messages import Message
-from sbon_agent.host import Host
 
 ABOUT_MAX = 256
 """Most nodes that one question may ask to measure: each costs a few datagrams, and nobody may make this host flood the network."""
@@ -34,7 +34,7 @@ class Surveying:
 
     def __init__(
         self,
-        host: Host,
+        host: Executor,
         directory: Directory,
         gossip: Gossip,
         operators: Operators,

@@ -11,10 +11,10 @@ from sbon.membership.gossip import Gossip
 from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.knowledge import RttKnowledge
 from sbon.peers.directory import Directory, Done
+from sbon.ports import Clock
 from sbon.types import NodeId
 from sbon.wire.candidates import Rtts, RttsAsk
 from sbon.wire.messages import Message
-from sbon_agent.host import Host
 
 NEAREST_MAX = 256
 ABOUT_MAX = 256
@@ -24,7 +24,7 @@ ABOUT_MAX = 256
 class Remembering:
     """Asks other nodes for RTTs, and answers them."""
 
-    def __init__(self, host: Host, directory: Directory, gossip: Gossip, config: OptimiserConfig) -> None:
+    def __init__(self, host: Clock, directory: Directory, gossip: Gossip, config: OptimiserConfig) -> None:
         self._host = host
         self._directory = directory
         self._gossip = gossip

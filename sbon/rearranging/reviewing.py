@@ -11,19 +11,18 @@ from typing import Generic, TypeVar
 from sbon.delivery.flow import Flow
 from sbon.execution.operators import Operators
 from sbon.membership.gossip import Gossip
+from sbon.migration.migrations import Migrations
 from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.views import Ask
 from sbon.peers.directory import Directory
 from sbon.placement.candidates import CandidateReport
 from sbon.placement.config import PlacementConfig
-from sbon.ports import Timer
+from sbon.ports import SeededExecutor, Timer
 from sbon.query.plan import NO_NEEDS, Needs
+from sbon.rearranging.remembering import Remembering
+from sbon.rearranging.surveying import Surveying
 from sbon.telemetry.recording import Recording
 from sbon.types import NodeId
-from sbon_agent.host import Host
-from sbon_agent.migration.migrations import Migrations
-from sbon_agent.optimising.remembering import Remembering
-from sbon_agent.optimising.surveying import Surveying
 
 JITTER = 0.25
 """Greatest random deviation of the time between reviews, as a share of the interval."""
@@ -35,7 +34,7 @@ Reports = dict[NodeId, CandidateReport]
 class Surroundings:
     """Parts of one host that a review reads and acts through."""
 
-    host: Host
+    host: SeededExecutor
     directory: Directory
     gossip: Gossip
     operators: Operators

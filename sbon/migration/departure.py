@@ -9,13 +9,13 @@ from sbon.membership.members import MemberStatus
 from sbon.migration import actions, copy
 from sbon.migration.coordinator import Migration
 from sbon.migration.outcome import MigrationRecord
+from sbon.migration.parts import Parts
+from sbon.migration.sending import Sending
 from sbon.shell import Shell
 from sbon.types import NodeId, OperatorId
 from sbon.wire.links import Moved
 from sbon.wire.messages import Message
 from sbon.wire.migration import Abandon, Activate, Lock, Prepare, Unlock
-from sbon_agent.migration.parts import Parts
-from sbon_agent.migration.sending import Sending
 
 Event = Callable[[float], list[actions.Action]]
 

@@ -1,6 +1,6 @@
 """Finds new hosts for the operators of a host that leaves: asks candidates and takes the one of least cost, whatever it saves.
 
-`sbon_agent.optimising.leaving` uses it.
+`sbon.rearranging.leaving` uses it.
 
 Each operator has an `Attempt` (`sbon.optimiser.attempts`). If no candidate has room for a whole group of linked operators, they are placed
 separately; an operator that all have refused is given up.
@@ -19,9 +19,9 @@ from sbon.optimiser.views import OperatorView, bodies
 from sbon.placement.candidates import CandidateReport
 from sbon.placement.config import PlacementConfig
 from sbon.query.plan import needs_of
+from sbon.rearranging.rebalancing import view_of
+from sbon.rearranging.reviewing import Surroundings
 from sbon.types import NodeId, OperatorId
-from sbon_agent.optimising.rebalancing import view_of
-from sbon_agent.optimising.reviewing import Surroundings
 
 if TYPE_CHECKING:
     from sbon.cost.space import CostSpace

@@ -24,9 +24,9 @@ from sbon.optimiser.slack import least_slack_ms
 from sbon.optimiser.views import BRANCHES_MIN, Branch, Insert, Migrate, SourceView, Stay
 from sbon.placement.config import PlacementConfig
 from sbon.query.plan import SinkParams, multicast_id
+from sbon.rearranging.returning import Returning
+from sbon.rearranging.reviewing import Reports, Reviewing, Surroundings
 from sbon.types import NodeId, OperatorId
-from sbon_agent.optimising.returning import Returning
-from sbon_agent.optimising.reviewing import Reports, Reviewing, Surroundings
 
 if TYPE_CHECKING:
     from sbon.cost.space import CostSpace

@@ -1,5 +1,5 @@
 """All migrations of one host: those that it coordinates, receives, or keeps still for. Connects the machines of `sbon.migration` with the
-engine and with other hosts. The optimisers, `sbon_agent.optimising.leaving` and a person's request (`sbon_agent.control_requests`) start
+engine and with other hosts. The optimisers, `sbon.rearranging.leaving` and a person's request (`sbon_agent.control_requests`) start
 migrations here.
 """
 
@@ -15,19 +15,19 @@ from sbon.execution.life import State
 from sbon.execution.operators import Operators
 from sbon.membership.members import MemberStatus
 from sbon.migration import neighbour
+from sbon.migration.arrivals import Arrivals
 from sbon.migration.config import MigrationConfig
+from sbon.migration.departure import Departure
 from sbon.migration.epochs import Epochs, verdict
 from sbon.migration.neighbour import Neighbour
 from sbon.migration.outcome import MigrationRecord
+from sbon.migration.parts import Neighbours, Parts
 from sbon.peers.directory import Directory, Done
+from sbon.ports import Executor
 from sbon.types import NodeId, OperatorId
 from sbon.wire.messages import Done as DoneMessage
 from sbon.wire.messages import Message
 from sbon.wire.migration import Abandon, Activate, Lock, Outcome, OutcomeAsk, Prepare, StateChunk, Unlock
-from sbon_agent.host import Host
-from sbon_agent.migration.arrivals import Arrivals
-from sbon_agent.migration.departure import Departure
-from sbon_agent.migration.parts import Neighbours, Parts
 
 
 class MigrationEvents(Protocol):
@@ -45,7 +45,7 @@ class Migrations:
 
     def __init__(
         self,
-        host: Host,
+        host: Executor,
         directory: Directory,
         engine: Engine,
         operators: Operators,

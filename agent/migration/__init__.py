@@ -1,1 +1,0 @@
-"""Carries out what the machines of `sbon.migration` decide: operators that leave, arrive, and keep still beside one that moves."""
