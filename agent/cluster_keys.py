@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from sbon.addresses import format_address
 from sbon.errors import ConfigError, SbonError
 from sbon.membership.gossip import Gossip
 from sbon.membership.members import MemberStatus
@@ -26,7 +27,6 @@ from sbon.sealing import KeyRing
 from sbon.types import Address, NodeId
 from sbon.wire.keys import KeyInstall, KeyRemove, KeysAsk, KeysHeld, KeyUse
 from sbon.wire.messages import Message
-from sbon_agent.config import format_address
 from sbon_agent.key_file import replace_key_file
 from sbon_agent.logs import structlog
 

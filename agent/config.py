@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 
+from sbon.addresses import parse_address
 from sbon.config import Layer, load
 from sbon.control import DEFAULT_DATA_DIR
 from sbon.cost_space.config import CoordinateConfig
@@ -19,7 +20,7 @@ from sbon.peer_settings import PeerConfig
 from sbon.placement.config import PlacementConfig
 from sbon.placement.reservations import HostingConfig
 from sbon.reach import ConnectorsConfig
-from sbon.types import AGENT_NAME, Address
+from sbon.types import AGENT_NAME
 from sbon_agent.control import ControlConfig
 from sbon_agent.logs import LogConfig
 from sbon_agent.telemetry.log import TelemetryConfig
@@ -91,35 +92,6 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             check_labels(self.labels)
         except ConfigError as problem:
             raise ValueError(str(problem)) from problem
-
-
-def parse_address(text: str) -> Address:
-    """Splits HOST:PORT, or [HOST]:PORT for IPv6, into host and port.
-
-    Raises
-    ------
-    ConfigError
-        The text is not such an address.
-
-    Examples
-    --------
-    >>> parse_address("[::1]:7946")
-    ('::1', 7946)
-    """
-    host, colon, port = text.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        host = ""
-    if not (colon and host and port.isascii() and port.isdigit() and int(port) < 1 << 16):
-        raise ConfigError(f"{text!r} is not an address, expected HOST:PORT such as 10.0.0.5:7946 or [::1]:7946")
-    return host, int(port)
-
-
-def format_address(address: Address) -> str:
-    """Returns the text that `parse_address` reads."""
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def is_loopback(host: str) -> bool:

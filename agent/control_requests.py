@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 import sbon
+from sbon.addresses import format_address
 from sbon.control import COMMANDS, ControlReply, ControlRequest, refusal
 from sbon.cost.waiting import Waits
 from sbon.errors import ConfigError, PlacementError, QueryError, SbonError
@@ -16,7 +17,7 @@ from sbon.query.catalog import did_you_mean, no_query
 from sbon.query.plan import SinkParams
 from sbon.query.system import SYSTEM_STREAMS
 from sbon.types import NodeId, OperatorId
-from sbon_agent.config import LEAVING_S_MAX, format_address
+from sbon_agent.config import LEAVING_S_MAX
 
 if TYPE_CHECKING:
     from sbon_agent.node import Agent

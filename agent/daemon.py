@@ -23,18 +23,19 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from sbon.addresses import format_address, parse_address
 from sbon.control import ControlReply, ControlRequest, refusal
 from sbon.cost.books import OperatorsTime
 from sbon.errors import ConfigError, SbonError
 from sbon.sealing import KeyRing
 from sbon.types import AGENT_NAME
 from sbon_agent import logs
-from sbon_agent.config import AgentConfig, format_address, is_loopback, parse_address
+from sbon_agent.config import AgentConfig, is_loopback
 from sbon_agent.control import Cancel, ControlServer, DataDirectory, Reply
+from sbon_agent.kept_file import KeptFile
 from sbon_agent.key_file import copy_key_file
 from sbon_agent.logs import structlog
 from sbon_agent.loop_lag import LoopLag
-from sbon_agent.queries.kept_file import KeptFile
 from sbon_agent.service_manager import ServiceManager
 from sbon_agent.telemetry.broker import access
 

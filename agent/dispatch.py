@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from sbon.addresses import format_address
 from sbon.errors import LinkError, RemoteProtocolError, SbonError, UnsupportedError
 from sbon.execution.refeeding import refeed, replaced
 from sbon.execution.renewing import renew
@@ -29,7 +30,6 @@ from sbon.wire.ownership import ClaimsAsk, Forget, Keep, Own, PromiseAsk
 from sbon.wire.replication import CatalogUpdate, Drop, EndOrphan, PushPull, QueriesAsk, WantedAsk
 from sbon.wire.replication import Queries as QueriesAnswer
 from sbon.wire.reports import DelaySlack, OperatorsAsk, UpstreamDelay
-from sbon_agent.config import format_address
 
 if TYPE_CHECKING:
     from sbon_agent.node import Agent

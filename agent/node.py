@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import sbon_agent.logs
+from sbon.addresses import format_address, parse_address
 from sbon.connectors.system_streams import SystemStreams
 from sbon.control import ControlReply, ControlRequest
 from sbon.cost.books import Books
@@ -32,6 +33,11 @@ from sbon.migration.migrations import Migrations
 from sbon.peers.directory import Directory
 from sbon.peers.peers import Peers
 from sbon.ports import StreamHandler
+from sbon.queries.homes import Homes
+from sbon.queries.placing import Placing
+from sbon.queries.queries import OwnedQueries
+from sbon.queries.replication import Replication
+from sbon.queries.resuming import Resuming
 from sbon.rearranging.leaving import Leaving
 from sbon.rearranging.multicasting import Multicasting
 from sbon.rearranging.rebalancing import Rebalancing
@@ -47,8 +53,9 @@ from sbon.telemetry.recording import Recording
 from sbon.types import Address, NodeId, OperatorId
 from sbon.wire.entitlement import Authority
 from sbon_agent.cluster_keys import ClusterKeys
-from sbon_agent.config import AgentConfig, format_address, parse_address
+from sbon_agent.config import AgentConfig
 from sbon_agent.connectors.base import ConnectorContext
+from sbon_agent.connectors.checking import InstalledConnectors
 from sbon_agent.connectors.reaches import Reaches
 from sbon_agent.control_requests import ControlRequests
 from sbon_agent.costs_file import CostsFile
@@ -57,14 +64,9 @@ from sbon_agent.engine.engine import BuiltInEngine
 from sbon_agent.extensions import installed
 from sbon_agent.host import Host
 from sbon_agent.hosting import EngineParts
+from sbon_agent.kept_file import KeptFile
 from sbon_agent.measuring import Measuring
 from sbon_agent.periodic import PeriodicTasks
-from sbon_agent.queries.homes import Homes
-from sbon_agent.queries.kept_file import KeptFile
-from sbon_agent.queries.placing import Placing
-from sbon_agent.queries.queries import OwnedQueries
-from sbon_agent.queries.replication import Replication
-from sbon_agent.queries.resuming import Resuming
 from sbon_agent.reactions.engine import EngineReactions
 from sbon_agent.reactions.links import LinkReactions
 from sbon_agent.reactions.membership import MembershipReactions
@@ -213,7 +215,7 @@ class Agent:
             self.replication,
             self.homes,
             reactions,
-            self._context,
+            InstalledConnectors(self._context),
             self.reaches,
             self.resuming,
             self.books,

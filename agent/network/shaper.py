@@ -19,10 +19,10 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
+from sbon.addresses import parse_address
 from sbon.errors import ConfigError
 from sbon.ports import Disk, Meter, ProcessorUse, StreamHandler, Timer
 from sbon.types import Address
-from sbon_agent.config import parse_address
 from sbon_agent.host import Host
 from sbon_agent.network.shaped_stream import HELD_BYTES_MAX, ROUNDING_S, ShapedStream, Way
 

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
+from sbon.addresses import format_address
 from sbon.membership.members import MemberStatus
 from sbon.types import Address, NodeId
-from sbon_agent.config import format_address
 
 if TYPE_CHECKING:
     from sbon_agent.node import Agent

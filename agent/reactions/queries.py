@@ -1,6 +1,6 @@
 """Reacts to reports of a node's queries and migrations.
 
-Implements `sbon_agent.queries.queries.QueryEvents` and `sbon.migration.migrations.MigrationEvents`.
+Implements `sbon.queries.queries.QueryEvents` and `sbon.migration.migrations.MigrationEvents`.
 """
 
 from typing import TYPE_CHECKING, Any

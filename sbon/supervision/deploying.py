@@ -1,4 +1,4 @@
-"""Carries out what the deployment of a query asks for (`sbon.supervision.deployment`). `sbon_agent.queries.queries` calls it."""
+"""Carries out what the deployment of a query asks for (`sbon.supervision.deployment`). `sbon.queries.queries` calls it."""
 
 from collections.abc import Callable, Iterable
 from functools import partial

@@ -36,7 +36,7 @@ FORGET_TRIES = 3
 
 
 class Successor(Protocol):
-    """Whoever has the queries that this agent owns; implemented by `sbon_agent.queries.queries.OwnedQueries`."""
+    """Whoever has the queries that this agent owns; implemented by `sbon.queries.queries.OwnedQueries`."""
 
     def inherited(self, query: QueryId, result: QueryRecord | ValueError) -> None:
         """Takes a query over; or nobody can, since its record cannot be read."""

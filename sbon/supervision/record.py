@@ -1,6 +1,6 @@
 """Holds what the home of a query knows about it: its operators, their hosts and reports, and what is wrong.
 
-`sbon_agent.queries` keeps one record for each query.
+`sbon.queries` keeps one record for each query.
 """
 
 from enum import Enum

@@ -1,6 +1,6 @@
 """Translates SQL text to the effects to carry out.
 
-It loads the SQL parser and takes long, so `sbon_agent.queries.queries` calls it on an executor thread.
+It loads the SQL parser and takes long, so `sbon.queries.queries` calls it on an executor thread.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -25,7 +25,7 @@ from sbon.sealing import KeyRing
 from sbon.types import Address, FloatArray, NodeId
 from sbon_agent.config import AgentConfig
 from sbon_agent.host import Host
-from sbon_agent.queries.kept_file import KeptFile
+from sbon_agent.kept_file import KeptFile
 from sbon_testbed.backend import Node, Tail, node_number
 from sbon_testbed.simulator.cpu import CpuConfig
 from sbon_testbed.simulator.logs import VirtualLog

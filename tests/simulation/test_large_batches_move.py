@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from sbon.execution import rows, task_accounting
+from sbon.engine import task_accounting
+from sbon.execution import rows
 from sbon.query.plan import WindowParams
 from sbon_agent.node import Agent
 from tests.worlds import settled_world

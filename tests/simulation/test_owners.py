@@ -11,7 +11,7 @@ from sbon.config import Layer
 from sbon.errors import SbonError
 from sbon.supervision.record import QueryRecord, QueryState
 from sbon.supervision.resumption import Kept, decode_kept
-from sbon_agent.queries.kept_file import KEPT_NAME, KeptFile
+from sbon_agent.kept_file import KEPT_NAME, KeptFile
 from sbon_testbed.exactly_once import story as exactly_once
 from sbon_testbed.simulator.faults import KINDS
 from sbon_testbed.simulator.harness import World

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sbon.addresses import format_address, parse_address
 from sbon.config import field_docstrings, load, sample, setting_paths, toml_value
 from sbon.errors import ConfigError
-from sbon_agent.config import AgentConfig, format_address, is_loopback, parse_address, read_config
+from sbon_agent.config import AgentConfig, is_loopback, read_config
 
 
 class Inner(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

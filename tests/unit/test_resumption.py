@@ -24,7 +24,7 @@ from sbon.supervision.resumption import (
     encode_kept,
     taking_up,
 )
-from sbon_agent.queries.kept_file import KeptFile
+from sbon_agent.kept_file import KeptFile
 
 PLAIN = KeptQuery("a.old.01", "SELECT 1", nodes=("b",))
 SINK = KeptQuery("a.old.02", "CREATE SINK k ...", "k")

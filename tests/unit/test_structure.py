@@ -28,8 +28,8 @@ WIRING = {
     "agent/reactions/queries.py",
 }
 """Modules that connect the others, and the interface to the machine: they have no protocol logic."""
-LINES_WITHOUT_IO_MAX = 4_030
-"""In modules of `agent/` that do no I/O of their own. The aim is 3,000."""
+LINES_WITHOUT_IO_MAX = 2_330
+"""In modules of `agent/` that do no I/O of their own: connectors, the engine's entry, requests of the command line."""
 METHODS_MAX = 25
 ATTRIBUTES_MAX = 20
 LARGE_CLASSES = {

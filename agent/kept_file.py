@@ -1,6 +1,6 @@
 """The file `statements.json` in the data directory, which keeps an agent's statements for its next start (`sbon.supervision.resumption`).
 
-`sbon_agent.queries.resuming` uses it.
+`sbon.queries.resuming` uses it.
 """
 
 import os

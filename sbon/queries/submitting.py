@@ -15,6 +15,12 @@ from sbon.optimiser.placed import Placed
 from sbon.optimiser.unsettled import unsettled
 from sbon.peers.directory import Directory
 from sbon.planning.selecting import exchanged_note, select
+from sbon.ports import Executor
+from sbon.queries.homes import Homes
+from sbon.queries.placing import Placing
+from sbon.queries.ports import Connectors, Reaches
+from sbon.queries.replication import Replication
+from sbon.queries.resuming import Resuming
 from sbon.query.listing import Listing, listing_of_queries
 from sbon.query.places import located
 from sbon.query.plan import Plan
@@ -22,17 +28,10 @@ from sbon.supervision.homes import Doubt
 from sbon.supervision.record import QueryRecord, QueryState
 from sbon.supervision.statements import Effect, Prepared, as_refusal, prepare
 from sbon.types import QueryId
-from sbon_agent.connectors.checking import InstalledConnectors
-from sbon_agent.connectors.reaches import Reaches
-from sbon_agent.host import Host
-from sbon_agent.queries.homes import Homes
-from sbon_agent.queries.placing import Placing
-from sbon_agent.queries.replication import Replication
-from sbon_agent.queries.resuming import Resuming
 
 if TYPE_CHECKING:
     from sbon.cost.placed_query import PlacedQuery
-    from sbon_agent.queries.queries import OwnedQueries
+    from sbon.queries.queries import OwnedQueries
 
 QUERIES_MAX = 1000
 """Most queries that one agent takes."""
@@ -47,13 +46,13 @@ class Submitting:
     def __init__(
         self,
         owned: OwnedQueries,
-        host: Host,
+        host: Executor,
         directory: Directory,
         gossip: Gossip,
         placing: Placing,
         replication: Replication,
         homes: Homes,
-        connectors: InstalledConnectors,
+        connectors: Connectors,
         reaches: Reaches,
         resuming: Resuming,
     ) -> None:
@@ -258,7 +257,7 @@ class Submitting:
         self._owned.drop(effect.name, ended)
 
 
-def understand(host: Host, work: Callable[[], list[Prepared]], then: Callable[[list[Prepared]], None], done: Done) -> None:
+def understand(host: Executor, work: Callable[[], list[Prepared]], then: Callable[[list[Prepared]], None], done: Done) -> None:
     """Prepares statements on an executor thread; `then` gets them, or `done` the error."""
 
     def prepared(result: list[Prepared] | BaseException) -> None:

@@ -1,6 +1,6 @@
 """Places the operators of a new query: runs the full optimiser (SBON, section 3.2) and asks real candidates.
 
-`sbon_agent.queries.queries` calls it.
+`sbon.queries.queries` calls it.
 
 The optimiser is loaded with the first query, because most agents get none.
 """
@@ -18,11 +18,11 @@ from sbon.membership.gossip import Gossip
 from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.placed import Placed, placed_as
 from sbon.placement.config import PlacementConfig
+from sbon.ports import SeededExecutor
 from sbon.query.plan import Plan, needs_of
 from sbon.rearranging.remembering import Remembering
 from sbon.rearranging.surveying import Surveying
 from sbon.types import NodeId, OperatorId
-from sbon_agent.host import Host
 
 if TYPE_CHECKING:
     from sbon.cost.placed_query import PlacedQuery
@@ -46,7 +46,7 @@ class Placing:
 
     def __init__(
         self,
-        host: Host,
+        host: SeededExecutor,
         gossip: Gossip,
         surveying: Surveying,
         remembering: Remembering,

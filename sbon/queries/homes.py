@@ -13,6 +13,8 @@ from sbon.execution.instance import Instance
 from sbon.execution.operators import Operators
 from sbon.membership.gossip import Gossip
 from sbon.peers.directory import Directory
+from sbon.ports import Clock
+from sbon.queries.replication import Replication
 from sbon.query.catalog import Entry
 from sbon.supervision.former import AskOwners
 from sbon.supervision.homes import (
@@ -33,8 +35,6 @@ from sbon.supervision.owners import Owners
 from sbon.types import NodeId, QueryId
 from sbon.wire.messages import Message
 from sbon.wire.replication import EndOrphan, Orphan, OrphanEnded, Queries, QueriesAsk, Unwanted, WantedAsk
-from sbon_agent.host import Host
-from sbon_agent.queries.replication import Replication
 
 INHERIT_S = 30.0
 """Seconds for which a home that has restarted is not asked whether it wants a query, where queries heal."""
@@ -46,7 +46,7 @@ class Homes:
     """Homes of queries, as one agent sees them."""
 
     def __init__(
-        self, host: Host, directory: Directory, gossip: Gossip, operators: Operators, replication: Replication, owners: Owners
+        self, host: Clock, directory: Directory, gossip: Gossip, operators: Operators, replication: Replication, owners: Owners
     ) -> None:
         self._host = host
         self._directory = directory

@@ -9,11 +9,14 @@ from typing import Any, Protocol
 
 import structlog
 
+from sbon.addresses import format_address, parse_address
 from sbon.errors import ConfigError, QueryError, SbonError
 from sbon.membership.gossip import Gossip
 from sbon.membership.members import MemberStatus
 from sbon.peers.directory import Directory
-from sbon.ports import Timer
+from sbon.ports import SeededExecutor, Timer
+from sbon.queries.ports import KeptFile, Reaches
+from sbon.queries.replication import Replication
 from sbon.query.catalog import Entry
 from sbon.query.ids import boot_of
 from sbon.supervision.claiming import Outcome
@@ -22,11 +25,6 @@ from sbon.supervision.ownership import Ownership
 from sbon.supervision.register import Register
 from sbon.supervision.resumption import FORMAT, PEERS_MAX, AskOwners, Kept, KeptQuery, Renamed, Resume, Resumption, Taken, Waiting
 from sbon.types import Address, QueryId
-from sbon_agent.config import format_address, parse_address
-from sbon_agent.connectors.reaches import Reaches
-from sbon_agent.host import Host
-from sbon_agent.queries.kept_file import KeptFile
-from sbon_agent.queries.replication import Replication
 
 HEAR_S = 10.0
 """Longest wait for another agent's tables after a start, in seconds, so that names dropped in the meantime are known first. Tables that
@@ -40,7 +38,7 @@ Done = Callable[[Any], None]
 
 
 class Runner(Protocol):
-    """Runs the queries; implemented by `sbon_agent.queries.queries.OwnedQueries`."""
+    """Runs the queries; implemented by `sbon.queries.queries.OwnedQueries`."""
 
     register: Register
     ownership: Ownership
@@ -65,7 +63,7 @@ class Resuming:
     """Saved statements of one agent, and its queries that do not run again yet."""
 
     def __init__(
-        self, host: Host, directory: Directory, gossip: Gossip, replication: Replication, reaches: Reaches, file: KeptFile
+        self, host: SeededExecutor, directory: Directory, gossip: Gossip, replication: Replication, reaches: Reaches, file: KeptFile
     ) -> None:
         self._host = host
         self._me = directory.me

@@ -1,6 +1,6 @@
 """The queries that this agent has taken, and is the home of: it has them placed and deployed, keeps their states and ends them.
 
-`sbon_agent.queries.submitting` carries out statements, `sbon.supervision.watching` asks the hosts how the queries are. The control
+`sbon.queries.submitting` carries out statements, `sbon.supervision.watching` asks the hosts how the queries are. The control
 socket, and `sbon_agent.dispatch` for other agents, call it.
 """
 
@@ -17,6 +17,13 @@ from sbon.execution.settings import EngineConfig
 from sbon.membership.gossip import Gossip
 from sbon.optimiser.placed import Placed
 from sbon.peers.directory import Directory
+from sbon.ports import Executor
+from sbon.queries.homes import Homes
+from sbon.queries.placing import Placing
+from sbon.queries.ports import Connectors, Reaches
+from sbon.queries.replication import Replication
+from sbon.queries.resuming import Resuming
+from sbon.queries.submitting import Submitting, understand
 from sbon.query.catalog import Entry
 from sbon.query.ids import is_short_for, query_id
 from sbon.query.plan import Plan, SinkParams
@@ -39,15 +46,6 @@ from sbon.wire.deployment import Release
 from sbon.wire.messages import Message
 from sbon.wire.ownership import Holder
 from sbon.wire.replication import Drop
-from sbon_agent.connectors.base import ConnectorContext
-from sbon_agent.connectors.checking import InstalledConnectors
-from sbon_agent.connectors.reaches import Reaches
-from sbon_agent.host import Host
-from sbon_agent.queries.homes import Homes
-from sbon_agent.queries.placing import Placing
-from sbon_agent.queries.replication import Replication
-from sbon_agent.queries.resuming import Resuming
-from sbon_agent.queries.submitting import Submitting, understand
 
 Done = Callable[[Any], None]
 """Called with a result, or with the SbonError that prevented it."""
@@ -74,14 +72,14 @@ class OwnedQueries:
 
     def __init__(
         self,
-        host: Host,
+        host: Executor,
         directory: Directory,
         gossip: Gossip,
         placing: Placing,
         replication: Replication,
         homes: Homes,
         events: QueryEvents,
-        context: ConnectorContext,
+        connectors: Connectors,
         reaches: Reaches,
         resuming: Resuming,
         books: Books,
@@ -97,7 +95,7 @@ class OwnedQueries:
         self._replication = replication
         self._homes = homes
         self._events = events
-        self._connectors = InstalledConnectors(context)
+        self._connectors = connectors
         self._resuming = resuming
         self._reaches = reaches
         self.engine = engine
