@@ -10,7 +10,6 @@ root_doc = "docs/index"
 include_patterns = [
     "README.md",
     "SECURITY.md",
-    "BENCHMARKS.md",
     "CHANGELOG.md",
     "docs/*.md",
     "docs/reference/*.md",

@@ -1,4 +1,4 @@
-"""`sbon bench`: measurements of this implementation on this machine, as BENCHMARKS.md reports them."""
+"""`sbon bench`: measurements of this implementation on this machine, as docs/benchmarks.md reports them."""
 
 import sys
 from collections.abc import Callable

@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
-DOCUMENTS = [*(ROOT / name for name in ("README.md", "SECURITY.md", "BENCHMARKS.md")), *PAGES]
+DOCUMENTS = [*(ROOT / name for name in ("README.md", "SECURITY.md")), *PAGES]
 README_LINES_MAX = 250
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
