@@ -152,7 +152,7 @@ class Dispatch:
             case Refeed():
                 left = refeed(operators, agent.flow, agent.migrations.is_leaving, message)
                 if left is not None:
-                    agent.directory.tell(left, Replaced(link=message.lost))
+                    agent.directory.tell(left[0], Replaced(link=left[1]))
                 respond(DoneMessage())
             case Renew():
                 respond(renew(agent.name, agent.flow, agent.migrations.gives_way, message))

@@ -14,6 +14,7 @@ from sbon.execution.instance import Instance
 from sbon.execution.life import State
 from sbon.execution.operators import Operators
 from sbon.links.ends import Ends
+from sbon.query.plan import first_name, renewals
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire.deployment import Refeed
 
@@ -26,10 +27,10 @@ class Links(Protocol):
     def replace_input(self, instance: Instance, old: Input, new: Input) -> None: ...
 
 
-def refeed(operators: Operators, links: Links, is_leaving: Callable[[OperatorId], bool], message: Refeed) -> NodeId | None:
+def refeed(operators: Operators, links: Links, is_leaving: Callable[[OperatorId], bool], message: Refeed) -> tuple[NodeId, LinkId] | None:
     """Carries out one side of a replacement; repeating it does nothing.
 
-    Returns the node that the old link came from, if the old link was removed here.
+    Returns the node that the old link came from, and its id, if it was removed here.
 
     Raises
     ------
@@ -60,11 +61,14 @@ def replaced(operators: Operators, links: Links, link: LinkId) -> None:
         operators.disconnect(found[0].id, link)
 
 
-def _take_from(links: Links, message: Refeed) -> NodeId:
-    found = links.ends.takes(message.lost)
+def _take_from(links: Links, message: Refeed) -> tuple[NodeId, LinkId]:
+    name = message.end.link.id
+    found = links.ends.takes(message.lost) or links.ends.takes_first(first_name(name))  # a former owner may have turned it already
     if found is None:
         raise LocalProtocolError(f"operator {message.end.link.target} has no link {message.lost}")
     instance, old = found
+    if renewals(old.link.id) >= renewals(name):
+        raise LocalProtocolError(f"link {name} has begun anew since, as {old.link.id}")
     if instance.id != message.end.link.target:
         raise LocalProtocolError(f"link {message.lost} leads to {instance.id}, not to {message.end.link.target}")
     if old.byte_rate.per_s > 0 or old.queue or instance.busy:
@@ -73,4 +77,4 @@ def _take_from(links: Links, message: Refeed) -> NodeId:
     new = Input(message.end.link, message.end.node, old.schema, old.receiver.anew(message.end.link.id), old.watermark_us)
     new.bytes_in, new.byte_rate, new.steady_rate = old.bytes_in, old.byte_rate, old.steady_rate
     links.replace_input(instance, old, new)
-    return old.node
+    return old.node, old.link.id

@@ -794,19 +794,19 @@ def target_of(link: LinkId) -> OperatorId:
     return link.rpartition(":")[0].rpartition(">")[2]
 
 
-def renewed(link: LinkId, number: int | None = None) -> LinkId:
-    """Returns the id of the link that replaces another one, whose ends begin anew; the same whoever asks.
+def renewed(link: LinkId, number: int) -> LinkId:
+    """Returns the id of the link that replaces another one, whose ends begin anew.
 
     Parameters
     ----------
-    number : how often the link has begun anew; None: once more than by its id
+    number : above those of all ids that the link has had, or has been about to get
 
     Examples
     --------
-    >>> renewed("ams.t1.0>ams.t1.1:0"), renewed("ams.t1.0>ams.t1.1:0#2+1"), renewed("ams.t1.0>ams.t1.1:0+1", 5)
-    ('ams.t1.0>ams.t1.1:0+1', 'ams.t1.0>ams.t1.1:0#2+2', 'ams.t1.0>ams.t1.1:0+5')
+    >>> renewed("ams.t1.0>ams.t1.1:0#2", 1), renewed("ams.t1.0>ams.t1.1:0+1", 5)
+    ('ams.t1.0>ams.t1.1:0#2+1', 'ams.t1.0>ams.t1.1:0+5')
     """
-    return f"{first_name(link)}+{renewals(link) + 1 if number is None else number}"
+    return f"{first_name(link)}+{number}"
 
 
 def first_name(link: LinkId) -> LinkId:
@@ -822,7 +822,7 @@ def first_name(link: LinkId) -> LinkId:
 
 
 def renewals(link: LinkId) -> int:
-    """Returns how often a link has begun anew, by its id.
+    """Returns the number in the id of a link that has begun anew, or 0.
 
     Examples
     --------
@@ -833,8 +833,8 @@ def renewals(link: LinkId) -> int:
     return int(number) if number.isdecimal() and len(number) < RENEWALS_DIGITS_MAX else 0
 
 
-RENEWALS_DIGITS_MAX = 12
-"""Longest number of renewals that is read from a link's id: ids of others may contain anything."""
+RENEWALS_DIGITS_MAX = 16
+"""Longest number that is read from a link's id: ids of others may contain anything."""
 MULTICAST_MARK = "~"
 """Mark in the ids of multicast operators, and in no other: names of agents do not contain it."""
 

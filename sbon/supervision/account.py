@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN
-from sbon.supervision.recovery import Recovered
+from sbon.supervision.recovery import Recovered, next_generation
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire.ownership import Holder
 
@@ -134,7 +134,7 @@ class Healing:
         self.begun_at: dict[OperatorId, int] = {}
         """For sinks, where in their files the query's rows begin."""
         self.attempted = 0
-        """The highest epoch of operators that an attempt has used, by any owner of the query."""
+        """The highest epoch that an attempt, or a link that was replaced, has used, and that any former owner of the query may have."""
         self.turned: frozenset[OperatorId] = frozenset()
         """Operators of the present attempt, and of those that have failed: they count as lost until an attempt has made them, whoever owns
         the query by then."""
@@ -146,6 +146,11 @@ class Healing:
         """Describes why the owner changes nothing, or why nobody takes the query over; empty if all is well."""
         self.is_cut_off = False
         """True while too few keepers answer: nothing of the query is moved or made again."""
+
+    def begins_anew(self) -> int:
+        """Returns an epoch for something of the query that begins anew: nothing else has it."""
+        self.attempted = next_generation(self.attempted)
+        return self.attempted
 
     @property
     def said(self) -> str:

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from sbon.query.plan import LinkSpec, OperatorSpec, Plan, first_name
+from sbon.query.plan import LinkSpec, OperatorSpec, Plan, first_name, renewals
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.history import Happening
 from sbon.supervision.multicasts import KeptMulticast
 from sbon.supervision.record import QueryRecord
-from sbon.supervision.recovery import Recovered
+from sbon.supervision.recovery import Recovered, first_epoch
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.ownership import RECORD_BYTES_MAX
 from sbon.wire.reports import OperatorReport
@@ -105,26 +105,30 @@ def decode_content(data: bytes) -> Content:
     return content
 
 
-def record_from(content: Content, former: NodeId, reports: Iterable[OperatorReport], me: NodeId, now: float, wall_s: float) -> QueryRecord:
+def record_from(
+    content: Content, former: NodeId, reports: Iterable[OperatorReport], me: NodeId, now: float, wall_s: float, ownership: int = 0
+) -> QueryRecord:
     """Returns a query as its new owner knows it.
 
     Parameters
     ----------
     former : the owner before
     reports : what hosts say of the operators that they run for it: where they are now, and what their links are called
+    ownership : the epoch of the new owner
     """
     found: dict[OperatorId, OperatorReport] = {}
     for report in reports:
         if report.id not in found or report.epoch > found[report.id].epoch:
             found[report.id] = report
-    names = {first_name(link): link for report in found.values() for link, *_ in report.links}
+    ends = [link for report in found.values() for link in ([name for name, *_ in report.links] + [name for name, _ in report.received])]
+    names = {first_name(link): link for link in sorted(ends, key=renewals)}
     links = tuple(msgspec.structs.replace(link, id=names.get(first_name(link.id), link.id)) for link in content.links)
     record = QueryRecord(content.plan, Deployed(content.operators, links, dict(content.nodes)), me, content.started_wall_s)
     record.epochs.update(content.epochs)
     record.former, record.bounds.told_ms = content.former, content.told_ms
     healing, account = record.health.healing, record.health.healing.account
     healing.is_on, healing.began_s = True, now - max(0.0, wall_s - content.started_wall_s)
-    healing.attempted, healing.over = content.attempted, set(content.over)
+    healing.attempted, healing.over = max(content.attempted, first_epoch(ownership)), set(content.over)
     healing.turned = frozenset(content.turned) & record.specs.keys()
     healing.begun_at.update(content.begun_at)
     record.multicasts.restore(content.multicasts)

@@ -19,6 +19,7 @@ from sbon.supervision.owners import Owner
 from sbon.supervision.owning import Counts, Denied, Depose, Dismiss, Owning, Write
 from sbon.supervision.promises import Promise
 from sbon.supervision.record import QueryRecord
+from sbon.supervision.recovery import first_epoch
 from sbon.supervision.register import Register
 from sbon.supervision.succession import ANSWER_S, Finished, Owned, Succession
 from sbon.supervision.wanting import Wanting
@@ -349,6 +350,7 @@ class Ownership:
         record = self._register.running.get(one.query)
         if record is not None:
             healing = record.health.healing
+            healing.attempted = max(healing.attempted, first_epoch(one.machine.counted))
             healing.holders = one.holders
             healing.keepers = tuple(holder.name for holder in one.machine.keepers)
             healing.ownership = one.machine.says

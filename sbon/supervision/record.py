@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sbon.misfits import clause
-from sbon.query.plan import LinkSpec, MulticastParams, OperatorSpec, Plan, after_crash, is_multicast
+from sbon.query.plan import LinkSpec, MulticastParams, OperatorSpec, Plan, after_crash, first_name, is_multicast
 from sbon.query.text import describe
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.health import GONE, LOST, WITH_HOST, Condition, Health, News
@@ -211,7 +211,8 @@ class QueryRecord:
         return [link for link, sources in fed_by if sources & gone]
 
     def unfed_links(self) -> list[LinkSpec]:
-        """Returns links that their source has given up while their target, as far as is known, still waits for rows.
+        """Returns links that their source has given up, or has under another name, while their target, as far as is known, still waits for
+        rows.
 
         Links of operators that an attempt of a recovery may have turned neighbours away from are that recovery's.
         """
@@ -220,7 +221,8 @@ class QueryRecord:
             source, target = self.reports.get(link.source), self.reports.get(link.target)
             if source is not None and target is not None and not {link.source, link.target} & gone:
                 is_away = target.node != self.nodes.get(link.target) or source.node != self.nodes.get(link.source)
-                if not is_away and not self._carried(source, link.id) and not self._leads_nowhere(link.target):
+                is_fed = self._carried(source, link.id) and not is_apart(link, source, target)
+                if not is_away and not is_fed and not self._leads_nowhere(link.target):
                     found.append(link)
         return found
 
@@ -315,3 +317,11 @@ class QueryRecord:
             "reused": spec is None and not is_multicast(operator),
             "lost": self.health.of(operator) in LOST,
         }
+
+
+def is_apart(link: LinkSpec, source: OperatorReport, target: OperatorReport) -> bool:
+    """Tells from reports whether an end of a link has it under another name than the query, while the source has it under any."""
+    name = first_name(link.id)
+    given = [known for known, *_ in source.links if first_name(known) == name]
+    taken = [known for known, _ in target.received if first_name(known) == name]
+    return bool(given) and any(known != link.id for known in (*given, *taken))

@@ -80,7 +80,7 @@ class Recovering:
                 return
             user = User(record.id, self.messages.me, record.bounds.told_ms if record.plan.delay_bound_ms is not None else None)
             after_s, shared_after_s = healing.after_s
-            machine = Recovery(record.id, user, after_s, healing.attempted, shared_after_s, healing.turned)
+            machine = Recovery(record.id, user, after_s, shared_after_s, healing.turned)
             one = self._of[record.id] = _One(self, record, machine)
         one.look()
 
@@ -124,6 +124,7 @@ def picture_of(record: QueryRecord, alive: frozenset[NodeId], now: float) -> Pic
         begun_at=record.health.healing.begun_at,
         users={operator: report.users for operator, report in record.reports.items()},
         seconds=now - record.health.healing.began_s,
+        attempted=record.health.healing.attempted,
     )
 
 

@@ -10,8 +10,8 @@ A recovery is a migration whose old host is silent: what the old host would have
     beginning   sinks may take rows
     paused      an attempt has failed; the next one follows after a pause
 
-Each attempt has an epoch of its own, of a higher generation than any copy before, and other names for the links. So whatever an attempt or
-a lost copy has left behind has no links, and ends itself when it asks (`WantedAsk`).
+Each attempt has an epoch of its own, of a higher generation than any copy before, and its links are named after that. So whatever an
+attempt or a lost copy has left behind has no links, and ends itself when it asks (`WantedAsk`).
 
 Invariant: once a neighbour has turned an end away from an operator, the operator counts as lost until an attempt has made it.
 """
@@ -34,6 +34,8 @@ from sbon.wire.messages import Message
 
 GENERATION = 2**16
 """Epochs of one generation: a migration raises the epoch by one, a recovery to the next multiple."""
+GENERATIONS = 2**16
+"""Generations of one owner of a query: the next owner begins above them, whatever of them it has heard of."""
 BEGIN_TRIES = 3
 """Number of times that a Begin is sent in one attempt."""
 
@@ -52,6 +54,17 @@ def generation(epoch: int) -> int:
 def next_generation(epoch: int) -> int:
     """Returns the first epoch of the next generation."""
     return (generation(epoch) + 1) * GENERATION
+
+
+def first_epoch(ownership: int) -> int:
+    """Returns the epoch above which the generations of an owner of a query begin: no two owners use the same one.
+
+    Examples
+    --------
+    >>> first_epoch(0), generation(first_epoch(2))
+    (0, 131072)
+    """
+    return ownership * GENERATIONS * GENERATION
 
 
 class Phase(Enum):
@@ -126,6 +139,8 @@ class Picture(msgspec.Struct, frozen=True):
     """For sinks, where in their files the query's rows begin."""
     users: Mapping[OperatorId, tuple[User, ...]] = {}
     """All queries that use an operator, by its last report."""
+    attempted: int = 0
+    """The highest epoch that anything of the query has begun anew with, of whichever owner."""
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -196,7 +211,6 @@ class Recovery:
     Parameters
     ----------
     after_s : how long a host must have been declared failed before what may move is made elsewhere
-    epoch : the highest epoch that earlier attempts have used, of whichever owner of the query
     shared_after_s : how long for what other queries use, too
     turned : operators of an attempt of a former owner, from which neighbours may have turned away
     """
@@ -206,7 +220,6 @@ class Recovery:
         query: QueryId,
         user: User,
         after_s: float = 0.0,
-        epoch: int = 0,
         shared_after_s: float = 0.0,
         turned: Iterable[OperatorId] = (),
     ) -> None:
@@ -225,7 +238,7 @@ class Recovery:
         self._turned: set[OperatorId] = set(turned)
         """Operators from which a neighbour may have turned away."""
         self._excluded: set[NodeId] = set()
-        self.epoch = epoch
+        self.epoch = 0
         """The epoch of the present attempt, or of the latest one."""
         self._picture: Picture | None = None
         self._at = _Attempt()
@@ -342,13 +355,11 @@ class Recovery:
         self._attempt += 1
         self.reason, self._due_s = "hosts are being chosen", None
         self._at = _Attempt(operators=chosen, lost=lost)
-        self.epoch = next_generation(max([self.epoch, *(picture.epochs.get(operator, 0) for operator in chosen)]))
-        number = generation(self.epoch)
-        for link in picture.links:
-            if link.source in chosen or link.target in chosen:
-                self._at.links[first_name(link.id)] = msgspec.structs.replace(
-                    link, id=renewed(link.id, max(number, renewals(link.id) + self._attempt))
-                )
+        links = [link for link in picture.links if link.source in chosen or link.target in chosen]
+        known = [picture.epochs.get(operator, 0) for operator in chosen] + [renewals(link.id) * GENERATION for link in links]
+        self.epoch = next_generation(max([self.epoch, picture.attempted, *known]))
+        for link in links:
+            self._at.links[first_name(link.id)] = msgspec.structs.replace(link, id=renewed(link.id, generation(self.epoch)))
         return [Place(self._attempt, chosen, frozenset(self._excluded))]
 
     def _consumers(self) -> list[list[Step]]:

@@ -6,8 +6,11 @@ A host gives up a link where the absence of one consumer must not stop the other
 operator that was cut off for minutes. Once the consumer can be reached, its rows continue; those that were in transit are lost, and the
 query says so.
 
-A source that was away while its target began anew elsewhere still has the link under its former name. Nothing of it is lost: the source
-says how far it is, and the target goes on there, as in a recovery.
+A source that was away while its target began anew elsewhere still has the link under its former name; so the two ends may have other names
+for it where an attempt to turn them has been left half done. Nothing of it is lost: the source says how far it is, and the target goes on
+there, as in a recovery.
+
+A link that is replaced gets a name that nothing else gets, whoever replaces it or recovers its ends.
 """
 
 from functools import partial
@@ -15,9 +18,10 @@ from functools import partial
 import msgspec
 
 from sbon.errors import SbonError
-from sbon.query.plan import LinkSpec, first_name, keeps_state, renewals, renewed
+from sbon.query.plan import LinkSpec, keeps_state, renewed
 from sbon.supervision.continuation import delay_of, newest_us
-from sbon.supervision.record import QueryRecord
+from sbon.supervision.record import QueryRecord, is_apart
+from sbon.supervision.recovery import generation
 from sbon.types import LinkId, QueryId
 from sbon.wire.deployment import End, Refeed, Renew, Renewed, Use, User
 from sbon.wire.messages import Message
@@ -33,27 +37,39 @@ class Refeeding:
     def __init__(self, directory: Messages) -> None:
         self._directory = directory
         self._seen: dict[tuple[QueryId, LinkId], int] = {}
+        self._new: dict[tuple[QueryId, LinkId, bool], LinkSpec] = {}
+        """The links that are to replace others, by whether these had been given up: one end may have the new one already."""
 
     def look(self, record: QueryRecord) -> None:
         """Looks for broken links of a query; called after each round of reports."""
         broken = {(record.id, link.id): link for link in record.unfed_links()}
         for key in [key for key in self._seen if key[0] == record.id and key not in broken]:
             del self._seen[key]
+        known = {link.id for link in record.links}
+        self._new = {key: link for key, link in self._new.items() if key[0] != record.id or key[1] in known}
         for key, link in broken.items():
             self._seen[key] = self._seen.get(key, 0) + 1
-            if _is_behind(record, link):
+            if (*key, True) not in self._new and is_apart(link, record.reports[link.source], record.reports[link.target]):
                 self._rejoin(record, link)
             elif self._seen[key] >= ROUNDS:
                 self._refeed(record, link)
 
     def forget(self, query: QueryId) -> None:
         """Forgets a query that has ended."""
-        for key in [key for key in self._seen if key[0] == query]:
-            del self._seen[key]
+        self._seen = {key: count for key, count in self._seen.items() if key[0] != query}
+        self._new = {key: link for key, link in self._new.items() if key[0] != query}
+
+    def _anew(self, record: QueryRecord, old: LinkSpec, *, given_up: bool) -> LinkSpec:
+        """Returns the link that is to replace another one; the same until it has."""
+        key = (record.id, old.id, given_up)
+        if key not in self._new:
+            name = renewed(old.id, generation(record.health.healing.begins_anew()))
+            self._new[key] = msgspec.structs.replace(old, id=name, handed=0)
+        return self._new[key]
 
     def _rejoin(self, record: QueryRecord, old: LinkSpec) -> None:
         """Asks the source to turn its end of a link to the operator that began anew, and lets that one go on where the source is."""
-        new = msgspec.structs.replace(old, id=renewed(old.id), handed=0)
+        new = self._anew(record, old, given_up=False)
         source, target = record.nodes[old.source], record.nodes[old.target]
         gives = Renew(query=record.id, end=End(new, target, (), record.epochs.get(old.target, 0)), gives=True)
 
@@ -75,7 +91,7 @@ class Refeeding:
 
     def _refeed(self, record: QueryRecord, old: LinkSpec) -> None:
         """Asks both ends to replace a link, the target first, so that every batch finds it."""
-        new = msgspec.structs.replace(old, id=renewed(old.id), handed=0)
+        new = self._anew(record, old, given_up=True)
         source, target = record.nodes[old.source], record.nodes[old.target]
         epoch = record.reports[old.target].epoch
         takes = Refeed(query=record.id, lost=old.id, end=End(new, source, ()), gives=False)
@@ -100,10 +116,3 @@ class Refeeding:
 
         # Another query's operator may have begun anew on another host, which does not know that this query uses it.
         self._directory.request(source, Use(operator=old.source, user=User(record.id, record.owner)), used)
-
-
-def _is_behind(record: QueryRecord, link: LinkSpec) -> bool:
-    """Tells whether the source of a link has it under an earlier name: its host was away while the target began anew."""
-    report = record.reports.get(link.source)
-    names = [name for name, *_ in report.links] if report is not None else []
-    return any(first_name(name) == first_name(link.id) and renewals(name) < renewals(link.id) for name in names)

@@ -121,7 +121,8 @@ class Succession:
         except ValueError as problem:
             self._taken_over(one, problem)
             return
-        self._taken_over(one, record_from(known, before.owner.name, reports, self._me.name, self._clock.now(), self._wall()))
+        now, wall_s, epoch = self._clock.now(), self._wall(), one.machine.counted
+        self._taken_over(one, record_from(known, before.owner.name, reports, self._me.name, now, wall_s, epoch))
 
     def _living(self) -> set[Holder]:
         return {Holder(member.name, member.boot) for member in self._members().values() if member.reachable}

@@ -15,8 +15,10 @@ Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 """Numbers of rows, batches, bytes, nanoseconds."""
 Few: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 """Numbers of operators, slots, nodes, ports, pieces of a state."""
-Epoch: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
-"""Number of migrations of an operator, or of moves of a link's end: enough for one a second for 30,000 years."""
+Epoch: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+"""Epoch of an operator, or number of moves of a link's end: enough for all epochs of all owners of a query."""
+OwnerEpoch: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**29)]
+"""How often a query has got another owner, or somebody has asked to be it: enough for one every five seconds for 80 years."""
 Amount: TypeAlias = Annotated[float, msgspec.Meta(ge=0.0, le=1e18)]
 """Rates, shares that may exceed 1, ages."""
 Share: TypeAlias = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]

@@ -4,7 +4,7 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
-from sbon.wire.limits import MANY, Count, Data, Epoch, Node, Query
+from sbon.wire.limits import MANY, Count, Data, Node, OwnerEpoch, Query
 
 RECORD_BYTES_MAX = 2**20
 """Most bytes of the content of a record: one that is larger is not kept."""
@@ -28,7 +28,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     """One version of the record of a query."""
 
     query: Query
-    epoch: Epoch
+    epoch: OwnerEpoch
     """The ownership epoch: how often another agent has taken the query over, at least."""
     version: Count
     owner: Holder
@@ -59,14 +59,14 @@ class Forget(msgspec.Struct, frozen=True, tag="forget"):
     """The query has ended, or the receiver is not a keeper of it any more; sent by the owner."""
 
     query: Query
-    epoch: Epoch
+    epoch: OwnerEpoch
 
 
 class PromiseAsk(msgspec.Struct, frozen=True, tag="promise?"):
     """A keeper, or an owner that has restarted, asks to own the query under this ownership epoch; answered with HolderSays."""
 
     query: Query
-    epoch: Epoch
+    epoch: OwnerEpoch
     holder: Holder
     """The process that asks."""
     of: Holder | None = None
@@ -79,7 +79,7 @@ class HolderSays(msgspec.Struct, frozen=True, tag="holdersays"):
     """Answers Keep and PromiseAsk."""
 
     granted: bool
-    epoch: Epoch
+    epoch: OwnerEpoch
     """The highest ownership epoch that the holder has promised or heard of."""
     owner: Holder | None = None
     """With a refusal: the owner under that epoch; None if the epoch has only been promised."""
@@ -93,7 +93,7 @@ class Own(msgspec.Struct, frozen=True, tag="own"):
     """The sender owns the query from now on; answered with reports on the operators that the receiver runs for it (OperatorReports)."""
 
     query: Query
-    epoch: Epoch
+    epoch: OwnerEpoch
     owner: Holder
 
 

@@ -7,7 +7,7 @@ import pytest
 from sbon.errors import LocalProtocolError
 from sbon.optimiser.views import Insert
 from sbon.query.plan import renewed
-from sbon.wire.deployment import End, Refeed, Use, User
+from sbon.wire.deployment import End, Refeed, Renew, Use, User
 from sbon_agent.node import Agent
 from sbon_testbed import report
 from sbon_testbed.simulator.harness import World
@@ -315,13 +315,21 @@ def test_a_link_that_brings_rows_is_not_made_anew_whoever_asks():
     query = world.submit(QUERY, at="c0")
     world.run(12.0)
     agent, operator, incoming = next((a, i.id, x) for a in living(world) for i in a.engine.instances.values() for x in i.inputs.values())
-    new = msgspec.structs.replace(incoming.link, id=renewed(incoming.link.id))
+    new = msgspec.structs.replace(incoming.link, id=renewed(incoming.link.id, 3))
 
     with pytest.raises(LocalProtocolError, match="is still given rows by"):
         agent.dispatch.carry_out("c3", Refeed(query, incoming.link.id, End(new, incoming.node, ()), gives=False), print)
     with pytest.raises(LocalProtocolError, match="of another is not on"):
         agent.dispatch.carry_out("c3", Refeed("another", incoming.link.id, End(new, incoming.node, ()), gives=False), print)
     assert incoming.link.id in agent.engine.instances[operator].inputs
+
+    former, old = incoming.link.id, msgspec.structs.replace(incoming.link, id=renewed(incoming.link.id, 2))
+    agent.dispatch.carry_out("c3", Renew(query, End(old, incoming.node, ()), gives=False), print)
+    with pytest.raises(LocalProtocolError, match="is still given rows by"):
+        agent.dispatch.carry_out("c3", Refeed(query, former, End(new, incoming.node, ()), gives=False), print)
+    older = msgspec.structs.replace(old, id=renewed(former, 1))
+    with pytest.raises(LocalProtocolError, match="has begun anew since, as"):
+        agent.dispatch.carry_out("c3", Refeed(query, former, End(older, incoming.node, ()), gives=False), print)
 
 
 @pytest.mark.soak

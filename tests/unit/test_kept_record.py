@@ -10,7 +10,7 @@ from sbon.supervision.deployment import Deployed
 from sbon.supervision.kept_record import decode_content, encode_content, record_from
 from sbon.supervision.record import QueryRecord
 from sbon.supervision.recovering import given_up
-from sbon.supervision.recovery import Recovered
+from sbon.supervision.recovery import Recovered, first_epoch
 from sbon.wire.reports import OperatorReport
 
 QUERY = "ams.0000001.01"
@@ -69,10 +69,19 @@ def test_what_hosts_say_counts_more_than_the_record():
     after = record_from(content, "ams", (later, older), "osl", 0.0, 0.0)
     assert (after.nodes[MAP], after.epochs[MAP]) == ("rio", 65_536)
     assert [link.id for link in after.links] == [f"{LINK.id}+1"]
+    sink = OperatorReport(SINK, "running", "nyc", received=((f"{LINK.id}+2", 0),))
+    apart = record_from(content, "ams", (later, sink), "osl", 0.0, 0.0)
+    assert [link.id for link in apart.links] == [f"{LINK.id}+2"], "the latest name of those that its ends have"
     stale = record_from(content, "ams", (older,), "osl", 0.0, 0.0)
     assert (stale.nodes[MAP], stale.epochs[MAP]) == ("fra", 3)
     other = record_from(content, "ams", (OperatorReport("other.1", "running", "rio"),), "osl", 0.0, 0.0)
     assert other.nodes == {MAP: "fra", SINK: "nyc", CAST: "rio"}
+
+
+def test_what_begins_anew_under_the_next_owner_has_numbers_that_no_former_one_had():
+    after = record_from(decode_content(encode_content(record())), "ams", (), "osl", 0.0, 0.0, ownership=3)
+    assert after.health.healing.begins_anew() > first_epoch(3) > 2**17
+    assert after.health.healing.begins_anew() < first_epoch(4)
 
 
 def test_a_multicast_that_has_ended_since_carries_nothing():

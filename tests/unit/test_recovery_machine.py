@@ -5,7 +5,7 @@ import pytest
 from sbon.errors import LinkError, LocalProtocolError, PlacementError
 from sbon.query.plan import WATERMARK_END, LinkSpec, MapParams, OperatorSpec, Plan, SinkParams, SourceParams, link_id
 from sbon.supervision.deployment import Deployed
-from sbon.supervision.record import QueryRecord
+from sbon.supervision.record import QueryRecord, is_apart
 from sbon.supervision.recovering import take_over
 from sbon.supervision.recovery import (
     BEGIN_TRIES,
@@ -19,6 +19,7 @@ from sbon.supervision.recovery import (
     Place,
     Recovered,
     Recovery,
+    first_epoch,
     makeable,
 )
 from sbon.supervision.register import Register
@@ -36,6 +37,7 @@ SPECS = {
 }
 LINKS = tuple(LinkSpec(link_id(a, b, 0), a, b, 0, 1.0, 1.0) for a, b in ((SOURCE, MAP), (MAP, SINK)))
 FROM_SOURCE, TO_SINK = (link.id for link in LINKS)
+NODES = {SOURCE: "fra", MAP: "osl", SINK: "nyc"}
 ALIVE = frozenset({"ams", "fra", "nyc", "osl", "rio"})
 
 
@@ -43,7 +45,7 @@ def picture(lost: set[str], alive: frozenset[str] = ALIVE, **changes: object) ->
     fields: dict[str, object] = {
         "specs": SPECS,
         "links": LINKS,
-        "nodes": {SOURCE: "fra", MAP: "osl", SINK: "nyc"},
+        "nodes": NODES,
         "epochs": {MAP: 3},
         "lost": frozenset(lost),
         "alive": alive,
@@ -343,7 +345,7 @@ def test_an_operator_that_has_moved_on_while_others_were_made_is_where_it_is():
 
 def test_links_of_operators_that_are_being_made_again_are_not_replaced():
     """The host of such an operator may be back with it, and its feeder has the link under the name that an attempt has given it."""
-    deployed = Deployed(tuple(SPECS.values()), LINKS, {SOURCE: "fra", MAP: "osl", SINK: "nyc"})
+    deployed = Deployed(tuple(SPECS.values()), LINKS, NODES)
     record = QueryRecord(Plan(QUERY, "k", "", tuple(SPECS.values()), LINKS), deployed, "ams", 0.0)
     record.reported(OperatorReport(SOURCE, "running", "fra", links=((f"{FROM_SOURCE}+1", 0, 0, 0.0, 0.0),)))
     record.reported(OperatorReport(MAP, "running", "osl", links=((TO_SINK, 0, 0, 0.0, 0.0),)))
@@ -387,13 +389,37 @@ def test_where_the_rows_of_a_sink_begin_is_learnt_from_its_first_copy_alone():
 def test_the_next_owner_uses_higher_epochs_than_the_former_ones_attempts():
     former = machine()
     former.look(picture({MAP}), 0.0)
-    heir = Recovery(QUERY, User(QUERY, "fra"), epoch=former.epoch)
-    heir.look(picture({MAP}), 0.0)
+    heir = Recovery(QUERY, User(QUERY, "fra"))
+    heir.look(picture({MAP}, attempted=former.epoch), 0.0)
     assert heir.epoch == former.epoch + GENERATION
 
 
+def test_no_two_owners_give_a_link_the_same_name_whatever_they_have_heard_of_each_other():
+    names = set()
+    for ownership in (0, 1, 2):
+        recovery = machine()
+        for tries in range(3):
+            [place] = recovery.look(picture({MAP}, attempted=first_epoch(ownership)), 100.0 * tries)
+            assert isinstance(place, Place)
+            [consumer] = asked(recovery.placed(place.attempt, {MAP: "rio"}, 100.0 * tries), Renew)
+            assert isinstance(consumer.step.message, Renew)
+            names.add(consumer.step.message.end.link.id)
+            recovery.answered(consumer.step, LinkError("silent"), 100.0 * tries)
+    assert len(names) == 9
+
+
+def test_an_end_that_has_a_link_under_another_name_is_turned():
+    record = QueryRecord(Plan(QUERY, "k", "", tuple(SPECS.values()), LINKS), Deployed(tuple(SPECS.values()), LINKS, NODES), "ams", 0.0)
+    for name, broken in ((FROM_SOURCE, []), (f"{FROM_SOURCE}+1", [FROM_SOURCE])):
+        record.reported(OperatorReport(SOURCE, "running", "fra", links=((FROM_SOURCE, 0, 0, 0.0, 0.0),)))
+        record.reported(OperatorReport(MAP, "running", "osl", links=((TO_SINK, 0, 0, 0.0, 0.0),), received=((name, 0),)))
+        record.reported(OperatorReport(SINK, "running", "nyc", received=((TO_SINK, 0),)))
+        assert is_apart(LINKS[0], record.reports[SOURCE], record.reports[MAP]) == bool(broken)
+        assert [link.id for link in record.unfed_links()] == broken
+
+
 def test_what_a_former_owner_was_about_to_make_is_made_again():
-    heir = Recovery(QUERY, User(QUERY, "fra"), epoch=GENERATION, turned={MAP})
+    heir = Recovery(QUERY, User(QUERY, "fra"), turned={MAP})
     [place] = heir.look(picture(set()), 0.0)
     assert isinstance(place, Place)
     assert (place.operators, heir.operators) == ({MAP}, {MAP})

@@ -1,0 +1,76 @@
+"""The replacement of a query's broken links: the names that the new ones get. The test answers the messages."""
+
+from collections.abc import Callable
+
+from sbon.errors import LinkError, SbonError
+from sbon.query.plan import LinkSpec, MapParams, OperatorSpec, Plan, SinkParams, link_id
+from sbon.supervision.deployment import Deployed
+from sbon.supervision.record import QueryRecord
+from sbon.supervision.recovery import generation
+from sbon.supervision.refeeding import ROUNDS, Refeeding
+from sbon.types import NodeId
+from sbon.wire.deployment import Refeed, Renew
+from sbon.wire.messages import Done, Message
+from sbon.wire.reports import OperatorReport
+
+QUERY = "ams.t.1"
+MAP, SINK = f"{QUERY}.0", f"{QUERY}.1"
+SPECS = (OperatorSpec(MAP, MapParams(None, None), (), None, None, ""), OperatorSpec(SINK, SinkParams("k", "file", ()), (), None, "nyc", ""))
+LINK = LinkSpec(link_id(MAP, SINK, 0), MAP, SINK, 0, 1.0, 1.0)
+
+
+class Services:
+    """Messages that are answered one after the other."""
+
+    def __init__(self, answers: list[Message | SbonError]) -> None:
+        self.me: NodeId = "ams"
+        self.asked: list[Refeed | Renew] = []
+        self._answers = answers
+
+    def request(self, node: NodeId, message: Message, done: Callable[[Message | SbonError], None], timeout_s: float = 0.0) -> None:
+        assert isinstance(message, Refeed | Renew)
+        self.asked.append(message)
+        done(self._answers.pop(0))
+
+    def tell(self, node: NodeId, message: Message) -> None:
+        """Nobody listens."""
+
+
+def record(name: str | None) -> QueryRecord:
+    """Returns a query whose link has a name at its source, or is not there."""
+    one = QueryRecord(Plan(QUERY, "k", "", SPECS, (LINK,)), Deployed(SPECS, (LINK,), {MAP: "fra", SINK: "nyc"}), "ams", 0.0)
+    one.reported(OperatorReport(MAP, "running", "fra", links=() if name is None else ((name, 0, 0, 0.0, 0.0),)))
+    one.reported(OperatorReport(SINK, "running", "nyc", received=((LINK.id, 0),)))
+    return one
+
+
+def test_a_replacement_that_is_repeated_has_the_same_name_and_no_attempt_of_a_recovery_has_it():
+    services, one = Services([Done(), LinkError("silent"), Done(), Done()]), record(None)
+    refeeding = Refeeding(services)
+    for _ in range(ROUNDS + 1):
+        refeeding.look(one)
+    names = {message.end.link.id for message in services.asked}
+    assert (len(services.asked), len(names)) == (4, 1)
+    assert [link.id for link in one.links] == [*names]
+    assert f"{LINK.id}+{generation(one.health.healing.begins_anew())}" not in names
+
+
+def test_a_replacement_goes_on_though_one_end_has_the_new_name_by_now():
+    services, one = Services([Done(), LinkError("the answer is lost"), Done(), Done()]), record(None)
+    refeeding = Refeeding(services)
+    for _ in range(ROUNDS):
+        refeeding.look(one)
+    new = services.asked[-1].end.link.id
+    one.reported(OperatorReport(MAP, "running", "fra", links=((new, 0, 0, 0.0, 0.0),)))
+    refeeding.look(one)
+    assert [type(message) for message in services.asked] == [Refeed] * 4
+    assert [link.id for link in one.links] == [new]
+
+
+def test_an_end_that_an_attempt_has_turned_under_a_later_name_is_turned_again():
+    services, one = Services([LinkError("silent")]), record(f"{LINK.id}+7")
+    one.health.healing.attempted = 7 * 2**16
+    Refeeding(services).look(one)
+    [message] = services.asked
+    assert isinstance(message, Renew)
+    assert message.end.link.id == f"{LINK.id}+8"
