@@ -126,7 +126,9 @@ class Draws:
         if self.rng.random() < 0.4:
             found.append(self.scalars(columns).draw(self.one((INT, FLOAT, TEXT, BOOL, TIME, INTERVAL)), 1, near=False))
         unique = {key.ours: key for key in found if any(column.ours in key.ours for column in columns)}
-        return [key._replace(duck=f"one_zero({key.duck})") if key.type == FLOAT else key for key in unique.values()]
+        # A number alone would be the place of a column in DuckDB's GROUP BY.
+        forms = {FLOAT: "one_zero({})", INT: "({})::BIGINT"}
+        return [key._replace(duck=forms.get(key.type, "{}").format(key.duck)) for key in unique.values()]
 
     def aggregates(self, columns: Sequence[Expr], count: int) -> list[Expr]:
         return [self._aggregate(columns) for _ in range(count)]
