@@ -9,14 +9,14 @@
 A holder that has restarted has no record, but what its agent has promised is on disk: it promises for the process that has ended
 (`Ask.holder`). So does an owner that has restarted; and it may ask the holders itself, if none of them has a record any more (`claim`).
 One process may be asked twice for the same promise: for itself, and for a former process of its agent. An owner that another one has
-followed is a holder still, with its own latest version (`gave_up`).
+followed, and a keeper that has been dismissed, are holders still, with their latest versions (`former`): others that have not heard of the
+change need their promise, and learn of the change with it. Of a query that has ended nothing is promised.
 
 Invariants: an ownership epoch is promised to one process, also by the processes of this agent that come after this one (`Promises`);
 records of lower epochs than the one promised are refused; the version that a new owner goes on with is the newest that any of the majority
 has.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable
 from enum import Enum
 from typing import TypeAlias
@@ -25,6 +25,7 @@ import msgspec
 
 from sbon.errors import LocalProtocolError, SbonError
 from sbon.links.ends import pause_s
+from sbon.supervision.former_versions import FormerVersions
 from sbon.supervision.keepers import agree, in_order
 from sbon.supervision.promises import Promise, Promises
 from sbon.types import NodeId, QueryId
@@ -37,10 +38,6 @@ RECORDS_MAX = 20_000
 """Most records that one agent keeps."""
 BYTES_MAX = 64 * 2**20
 """Most bytes of their contents."""
-GIVEN_UP_MAX = 1_000
-"""Most queries that this agent has owned and whose latest versions are remembered; of more, the earliest are forgotten."""
-OVER_MAX = 10_000
-"""Most queries that have ended on this agent and are remembered; of more, the earliest are forgotten."""
 DOUBTS_MAX = 2
 """Number of times in succession that an owner must disown a query before its record is forgotten."""
 
@@ -150,10 +147,7 @@ class Inheriting:
         """False if this process does not know what former ones of the same agent have promised."""
         self._held: dict[QueryId, _Held] = {}
         self.promises = Promises()
-        self._given_up: OrderedDict[QueryId, Record] = OrderedDict()
-        """The latest versions of queries that this agent has owned, and that others own since."""
-        self._over: OrderedDict[QueryId, None] = OrderedDict()
-        """Queries that have ended on this agent: a keeper that was not told must not take them over."""
+        self.former = FormerVersions()
         self._left: frozenset[Holder] = frozenset()
 
     @property
@@ -171,7 +165,7 @@ class Inheriting:
         is_anothers = given is not None and given.epoch == record.epoch and given.to != record.owner
         if held is not None and record.owner != held.record.owner and not self.has_promised(record):
             return HolderSays(granted=False, epoch=promised, owner=held.record.owner if held.record.epoch == promised else None)
-        if record.query in self._over:
+        if self.promises.is_over(record.query):
             return HolderSays(granted=False, epoch=promised)
         if record.epoch < promised or is_anothers or self._me not in record.holders or (held is None and not self._has_room(record)):
             return HolderSays(granted=False, epoch=promised)
@@ -182,7 +176,7 @@ class Inheriting:
                 self._held[record.query] = _Held(record, record.epoch)  # whatever was asked for the former owner's record is over
             else:
                 held.record = record
-        self._given_up.pop(record.query, None)
+        self.former.forget(record.query)
         if record.epoch > 0:
             self.promises.note(Promise(record.query, record.epoch, record.owner, owns=True))
         return HolderSays(granted=True, epoch=record.epoch, is_lost=not self.remembers)
@@ -196,7 +190,7 @@ class Inheriting:
         """
         query, epoch, candidate = attempt.query, attempt.epoch, attempt.candidate
         held, promised = self._held.get(query), self._promised(query)
-        if query in self._over:
+        if self.promises.is_over(query):
             return HolderSays(granted=False, epoch=promised)
         if attempt.of != self._me and not self.remembers:
             return HolderSays(granted=False, epoch=promised, is_lost=True)
@@ -220,7 +214,7 @@ class Inheriting:
 
     def _promise_without_record(self, attempt: Attempt, promised: int, is_owner_there: bool) -> HolderSays:
         """Answers for a former process of this agent, or about a record that this process has had: such a query may have ended."""
-        is_later, own = attempt.of != self._me, self._given_up.get(attempt.query)
+        is_later, own = attempt.of != self._me, self.former.of(attempt.query)
         if not (is_later or attempt.is_anew or own is not None) or attempt.epoch <= promised or is_owner_there:
             return HolderSays(granted=False, epoch=promised)
         self.promises.note(Promise(attempt.query, attempt.epoch, attempt.candidate))
@@ -231,11 +225,20 @@ class Inheriting:
         held = self._held.get(record.query)
         return held is not None and (held.promised, held.promised_to) == (record.epoch, record.owner)
 
-    def forget(self, query: QueryId, epoch: int) -> None:
-        """Forgets a record of this epoch, or a lower one: the query has ended, or others keep it."""
-        self.owned(query, epoch + 1)
-        if query in self._given_up and self._given_up[query].epoch <= epoch:
-            del self._given_up[query]
+    def forget(self, query: QueryId, epoch: int, *, is_over: bool) -> None:
+        """Takes from the owner of this epoch that the query has ended, or that others keep it; a later owner says that itself."""
+        if not is_over:
+            self.owned(query, epoch + 1)
+        elif query not in self._held or self._held[query].record.epoch <= epoch:
+            self.ended(query)
+
+    def last_owner(self, query: QueryId) -> tuple[int, Holder] | None:
+        """Returns the epoch and the owner of the version that is kept of a query; or else of the latest one that was, or was promised."""
+        held, own, given = self._held.get(query), self.former.of(query), self.promises.of(query)
+        if held is not None:
+            return held.record.epoch, held.record.owner
+        known = [] if own is None else [(own.epoch, own.owner)]
+        return max(known if given is None else [*known, (given.epoch, given.to)], default=None)
 
     def doubted(self, asked: Iterable[QueryId], unwanted: Collection[QueryId]) -> None:
         """Takes which queries their owners do not own, and forgets records that owners have disowned twice in succession.
@@ -268,25 +271,15 @@ class Inheriting:
 
     def owned(self, query: QueryId, epoch: int) -> None:
         """Forgets records of lower epochs than that under which another agent says that it owns the query."""
-        held = self._held.get(query)
-        if held is not None and held.record.epoch < epoch:
-            del self._held[query]
+        if query in self._held and self._held[query].record.epoch < epoch:
+            self.former.add(self._held.pop(query).record)
 
     def ended(self, query: QueryId) -> None:
-        """Takes that a query has ended that this agent owned."""
-        self._given_up.pop(query, None)
-        self._over[query] = None
-        while len(self._over) > OVER_MAX:
-            self._over.popitem(last=False)
-
-    def gave_up(self, query: QueryId, confirmed: Record | None) -> None:
-        """Takes the latest version that counted of a query that this agent has owned: other holders may have older ones."""
-        if confirmed is None:
-            return
-        self._given_up[query] = confirmed
-        self._given_up.move_to_end(query)
-        while len(self._given_up) > GIVEN_UP_MAX:
-            self._given_up.popitem(last=False)
+        """Takes that a query has ended that this agent owned or kept."""
+        self._held.pop(query, None)
+        self.former.forget(query)
+        known = self.promises.of(query) or Promise(query, 0, self._me)
+        self.promises.note(msgspec.structs.replace(known, is_over=True))
 
     # ------------------------------------------------------------------------------------------------------ taking over
 
@@ -336,7 +329,7 @@ class Inheriting:
             if result.is_lost:
                 held.lost.add(asked.holder)
             elif result.owner is not None and result.owner not in (self._me, held.record.owner) and result.epoch > held.record.epoch:
-                del self._held[asked.query]  # it has begun anew, or another one owns it
+                self.former.add(self._held.pop(asked.query).record)  # it has begun anew, or another one owns it
                 return []
         else:
             held.is_silent = True
@@ -356,7 +349,7 @@ class Inheriting:
 
     def _decide(self, query: QueryId, held: _Held, now: float) -> list[Action]:
         if self._me not in held.record.holders:  # a newer version says so
-            del self._held[query]
+            self.former.add(self._held.pop(query).record)
             return []
         may = held.promised == held.asked and len(held.record.sets) < SETS_MAX
         if may and agree(held.record.sets, held.granted, self._left | held.lost):

@@ -124,7 +124,7 @@ class Ownership:
                 told.pop()(is_done)
 
         for keeper in sorted(waiting):
-            self._dismiss(keeper, Forget(query=query, epoch=one.machine.epoch), partial(answered, keeper))
+            self._dismiss(keeper, Forget(query=query, epoch=one.machine.epoch, is_over=True), partial(answered, keeper))
 
     def look_at_all(self) -> None:
         """Looks at all records, owned and kept; called periodically, and when members have come or gone.
@@ -161,26 +161,27 @@ class Ownership:
 
         Parameters
         ----------
-        is_disowned : whether the owner known so far says that another agent owns the query; None: it has not been asked
+        is_disowned : whether the owner known so far says that the sender owns the query; None: it has not been asked
         """
         if isinstance(message, Keep) and is_disowned is None:
             query, known = message.record.query, self._register.owners.of(message.record.query)
             if _is_news(message.record, known, self._me.name, self._members(), self.inheriting):
-
-                def asked(result: Message | SbonError) -> None:
-                    taken = result.taken if isinstance(result, Unwanted) else ()
-                    self.answer(message, respond, is_disowned=any(word.query == query for word in taken))
-
-                self._messages.request(known.name, WantedAsk(queries=(query,)), asked, ANSWER_S)
+                _ask_known(
+                    self._messages,
+                    self._register,
+                    query,
+                    message.record.owner,
+                    lambda said: self.answer(message, respond, is_disowned=said),
+                )
                 return
         before = self.inheriting.promises.all
+        said: Message
         match message:
             case Keep(record):
                 said = self._keep(record, is_disowned=bool(is_disowned))
-            case Forget(query, epoch):
-                self.inheriting.forget(query, epoch)
-                respond(Done())
-                return
+            case Forget(query, epoch, is_over):
+                self.inheriting.forget(query, epoch, is_over=is_over)
+                said = Done()
             case PromiseAsk(query, epoch, holder, of, is_anew):
                 said = self._promise(Attempt(query, epoch, holder, of or self._me, is_anew))
             case ClaimsAsk(queries):
@@ -193,7 +194,7 @@ class Ownership:
 
         def saved(problem: str) -> None:
             self._saves -= 1
-            respond(HolderSays(granted=False, epoch=said.epoch) if problem else said)
+            respond(HolderSays(granted=False, epoch=said.epoch) if problem and isinstance(said, HolderSays) else said)
 
         self._saves += 1
         self._save(saved)
@@ -209,11 +210,10 @@ class Ownership:
         if attempt.is_anew and known.name != attempt.candidate.name and (known.epoch > 0 or self.inheriting.remembers):
             owner = Holder(known.name, known.boot or 0) if known.epoch > 0 else None
             return HolderSays(granted=False, epoch=known.epoch, owner=owner)
-        held = self.inheriting.records.get(query)
-        given = self.inheriting.promises.of(query)
-        first = held.owner if held is not None else given.to if given is not None else None
-        if first is None and known.epoch > 0 and known.boot is not None and known.name != attempt.candidate.name:
-            first = Holder(known.name, known.boot)
+        last = self.inheriting.last_owner(query)
+        if known.epoch > 0 and known.boot is not None and (last is None or known.epoch > last[0]) and known.name != attempt.candidate.name:
+            last = known.epoch, Holder(known.name, known.boot)
+        first = None if last is None else last[1]
         there = first is not None and first not in (self._me, attempt.candidate) and _is_there(self._members(), self._me, first)
         return self.inheriting.promise(attempt, is_owner_there=there)
 
@@ -226,15 +226,10 @@ class Ownership:
         record = self._register.running.get(query)
         refusal = AuthorityError(f"{known.name} owns {query}, and is there; a new owner says so: {TABLE[Own].who}")
 
-        def asked(result: Message | SbonError | None) -> None:
-            is_ours = query in self.owned or query in self._register.running
-            is_theirs = isinstance(result, SbonError) or (isinstance(result, Claims) and query in result.owned)
-            if is_ours or is_theirs:
+        def believe(is_true: bool) -> None:
+            if not is_true or query in self.owned or query in self._register.running:
                 done(refusal)
-            else:
-                accept()
-
-        def accept() -> None:
+                return
             if self._register.owners.heard(query, Owner(message.owner.name, message.owner.boot, message.epoch)):
                 self.inheriting.owned(query, message.epoch)
                 if message.owner != self._me:
@@ -242,16 +237,16 @@ class Ownership:
             done(None)
 
         if message.owner == self._me or message.owner.name == known.name:
-            accept()
+            believe(True)
         elif query in self.owned or query in self._register.running:
             if record is None:
                 done(refusal)
             else:
-                self.permit(record, lambda problem: self._clock.call_soon(partial(asked, None)))
+                self.permit(record, lambda problem: self._clock.call_soon(partial(believe, True)))
         elif known.name != self._me.name and _owner_is_there(self._members(), known):
-            self._messages.request(known.name, ClaimsAsk(queries=(query,)), asked, ANSWER_S)
+            _ask_known(self._messages, self._register, query, message.owner, believe)
         else:
-            accept()
+            believe(not (known.name == self._me.name and self.inheriting.promises.is_over(query)))
 
     def _keep(self, record: Record, *, is_disowned: bool) -> HolderSays:
         known = self._register.owners.of(record.query)
@@ -272,7 +267,7 @@ class Ownership:
         if one is not None and one.machine.epoch >= epoch:
             return
         if self.owned.pop(query, None) is not None and one is not None:
-            self.inheriting.gave_up(query, one.machine.confirmed)
+            self.inheriting.former.add(one.machine.confirmed)
             one.settle(PlacementError(f"{self._register.owners.of(query).name} owns the query now"))
         self._successor.owned_elsewhere(query)
 
@@ -331,7 +326,7 @@ class Ownership:
                 case Depose(epoch, owner):
                     self._register.owners.heard(one.query, Owner(owner.name, owner.boot, epoch))
                     del self.owned[one.query]
-                    self.inheriting.gave_up(one.query, one.machine.confirmed)
+                    self.inheriting.former.add(one.machine.confirmed)
                     one.settle(PlacementError(f"{owner.name} owns the query now"))
                     self._successor.owned_elsewhere(one.query)
         self._show(one)
@@ -447,3 +442,19 @@ def _has_ended(members: Mapping[NodeId, Member], holder: Holder) -> bool:
 def _has_left(members: Mapping[NodeId, Member], holder: Holder) -> bool:
     member = members.get(holder.name)
     return member is not None and member.status is MemberStatus.LEFT
+
+
+def _ask_known(messages: Messages, register: Register, query: QueryId, owner: Holder, done: Callable[[bool], None]) -> None:
+    """Asks the owner known so far, which is there, whether another process owns the query by now.
+
+    If it names a third one, that is the owner known from now on, and is asked when the other one says it again.
+    """
+
+    def asked(result: Message | SbonError) -> None:
+        words = [word for word in result.taken if word.query == query] if isinstance(result, Unwanted) else []
+        for word in words:
+            if word.owner != owner:
+                register.owners.heard(query, Owner(word.owner.name, word.owner.boot, word.epoch))
+        done(any(word.owner == owner for word in words))
+
+    messages.request(register.owners.of(query).name, WantedAsk(queries=(query,)), asked, ANSWER_S)

@@ -1,4 +1,4 @@
-"""Promises of one agent: the highest ownership epoch of each query that it has promised, or taken a record of.
+"""Promises of one agent: the highest ownership epoch of each query that it has promised, or taken a record of; none for what has ended.
 
 See docs/recovery.md, Ownership. They are on disk before anybody hears of them, and the next process of the agent begins with them.
 """
@@ -13,6 +13,8 @@ from sbon.wire.ownership import Holder
 
 PROMISES_MAX = 5_000
 """Most promises that are remembered; of more, the earliest are forgotten."""
+OVER_MAX = 2_000
+"""Most queries that have ended and are remembered; of more, the earliest are forgotten."""
 
 
 class Promise(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -23,6 +25,8 @@ class Promise(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     to: Holder
     owns: bool = False
     """True once `to` is known to own the query."""
+    is_over: bool = False
+    """The query has ended: a keeper that has not been told must not take it over, so it is promised to nobody any more."""
 
 
 class Promises:
@@ -33,15 +37,20 @@ class Promises:
 
     def __init__(self) -> None:
         self._given: OrderedDict[QueryId, Promise] = OrderedDict()
+        self._over: OrderedDict[QueryId, Promise] = OrderedDict()
 
     @property
     def all(self) -> tuple[Promise, ...]:
         """Returns what must be on disk before anybody hears of a promise, earliest first."""
-        return tuple(self._given.values())
+        return (*self._over.values(), *self._given.values())
 
     def of(self, query: QueryId) -> Promise | None:
         """Returns the latest promise of a query."""
-        return self._given.get(query)
+        return self._over.get(query) or self._given.get(query)
+
+    def is_over(self, query: QueryId) -> bool:
+        """Tells whether a query has ended."""
+        return query in self._over
 
     def is_latest(self, query: QueryId, epoch: int, to: Holder) -> bool:
         """Tells whether a promise is the latest one still."""
@@ -54,7 +63,14 @@ class Promises:
             self.note(promise)
 
     def note(self, promise: Promise) -> None:
-        """Adds a promise, unless a later one is known."""
+        """Adds a promise, unless a later one is known, or the query has ended."""
+        if promise.is_over:
+            self._given.pop(promise.query, None)
+            self._over[promise.query] = promise
+            while len(self._over) > OVER_MAX:
+                self._over.popitem(last=False)
+        if promise.query in self._over:
+            return
         before = self._given.get(promise.query)
         if before is None or (promise.epoch, promise.owns) >= (before.epoch, before.owns):
             self._given[promise.query] = promise

@@ -60,6 +60,8 @@ class Forget(msgspec.Struct, frozen=True, tag="forget"):
 
     query: Query
     epoch: OwnerEpoch
+    is_over: bool = False
+    """The query has ended."""
 
 
 class PromiseAsk(msgspec.Struct, frozen=True, tag="promise?"):

@@ -1,9 +1,10 @@
 """Keepers take versions, promise each epoch once, and take over queries whose owners are gone: stepped through without a world."""
 
+import msgspec
 import pytest
 
 from sbon.errors import LinkError, LocalProtocolError
-from sbon.supervision import inheriting
+from sbon.supervision import former_versions, inheriting, promises
 from sbon.supervision.inheriting import (
     BYTES_MAX,
     RECORDS_MAX,
@@ -218,41 +219,65 @@ def test_a_process_without_a_record_promises_for_the_former_one_but_not_what_has
     assert one.promise(Attempt(QUERY, 5, SECOND, former), is_owner_there=False) == HolderSays(granted=False, epoch=1, is_lost=True)
 
 
-def test_a_former_owner_promises_with_its_latest_version_until_it_is_dismissed():
+def test_a_former_owner_promises_with_its_latest_version_until_the_query_has_ended():
     one = Inheriting(AMS, lambda query: 1)
-    one.gave_up(QUERY, None)
+    one.former.add(None)
     assert not one.promise(Attempt(QUERY, 2, SECOND, AMS), is_owner_there=False).granted
-    one.gave_up(QUERY, record(7))
+    one.former.add(record(7))
     assert not one.promise(Attempt(QUERY, 2, SECOND, AMS), is_owner_there=True).granted
     assert one.promise(Attempt(QUERY, 2, SECOND, AMS), is_owner_there=False) == HolderSays(granted=True, epoch=2, record=record(7))
     one.owned(QUERY, 2)
     assert one.promise(Attempt(QUERY, 3, SECOND, AMS), is_owner_there=False).granted
-    one.forget(QUERY, 3)
-    assert not one.promise(Attempt(QUERY, 4, SECOND, AMS), is_owner_there=False).granted
+    one.forget(QUERY, 3, is_over=False)
+    assert one.promise(Attempt(QUERY, 4, SECOND, AMS), is_owner_there=False).granted
+    one.forget(QUERY, 4, is_over=True)
+    assert not one.promise(Attempt(QUERY, 5, SECOND, AMS), is_owner_there=False).granted
+
+
+def test_a_dismissed_keeper_promises_with_the_version_that_has_dismissed_it():
+    one, dismissing = keeper(), Record(QUERY, 0, 2, AMS, (TRIO, (AMS, SECOND, RIO)), b"content")
+    assert one.keep(dismissing).granted
+    one.forget(QUERY, 0, is_over=False)
+    assert one.records == {}
+    assert one.last_owner(QUERY) == (0, AMS)
+    assert not one.promise(Attempt(QUERY, 1, SECOND, FIRST), is_owner_there=True).granted
+    assert one.promise(Attempt(QUERY, 1, SECOND, FIRST), is_owner_there=False) == HolderSays(granted=True, epoch=1, record=dismissing)
+
+
+def test_whoever_owned_it_last_is_looked_for_before_a_promise_is_given():
+    one = keeper()
+    one.owned(QUERY, 1)
+    assert one.last_owner(QUERY) == (0, AMS)
+    one.promise(Attempt(QUERY, 1, SECOND, FIRST), is_owner_there=False)
+    assert one.last_owner(QUERY) == (1, SECOND)
+    assert keeper().last_owner(QUERY) == (0, AMS)
+    assert Inheriting(AMS, lambda query: 0).last_owner(QUERY) is None
 
 
 def test_a_former_owner_that_keeps_a_later_version_promises_with_that_one():
     one = Inheriting(AMS, lambda query: 0)
-    one.gave_up(QUERY, record(7))
+    one.former.add(record(7))
     assert one.keep(record(8, 1, SECOND)).granted
     one.owned(QUERY, 2)
-    assert not one.promise(Attempt(QUERY, 3, FIRST, AMS), is_owner_there=False).granted
+    assert one.promise(Attempt(QUERY, 3, FIRST, AMS), is_owner_there=False).record == record(8, 1, SECOND)
 
 
-def test_the_versions_of_former_owners_are_bounded(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(inheriting, "GIVEN_UP_MAX", 1)
+@pytest.mark.parametrize(("limit", "most"), [("VERSIONS_MAX", 1), ("BYTES_MAX", len(record().content))])
+def test_the_versions_of_former_owners_are_bounded(monkeypatch: pytest.MonkeyPatch, limit: str, most: int):
+    monkeypatch.setattr(former_versions, limit, most)
     one = Inheriting(AMS, lambda query: 0)
     for query in ("first", QUERY):
-        one.gave_up(query, record())
+        one.former.add(msgspec.structs.replace(record(), query=query))
     assert not one.promise(Attempt("first", 1, SECOND, AMS), is_owner_there=False).granted
     assert one.promise(Attempt(QUERY, 1, SECOND, AMS), is_owner_there=False).granted
 
 
 def test_a_query_that_has_ended_here_is_neither_promised_nor_kept(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(inheriting, "OVER_MAX", 1)
-    one = Inheriting(AMS, lambda query: 0)
+    monkeypatch.setattr(promises, "OVER_MAX", 1)
+    before, one = Inheriting(AMS, lambda query: 0), Inheriting(AMS, lambda query: 0)
     for query in ("first", QUERY):
-        one.ended(query)
+        before.ended(query)
+    one.promises.restore(before.promises.all)  # the agent has restarted
     assert not one.keep(record(7, 3, FIRST)).granted
     assert not one.promise(Attempt(QUERY, 1, SECOND, Holder(AMS.name, 77)), is_owner_there=False).granted
     assert one.promise(Attempt("first", 1, SECOND, Holder(AMS.name, 77)), is_owner_there=False).granted, "it is remembered no more"
@@ -261,7 +286,7 @@ def test_a_query_that_has_ended_here_is_neither_promised_nor_kept(monkeypatch: p
 def test_an_owner_that_has_restarted_gets_no_promise_where_its_record_is():
     one, again = keeper(), Holder(AMS.name, 99)
     assert not one.promise(Attempt(QUERY, 1, again, FIRST, is_anew=True), is_owner_there=False).granted
-    one.forget(QUERY, 0)
+    one.forget(QUERY, 0, is_over=False)
     assert one.promise(Attempt(QUERY, 1, again, FIRST, is_anew=True), is_owner_there=False).granted
 
 
@@ -363,10 +388,11 @@ def test_what_has_ended_is_forgotten_and_what_is_newer_is_not():
     one = keeper()
     one.promise(Attempt(QUERY, 3, SECOND, FIRST), is_owner_there=False)
     one.keep(record(1, 3, SECOND))
-    one.forget(QUERY, 2)
+    one.forget(QUERY, 2, is_over=False)
+    one.forget(QUERY, 2, is_over=True)
     one.owned(QUERY, 3)
     assert QUERY in one.records
-    one.forget(QUERY, 3)
+    one.forget(QUERY, 3, is_over=True)
     assert one.records == {}
     assert not one.promise(Attempt(QUERY, 9, SECOND, FIRST), is_owner_there=False).granted
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from sbon.errors import LinkError, SbonError
+from sbon.errors import AuthorityError, LinkError, SbonError
 from sbon.execution.settings import EngineConfig
 from sbon.membership.members import Member, MemberStatus
 from sbon.query.ids import query_id
@@ -14,15 +14,16 @@ from sbon.supervision.claiming import Outcome
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.owners import Owner
 from sbon.supervision.ownership import Ownership
+from sbon.supervision.promises import Promise
 from sbon.supervision.record import QueryRecord
 from sbon.supervision.register import Register
 from sbon.supervision.wanting import Question
 from sbon.types import NodeId, QueryId
-from sbon.wire.messages import Message
-from sbon.wire.ownership import Claims, ClaimsAsk, Holder, HolderSays, Keep, Own, PromiseAsk, Record
+from sbon.wire.messages import Done, Message
+from sbon.wire.ownership import Claims, ClaimsAsk, Forget, Holder, HolderSays, Keep, Own, PromiseAsk, Record
 from sbon.wire.replication import Unwanted, WantedAsk
 
-AMS, FRA, NYC = (Holder(name, number) for number, name in enumerate(("ams", "fra", "nyc"), 1))
+AMS, FRA, NYC, RIO = (Holder(name, number) for number, name in enumerate(("ams", "fra", "nyc", "rio"), 1))
 TRIO = (AMS, FRA, NYC)
 QUERY = query_id("ams", AMS.boot, 1)
 SILENCE = LinkError("no answer")
@@ -182,6 +183,37 @@ def test_a_holder_whose_owner_does_not_answer_takes_no_other_owners_version() ->
     one.ownership.answer(Keep(record=Record(QUERY, 1, 2, FRA, (TRIO,), b"")), said.append)
     one.services.answer(WantedAsk, {})
     assert said == [HolderSays(granted=False, epoch=0)]
+
+
+@pytest.mark.parametrize(("says", "believed", "owner"), [(None, False, "ams"), (FRA, True, "fra"), (RIO, False, "rio")])
+def test_a_new_owner_is_believed_once_the_one_known_so_far_names_it(says: Holder | None, believed: bool, owner: NodeId) -> None:
+    """That it does not own the query, as it has ended there, is not enough."""
+    one, found = Agent(NYC, *TRIO), list[object]()
+    one.ownership.heard(Own(query=QUERY, epoch=2, owner=FRA), found.append)
+    assert found == []
+    taken = () if says is None else (Own(query=QUERY, epoch=1, owner=says),)
+    one.services.answer(WantedAsk, {"ams": Unwanted(queries=(QUERY,), taken=taken)})
+    assert [problem is None for problem in found] == [believed]
+    assert one.register.owner_of(QUERY) == owner
+
+
+def test_nobody_owns_what_has_ended_here() -> None:
+    one, found = Agent(AMS, *TRIO), list[object]()
+    one.ownership.inheriting.ended(QUERY)
+    one.ownership.heard(Own(query=QUERY, epoch=2, owner=FRA), found.append)
+    assert [type(problem) for problem in found] == [AuthorityError]
+
+
+def test_a_keeper_says_that_it_has_heard_of_a_querys_end_once_that_is_on_disk() -> None:
+    one, said = Agent(NYC, *TRIO), list[Message]()
+    written: list[Callable[[str], None]] = []
+    one.ownership._save = written.append
+    assert one.ownership.inheriting.keep(record()).granted
+    one.ownership.answer(Forget(query=QUERY, epoch=0, is_over=True), said.append)
+    assert said == []
+    written[0]("")
+    assert said == [Done()]
+    assert one.ownership.inheriting.promises.all == (Promise(QUERY, 0, NYC, is_over=True),)
 
 
 def test_an_epoch_that_does_not_count_is_told_to_nobody() -> None:

@@ -28,7 +28,7 @@ BYTES = {
     "done": "da85bd11cb59",
     "drop": "bdd2ec2efbb1",
     "endorphan": "f8032a06a033",
-    "forget": "84c236e75e7e",
+    "forget": "7df0976975b6",
     "handed": "7843344e1fc4",
     "holdersays": "71498397513e",
     "inputlost": "647ae972bc8b",
