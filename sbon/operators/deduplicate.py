@@ -13,23 +13,20 @@ import polars as pl
 from sbon.errors import RemoteProtocolError
 from sbon.operators.assign import bounds
 from sbon.operators.compile import columns_of
-from sbon.operators.frames import computed
 from sbon.operators.grouping import Groups, physical
 from sbon.operators.operands import one_zero
-from sbon.operators.operator import Operator
-from sbon.operators.pairing import in_time
 from sbon.operators.partials import TIME
+from sbon.operators.patient import PatientOperator
 from sbon.operators.runs import runs_of
 from sbon.operators.seen import NEVER, Seen, latest
-from sbon.operators.snapshots import Parts, opened, parts_of
-from sbon.operators.waiting import Waiting
+from sbon.operators.snapshots import Parts
 from sbon.operators.windowed import FRAME_ROWS_MAX, PANE, PENDING_ROWS_MAX
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, DeduplicateParams
 from sbon.query.relation import BOUNDS
 from sbon.query.schema import ColumnType
 from sbon.types import IntArray
 
-_WAITING, _SEEN = "waiting", "seen"
+_SEEN = "seen"
 _ROW = "\0row"
 STEP_ROWS = 65_536
 """Most rows examined in one step, about ten milliseconds' work."""
@@ -37,23 +34,18 @@ _FORGETTINGS = 8
 """Number of times within a span at which expired keys are dropped."""
 
 
-class Deduplicate(Operator):
+class Deduplicate(PatientOperator[DeduplicateParams]):
     """Keeps the first row of each key. A row behind the watermark, or without an event time, is late."""
 
     def __init__(self, params: DeduplicateParams) -> None:
-        self._params = params
-        self._watermark = WATERMARK_MIN
-        self._input: pl.DataFrame | None = None
-        self._prepared: list[pl.Expr] = []
+        super().__init__(params)
         self._window: list[str] = []
         self._keys: list[str] = []
         self._sort: list[str] = []
-        self._waiting = Waiting()
         self._settled_rows = 0
         """Number of waiting rows examined so far."""
         self._seen = Seen(())
         self._forgotten_us = WATERMARK_MIN
-        self.late_rows = 0
 
     @property
     def state_rows(self) -> int:
@@ -61,14 +53,8 @@ class Deduplicate(Operator):
         return self._waiting.rows + self._seen.rows
 
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
-        """Keeps rows until the watermark has passed them."""
-        if self._input is None:
-            self._compile(frame)
-        elif frame.schema != self._input.schema:
-            raise RemoteProtocolError(f"input with columns {dict(frame.schema)}, expected {dict(self._input.schema)}")
-        rows = in_time(computed(frame, self._prepared), TIME, self._passed(self._watermark))
-        self.late_rows += frame.height - rows.height
-        self._waiting.add(rows)
+        """Keeps rows until the watermark has passed them; of many, only those that may be first."""
+        super().process(port, frame)
         if not self._params.session and self._waiting.rows - self._settled_rows >= max(PENDING_ROWS_MAX, self._settled_rows):
             waiting = self._waiting.frame()
             assert waiting is not None
@@ -120,39 +106,18 @@ class Deduplicate(Operator):
         """Returns the instant below which all rows have been emitted; rows leave in the order of their times."""
         return self._passed(watermark_us)
 
-    def parts(self) -> Parts:
-        """Returns the waiting rows, with the columns of the input, and the keys."""
-        frames: dict[str, pl.DataFrame] = {}
-        if self._input is not None:
-            frames["input"] = self._input
-            waiting = self._waiting.frame()
-            if waiting is not None:
-                frames[_WAITING] = waiting
-            seen = self._seen.frame(self._useless_below(self._passed(self._watermark)))
-            if seen is not None:
-                frames[_SEEN] = seen
-        return parts_of(self._params, self._watermark, self.late_rows, frames)
+    def _kept(self) -> dict[str, pl.DataFrame]:
+        seen = self._seen.frame(self._useless_below(self._passed(self._watermark)))
+        return {} if seen is None else {_SEEN: seen}
+
+    def _kept_columns(self, prepared: pl.DataFrame) -> dict[str, pl.Schema | None]:
+        return {_SEEN: prepared.select_seq(TIME, *self._keys).schema}
 
     def adopt(self, parts: Parts) -> None:
         """Continues from a snapshot."""
-        snapshot, frames = opened(parts, self._params)
-        if set(frames) - {"input", _WAITING, _SEEN} or (frames and "input" not in frames):
-            raise RemoteProtocolError(f"snapshot with frames {sorted(frames)}, expected input, {_WAITING} and {_SEEN}")
-        self._input, self._seen, self._waiting = None, Seen(()), Waiting()
-        if "input" in frames:
-            self._compile(frames["input"])
-            rows = frames["input"].clear().select_seq(self._prepared)
-            for name, expected in ((_WAITING, rows.schema), (_SEEN, rows.select_seq(TIME, *self._keys).schema)):
-                if name in frames and frames[name].schema != expected:
-                    raise RemoteProtocolError(f"{name} rows of a snapshot have {dict(frames[name].schema)}, expected {dict(expected)}")
-                if name in frames and frames[name][TIME].null_count():
-                    raise RemoteProtocolError(f"{name} rows of a snapshot have no event time")
-            if _SEEN in frames:
-                self._seen.add(frames[_SEEN])
-            if _WAITING in frames:
-                self._waiting.add(frames[_WAITING])
-        self._settled_rows = 0
-        self._watermark, self.late_rows, self._forgotten_us = snapshot.watermark_us, snapshot.late_rows, WATERMARK_MIN
+        self._seen, self._settled_rows, self._forgotten_us = Seen(()), 0, WATERMARK_MIN
+        if (seen := self._adopted(parts).get(_SEEN)) is not None:
+            self._seen.add(seen)
 
     def _passed(self, watermark_us: int) -> int:
         """Returns the instant below which rows are due."""
@@ -236,4 +201,4 @@ class Deduplicate(Operator):
         self._window = [] if self._params.session else [PANE]
         self._keys = [names[name] for name in self._params.keys]
         self._sort = [names[name] for name in sort]
-        self._input, self._seen = frame.clear(), Seen(self._keys)
+        self._seen = Seen(self._keys)

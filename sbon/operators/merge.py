@@ -11,51 +11,30 @@ import polars as pl
 
 from sbon.errors import RemoteProtocolError
 from sbon.operators.compile import columns_of
-from sbon.operators.frames import computed
 from sbon.operators.grouping import in_order
-from sbon.operators.operator import Operator
-from sbon.operators.pairing import in_time
 from sbon.operators.partials import TIME
+from sbon.operators.patient import PatientOperator
 from sbon.operators.ranges import in_ranges
-from sbon.operators.snapshots import Parts, opened, parts_of
-from sbon.operators.waiting import Waiting
 from sbon.operators.windowed import FRAME_ROWS_MAX
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, MergeParams
 from sbon.query.schema import ColumnType
 
-_WAITING = "waiting"
 STEP_ROWS = 65_536
 """Most rows put in order in one step."""
 
 
-class Merge(Operator):
+class Merge(PatientOperator[MergeParams]):
     """Gives rows in the order of their event times and columns. A row behind the watermark, or without an event time, is late."""
 
     def __init__(self, params: MergeParams) -> None:
-        self._params = params
-        self._watermark = WATERMARK_MIN
-        self._input: pl.DataFrame | None = None
-        self._prepared: list[pl.Expr] = []
+        super().__init__(params)
         self._by: list[str] = []
         self._given: list[pl.Expr] = []
-        self._waiting = Waiting()
-        self.late_rows = 0
 
     @property
     def state_rows(self) -> int:
         """Returns the number of waiting rows."""
         return self._waiting.rows
-
-    def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
-        """Keeps rows until the watermark has passed them."""
-        if self._input is None:
-            self._compile(frame)
-        elif frame.schema != self._input.schema:
-            raise RemoteProtocolError(f"input with columns {dict(frame.schema)}, expected {dict(self._input.schema)}")
-        rows = in_time(computed(frame, self._prepared), TIME, max(WATERMARK_MIN, self._watermark))
-        self.late_rows += frame.height - rows.height
-        self._waiting.add(rows)
-        return ()
 
     def advance_in_steps(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
         """Gives the rows that the watermark has passed."""
@@ -77,32 +56,6 @@ class Merge(Operator):
             return watermark_us
         return max(WATERMARK_MIN, watermark_us - self._params.delay_us)
 
-    def parts(self) -> Parts:
-        """Returns the waiting rows, with the columns of the input."""
-        frames: dict[str, pl.DataFrame] = {}
-        if self._input is not None:
-            frames["input"] = self._input
-            waiting = self._waiting.frame()
-            if waiting is not None:
-                frames[_WAITING] = waiting
-        return parts_of(self._params, self._watermark, self.late_rows, frames)
-
-    def adopt(self, parts: Parts) -> None:
-        """Continues from a snapshot."""
-        snapshot, frames = opened(parts, self._params)
-        if set(frames) - {"input", _WAITING} or (frames and "input" not in frames):
-            raise RemoteProtocolError(f"snapshot with frames {sorted(frames)}, expected input and {_WAITING}")
-        self._input, self._waiting = None, Waiting()
-        if "input" in frames:
-            self._compile(frames["input"].clear())
-            expected = frames["input"].clear().select_seq(self._prepared).schema
-            waiting = frames.get(_WAITING)
-            if waiting is not None:
-                if waiting.schema != expected or waiting[TIME].null_count():
-                    raise RemoteProtocolError(f"waiting rows of a snapshot have {dict(waiting.schema)}, expected {dict(expected)}")
-                self._waiting.add(waiting)
-        self._watermark, self.late_rows = snapshot.watermark_us, snapshot.late_rows
-
     def _compile(self, frame: pl.DataFrame) -> None:
         """Compiles for the first batch, whose types stay. Waiting rows have the event time, then the columns as c0, c1, ..."""
         columns = columns_of(frame)
@@ -116,7 +69,6 @@ class Merge(Operator):
         self._prepared = [time, *(pl.col(name).alias(own) for name, own in names.items())]
         self._by = [TIME, *(names[name] for name in self._params.order)]
         self._given = [pl.col(own).alias(name) for name, own in names.items() if name not in self._params.hidden]
-        self._input = frame.clear()
 
     def _named(self, rows: pl.DataFrame) -> list[pl.DataFrame]:
         """Returns rows with the columns of the output."""

@@ -16,16 +16,13 @@ import polars as pl
 from sbon.errors import RemoteProtocolError
 from sbon.operators.aggregates import Aggregates
 from sbon.operators.compile import columns_of, compile_column
-from sbon.operators.frames import computed
 from sbon.operators.grouping import Groups
 from sbon.operators.measures import rows_apart
 from sbon.operators.operands import Operands, one_zero
-from sbon.operators.operator import Operator
-from sbon.operators.pairing import in_time
 from sbon.operators.partials import TIME
-from sbon.operators.snapshots import Parts, opened, parts_of
-from sbon.operators.waiting import Waiting
-from sbon.query.plan import WATERMARK_MIN, OverParams
+from sbon.operators.patient import PatientOperator
+from sbon.operators.snapshots import Parts
+from sbon.query.plan import OverParams
 from sbon.query.schema import ColumnType
 from sbon.types import IntArray
 
@@ -33,43 +30,25 @@ FRAME_ROWS = 65_536
 """Frame rows that are aggregated in one step."""
 
 _ROW = "row"
-_FRAMES = ("waiting", "before")
+_BEFORE = "before"
 
 
-class Over(Operator):
+class Over(PatientOperator[OverParams]):
     """Adds to each row the aggregates of its frame. A row behind the watermark, or without an event time, is late."""
 
     def __init__(self, params: OverParams) -> None:
-        self._params = params
-        self._watermark = WATERMARK_MIN
-        self._input: pl.DataFrame | None = None
-        self._prepared: list[pl.Expr] = []
+        super().__init__(params)
         self._types: dict[str, ColumnType] = {}
         self._operands: list[str | None] = []
         self._partition: list[str] = []
         self._order: list[str] = []
-        self._waiting = Waiting()
-        """Prepared rows."""
         self._before: pl.DataFrame | None = None
         """The last rows of each partition that the watermark has passed, in order: partition and operands."""
-        self.late_rows = 0
 
     @property
     def state_rows(self) -> int:
         """Returns the number of waiting rows and of the last rows of all partitions."""
         return self._waiting.rows + (0 if self._before is None else self._before.height)
-
-    def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
-        """Keeps rows until the watermark has passed them."""
-        if self._input is None:
-            self._compile(frame)
-        elif frame.schema != self._input.schema:
-            raise RemoteProtocolError(f"input with columns {dict(frame.schema)}, expected {dict(self._input.schema)}")
-        prepared = computed(frame, self._prepared)
-        rows = in_time(prepared, TIME, max(WATERMARK_MIN, self._watermark))
-        self.late_rows += frame.height - rows.height
-        self._waiting.add(rows)
-        return ()
 
     def advance_in_steps(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
         """Emits the rows that the watermark has passed, in steps of about FRAME_ROWS rows in their frames."""
@@ -82,8 +61,7 @@ class Over(Operator):
 
     def _answered(self, rows: pl.DataFrame) -> Iterator[Sequence[pl.DataFrame]]:
         """Yields the rows, in order, with their aggregates; the last rows of each partition are stored first."""
-        kept = [*self._partition, *dict.fromkeys(name for name in self._operands if name)]
-        new = rows.select_seq(*kept, pl.int_range(pl.len()).alias(_ROW))
+        new = rows.select_seq(*self._carried(), pl.int_range(pl.len()).alias(_ROW))
         known = new.clear() if self._before is None else self._before.with_columns_seq(pl.lit(-1, pl.Int64).alias(_ROW))
         if self._partition and known.height:
             touched = known.join(new, on=self._partition, how="semi", nulls_equal=True, maintain_order="left")
@@ -139,38 +117,19 @@ class Over(Operator):
         merged = {name: pl.concat(table.frames, rechunk=True) for name, table in aggregates.tables.items()}
         return aggregates.answers(merged, [_ROW])
 
-    def parts(self) -> Parts:
-        """Returns the waiting rows and the last ones of each partition, with the columns of the input."""
-        frames: dict[str, pl.DataFrame] = {}
-        if self._input is not None:
-            frames["input"] = self._input
-        if (waiting := self._waiting.frame()) is not None:
-            frames["waiting"] = waiting
-        if self._before is not None:
-            frames["before"] = self._before
-        return parts_of(self._params, self._watermark, self.late_rows, frames)
+    def _carried(self) -> list[str]:
+        """Returns the columns that are kept of the last rows."""
+        return [*self._partition, *dict.fromkeys(name for name in self._operands if name)]
+
+    def _kept(self) -> dict[str, pl.DataFrame]:
+        return {} if self._before is None else {_BEFORE: self._before}
+
+    def _kept_columns(self, prepared: pl.DataFrame) -> dict[str, pl.Schema | None]:
+        return {_BEFORE: prepared.select_seq(self._carried()).schema}
 
     def adopt(self, parts: Parts) -> None:
         """Continues from a snapshot."""
-        snapshot, frames = opened(parts, self._params)
-        if set(frames) - {"input", *_FRAMES} or (frames and "input" not in frames):
-            raise RemoteProtocolError(f"snapshot with frames {sorted(frames)}, expected input, {' and '.join(_FRAMES)}")
-        self._input, self._waiting, self._before = None, Waiting(), None
-        if "input" in frames:
-            self._compile(frames["input"].clear())
-            prepared = frames["input"].clear().select_seq(self._prepared)
-            kept = [*self._partition, *dict.fromkeys(name for name in self._operands if name)]
-            for name, expected in zip(_FRAMES, (prepared.schema, prepared.select_seq(kept).schema), strict=True):
-                if name in frames and frames[name].schema != expected:
-                    raise RemoteProtocolError(
-                        f"{name} rows of a snapshot have columns {dict(frames[name].schema)}, expected {dict(expected)}"
-                    )
-            if "waiting" in frames and frames["waiting"][TIME].null_count():
-                raise RemoteProtocolError("waiting rows of a snapshot have no event time")
-            if "waiting" in frames:
-                self._waiting.add(frames["waiting"])
-            self._before = frames.get("before")
-        self._watermark, self.late_rows = snapshot.watermark_us, snapshot.late_rows
+        self._before = self._adopted(parts).get(_BEFORE)
 
     def _compile(self, frame: pl.DataFrame) -> None:
         """Compiles prepared rows: event time, then the columns as c0, c1, ..., then operands as o0, o1, ..."""
@@ -199,4 +158,3 @@ class Over(Operator):
             self._operands.append(name)
         self._partition = [names[name] for name in params.partition]
         self._order = [names[name] for name in params.ties]
-        self._input = frame.clear()

@@ -12,51 +12,32 @@ import polars as pl
 
 from sbon.errors import RemoteProtocolError
 from sbon.operators.compile import columns_of
-from sbon.operators.frames import computed
 from sbon.operators.match.answers import Answers
 from sbon.operators.match.matcher import TIME, Matcher
 from sbon.operators.operands import one_zero
-from sbon.operators.operator import Operator
-from sbon.operators.pairing import in_time
-from sbon.operators.snapshots import Parts, opened, parts_of
-from sbon.operators.waiting import Waiting
-from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, MatchParams
+from sbon.operators.patient import PatientOperator
+from sbon.operators.snapshots import Parts
+from sbon.query.plan import WATERMARK_END, MatchParams
 
 STEP_ROWS = 65_536
 """Rows that are looked at in one step."""
 ANSWER_ROWS = 16_384
 """Rows answered in one step."""
 
-_FRAMES = ("waiting", "kept", "lanes")
 
-
-class MatchRows(Operator):
+class MatchRows(PatientOperator[MatchParams]):
     """Answers the matches of a pattern. A row behind the watermark, or without an event time, is late."""
 
+    _time = TIME
+
     def __init__(self, params: MatchParams) -> None:
-        self._params = params
-        self.late_rows = 0
-        self._watermark = WATERMARK_MIN
-        self._input: pl.DataFrame | None = None
-        self._waiting = Waiting(TIME)
+        super().__init__(params)
         self._matcher: Matcher | None = None
 
     @property
     def state_rows(self) -> int:
         """Returns the number of waiting rows and of those that may still be in a match."""
         return self._waiting.rows + (0 if self._matcher is None else self._matcher.rows)
-
-    def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
-        """Keeps rows until the watermark has passed them."""
-        if self._input is None:
-            self._compile(frame)
-        elif frame.schema != self._input.schema:
-            raise RemoteProtocolError(f"input with columns {dict(frame.schema)}, expected {dict(self._input.schema)}")
-        prepared = computed(frame, self._prepared)
-        rows = in_time(prepared, TIME, max(WATERMARK_MIN, self._watermark))
-        self.late_rows += frame.height - rows.height
-        self._waiting.add(rows)
-        return ()
 
     def output_watermark(self, watermark_us: int) -> int:
         """Returns the event time of the first row that may still be in a match, if that is less; of an instance, the watermark of the
@@ -70,8 +51,7 @@ class MatchRows(Operator):
         if rows is None:
             if not self._is_time_up():
                 return ()
-            assert self._input is not None
-            rows = self._input.select_seq(self._prepared)
+            rows = self._empty()
         return self._settled(rows)
 
     # ---------------------------------------------------------------------------------------------------------- partitions
@@ -114,37 +94,19 @@ class MatchRows(Operator):
 
     # -------------------------------------------------------------------------------------------------------------- state
 
-    def parts(self) -> Parts:
-        """Returns the waiting rows, and the partitions with their rows. Attempts are not kept: their rows give them again."""
-        frames: dict[str, pl.DataFrame] = {}
-        if self._input is not None:
-            frames["input"] = self._input
-        if (waiting := self._waiting.frame()) is not None:
-            frames["waiting"] = waiting
-        if self._matcher is not None:
-            frames |= self._matcher.state()
-        return parts_of(self._params, self._watermark, self.late_rows, frames)
+    def _kept(self) -> dict[str, pl.DataFrame]:
+        """Returns the partitions with their rows. Attempts are not kept: their rows give them again."""
+        return {} if self._matcher is None else self._matcher.state()
+
+    def _kept_columns(self, prepared: pl.DataFrame) -> dict[str, pl.Schema | None]:
+        return {"kept": prepared.schema, "lanes": None}
 
     def adopt(self, parts: Parts) -> None:
         """Continues from a snapshot."""
-        head, frames = opened(parts, self._params)
-        if set(frames) - {"input", *_FRAMES} or (frames and "input" not in frames):
-            raise RemoteProtocolError(f"snapshot with frames {sorted(frames)}, expected input, {' and '.join(_FRAMES)}")
-        self._input, self._waiting, self._matcher = None, Waiting(TIME), None
-        self._watermark, self.late_rows = head.watermark_us, head.late_rows
-        if "input" not in frames:
-            return
-        self._compile(frames["input"].clear())
-        expected = frames["input"].clear().select_seq(self._prepared).schema
-        for name in ("waiting", "kept"):
-            if name in frames and (frames[name].schema != expected or frames[name][TIME].null_count()):
-                raise RemoteProtocolError(f"{name} rows of a snapshot have columns {dict(frames[name].schema)}, expected {dict(expected)}")
-        if "waiting" in frames:
-            self._waiting.add(frames["waiting"])
-        if "lanes" in frames:
-            kept = frames.get("kept", frames["input"].clear().select_seq(self._prepared))
-            assert self._matcher is not None
-            self._matcher.adopt(frames["lanes"], kept, self._watermark)
+        self._matcher = None
+        frames = self._adopted(parts)
+        if "lanes" in frames and self._matcher is not None:
+            self._matcher.adopt(frames["lanes"], frames.get("kept", self._empty()), self._watermark)
 
     def fork(self) -> Self:
         """Returns an operator in the same state."""
@@ -167,4 +129,3 @@ class MatchRows(Operator):
         empty = frame.clear().select_seq(self._prepared)
         self._matcher = Matcher(params, columns, empty.schema)
         self._answers = Answers(params, columns, self._matcher.log)
-        self._input = frame.clear()

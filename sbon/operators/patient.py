@@ -1,0 +1,118 @@
+"""Base of operators whose rows wait until the watermark has passed them: what came in which order then does not matter.
+
+A snapshot has the columns of the input, the waiting rows, and what the operator keeps beside them.
+"""
+
+import abc
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+import polars as pl
+
+from sbon.errors import RemoteProtocolError
+from sbon.operators.frames import computed
+from sbon.operators.operator import Operator
+from sbon.operators.pairing import in_time
+from sbon.operators.partials import TIME
+from sbon.operators.snapshots import Parts, opened, parts_of
+from sbon.operators.waiting import Waiting
+from sbon.query.plan import WATERMARK_MIN, Params
+
+_INPUT, _WAITING = "input", "waiting"
+
+
+P = TypeVar("P", bound=Params)
+
+
+class PatientOperator(Operator, Generic[P]):
+    """Keeps rows until the watermark has passed them. A row behind it, or without an event time, is late."""
+
+    _time = TIME
+    """Column of the event times of prepared rows, in µs."""
+
+    def __init__(self, params: P) -> None:
+        self._params = params
+        self._watermark = WATERMARK_MIN
+        self._input: pl.DataFrame | None = None
+        """Columns of the input; None before the first batch."""
+        self._prepared: list[pl.Expr] = []
+        """What is kept of a row that waits."""
+        self._waiting = Waiting(self._time)
+        self.late_rows = 0
+
+    @abc.abstractmethod
+    def _compile(self, frame: pl.DataFrame) -> None:
+        """Compiles `_prepared` for the first batch, whose types stay.
+
+        Raises
+        ------
+        RemoteProtocolError
+            A column that the operator needs is not there.
+        """
+
+    def _passed(self, watermark_us: int) -> int:
+        """Returns the instant below which rows are due."""
+        return max(WATERMARK_MIN, watermark_us)
+
+    def _kept(self) -> dict[str, pl.DataFrame]:
+        """Returns what is kept beside the waiting rows."""
+        return {}
+
+    def _kept_columns(self, prepared: pl.DataFrame) -> dict[str, pl.Schema | None]:
+        """Returns the columns that `_kept` has, for prepared rows; None for a frame that the operator checks itself."""
+        return {}
+
+    def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
+        """Keeps rows until the watermark has passed them."""
+        if self._input is None:
+            self._begin(frame)
+        elif frame.schema != self._input.schema:
+            raise RemoteProtocolError(f"input with columns {dict(frame.schema)}, expected {dict(self._input.schema)}")
+        rows = in_time(computed(frame, self._prepared), self._time, self._passed(self._watermark))
+        self.late_rows += frame.height - rows.height
+        self._waiting.add(rows)
+        return ()
+
+    def _begin(self, frame: pl.DataFrame) -> None:
+        self._compile(frame)
+        self._input = frame.clear()
+
+    def parts(self) -> Parts:
+        """Returns the waiting rows, with the columns of the input, and what is kept beside them."""
+        frames: dict[str, pl.DataFrame] = {}
+        if self._input is not None:
+            frames[_INPUT] = self._input
+            if (waiting := self._waiting.frame()) is not None:
+                frames[_WAITING] = waiting
+            frames |= self._kept()
+        return parts_of(self._params, self._watermark, self.late_rows, frames)
+
+    def adopt(self, parts: Parts) -> None:
+        """Continues from a snapshot."""
+        self._adopted(parts)
+
+    def _adopted(self, parts: Parts) -> dict[str, pl.DataFrame]:
+        """Takes the watermark and the waiting rows of a snapshot, and returns its other frames."""
+        head, found = opened(parts, self._params)
+        frames = dict(found)
+        self._input, self._waiting = None, Waiting(self._time)
+        self._watermark, self.late_rows = head.watermark_us, head.late_rows
+        expected: dict[str, pl.Schema | None] = {}
+        if _INPUT in frames:
+            self._begin(frames.pop(_INPUT))
+            prepared = self._empty()
+            expected = {_WAITING: prepared.schema, **self._kept_columns(prepared)}
+        for name, rows in frames.items():
+            if name not in expected:
+                raise RemoteProtocolError(f"snapshot with rows {name!r}, expected {' and '.join(expected) or 'the columns of the input'}")
+            columns = expected[name]
+            if columns is not None and (rows.schema != columns or (self._time in columns and rows[self._time].null_count())):
+                raise RemoteProtocolError(f"{name} rows of a snapshot have {dict(rows.schema)}, expected {dict(columns)} and event times")
+        if _WAITING in frames:
+            self._waiting.add(frames.pop(_WAITING))
+        return frames
+
+    def _empty(self) -> pl.DataFrame:
+        """Returns no prepared rows."""
+        assert self._input is not None
+        return self._input.select_seq(self._prepared)
