@@ -28,7 +28,7 @@ class EngineParts:
     budget: StateBudget
     """Memory for states."""
     books: Books
-    """Where measured costs are written."""
+    """Measured costs are written here."""
     events: EngineEvents
     context: ConnectorContext
     reaches: Reaches

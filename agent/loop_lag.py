@@ -12,7 +12,7 @@ from sbon.digest import RecentDigest
 INTERVAL_S = 0.05
 """Seconds between two samples. Twenty a second are enough for a 99th percentile in half a minute, and take a thousandth of a core."""
 RESOLUTION_S = 0.001
-"""Of uvloop's timers: so much of what they are late by says nothing of the event loop."""
+"""Lateness of uvloop's timers that says nothing of the event loop."""
 
 
 class LoopLag:

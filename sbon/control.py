@@ -13,7 +13,7 @@ import msgspec
 from sbon.errors import QueryError, RemoteProtocolError, SbonError
 
 DEFAULT_DATA_DIR = "~/.local/state/sbon"
-"""Where an agent keeps its state, and where the command line looks for its socket, unless told otherwise."""
+"""Folder where an agent keeps its state, and where the command line looks for its socket, unless told otherwise."""
 
 SOCKET_NAME = "control.sock"
 """Name of the control socket within the data directory."""

@@ -37,7 +37,7 @@ class PeerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     requests_max: int = 256
     """Most open requests to one address, and from one connection. Higher: more memory when a peer is slow."""
     check_addresses: bool = True
-    """Whether messages in a member's name on an accepted connection count only if the connection comes from that member's address. False:
+    """Counts messages in a member's name on an accepted connection only if the connection comes from that member's address. False:
     for members whose connections come from other addresses than they advertise (some kinds of NAT); any member can then speak for any
     other."""
     frame_bytes_max: int = 64 * 1024 * 1024

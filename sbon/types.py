@@ -40,4 +40,4 @@ def __getattr__(name: str) -> Any:
 
 
 AGENT_NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
-"""What the names of agents look like."""
+"""Pattern of the names of agents."""

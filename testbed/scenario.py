@@ -107,7 +107,7 @@ class Kill(_Event, frozen=True, kw_only=True, tag="kill"):
     agents: str
     """Selector of the agents."""
     silent: bool = False
-    """Whether the machines go off, too, so that nothing resets their connections."""
+    """Turns the machines off, too, so that nothing resets their connections."""
 
 
 class Restart(_Event, frozen=True, kw_only=True, tag="restart"):
@@ -116,7 +116,7 @@ class Restart(_Event, frozen=True, kw_only=True, tag="restart"):
     agents: str
     """Selector of the agents."""
     lose_data: bool = False
-    """Whether the data directories are deleted first."""
+    """Deletes the data directories first."""
 
 
 class Leave(_Event, frozen=True, kw_only=True, tag="leave"):
@@ -174,7 +174,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     name: str
     """Name of the scenario; results have it."""
     description: str = ""
-    """What the scenario is for; for readers of the file."""
+    """Purpose of the scenario, for readers of the file."""
     seed: int = 1
     """Seed of the run, unless the command line gives one."""
     duration_s: float
@@ -186,7 +186,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     topology: TopologyConfig = CitiesConfig()
     """The nodes, and the round trips between them."""
     network: NetworkConfig = NetworkConfig()
-    """What the network does to packets beyond its latencies."""
+    """Faults of the network beyond its latencies."""
     cpu: CpuConfig = CpuConfig()
     """The virtual cost of work; backend `sim` alone."""
     agent: dict[str, Any] = {}
@@ -196,9 +196,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     statement: tuple[Statement, ...] = ()
     """Statements, and when they are submitted."""
     event: tuple[ScenarioEvent, ...] = ()
-    """What happens to the overlay, and when."""
+    """Events in the overlay, with their times."""
     expect: Expectations = Expectations()
-    """What must hold at the end."""
+    """Conditions that must hold at the end."""
 
     def __post_init__(self) -> None:
         if self.nodes < 1 or self.duration_s <= 0 or self.start_spread_s < 0:

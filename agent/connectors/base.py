@@ -35,7 +35,7 @@ class ConnectorContext(msgspec.Struct, frozen=True, kw_only=True):
     data_dir: str
     """Folder of the agent."""
     reach: Reach
-    """What this source or sink may access outside the overlay. A connector that opens files or sockets must respect it
+    """Files and addresses outside the overlay that this source or sink may access. A connector that opens files or sockets must respect it
     (`sbon_agent.connectors.opening` does so for files), because its statement may come from any member of the overlay."""
     system: SystemStreams
     """Streams of the agent's own measurements."""

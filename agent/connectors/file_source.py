@@ -67,7 +67,7 @@ class FileSource:
         self.batch_rows_max = options.integer("batch_rows_max", BATCH_ROWS, 1, 1_000_000)
         self.batch_rows = BATCH_ROWS_MAX
         self.check_every_s = options.duration_us("check_every", 10_000_000) / 1e6
-        """How often a table is looked at; a stream is read once."""
+        """Seconds between two looks at a table; a stream is read once."""
         if not CHECK_EVERY_S_MIN <= self.check_every_s <= CHECK_EVERY_S_MAX:
             raise options.refuse("check_every", options.text("check_every", ""), "a span from '100 ms' to '1 day'")
         suffixes = [suffix.lower() for suffix in path.suffixes]
@@ -101,7 +101,7 @@ class FileSource:
         self._error: ConnectorError | None = None
         self._began: tuple[float, int] | None = None
         self._ahead_s = 0.0
-        """By how much the replay is further than its beginning here."""
+        """Seconds by which the replay is further than its beginning here."""
 
     @property
     def dropped_rows(self) -> int:

@@ -40,7 +40,7 @@ class Response(NamedTuple):
 
     status: int
     headers: dict[str, str]
-    """By names in lower case; the last of each."""
+    """Headers by names in lower case; the last of each."""
     body: bytes
 
     @property

@@ -66,7 +66,7 @@ class PollSource:
         self._jitter = random.Random(context.host.random_bytes(8))
         self._fetched: Fetched | None = None
         self._rows: Rows | None = None
-        """Of the latest body; not yet handed on."""
+        """Rows of the latest body; not yet handed on."""
         self._failure = ""
         """Why no row of the latest body could be read."""
         self._settled = asyncio.Event()

@@ -62,7 +62,7 @@ class _Answered(NamedTuple):
     post: _Post
     answer: Answer
     rows: int
-    """Of its body, not yet handed on."""
+    """Rows of its body, not yet handed on."""
 
 
 class _Begun(NamedTuple):
@@ -114,7 +114,7 @@ class PostSource:
         self._waiting: deque[_Post] = deque()
         self._begun: _Begun | None = None
         self._alone = 0
-        """How many of the first that wait are to be decoded one by one: together, one of their rows did not fit."""
+        """Number of the first that wait which are to be decoded one by one: together, one of their rows did not fit."""
         self._timer: asyncio.TimerHandle | None = None
         self._ready: Callable[[], None] = lambda: None
         self._error: ConnectorError | None = None

@@ -26,7 +26,7 @@ from sbon_agent.connectors.push_clients import Client
 from sbon_agent.connectors.tls_files import TlsFiles
 
 HEAD_BYTES_MAX = 16 * 1024
-"""Of the first line and the headers of a request."""
+"""Most bytes of the first line and the headers of a request."""
 HEAD_TIMEOUT_S = 30.0
 """From the opening of a connection, or the last answer on it, to the end of the next head."""
 DRAIN_TIMEOUT_S = 2.0
@@ -250,7 +250,7 @@ class _Connection(asyncio.Protocol):
         self._advancing = self._full = False
         self._drained = 0
         self._client: Client | None = None
-        """Who has taken the connection over."""
+        """The client that has taken the connection over."""
         self._head_only = False
         """The request is a HEAD, whose answer has no body."""
 

@@ -31,7 +31,7 @@ from sbon_agent.mqtt import KEEPALIVE_S, TIMEOUT_S, Pauses, quiet_logger
 SHORT_S, SHORT_MAX = 1.0, 3
 """So many connections in a row that did not last so long are taken as a quarrel with another client of our name."""
 CHECK_S = 1.0
-"""How often a client looks whether it is time for a ping."""
+"""Seconds between two looks whether it is time for a ping."""
 READ_BYTES_MIN, READ_BYTES_MAX = 4096, 256 * 1024
 """Read from a socket at once."""
 _UNSPECIFIED = 0x80
@@ -69,13 +69,13 @@ class BrokerClient(aiomqtt.Client):
         self._receive: Callable[[int], bytes] = self._client._sock_recv
         self._client._sock_recv = self._octets_for_library  # type: ignore[method-assign]
         self._for_library = b""
-        """What paho has still to read of a packet that is not for us."""
+        """Bytes that paho has still to read of a packet that is not for us."""
         self._ended = False
         """The broker has closed the connection."""
         self._reader: tuple[int, Callable[[], None]] | None = None
         self.session_present = False
         self.receive_maximum = 65_535
-        """How many messages the broker takes before it has acknowledged one."""
+        """Number of messages that the broker takes before it has acknowledged one."""
         self.reading = True
 
     async def connect(self, address: str) -> None:
@@ -281,7 +281,7 @@ class BrokerConnection:
         self._log = structlog.get_logger("connector", of=settings.what, broker=str(settings))
         self._told_down = False
         self._short = 0
-        """How many connections in a row the broker has closed at once."""
+        """Number of connections in a row that the broker has closed at once."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self, owner: Owner) -> None:

@@ -36,7 +36,7 @@ from sbon_agent.mqtt import open_to_others, tls_context
 
 PORTS = {False: 1883, True: 8883}
 SECRET_BYTES_MAX = 64 * 1024
-"""Of a password's or certificates' file."""
+"""Most bytes of a password's or certificates' file."""
 CLIENT_ID_BYTES_MAX = 1024
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _BROKER = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<host>[^\s:/@\[\]]+))(?::(?P<port>\d{1,5}))?")
@@ -57,7 +57,7 @@ class BrokerSettings:
         self.tls = options.flag("tls", False)
         self.host, self.port = _address(options, self.tls)
         self.place = SocketPlace(what, self.host, self.port, self._reach, listens=False, option="broker")
-        """Where to connect."""
+        """Address of the broker."""
         self.client_id = options.text("client_id", client_id).replace("{node}", context.node)
         if not self.client_id or "\0" in self.client_id or len(self.client_id.encode()) > CLIENT_ID_BYTES_MAX:
             raise options.refuse("client_id", self.client_id, f"1 to {CLIENT_ID_BYTES_MAX} bytes, such as 'press-{{node}}'")

@@ -44,13 +44,13 @@ if TYPE_CHECKING:
     import polars as pl
 
 WAIT_S = 0.2
-"""How long `write` waits for the broker's next acknowledgement before it refuses a batch. It has one of few threads meanwhile."""
+"""Seconds for which `write` waits for the broker's next acknowledgement before it refuses a batch. It has one of few threads meanwhile."""
 WRITE_S = 1.0
-"""How long it waits in all; what is left then goes on when the batch is offered again."""
+"""Seconds for which it waits in all; what is left then goes on when the batch is offered again."""
 RETRY_S, RETRY_SOON_S = 0.2, 0.01
 """When to offer a batch again: where the broker stands still, and where it only takes longer."""
 SESSION_S = 3600
-"""How long the broker remembers which messages at QoS 2 it has."""
+"""Seconds for which the broker remembers which messages at QoS 2 it has."""
 WILL_BYTES_MAX = 65_535
 
 
@@ -87,11 +87,11 @@ class MqttSink:
         self._offered: list[Message] = []
         """The batch that is being written, or was refused last, and what was left of one before it."""
         self._sent = 0
-        """How many of them have gone out."""
+        """Number of them that have gone out."""
         self._done: set[int] = set()
         """Numbers of those that the broker has acknowledged out of turn."""
         self._acknowledged = 0
-        """How many of the first ones it has acknowledged."""
+        """Number of the first ones that it has acknowledged."""
         self._base = 0
         """Number of the first of them, counted from the first message ever."""
         self._under_way: dict[int, int] = {}

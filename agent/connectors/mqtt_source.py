@@ -43,9 +43,9 @@ from sbon_agent.connectors.mqtt_settings import BrokerSettings
 from sbon_agent.connectors.mqtt_subscriber import Held, Positions, Subscriber
 
 MESSAGE_BYTES = 256
-"""What a message takes in memory beside its topic and payload."""
+"""Bytes that a message takes in memory beside its topic and payload."""
 DECODED_ROWS = 16_384
-"""Where so many rows wait, at least so many are decoded at once, and then given in batches: a block has costs of its own."""
+"""Rows that are decoded at once, at least, where so many wait, and then given in batches: a block has costs of its own."""
 EXPIRY_US_MAX = (2**32 - 2) * 1_000_000
 CONNECTIONS_MAX = 16
 

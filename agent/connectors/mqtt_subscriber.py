@@ -23,7 +23,7 @@ class Held(NamedTuple):
     topic: bytes
     payload: bytes
     position: int
-    """How many messages at QoS 1 and 2 have come to the source up to this one."""
+    """Number of messages at QoS 1 and 2 that have come to the source up to this one."""
 
 
 class Positions:

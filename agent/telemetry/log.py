@@ -35,13 +35,13 @@ class TelemetryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Telemetry that the agent keeps, under `telemetry` in the data directory. TOML table [telemetry]."""
 
     enabled: bool = True
-    """Whether measurements are kept at all. False: nothing is written or published, and nothing can be analysed later."""
+    """Keeps measurements. False: nothing is written or published, and nothing can be analysed later."""
     flush_interval_s: float = 5.0
     """Time that records wait in memory before they are written. Shorter: less is lost in a crash, more small writes."""
     buffer_records_max: int = 20_000
     """Most records waiting in memory; more are dropped and counted. A record takes some hundred bytes."""
     parquet: bool = True
-    """Whether a process of the lowest priority turns records into Parquet files each hour and at the end (about a second of one core).
+    """Has a process of the lowest priority turn records into Parquet files each hour and at the end (about a second of one core).
     False: they wait in the spool for `python -m sbon_agent.telemetry.writer`."""
     piece_bytes_max: int = 8 * 2**20
     """Bytes of records that are turned into Parquet files before their hour is over. More: fewer and larger files, a writer that needs more

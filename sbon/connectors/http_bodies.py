@@ -96,7 +96,7 @@ class BodyReader:
         self._schema: Schema = params.columns
         self._misfits = misfits
         self._own = Misfits()
-        """Of the body that is being read."""
+        """Misfits of the body that is being read."""
         self._times = TimeFormat.read(options)
         self._separator = options.text("separator", ",")
         if len(self._separator) != 1 or not self._separator.isascii():

@@ -25,7 +25,7 @@ from sbon.options import Options
 from sbon.query.plan import SourceParams
 
 LINE_BYTES = 1024
-"""Of a message that is too large, as much is shown at most."""
+"""Most characters shown of a message that is too large."""
 
 
 class MessageRows:
@@ -51,7 +51,7 @@ class MessageRows:
         self._topics: list[bytes] = []
         self._lines: list[Lines] = []
         self.rows = 0
-        """Of the messages that have been taken, if all fit."""
+        """Rows of the messages that have been taken, if all fit."""
 
     @property
     def remark(self) -> str:

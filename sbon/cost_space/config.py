@@ -24,7 +24,7 @@ class CoordinateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """So many samples in a row beyond `shift_ratio` of the filtered RTT are a new level, and the window starts again. Fewer: faster
     after a route change, more easily fooled by a burst."""
     shift_ratio: float = 1.3
-    """How far from the filtered RTT a sample must lie to speak for a new level, as a ratio."""
+    """Ratio to the filtered RTT from which on a sample speaks for a new level."""
     rtt_ms_max: float = 60_000.0
     """A longer RTT is refused and counted."""
     jump_ms_max: float = 2_000.0
@@ -37,7 +37,7 @@ class CoordinateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """When fresh samples are predicted this many times worse than usual, the network has changed, and memories age faster. Lower: follows
     sooner, and forgets for nothing when the network is merely noisy."""
     shock_half_lives: float = 0.5
-    """How much faster: by so many half-lives with every sample for as long as this lasts. 0 switches it off."""
+    """Half-lives that pass with every sample for as long as this lasts. 0 switches it off."""
     trust_floor: float = 0.5
     """Error estimate added to every peer's own when samples are weighed. Lower: sure peers count more, and so do liars who claim to be."""
     rtt_floor_ms: float = 10.0

@@ -19,7 +19,7 @@ class LoadConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     exponent: float = 3.0
     """Power of the `nonlinear` scaling. Higher: only nearly full nodes are avoided."""
     factor: float = 1000.0
-    """How much steeper the cost of the `multiplicative` scaling rises at full load than at none."""
+    """Factor by which the cost of the `multiplicative` scaling rises more steeply at full load than at none."""
     smoothing_s: float = 15.0
     """Time constant of the average over load readings. Longer: placements flap less, and notice later."""
     hysteresis_ms: float = 5.0

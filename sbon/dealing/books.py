@@ -58,7 +58,7 @@ class Book:
         self.busy_until_s = float("-inf")
         """When it will have finished all that it has been sent, by its latest report."""
         self.latency_s = 0.0
-        """Of the row that it finished last."""
+        """Latency of the row that it finished last."""
         self.waiting: deque[Finished] = deque()
         """Rows that it has not finished: all of them if the dealer needs queues, else a sample."""
 
@@ -102,7 +102,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     bound_s: float
     """Longest time that a row may wait and be worked on at an instance (LB)."""
     scope_s: float
-    """How long a window is open, about."""
+    """Seconds for which a window is open, about."""
     opens: tuple[bool, ...]
     """Which kinds of rows open a window."""
     closes: tuple[bool, ...]
@@ -110,7 +110,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     counted: tuple[bool, ...]
     """Kinds of rows that windows remember."""
     law: OverlapLaw | None = None
-    """What rows cost, if it is known beforehand; else it is fitted."""
+    """Costs of rows, if they are known beforehand; else they are fitted."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.instances <= INSTANCES_MAX:
@@ -138,7 +138,7 @@ class Books:
         self.finished: deque[Finished] = deque(maxlen=FINISHED_MAX)
         """Rows whose cost has been reported and that nobody has read yet."""
         self.law = setting.law
-        """What rows cost; None until enough rows of each kind have been measured."""
+        """Costs of rows; None until enough rows of each kind have been measured."""
         self._fit = OverlapFit(setting.counted) if setting.law is None else None
         self._next = 0
 

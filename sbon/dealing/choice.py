@@ -13,7 +13,7 @@ TINY = 0.1
 of an hour has too few rises of the rate to show it."""
 CHANCES_OF_TURNS = (10.0, 1.0)
 CHANCES_OF_LAST = (1e-3, 1e-5)
-"""What the dealers may risk: the second where a replay with the first has late rows."""
+"""Risks that dealers may take: the second where a replay with the first has late rows."""
 
 
 def turns(chance: float) -> Candidate:

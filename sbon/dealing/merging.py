@@ -21,7 +21,7 @@ class Candidate(msgspec.Struct, frozen=True):
     resumes: int
     """Number of the row where the next match of the partition may begin: behind the start at least."""
     answer: Any
-    """What leaves if it is a match."""
+    """The output if it is a match."""
 
     def __post_init__(self) -> None:
         if self.resumes <= self.start:

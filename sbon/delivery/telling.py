@@ -39,7 +39,7 @@ class Telling:
         self._passing = Passing()
         self._shell = Shell[Action](host, self._passing, self._perform)
         self._told: dict[LinkId, Callable[[], None]] = {}
-        """What to call when a receiver has answered."""
+        """Callbacks for when a receiver has answered."""
         self._lost: dict[LinkId, bool] = {}
         """Outputs of multicasts, and whether their receivers were last told that the multicast has lost its source."""
 

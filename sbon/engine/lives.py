@@ -46,9 +46,9 @@ class Lives:
         self._failed = failed
         self._finished = finished
         self._resting: dict[OperatorId, Callable[[bool], None]] = {}
-        """Who is told when an operator rests."""
+        """Callbacks for when an operator rests."""
         self._afterwards: dict[Instance, list[Do]] = {}
-        """What is done about operators once the thread that has them is done."""
+        """Actions for operators once the thread that has them is done."""
 
     def on(self, instance: Instance, event: Event, reason: str = "") -> None:
         """Reports an event to the life of an operator, and carries out what follows from it.

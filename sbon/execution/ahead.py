@@ -30,7 +30,7 @@ class Behind(NamedTuple):
     operator: Operator
     port: int
     schema: Schema
-    """Of what it gives."""
+    """Schema of what it gives."""
 
 
 class Ahead(NamedTuple):

@@ -133,7 +133,7 @@ class Output(End):
         self.absence: Absence | None = None
         """Absence of the node when last looked up; kept after the membership has forgotten the node."""
         self.dead_end: Obstruction | None = None
-        """What the target's host has reported about the consumers behind it."""
+        """Report of the target's host about the consumers behind it."""
         self.dead_end_until_s = 0.0
         """Monotonic time until which that report counts."""
         self.obstructed = ""

@@ -40,7 +40,7 @@ class Figures:
         self.batches_in = 0
         self.migrations = 0
         self.costs_brought: OperatorCosts | None = None
-        """What the operator cost on the host from which it has come."""
+        """Cost of the operator on the host from which it has come."""
         self.arrived_at_s: float | None = None
         """When the operator came here by migration."""
         self.state_bytes = 0
@@ -50,7 +50,7 @@ class Figures:
         self.late_rows = 0
         """Late rows of an operator that has been dropped."""
         self.misfits: Misfits | None = None
-        """What a dropped operator could not use."""
+        """Rows that a dropped operator could not use."""
         self.upstream_delay_ms: float | None = None
         """Latency of the longest way from a producer to here, in ms; None until all hosts on it have sent theirs."""
         self.accounts = Accounts()

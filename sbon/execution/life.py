@@ -112,7 +112,7 @@ class Row(NamedTuple):
     next: State
     does: tuple[Do, ...] = ()
     ended: bool | None = None
-    """Whether every input must have ended for this row to apply; None where that makes no difference."""
+    """True if every input must have ended for this row to apply, False if not; None where that makes no difference."""
 
 
 _S, _E = State, Event

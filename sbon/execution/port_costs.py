@@ -20,7 +20,7 @@ class PortCost(msgspec.Struct, frozen=True, kw_only=True):
 
     port: int
     source: str
-    """Where the law comes from: measured, or rule before the first batch."""
+    """Origin of the law: measured, or rule before the first batch."""
     batches: float
     """Batches behind it, forgotten ones left out."""
     age_s: float

@@ -49,14 +49,14 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Time between the questions with which a host asks the homes of queries whether its operators are still wanted. Longer: less traffic,
     operators of ended queries run on longer."""
     heal: bool = True
-    """Whether operators of queries taken here that are lost with their hosts are made again, on others where they may move. Off: such a
+    """Makes operators again of queries taken here that are lost with their hosts, on others where they may move. Off: such a
     query is degraded until somebody submits it again."""
     heal_after_s: float = 0.0
     """Time that a host must have been declared failed before operators there that may move are made again on others. Longer: partitions as
     long as that and the 4 to 5 s until the host is declared failed lose nothing. Shorter: answers go on sooner after a crash. Sources and
     sinks wait for their node in any case, and lose nothing in a partition."""
     take_over: bool = False
-    """Whether the records of queries taken here are kept by two other agents, one of which owns them once this agent has failed; set it
+    """Has the records of queries taken here kept by two other agents, one of which owns them once this agent has failed; set it
     alike on all agents. It needs `heal`. Off: a query whose agent has failed runs on unwatched, and waits for that agent.
     On is not recommended yet: under crashes and partitions at once a query may be lost or run twice (docs/recovery.md)."""
     orphan_timeout_s: float = 0.0

@@ -30,7 +30,7 @@ class Waiting:
         self.blocked_samples = 0
         """Number of successive samples at which it was blocked."""
         self.starved = ""
-        """What happened to the inputs if all of them are gone for good before they ended; otherwise empty."""
+        """The reason if all inputs are gone for good before they ended; otherwise empty."""
 
     @property
     def held_back(self) -> bool:

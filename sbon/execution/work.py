@@ -80,14 +80,14 @@ class Task(msgspec.Struct, eq=False):
     end: int = 0
     """Rows of a single batch that belong to this task, `begin` to `end`; `end` 0 means all."""
     polled: "Polled | None" = None
-    """What the source gave; None if it is still to be polled, at `now` and `stimulus_s`."""
+    """Answer of the source; None if it is still to be polled, at `now` and `stimulus_s`."""
     make: "Callable[[], Polled] | None" = None
     """Makes the batch that the source has promised; None if it is to be polled."""
     now: float = 0.0
     given: Rows | None = None
     """The rows of `polled`, if they are there already."""
     ahead: Sequence[Ahead] = ()
-    """What the operators behind the source give for the batch, computed before its turn: of the first ones, in order."""
+    """Answers of the first operators behind the source for the batch, in order, computed before its turn."""
     asked_rows: int | None = None
     """Most rows that the source will give, if it has said how many are due; None if it has not, or is to be polled on a thread all the
     same."""

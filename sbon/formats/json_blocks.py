@@ -20,7 +20,7 @@ _NAME = re.compile(r"\w+", re.ASCII)
 _ESCAPE = re.compile(rb"\\u(?:[dD]|00[2-7])")
 """Halves of surrogate pairs, and letters that a name could be written with."""
 _MAYBE_NO_TEXT = r"^[-0-9\[{]"
-"""How numbers, arrays and objects begin. The library writes them its own way; `true` and `false` are the same everywhere."""
+"""First characters of numbers, arrays and objects. The library writes them its own way; `true` and `false` are the same everywhere."""
 _LINE_END, _BLANK, _QUOTE, _COLON, _MINUS, _POINT, _ZERO, _NINE = b'\n ":-.09'
 _OCTETS_AT_ONCE = 1 << 15
 """Few enough for what is made of them to stay in the cache of a core."""

@@ -34,7 +34,7 @@ _PLAIN_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,6})?Z?")
 _EPOCH = datetime(1970, 1, 1)
 _MICROSECOND = timedelta(microseconds=1)
 _DIGITS_MAX = 400
-"""Of a whole number written with an exponent: beyond that of any float."""
+"""Largest exponent of a whole number: beyond that of any float."""
 
 _TYPES: dict[ColumnType, tuple[Any, Any]] = {
     ColumnType.BOOL: (bool | None, None),
@@ -45,7 +45,7 @@ _TYPES: dict[ColumnType, tuple[Any, Any]] = {
     ColumnType.INTERVAL: (str | int | float | None, None),
     **dict.fromkeys((ColumnType.JSON, *ELEMENT_TYPES), (msgspec.Raw, msgspec.Raw())),
 }
-"""What a member is read as, and what stands for one that is not there."""
+"""Type that a member is read as, and the value that stands for one that is not there."""
 _TEXTS = (ColumnType.TIME, ColumnType.INTERVAL, ColumnType.JSON, *ELEMENT_TYPES)
 """Types whose members are read by way of their text."""
 _NULL = b"null"
@@ -65,7 +65,7 @@ class Placed(NamedTuple):
 
     frame: pl.DataFrame
     places: pl.Series | None
-    """Of each row's line among those that are not blank; None: each line has its row."""
+    """Number of each row's line among those that are not blank; None: each line has its row."""
 
 
 class JsonRows:

@@ -27,7 +27,7 @@ NULL_LEVEL = "%NULL"
 _PLACE = re.compile(r"\{([^{}]*)\}")
 _NO_CHARACTERS = "".join(chr(plane << 16 | last) for plane in range(17) for last in (0xFFFE, 0xFFFF))
 _TO_ESCAPE = re.compile(rf"[%+#/\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef{_NO_CHARACTERS}]")
-"""What has a meaning in a topic, and what brokers refuse there."""
+"""Characters with a meaning in a topic, or that brokers refuse there."""
 _JSON_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,17})?")
 
 

@@ -101,7 +101,7 @@ class TextRows:
         return (rows, None) if fits is None else (rows.filter(fits), fits)
 
     def plain_types(self) -> dict[str, pl.DataType]:
-        """How a reader that refuses what it cannot read may make columns of text at once, as all texts so far would have allowed it."""
+        """Returns the types that a reader may give columns of text at once, if it refuses what it cannot read: all texts allow them."""
         kinds = {field.name: field.type for field in self._typed if field.name not in self.odd}
         types = {name: polars_type(kind) for name, kind in kinds.items() if kind in (ColumnType.BOOL, ColumnType.INT, ColumnType.FLOAT)}
         return types | {name: polars_type(ColumnType.INT) for name in self.numbers if name in kinds}

@@ -14,13 +14,13 @@ class LinkConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Bytes likewise, before any packing. A single larger batch still goes, alone. A link carries at most so much in a round trip: over
     100 ms, 80 MiB/s."""
     compression: Compression = "auto"
-    """How batches between hosts are packed: `none`, `lz4`, `zstd`, or `auto`, by the bandwidth that the connection shows when it is full. A
+    """Packing of batches between hosts: `none`, `lz4`, `zstd`, or `auto`, by the bandwidth that the connection shows when it is full. A
     codec saves bytes on the way and costs processor time at both ends."""
     spill_bytes: int = 0
     """Disk that all links of this agent may fill, together, with what far ends cannot take; 0: none, sources wait instead. More: longer
     outages are bridged. The files lie unencrypted in the data directory, for its owner's eyes only, and do not outlive the agent."""
     spill_after_s: float = 1.0
-    """How long a link must have been full, without a moment's room, before it goes to disk. Shorter: sources are held up less when a far
+    """Time for which a link must have been full, without any room, before it goes to disk. Shorter: sources are held up less when a far
     end goes away; 0: far ends that are merely slower than their sources fill the disk as well, where otherwise the sources would wait."""
 
     def __post_init__(self) -> None:

@@ -74,7 +74,7 @@ class Step(enum.Enum):
     UNNAME = "unname"
     """Forget the next hosts that were named: they were those of the operator before."""
     SEND_AGAIN = "send again"
-    """What is not acknowledged goes to the new host."""
+    """Sends what is not acknowledged to the new host."""
     FORGET_DELAY = "forget delay"
     """The delay upstream was measured at another node; nothing follows where the node is the same."""
 
@@ -88,7 +88,7 @@ RULES: dict[tuple[Side, Age], tuple[Step, ...]] = {
     (Side.TAKES, Age.KNOWN): (),
     (Side.TAKES, Age.LATE): (),
 }
-"""What follows from news of the other end, by the side on which that is and by the age of the news."""
+"""Consequences of news of the other end, by the side on which that is and by the age of the news."""
 
 
 class Version(NamedTuple):

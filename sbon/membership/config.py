@@ -21,7 +21,7 @@ class MembershipConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     indirect_probes: int = 3
     """Peers asked to probe a silent one. More: fewer false suspicions on bad paths, more traffic for every silent peer."""
     health_max: int = 4
-    """How far an agent that doubts itself slows down: intervals and timeouts grow up to 1 + this many times."""
+    """Slowdown of an agent that doubts itself: intervals and timeouts grow up to 1 + this many times."""
     stall_s: float = 0.3
     """A timer this late means that we, not our peers, were stopped: what we wait for gets the lost time back."""
     suspicion_s: float = 2.0
@@ -47,7 +47,7 @@ class MembershipConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     join_backoff_s_max: float = 30.0
     """Longest pause between attempts to join."""
     failed_keep_s: float = 86_400.0
-    """How long a failed or departed member is remembered (and, if failed, dialled). Longer: longer partitions heal by themselves."""
+    """Time for which a failed or departed member is remembered (and, if failed, dialled). Longer: longer partitions heal by themselves."""
     ping_count: int = 3
     """Quick probes of one measurement on request; the fastest counts. More: steadier values, slower answers."""
     ping_timeout_s: float = 1.0

@@ -11,7 +11,7 @@ class MigrationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     copy_timeout_s: float = 600.0
     """From the first question to the pause; after it the migration is abandoned. Longer: large states on slow paths get through."""
     lease_s: float = 20.0
-    """How long neighbours keep still without another word. Must exceed timeout_s, or two migrations may meet."""
+    """Time for which neighbours keep still without another word. Must exceed timeout_s, or two migrations may meet."""
     lease_s_max: float = 120.0
     """Longest promise to keep still that is given to another host; one that asks for more is refused. Shorter: nobody can hold the
     operators here for long; below others' lease_s, their operators beside ours do not move."""
@@ -35,7 +35,7 @@ class MigrationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     retry_s: float = 1.0
     """Pause between repeated words once decided. Shorter: quicker recovery from a lost message, more traffic."""
     prepared_s: float = 5.0
-    """How long a new host waits in silence before it asks the coordinator what became of the migration."""
+    """Time for which a new host waits in silence before it asks the coordinator about the migration."""
     remembered: int = 1024
     """Operators that have left this host and whose new place it still tells to latecomers. Older ones are forgotten."""
 

@@ -23,6 +23,6 @@ class MigrationRecord(msgspec.Struct, frozen=True):
     phases: dict[str, float] = {}
     """Monotonic time at which each phase (`sbon.migration.coordinator.Phase`) was first entered, in seconds."""
     copy_s: float = 0.0
-    """How long the state was copied while the operator ran on, in seconds."""
+    """Seconds in which the state was copied while the operator ran on."""
     rounds: int = 0
     """Number of rounds in which later input was sent."""

@@ -83,7 +83,7 @@ class Head(msgspec.Struct, frozen=True, tag="head"):
 
     version: int
     part: msgspec.Raw
-    """What the piece holds beside the head, in this version's format."""
+    """Content of the piece beside the head, in this version's format."""
     since: str = ""
     """Name of the snapshot that this one continues; empty: it stands alone."""
 
@@ -151,7 +151,7 @@ class Record(msgspec.Struct, frozen=True):
     batches_in: Count
     migrations: Epoch
     costs: OperatorCosts | None = None
-    """What it cost on the old host, from which the new one goes on."""
+    """Cost on the old host, from which the new one goes on."""
 
 
 _encoder = msgspec.msgpack.Encoder()

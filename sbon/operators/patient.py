@@ -36,7 +36,7 @@ class PatientOperator(Operator, Generic[P]):
         self._input: pl.DataFrame | None = None
         """Columns of the input; None before the first batch."""
         self._prepared: list[pl.Expr] = []
-        """What is kept of a row that waits."""
+        """Columns that are kept of a row that waits."""
         self._waiting = Waiting(self._time)
         self.late_rows = 0
 

@@ -31,7 +31,7 @@ _CLOCK_MARGINS = int.from_bytes(bytes([0x7D, 0x76, 0x7F, 0x7A, 0x76, 0x7F, 0x7A,
 """Numbers that, added to the digits of a time of day, set the highest bit of an octet if it is more than 2, 5 or 9, or no colon."""
 _NO_SECONDS = int.from_bytes(b"\0\0\0\0\0:00", "little")
 _MINUTE_END, _TAIL_END = 16, 24
-"""Where the eight characters begin and end that hold the seconds and up to `_TAIL_DIGITS_MAX` digits of their fraction."""
+"""Begin and end of the eight characters that hold the seconds and up to `_TAIL_DIGITS_MAX` digits of their fraction."""
 _TAIL_DIGITS_MAX = 4
 _HIGH_BITS = 0x8080808080808080
 _DIGITS = int.from_bytes(b"0" * 8, "little")

@@ -27,7 +27,7 @@ TOO_WIDE = f"would have more than {KEPT_BYTES_MAX >> 20} MiB of other columns' t
 SPREAD_FIRST = 16
 """Elements of a row that are assumed before any is seen."""
 SPREAD_MIN = 8
-"""Where the rows of a batch have fewer elements each, the next batch is taken whole."""
+"""Elements of a row on average below which the next batch is taken whole."""
 
 
 class Unnest(Operator):

@@ -38,7 +38,7 @@ class Attempt:
         self.not_before_s = 0.0
         self.given_up = ""
         self.last = ""
-        """How the last move ended."""
+        """Outcome of the last move."""
 
     def is_idle(self, now: float) -> bool:
         """Tells whether the operator has no host yet, is not being asked about, and need not wait."""

@@ -11,7 +11,7 @@ class OptimiserConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     interval_s: float = 10.0
     """Pause between two reviews of an operator. Shorter: quicker answers to change, more questions to other agents."""
     answer_timeout_s: float = 3.0
-    """How long candidates may take to answer, of a new query too. Longer: slow nodes are still considered, queries start later."""
+    """Time that candidates may take to answer, of a new query too. Longer: slow nodes are still considered, queries start later."""
     displacement_threshold_ms: float = 2.0
     """Candidates are looked for only when an operator's best point has moved this far since the last look. Lower: more lookups."""
     lookup_interval_s: float = 60.0
@@ -39,7 +39,7 @@ class OptimiserConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     cooldown_s: float = 30.0
     """An operator that has moved stays at least this long. Longer: calmer, slower."""
     damping: float = 5.0
-    """How much each earlier migration raises the threshold for the next one (1: by once the threshold). Higher: calmer."""
+    """Share of the threshold by which each earlier migration raises it for the next one (1: by once the threshold). Higher: calmer."""
     damping_migrations_max: int = 5
     """Earlier migrations that count. More: an operator that has moved often gets harder to move."""
     damping_half_life_s: float = 1800.0

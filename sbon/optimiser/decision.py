@@ -82,13 +82,13 @@ class Decision(msgspec.Struct, frozen=True):
     the delay of its path."""
     delay_bound_ms: float | None = None
     begun_ms: dict[OperatorId, float] = {}
-    """Of reused operators, the delay of their longest path from a producer, as far as their hosts report it."""
+    """Delays of reused operators' longest paths from a producer, as far as their hosts report them."""
     candidates: tuple[NodeId, ...] = ()
     """All nodes that take part or were asked."""
     one_way_ms: tuple[tuple[float, ...], ...] = ()
     """Latencies from each of them to each."""
     measured: tuple[tuple[bool, ...], ...] = ()
-    """Whether each was measured."""
+    """True for each that was measured."""
 
 
 def decide(

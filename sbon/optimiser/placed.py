@@ -29,7 +29,7 @@ class Placed:
     unpinned_nodes: frozenset[NodeId]
     """Nodes that the optimiser chose, as opposed to those that operators are pinned to."""
     plan: Plan
-    """What was placed: the plan that was asked for, or the same operators in another order."""
+    """Plan that was placed: the one that was asked for, or the same operators in another order."""
 
     def bounded(self, delay_bound_ms: float | None) -> "Placed":
         """Returns the same with a bound that the network's part of the latency must keep while the query runs."""

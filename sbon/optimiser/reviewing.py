@@ -38,7 +38,7 @@ class _Memory:
         self.trials = trials
         self.here = here
         self.mark: Any = None
-        """What candidates were last looked for; None if they have not been."""
+        """Conditions under which candidates were last looked for; None if they have not been."""
         self.looked_at_s = -math.inf
 
 

@@ -17,7 +17,7 @@ class PlacementConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Nodes asked for an operator before one is chosen (the paper's k); least-usage asks up to twice as many. More: nearer to the best
     node, more questions a query."""
     candidates_max: int = 160
-    """Where nobody among the candidates can host an operator, their number doubles up to this. More: fuller overlays still find room."""
+    """Largest number of candidates, to which it doubles where none can host an operator. More: fuller overlays still find room."""
     probes: int = 100
     """RTTs that candidates may be asked for, for each unpinned operator of a query. More: nearer to the best, more probes on the network;
     0 chooses by coordinates alone."""
@@ -28,7 +28,7 @@ class PlacementConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     iterations_max: int = 1000
     """Steps after which springs rest in any case. More: preciser where rates differ by orders of magnitude, up to 15 us each."""
     load_weight: float = 1.0
-    """What a millisecond of the load dimension counts beside one of RTT (least-usage); 0 ignores load. Higher: work spreads over more
+    """Weight of a millisecond of the load dimension beside one of RTT (least-usage); 0 ignores load. Higher: work spreads over more
     nodes and travels farther."""
     reuse: bool = True
     """Use running operators of other queries that compute the same. Off: every query pays for its own."""

@@ -58,7 +58,7 @@ class Choices(msgspec.Struct, frozen=True):
     least_s: FloatArray
     """(nodes, nodes): what the way from each node to each takes at least of the bound."""
     delays_s: tuple[float, ...] = ()
-    """What rows have taken when they come to each operator; none if left out."""
+    """Time that rows have taken when they come to each operator; none if left out."""
     room: Mapping[NodeId, int] = {}
     """Operators for which a node has room; a node that is left out has enough."""
     roomless: frozenset[int] = frozenset()

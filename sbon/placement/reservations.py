@@ -16,7 +16,7 @@ class HostingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Limits of what this agent hosts for queries of others. TOML table [hosting]."""
 
     reservation_s: float = 10.0
-    """How long room is kept for a query that has asked for it, unless it decides sooner. Longer: slow takers find it still there;
+    """Time for which room is kept for a query that has asked for it, unless it decides sooner. Longer: slow takers find it still there;
     shorter: what a crashed taker has asked for is free again sooner."""
     reservations_max: int = 1000
     """Queries for which room is kept at once; beyond it, room is told but not kept."""

@@ -62,7 +62,7 @@ class Attempt(msgspec.Struct, frozen=True):
     plan: Plan
     excluded: frozenset[NodeId]
     nodes: Mapping[OperatorId, NodeId] = {}
-    """Where operators shall be; empty: where it costs least."""
+    """Nodes on which operators shall be; empty: where it costs least."""
 
 
 class Admitted(msgspec.Struct, frozen=True):
@@ -70,7 +70,7 @@ class Admitted(msgspec.Struct, frozen=True):
 
     placed: Placed
     delay_bound_ms: float | None
-    """What the network may take while the query runs; None: no bound."""
+    """Time that the network may take while the query runs; None: no bound."""
 
 
 class Refused(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ from sbon.search.rates import RatesPlacement
 from sbon.types import NodeId, OperatorId
 
 SEED = 1
-"""Of the search: the same question has the same answer."""
+"""Seed of the search: the same question has the same answer."""
 
 
 class Arranged(msgspec.Struct, frozen=True):

@@ -60,7 +60,7 @@ class Forecast:
         self.why = ""
         """Why it was predicted anew the last time; empty for the first prediction."""
         self.reason = ""
-        """Who has left the profile, where answers exceed `max_latency`; empty otherwise."""
+        """Text on the sources that have left the profile, where answers exceed `max_latency`; empty otherwise."""
         self._due_s: float | None = now + FIRST_S
         self._off_since_s: float | None = None
         self._is_asked = False

@@ -28,7 +28,7 @@ class Selected(msgspec.Struct, frozen=True):
 
     plan: Plan
     note: str = ""
-    """What was exchanged, and what it saves, for people; empty if the plan is the one that was given."""
+    """Text for people on what was exchanged and what it saves; empty if the plan is the one that was given."""
 
 
 def selected(query: PlacedQuery) -> Selected:

@@ -184,7 +184,7 @@ class _Placement:
         self._settled = settled
         self._bound_ms = bound_ms
         self._nodes = nodes or {}
-        """Where operators shall be, whatever it costs."""
+        """Nodes on which operators shall be, whatever it costs."""
         self._until = placing.host.now() + ROOM_WAIT_S * float(placing.rng.uniform(0.5, 1.0))
         self._reports: dict[NodeId, CandidateReport] = {}
         self._slots: dict[NodeId, int] = {}

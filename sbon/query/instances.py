@@ -33,7 +33,7 @@ class Dealing(NamedTuple):
     """One operator in several instances."""
 
     params: Params
-    """Of each instance."""
+    """Parameters of each instance."""
     schema: Schema
     """Output columns of each instance."""
     keys: tuple[tuple[Expression, ...], ...]
@@ -45,7 +45,7 @@ class Dealing(NamedTuple):
     hidden: tuple[str, ...] = ()
     """Columns of `schema` that only the merge needs."""
     delay_us: int = 0
-    """How far event times of the stream may be behind `time_column`."""
+    """Greatest distance of event times of the stream behind `time_column`."""
 
 
 class InstanceSet(NamedTuple):

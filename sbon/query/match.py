@@ -295,7 +295,7 @@ class _Operands(Scalars):
         """The variable whose condition is bound; None for measures."""
         self.operands: list[Operand] = []
         self.types: dict[str, ColumnType] = {}
-        """Of the operands, by name."""
+        """Types of the operands, by name."""
 
     def columns(self) -> tuple[str, ...]:
         """Returns the columns of the input that operands read."""

@@ -233,9 +233,9 @@ class _Between(NamedTuple):
     """Names of columns of the stream between the two joins after their exchange."""
 
     of_moved: dict[str, str]
-    """By the name in the moved input."""
+    """Columns by the name in the moved input."""
     of_other: dict[str, str]
-    """By the name in the other input of the upper join."""
+    """Columns by the name in the other input of the upper join."""
 
 
 def _joins(plan: Plan, top: OperatorSpec, bottom: OperatorSpec, port: int, side: int) -> Plan:

@@ -44,7 +44,7 @@ from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.limits import Amount, Epoch, Few, Link, Operator
 
 LEAVE_OUT, INCOMPLETE = AFTER_CRASH = ("leave_out", "incomplete")
-"""What becomes of windows and sessions of which a crash has taken rows."""
+"""Choices for windows and sessions of which a crash has taken rows."""
 WATERMARK_MIN = -(2**62)
 """Watermark before the first row; it promises nothing."""
 WATERMARK_END = 2**62
@@ -77,7 +77,7 @@ class SourceParams(msgspec.Struct, frozen=True, tag="source"):
     time_column: str | None
     """Column of the event time. None: rows have none, and the planner refuses time windows and joins over the source."""
     watermark_delay_us: int = 0
-    """How far rows may be out of order: the watermark stays this far behind the newest event time."""
+    """Greatest disorder of rows: the watermark stays this far behind the newest event time."""
     idle_after_us: int = 0
     """Silence after which the watermark follows the wall clock; 0: never."""
     not_null: tuple[str, ...] = ()
@@ -356,7 +356,7 @@ class MatchParams(msgspec.Struct, frozen=True, tag="match"):
     """ONE ROW PER MATCH (None): the output has the partition columns and the measures of the last row. Otherwise, for each row of a match,
     these columns of it, and the measures."""
     skip_to: str = "past"
-    """Where the next match may begin: `past` the last row, at the `next` row, at the `first` or the `last` row of `skip_variables`."""
+    """Place of the next match: `past` the last row, at the `next` row, at the `first` or the `last` row of `skip_variables`."""
     skip_variables: tuple[int, ...] = ()
     within_us: int | None = None
     """The last row of a match is less than this after its first one; None: any time."""
@@ -624,7 +624,7 @@ class MergeParams(msgspec.Struct, frozen=True, tag="merge"):
     """Columns to order rows of one event time by, ascending, NULLs first."""
     hidden: tuple[str, ...] = ()
     delay_us: int = 0
-    """How far the event times of the output may be behind those of `time_column`."""
+    """Greatest distance of the output's event times behind those of `time_column`."""
 
     def __post_init__(self) -> None:
         check_span("delay of a merge", self.delay_us, 0)

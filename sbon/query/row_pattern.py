@@ -22,7 +22,7 @@ class Variable(msgspec.Struct, frozen=True, tag="variable", tag_field="form"):
     """One row, for which the condition of a variable holds."""
 
     index: int
-    """Of the variable among those of the clause."""
+    """Number of the variable among those of the clause."""
 
 
 class Sequence(msgspec.Struct, frozen=True, tag="sequence", tag_field="form"):

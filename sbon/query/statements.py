@@ -73,7 +73,7 @@ class CreateView:
     if_not_exists: bool
     sql: str
     wishes: Wishes = NO_WISHES
-    """Of every query that uses the view."""
+    """Options of every query that uses the view."""
     places: Places = field(default_factory=dict, compare=False)
 
 

@@ -60,7 +60,7 @@ class Assignment(msgspec.Struct, frozen=True):
     chosen: frozenset[NodeId] = frozenset()
     """Hosts that the optimiser chose, as opposed to those that operators are pinned to."""
     delay_slack_ms: float | None = None
-    """By how much the query's longest way may grow, in ms; None without a delay bound."""
+    """Milliseconds by which the query's longest way may grow; None without a delay bound."""
     plan: Plan | None = None
     """The order of operators that was placed; None: that of the query's plan."""
 
@@ -88,7 +88,7 @@ class Place(msgspec.Struct, frozen=True):
     excluded: frozenset[NodeId] = frozenset()
     """Hosts that count as full."""
     share: bool = True
-    """Whether running operators may be reused."""
+    """Allows running operators to be reused."""
 
 
 class Ask(msgspec.Struct, frozen=True):

@@ -33,7 +33,7 @@ class Happening(msgspec.Struct, frozen=True):
     operators: tuple[Change, ...] = ()
     reason: str = ""
     seconds: float | None = None
-    """Of a recovery: since the first operator was lost."""
+    """Seconds of a recovery since the first operator was lost."""
     attempts: int | None = None
     rows: int | None = None
     """Rows that are lost."""

@@ -79,7 +79,7 @@ class QueryRecord:
         self.history = History()
         self.bounds = BoundState()
         self.forecast: Forecast | None = None
-        """What is predicted of its latency, beside what is measured; None if nobody predicts it."""
+        """Predicted latency, beside the measured one; None if nobody predicts it."""
         self.late = ""
         """Describes by how much the delay bound is exceeded; empty if it is not."""
         self.delay_ms = delay_ms

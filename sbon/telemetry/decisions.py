@@ -14,13 +14,13 @@ class CandidateRecord(Part, frozen=True):
     predicted_usage_bytes: float | None
     """The same network usage by coordinates alone."""
     measured: bool
-    """Whether its round trips were measured; false: predicted from coordinates."""
+    """True if its round trips were measured; false: predicted from coordinates."""
     load_ms: float
     """The load dimension of its coordinate."""
     free_slots: int
     """Number of operators that it would still take."""
     answered: bool
-    """Whether it answered when it was asked."""
+    """True if it answered when it was asked."""
     runs: OperatorId | None
     """Running operator there that could have served instead; null if there is none."""
 
@@ -37,7 +37,7 @@ class PlacedOperatorRecord(Part, frozen=True):
     node: NodeId
     """Node that the operator was placed on."""
     pinned: bool
-    """Whether it is fixed to its node."""
+    """True if it is fixed to its node."""
     reused: OperatorId | None
     """Running operator that serves instead; null if a new one was made."""
     candidates: tuple[CandidateRecord, ...]
@@ -64,7 +64,7 @@ class PlacedLinkRecord(Part, frozen=True):
     latency_ms: float
     """One-way latency of the link."""
     measured: bool
-    """Whether `latency_ms` was measured; false: predicted from coordinates."""
+    """True if `latency_ms` was measured; false: predicted from coordinates."""
 
 
 class Placement(Row, frozen=True, tag="placements"):
@@ -110,7 +110,7 @@ class AlternativeRecord(Part, frozen=True):
     required: float | None
     """Least share that would be enough for a move; null if none would be."""
     measured: bool
-    """Whether its round trips were measured; false: predicted from coordinates."""
+    """True if its round trips were measured; false: predicted from coordinates."""
 
 
 class Review(Row, frozen=True, tag="reviews"):
@@ -140,7 +140,7 @@ class MigrationRow(Row, frozen=True, tag="migrations"):
     to_node: NodeId
     """The agent that it was to move to."""
     committed: bool
-    """Whether it has moved; false: the migration was abandoned."""
+    """True if it has moved; false: the migration was abandoned."""
     reason: str
     """Why the migration was wanted."""
     outcome: str
@@ -185,7 +185,7 @@ class RecoveredOperator(Part, frozen=True):
     to_node: NodeId
     """The agent that it runs on now."""
     state_lost: bool
-    """Whether it began empty although its former copy had state."""
+    """True if it began empty although its former copy had state."""
     rows_lost: int
     """Rows that had been made and have not arrived."""
     windows_lost: int | None
@@ -223,7 +223,7 @@ class RecoveryRow(Row, frozen=True, tag="recoveries"):
     rows_lost: int
     """Rows that had been made and have not arrived."""
     rows_exact: bool
-    """Whether so many rows are lost exactly; false: at least so many, and some may have come twice."""
+    """True if exactly so many rows are lost; false: at least so many, and some may have come twice."""
     windows_lost: int | None
     """Windows that are left out, those without rows included; null if that is not known."""
 

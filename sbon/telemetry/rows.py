@@ -141,13 +141,13 @@ class LinkRate(Row, frozen=True, tag="links"):
     latency_ms: float | None
     """One-way latency: half of the measured round trip, else of the predicted one; 0 within the node."""
     latency_measured: bool
-    """Whether `latency_ms` was measured; false: it was predicted from coordinates."""
+    """True if `latency_ms` was measured; false: it was predicted from coordinates."""
     batches_held: int
     """Batches sent or waiting that are not yet acknowledged."""
     batches_resent: int
     """Batches sent again since the sending end came to this node."""
     stalled: bool
-    """Whether the link has no credit, as the receiver is slower than the sender."""
+    """True if the link has no credit, as the receiver is slower than the sender."""
     bandwidth_bytes_per_s: float | None = None
     """Bytes a second that passed to the receiver's agent while the connection's buffer was full; null before it was."""
 
@@ -160,7 +160,7 @@ class MisfitCount(Part, frozen=True):
     cause: str
     """Why they were left out."""
     rows: int
-    """How many rows."""
+    """Number of rows."""
 
 
 class PortCostRow(Part, frozen=True):
@@ -244,7 +244,7 @@ class OperatorStatistics(Row, frozen=True, tag="operators"):
     misfits: tuple[MisfitCount, ...] = ()
     """`dropped_rows` by reason: the kinds with the most rows."""
     costs: tuple[PortCostRow, ...] = ()
-    """What batches cost, by input port that has had any."""
+    """Costs of batches, by input port that has had any."""
 
 
 class Bucket(Part, frozen=True):
@@ -253,7 +253,7 @@ class Bucket(Part, frozen=True):
     number: int
     """Number of the bucket: bucket n holds latencies from g^n to g^(n + 1) ms, with g = `sbon.digest.GROWTH`."""
     rows: int
-    """How many rows."""
+    """Number of rows."""
 
 
 class Latency(Row, frozen=True, tag="latencies"):
@@ -311,13 +311,13 @@ class PredictionRow(Row, frozen=True, tag="predictions"):
     mean_ms: float | None
     """Mean over time."""
     parts: tuple[LatencyPart, ...]
-    """What the worst case is made of."""
+    """Parts of the worst case."""
     rests_on_rules: bool
-    """Whether the costs of some operator are a rule of thumb."""
+    """True if the costs of some operator are a rule of thumb."""
     anew_because: str
     """Why it was predicted anew; empty for the first prediction."""
     max_latency_ms: float | None
-    """What the query accepts; null: no bound."""
+    """Latency that the query accepts; null: no bound."""
     measured_rows: int | None
     """Rows that the sink took in the last seconds; null before the first report."""
     measured_mean_ms: float | None
@@ -336,7 +336,7 @@ class QueryOperator(Part, frozen=True):
     node: NodeId
     """The agent that it runs on."""
     reused: bool
-    """Whether the operator is shared and was brought by another query."""
+    """True if the operator is shared and was brought by another query."""
 
 
 class QueryChange(Row, frozen=True, tag="queries"):
@@ -349,7 +349,7 @@ class QueryChange(Row, frozen=True, tag="queries"):
     state: str
     """State: running, degraded, finished or stopping."""
     reason: str
-    """What is wrong with the query; empty if nothing is."""
+    """Fault of the query; empty if there is none."""
     sink_node: NodeId
     """The agent that its sink runs on."""
     operators: tuple[QueryOperator, ...]

@@ -73,7 +73,7 @@ class Judgement(msgspec.Struct, frozen=True):
 
     standing: Standing
     who: str = ""
-    """Who may send it, if this speaker may not."""
+    """Those who may send it, if this speaker may not."""
 
 
 ALLOWED = Judgement(Standing.SPEAKS)

@@ -39,9 +39,9 @@ class CandidateAnswer(msgspec.Struct, frozen=True, tag="candidate"):
     memory_short: bool = False
     """The operators asked for keep state, for which there is no memory."""
     costs: Annotated[tuple[OperatorCosts, ...], msgspec.Meta(max_length=TOLD_MAX)] = ()
-    """What it has measured of the signatures asked for."""
+    """Costs that it has measured of the signatures asked for."""
     host: NodeTold | None = None
-    """What it can do."""
+    """Capacities of the host."""
 
 
 class Reserve(msgspec.Struct, frozen=True, tag="reserve"):

@@ -102,7 +102,7 @@ class NodeTold(msgspec.Struct, frozen=True, kw_only=True):
     operators: UseTold | None = None
     waits: WaitsTold | None = None
     spare_s: Amount | None = None
-    """How much longer work there may take before a query's answers exceed its `max_latency`; None: no query there has one."""
+    """Time by which work there may become longer before a query's answers exceed its `max_latency`; None: no query there has one."""
     uplink_bytes_per_s: Amount = 0.0
     """Declared limit of what it sends to all others together; 0: none."""
     bandwidths: Annotated[tuple[tuple[Node, Amount], ...], MANY] = ()

@@ -49,7 +49,7 @@ class TakenUp(msgspec.Struct, frozen=True):
     seconds: Delay = 0.0
     """Time since its query began; a source that reads its file again is that far already."""
     begun_at: Count | None = None
-    """Where in its file the rows of a sink begin; None if unknown."""
+    """Place in its file where the rows of a sink begin; None if unknown."""
     users: Annotated[tuple[User, ...], MANY] = ()
     """Other queries that used it."""
 
@@ -62,7 +62,7 @@ class Instantiate(msgspec.Struct, frozen=True, tag="instantiate"):
     outputs: Annotated[tuple[End, ...], MANY]
     user: User
     taken_up: TakenUp | None = None
-    """Of an operator that begins anew after a crash; an earlier copy here ends."""
+    """Set for an operator that begins anew after a crash; an earlier copy here ends."""
 
 
 class Use(msgspec.Struct, frozen=True, tag="use"):

@@ -26,7 +26,7 @@ class QueriesAsk(msgspec.Struct, frozen=True, tag="queries?"):
     """Asks which queries an agent has taken."""
 
     history: bool = False
-    """What has happened to each of them is asked for, too."""
+    """True if their histories are asked for, too."""
 
 
 class OrphanOperator(msgspec.Struct, frozen=True, array_like=True):

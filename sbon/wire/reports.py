@@ -79,11 +79,11 @@ class OperatorReport(msgspec.Struct, frozen=True):
     users: Annotated[tuple[User, ...], MANY] = ()
     """Queries that use it, and their homes."""
     begun_at: Count | None = None
-    """Where in its file the rows of a sink begin; None for other operators."""
+    """Place in its file where the rows of a sink begin; None for other operators."""
     misfits: Annotated[tuple[Misfit, ...], msgspec.Meta(max_length=KINDS_REPORTED_MAX)] = ()
     """Why a source or an operator has left rows out: the kinds with the most rows."""
     latency: LatencyTold | None = None
-    """Of a sink that has taken rows."""
+    """Latency of a sink that has taken rows."""
 
 
 class OperatorReports(msgspec.Struct, frozen=True, tag="operators"):
@@ -91,9 +91,9 @@ class OperatorReports(msgspec.Struct, frozen=True, tag="operators"):
 
     reports: Annotated[tuple[OperatorReport, ...], MANY]
     costs: Annotated[tuple[OperatorCosts, ...], msgspec.Meta(max_length=TOLD_MAX)] = ()
-    """What the host has measured of these operators, by signature."""
+    """Costs that the host has measured of these operators, by signature."""
     host: NodeTold | None = None
-    """What the host can do."""
+    """Capacities of the host."""
 
 
 class DelaySlack(msgspec.Struct, frozen=True, tag="slack"):
@@ -102,7 +102,7 @@ class DelaySlack(msgspec.Struct, frozen=True, tag="slack"):
     query: Query
     slack_ms: Slack | None
     busy_slack_ms: Slack | None = None
-    """By how much longer work on the host may take before an answer is later than the query accepts; None without `max_latency`."""
+    """Time by which work on the host may become longer before an answer is later than the query accepts; None without `max_latency`."""
 
 
 class UpstreamDelay(msgspec.Struct, frozen=True, tag="delay"):

@@ -47,7 +47,7 @@ GROUP BY window_end, key WITH (connector = 'discard', node = 'b');
 CREATE SINK passed FROM (SELECT ts, key, value FROM readings WHERE value > 0.1) WITH (connector = 'discard', node = 'b');
 """
 KINDS = ("operators", "event_loop", "threads", "other")
-"""What an agent's processor time was for (`processor_s` of `sbon status`)."""
+"""Purposes of an agent's processor time (`processor_s` of `sbon status`)."""
 UNACCOUNTED = "sbon_testbed.bench.unaccounted"
 FLOW_OPERATORS = 40
 FLOW_INTERVALS = 100

@@ -36,7 +36,7 @@ MEMORY_ROWS = 20_000_000
 """Rows after which the peak of memory counts."""
 MEMORY_TIMEOUT_S = 120.0
 ROWS = tuple(kind for kind in KINDS if kind != "mqtt")
-"""Where rows come from."""
+"""Origins of rows."""
 CHECKED_ROWS = 450_000
 """Rows of the run whose answers are compared: a few windows."""
 FILE_ROWS = 10_000_000

@@ -29,7 +29,7 @@ SOURCES = tuple(kind for kind in KINDS if kind != "pool")
 SINKS = ("discard", *SUFFIXES)
 CHECKED_ROWS = 300_000
 CPU_S_MIN = 0.01
-"""What the system counts at least: less is taken for this."""
+"""Least that the system counts: less is taken for this."""
 
 Progress = Callable[[str], None]
 

@@ -31,7 +31,7 @@ log = { level = "warning" }
 """
 STEADY_ROWS_PER_S = 100_000
 BATCH_ROWS = 131_072
-"""Of the flood: 3 MiB, as much as a quantum takes (`engine.quantum_rows`)."""
+"""Rows of a batch of the flood: 3 MiB, as much as a quantum takes (`engine.quantum_rows`)."""
 WARM_S = 1.0
 """Left out before each measurement: loading of libraries, the first batches, the buffers' growth."""
 SECONDS_MIN = 0.5

@@ -24,7 +24,7 @@ SECONDS_MIN = {"lone": 5.0, "lone_rare": 20.0}
 WARM_S = 1.0
 
 TCP_PACES = ("lone",)
-"""Where a program behind a `tcp` sink is measured as well."""
+"""Workloads in which a program behind a `tcp` sink is measured as well."""
 
 SQL = """
 CREATE SOURCE lone (ts TIMESTAMP, key BIGINT) WITH (connector = 'tcp', nodes = 'a', port = {port});

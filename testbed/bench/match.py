@@ -47,7 +47,7 @@ class Workload(NamedTuple):
     orders: tuple[str, ...]
     """The pattern for plain loops: variables one behind the other, `+` behind those that repeat; several are tried in turn."""
     holds: Callable[[str, "list[tuple[int, int, float]]", int, int, dict[str, list[int]]], bool]
-    """Whether a row can be of a variable: variable, rows, place of the row, of the first one, and places taken for each variable."""
+    """Tells whether a row can be of a variable: variable, rows, place of the row, of the first one, and places taken for each variable."""
 
 
 def _kinds(name: str, rows: list[tuple[int, int, float]], at: int, first: int, taken: dict[str, list[int]]) -> bool:

@@ -33,9 +33,9 @@ optimiser = { enabled = false }
 log = { level = "warning" }
 """
 ROWS_PER_S = 10_000
-"""Of both streams together."""
+"""Rows per second of both streams together."""
 ROW_BYTES = 24
-"""Of a row that waits: its time, key and value."""
+"""Bytes of a row that waits: its time, key and value."""
 STEADY_S = 2.0
 """Before and after each migration."""
 TIMEOUT_S = 120.0
@@ -43,7 +43,7 @@ RTT_MS_MAX = 5_000
 UNITS = {"B": 1, "KB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000}
 
 ASKED_PER_S = 50
-"""Of the rows that wait."""
+"""Rows per second that are asked for, of those that wait."""
 SETTLE_S = 10.0
 """Answers that overtook others are waited for as long as this."""
 

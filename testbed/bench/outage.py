@@ -21,10 +21,10 @@ from sbon_testbed.ranges import check_seconds
 SECONDS_MIN = 2.0
 RATE_MAX = 10_000_000
 BEFORE_S, AFTER_S = 3.0, 2.0
-"""How long rows flow before the far end is stopped, and after it goes on."""
+"""Seconds for which rows flow before the far end is stopped, and after it goes on."""
 CATCH_UP_TIMEOUT_S = 600.0
 ROW_BYTES = 40
-"""Of disk for a row, heads included, and something to spare: for the budget."""
+"""Bytes of disk for a row, heads included, and something to spare: for the budget."""
 _LOOK_S = 0.1
 
 SETTINGS = """

@@ -38,7 +38,7 @@ SMALL = 8
 CHECKED_ROWS = 400_000
 ATTEMPTS = 3
 MORE = {("generated", "W1"): 8, ("generated", "W2"): 2}
-"""Where the rows of a run would pass too soon: so many times as many."""
+"""Factor for the rows of a run that would pass too soon."""
 UNIFORM = {"W2": Keys("uniform", 1_000)}
 """Keys of rows that are made, where they are others than in the files."""
 

@@ -28,7 +28,7 @@ class Form(NamedTuple):
 
     suffix: str
     options: str
-    """Of the connector `file`, and of others that bring the same lines."""
+    """Options of the connector `file`, and of others that bring the same lines."""
 
 
 FORMS = {

@@ -24,9 +24,9 @@ class Supply(NamedTuple):
 
     kind: str
     rows: int
-    """Of all sources together."""
+    """Rows of all sources together."""
     options: list[list[str]]
-    """Of each source: several where it is a union."""
+    """Options of each source: several where it is a union."""
     files: list[Path]
     """With the rows; none where the agent makes them."""
     senders: list[list[str]]

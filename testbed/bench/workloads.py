@@ -38,11 +38,11 @@ class Workload(NamedTuple):
     aged_select: str
     """The same with a column by which the age of the answers can be told; empty: `select` has it."""
     age_column: str
-    """That column."""
+    """Name of that column."""
     batch: Callable[..., pl.LazyFrame]
     """The answers to the query over a table of each source."""
     keyed: bool = True
-    """Whether an operator has keys, and so may have several instances."""
+    """True if an operator has keys, and so may have several instances."""
 
 
 def _window_end() -> pl.Expr:

@@ -12,9 +12,9 @@ Report = Callable[[str, int, int], None]
 MEMORY_S = 2e-6
 """Cost of a row whose key is in memory."""
 DISK_S = 30e-6
-"""Of one whose key is not, where it is not varied: an SSD's random read and what is around it."""
+"""Cost of a row whose key is not in memory, where it is not varied: an SSD's random read and what is around it."""
 LOAD = 0.9
-"""Of the instance at the normal rate, with all keys in memory."""
+"""Load of the instance at the normal rate, with all keys in memory."""
 NORMAL = 1.1
 """The normal rate, in millions of the paper's tweets."""
 ALL_MB = 200.0

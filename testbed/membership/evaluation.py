@@ -53,7 +53,7 @@ class MembershipTrial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     crash_every_s: float = 20.0
     """Pause between crashes. Shorter: more of them; they must not overlap."""
     apart_s: float = 600.0
-    """How long the overlay is cut in two."""
+    """Seconds for which the overlay is cut in two."""
     stories: tuple[str, ...] = ()
     """Only these, in the usual order; none named: all. Without `formation` the overlay begins with everybody known to all."""
 

@@ -31,7 +31,7 @@ _HOT_SPAN = 100
 """Number of auctions or persons after which the hot auction, seller and bidder change."""
 _ACTIVE_PERSONS, _ACTIVE_AUCTIONS = 1_000, 100
 _LEAD = 10
-"""How far ahead ids may be referred to that do not exist yet."""
+"""Number of ids that do not exist yet but may be referred to."""
 _PERSON_EXTRA, _AUCTION_EXTRA, _BID_EXTRA = 90, 320, 68
 """Mean length of the padding, for about 200, 500 and 100 bytes an event (a bid's channel and address come on top)."""
 

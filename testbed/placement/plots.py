@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLOURS = ("#222222", "#1f77b4", "#9467bd", "#2ca02c", "#8c564b", "#7f7f7f", "#d62728", "#ff7f0e")
-"""Of the curves, in their order; told apart by people who see few colours through the dashes below."""
+"""Colours of the curves, in their order; told apart by people who see few colours through the dashes below."""
 DASHES = ((), (5, 1.5), (1.5, 1.5), (7, 2, 1.5, 2), (3, 1.5), (1, 2.5), (), (6, 1.5))
 TAIL = 97.5
 """Percentile of the widest curve that the picture ends with: single queries far out would squeeze all others into a corner."""

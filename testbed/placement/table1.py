@@ -37,7 +37,7 @@ PAPER: dict[str, PaperRow] = {
     "consumer": PaperRow("CONSUMER", 0.60, 0.0),
     "random": PaperRow("RANDOM", 0.81, 0.76),
 }
-"""What the paper measured, in its order: that of network usage."""
+"""Results of the paper, in its order: that of network usage."""
 OURS: dict[str, str] = {"least-usage": "least-usage (the default)", "least-usage-unprobed": "least-usage without probes"}
 TITLES = {name: row.title for name, row in PAPER.items()} | OURS
 SEEDS_MAX = 100

@@ -24,7 +24,7 @@ CONNECTORS: dict[str, dict[str, str]] = {
     "tcp": {"source and sink": "tcp"},
     "websocket": {"sink": "websocket"},
 }
-"""By the name in a statement: as what it is used, and the module whose docstring has the options; without a dot, one of
+"""Connectors by the name in a statement: as what each is used, and the module whose docstring has the options; without a dot, one of
 `sbon_agent.connectors`."""
 
 SHARED: dict[str, str] = {

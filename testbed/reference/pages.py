@@ -22,4 +22,4 @@ PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings_page,
     "telemetry.md": telemetry_page,
 }
-"""By the name of the file."""
+"""Pages by the name of the file."""

@@ -23,7 +23,7 @@ _UNITS = {
     "fraction": "share, 0 to 1",
     "share": "share, 0 to 1",
 }
-"""By the word of a name that says the unit."""
+"""Units by the word of a name that says it."""
 _UNITS_OF_NAMES = {"memory_max": "bytes", "force_threshold": "ms"}
 """Units that names do not say."""
 _PLAIN = {str: "text", int: "whole number", float: "number", bool: "true or false"}

@@ -25,7 +25,7 @@ class CpuConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     load_window_s: float = 5.0
     """Time over which the reported CPU use is averaged (exponentially)."""
     timed: bool = False
-    """Whether stopwatches of agents go on by the cost of their work. So agents judge what takes long as on a real machine: quanta, pauses
+    """Lets stopwatches of agents go on by the cost of their work. So agents judge what takes long as on a real machine: quanta, pauses
     of sources, and which operators share a thread. Off: work seems to take no time to them."""
 
     def __post_init__(self) -> None:

@@ -42,9 +42,9 @@ class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     stream_buffer_bytes: int = 1 << 20
     """Bytes written and not yet delivered at which a stream counts as congested; writable again at a quarter of it."""
     stream_timeout_s: float = 20.0
-    """How long bytes may stall before their stream breaks. Longer: shorter partitions go unnoticed, dead peers are found later."""
+    """Time for which bytes may stall before their stream breaks. Longer: shorter partitions go unnoticed, dead peers are found later."""
     connect_timeout_s: float = 10.0
-    """How long a stream may take to open."""
+    """Time that a stream may take to open."""
 
     def __post_init__(self) -> None:
         for name in ("loss", "duplicate", "reorder", "split"):

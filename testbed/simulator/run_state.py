@@ -31,7 +31,7 @@ class Run:
         self.harmed: dict[str, str] = {}
         """For each query of which a fault has destroyed something, what."""
         self.finished: dict[str, QueryRecord] = {}
-        """What the owner of a query knew of it at its end."""
+        """Knowledge of the owner of a query at its end."""
         self.calm_s: float | None = None
         """When the faults ended, in virtual seconds; None before."""
         self.trace: list[str] = []

@@ -18,7 +18,7 @@ from sbon_testbed.simulator.harness import World
 from sbon_testbed.topology import CitiesConfig, Topology, TransitStubConfig, build
 
 SPEED = 4.0
-"""How many times faster than their event times the streams go: they last about twelve seconds."""
+"""Factor by which the streams are faster than their event times: they last about twelve seconds."""
 DRAWN = 10
 """Number of queries drawn for a seed; the first ones that one node does not refuse run."""
 RUN = 3

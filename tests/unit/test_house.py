@@ -19,6 +19,21 @@ IMPURE = {"asyncio", "socket", "time", "random", "threading", "selectors", "subp
 LAYERS = {"sbon": {"sbon_agent", "sbon_testbed"}, "agent": {"sbon_testbed"}, "testbed": set()}
 """What each folder may not import."""
 
+FRAGMENTS = {"By", "How", "Of", "That", "What", "Where", "Whether", "Who"}
+"""Words that docstrings do not begin with."""
+FRAGMENTS_LATER = (
+    "sbon/cost/",
+    "sbon/search/",
+    "sbon/supervision/account.py",
+    "sbon/supervision/inheriting.py",
+    "sbon/supervision/recovery.py",
+    "testbed/bench/recovery.py",
+    "testbed/mace/",
+    "testbed/simulator/checkers/",
+    "testbed/throughput/",
+)
+"""Folders and modules in which some still do. The list may only shrink."""
+
 HEAVY = ("polars", "scipy", "sqlglot", "typer", "rich", "pandas", "pyarrow", "pyspark", "matplotlib")
 
 
@@ -118,6 +133,28 @@ def is_lazy(value: ast.expr) -> bool:
     """Tells whether columns are selected of a lazy frame, or of no frame (`pl.select`)."""
     text = ast.unparse(value)
     return text == "pl" or text.startswith("lazy.") or ".lazy()" in text or "scan_parquet" in text
+
+
+def docstrings(path: Path) -> Iterator[tuple[int, str]]:
+    """Yields the texts that stand alone as statements: of modules, classes, functions, and of names above them."""
+    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.lineno, node.value.value
+
+
+@pytest.mark.parametrize("folder", sorted(LAYERS))
+def test_docstrings_begin_with_a_verb_or_a_noun(folder):
+    """A fragment such as "Of each node" or "Whether it moves" says its subject only to those who know it."""
+    later = [path.as_posix() for path in modules(folder) if path.as_posix().startswith(FRAGMENTS_LATER)]
+    found = [
+        f"{path}:{line}: {text.splitlines()[0]}"
+        for path in modules(folder)
+        if path.as_posix() not in later
+        for line, text in docstrings(path)
+        if text.partition(" ")[0] in FRAGMENTS
+    ]
+
+    assert found == []
 
 
 def test_nothing_is_unpickled_or_evaluated():

@@ -17,7 +17,7 @@ from sbon.query.plan import MatchParams
 from sbon.types import IntArray
 
 FAILED, MATCHED, NOTHING, TIMED_OUT = range(4)
-"""What became of a start: no match, a match with rows, one without, or no match as time is up."""
+"""Outcomes of a start: no match, a match with rows, one without, or no match as time is up."""
 
 _BLOCKED = 2**62
 """Behind every row."""

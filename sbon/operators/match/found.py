@@ -22,13 +22,13 @@ class Matches(NamedTuple):
     """Number of the match in its partition; NO_NUMBER for a row that is in none, and for a match that ran out of time."""
     timed_out: npt.NDArray[np.bool_]
     offsets: IntArray
-    """Where the rows of each begin in the arrays below, and how many there are in all."""
+    """Place where the rows of each begin in the arrays below, and the number of all."""
     rows: IntArray
     """Positions."""
     variables: IntArray
-    """What the rows were taken for."""
+    """Variables that the rows were taken for."""
     excluded: npt.NDArray[np.bool_]
-    """Whether they are left out of the answer."""
+    """True for rows that are left out of the answer."""
 
     def ordered(self, order: IntArray) -> "Matches":
         """Returns the matches in another order; all of them, or some."""

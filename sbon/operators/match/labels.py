@@ -23,7 +23,7 @@ class Labeller:
         self._program = program
         self._scanner = scanner
         self._labels: IntArray = np.full(0, _UNKNOWN, np.int64)
-        """By state and class."""
+        """Labels by state and class."""
 
     def labels(self, classes: Classes, offsets: IntArray, timed_out: npt.NDArray[np.bool_]) -> IntArray:
         """Returns the labels of rows.

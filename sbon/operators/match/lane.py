@@ -51,7 +51,7 @@ class Lane:
         """Positions of the rows in the operator's log."""
         self.times: list[int] = []
         self.masks: list[int] = []
-        """Of the rows whose conditions are known: all but the last ones, if conditions read later rows."""
+        """For each row whose conditions are known, those that hold. They are known for all but the last rows, if they read later ones."""
         self.values: list[list[Any]] = [[] for _ in range(values)]
         self.start = 0
         """Place where the attempt begins, or where the next one may."""

@@ -25,7 +25,7 @@ class Program(NamedTuple):
     variables: tuple[int, ...]
     """For each place, the variable that its row must be of."""
     excluded: tuple[bool, ...]
-    """Whether its row is left out of the answer."""
+    """True if its row is left out of the answer."""
     follow: tuple[Follow, ...]
     """The places that may come behind it, best first; END is the last one if it is there."""
     start: Follow

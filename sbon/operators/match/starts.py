@@ -64,7 +64,7 @@ class Starts:
         self.open_count = Grown(np.int64)
         """For each partition, its open starts."""
         self._lanes, self._states, self._ends, self._parents, self._members = (Grown(np.int64) for _ in range(5))
-        """Of the slots: partition, state (0: settled), last row of the match found so far, the slot that goes on for it, open starts."""
+        """Slots: partition, state (0: settled), last row of the match found so far, the slot that goes on for it, open starts."""
 
     # ------------------------------------------------------------------------------------------------------------- steps
 
