@@ -153,6 +153,6 @@ class Options:
         """
         for key in sorted(self._given):
             if key not in self._asked:
-                near = difflib.get_close_matches(key, self._asked, n=1) or difflib.get_close_matches(key, self._common(), n=1)
+                near = difflib.get_close_matches(key, (*self._asked, *self._common()), n=1)
                 hint = f"; did you mean {near[0]}?" if near else f"; it has {', '.join(self._asked)}"
                 raise ConnectorError(f"{self._what}: option {key} is unknown to connector '{self.connector}'{hint}", option=key)

@@ -17,6 +17,7 @@ REFUSED = [
     ("'datagen', ^pool_row = 5", "source t: option pool_row is unknown to connector 'datagen'; did you mean pool_rows?"),
     ("'datagen', ^rows_per_second = 'many'", "source t: option rows_per_second = 'many', expected a number from"),
     ("'datagen', ^profil = '1/s'", "source t: option profil is unknown to connector 'datagen'; did you mean profile?"),
+    ("'datagen', ^node = 'b'", "source t: option node is unknown to connector 'datagen'; did you mean nodes?"),
     ("'datagen', rows = 5, ^fields.m.kind = 'zipf'", "source t: option fields.m.kind is unknown to connector 'datagen'"),
     ("'datagen', ^fields.n.min = 'x'", "source t: option fields.n.min = 'x', expected a whole number"),
     ("'datagen', nodes = 'elsewhere', ^pool_row = 5", "did you mean pool_rows?"),
