@@ -233,6 +233,7 @@ class BrokerClient(aiomqtt.Client):
             self._connected.set_exception(aiomqtt.MqttError(str(problem)))
         if not self._disconnected.done():
             self._disconnected.set_exception(problem)
+            self._disconnected.exception()  # `loss` tells it; a future that nobody has asked would print a traceback, too
 
     async def _misc_loop(self) -> None:
         while self._client.loop_misc() == paho.MQTT_ERR_SUCCESS:
