@@ -64,4 +64,13 @@ def exchanged_note(plan: Plan, other: Plan) -> str:
     from sbon.planning.selection import exchanged
 
     changed = ", ".join(exchanged(plan, other))
-    return f"; operators exchanged to carry the profile: {changed}" if changed else ""
+    return f"operators exchanged to carry the profile: {changed}" if changed else ""
+
+
+def in_order_of(placed: Placed, query: "PlacedQuery") -> "PlacedQuery":
+    """Returns a placed query in the order in which it was placed, with the costs that its operators have in the order of its plan."""
+    if placed.plan is query.plan:
+        return query
+    from sbon.planning.selection import in_order
+
+    return in_order(query, placed.plan)

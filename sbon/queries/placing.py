@@ -76,6 +76,7 @@ class Placing:
         share: bool = True,
         reserve: bool = True,
         settled: frozenset[OperatorId] = frozenset(),
+        carry: bool | None = None,
     ) -> None:
         """Places a query; `done` gets the result.
 
@@ -85,22 +86,32 @@ class Placing:
         share : whether running operators of other queries may be reused
         reserve : whether candidates reserve slots until the operators come
         settled : operators that run already, and need no slots
+        carry : whether the query shall carry its profile; as a rule what is to run shall, and what is only imagined is shown, whatever it
+            carries
         """
-        # What is only imagined is shown, whatever it carries.
-        is_free = plan.max_latency_ms is None and not (plan.profile and reserve)
+        carries = bool(plan.profile) and (reserve if carry is None else carry)
+        is_free = plan.max_latency_ms is None and not carries
         if settled or (is_free and not self.books.nodes.has_bounded(self.host.now())):
             _Placement(self, plan, done, excluded, share, reserve, settled).begin()
         else:
-            self._admit(plan, done, excluded, share, reserve)
+            self._admit(plan, done, excluded, share, reserve, carries=carries)
 
     def _admit(
-        self, plan: Plan, done: Callable[[Placed | SbonError], None], excluded: frozenset[NodeId], share: bool, reserve: bool
+        self,
+        plan: Plan,
+        done: Callable[[Placed | SbonError], None],
+        excluded: frozenset[NodeId],
+        share: bool,
+        reserve: bool,
+        *,
+        carries: bool,
     ) -> None:
-        """Places a query so that its predicted latency keeps within its bound, and so that it carries its profile (`sbon.planning`)."""
+        """Places a query so that its predicted latency keeps within its bound, and perhaps so that it carries its profile
+        (`sbon.planning`)."""
         from sbon.planning.admission import Admission, Admitted, Refused
         from sbon.planning.carrying import Carrying
 
-        admission = Carrying(plan, excluded) if plan.profile and reserve else Admission(plan, excluded)
+        admission = Carrying(plan, excluded) if carries else Admission(plan, excluded)
 
         def perform(action: "Admitting | BaseException") -> None:
             match action:

@@ -14,7 +14,7 @@ from sbon.membership.gossip import Gossip
 from sbon.optimiser.placed import Placed
 from sbon.optimiser.unsettled import unsettled
 from sbon.peers.directory import Directory
-from sbon.planning.selecting import exchanged_note, select
+from sbon.planning.selecting import exchanged_note, in_order_of, select
 from sbon.ports import Executor
 from sbon.queries.homes import Homes
 from sbon.queries.placing import Placing
@@ -77,7 +77,10 @@ class Submitting:
         self._prepare(sql, lambda prepared: self._carry_out(prepared, [], done), done)
 
     def explain(self, sql: str, done: Done) -> None:
-        """Explains what `submit` would do with the last query of a text; nothing is created or run."""
+        """Explains what `submit` would do with the last query of a text; nothing is created or run.
+
+        A query whose profile nothing carries is shown as it would be placed without one, with the reason for which it would be refused.
+        """
 
         def work(plan: Plan, placed: Placed, query: PlacedQuery) -> dict[str, Any]:
             from sbon.cost.prediction import predict
@@ -94,7 +97,7 @@ class Submitting:
                 ),
             }
 
-        self._imagine(sql, work, done)
+        self._imagine(sql, work, done, carry=True)
 
     def ask(self, sql: str, question: str, options: Mapping[str, Any], done: Done) -> None:
         """Answers a question about the last query of a text (`sbon.planning`); nothing is created or run."""
@@ -106,8 +109,13 @@ class Submitting:
 
         self._imagine(sql, work, done)
 
-    def _imagine(self, sql: str, work: Callable[[Plan, Placed, PlacedQuery], dict[str, Any]], done: Done) -> None:
-        """Places the last query of a text without starting it; `done` gets what `work` returns of it, on an executor thread."""
+    def _imagine(self, sql: str, work: Callable[[Plan, Placed, PlacedQuery], dict[str, Any]], done: Done, *, carry: bool = False) -> None:
+        """Places the last query of a text without starting it; `done` gets what `work` returns of it, on an executor thread.
+
+        Parameters
+        ----------
+        carry : whether it is placed so that it carries its profile, in another order where its own does not
+        """
 
         def prepared(effects: list[Prepared]) -> None:
             effect = next((effect for effect in reversed(effects) if effect.plan is not None), None)
@@ -117,7 +125,7 @@ class Submitting:
             select(effect.plan, self._placing, self._host.execute, lambda plan, note: chosen(effect, plan, note))
 
         def chosen(effect: Prepared, plan: Plan, note: str) -> None:
-            places, notes = effect.places, (*effect.notes, *([note] if note else ()))
+            places, notes = effect.places, [*effect.notes, *([note] if note else ())]
 
             def placed(result: Placed | SbonError) -> None:
                 if isinstance(result, SbonError):
@@ -131,9 +139,21 @@ class Submitting:
                     else:
                         done({**found, "notes": [*notes, *found.get("notes", ())]})
 
-                self._host.execute(lambda: work(plan, result, query), worked, rows=0)
+                self._host.execute(lambda: work(result.plan, result, in_order_of(result, query)), worked, rows=0)
 
-            self._placing.place(plan, placed, reserve=False)
+            def carrying(result: Placed | SbonError) -> None:
+                if isinstance(result, SbonError):
+                    notes.append(f"it would be refused: {result}")
+                    self._placing.place(plan, placed, reserve=False)
+                    return
+                if changed := exchanged_note(plan, result.plan):
+                    notes.append(changed)
+                placed(result)
+
+            if carry and plan.profile:
+                self._placing.place(plan, carrying, reserve=False, carry=True)
+            else:
+                self._placing.place(plan, placed, reserve=False)
 
         self._prepare(sql, prepared, done)
 
@@ -227,7 +247,7 @@ class Submitting:
                     self._owned.end(result, QueryState.STOPPING)
                     done(problem)
                     return
-            row["message"] += exchanged_note(plan, result.plan)
+            row["message"] = "; ".join(part for part in (row["message"], exchanged_note(plan, result.plan)) if part)
             row["query"] = plan.query
             row["operators"] = [
                 {"id": operator, "node": node, "kind": result.kind_of(operator), "reused": operator not in result.specs}

@@ -58,9 +58,30 @@ def test_an_order_that_carries_the_profile_runs_in_the_place_of_one_that_does_no
     assert "exchanged" not in message
 
     declare(world, profiled=True)
+    shown = world.ask(HOME, "explain", sql=QUERY)
     same, soon_s, message = run(world)
 
     assert "operators exchanged to carry the profile: join on" in message
     assert soon_s < SECONDS + 5, "it keeps up with its sources"
     assert answers == same
     assert sum(answers.values()) > 100
+
+    (note,) = (one for one in shown["notes"] if "exchanged" in one)
+    assert note.partition(", sink")[0] in message
+    streams = {(link["source"], link["target"]) for link in shown["links"]}
+    joins = [one["id"] for one in shown["operators"] if one["kind"] == "join"]
+    (lower,) = (source for source, target in streams if source in joins and target in joins)
+    texts = {one["id"]: one["text"] for one in shown["operators"]}
+    assert texts[lower].startswith("join on m = m"), "it is written as the upper one"
+    assert shown["prediction"]["highest_rate"]["multiple"] >= 1.0
+
+
+def test_explain_shows_a_query_that_nothing_carries_with_the_reason_for_which_it_would_be_refused():
+    world = make_world()
+    for seed, name in enumerate(RATES):
+        world.submit(SOURCE.format(name=name, node="a", rate=10, rows=10, seed=seed, profile=", profile = '50000000/s'"), at=HOME)
+
+    shown = world.ask(HOME, "explain", sql=QUERY)
+
+    assert any(note.startswith("it would be refused: no placement carries the profile") for note in shown["notes"]), shown["notes"]
+    assert shown["prediction"]["highest_rate"]["multiple"] < 1.0
