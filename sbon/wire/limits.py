@@ -18,7 +18,7 @@ Few: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 Epoch: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 """Epoch of an operator, or number of moves of a link's end: enough for all epochs of all owners of a query."""
 OwnerEpoch: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**29)]
-"""How often a query has got another owner, or somebody has asked to be it: enough for one every five seconds for 80 years."""
+"""Most changes of a query's owner, or requests to become it: enough for one every five seconds for 80 years."""
 Amount: TypeAlias = Annotated[float, msgspec.Meta(ge=0.0, le=1e18)]
 """Rates, shares that may exceed 1, ages."""
 Share: TypeAlias = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
