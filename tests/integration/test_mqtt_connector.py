@@ -187,14 +187,17 @@ async def test_a_broker_that_speaks_no_mqtt_is_left_with_a_reason(tmp_path: Path
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     broker = Broker(tmp_path / "broker")
     broker.port = server.sockets[0].getsockname()[1]
+
+    async def refused() -> None:
+        stream = Source(broker)
+        await until(lambda: "a packet that ends in the midst of its head" in stream.connector.remark)
+        stream.connector.stop()
+        task = stream.connector._subscribers[0].connection._task
+        await until(task.done)
+
     reported: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
-    stream = Source(broker)
-    await until(lambda: "a packet that ends in the midst of its head" in stream.connector.remark)
-    stream.connector.stop()
-    connection = stream.connector._subscribers[0].connection
-    await until(lambda: connection._task.done())
-    del stream, connection
+    await refused()
     gc.collect()
     server.close()
     assert reported == []
