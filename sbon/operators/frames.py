@@ -102,7 +102,10 @@ def rows_where(frame: pl.DataFrame, wanted: npt.NDArray[np.bool_]) -> pl.DataFra
         return frame
     if 2 * rows.size >= frame.height and int(rows[-1]) - int(rows[0]) + 1 == rows.size:
         return frame.slice(int(rows[0]), rows.size)
-    return frame[rows]
+    if not rows.size:
+        return frame.clear()
+    kept = pl.Series(wanted)
+    return pl.DataFrame([values.filter(kept) for values in frame.get_columns()])
 
 
 def evaluated(frame: pl.DataFrame, value: pl.Expr) -> pl.Series:

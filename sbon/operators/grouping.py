@@ -127,15 +127,18 @@ class Groups:
 
     @classmethod
     def _by_columns(cls, rows: pl.DataFrame, by: list[str]) -> "Groups":
-        ids, size, columns, leaders = _addressed([rows[name] for name in by])
+        given = [rows.get_column(name) for name in by]
+        ids, size, columns, leaders = _addressed(given)
         if leaders is not None:
-            return cls(ids, size, rows.select_seq(by)[leaders])
+            named = zip(given, columns, strict=True)
+            keys = [column.values(column.codes[leaders] - column.least, values.dtype).alias(values.name) for values, column in named]
+            return cls(ids, size, pl.DataFrame(keys))
         groups = cls(ids, size, pl.DataFrame())
         rest = np.arange(size) if groups._present is None else groups._present
-        keys: list[pl.Series] = []
-        for name, column in reversed(list(zip(by, columns, strict=True))):
+        keys = []
+        for values, column in reversed(list(zip(given, columns, strict=True))):
             rest, offset = (rest // column.extent, rest % column.extent) if len(by) > 1 else (rest, rest)
-            keys.append(column.values(offset, rows.schema[name]).alias(name))
+            keys.append(column.values(offset, values.dtype).alias(values.name))
         groups.keys = pl.DataFrame(keys[::-1])
         return groups
 
