@@ -67,9 +67,9 @@ def exchanged_note(plan: Plan, other: Plan) -> str:
     return f"operators exchanged to carry the profile: {changed}" if changed else ""
 
 
-def in_order_of(placed: Placed, query: "PlacedQuery") -> "PlacedQuery":
-    """Returns a placed query in the order in which it was placed, with the costs that its operators have in the order of its plan."""
-    if placed.plan is query.plan:
+def in_order_of(placed: Placed, plan: Plan, query: "PlacedQuery") -> "PlacedQuery":
+    """Returns a placed query in the order in which it was placed, with the costs that its operators have in the order of `plan`."""
+    if placed.plan.operators == plan.operators:
         return query
     from sbon.planning.selection import in_order
 

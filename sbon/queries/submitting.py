@@ -139,7 +139,7 @@ class Submitting:
                     else:
                         done({**found, "notes": [*notes, *found.get("notes", ())]})
 
-                self._host.execute(lambda: work(result.plan, result, in_order_of(result, query)), worked, rows=0)
+                self._host.execute(lambda: work(result.plan, result, in_order_of(result, plan, query)), worked, rows=0)
 
             def carrying(result: Placed | SbonError) -> None:
                 if isinstance(result, SbonError):
