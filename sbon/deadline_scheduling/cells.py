@@ -24,6 +24,7 @@ from sbon.types import FloatArray, IntArray
 
 _WATCHED_UNITS = 12.0
 """Units of time over which arriving work is averaged."""
+_SMALL_MAX = 2**15
 _REMEMBERED_UNITS = 100.0
 """Units of time for which a loss is taken as a sign that more rows come than there is time for."""
 
@@ -54,13 +55,18 @@ class Cells:
         self._first = 0
         """Number of the deadline of the first row of the table."""
         self._cells: deque[list[deque[IntArray]]] = deque()
-        self._counts = np.zeros((0, self._classes), dtype=np.int64)
-        self._arrived = np.zeros((0, self._classes), dtype=np.int64)
-        self._done = np.zeros((0, self._classes), dtype=np.int64)
+        self._table = np.zeros((3, 0, self._classes), dtype=np.int64)
+        """Rows that wait, that have arrived and that have been given out, by deadline and class."""
+        self._deadlines_s = np.zeros(0)
         self._lost_at_s = -math.inf
         self._work_per_s = self._fresh_s = self._watched_s = 0.0
         self._lost = Lost()
         self.lost_by_class = np.zeros(self._classes, dtype=np.int64)
+
+    @property
+    def _counts(self) -> IntArray:
+        counts: IntArray = self._table[0]
+        return counts
 
     @property
     def waiting(self) -> int:
@@ -71,32 +77,38 @@ class Cells:
         """Sorts rows into their cells, and leaves out what does not fit."""
         if rows.size:
             self._watch(cost_class, now_s)
-            number = (deadline_s * (1 / self._unit_s)).astype(np.int64)
-            least, greatest = int(number.min()), int(number.max())
+            least, greatest = int(deadline_s.min() * (1 / self._unit_s)), int(deadline_s.max() * (1 / self._unit_s))
             self._cover(least, greatest)
-            cell = (number - least) * self._classes + cost_class if greatest > least else cost_class
+            cell = cost_class
+            if greatest > least:
+                cell = ((deadline_s * (1 / self._unit_s)).astype(np.int64) - least) * self._classes + cost_class
             counts = np.bincount(cell, minlength=(greatest - least + 1) * self._classes)
-            # A stable sort of small whole numbers is a radix sort: it takes the same time for each row.
-            ordered = rows[np.argsort(cell.astype(np.int16 if greatest - least < 1024 else np.int64), kind="stable")]
+            if int(counts.max()) == rows.size:
+                ordered = rows.copy()
+            else:
+                # A stable sort of small whole numbers is a radix sort: it takes the same time for each row.
+                ordered = rows[np.argsort(cell.astype(np.int16 if counts.size < _SMALL_MAX else np.int64), kind="stable")]
             at, offset = 0, least - self._first
             for place in np.flatnonzero(counts).tolist():
                 size = int(counts[place])
                 self._cells[offset + place // self._classes][place % self._classes].append(ordered[at : at + size])
                 at += size
             table = counts.reshape(-1, self._classes)
-            self._counts[offset : offset + len(table)] += table
-            self._arrived[offset : offset + len(table)] += table
+            self._table[:2, offset : offset + len(table)] += table
         self._leave_out(now_s)
 
     def next(self, now_s: float) -> IntArray:
         """Returns at most a quantum of work: the cheapest rows whose work lets all others be in time, the earliest deadline first."""
+        costs = self._costs.of_class
         while True:
-            while self._cells and not self._counts[0].any():
-                self._drop_first()
+            empty = 0
+            while empty < len(self._cells) and not any(self._cells[empty]):
+                empty += 1
+            if empty:
+                self._drop(empty)
             if not self._cells:
                 return NOTHING
-            costs = self._costs.of_class
-            slack_s = self._deadlines() - now_s - np.cumsum(self._counts @ costs)
+            slack_s = self._deadlines_s - now_s - (self._counts @ costs).cumsum()
             if slack_s.min() < -1e-12:
                 self._leave_out(now_s)
                 continue
@@ -107,20 +119,21 @@ class Cells:
             if self._is_in_the_way(place, cost_class, now_s):
                 continue
             taken = self._taken(place, cost_class, most)
-            self._done[place, cost_class] += taken.size
+            self._table[2, place, cost_class] += taken.size
             return taken
 
     def _chosen(self, slack_s: FloatArray) -> tuple[int, int, int] | None:
         """Returns deadline, class and greatest number of the rows to work on."""
-        costs = self._costs.of_class
-        # How long the deadlines before each one can be put off.
-        before_s = np.concatenate([[np.inf], np.minimum.accumulate(slack_s)[:-1]])
-        for cost_class in np.argsort(costs, kind="stable").tolist():
-            place = int(np.argmax(self._counts[:, cost_class] > 0))
-            most = int((max(0.0, min(self._quantum_s, float(before_s[place]))) + 1e-12) / float(costs[cost_class]))
+        costs = self._costs.of_class.tolist()
+        for cost_class in sorted(range(self._classes), key=costs.__getitem__):
+            place = next((place for place, cells in enumerate(self._cells) if cells[cost_class]), None)
+            if place is None:
+                continue
             if place == 0:
-                most = max(1, most)
-            if most > 0 and self._counts[place, cost_class]:
+                return place, cost_class, max(1, int((self._quantum_s + 1e-12) / costs[cost_class]))
+            # As much as the deadlines before it can be put off.
+            most = int((max(0.0, min(self._quantum_s, float(slack_s[:place].min()))) + 1e-12) / costs[cost_class])
+            if most > 0:
                 return place, cost_class, most
         return None
 
@@ -128,8 +141,9 @@ class Cells:
         """Leaves out dear rows that must run now or never, if cheaper ones wait and rows have been lost lately."""
         if not self._expects_more or now_s - self._lost_at_s > _REMEMBERED_UNITS * self._unit_s:
             return False
-        costs = self._costs.of_class
-        if not self._counts[:, costs < costs[cost_class]].any():
+        costs = self._costs.of_class.tolist()
+        cheaper = [other for other in range(self._classes) if costs[other] < costs[cost_class]]
+        if not any(cells[other] for other in cheaper for cells in self._cells):
             return False
         most = int(self._spare(place)[place, cost_class])
         if most <= 0:
@@ -158,12 +172,6 @@ class Cells:
 
     # ---- the table
 
-    def _deadline(self, place: int) -> float:
-        return (self._first + place) * self._unit_s
-
-    def _deadlines(self) -> FloatArray:
-        return (self._first + np.arange(len(self._cells), dtype=np.float64)) * self._unit_s
-
     def _cover(self, least: int, greatest: int) -> None:
         """Makes the table long enough for deadlines of these numbers."""
         if not self._cells:
@@ -176,14 +184,20 @@ class Cells:
             self._cells.append([deque() for _ in range(self._classes)])
         self._first -= before
         if before or after:
-            self._counts, self._arrived, self._done = (
-                np.pad(table, ((before, after), (0, 0))) for table in (self._counts, self._arrived, self._done)
-            )
+            empty = np.zeros((3, before + after, self._classes), dtype=np.int64)
+            self._table = np.concatenate([empty[:, :before], self._table, empty[:, before:]], axis=1)
+            self._number()
 
-    def _drop_first(self) -> None:
-        self._cells.popleft()
-        self._first += 1
-        self._counts, self._arrived, self._done = self._counts[1:], self._arrived[1:], self._done[1:]
+    def _drop(self, places: int) -> None:
+        """Removes the first deadlines, of which no row waits."""
+        for _ in range(places):
+            self._cells.popleft()
+        self._first += places
+        self._table = self._table[:, places:]
+        self._number()
+
+    def _number(self) -> None:
+        self._deadlines_s = (self._first + np.arange(len(self._cells), dtype=np.float64)) * self._unit_s
 
     def _taken(self, place: int, cost_class: int, most: int) -> IntArray:
         """Removes rows from a cell, the oldest first."""
@@ -202,10 +216,8 @@ class Cells:
     def _leave_out(self, now_s: float) -> None:
         """Algorithm 1 over counts."""
         costs = self._costs.of_class
-        work = self._counts @ costs
-        ends_s = now_s + np.cumsum(work)
-        deadlines_s = self._deadlines()
-        freed_s = 0.0
+        ends_s = now_s + (self._counts @ costs).cumsum()
+        deadlines_s, freed_s = self._deadlines_s, 0.0
         for place in np.flatnonzero(ends_s > deadlines_s).tolist():
             excess_s = float(ends_s[place]) - freed_s - float(deadlines_s[place])
             if excess_s > 1e-12:
@@ -232,7 +244,7 @@ class Cells:
 
     def _spare(self, place: int) -> FloatArray:
         """Rows of each cell up to a deadline that may be left out without breaking the promise of `fairness`: (place + 1, classes)."""
-        counts, arrived, done = (table[: place + 1] for table in (self._counts, self._arrived, self._done))
+        counts, arrived, done = self._table[:, : place + 1]
         if not self._fairness:
             return np.asarray(counts, dtype=np.float64)
         share = self._fairness / max(1.0, self._work_per_s)  # of the rows that would be kept if all classes lost alike
