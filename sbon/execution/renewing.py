@@ -72,11 +72,10 @@ def renew(me: NodeId, flow: Flow, gives_way: Callable[[OperatorId, OperatorId], 
 
 
 def _gives(flow: Flow, instance: Instance, output: Output, message: Renew) -> Renewed:
-    if not output.told:
-        raise LocalProtocolError(f"the consumer of {output.link.id} has not yet been told who feeds it")
     if output.link.id != message.end.link.id or output.node != message.end.node:
         link = msgspec.structs.replace(output.link, id=message.end.link.id)
         renew_output(flow, instance, output, link, message.end.node, message.end.epoch)
+        output.told = True  # the lost one cannot be told any more who feeds it, and the new one hears it from its home
     sender = output.sender
     after = sender.offered - sender.held
     return Renewed(

@@ -2,22 +2,26 @@
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import msgspec
 import pytest
 
 from sbon.errors import LocalProtocolError
 from sbon.execution.ends import Input, Output
 from sbon.execution.instance import Instance
 from sbon.execution.life import State
+from sbon.execution.renewing import renew
 from sbon.formats.formatting import LineFormat
 from sbon.links.batch import Batch
 from sbon.links.config import LinkConfig
+from sbon.links.ends import Ends
 from sbon.links.receiver import LinkReceiver, Verdict
 from sbon.links.sender import LinkSender
 from sbon.query.plan import LinkSpec, MapParams, OperatorSpec, SinkParams, link_id
 from sbon.query.schema import ColumnType, Field
 from sbon.reach import Reach
-from sbon.wire.deployment import TakenUp
+from sbon.wire.deployment import End, Renew, TakenUp
 from sbon_agent.connectors.file_sink import LineSink, whole_rows
 from sbon_agent.engine.building import opening
 
@@ -98,3 +102,18 @@ def test_a_sink_leaves_out_what_its_former_copy_had_written_without_saying_so():
     assert work is not None
     work()
     assert (opened, incoming.skip_rows) == (["open"], 12)
+
+
+def test_an_end_turns_to_an_operator_that_begins_anew_though_the_lost_one_was_never_told_who_feeds_it():
+    """The lost one cannot answer any more; the new one hears it from its home."""
+    instance = Instance(OperatorSpec("q.1", MapParams(None, None), (), None, None, ""), 0, State.RUNNING)
+    output = instance.outputs[LINK.id] = Output(LINK, "a", 0, (), LinkSender(LINK.id, LinkConfig()), {"q"})
+    output.told = False
+    ends: Ends[Instance, Input, Output] = Ends(10)
+    ends.add_giving(instance, output)
+    outgoing = SimpleNamespace(spilling=SimpleNamespace(rename=lambda link, new: None), transmit=lambda output: None)
+    flow: Any = SimpleNamespace(ends=ends, outgoing=outgoing)
+    new = msgspec.structs.replace(LINK, id=f"{LINK.id}+1")
+    answer = renew("here", flow, lambda operator, lost: True, Renew(query="q", end=End(new, "b", (), 65_536), gives=True))
+    assert answer.link == new
+    assert (output.told, output.node) == (True, "b")
