@@ -104,7 +104,9 @@ class OwnedQueries:
         alive, permit = lambda: frozenset(gossip.alive_labels()), self.ownership.permit
         self.recovering = Recovering(host, directory, alive, placing.replace, permit, self._recovered, self._shown)
         forecasting = Forecasting(host, gossip.estimated_rtt_ms, books, events.predicted)
-        self.watching = Watching(host, directory, self.records, self._settle, books, forecasting, self.register.owner_of)
+        self.watching = Watching(
+            host, directory, self.records, self._settle, books, forecasting, self.register.owner_of, gossip.departure_of
+        )
         self.statements = Submitting(self, host, directory, gossip, placing, replication, homes, self._connectors, reaches, resuming)
         self._numbers = count(1)
         self._log = structlog.get_logger("agent").bind(node=directory.me)

@@ -10,10 +10,11 @@ from typing import Protocol
 from sbon.cost.books import Books
 from sbon.errors import SbonError
 from sbon.execution.life import State
+from sbon.membership.members import MemberStatus
 from sbon.ports import Clock
 from sbon.query.plan import is_multicast
 from sbon.supervision.delay_bounds import DelayBounds
-from sbon.supervision.health import WITH_HOST
+from sbon.supervision.health import LOST, WITH_HOST
 from sbon.supervision.record import QueryRecord
 from sbon.supervision.refeeding import Refeeding
 from sbon.types import NodeId, OperatorId, QueryId
@@ -28,6 +29,10 @@ ASKED_AT_ONCE = 64
 """Number of queries whose hosts are asked for reports at the same time."""
 ASK_PAUSE_S = 0.1
 """Pause before the next such group, in seconds."""
+
+
+DepartureOf = Callable[[NodeId], MemberStatus | None]
+"""Returns how a host has gone, FAILED or LEFT; None if it has not."""
 
 
 class Forecasting(Protocol):
@@ -56,6 +61,14 @@ def news_of(record: QueryRecord, report: OperatorReport, node: NodeId, asked: in
     return report if is_there and not is_undecided else None
 
 
+def lose_unheard(record: QueryRecord, departure_of: DepartureOf) -> None:
+    """Notes which operators are gone with hosts from which they have not reported: a move there may be heard of after the failure."""
+    heard = {(one, report.node) for one, report in record.reports.items()}
+    for node in {node for one, node in record.nodes.items() if (one, node) not in heard and record.health.of(one) not in LOST}:
+        if (gone := departure_of(node)) is not None:
+            record.node_failed(node, left=gone is MemberStatus.LEFT)
+
+
 class Watching:
     """Rounds of reports about the queries of one agent.
 
@@ -77,6 +90,7 @@ class Watching:
         books: Books,
         forecasting: Forecasting,
         owner_of: Callable[[QueryId], NodeId],
+        departure_of: DepartureOf,
     ) -> None:
         self._host = host
         self._directory = directory
@@ -85,6 +99,7 @@ class Watching:
         self._books = books
         self._forecasting = forecasting
         self._owner_of = owner_of
+        self._departure_of = departure_of
         self._bounds = DelayBounds()
         self._refeeding = Refeeding(directory)
 
@@ -125,10 +140,13 @@ class Watching:
                 by_node.setdefault(home, []).append(operator)  # another query's: its home makes it anew, and knows where
         waiting = set(by_node)
         before, epochs = dict(record.nodes), dict(record.epochs)
+        there = {node for node in by_node if self._departure_of(node) is None}
 
         def answered(node: NodeId, result: Message | SbonError) -> None:
             waiting.discard(node)
-            if isinstance(result, OperatorReports):
+            lose_unheard(record, self._departure_of)
+            is_late = node in there and self._departure_of(node) is not None  # asked before it departed, of which there is news already
+            if isinstance(result, OperatorReports) and not is_late:
                 self._books.hear(node, result.host, result.costs, self._host.now())
                 for report in result.reports:
                     if (news := news_of(record, report, node, epochs.get(report.id, 0))) is not None:

@@ -1,8 +1,12 @@
 """The recovery of a query's lost operators, stepped through without a world."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from sbon.errors import LinkError, LocalProtocolError, PlacementError
+from sbon.membership.members import MemberStatus
 from sbon.query.plan import WATERMARK_END, LinkSpec, MapParams, OperatorSpec, Plan, SinkParams, SourceParams, link_id
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.record import QueryRecord, is_apart
@@ -23,10 +27,10 @@ from sbon.supervision.recovery import (
     makeable,
 )
 from sbon.supervision.register import Register
-from sbon.supervision.watching import news_of
+from sbon.supervision.watching import Watching, lose_unheard, news_of
 from sbon.wire.deployment import Begin, Instantiate, Renew, Renewed, User
 from sbon.wire.messages import Done
-from sbon.wire.reports import OperatorReport
+from sbon.wire.reports import OperatorReport, OperatorReports
 
 QUERY = "ams.t.1"
 SOURCE, MAP, SINK = (f"{QUERY}.{number}" for number in range(3))
@@ -375,6 +379,40 @@ def test_an_operator_that_has_not_arrived_where_it_was_to_move_is_missing():
     assert news_of(record, moved, "osl", 2) == OperatorReport(MAP, "missing", "osl")
     assert news_of(record, moved, "osl", 0) == moved, "asked before it was known to be there"
     assert news_of(record, moved, "rio", 2) == moved
+
+
+def test_an_operator_that_is_heard_to_have_moved_to_a_failed_host_is_lost():
+    """No news of the failure comes any more."""
+    deployed = Deployed(tuple(SPECS.values()), LINKS, {SOURCE: "fra", MAP: "osl", SINK: "nyc"})
+    record = QueryRecord(Plan(QUERY, "k", "", tuple(SPECS.values()), LINKS), deployed, "ams", 0.0)
+    for operator, links in ((SOURCE, (FROM_SOURCE,)), (MAP, (TO_SINK,)), (SINK, ())):
+        record.reported(OperatorReport(operator, "running", record.nodes[operator], links=tuple((link, 0, 0, 0.0, 0.0) for link in links)))
+    gone = {"rio": MemberStatus.FAILED, "nyc": MemberStatus.FAILED}
+    lose_unheard(record, gone.get)
+    assert record.lost == set(), "nyc has reported, whatever others say of it"
+    record.moved(MAP, "rio", 1)
+    lose_unheard(record, gone.get)
+    assert record.lost == {MAP}
+
+
+def test_what_a_host_answers_that_has_departed_meanwhile_is_no_news():
+    deployed = Deployed(tuple(SPECS.values()), LINKS, {SOURCE: "fra", MAP: "osl", SINK: "nyc"})
+    record = QueryRecord(Plan(QUERY, "k", "", tuple(SPECS.values()), LINKS), deployed, "ams", 0.0)
+    answers: dict[str, Any] = {}
+    gone: dict[str, MemberStatus] = {}
+    messages: Any = SimpleNamespace(request=lambda node, message, done, timeout_s: answers.update({node: done}), tell=lambda *told: None)
+    clock: Any = SimpleNamespace(now=lambda: 0.0)
+    books: Any = SimpleNamespace(hear=lambda *told: None)
+    watching = Watching(clock, messages, {}, lambda record: None, books, Any, lambda query: "ams", gone.get)
+    report = OperatorReport(MAP, "running", "osl", links=((TO_SINK, 0, 0, 0.0, 0.0),))
+    watching.ask(record, lambda record: None)
+    gone["osl"] = MemberStatus.LEFT
+    record.node_failed("osl", left=True)
+    answers["osl"](OperatorReports(reports=(report,)))
+    assert record.lost == {MAP}
+    watching.ask(record, lambda record: None)
+    answers["osl"](OperatorReports(reports=(report,)))
+    assert record.lost == set(), "asked since, it has answered: it is there"
 
 
 def test_where_the_rows_of_a_sink_begin_is_learnt_from_its_first_copy_alone():
