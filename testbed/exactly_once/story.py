@@ -5,7 +5,8 @@ rows, joins within intervals and windows, a union. While their rows flow, datagr
 longer than their connections last, machines slow down until credit ends, and operators are moved, several at once and many in vain. On two
 seeds of five, what links cannot deliver goes to disks that are slow, full or broken at times. Half of the queries that have keys run in
 two or three instances, each of which moves by itself. On one of three, a query's home is killed and started again without its statements
-(`sbon_testbed.exactly_once.home`). Answers go to `tail`, or to files of every format. Every sink must have the rows of a run on one node,
+(`sbon_testbed.exactly_once.home`); on one of three of the others, a host dies for good, and its operators are placed elsewhere
+(`sbon_testbed.exactly_once.death`). Answers go to `tail`, or to files of every format. Every sink must have the rows of a run on one node,
 in their order if the query defines one; the second query, which starts while the first one's rows flow already, from its start on.
 """
 
@@ -21,8 +22,9 @@ from sbon.errors import SbonError
 from sbon.query.plan import SourceParams
 from sbon_agent.node import Agent
 from sbon_testbed.exactly_once.compare import difference
+from sbon_testbed.exactly_once.death import HEAL_AFTER_S, Death
 from sbon_testbed.exactly_once.home import NAME, Home
-from sbon_testbed.exactly_once.queries import BEGIN, EARLIEST, PAIRS, QUERIES, ROWS_PER_S, SETTLED_S, WITHOUT_KEYS, sources
+from sbon_testbed.exactly_once.queries import BEGIN, EARLIEST, PAIRS, QUERIES, ROWS, ROWS_PER_S, SETTLED_S, WITHOUT_KEYS, sources
 from sbon_testbed.exactly_once.sinks import FORMATS, Filed, Place, Sink, Watched
 from sbon_testbed.exactly_once.trouble import Trouble, network_of
 from sbon_testbed.leftovers import run_directory
@@ -35,6 +37,8 @@ STEP_S = 0.3
 """Virtual seconds between two troubles."""
 HOMES_DIE = 1 / 3
 """Share of the seeds in which a home dies."""
+HOSTS_DIE = 1 / 3
+"""Share of the other seeds in which a host dies for good."""
 FILED = 1 / 2
 """Share of the queries whose answers go to a file."""
 INSTANCES = (1, 1, 2, 3)
@@ -62,6 +66,10 @@ class Outcome(NamedTuple):
     """Number of homes that were killed and came back."""
     dealt: int = 0
     """Number of queries with several instances of operators."""
+    deaths: int = 0
+    """Number of hosts that died for good, with operators."""
+    recovered: int = 0
+    """Number of recoveries of queries after that."""
 
 
 class Run(NamedTuple):
@@ -74,13 +82,19 @@ class Run(NamedTuple):
 
 
 def make_world(
-    nodes: int, seed: int, network: NetworkConfig | None = None, window_batches: int = 64, data_dir: Path | None = None, homes: int = 0
+    nodes: int,
+    seed: int,
+    network: NetworkConfig | None = None,
+    window_batches: int = 64,
+    data_dir: Path | None = None,
+    homes: int = 0,
+    heal_after_s: float = VIRTUAL_S_MAX,
 ) -> World:
     """Returns an overlay in which only the story moves operators; the last `homes` nodes host none."""
     settings = {
         # One cut may follow another until a node has been gone for longer than answers, or recoveries, wait by default, after which losing
         # rows is correct. So queries heal here only what a host does not have any more: one that is back must be let go on as it was.
-        "engine": {"batch_interval_s": 0.1, "heal_after_s": VIRTUAL_S_MAX, "lost_input_s": VIRTUAL_S_MAX},
+        "engine": {"batch_interval_s": 0.1, "heal_after_s": heal_after_s, "lost_input_s": VIRTUAL_S_MAX},
         "optimiser": {"enabled": False},
         "telemetry": {"enabled": False},
         "links": {"window_batches": window_batches, **(SPILL if spills(seed) else {})},
@@ -117,7 +131,10 @@ class Story:
         self._hosts = int(self._rng.integers(3, 7))
         network, window_batches = network_of(self._rng), int(self._rng.integers(1, 9))
         home_dies = bool(self._sink_rng.random() < HOMES_DIE)
-        self.world = make_world(self._hosts, seed, network, window_batches, folder, homes=int(home_dies))
+        death_rng = np.random.default_rng([seed, 5])
+        host_dies = not home_dies and bool(death_rng.random() < HOSTS_DIE)
+        hosts, heal_after_s = self._hosts + int(host_dies), HEAL_AFTER_S if host_dies else VIRTUAL_S_MAX
+        self.world = make_world(hosts, seed, network, window_batches, folder, int(home_dies), heal_after_s)
         names = self.world.nodes
         self.world.submit(sources(*(names[int(self._rng.integers(self._hosts))] for _ in "lr")))
         self._files = 0
@@ -130,7 +147,8 @@ class Story:
                 self._begin_at_home(name, others[int(self._sink_rng.integers(len(others)))])
             else:
                 self.runs.append(self._begun(name, owner))
-        self.trouble = Trouble(self.world, seed, self._hosts)
+        self.death = Death(self.world, self._hosts, death_rng, self._complete_from) if host_dies else None
+        self.trouble = Trouble(self.world, seed, hosts)
 
     def _begun(self, name: str, owner: int, *, filed: bool | None = None, label: str | None = None, once: bool = False) -> Run:
         """Submits a query, often with several instances of its operators."""
@@ -172,8 +190,15 @@ class Story:
     def _complete_from(self, query: str) -> datetime:
         """Returns the event time that the query's sources have reached, plus a margin."""
         running = [i for agent in self.agents() for i in agent.operators.instances.values() if isinstance(i.spec.params, SourceParams)]
-        reached = max(i.figures.rows_out for i in running if query in i.users)
+        reached = max((i.figures.rows_out for i in running if query in i.users), default=ROWS)
         return BEGIN + timedelta(seconds=reached / ROWS_PER_S + SETTLED_S)
+
+    def recoveries(self) -> int:
+        """Returns how often operators of the queries were placed elsewhere."""
+        if self.death is None:
+            return 0
+        records = filter(None, (self.death.record_of(run.sink.query) for run in self.runs))
+        return sum(record.health.healing.account.recoveries for record in records)
 
     def agents(self) -> list[Agent]:
         """Returns the running agents."""
@@ -196,6 +221,8 @@ class Story:
             self.trouble.step()
             if self.home is not None:
                 self.home.step()
+            if self.death is not None:
+                self.death.step([run.sink.query for run in self.runs])
         self.trouble.calm()
 
     def _is_over(self) -> bool:
@@ -204,7 +231,7 @@ class Story:
     def problem(self) -> str:
         """Describes the first sink whose rows differ from those of a run on one node, or the remains of the dead home."""
         for run in self.runs:
-            if problem := problem_of(run):
+            if problem := problem_of(run, self.death):
                 return f"seed {self.seed}, {run.name}: {problem}"
         if self.home is not None:
             orphan = self._orphan
@@ -214,13 +241,20 @@ class Story:
         return ""
 
 
-def problem_of(run: Run) -> str:
-    """Describes what is wrong with a sink of a query that should have ended; empty if nothing is."""
+def problem_of(run: Run, death: Death | None = None) -> str:
+    """Describes what is wrong with a sink of a query that should have ended; empty if nothing is.
+
+    Parameters
+    ----------
+    death : the host that has died; None if none has, and the query must have all rows
+    """
     if run.sink.problem:
         return run.sink.problem
     rows = run.sink.rows()
     if not run.sink.finished:
         return f"has not ended after {VIRTUAL_S_MAX:g} virtual seconds, with {len(rows)} rows"
+    if death is not None:
+        return death.problem(run.name, run.sink.query, rows, run.complete_from)
     return difference(run.name, rows, run.complete_from)
 
 
@@ -249,4 +283,6 @@ def tell(seed: int, chosen: Sequence[str] | None = None) -> Outcome:
             sum(machine.disk.bytes_written for machine in story.world.world.machines),
             int(story.home is not None),
             story.dealt,
+            int(story.death is not None and story.death.has_happened),
+            story.recoveries(),
         )

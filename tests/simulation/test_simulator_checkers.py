@@ -269,7 +269,7 @@ def test_a_query_that_does_not_end_is_found(tmp_path: Path) -> None:
         ("1\n", QueryState.RUNNING, "filters", "", 2, "k0 is running (), and n1 was killed"),
         ("1\n", QueryState.FINISHED, "filters", "", 0, "k0 has ended without a reason after n1 was killed"),
         ("1\n", QueryState.FINISHED, "filters", "2 rows lost", 2, ""),
-        ("1\n", QueryState.FINISHED, "filters", "1 row lost", 1, "k0 lacks 2 rows after n1 was killed, and its home counts 1"),
+        ("1\n", QueryState.FINISHED, "filters", "1 row lost", 1, "k0 lacks 2 rows, and its home counts 1, after n1 was killed"),
         ("1\n2\n2\n", QueryState.FINISHED, "filters", "", 0, ""),
         ("1\n3\n", QueryState.FINISHED, "filters", "lost", 1, "k0 has rows that one node does not give"),
         ("1\n1\n", QueryState.FINISHED, "filters", "lost", 1, "k0 has rows that one node does not give"),

@@ -7,7 +7,10 @@ missing that it has counted.
 """
 
 from collections import Counter
+from collections.abc import Sequence
+from typing import Any
 
+from sbon.supervision.account import Account
 from sbon.supervision.record import QueryRecord, QueryState
 from sbon_testbed.random_queries.comparing import difference
 from sbon_testbed.simulator.checkers.base import Checker
@@ -15,6 +18,22 @@ from sbon_testbed.simulator.workload import ROW_BY_ROW, Asked
 
 BACK_S = 30.0
 """Virtual seconds after the faults in which lost operators must run again."""
+
+
+def unaccounted(found: Sequence[Any], expected: Sequence[Any], account: Account | None) -> str:
+    """Describes how the rows of a query that works row by row differ from what its owner counts as lost; empty if they do not.
+
+    Parameters
+    ----------
+    expected : the rows of one node
+    account : what the owner has counted; if not exactly, any rows may be lost or come twice. None if nobody knows the query
+    """
+    if account is not None and not account.is_exact:
+        return ""
+    if extra := Counter(map(repr, found)) - Counter(map(repr, expected)):
+        return f"has rows that one node does not give, such as {next(iter(extra))}"
+    missing = len(expected) - len(found)
+    return "" if account is None or missing == account.rows else f"lacks {missing} rows, and its home counts {account.rows}"
 
 
 class Crashes(Checker):
@@ -53,12 +72,8 @@ class Crashes(Checker):
                     return f"{asked.name} has ended without a reason after {why}: {problem}"
             if query.shape not in ROW_BY_ROW or any(tolerance > 1e-9 for tolerance in query.tolerances):
                 continue
-            extra = Counter(map(repr, found)) - Counter(map(repr, expected))
-            missing = len(expected) - len(found)
-            if extra and (account is None or account.is_exact):
-                return f"{asked.name} has rows that one node does not give, after {why}: {next(iter(extra))}"
-            if account is not None and account.is_exact and missing != account.rows:
-                return f"{asked.name} lacks {missing} rows after {why}, and its home counts {account.rows}"
+            if problem := unaccounted(found, expected, account):
+                return f"{asked.name} {problem}, after {why}"
         return ""
 
     def _harmed(self) -> list[tuple[Asked, QueryRecord | None]]:

@@ -1,0 +1,116 @@
+"""A host that dies for good: it runs operators of the queries and nothing that is pinned, so that all of them are placed elsewhere.
+
+What must hold is what the owner of each query says (`sbon_testbed.simulator.checkers.crashes`). If it says nothing, all rows are there. Of
+a query that works row by row, exactly the rows that are counted are missing. Windows that are said to be left out are missing, and no
+others; none has fewer rows. And whatever the query is, its rows are right again from a while behind the state that was lost, and behind
+what its sources had given when the owner last had something to say.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import numpy as np
+
+from sbon.query.plan import WATERMARK_END, WindowParams
+from sbon.supervision.account import Account, cost_of
+from sbon.supervision.record import QueryRecord
+from sbon_agent.node import Agent
+from sbon_testbed.exactly_once.compare import difference
+from sbon_testbed.exactly_once.queries import SETTLED_S, Row, Rows, rows_on_one_node
+from sbon_testbed.simulator.checkers.crashes import unaccounted
+from sbon_testbed.simulator.harness import World
+
+HEAL_AFTER_S = 12.0
+"""Virtual seconds until what a dead host ran is placed elsewhere: longer than any cut."""
+ROW_BY_ROW = ("union", "filter")
+"""Queries without state."""
+WINDOWS = "windows"
+"""The query whose answers are windows."""
+
+
+class Death:
+    """The host, and what is known of the queries since.
+
+    Parameters
+    ----------
+    number : number of its node
+    reached : returns the event time that a query's sources have reached, plus a margin
+    """
+
+    def __init__(self, world: World, number: int, rng: np.random.Generator, reached: Callable[[str], datetime]) -> None:
+        self.has_happened = False
+        self._world, self._number, self._reached = world, number, reached
+        self._dies_at = world.now + float(rng.uniform(0.3, 4.0))
+        self._silent = bool(rng.integers(2))
+        self._said: dict[str, tuple[str, datetime]] = {}
+        """For each query, what its owner last said, and the event time that its sources had reached by then."""
+
+    def step(self, queries: list[str]) -> None:
+        """Kills the host once it runs something, and notes what owners say."""
+        victim = self._world.agents[self._number]
+        if isinstance(victim, Agent) and self._world.now >= self._dies_at:
+            if victim.operators.instances:
+                self._world.kill(self._number, silent=self._silent)
+                self.has_happened = True
+            else:
+                self._move_one()
+        for query in queries:
+            record = self.record_of(query)
+            if record is not None and record.reason != self._said.get(query, ("",))[0]:
+                self._said[query] = (record.reason, self._reached(query))
+
+    def _move_one(self) -> None:
+        """Asks the first operator that may move to come to the host."""
+        agents = [agent for agent in self._world.agents if isinstance(agent, Agent)]
+        movable = [(agent, one) for agent in agents for one in agent.operators.instances if agent.migrations.may_migrate(one)]
+        for agent, operator in movable[:1]:
+            agent.migrations.migrate(operator, self._world.nodes[self._number], "moved by the story")
+
+    def record_of(self, query: str) -> QueryRecord | None:
+        """Returns what the agent knows of a query that took it."""
+        found = (agent.queries.find(query) for agent in self._world.agents if isinstance(agent, Agent))
+        return next((record for record in found if record is not None), None)
+
+    def problem(self, name: str, query: str, rows: Rows, first: datetime) -> str:
+        """Describes the first way in which the rows of a query that has ended are not as its owner says; empty if they are."""
+        record = self.record_of(query)
+        if record is None or not record.reason:
+            return difference(name, rows, first)
+        account = record.health.healing.account
+        had = [row for row in rows if row[0] >= first]
+        expected = [row for row in rows_on_one_node(name) if row[0] >= first]
+        if name in ROW_BY_ROW:
+            return unaccounted(had, expected, account)
+        whole, until = max(first, self._said[query][1]), state_until(account)
+        if until is None or record.losses.rows:
+            return difference(name, rows, whole)
+        problem = difference(name, rows, min(whole, max(first, until + timedelta(seconds=SETTLED_S))))
+        is_one = sum(isinstance(spec.params, WindowParams) for spec in record.specs.values()) == 1
+        return problem or (left_out(had, expected, account) if name == WINDOWS and is_one else "")
+
+
+def left_out(had: list[Row], expected: list[Row], account: Account) -> str:
+    """Describes how the windows that are missing differ from those that are said to be left out; empty if they do not."""
+    if extra := Counter(had) - Counter(expected):
+        return f"{extra.total()} rows that one node does not give, such as {next(iter(extra))}"
+    missing = {row[0] for row in expected} - {row[0] for row in had}
+    if any(row[0] not in missing for row in (Counter(expected) - Counter(had))):
+        return "a window lacks some of its rows"
+    said = [cost_of(done).windows for done in account.history]
+    if None not in said and len(missing) != sum(filter(None, said)):
+        return f"{len(missing)} windows are missing, and {said} are said to be left out"
+    return ""
+
+
+def state_until(account: Account) -> datetime | None:
+    """Returns until which event time lost states had taken rows, if states are all that a query has lost."""
+    all_lost = [go_on for done in account.history for go_on in done.go_on.values()]
+    times = [go_on.state_until_us for go_on in all_lost if go_on.state_until_us is not None]
+    if (
+        not times
+        or max(times) >= WATERMARK_END
+        or any(go_on.state_until_us is None and any(go_on.lost_rows.values()) for go_on in all_lost)
+    ):
+        return None
+    return datetime(1970, 1, 1) + timedelta(microseconds=max(times))

@@ -1,0 +1,75 @@
+"""Where a host dies for good in the midst of trouble, exactly those rows are missing that the owner of each query counts as lost."""
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from sbon.query.plan import WATERMARK_END
+from sbon.supervision.account import Account
+from sbon.supervision.continuation import Continuation
+from sbon.supervision.recovery import Recovered
+from sbon_testbed.exactly_once.death import left_out, state_until
+from sbon_testbed.exactly_once.queries import Row
+from sbon_testbed.exactly_once.story import tell
+from sbon_testbed.simulator.checkers.crashes import unaccounted
+from tests.examples import seeds
+
+US = 1_000_000
+ROWS: list[Row] = [(datetime(2026, 1, 1, 0, 0, second), key) for second in range(5) for key in (1, 2)]
+
+
+@pytest.mark.parametrize("chosen", [("windows", "union"), ("union", "windows")])
+@pytest.mark.parametrize("numbers", seeds([[4, 7, 11]], [[17, 19, 20], [25, 29, 43], [46, 50, 67], [77, 83, 88], [95, 103, 120]]))
+def test_what_is_missing_is_what_the_owner_counts(numbers: list[int], chosen: tuple[str, str]) -> None:
+    outcomes = [tell(seed, chosen) for seed in numbers]
+    assert [outcome.problem for outcome in outcomes if outcome.problem] == []
+    assert sum(outcome.deaths for outcome in outcomes) > 0, "no host has died"
+
+
+@pytest.mark.parametrize("seed", seeds([68], [106, 358, 376]))
+def test_an_operator_that_was_about_to_move_to_the_dead_host_is_made_again(seed: int) -> None:
+    """Its owner heard of the move when the host had been declared failed."""
+    outcome = tell(seed)
+    assert outcome.problem == ""
+    assert outcome.deaths == 1
+
+
+def account_of(*lost: Continuation) -> Account:
+    account = Account()
+    for number, go_on in enumerate(lost):
+        account.add(Recovered({}, number, (), {f"q.{number}": go_on}, 1, 0.1))
+    return account
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        ([*ROWS[:4], *ROWS[6:]], ""),
+        (ROWS, "0 windows are missing"),
+        ([*ROWS[:2], *ROWS[6:]], "2 windows are missing"),
+        ([*ROWS[:5], *ROWS[6:]], "a window lacks some of its rows"),
+        ([*ROWS, ROWS[0]], "1 rows that one node does not give"),
+    ],
+)
+def test_windows_that_are_missing_and_not_said_to_be_or_the_reverse_are_found(rows: list[Row], problem: str) -> None:
+    found = left_out(rows, ROWS, account_of(Continuation(windows=1)))
+    assert problem in found
+    assert bool(problem) == bool(found)
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [(ROWS[2:], ""), (ROWS, "lacks 0 rows"), (ROWS[3:], "lacks 3 rows"), ([*ROWS[3:], ROWS[3]], "has rows that one node does not give")],
+)
+def test_rows_that_are_missing_and_not_counted_or_the_reverse_are_found(rows: list[Row], problem: str) -> None:
+    found = unaccounted(rows, ROWS, account_of(Continuation(lost_rows={"q.0>q.1:0": 2})))
+    assert problem in found
+    assert bool(problem) == bool(found)
+
+
+def test_until_when_states_lack_rows_is_known_if_nothing_else_is_lost() -> None:
+    one, other = Continuation(state_until_us=5 * US), Continuation(state_until_us=7 * US)
+    assert state_until(account_of(one, other)) == datetime(1970, 1, 1) + timedelta(seconds=7)
+    assert state_until(account_of()) is None
+    assert state_until(account_of(one, Continuation(state_until_us=WATERMARK_END))) is None
+    assert state_until(account_of(one, Continuation(lost_rows={"q.1>q.2:0": 3}))) is None
