@@ -13,7 +13,8 @@ A recovery is a migration whose old host is silent: what the old host would have
 Each attempt has an epoch of its own, of a higher generation than any copy before, and its links are named after that. So whatever an
 attempt or a lost copy has left behind has no links, and ends itself when it asks (`WantedAsk`).
 
-Invariant: once a neighbour has turned an end away from an operator, the operator counts as lost until an attempt has made it.
+Invariant: once a neighbour has turned an end away from an operator, or a host has been told to make it, the operator counts as lost until
+an attempt has made all of its operators: what a failed attempt has made is not what its neighbours mean.
 """
 
 import math
@@ -484,8 +485,7 @@ class Recovery:
             Phase.MAKING: f"{len(self._at.operators)} operators are being made again on {_named(stage)}",
             Phase.BEGINNING: f"its sink on {_named(stage)} is about to take rows",
         }[self.phase]
-        if self.phase is Phase.FENCING:
-            self._turned |= self._at.operators
+        self._turned |= self._at.operators
         return [Ask(step) for step in stage]
 
     def _recovered(self, now: float) -> list[Action]:

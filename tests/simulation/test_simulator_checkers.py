@@ -73,7 +73,7 @@ def make_agent(name: str, operators: Sequence[Any], members: Sequence[str]) -> A
             members=dict.fromkeys(members, alive), localiser=SimpleNamespace(coordinate=ORIGIN), coordinate_of=lambda other: ORIGIN
         ),
         migrations=SimpleNamespace(departing=0, arriving=0),
-        queries=SimpleNamespace(find=lambda query: None, ownership=SimpleNamespace(owned={})),
+        queries=SimpleNamespace(find=lambda query: None, ownership=SimpleNamespace(owned={}), records={"": None}),
     )
 
 

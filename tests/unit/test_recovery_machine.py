@@ -285,6 +285,20 @@ def test_once_a_neighbour_may_have_turned_the_operator_is_made_again_though_it_i
     assert place.operators == {MAP}
 
 
+def test_what_a_failed_attempt_has_made_is_made_once_more():
+    """The host reports the copy, but its links are those of the failed attempt, and nobody has told it to begin."""
+    recovery = machine()
+    recovery.look(picture({SOURCE, MAP, SINK}), 10.0)
+    [make] = asked(recovery.placed(1, {SOURCE: "fra", MAP: "rio", SINK: "nyc"}, 10.1), Instantiate)
+    assert make.step.node == "nyc"
+    [make] = asked(recovery.answered(make.step, Done(), 10.2), Instantiate)
+    recovery.answered(make.step, PlacementError("full"), 10.3)
+    recovery.hurry(10.4)
+    [place] = recovery.look(picture({SOURCE, MAP}), 10.4)
+    assert isinstance(place, Place)
+    assert place.operators == {SOURCE, MAP, SINK}
+
+
 def test_what_is_lost_meanwhile_begins_another_attempt():
     recovery = machine()
     fenced(recovery, {MAP}, made=30, rows=30)

@@ -1,10 +1,13 @@
 """The numbers of batches on each link: nobody takes what was never offered, nothing is acknowledged before it is processed, and no number
 falls, whichever host has the end.
+
+A query is left out while nobody owns it: one that is being begun may be made once more under the same names, as a host has refused.
 """
 
 from collections.abc import Iterator
 
 from sbon.types import LinkId, OperatorId
+from sbon.wire.authority import query_of
 from sbon_testbed.simulator.checkers.base import Checker
 from sbon_testbed.simulator.run_state import ACTIVE, Run
 
@@ -25,8 +28,9 @@ class Links(Checker):
         offered: dict[LinkId, tuple[int, int, OperatorId]] = {}
         processed: dict[LinkId, tuple[int, int]] = {}
         former: dict[LinkId, int] = {}
+        owned = {query for _, agent in self.run.agents() for query in agent.queries.records}
         for agent, instance in self.run.instances():
-            if instance.state not in ACTIVE:
+            if instance.state not in ACTIVE or query_of(instance.id) not in owned:
                 continue
             for output in instance.outputs.values():
                 sender = output.sender
