@@ -6,6 +6,7 @@ that ends. The join that moves has a state of many pieces, so that its copy take
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from functools import cache, partial
 from typing import Any
 
@@ -20,6 +21,8 @@ from sbon.wire.links import Moved
 from sbon.wire.migration import Activate, Lock, Prepare, StateChunk, Unlock
 from sbon_agent.node import Agent
 from sbon_testbed.backend import Tail
+from sbon_testbed.exactly_once.death import state_until
+from tests.examples import seeds
 from tests.worlds import settled_world
 
 OWNER, LEFT, RIGHT, HOST, OTHER, SPARE = range(6)
@@ -27,6 +30,8 @@ PHASES = (Phase.LOCKING, Phase.PREPARING, Phase.COPYING, Phase.PAUSING, Phase.TR
 ROWS_PER_S = 10
 LONG_S, SHORT_S = 130.0, 20.0
 """How long the streams are; the rows that they give on one node are computed once for each."""
+REACH_S = 6
+"""How far apart rows may be that the join brings together."""
 SQL = """
 CREATE SOURCE l (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{left}',
     rows_per_second = {rate}, rows = {rows}, seed = 1, 'start' = '2026-01-01T00:00:00', fields.key.min = 0, fields.key.max = 20);
@@ -40,9 +45,9 @@ SELECT l.ts, l.key, l.value, r.value AS other FROM l LEFT JOIN r
 class Overlay:
     """Six agents, and a join that runs on `HOST`."""
 
-    def __init__(self, seconds: float, nodes: int = 6) -> None:
+    def __init__(self, seconds: float, nodes: int = 6, *, heal: bool = False) -> None:
         settings = {
-            "engine": {"batch_interval_s": 2.0, "heal": False},
+            "engine": {"batch_interval_s": 2.0, "heal": heal},
             "optimiser": {"enabled": False},
             "membership": {"interval_s": 0.5},
             "migration": {"piece_bytes": 1024, "window_bytes": 2000, "rest_bytes": 1, "timeout_s": 6.0, "lease_s": 12.0},
@@ -238,6 +243,34 @@ def test_the_old_host_dies(phase: Phase, one_copy: Callable[[Overlay], None]) ->
     assert len(overlay.running()) <= 1
     if phase is not Phase.COMMITTING:
         assert overlay.running() == [], "not decided: it is lost with its host, as without a migration"
+
+
+@pytest.mark.parametrize(
+    ("phase", "dies"),
+    seeds(
+        [(Phase.COMMITTING, HOST), (Phase.COMMITTING, OTHER), (Phase.TRANSFERRING, HOST)],
+        [(phase, dies) for phase in PHASES for dies in (HOST, OTHER)],
+    ),
+)
+def test_a_join_that_is_lost_in_a_migration_is_made_again_and_its_query_says_what_is_missing(phase: Phase, dies: int) -> None:
+    overlay = Overlay(SHORT_S, heal=True)
+    record = overlay.agent(OWNER).queries.find(overlay.query)
+    assert record is not None
+    records = overlay.ask(OTHER)
+    assert overlay.until_phase(phase, records)
+    overlay.world.kill(dies, silent=True)
+    found = overlay.finish()
+
+    whole, account = rows_on_one_node(SHORT_S), record.health.healing.account
+    assert (account.recoveries == 1) == (dies == HOST or phase is Phase.COMMITTING)
+    if account.recoveries == 0:
+        assert found == whole
+        return
+    until = state_until(account)
+    assert until is not None, "nothing but the state is lost"
+    first = (until + timedelta(seconds=REACH_S)).isoformat()  # rows are compared as text, by their first column: "('2026-..."
+    assert [row for row in found if row[2:] >= first] == [row for row in whole if row[2:] >= first] != []
+    assert len({row for row in found if row[2:] < first}) == len([row for row in found if row[2:] < first]), "a row has come twice"
 
 
 @pytest.mark.parametrize("phase", PHASES, ids=lambda phase: phase.value)
