@@ -119,9 +119,44 @@ class Dispatch:
 
     def carry_out(self, sender: NodeId, message: Message, respond: Done) -> None:
         """Answers a permitted request, now or later, exactly once."""
-        agent, operators = self._agent, self._agent.operators
-        if agent.migrations.handle(sender, message, respond):
+        if self._agent.migrations.handle(sender, message, respond):
             return
+        if self._heard(sender, message):
+            respond(DoneMessage())
+        else:
+            self._answer(sender, message, respond)
+
+    def _heard(self, sender: NodeId, message: Message) -> bool:
+        """Carries out a request that has no answer but that it is done; returns False for any other."""
+        agent, operators = self._agent, self._agent.operators
+        match message:
+            case Reserve():
+                agent.surveying.reserve(message)
+            case Begin(query):
+                operators.begin(query)
+            case Release(query):
+                operators.release(query)
+            case DelaySlack(query, slack_ms, busy_slack_ms):
+                operators.slack_told(query, slack_ms, busy_slack_ms)
+            case InputLost(operator, link, back):
+                operators.input_lost(operator, link, back)
+            case Refeed():
+                left = refeed(operators, agent.flow, agent.migrations.is_leaving, message)
+                if left is not None:
+                    agent.directory.tell(left[0], Replaced(link=left[1]))
+            case Replaced(link):
+                replaced(operators, agent.flow, link)
+            case Moved(operator, node, epoch):
+                self.moved(operator, node, epoch, sender)
+            case CatalogUpdate():
+                agent.replication.updated(message)
+            case _:
+                return False
+        return True
+
+    def _answer(self, sender: NodeId, message: Message, respond: Done) -> None:
+        """Answers a request, now or later."""
+        agent, operators = self._agent, self._agent.operators
         match message:
             case OperatorsAsk(wanted, query):
                 told = agent.reports.report(wanted, query)
@@ -129,48 +164,19 @@ class Dispatch:
                 respond(msgspec.structs.replace(told, reports=reports))
             case CandidateAsk():
                 agent.surveying.answer(message, respond)
-            case Reserve():
-                agent.surveying.reserve(message)
-                respond(DoneMessage())
             case Instantiate():
                 # No other agent can use this agent's name: the handshake refuses it (`sbon.peers.connection`).
                 operators.instantiate(message, lambda problem: respond(problem or DoneMessage()), asked_by=sender)
             case Use():
                 self._use(message, respond)
-            case Begin(query):
-                operators.begin(query)
-                respond(DoneMessage())
-            case Release(query):
-                operators.release(query)
-                respond(DoneMessage())
-            case DelaySlack(query, slack_ms, busy_slack_ms):
-                operators.slack_told(query, slack_ms, busy_slack_ms)
-                respond(DoneMessage())
-            case InputLost(operator, link, back):
-                operators.input_lost(operator, link, back)
-                respond(DoneMessage())
-            case Refeed():
-                left = refeed(operators, agent.flow, agent.migrations.is_leaving, message)
-                if left is not None:
-                    agent.directory.tell(left[0], Replaced(link=left[1]))
-                respond(DoneMessage())
             case Renew():
                 respond(renew(agent.name, agent.flow, agent.migrations.gives_way, message))
-            case Replaced(link):
-                replaced(operators, agent.flow, link)
-                respond(DoneMessage())
             case Handed():
                 agent.telling.handle(message, respond)
-            case Moved(operator, node, epoch):
-                self.moved(operator, node, epoch, sender)
-                respond(DoneMessage())
             case RttsAsk():
                 agent.remembering.answer(message, respond)
             case PushPull():
                 respond(agent.replication.pulled(message))
-            case CatalogUpdate():
-                agent.replication.updated(message)
-                respond(DoneMessage())
             case WantedAsk():
                 respond(agent.queries.ownership.wanting.answer(message))
             case Own(query, _, owner):
