@@ -49,6 +49,8 @@ MISFIT = 0.05
 """Relative deviation of the law itself from the mean cost of batches of a size."""
 OCTAVES = 48
 """Sizes of batches that differ by a factor of two."""
+PARTS = 4
+"""Parts of an octave: batches within one of them are of about one size."""
 _UNSEEN = 8.0
 """Batches of a size that count with the scatter of all, before its own."""
 _SCATTER_FIRST = 0.3
@@ -165,6 +167,12 @@ class Law(msgspec.Struct, frozen=True, kw_only=True):
 def _octave(sizes: FloatArray) -> IntArray:
     """Returns the octave of each size; those below 1 are in the first."""
     found: IntArray = np.minimum(np.frexp(np.maximum(sizes, 1.0))[1], OCTAVES - 1).astype(np.int64)
+    return found
+
+
+def _part(sizes: FloatArray) -> IntArray:
+    """Returns the part of its octave that each size is in."""
+    found: IntArray = (PARTS * (np.log2(np.maximum(sizes, 1.0)) % 1.0)).astype(np.int64)
     return found
 
 
@@ -308,11 +316,11 @@ class CostFit:
         expected = np.maximum(inputs @ self._theta, LEAST_NS)
         if self._samples >= BLOCK:
             costs = np.minimum(costs, expected * (1 + _CAP))
-        # Batches of about one size, within a factor of 2, and whose rows meet about as much, count with their sums; of classes of rows,
-        # sums would hide what tells them apart.
+        # Batches of about one size, and whose rows meet about as much, count with their sums; of classes of rows, sums would hide what
+        # tells them apart. So do sums of sizes that come in a short cycle, if these are as far apart as a factor of 2.
         octave, alike = _octave(rows), _octave(met)
-        kinds, place = np.unique(octave * OCTAVES + alike, return_inverse=True)
-        octaves = kinds // OCTAVES
+        kinds, place = np.unique((PARTS * octave + _part(rows)) * OCTAVES + alike, return_inverse=True)
+        octaves = kinds // (PARTS * OCTAVES)
         if classes > 1:
             octaves, place = octave, np.arange(count)
         sizes = np.bincount(place).astype(np.float64)

@@ -224,6 +224,19 @@ def test_work_put_off_is_part_of_the_cost_per_row():
         assert law.cost_ns(rows).value == pytest.approx(mean, rel=0.1)
 
 
+@pytest.mark.parametrize("sizes", [(8, 15), (64, 127), (1_024, 2_000), (2_048, 4_000), (128, 200, 250)])
+def test_sizes_that_come_in_a_short_cycle_tell_fixed_cost_from_that_of_rows(sizes: tuple[int, ...]):
+    """Sizes within a factor of two: sums over all of them have one mean size, however many batches there are."""
+    fit = CostFit()
+    for number in range(2_048):
+        rows = sizes[number % len(sizes)]
+        fit.took(rows, 50_000 + 40 * rows, at_s=1.0)
+    law = fit.law(1.0)
+
+    for rows in (10, 1_000, 8_000):
+        assert law.cost_ns(rows).value == pytest.approx(50_000 + 40 * rows, rel=0.01)
+
+
 @pytest.mark.parametrize("ns", [0, 1, 1e-9, 1e13])
 @pytest.mark.parametrize("rows", [0, 1, 4_096, 131_072])
 def test_any_batches_have_a_law(ns: float, rows: int):
