@@ -69,7 +69,7 @@ def exchanged_note(plan: Plan, other: Plan) -> str:
 
 def in_order_of(placed: Placed, plan: Plan, query: "PlacedQuery") -> "PlacedQuery":
     """Returns a placed query in the order in which it was placed, with the costs that its operators have in the order of `plan`."""
-    if placed.plan.operators == plan.operators:
+    if placed.plan.links == plan.links:
         return query
     from sbon.planning.selection import in_order
 
