@@ -28,6 +28,7 @@ from collections.abc import Callable
 import polars as pl
 
 from sbon.connectors.interface import BATCH_ROWS, BATCH_ROWS_MAX, Polled
+from sbon.connectors.pace import InOrder, Pace
 from sbon.connectors.watermark import Watermark
 from sbon.errors import ConnectorError
 from sbon.formats.time_format import TimeFormat
@@ -60,10 +61,11 @@ class FileSource:
         self._what = f"source {params.name}"
         path = path_of(self._what, options.required("path", "readings.csv"), context.reach)
         self._time_column = params.time_column
-        self._replays = options.choice("replay", ("fast", "event_time"), "fast") == "event_time"
-        if self._replays and params.time_column is None:
+        replays = options.choice("replay", ("fast", "event_time"), "fast") == "event_time"
+        if replays and params.time_column is None:
             raise options.refuse("replay", "event_time", "fast: the source has no event time (WATERMARK FOR)")
-        self._speed = options.number("speed", 1.0, 1e-6, 1e9)
+        pace = Pace(options.number("speed", 1.0, 1e-6, 1e9))
+        self._pace = pace if replays else None
         self.batch_rows_max = options.integer("batch_rows_max", BATCH_ROWS, 1, 1_000_000)
         self.batch_rows = BATCH_ROWS_MAX
         self.check_every_s = options.duration_us("check_every", 10_000_000) / 1e6
@@ -89,19 +91,13 @@ class FileSource:
         self._ready: Callable[[], None] | None = None
         self._chunk: pl.DataFrame | None = None
         """Rows of the part that is being given."""
-        self._parts: dict[int, Part] = {}
-        """Decoded, by their number."""
-        self._next_number = 0
-        self._reading = 0
-        """Parts that are being read."""
+        self._parts = InOrder[Part]()
+        """Parts that are decoded, or being read."""
         self._ahead_max = 1
         self._left_out_us: int | None = None
         """Newest event time of what was left out before `_chunk`, where that has not been told yet."""
         self._given = self._ended = self._stopped = False
         self._error: ConnectorError | None = None
-        self._began: tuple[float, int] | None = None
-        self._ahead_s = 0.0
-        """Seconds by which the replay is further than its beginning here."""
 
     @property
     def dropped_rows(self) -> int:
@@ -119,7 +115,8 @@ class FileSource:
 
     def resume(self, seconds: float) -> None:
         """Begins a replay that had been going on for this time before a crash."""
-        self._ahead_s = seconds
+        if self._pace is not None:
+            self._pace.resume(seconds)
 
     def poll(self, now: float, wall: float) -> Polled:
         """The next rows that are here and due."""
@@ -156,26 +153,13 @@ class FileSource:
 
     def _due(self, rows: pl.DataFrame, now: float) -> tuple[int, float]:
         """Returns how many of these rows may go now, and when to ask again."""
-        if not self._replays or self._time_column is None:
+        if self._pace is None or self._time_column is None:
             return rows.height, now
-        times = rows[self._time_column].to_physical()
-        if self._began is None:
-            first = times.drop_nulls().head(1)
-            if first.is_empty():
-                return rows.height, now
-            self._began = now - self._ahead_s, int(first[0])
-        began, origin = self._began
-        limit = origin + (now - began) * 1e6 * self._speed
-        late = (times > limit).arg_max() if bool((times > limit).any()) else None
-        if late is None:
-            return rows.height, now
-        # A row without a time goes with the one before it.
-        return late, began + (int(times[late]) - origin) / (1e6 * self._speed)
+        return self._pace.due(rows[self._time_column], now)
 
     def _next_rows(self) -> pl.DataFrame | None:
         """Those of the next part that has any; None where it is not here yet, or there is none."""
-        while (part := self._parts.pop(self._next_number, None)) is not None:
-            self._next_number += 1
+        while (part := self._parts.take()) is not None:
             part.misfits.move_to(self.misfits)
             self._error, self._ended = part.error, part.frame is None
             self._left_out_us = max((us for us in (self._left_out_us, part.left_out_us) if us is not None), default=None)
@@ -187,22 +171,21 @@ class FileSource:
         return None
 
     def _read_ahead(self) -> None:
-        while self._reading + len(self._parts) < self._ahead_max and not (self._ended or self._stopped):
-            self._reading += 1
+        while self._parts.under_way + len(self._parts) < self._ahead_max and not (self._ended or self._stopped):
+            self._parts.under_way += 1
             self._host.execute(self.reader.read_part, self._have_read, rows=BATCH_ROWS)
 
     def _have_read(self, result: Part | BaseException) -> None:
-        self._reading -= 1
+        self._parts.under_way -= 1
         if isinstance(result, BaseException):
             error = ConnectorError(f"{self._what}: {self.reader.path}: {type(result).__name__}: {result}")
-            result = Part(self._next_number, None, Misfits(), error)
+            result = Part(self._parts.next_number, None, Misfits(), error)
         if self._stopped or self._ended:
             self._close_if_done()
             return
-        self._parts[result.number] = result
-        if self._next_number in self._parts and self._ready is not None:
+        if self._parts.arrived(result.number, result) and self._ready is not None:
             self._ready()
 
     def _close_if_done(self) -> None:
-        if (self._stopped or self._ended) and not self._reading:
+        if (self._stopped or self._ended) and not self._parts.under_way:
             self.reader.close()

@@ -1,0 +1,75 @@
+"""Replays rows at the pace of their event times, and puts parts in order that were read beside each other."""
+
+from typing import Generic, TypeVar
+
+import polars as pl
+
+T = TypeVar("T")
+
+
+class Pace:
+    """Instants at which rows of a replay are due. The first row is due at once.
+
+    Parameters
+    ----------
+    speed : how many times faster than their event times rows are given
+    """
+
+    def __init__(self, speed: float) -> None:
+        self._speed = speed
+        self._began: tuple[float, int] | None = None
+        """Instant at which the replay began, and the event time of its first row."""
+        self._ahead_s = 0.0
+
+    def resume(self, seconds: float) -> None:
+        """Begins a replay that has been going on for this time elsewhere."""
+        self._ahead_s = seconds
+
+    def due(self, times: pl.Series, now: float) -> tuple[int, float]:
+        """Returns how many rows with these event times may go now, and when to ask again."""
+        times = times.to_physical()
+        if self._began is None:
+            first = times.drop_nulls().head(1)
+            if first.is_empty():
+                return len(times), now
+            self._began = now - self._ahead_s, int(first[0])
+        began, origin = self._began
+        late = times > origin + (now - began) * 1e6 * self._speed
+        first_late = late.arg_max() if late.any() else None
+        if first_late is None:
+            return len(times), now
+        # A row without a time goes with the one before it.
+        return first_late, began + (int(times[first_late]) - origin) / (1e6 * self._speed)
+
+
+class InOrder(Generic[T]):
+    """Results of work that was begun in order and may end in another."""
+
+    def __init__(self) -> None:
+        self._here: dict[int, T] = {}
+        self._next = 0
+        self.under_way = 0
+        """Number of pieces of work that have not ended."""
+
+    def __len__(self) -> int:
+        return len(self._here)
+
+    @property
+    def next_number(self) -> int:
+        """Returns the number of the result that is to be taken next."""
+        return self._next
+
+    def arrived(self, number: int, result: T) -> bool:
+        """Keeps a result; returns whether the next one in order is here."""
+        self._here[number] = result
+        return self._next in self._here
+
+    def take(self) -> T | None:
+        """Returns the next result in order; None if it is not here."""
+        found = self._here.pop(self._next, None)
+        self._next += found is not None
+        return found
+
+    def clear(self) -> None:
+        """Drops all results."""
+        self._here.clear()
