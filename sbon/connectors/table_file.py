@@ -42,9 +42,9 @@ class Stamps:
 
     def __init__(self) -> None:
         self._known: Stamp | None = None
-        """Of the file that was read last, whether it was taken or refused."""
+        """Stamp of the file that was read last, whether it was taken or refused."""
         self._changing: Stamp | None = None
-        """At the last look, if it was new."""
+        """Stamp at the last look, if it was new."""
         self.refused = ""
         """Reason why the file that was read last was not taken; empty if it was."""
 
