@@ -219,7 +219,7 @@ class OwnedQueries:
 
     def kept_queries(self) -> list[KeptQuery]:
         """Returns the queries to run again after a restart, and finished sinks, whose names stay taken."""
-        return self.register.kept()
+        return self.register.kept() + [kept for one in self.ownership.owned.values() if (kept := one.coming) is not None]
 
     def names_changed(self, entries: Iterable[Entry]) -> None:
         """Ends queries that other agents have dropped or replaced while this agent could not be reached."""

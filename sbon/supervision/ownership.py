@@ -227,7 +227,7 @@ class Ownership:
         refusal = AuthorityError(f"{known.name} owns {query}, and is there; a new owner says so: {TABLE[Own].who}")
 
         def believe(is_true: bool) -> None:
-            if not is_true or query in self.owned or query in self._register.running:
+            if message.owner != self._me and (not is_true or query in self.owned or query in self._register.running):
                 done(refusal)
                 return
             if self._register.owners.heard(query, Owner(message.owner.name, message.owner.boot, message.epoch)):

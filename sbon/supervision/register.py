@@ -15,12 +15,14 @@ from sbon.errors import QueryError
 from sbon.links.places import Whereabouts
 from sbon.query.catalog import Catalog, Entry, did_you_mean, no_query
 from sbon.query.ids import is_short_for
+from sbon.query.plan import Plan
 from sbon.supervision.owners import Owners
 from sbon.supervision.record import QueryRecord, QueryState
 from sbon.supervision.recovery import generation
 from sbon.supervision.resumption import KeptQuery, taken
 from sbon.types import NodeId, OperatorId, QueryId
 from sbon.wire.authority import query_of
+from sbon.wire.ownership import Holder
 from sbon.wire.reports import OperatorReport
 
 ENDED_MAX = 200
@@ -192,10 +194,15 @@ class Register:
 
 def kept_of(record: QueryRecord) -> KeptQuery:
     """Returns what is kept of a query over a restart."""
-    nodes = sorted({spec.pinned for spec in record.plan.operators if spec.pinned is not None})
-    sink = record.name if record.name != record.id else ""
-    is_finished, holders = record.state is QueryState.FINISHED, record.health.healing.holders
-    return KeptQuery(record.id, record.plan.sql, sink, tuple(nodes), record.former, is_finished, holders)
+    is_finished = record.state is QueryState.FINISHED
+    return kept_plan(record.plan, record.former, record.health.healing.holders, is_finished=is_finished)
+
+
+def kept_plan(plan: Plan, former: QueryId, holders: tuple[tuple[Holder, ...], ...], *, is_finished: bool = False) -> KeptQuery:
+    """Returns what is kept of the query with a plan, and with holders of its record."""
+    nodes = sorted({spec.pinned for spec in plan.operators if spec.pinned is not None})
+    sink = plan.name if plan.name != plan.query else ""
+    return KeptQuery(plan.query, plan.sql, sink, tuple(nodes), former, is_finished, holders)
 
 
 def nothing_to_drop(name: str, catalog: Catalog, known: Iterable[str]) -> QueryError:

@@ -269,8 +269,10 @@ class Resumption:
         """
         out: list[Action] = []
         for waiting in list(self._waiting.values()):
+            # The name of a query that was being taken over is its former owner's: this agent may not have heard of it yet.
+            is_unheard = waiting.query.id in self.undecided and waiting.query.sink and latest(waiting.query.sink) is None
             why = taken(waiting.query, latest)
-            if why:
+            if why and not is_unheard:
                 self.forget(waiting.query.id)
                 out.append(Taken(waiting.query, why))
         if now < self._hear_until:

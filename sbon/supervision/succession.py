@@ -10,7 +10,8 @@ from sbon.supervision.kept_record import decode_content, record_from
 from sbon.supervision.owners import Owner
 from sbon.supervision.owning import Owning
 from sbon.supervision.record import QueryRecord
-from sbon.supervision.register import Register
+from sbon.supervision.register import Register, kept_plan
+from sbon.supervision.resumption import KeptQuery
 from sbon.types import NodeId
 from sbon.wire.messages import Message
 from sbon.wire.ownership import Holder, Own, Record
@@ -38,10 +39,21 @@ class Owned:
         self.told: set[Holder] = set()
         """Processes that know who owns it, where its id does not say so."""
         self.asked: set[Holder] = set()
-        self.holders: tuple[tuple[Holder, ...], ...] = () if inherited is None else inherited.sets
+        self.holders: tuple[tuple[Holder, ...], ...] = ()
         """The holders that may have the record, as they are on disk."""
         self.waiting: list[tuple[int, Finished]] = []
         """Acts that wait until a version counts."""
+
+    @property
+    def coming(self) -> KeptQuery | None:
+        """The query, for the next process of this agent, as long as it is being taken over: others may have crashed, too, by then."""
+        if self.inherited is None or not self.holders:
+            return None
+        try:
+            content = decode_content(self.inherited.content)
+        except ValueError:
+            return None
+        return kept_plan(content.plan, content.former, self.holders)
 
     def settle(self, problem: SbonError | None, version: int | None = None) -> None:
         """Lets acts go on that have waited for a version, or for any."""

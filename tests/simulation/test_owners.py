@@ -400,6 +400,7 @@ def test_an_owner_without_its_keepers_changes_nothing_and_says_so(story: Any) ->
         pytest.param(105, KINDS, id="the next owner did not know of a multicast that had crashed, and asked its feeder for its links"),
         pytest.param(28, KINDS, id="a link of an operator that was being made again got the name that the attempt had given it"),
         pytest.param(2, SPLIT, id="a join that was worked through again gave its rows in another order"),
+        pytest.param(294, KINDS, id="all that had the record were killed, the next owner before the query ran there"),
         pytest.param(76, KINDS, id="a query had ended, and its home was killed while it asked for the last figures"),
     ],
 )

@@ -8,9 +8,13 @@ from sbon.supervision import kept_record
 from sbon.supervision.continuation import Continuation
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.kept_record import decode_content, encode_content, record_from
+from sbon.supervision.owning import Owning
 from sbon.supervision.record import QueryRecord
 from sbon.supervision.recovering import given_up
 from sbon.supervision.recovery import Recovered, first_epoch
+from sbon.supervision.resumption import KeptQuery
+from sbon.supervision.succession import Owned
+from sbon.wire.ownership import Holder, Record
 from sbon.wire.reports import OperatorReport
 
 QUERY = "ams.0000001.01"
@@ -76,6 +80,19 @@ def test_what_hosts_say_counts_more_than_the_record():
     assert (stale.nodes[MAP], stale.epochs[MAP]) == ("fra", 3)
     other = record_from(content, "ams", (OperatorReport("other.1", "running", "rio"),), "osl", 0.0, 0.0)
     assert other.nodes == {MAP: "fra", SINK: "nyc", CAST: "rio"}
+
+
+def test_the_next_process_of_a_new_owner_knows_the_query_while_it_is_being_taken_over():
+    me = Holder("osl", 4)
+    version = Record(QUERY, 0, 3, Holder("ams", 1), ((Holder("ams", 1), Holder("nyc", 2), me),), encode_content(record()))
+    one = Owned(Owning(QUERY, me, 1, version), version)
+    assert one.coming is None, "nobody else has a version of it"
+    one.holders = version.sets
+    assert one.coming == KeptQuery(QUERY, PLAN.sql, "k", ("nyc",), "ams.0000000.01", holders=version.sets)
+    unreadable = msgspec.structs.replace(version, content=b"?")
+    assert Owned(Owning(QUERY, me, 1, unreadable), unreadable).coming is None
+    one.inherited = None
+    assert one.coming is None, "it runs here"
 
 
 def test_what_begins_anew_under_the_next_owner_has_numbers_that_no_former_one_had():

@@ -197,6 +197,14 @@ def test_a_new_owner_is_believed_once_the_one_known_so_far_names_it(says: Holder
     assert one.register.owner_of(QUERY) == owner
 
 
+def test_a_new_owner_believes_itself() -> None:
+    one, found = keeper(), list[object]()
+    one.services.answer(PromiseAsk, {"nyc": HolderSays(granted=True, epoch=9)})
+    assert QUERY in one.ownership.owned
+    one.ownership.heard(Own(query=QUERY, epoch=1, owner=FRA), found.append)
+    assert found == [None]
+
+
 def test_nobody_owns_what_has_ended_here() -> None:
     one, found = Agent(AMS, *TRIO), list[object]()
     one.ownership.inheriting.ended(QUERY)

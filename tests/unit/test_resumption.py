@@ -9,11 +9,14 @@ import pytest
 from sbon.query.catalog import Catalog, Entry
 from sbon.query.plan import OperatorSpec, Plan, SinkParams, SourceParams
 from sbon.query.schema import ColumnType, Field
+from sbon.supervision.claiming import Outcome
 from sbon.supervision.resumption import (
     FORMAT,
     MISSING_S,
     RETRY_S_MAX,
     TOGETHER_MAX,
+    Action,
+    AskOwners,
     Kept,
     KeptQuery,
     Renamed,
@@ -42,14 +45,14 @@ KEPT = Kept(
 class Machine:
     """A resumption and what it looks at."""
 
-    def __init__(self, *queries: KeptQuery, hear_s: float = 10.0) -> None:
+    def __init__(self, *queries: KeptQuery, hear_s: float = 10.0, inherits: bool = False) -> None:
         self.catalog = Catalog()
         self.catalog.merge([ENTRY])
-        self.machine = Resumption(queries, 0.0, hear_s, np.random.default_rng(1))
+        self.machine = Resumption(queries, 0.0, hear_s, np.random.default_rng(1), inherits=inherits)
         self.alive = {"a", "b"}
         self.ids: Iterator[str] = (f"a.new.{number:02}" for number in range(1, 100))
 
-    def look(self, now: float) -> list[Renamed | Resume | Taken]:
+    def look(self, now: float) -> list[Action]:
         actions = self.machine.look(now, self.alive, self.catalog.latest, lambda: next(self.ids))
         for action in actions:
             if isinstance(action, Renamed) and action.query.sink:
@@ -95,6 +98,23 @@ def test_what_others_dropped_is_not_run_again(when: str):
     assert machine.look(1.0)[:2] == [Taken(plain, "c has dropped it"), Taken(sink, "b has dropped k")]
     assert machine.machine.queries == []
     assert not machine.machine.runs(sink.id)
+
+
+def test_a_query_that_was_being_taken_over_waits_until_its_name_is_heard_of():
+    machine = Machine(SINK, hear_s=0.0, inherits=True)
+    machine.catalog = Catalog()
+    assert machine.look(0.0) == [AskOwners({SINK.id: ()})]
+    machine.catalog.merge([msgspec.structs.replace(ENTRY, owner="b")])
+    machine.machine.decided({SINK.id: Outcome.FREE}, 1.0)
+    assert machine.resumed(1.0) == ["a.new.01"]
+
+
+def test_a_query_whose_name_nobody_knows_is_forgotten_once_nobody_else_owns_it():
+    machine = Machine(SINK, hear_s=0.0, inherits=True)
+    machine.catalog = Catalog()
+    machine.look(0.0)
+    machine.machine.decided({SINK.id: Outcome.FREE}, 1.0)
+    assert machine.look(1.0) == [Taken(SINK, "the name k has been forgotten everywhere")]
 
 
 def test_what_others_replaced_is_not_run_again():
