@@ -113,8 +113,13 @@ class OwnedQueries:
 
     # ----------------------------------------------------------------------------------------------------- running
 
-    def deploy(self, plan: Plan, done: Done) -> None:
-        """Places a query and makes its operators; `done` gets its record."""
+    def deploy(self, plan: Plan, done: Done, former: QueryId = "") -> None:
+        """Places a query and makes its operators; `done` gets its record.
+
+        Parameters
+        ----------
+        former : the id that it had before this agent restarted
+        """
 
         def deployed(result: tuple[Placed, Deployed] | SbonError) -> None:
             if isinstance(result, SbonError):
@@ -128,6 +133,9 @@ class OwnedQueries:
             healing, engine = record.health.healing, self.engine
             healing.is_on, healing.after_s, healing.began_s = engine.heal, (engine.heal_after_s, engine.lost_consumer_s), self._host.now()
             record.history.placed(record.nodes, self._host.wall())
+            if former:
+                record.former = former
+                record.history.restarted(former, self._host.wall())
             self.register.enter(record)
             self.ownership.look(record)
             self._events.placed(chosen.plan, chosen, running)
@@ -156,9 +164,7 @@ class OwnedQueries:
             if isinstance(result, SbonError):
                 done(result)
                 return
-            result.former = query.former
             self._reaches.ended(query.former)
-            result.history.restarted(query.former, self._host.wall())
             if not self._resuming.runs(query.id):
                 self.end(result, QueryState.STOPPING)
             done(None)
@@ -173,7 +179,7 @@ class OwnedQueries:
                 try:
                     if problem is not None:
                         raise problem
-                    self.deploy(taking_up(plan), placed)
+                    self.deploy(taking_up(plan), placed, query.former)
                 except SbonError as refusal:
                     placed(refusal)
 

@@ -213,12 +213,11 @@ class Inheriting:
         return epoch
 
     def _promise_without_record(self, attempt: Attempt, promised: int, is_owner_there: bool) -> HolderSays:
-        """Answers for a former process of this agent, or about a record that this process has had: such a query may have ended."""
-        is_later, own = attempt.of != self._me, self.former.of(attempt.query)
-        if not (is_later or attempt.is_anew or own is not None) or attempt.epoch <= promised or is_owner_there:
+        """Answers for a former process of this agent, about a record that this process has had, or one that has not reached it."""
+        if attempt.epoch <= promised or is_owner_there:
             return HolderSays(granted=False, epoch=promised)
         self.promises.note(Promise(attempt.query, attempt.epoch, attempt.candidate))
-        return HolderSays(granted=True, epoch=attempt.epoch, record=own)
+        return HolderSays(granted=True, epoch=attempt.epoch, record=self.former.of(attempt.query))
 
     def has_promised(self, record: Record) -> bool:
         """Tells whether the owner of a record has got this agent's promise."""
@@ -241,16 +240,16 @@ class Inheriting:
         return max(known if given is None else [*known, (given.epoch, given.to)], default=None)
 
     def doubted(self, asked: Iterable[QueryId], unwanted: Collection[QueryId]) -> None:
-        """Takes which queries their owners do not own, and forgets records that owners have disowned twice in succession.
+        """Takes which queries their owners do not own: those that owners have disowned twice in succession have ended.
 
-        The word that such a query had ended was lost. Once may be the word of the owner's next process.
+        The word of it was lost. Once may be the word of the owner's next process.
         """
         for query in asked:
             held = self._held.get(query)
             if held is not None:
                 held.doubts = held.doubts + 1 if query in unwanted and held.phase is Phase.KEEPING else 0
                 if held.doubts >= DOUBTS_MAX:
-                    del self._held[query]
+                    self.ended(query)
 
     def kept_for(self) -> dict[NodeId, set[QueryId]]:
         """Returns the queries whose records are kept for owners that are there."""

@@ -401,6 +401,8 @@ def test_an_owner_without_its_keepers_changes_nothing_and_says_so(story: Any) ->
         pytest.param(28, KINDS, id="a link of an operator that was being made again got the name that the attempt had given it"),
         pytest.param(2, SPLIT, id="a join that was worked through again gave its rows in another order"),
         pytest.param(294, KINDS, id="all that had the record were killed, the next owner before the query ran there"),
+        pytest.param(1099, KINDS, id="an owner was killed before those that it had chosen for keepers had its record"),
+        pytest.param(1288, KINDS, id="the first version of a query that had begun anew did not say which it had been"),
         pytest.param(76, KINDS, id="a query had ended, and its home was killed while it asked for the last figures"),
     ],
 )

@@ -95,11 +95,10 @@ def test_who_does_not_know_what_a_former_process_has_promised_does_not_speak_for
     assert one.promise(Attempt(QUERY, 1, SECOND, FIRST), is_owner_there=False).granted
 
 
-def test_nothing_is_promised_while_the_owner_is_there_or_to_strangers_or_of_unknown_queries():
+def test_nothing_is_promised_while_the_owner_is_there_or_to_strangers():
     one = keeper()
     assert not one.promise(Attempt(QUERY, 1, SECOND, FIRST), is_owner_there=True).granted
     assert not one.promise(Attempt(QUERY, 1, OSL, FIRST), is_owner_there=False).granted
-    assert not one.promise(Attempt("other", 1, SECOND, FIRST), is_owner_there=False).granted
     assert one.promise(Attempt(QUERY, 1, SECOND, FIRST), is_owner_there=False).granted
 
 
@@ -207,9 +206,16 @@ def test_a_holder_that_has_left_in_good_order_has_no_say():
     assert one.look(lambda holder: holder not in left, frozenset(), 1.0, left) == [Inherit(record(), 1)]
 
 
-def test_a_process_without_a_record_promises_for_the_former_one_but_not_what_has_ended_here():
+def test_a_keeper_that_its_first_version_has_not_reached_promises():
+    one = Inheriting(FIRST, lambda query: 1)
+    assert one.promise(Attempt(QUERY, 1, SECOND, FIRST), is_owner_there=False) == HolderSays(granted=False, epoch=1)
+    assert one.promise(Attempt(QUERY, 2, SECOND, FIRST), is_owner_there=True) == HolderSays(granted=False, epoch=1)
+    assert one.promise(Attempt(QUERY, 2, SECOND, FIRST), is_owner_there=False) == HolderSays(granted=True, epoch=2)
+    assert not one.keep(record(9, 1)).granted, "it would pass the promise"
+
+
+def test_a_process_without_a_record_promises_for_the_former_one():
     one = Inheriting(FIRST, lambda query: 0)
-    assert one.promise(Attempt(QUERY, 1, SECOND, FIRST), is_owner_there=False) == HolderSays(granted=False, epoch=0)
     former = Holder(FIRST.name, 77)
     assert one.promise(Attempt(QUERY, 1, SECOND, former), is_owner_there=True) == HolderSays(granted=False, epoch=0)
     assert one.promise(Attempt(QUERY, 1, SECOND, former), is_owner_there=False) == HolderSays(granted=True, epoch=1)
@@ -221,9 +227,8 @@ def test_a_process_without_a_record_promises_for_the_former_one_but_not_what_has
 
 def test_a_former_owner_promises_with_its_latest_version_until_the_query_has_ended():
     one = Inheriting(AMS, lambda query: 1)
-    one.former.add(None)
-    assert not one.promise(Attempt(QUERY, 2, SECOND, AMS), is_owner_there=False).granted
     one.former.add(record(7))
+    one.former.add(None)
     assert not one.promise(Attempt(QUERY, 2, SECOND, AMS), is_owner_there=True).granted
     assert one.promise(Attempt(QUERY, 2, SECOND, AMS), is_owner_there=False) == HolderSays(granted=True, epoch=2, record=record(7))
     one.owned(QUERY, 2)
@@ -268,8 +273,8 @@ def test_the_versions_of_former_owners_are_bounded(monkeypatch: pytest.MonkeyPat
     one = Inheriting(AMS, lambda query: 0)
     for query in ("first", QUERY):
         one.former.add(msgspec.structs.replace(record(), query=query))
-    assert not one.promise(Attempt("first", 1, SECOND, AMS), is_owner_there=False).granted
-    assert one.promise(Attempt(QUERY, 1, SECOND, AMS), is_owner_there=False).granted
+    assert one.promise(Attempt("first", 1, SECOND, AMS), is_owner_there=False).record is None
+    assert one.promise(Attempt(QUERY, 1, SECOND, AMS), is_owner_there=False).record == record()
 
 
 def test_a_query_that_has_ended_here_is_neither_promised_nor_kept(monkeypatch: pytest.MonkeyPatch):
