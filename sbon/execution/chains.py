@@ -7,17 +7,16 @@ count as if the batches had travelled (`Flow.carried`).
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Protocol
 
 from sbon.chaining import first_part, passes_on
 from sbon.compression import Codec
 from sbon.execution.ahead import Behind
 from sbon.execution.ends import Input, Output
+from sbon.execution.host_links import Links
 from sbon.execution.instance import Instance, can_promise
 from sbon.execution.life import State
 from sbon.execution.work import Stage
 from sbon.links.batch import Batch
-from sbon.links.ends import Ends
 from sbon.query.plan import WATERMARK_END, Part
 from sbon.types import NodeId, OperatorId
 
@@ -30,17 +29,8 @@ SOON_S = 0.0002
 come back."""
 
 
-class Flow(Protocol):
-    """Links of this host, as far as chains ask for them."""
-
-    @property
-    def is_carrying(self) -> bool: ...
-    @property
-    def ends(self) -> Ends[Instance, Input, Output]: ...
-
-
 def chain(
-    instance: Instance, incoming: Input | None, stimulus_s: float, flow: Flow, me: NodeId, instances: Mapping[OperatorId, Instance]
+    instance: Instance, incoming: Input | None, stimulus_s: float, flow: Links, me: NodeId, instances: Mapping[OperatorId, Instance]
 ) -> list[Stage]:
     """Returns the stages of a task: the operator, and those behind it that can run in the same task, in order."""
     stages = [_stage(instance, incoming, me)]
@@ -52,7 +42,7 @@ def chain(
     return stages
 
 
-def behind_source(source: Instance, flow: Flow, me: NodeId) -> list[Behind]:
+def behind_source(source: Instance, flow: Links, me: NodeId) -> list[Behind]:
     """Returns the operators that a batch of a source may pass through before its turn, in order."""
     found: list[Behind] = []
     at = source
@@ -65,7 +55,7 @@ def behind_source(source: Instance, flow: Flow, me: NodeId) -> list[Behind]:
     return found
 
 
-def joins_soon(instance: Instance, flow: Flow, me: NodeId) -> bool:
+def joins_soon(instance: Instance, flow: Links, me: NodeId) -> bool:
     """Tells whether the next task should wait because an operator behind this one will soon finish earlier batches and can then join the
     chain.
 
@@ -106,7 +96,7 @@ def _stage(instance: Instance, incoming: Input | None, me: NodeId) -> Stage:
     return Stage(instance, incoming, others_us, packing)
 
 
-def _behind(instance: Instance, stimulus_s: float, flow: Flow, me: NodeId) -> tuple[Instance, Input] | None:
+def _behind(instance: Instance, stimulus_s: float, flow: Links, me: NodeId) -> tuple[Instance, Input] | None:
     """Returns the operator that the only output leads to, if it could process a batch of this stimulus time now, before anything else."""
     found = _local_consumer(instance, flow, me)
     if found is None:
@@ -117,7 +107,7 @@ def _behind(instance: Instance, stimulus_s: float, flow: Flow, me: NodeId) -> tu
     return found if _takes_whole_batches(behind, incoming) and behind.waiting.earliest_s >= stimulus_s else None
 
 
-def _local_consumer(instance: Instance, flow: Flow, me: NodeId) -> tuple[Instance, Input] | None:
+def _local_consumer(instance: Instance, flow: Links, me: NodeId) -> tuple[Instance, Input] | None:
     """Returns the operator on this host that the only output leads to, with its end of the link; it gets all rows."""
     output = next(iter(instance.outputs.values()), None)
     if output is None or not passes_on(len(instance.outputs), is_part=output.link.part is not None):

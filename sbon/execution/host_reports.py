@@ -1,28 +1,18 @@
 """Reports of one host about itself: figures of its operators, what they cost, and what the host can do."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 from sbon.cost.books import Books
 from sbon.execution.instance import Instance
 from sbon.execution.port_costs import PortCosts
 from sbon.execution.reporting import operator_report
-from sbon.ports import ProcessorUse
+from sbon.ports import Executor
 from sbon.query.plan import JoinParams
 from sbon.query.signature import likeness
 from sbon.state_budget import StateBudget
 from sbon.types import NodeId, OperatorId, QueryId
 from sbon.wire.costs import NodeTold
 from sbon.wire.reports import OperatorReport, OperatorReports
-
-
-class Machine(Protocol):
-    """This host's clock and processors."""
-
-    @property
-    def workers(self) -> int: ...
-    def now(self) -> float: ...
-    def processors(self) -> ProcessorUse: ...
 
 
 class HostReports:
@@ -38,7 +28,7 @@ class HostReports:
     def __init__(
         self,
         me: NodeId,
-        machine: Machine,
+        machine: Executor,
         instances: Mapping[OperatorId, Instance],
         place: Callable[[OperatorId], tuple[NodeId, int] | None],
         books: Books,

@@ -6,61 +6,28 @@ optimisers and the dispatch of messages call it.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from sbon.errors import LocalProtocolError, PlacementError, SbonError
 from sbon.execution.ends import Input, Output
 from sbon.execution.engine import Engine
 from sbon.execution.events import EngineEvents
+from sbon.execution.host_links import Links
 from sbon.execution.instance import Instance
 from sbon.execution.life import State
 from sbon.execution.renewing import ask_again, begin_anew
 from sbon.execution.room import Room
 from sbon.execution.splitting import fold, may_fold, split
 from sbon.links.config import LinkConfig
-from sbon.links.dead_ends import MISSING_MAX, Absence, Obstruction, Way, judge
-from sbon.links.ends import Ends
+from sbon.links.dead_ends import MISSING_MAX, Absence, Way, judge
 from sbon.links.receiver import LinkReceiver
 from sbon.links.sender import LinkSender
+from sbon.ports import Clock
 from sbon.query.plan import SinkParams, is_multicast
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.deployment import End, Instantiate, User
-from sbon.wire.links import Acknowledge
 
 Answer = Callable[[SbonError | None], None]
-
-
-class Outgoing(Protocol):
-    """Outputs of operators on this host."""
-
-    @property
-    def has_disk(self) -> bool: ...
-    def leaves(self, output: Output) -> bool: ...
-    def transmit(self, output: Output) -> None: ...
-    def acknowledged(self, message: Acknowledge) -> None: ...
-    def tell(self, node: NodeId, message: Acknowledge) -> None: ...
-
-
-class Links(Protocol):
-    """Links of this host."""
-
-    @property
-    def ends(self) -> Ends[Instance, Input, Output]: ...
-    @property
-    def outgoing(self) -> Outgoing: ...
-    def add(self, instance: Instance) -> None: ...
-    def add_output(self, instance: Instance, output: Output) -> None: ...
-    def end(self, instance: Instance) -> None: ...
-    def remove(self, instance: Instance) -> None: ...
-    def remove_output(self, instance: Instance, link: LinkId) -> None: ...
-    def tell_dead_end(self, instance: Instance, obstruction: Obstruction) -> None: ...
-
-
-class Clock(Protocol):
-    """The instants of this host, in seconds."""
-
-    def now(self) -> float: ...
-    def wall(self) -> float: ...
 
 
 class Operators:

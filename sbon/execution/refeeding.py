@@ -6,25 +6,15 @@ from a partition finds no receiver, so nothing arrives twice.
 """
 
 from collections.abc import Callable
-from typing import Protocol
 
 from sbon.errors import LocalProtocolError
-from sbon.execution.ends import Input, Output
-from sbon.execution.instance import Instance
+from sbon.execution.ends import Input
+from sbon.execution.host_links import Links
 from sbon.execution.life import State
 from sbon.execution.operators import Operators
-from sbon.links.ends import Ends
 from sbon.query.plan import first_name, renewals
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire.deployment import Refeed
-
-
-class Links(Protocol):
-    """Links of this host."""
-
-    @property
-    def ends(self) -> Ends[Instance, Input, Output]: ...
-    def replace_input(self, instance: Instance, old: Input, new: Input) -> None: ...
 
 
 def refeed(operators: Operators, links: Links, is_leaving: Callable[[OperatorId], bool], message: Refeed) -> tuple[NodeId, LinkId] | None:

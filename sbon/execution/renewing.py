@@ -4,17 +4,16 @@ The home of a query asks for it (`Renew`, docs/recovery.md).
 """
 
 from collections.abc import Callable
-from typing import Protocol
 
 import msgspec
 
 from sbon.errors import LocalProtocolError
 from sbon.execution.ends import Input, Output
+from sbon.execution.host_links import Links, Outgoing
 from sbon.execution.instance import Instance
 from sbon.execution.life import State
-from sbon.links.ends import Ends
 from sbon.query.plan import WATERMARK_MIN, LinkSpec, SinkParams, first_name, keeps_state, renewals
-from sbon.types import LinkId, NodeId, OperatorId
+from sbon.types import NodeId, OperatorId
 from sbon.wire.deployment import Renew, Renewed, TakenUp
 from sbon.wire.links import Acknowledge
 
@@ -22,31 +21,7 @@ STEADY = frozenset({State.WAITING, State.RUNNING, State.STALLED, State.FINISHING
 """States in which an operator keeps its links: it neither moves nor ends."""
 
 
-class Spilling(Protocol):
-    """Disk of links."""
-
-    def rename(self, link: LinkId, new: LinkId) -> None: ...
-
-
-class Outgoing(Protocol):
-    """Outputs of operators on this host."""
-
-    @property
-    def spilling(self) -> Spilling: ...
-    def transmit(self, output: Output) -> None: ...
-
-
-class Flow(Protocol):
-    """Links of this host."""
-
-    @property
-    def ends(self) -> Ends[Instance, Input, Output]: ...
-    @property
-    def outgoing(self) -> Outgoing: ...
-    def drop_input(self, link: LinkId) -> None: ...
-
-
-def renew(me: NodeId, flow: Flow, gives_way: Callable[[OperatorId, OperatorId], bool], message: Renew) -> Renewed:
+def renew(me: NodeId, flow: Links, gives_way: Callable[[OperatorId, OperatorId], bool], message: Renew) -> Renewed:
     """Carries out one side of a recovery; repeating it does nothing more.
 
     Parameters
@@ -71,7 +46,7 @@ def renew(me: NodeId, flow: Flow, gives_way: Callable[[OperatorId, OperatorId], 
     return _gives(flow, instance, end, message) if isinstance(end, Output) else _takes(flow, instance, end, message)
 
 
-def _gives(flow: Flow, instance: Instance, output: Output, message: Renew) -> Renewed:
+def _gives(flow: Links, instance: Instance, output: Output, message: Renew) -> Renewed:
     if output.link.id != message.end.link.id or output.node != message.end.node:
         link = msgspec.structs.replace(output.link, id=message.end.link.id)
         renew_output(flow, instance, output, link, message.end.node, message.end.epoch)
@@ -89,7 +64,7 @@ def _gives(flow: Flow, instance: Instance, output: Output, message: Renew) -> Re
     )
 
 
-def _takes(flow: Flow, instance: Instance, incoming: Input, message: Renew) -> Renewed:
+def _takes(flow: Links, instance: Instance, incoming: Input, message: Renew) -> Renewed:
     if incoming.link.id != message.end.link.id or incoming.node != message.end.node:
         link = msgspec.structs.replace(incoming.link, id=message.end.link.id, source=message.end.link.source)
         renew_input(flow, instance, incoming, link, message.end.node, message.end.epoch)
@@ -103,7 +78,7 @@ def _takes(flow: Flow, instance: Instance, incoming: Input, message: Renew) -> R
     return Renewed(link=incoming.link, after=receiver.received, rows=incoming.rows_taken, watermark_us=incoming.watermark_taken_us)
 
 
-def renew_input(flow: Flow, instance: Instance, incoming: Input, link: LinkSpec, node: NodeId, epoch: int) -> None:
+def renew_input(flow: Links, instance: Instance, incoming: Input, link: LinkSpec, node: NodeId, epoch: int) -> None:
     """Gives an input another id: the operator that feeds it runs anew, on `node`. Batches that arrive by the old one are refused."""
     before = incoming.link.id
     flow.drop_input(before)
@@ -116,7 +91,7 @@ def renew_input(flow: Flow, instance: Instance, incoming: Input, link: LinkSpec,
     flow.ends.add_taking(instance, incoming)
 
 
-def renew_output(flow: Flow, instance: Instance, output: Output, link: LinkSpec, node: NodeId, epoch: int) -> None:
+def renew_output(flow: Links, instance: Instance, output: Output, link: LinkSpec, node: NodeId, epoch: int) -> None:
     """Gives an output another id: the operator that it feeds runs anew, on `node`. What is not acknowledged is sent there.
 
     Raises
@@ -152,14 +127,7 @@ def begin_anew(instance: Instance, taken_up: TakenUp) -> None:
         instance.watermark_us = instance.watermark_in_us
 
 
-class Asking(Protocol):
-    """Outputs of operators on this host, and messages about links."""
-
-    def acknowledged(self, message: Acknowledge) -> None: ...
-    def tell(self, node: NodeId, message: Acknowledge) -> None: ...
-
-
-def ask_again(me: NodeId, outgoing: Asking, instance: Instance) -> None:
+def ask_again(me: NodeId, outgoing: Outgoing, instance: Instance) -> None:
     """Asks whatever feeds an operator that begins anew here to send on."""
     for incoming in instance.inputs.values():
         receiver = incoming.receiver

@@ -7,11 +7,11 @@ the operator are in the outputs' senders already; later ones come through the mu
 """
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import msgspec
 
 from sbon.execution.ends import Input, Output
+from sbon.execution.host_links import Links
 from sbon.execution.instance import Instance
 from sbon.execution.life import State
 from sbon.links.batch import Batch
@@ -21,22 +21,6 @@ from sbon.links.sender import LinkSender
 from sbon.query.plan import LinkSpec, MulticastParams, OperatorSpec, link_id
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire.deployment import User
-
-
-class Outgoing(Protocol):
-    """Outputs of operators on this host."""
-
-    def transmit(self, output: Output) -> None: ...
-
-
-class Flow(Protocol):
-    """Links of this host."""
-
-    @property
-    def outgoing(self) -> Outgoing: ...
-    def remove(self, instance: Instance) -> None: ...
-    def add_output(self, instance: Instance, output: Output) -> None: ...
-    def remove_output(self, instance: Instance, link: LinkId) -> None: ...
 
 
 def multicast_spec(of: Instance, name: OperatorId) -> OperatorSpec:
@@ -87,7 +71,7 @@ def may_fold(parent: Instance, relay: Instance, config: LinkConfig) -> bool:
     return all(output.sender.held + waiting <= config.window_batches for output in relay.outputs.values())
 
 
-def fold(parent: Instance, relay: Instance, flow: Flow) -> list[Output]:
+def fold(parent: Instance, relay: Instance, flow: Links) -> list[Output]:
     """Moves the outputs of a multicast, and the batches that wait before it, back to the operator that feeds it, and ends it.
 
     Ask `may_fold` first.
