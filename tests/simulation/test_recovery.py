@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
+from sbon.config import Layer
 from sbon.supervision.record import QueryRecord, QueryState
 from sbon.telemetry.rows import RecoveryRow
 from sbon_agent.telemetry.spool import spooled
@@ -30,6 +31,8 @@ class Story:
 
     OPTIONS = ""
     """More options of the sink."""
+    LINKS: ClassVar[Layer] = {}
+    """Settings of links."""
 
     def __init__(self, folder: Path, sql: str, *, records: bool = False, **engine: Any) -> None:
         settings = {
@@ -37,6 +40,7 @@ class Story:
             "optimiser": {"enabled": False},
             "placement": {"reuse": False},
             "engine": {"batch_interval_s": 0.1, **engine},
+            "links": self.LINKS,
         }
         self.world = world = World(5, seed=3, data_dir=folder, settings=settings)
         world.start_all()
