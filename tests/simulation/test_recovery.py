@@ -434,3 +434,39 @@ def test_an_operator_that_two_queries_use_is_made_again_once_for_both(partition:
         assert record.state is QueryState.RUNNING
         assert record.reason, "it says what it cost"
     world.close()
+
+
+def test_who_shares_an_operator_whose_first_query_ended_while_its_host_was_dead_hears_what_to_do() -> None:
+    settings = {"telemetry": {"enabled": False}, "optimiser": {"enabled": False}, "engine": {"lost_consumer_s": 5.0}}
+    world = World(5, seed=3, settings=settings)
+    world.start_all()
+    world.settle()
+    world.submit(
+        "CREATE SOURCE s (ts TIMESTAMP, v BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', rows_per_second = 20, "
+        f"nodes = '{world.nodes[SOURCE]}')"
+    )
+    world.run(3.0)
+    first = world.submit(SHARED, HOME)
+    world.run(3.0)
+    over = f"SELECT window_end, n + 100 AS n FROM ({SHARED}) WHERE n > 0"
+    second = world.submit(over, OTHER)
+    agents: Any = world.agents
+    record = agents[HOME].queries.find(first)
+    [window] = [one for one, spec in record.specs.items() if spec.params.__struct_config__.tag == "window"]
+    world.run(3.0)
+    assert world.ask(record.nodes[window], "migrate", operator=window, node=world.nodes[MIDDLE])["committed"]
+    world.run(3.0)
+
+    world.kill(MIDDLE)
+    world.run(1.0)
+    world.ask(HOME, "drop", query=first)
+    left = agents[OTHER].queries.find(second)
+    world.run_until(lambda: window in left.reason, 60.0, "it is known that nobody makes the operator again")
+    assert left.state is QueryState.DEGRADED
+    assert f"was on {world.nodes[MIDDLE]}, which failed" in left.reason
+    assert f"`sbon drop {second}`, then submit it again" in left.reason
+    world.ask(OTHER, "drop", query=second)
+    tail = world.tail(world.submit(over, OTHER), OTHER)
+    world.run_until(lambda: len(tail.rows) > 5, 60.0, "submitted again, it answers")
+    assert {row[1] for row in tail.rows[1:]} == {120}
+    world.close()
