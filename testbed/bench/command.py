@@ -31,6 +31,7 @@ def register(app: typer.Typer) -> None:
     bench.command("link", epilog="Examples: sbon bench link; sbon bench link --seconds 5 --runs 5 --json")(link)
     bench.command("outage", epilog="Examples: sbon bench outage; sbon bench outage --seconds 600 --rate 20000 --json")(outage)
     bench.command("recovery", epilog="Examples: sbon bench recovery --kills 12; sbon bench recovery --seed 2 --json")(recovery)
+    bench.command("calm", epilog="Examples: sbon bench calm; sbon bench calm --runs 15 --json")(calm)
     bench.command("nexmark", epilog="Examples: sbon bench nexmark --query q5 --query q7; sbon bench nexmark --runs 5 --json")(nexmark)
     bench.command("migrate", epilog="Examples: sbon bench migrate; sbon bench migrate --states 1MB --rtt 0 --runs 1 --json")(migrate)
     bench.command(
@@ -180,6 +181,18 @@ def recovery(
 
     result = measure(kills, seed, _progress)
     _tell(result, show, json, wide=wide)
+
+
+def calm(
+    rows: Annotated[int, typer.Option(metavar="N", help="Rows of each run.")] = 50_000_000,
+    runs: Annotated[int, typer.Option(metavar="R", help="Runs with recovery and without, in turn; ratios are their medians.")] = 9,
+    json: Json = False,
+    wide: Wide = False,
+) -> None:
+    """Show what recovery costs while nothing fails: bytes between agents, and throughput."""
+    from sbon_testbed.bench.calm import measure, show
+
+    _tell(measure(rows, runs, _progress), show, json, wide=wide)
 
 
 def nexmark(

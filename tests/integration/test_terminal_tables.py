@@ -21,6 +21,7 @@ from sbon.cli.top import screen
 from sbon_agent.control import ControlConfig
 from sbon_testbed import cli as testbed_cli
 from sbon_testbed.bench import (
+    calm,
     closing,
     costs,
     engine,
@@ -178,6 +179,7 @@ LARGE_BY = dict.fromkeys(("mace_hc", "ours", "corr", "random", "baseline"), LARG
 """A result that has every figure."""
 SIZES = {"1000": 98_765_432.1, "8192": 98_765_432.1, "65536": 98_765_432.1}
 RECOVERY_FIGURES = ("start_s", "windows_with_fewer_rows", "windows_repeated")
+CALM_COUNTS = dict.fromkeys(("rows", "runs", "rows_per_s", "rows_per_s_without"), 98_765_432)
 OUTAGE_TITLES = ["outage s", "rows", "lost", "MiB on disk", "caught up in s", "MB at most", "MB before"]
 ENGINE = {"workloads": {"W1": LARGE, "W2": LARGE}, "latency": {"W1": LARGE}, "loop_lag": LARGE}
 BUSY = {"rows_per_s": 98_765_432, "cores_used": 1.98}
@@ -236,6 +238,11 @@ RESULT_TABLES: dict[str, tuple[Callable[..., None], dict[str, Any], list[list[st
     "migrate --wide": (partial(migrate.show, wide=True), {"states": {"100MB": LARGE}}, []),
     "outage": (outage.show, {"outage": LARGE}, [OUTAGE_TITLES]),
     "outage --wide": (partial(outage.show, wide=True), {"outage": LARGE}, []),
+    "bench calm": (
+        calm.show,
+        {"calm": dict.fromkeys(("idle_bytes_per_s", "query_bytes_per_s", "throughput_ratio", "cpu_ratio"), 98_765.4) | CALM_COUNTS},
+        [["what recovery costs", "measured", "goal"]],
+    ),
     "bench recovery": (
         recovery.show,
         {"recovery": {"kills": 100, "movable": LARGE, "pinned": LARGE, "owner": LARGE, **dict.fromkeys(RECOVERY_FIGURES, 98_765.4)}},
