@@ -2,6 +2,7 @@
 usage."""
 
 import math
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from sbon.search.draws import Draws
 from sbon.search.exact import exhaustive
 from sbon.search.interface import Budget, Record
-from sbon.search.metaheuristics import anneal, reactive_tabu
+from sbon.search.metaheuristics import TEMPERATURES, anneal, reactive_tabu
 from sbon.search.plain_moves import PlainMoves
 from sbon.search.rates import RatesPlacement, Taken
 from sbon.search.relief import relieve
@@ -20,6 +21,8 @@ ROUNDS = 10
 """Rounds without anything better after which the search ends, unless the budget says otherwise."""
 USAGE_ITERATIONS = 100
 """Iterations of tabu search for less usage, once the target is carried."""
+COOL = (0.06, 0.02, 0.005)
+"""Temperatures of annealing from what relief has found. Hotter ones leave it, and find no more than from anywhere else."""
 
 
 def best_rates(configuration: RatesPlacement, budget: Budget, rng: np.random.Generator, *, small: int = SMALL) -> Record[Taken]:
@@ -31,15 +34,13 @@ def best_rates(configuration: RatesPlacement, budget: Budget, rng: np.random.Gen
     budget : each multiple that is tried is a round
     small : most configurations that are tried one by one
     """
-    begun = configuration.snapshot()
     found = exhaustive(configuration, budget, most=small)
     if found is not None:
         return found
     record = relieve(configuration, budget, rng)
     if configuration.is_plain and not budget.is_used_up:
-        # Relief ends where no other order has less work; annealing seldom fails on the same queries.
-        configuration.restore(begun)
-        other = annealed(configuration, budget.rest(), rng)
+        # Relief ends where no other order has less work; annealing from there seldom fails on the same queries.
+        other = annealed(configuration, budget.rest(), rng, COOL)
         budget.spend(other.evaluated)
         record.offer(other.value, lambda: other.best)
         return record.finish()
@@ -48,14 +49,16 @@ def best_rates(configuration: RatesPlacement, budget: Budget, rng: np.random.Gen
     return record
 
 
-def annealed(configuration: RatesPlacement, budget: Budget, rng: np.random.Generator) -> Record[Taken]:
+def annealed(
+    configuration: RatesPlacement, budget: Budget, rng: np.random.Generator, temperatures: Sequence[float] = TEMPERATURES
+) -> Record[Taken]:
     """Anneals (`sbon.search.metaheuristics`), with plain numbers where they do."""
     if not configuration.is_plain:
-        return anneal(configuration, budget, rng)
+        return anneal(configuration, budget, rng, temperatures=temperatures)
     record = Record(configuration, budget)
     budget.spend(1)
     record.offer(configuration.value())
     moves = PlainMoves(configuration.plain_tree(), configuration.hosts, Draws(rng), configuration.alpha)
-    found = anneal(moves, budget, rng)
+    found = anneal(moves, budget, rng, temperatures=temperatures)
     record.offer(found.value, partial(configuration.taken, found.best))
     return record.finish()

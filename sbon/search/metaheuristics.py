@@ -16,6 +16,8 @@ from sbon.types import FloatArray, IntArray
 C = TypeVar("C")
 M = TypeVar("M")
 
+TEMPERATURES = (0.3, 0.1, 0.03, 0.003)
+"""Of annealing, the hottest first."""
 _BETTER = 1e-9
 """Least relative improvement that counts."""
 
@@ -176,7 +178,7 @@ def anneal(
     budget: Budget,
     rng: np.random.Generator,
     *,
-    temperatures: Sequence[float] = (0.3, 0.1, 0.03, 0.003),
+    temperatures: Sequence[float] = TEMPERATURES,
     iterations: int = 400,
 ) -> Record[C]:
     """Makes moves by chance: better ones always, one that makes the value f times as large with probability f ** (-1 / temperature).
