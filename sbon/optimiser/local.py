@@ -114,11 +114,13 @@ class LocalOptimiser(Optimiser[OperatorView, Alternative]):
             load_ms=there.load_ms,
             free_slots=there.free_slots,
             seen=seen,
-            lengthening_ms=lengthening_ms(ways),
+            lengthening_ms=lengthening_ms(ways) + view.computing_ms.get(node, 0.0),
         )
 
     def _hindrance(self, view: OperatorView, considered: Alternative) -> str:
         room, slack_ms = len(view.operators), max(view.delay_slack_ms, 0.0)
+        if math.isinf(considered.lengthening_ms):
+            return "has no processor left for the work of a query with a bound"
         if considered.lengthening_ms > slack_ms:
             return f"lengthen the way of a query by {considered.lengthening_ms:.3g} ms, expected at most {slack_ms:.3g} ms"
         return f"has room for {considered.free_slots} operators, expected {room}" if considered.free_slots < room else ""

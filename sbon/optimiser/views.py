@@ -1,7 +1,7 @@
 """Inputs and outputs of the optimisers of running operators."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -41,6 +41,8 @@ class OperatorView(msgspec.Struct, frozen=True):
     """For a body, all its operators, upstream first, `id` being the first; () for a single operator."""
     delay_slack_ms: float = math.inf
     """Allowed growth of the longest path through it: the least slack of the queries that use it (`sbon.optimiser.slack`)."""
+    computing_ms: Mapping[NodeId, float] = {}
+    """Growth of the time that its work takes on other nodes (`sbon.cost.computing`); empty where no query with a bound uses it."""
 
     @property
     def operators(self) -> tuple[OperatorId, ...]:

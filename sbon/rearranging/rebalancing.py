@@ -6,10 +6,13 @@ Once an interval, every operator on this host that may move is reviewed, alone a
 with. Two operators with a strong link between them hold each other in place, and only move as a group, one after the other.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from sbon.errors import MigrationError
 from sbon.execution.instance import Instance
@@ -114,10 +117,26 @@ class Rebalancing(Reviewing["LocalOptimiser"]):
         now_views = [view for view in bodies(views) if view.operators == asked.operators] if len(views) > 1 else views
         if not now_views:
             return
-        verdict = self._machine.decide(now_views[0], reports, self._gossip.coordinates(), self._host.now())
+        view = self._with_computing(now_views[0], present, reports)
+        verdict = self._machine.decide(view, reports, self._gossip.coordinates(), self._host.now())
         self._log(asked, verdict)
         if isinstance(verdict, Migrate) and not any(self._is_considering(operator) for operator in verdict.operators):
             self._migrate(deque(verdict.operators), verdict.to, verdict.reason)
+
+    def _with_computing(self, view: OperatorView, instances: Sequence[Instance], reports: Reports) -> OperatorView:
+        """Adds how much longer its work takes on the candidates, where a query with a bound uses it."""
+        if math.isinf(view.delay_slack_ms):
+            return view
+        now, books = self._host.now(), self._surveying.books
+        here = books.nodes.of(view.here, now)
+        from sbon.cost.computing import Work, longer_ms
+
+        figures = [instance.figures for instance in instances]
+        cores = sum(one.rate_in.per_s * (one.accounts.cpu_ns_per_row or 0.0) / 1e9 for one in figures)
+        work = Work(cores, sum(one.step_cost.per_batch_s for one in figures))
+        return msgspec.structs.replace(
+            view, computing_ms={node: longer_ms(work, here, books.nodes.of(node, now)) for node in reports if node != view.here}
+        )
 
     def _migrate(self, operators: deque[OperatorId], there: NodeId, reason: str) -> None:
         if not operators:

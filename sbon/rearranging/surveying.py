@@ -11,6 +11,7 @@ from functools import partial
 
 import msgspec
 
+from sbon.cost.books import Books
 from sbon.errors import SbonError
 from sbon.execution.host_reports import HostReports
 from sbon.execution.operators import Operators
@@ -50,6 +51,11 @@ class Surveying:
         self._reports = reports
         self._sharing = sharing
         self._extensions = extensions
+
+    @property
+    def books(self) -> Books:
+        """Returns what is known of the costs of nodes and operators."""
+        return self._reports.books
 
     def ask(
         self,

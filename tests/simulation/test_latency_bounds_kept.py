@@ -24,10 +24,11 @@ GROUP BY window_end, key
 BOUNDED = QUERY.format(name="bounded", bound=f", max_latency = '{BOUND_MS:g} ms'")
 
 
-def make_world() -> World:
+def make_world(**settings: dict[str, object]) -> World:
     topology = Topology("line", ("a", "b", "c"), ({}, {}, {}), RTT_MS, np.zeros(3))
     cpu = CpuConfig(cores=2, batch_us=100.0, row_ns=500e3, timed=True)
-    world = settled_world(topology, seed=5, settings={"optimiser": {"enabled": False}, "membership": {"interval_s": 0.5}}, cpu=cpu)
+    steady = {"optimiser": {"enabled": False}, "membership": {"interval_s": 0.5}}
+    world = settled_world(topology, seed=5, settings={**steady, **settings}, cpu=cpu)
     world.run(30)
     return world
 
@@ -68,3 +69,23 @@ def test_a_bound_is_kept_while_rates_are_as_expected_and_a_host_that_others_use_
     assert f"max_latency is {BOUND_MS:g} ms" in reason
     assert "others use" in reason
     assert f"cores of {host}" in reason
+
+
+def test_an_operator_of_a_bounded_query_does_not_move_to_a_host_without_time_for_its_work():
+    """The window is at the sink and would go to its source, where others leave 0.04 of two cores. The load is not part of the cost here."""
+    places = {}
+    for bound in ("", ", max_latency = '450 ms'"):
+        world = make_world(
+            placement={"strategy": "consumer", "load_weight": 0.0},
+            optimiser={"interval_s": 15.0, "cooldown_s": 5.0, "lookup_interval_s": 5.0, "candidates": 4},
+        )
+        world.submit(SOURCE, at=HOME)
+        world.world.machines[0].cpu.set_background(0.98)
+        query = world.submit(QUERY.format(name="q", bound=f"{bound}, node = 'c'"), at=HOME)
+        begun, *_, ended = rows(world, query, 120)
+        places[bound] = [next(one["node"] for one in row["operators"] if one["kind"] == "window") for row in (begun, ended)]
+
+    unbounded, bounded = places.values()
+    assert unbounded == ["c", "a"]
+    assert bounded[0] == "c"
+    assert bounded[1] != "a"

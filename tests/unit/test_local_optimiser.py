@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 
@@ -218,6 +220,15 @@ def test_an_operator_stays_where_the_ways_of_its_queries_must_not_grow():
     assert isinstance(verdict, Stay)
     assert verdict.reason == "a would save 92%, but lengthen the way of a query by 50 ms, expected at most 45 ms"
     assert run(make(candidates=1), far_and_near(delay_slack_ms=55.0)).to == "a"
+
+
+def test_work_that_takes_longer_uses_up_slack_as_the_network_does():
+    longer = run(make(candidates=1), far_and_near(delay_slack_ms=55.0, computing_ms={"a": 6.0}))
+    full = run(make(candidates=1), far_and_near(delay_slack_ms=1e9, computing_ms={"a": math.inf}))
+
+    assert longer.reason == "a would save 92%, but lengthen the way of a query by 56 ms, expected at most 55 ms"
+    assert full.reason == "a would save 92%, but has no processor left for the work of a query with a bound"
+    assert run(make(candidates=1), far_and_near(delay_slack_ms=55.0, computing_ms={"a": 4.0})).to == "a"
     assert run(make(candidates=1), far_and_near()).to == "a"
 
 
