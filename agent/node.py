@@ -38,6 +38,7 @@ from sbon.queries.placing import Placing
 from sbon.queries.queries import OwnedQueries
 from sbon.queries.replication import Replication
 from sbon.queries.resuming import Resuming
+from sbon.queries.wanted import Wanted
 from sbon.rearranging.leaving import Leaving
 from sbon.rearranging.multicasting import Multicasting
 from sbon.rearranging.rebalancing import Rebalancing
@@ -222,6 +223,7 @@ class Agent:
             self.owners,
             config.engine,
         )
+        self.wanted = Wanted(self.directory, self.operators, self.homes, self.queries, lambda: self.config.engine.inherits)
 
     def _make_optimisers(self) -> None:
         """Makes the optimisers, which move running operators."""

@@ -1,17 +1,12 @@
 """Periodic work of an agent: takes samples, saves its state, and asks whether its operators are still wanted. The node starts it."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
-from sbon.errors import SbonError
 from sbon.links.dead_ends import Absence
 from sbon.membership.members import MemberStatus
 from sbon.ports import Timer
-from sbon.supervision.wanting import Question, questions
-from sbon.types import NodeId, QueryId
-from sbon.wire.messages import Message
-from sbon.wire.replication import Unwanted
+from sbon.types import NodeId
 from sbon_agent.state import SavedState
 
 if TYPE_CHECKING:
@@ -35,7 +30,7 @@ class PeriodicTasks:
         self._every("watch", engine.report_interval_s, self._agent.queries.watching.watch)
         self._every("keep", engine.report_interval_s, self._agent.queries.ownership.look_at_all)
         self._every("save", SAVE_INTERVAL_S, self.save)
-        self._every("wanted", engine.wanted_interval_s, self.ask_whether_wanted)
+        self._every("wanted", engine.wanted_interval_s, self._agent.wanted.ask)
 
     def stop(self) -> None:
         """Stops all tasks."""
@@ -91,31 +86,3 @@ class PeriodicTasks:
         if member.status is MemberStatus.LEFT:
             return True
         return member.status is MemberStatus.FAILED and self._agent.host.now() - member.since_s > seconds
-
-    def ask_whether_wanted(self, owner: NodeId | None = None) -> None:
-        """Asks the homes of the queries served here, or one home, which queries are over, and releases those.
-
-        A release may have been lost, and a home that has restarted does not know the queries of its former process: without this their
-        operators would run for ever.
-        """
-        agent, ownership = self._agent, self._agent.queries.ownership
-        instances = agent.operators.instances
-
-        def may_be_inherited(query: QueryId, taker: NodeId) -> bool:
-            return agent.config.engine.inherits and agent.homes.may_be_inherited(query, taker)
-
-        def answered(asked: Question, result: Message | SbonError) -> None:
-            if not isinstance(result, Unwanted):
-                return
-            for query in ownership.wanting.disowned(asked, result, instances.values()):
-                destroyed = agent.operators.release(query)
-                agent.log.info("query.released", query=query, operators=destroyed)
-            for operator, epoch in result.operators:
-                found = instances.get(operator)
-                if found is not None and found.epoch == epoch:
-                    agent.log.info("operator.outlived", operator=operator, epoch=epoch)
-                    agent.operators.destroy(operator)
-
-        owner_of, kept = agent.queries.register.owner_of, ownership.inheriting.kept_for()
-        for taker, question in sorted(questions(instances.values(), owner_of, kept, may_be_inherited, owner).items()):
-            agent.directory.request(taker, question.message, partial(answered, question))

@@ -32,7 +32,7 @@ class MembershipReactions:
             self._agent.resuming.member_alive()
             if before in (None, MemberStatus.FAILED):
                 # Its row was forgotten, so it is unknown whether it is the same process; or it has recovered elsewhere what runs here.
-                self._agent.periodic.ask_whether_wanted(name)
+                self._agent.wanted.ask(name)
             self._agent.queries.node_alive(name)
             if self._agent.gossip.address_of(name) is not None and name in self._agent.flow.outgoing.destinations():
                 self._agent.directory.keep(self._agent.flow.outgoing.destinations())
@@ -42,7 +42,7 @@ class MembershipReactions:
         """Handles a member with a new address, or that has restarted."""
         if restarted:
             self._agent.log.info("member.restarted", member=name)
-            self._agent.periodic.ask_whether_wanted(name)
+            self._agent.wanted.ask(name)
             self._agent.resuming.member_alive()
             self._agent.queries.node_alive(name)
         self._agent.directory.keep(self._agent.flow.outgoing.destinations())

@@ -28,8 +28,20 @@ WIRING = {
     "agent/reactions/queries.py",
 }
 """Modules that connect the others, and the interface to the machine: they have no protocol logic."""
-LINES_WITHOUT_IO_MAX = 2_260
+LINES_WITHOUT_IO_MAX = 2_230
 """In modules of `agent/` that do no I/O of their own: connectors, the engine's entry, requests of the command line."""
+WITHOUT_IO = {
+    "agent/connectors/",
+    "agent/control_requests.py",
+    "agent/engine/building.py",
+    "agent/engine/engine.py",
+    "agent/extensions.py",
+    "agent/measuring.py",
+    "agent/network/shaped_stream.py",
+    "agent/periodic.py",
+    "agent/shutdown.py",
+}
+"""Folders and modules of `agent/` in which those lines are. Another one is protocol logic, and belongs into `sbon/`."""
 METHODS_MAX = 25
 ATTRIBUTES_MAX = 20
 LARGE_CLASSES = {
@@ -157,6 +169,7 @@ def test_protocols_leave_the_agent():
     }
 
     assert sum(free.values()) <= LINES_WITHOUT_IO_MAX, sorted(free.items(), key=lambda one: -one[1])[:20]
+    assert [path for path, lines in free.items() if lines > 1 and not path.as_posix().startswith(tuple(WITHOUT_IO))] == []
 
 
 def test_no_class_knows_too_much():

@@ -1,0 +1,63 @@
+"""Asks the homes of the queries served on a host which are over, and releases those.
+
+A release may have been lost, and a home that has restarted does not know the queries of its former process: without this their operators
+would run for ever. The periodic work of the agent asks all homes; a home that has come back is asked at once.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import structlog
+
+from sbon.errors import SbonError
+from sbon.execution.operators import Operators
+from sbon.peers.directory import Directory
+from sbon.queries.homes import Homes
+from sbon.queries.queries import OwnedQueries
+from sbon.supervision.wanting import Question, questions
+from sbon.types import NodeId, QueryId
+from sbon.wire.messages import Message
+from sbon.wire.replication import Unwanted
+
+
+class Wanted:
+    """Questions of one host whether its operators are wanted.
+
+    Parameters
+    ----------
+    inherits : tells whether other agents take queries over
+    """
+
+    def __init__(
+        self, directory: Directory, operators: Operators, homes: Homes, queries: OwnedQueries, inherits: Callable[[], bool]
+    ) -> None:
+        self._directory = directory
+        self._operators = operators
+        self._homes = homes
+        self._queries = queries
+        self._inherits = inherits
+        self._log = structlog.get_logger("agent", node=directory.me)
+
+    def ask(self, owner: NodeId | None = None) -> None:
+        """Asks all homes, or one."""
+        kept = self._queries.ownership.inheriting.kept_for()
+        owner_of = self._queries.register.owner_of
+        asked = questions(self._operators.instances.values(), owner_of, kept, self._may_be_inherited, owner)
+        for taker, question in sorted(asked.items()):
+            self._directory.request(taker, question.message, partial(self._answered, question))
+
+    def _may_be_inherited(self, query: QueryId, taker: NodeId) -> bool:
+        return self._inherits() and self._homes.may_be_inherited(query, taker)
+
+    def _answered(self, asked: Question, result: Message | SbonError) -> None:
+        if not isinstance(result, Unwanted):
+            return
+        instances = self._operators.instances
+        for query in self._queries.ownership.wanting.disowned(asked, result, instances.values()):
+            destroyed = self._operators.release(query)
+            self._log.info("query.released", query=query, operators=destroyed)
+        for operator, epoch in result.operators:
+            found = instances.get(operator)
+            if found is not None and found.epoch == epoch:
+                self._log.info("operator.outlived", operator=operator, epoch=epoch)
+                self._operators.destroy(operator)

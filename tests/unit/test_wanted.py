@@ -1,0 +1,89 @@
+"""A host asks the homes of the queries that it serves which are over, and releases those."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sbon.errors import LinkError
+from sbon.queries.wanted import Wanted
+from sbon.wire.messages import Done
+from sbon.wire.replication import Unwanted
+
+
+class World:
+    """Host here with operators of queries of homes a and b."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, Any, Callable[[Any], None]]] = []
+        self.released: list[str] = []
+        self.destroyed: list[str] = []
+        self.inherits = self.is_waited_for = False
+        self.instances = {
+            "a.1.1": SimpleNamespace(id="a.1.1", users={"a.1": "a", "b.2": "b"}, epoch=3),
+            "b.2.1": SimpleNamespace(id="b.2.1", users={"b.2": "b"}, epoch=0),
+        }
+        directory: Any = SimpleNamespace(me="here", request=lambda node, message, done: self.asked.append((node, message, done)))
+        operators: Any = self
+        homes: Any = SimpleNamespace(may_be_inherited=lambda query, home: self.is_waited_for)
+        wanting = SimpleNamespace(disowned=lambda asked, said, instances: sorted(asked.served.intersection(said.queries)))
+        ownership = SimpleNamespace(wanting=wanting, inheriting=SimpleNamespace(kept_for=lambda: {"c": {"c.7"}}))
+        register = SimpleNamespace(owner_of=lambda query: query.partition(".")[0])
+        queries: Any = SimpleNamespace(ownership=ownership, register=register)
+        self.wanted = Wanted(directory, operators, homes, queries, lambda: self.inherits)
+
+    def release(self, query: str) -> list[str]:
+        self.released.append(query)
+        return []
+
+    def destroy(self, operator: str) -> None:
+        self.destroyed.append(operator)
+
+    def answer(self, home: str, answer: Any) -> None:
+        next(done for node, _, done in self.asked if node == home)(answer)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_every_home_is_asked_about_its_queries_and_operators(world: World) -> None:
+    world.wanted.ask()
+    assert [(node, message.queries, message.operators) for node, message, _ in world.asked] == [
+        ("a", ("a.1",), (("a.1.1", 3),)),
+        ("b", ("b.2",), (("b.2.1", 0),)),
+        ("c", ("c.7",), ()),
+    ]
+
+
+def test_a_home_that_has_come_back_is_asked_alone(world: World) -> None:
+    world.wanted.ask("b")
+    assert [node for node, _, _ in world.asked] == ["b"]
+
+
+def test_only_what_the_home_was_asked_for_is_released(world: World) -> None:
+    world.wanted.ask()
+    world.answer("b", Unwanted(queries=("a.1", "b.2")))
+    assert world.released == ["b.2"]
+
+
+def test_a_copy_that_was_made_again_elsewhere_goes_unless_it_is_a_newer_one(world: World) -> None:
+    world.wanted.ask()
+    world.answer("a", Unwanted(queries=(), operators=(("a.1.1", 2), ("b.2.1", 0), ("x.1.1", 0))))
+    assert world.destroyed == ["b.2.1"]
+
+
+@pytest.mark.parametrize("answer", [LinkError("too late"), Done()])
+def test_without_an_answer_everything_stays(world: World, answer: Any) -> None:
+    world.wanted.ask()
+    world.answer("a", answer)
+    assert (world.released, world.destroyed) == ([], [])
+
+
+@pytest.mark.parametrize(("inherits", "asked"), [(True, ()), (False, ("b.2",))])
+def test_a_query_that_keepers_may_take_over_just_now_is_not_asked_about(world: World, inherits: bool, asked: tuple[str, ...]) -> None:
+    world.inherits, world.is_waited_for = inherits, True
+    world.wanted.ask("b")
+    assert world.asked[0][1].queries == asked
