@@ -152,8 +152,12 @@ def _made_by(user: deployment.User, speaker: NodeId, facts: Facts) -> bool:
 
 
 def _is_named_for(link: LinkSpec) -> bool:
-    """Tells whether the link's name is made from its ends, so that it cannot be other operators'."""
-    return link.id.startswith(link_id(link.source, link.target, link.port)) and target_of(link.id) == link.target
+    """Tells whether the link's name is made from its ends, so that it cannot be other operators'.
+
+    A link that begins at a multicast is named after the operator whose stream that carries.
+    """
+    source = link.source.partition(MULTICAST_MARK)[0]
+    return link.id.startswith(link_id(source, link.target, link.port)) and target_of(link.id) == link.target
 
 
 def _instantiate(message: deployment.Instantiate, speaker: NodeId, facts: Facts) -> Standing:

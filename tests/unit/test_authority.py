@@ -10,7 +10,7 @@ import pytest
 from sbon.links.dead_ends import Obstruction
 from sbon.links.frames import Data
 from sbon.links.places import Standing, Whereabouts
-from sbon.query.plan import LinkSpec, MapParams, OperatorSpec
+from sbon.query.plan import LinkSpec, MapParams, OperatorSpec, multicast_id
 from sbon.types import NodeId, OperatorId
 from sbon.wire.authority import TABLE, Way, judge, ways
 from sbon.wire.candidates import CandidateAsk, Reserve
@@ -193,6 +193,8 @@ def test_the_home_makes_operators_and_links_of_its_own_query_alone():
     theirs = LINK
     into = LinkSpec(f"{SOURCE}>{own}:0", SOURCE, own, 0, 1.0, 1.0)
     assert standing(Instantiate(spec(own), (End(into, "x", ()),), (), mine), "evil") is SPEAKS
+    carried = LinkSpec(f"{into.id}+65537", multicast_id(SOURCE, "x"), own, 0, 1.0, 1.0)
+    assert standing(Instantiate(spec(own), (End(carried, "x", ()),), (), mine), "evil") is SPEAKS, "it begins at a multicast of the source"
     assert standing(Instantiate(spec(TARGET), (), (), mine), "evil") is STRANGER
     assert standing(Instantiate(spec(own), (End(theirs, "x", ()),), (), mine), "evil") is STRANGER
     stolen = LinkSpec(LINK.id, SOURCE, own, 0, 1.0, 1.0)
