@@ -18,6 +18,8 @@ M = TypeVar("M")
 
 TEMPERATURES = (0.3, 0.1, 0.03, 0.003)
 """Of annealing, the hottest first."""
+ITERATIONS = 400
+"""At each temperature."""
 _BETTER = 1e-9
 """Least relative improvement that counts."""
 
@@ -179,7 +181,7 @@ def anneal(
     rng: np.random.Generator,
     *,
     temperatures: Sequence[float] = TEMPERATURES,
-    iterations: int = 400,
+    iterations: int = ITERATIONS,
 ) -> Record[C]:
     """Makes moves by chance: better ones always, one that makes the value f times as large with probability f ** (-1 / temperature).
 
