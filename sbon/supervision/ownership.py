@@ -338,8 +338,23 @@ class Ownership:
             self._messages.request(action.keeper.name, Keep(record=action.record), answered, ANSWER_S)
 
     def _written(self, one: Owned, written: Record, keeper: Holder, result: Message | SbonError) -> None:
-        if not self._closed and self.owned.get(one.query) is one:
-            self._perform(one, one.machine.answered(written, keeper, result, self._clock.now()))
+        def take(result: Message | SbonError) -> None:
+            if not self._closed and self.owned.get(one.query) is one:
+                self._perform(one, one.machine.answered(written, keeper, result, self._clock.now()))
+
+        def asked(said: Message | SbonError) -> None:
+            # A version of that owner has not come to count, and it has given way to this one: its epoch has been used, no more.
+            words = said.taken if isinstance(said, Unwanted) else ()
+            gives_way = any(word.query == one.query and word.owner == self._me for word in words)
+            take(HolderSays(granted=False, epoch=epoch) if gives_way else result)
+
+        match result:
+            case HolderSays(False, epoch, Holder() as owner) if owner not in (self._me, keeper) and _is_there(
+                self._members(), self._me, owner
+            ):
+                self._messages.request(owner.name, WantedAsk(queries=(one.query,)), asked, ANSWER_S)
+            case _:
+                take(result)
 
     def _show(self, one: Owned) -> None:
         record = self._register.running.get(one.query)

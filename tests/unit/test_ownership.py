@@ -235,6 +235,25 @@ def test_an_epoch_that_does_not_count_is_told_to_nobody() -> None:
     assert not [message for _, message, _ in one.services.asked if isinstance(message, Own)]
 
 
+@pytest.mark.parametrize(("taken", "stays"), [((Own(query=QUERY, epoch=0, owner=AMS),), True), ((), False)])
+def test_an_owner_gives_way_to_another_one_that_a_keeper_names_unless_that_one_has_given_way_itself(
+    taken: tuple[Own, ...], stays: bool
+) -> None:
+    """Each of two could give way to the other: then nobody owns the query."""
+    one = Agent(AMS, *TRIO)
+    one.register.enter(QueryRecord(Plan(QUERY, "k", "", (), ()), Deployed((), (), {}), "ams", 0.0))
+    query = one.register.running[QUERY]
+    one.ownership.look(query)
+    one.services.answer(Keep, {"nyc": HolderSays(granted=False, epoch=2, owner=FRA)})
+    one.services.answer(WantedAsk, {"fra": Unwanted(queries=(), taken=taken)})
+    assert (QUERY in one.ownership.owned) is stays
+    assert (one.successor.given_up == []) is stays
+    if stays:
+        one.ownership.look(query)
+        one.ownership.permit(query, lambda problem: None)
+        assert {message.record.epoch for _, message, _ in one.services.asked if isinstance(message, Keep)} == {3}
+
+
 def test_an_owner_that_another_one_has_followed_promises_while_that_one_is_not_there() -> None:
     one = Agent(AMS, *TRIO)
     one.register.enter(QueryRecord(Plan(QUERY, "k", "", (), ()), Deployed((), (), {}), "ams", 0.0))
@@ -244,6 +263,7 @@ def test_an_owner_that_another_one_has_followed_promises_while_that_one_is_not_t
     query.links = (LinkSpec("a>b:0", "a", "b", 0, 1.0, 1.0),)
     one.ownership.look(query)
     one.services.answer(Keep, {"nyc": HolderSays(granted=False, epoch=1, owner=FRA)})
+    one.services.answer(WantedAsk, {"fra": Unwanted(queries=())})
     assert one.ownership.owned == {}
     del one.register.running[QUERY]
     ask = PromiseAsk(query=QUERY, epoch=2, holder=NYC, of=AMS)
