@@ -252,12 +252,14 @@ def reason_for(query: QueryId, home: NodeId, state: HomeState, seconds: float | 
 
     Examples
     --------
-    >>> reason_for("ams.1t95lbp.01", "ams", HomeState.FAILED, 45.2, ["fra", "nyc"], "")
-    'its home ams failed 45 s ago; its operators run on, on fra, nyc, and nobody watches them: `sbon drop ams.1t95lbp.01` ends them'
+    >>> reason_for("ams.1t95lbp.01", "ams", HomeState.LEFT, 45.2, ["fra", "nyc"], "")
+    'its home ams left 45 s ago; its operators run on, on fra, nyc, and nobody watches them: `sbon drop ams.1t95lbp.01` ends them'
     >>> reason_for("ams.1t95lbp.01", "ams", HomeState.RESTARTED, None, [], "k")
     'its home ams has restarted and does not know it; nothing of it runs: CREATE SINK k makes it anew, DROP SINK k forgets the name'
     """
     why = gone(home, state, seconds)
+    if state is HomeState.FAILED:
+        why += " and takes it up again when it is back"
     if not hosts:
         return f"{why}; nothing of it runs: CREATE SINK {sink} makes it anew, DROP SINK {sink} forgets the name"
     remedy = f"DROP SINK {sink} ends them, CREATE SINK {sink} makes it anew" if sink else f"`sbon drop {query}` ends them"
