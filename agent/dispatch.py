@@ -160,7 +160,7 @@ class Dispatch:
         match message:
             case OperatorsAsk(wanted, query):
                 told = agent.reports.report(wanted, query)
-                reports = tuple(agent.queries.register.known_elsewhere(report) for report in told.reports)
+                reports = tuple(agent.queries.register.as_known(report) for report in told.reports)
                 respond(msgspec.structs.replace(told, reports=reports))
             case CandidateAsk():
                 agent.surveying.answer(message, respond)

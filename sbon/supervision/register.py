@@ -74,12 +74,19 @@ class Register:
         ours = [query for query in queries if self.owners.of(query).name == self.me]
         return tuple(query for query in ours if not any(query in known for known in (self.running, self._beginning, self.undecided)))
 
-    def known_elsewhere(self, report: OperatorReport) -> OperatorReport:
-        """Returns a report that an operator is missing here with the place where it runs, if it was made for a query taken here: other
-        queries that use it ask for it after it has begun anew."""
+    def as_known(self, report: OperatorReport) -> OperatorReport:
+        """Returns a report that an operator is missing here with what is known of it, if it was made for a query taken here.
+
+        Other queries that use it ask for it after it has begun anew: then it has moved. An agent that has taken the query over while this
+        one was cut off asks for the sink of a query that is over: then it has finished, and is not to be made again.
+        """
         if report.state != "missing":
             return report
-        record = self.running.get(query_of(report.id))
+        query = query_of(report.id)
+        ended = self.ended.get(query)
+        if ended is not None and ended.sink == report.id and ended.state is QueryState.FINISHED:
+            return ended.reports.get(report.id, report)
+        record = self.running.get(query)
         if record is not None and report.id in record.specs:
             node, epoch = record.nodes[report.id], record.epochs.get(report.id, 0)
         else:

@@ -9,6 +9,7 @@ from sbon.supervision import register as module
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.record import QueryRecord, QueryState
 from sbon.supervision.register import Register
+from sbon.wire.reports import OperatorReport
 
 ONE, OTHER = "ams.t1.01", "ams.t1.02"
 
@@ -53,6 +54,30 @@ def test_a_query_is_known_and_wanted_from_its_beginning_to_its_end():
 
     assert finish(register, record) == []
     assert (register.knows(ONE), register.unwanted([ONE])) == (True, (ONE,)), "it is shown, but no host need serve it"
+
+
+def test_whoever_has_taken_a_query_over_that_is_finished_learns_so_of_its_sink():
+    register, record = Register("b"), make_record()
+    source, sink = record.plan.operators
+    done = OperatorReport(sink.id, "finished", "b", rows_in=7)
+    record.reported(done)
+    register.enter(record)
+    finish(register, record)
+    missing = OperatorReport(sink.id, "missing", "b")
+
+    assert register.as_known(missing) == done
+    assert register.as_known(OperatorReport(source.id, "missing", "b")).state == "missing", "only the sink says that all is done"
+
+
+def test_the_sink_of_a_dropped_query_is_missing():
+    register, record = Register("b"), make_record()
+    sink = record.plan.operators[1]
+    record.reported(OperatorReport(sink.id, "finished", "b"))
+    register.enter(record)
+    record.state = QueryState.STOPPING
+    register.end(record)
+
+    assert register.as_known(OperatorReport(sink.id, "missing", "b")).state == "missing"
 
 
 def test_a_refused_query_leaves_nothing_behind():
