@@ -55,10 +55,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Time that a host must have been declared failed before operators there that may move are made again on others. Longer: partitions as
     long as that and the 4 to 5 s until the host is declared failed lose nothing. Shorter: answers go on sooner after a crash. Sources and
     sinks wait for their node in any case, and lose nothing in a partition."""
-    take_over: bool = True
+    take_over: bool = False
     """Has the records of queries taken here kept by two other agents, one of which owns them once this agent has failed; set it
     alike on all agents. It needs `heal`, and three agents. Off: a query whose agent has failed runs on unwatched, and waits for that
-    agent."""
+    agent. On is not recommended yet: where cuts and crashes come together, rows may be lost or repeated (docs/recovery.md)."""
     orphan_timeout_s: float = 0.0
     """Time after which operators here end if the home of their query has failed or left; 0 for never: they run until somebody drops the
     query (`sbon queries` lists it). Longer: a longer partition of the home costs nothing. Keep it above the longest partition that queries
