@@ -59,5 +59,5 @@ class Recorder:
         return outcome
 
     def names(self) -> list[str]:
-        """What happened, without details."""
+        """Returns what happened, without details."""
         return [entry[0] for entry in self.log]

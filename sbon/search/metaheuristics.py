@@ -17,7 +17,7 @@ C = TypeVar("C")
 M = TypeVar("M")
 
 TEMPERATURES = (0.3, 0.1, 0.03, 0.003)
-"""Of annealing, the hottest first."""
+"""Temperatures of annealing, the hottest first."""
 ITERATIONS = 400
 """At each temperature."""
 _BETTER = 1e-9

@@ -258,7 +258,7 @@ def _first(move: _Move) -> float:
 
 
 class _Tables:
-    """What one order asks at one multiple. A slot is a limit at a target point; p is the number of points."""
+    """The demands of one order at one multiple. A slot is a limit at a target point; p is the number of points."""
 
     def __init__(self, configuration: RatesPlacement, powers: FloatArray) -> None:
         at = configuration.at

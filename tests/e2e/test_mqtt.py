@@ -36,7 +36,7 @@ def made_broker(directory: Path, *settings: str) -> Broker:
 
 
 def numbers(path: Path) -> list[int]:
-    """Of whole lines."""
+    """Returns the numbers of whole lines."""
     text = path.read_text() if path.exists() else ""
     return [json.loads(line)["n"] for line in text[: text.rfind("\n") + 1].splitlines()]
 

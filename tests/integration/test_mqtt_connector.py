@@ -539,7 +539,7 @@ def test_a_world_without_sockets_refuses(kind: str):
 
 
 def others(directory: Path, *allow: str) -> ConnectorContext:
-    """What a connector that another agent asks for is given."""
+    """Makes the context of a connector that another agent asks for."""
     config = ConnectorsConfig(file=FileConfig(allow=("files",)), tcp=TcpConfig(allow=allow or ("127.0.0.0/8",)))
     reach = Reaches(config, str(directory), "n1").of(SinkParams("out", "mqtt", ()))
     return msgspec.structs.replace(here(), reach=reach)

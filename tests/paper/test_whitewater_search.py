@@ -66,7 +66,7 @@ def columns_of(order, row):
 
 
 def check(order):
-    """Whether an order reached by swaps is what its tree says, at any multiple."""
+    """Asserts that an order reached by swaps is what its tree says, at any multiple."""
     query = order.query
     for row, piece in enumerate(query.pieces):
         for x in (0.5, 3.0):

@@ -74,7 +74,7 @@ def line_by_line(lines: list[bytes], misfits: Misfits) -> pl.DataFrame:
 
 
 def places_of(lines: list[bytes]) -> list[int]:
-    """Of the lines that have a row."""
+    """Returns the places of the lines that have a row."""
     reader = JsonRows(SCHEMA, TimeFormat(), Misfits())
     return [place for place, line in enumerate(lines) if line == GOOD or reader.read_many([line]).height]
 

@@ -211,7 +211,7 @@ def quoted(text: str) -> str:
 
 @st.composite
 def csv_fields(draw: st.DrawFn) -> tuple[str, str | None]:
-    """What stands in the record, and what it says; None for nothing at all."""
+    """Draws a field as it stands in the record, and what it says; None for nothing at all."""
     text = draw(FIELDS)
     if draw(st.booleans()) or re.search('[",\r\n]', text):
         return quoted(text), text

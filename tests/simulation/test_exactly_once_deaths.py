@@ -1,4 +1,4 @@
-"""Where a host dies for good in the midst of trouble, exactly those rows are missing that the owner of each query counts as lost."""
+"""A host dies for good in the midst of trouble: exactly those rows are missing that the owner of each query counts as lost."""
 
 from datetime import datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""What healing costs while nothing happens, and what waits for an operator that is lost: both are bounded."""
+"""Healing costs little while nothing happens, and little waits for an operator that is lost: both are bounded."""
 
 from collections import Counter
 from pathlib import Path

@@ -227,7 +227,7 @@ def test_a_member_that_says_everything_about_others_changes_no_row_and_drops_not
 
 
 def is_bound(kind: type) -> bool:
-    """Whether there is a question of who says it, in this story: candidates and reservations are, tables and questions are not."""
+    """Tells whether it matters who says it, in this story: for candidates and reservations it does, for tables and questions not."""
     rule = TABLE[kind]
     return (rule.way is not Way.ANSWER and not rule.who.startswith("any member")) or kind in (CandidateAsk, Lock, Prepare)
 

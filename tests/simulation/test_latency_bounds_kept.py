@@ -43,7 +43,7 @@ def learn(world: World) -> None:
 
 
 def rows(world: World, query: str, seconds: int) -> Iterator[dict[str, object]]:
-    """What the home says of a query, each second."""
+    """Yields what the home says of a query, each second."""
     for _ in range(seconds):
         world.run(1.0)
         yield next(row for row in world.ask(HOME, "queries") if row["id"] == query)

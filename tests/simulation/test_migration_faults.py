@@ -31,7 +31,7 @@ ROWS_PER_S = 10
 LONG_S, SHORT_S = 130.0, 20.0
 """How long the streams are; the rows that they give on one node are computed once for each."""
 REACH_S = 6
-"""How far apart rows may be that the join brings together."""
+"""Longest distance of rows that the join brings together."""
 SQL = """
 CREATE SOURCE l (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{left}',
     rows_per_second = {rate}, rows = {rows}, seed = 1, 'start' = '2026-01-01T00:00:00', fields.key.min = 0, fields.key.max = 20);

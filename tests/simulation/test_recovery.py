@@ -10,6 +10,7 @@ import pytest
 from sbon.config import Layer
 from sbon.supervision.record import QueryRecord, QueryState
 from sbon.telemetry.rows import RecoveryRow
+from sbon.types import QueryId
 from sbon_agent.telemetry.spool import spooled
 from sbon_testbed.simulator.harness import World
 
@@ -386,13 +387,9 @@ def test_a_neighbour_cannot_move_before_the_new_operator_is_there(story: Any) ->
 SHARED = "SELECT window_end, COUNT(*) AS n FROM TUMBLE(s, ts, INTERVAL '1 second') GROUP BY window_end"
 
 
-@pytest.mark.parametrize("partition", [False, True])
-def test_an_operator_that_two_queries_use_is_made_again_once_for_both(partition: bool) -> None:
-    settings = {
-        "telemetry": {"enabled": False},
-        "optimiser": {"enabled": False},
-        "engine": {"wanted_interval_s": 3.0, "lost_consumer_s": 5.0},
-    }
+def shared_world(**engine: float) -> tuple[World, QueryId]:
+    """Makes a world with a source and the first query of those that share a window; returns both."""
+    settings = {"telemetry": {"enabled": False}, "optimiser": {"enabled": False}, "engine": {"lost_consumer_s": 5.0, **engine}}
     world = World(5, seed=3, settings=settings)
     world.start_all()
     world.settle()
@@ -403,6 +400,12 @@ def test_an_operator_that_two_queries_use_is_made_again_once_for_both(partition:
     world.run(3.0)
     first = world.submit(SHARED, HOME)
     world.run(3.0)
+    return world, first
+
+
+@pytest.mark.parametrize("partition", [False, True])
+def test_an_operator_that_two_queries_use_is_made_again_once_for_both(partition: bool) -> None:
+    world, first = shared_world(wanted_interval_s=3.0)
     second = world.submit(f"SELECT window_end, n + 100 AS n FROM ({SHARED}) WHERE n > 0", OTHER)
     tails = [world.tail(first, HOME), world.tail(second, OTHER)]
     world.run_until(lambda: all(len(tail.rows) > 3 for tail in tails))
@@ -437,17 +440,7 @@ def test_an_operator_that_two_queries_use_is_made_again_once_for_both(partition:
 
 
 def test_who_shares_an_operator_whose_first_query_ended_while_its_host_was_dead_hears_what_to_do() -> None:
-    settings = {"telemetry": {"enabled": False}, "optimiser": {"enabled": False}, "engine": {"lost_consumer_s": 5.0}}
-    world = World(5, seed=3, settings=settings)
-    world.start_all()
-    world.settle()
-    world.submit(
-        "CREATE SOURCE s (ts TIMESTAMP, v BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', rows_per_second = 20, "
-        f"nodes = '{world.nodes[SOURCE]}')"
-    )
-    world.run(3.0)
-    first = world.submit(SHARED, HOME)
-    world.run(3.0)
+    world, first = shared_world()
     over = f"SELECT window_end, n + 100 AS n FROM ({SHARED}) WHERE n > 0"
     second = world.submit(over, OTHER)
     agents: Any = world.agents

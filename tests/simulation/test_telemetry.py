@@ -1,4 +1,4 @@
-"""What agents of the virtual world record: the same from run to run, and true to what happened."""
+"""Telemetry of agents in the virtual world: the same from run to run, and true to what happened."""
 
 import shutil
 from collections.abc import Iterator

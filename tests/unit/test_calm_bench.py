@@ -1,4 +1,4 @@
-"""What recovery costs while nothing fails: ratios of runs in turn, and bytes in virtual time."""
+"""Costs of recovery while nothing fails: ratios of runs in turn, and bytes in virtual time."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How much longer work takes on another node."""
+"""Work takes longer on another node: by how much."""
 
 import math
 

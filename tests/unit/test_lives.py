@@ -1,4 +1,4 @@
-"""What is carried out of the life of an operator, step by step: starting, resting, stalling, letting go."""
+"""The life of an operator is carried out, step by step: starting, resting, stalling, letting go."""
 
 from collections.abc import Callable
 from types import SimpleNamespace

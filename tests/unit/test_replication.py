@@ -1,4 +1,4 @@
-"""How the names of the overlay get to all agents."""
+"""The names of the overlay get to all agents."""
 
 from collections.abc import Callable
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""When a multicast with one consumer goes back beside its feeder."""
+"""A multicast with one consumer goes back beside its feeder."""
 
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace

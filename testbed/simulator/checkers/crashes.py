@@ -1,4 +1,4 @@
-"""What is lost with an agent: nothing but what it had, never without a word, and not for long.
+"""Checks what is lost with an agent: nothing but what it had, never without a word, and not for long.
 
 Before an agent is killed, it is noted which queries have something there. Those alone may lack rows. When the faults have ended, and all
 agents run again, their operators must run again within `BACK_S`, and the queries must come to their end. If their home says nothing of
