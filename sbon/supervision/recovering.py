@@ -117,6 +117,7 @@ def picture_of(record: QueryRecord, alive: frozenset[NodeId], now: float) -> Pic
         lost=record.lost,
         away=frozenset(one for one in record.lost if record.health.of(one) is Condition.AWAY),
         alive=alive,
+        schemas={first_name(link.id): record.schema_of(link) for link in record.links},
         carriers=carried,
         given_up=given_up(record),
         taken=taken,

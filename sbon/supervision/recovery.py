@@ -124,6 +124,8 @@ class Picture(msgspec.Struct, frozen=True):
     lost: frozenset[OperatorId]
     """Operators that are gone with their hosts."""
     alive: frozenset[NodeId]
+    schemas: Mapping[LinkId, Schema]
+    """By the first name of a link, the columns of its rows."""
     away: frozenset[OperatorId] = frozenset()
     """Those of them that may run on: their hosts cannot be asked, or have not answered since they could not."""
     carriers: Mapping[LinkId, OperatorId] = {}
@@ -438,7 +440,7 @@ class Recovery:
             node = self._picture.nodes.get(carrier, self._picture.nodes[link.source])
             epoch = self._picture.epochs.get(carrier, 0)
             return End(answer.link, node, answer.schema, epoch, answer.after, answer.rows, 0, answer.settled_us)
-        schema: Schema = self._picture.specs[link.source].schema if link.source in self._picture.specs else ()
+        schema = self._picture.schemas[name]
         if link.source in self._at.operators:
             return End(link, self._at.nodes[link.source], schema, self.epoch, 0, self._between(link)[0])
         return End(link, self._picture.nodes[link.source], schema, 0, 0, self._picture.taken.get(name, 0))

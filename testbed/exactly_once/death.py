@@ -1,9 +1,10 @@
 """A host that dies for good: it runs operators of the queries and nothing that is pinned, so that all of them are placed elsewhere.
 
 What must hold is what the owner of each query says (`sbon_testbed.simulator.checkers.crashes`). If it says nothing, all rows are there. Of
-a query that works row by row, exactly the rows that are counted are missing. Windows that are said to be left out are missing, and no
-others; none has fewer rows. And whatever the query is, its rows are right again from a while behind the state that was lost, and behind
-what its sources had given when the owner last had something to say.
+a query that works row by row, exactly the rows that are counted are missing; at most so many where some of them are earlier than the time
+from which on the query has all rows. Windows that are said to be left out are missing, and no others; none has fewer rows. And whatever the
+query is, its rows are right again from a while behind the state that was lost, and behind what its sources had given when the owner last
+had something to say.
 """
 
 from collections import Counter
@@ -12,7 +13,7 @@ from datetime import datetime, timedelta
 
 import numpy as np
 
-from sbon.query.plan import WATERMARK_END, WindowParams
+from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, WindowParams
 from sbon.supervision.account import Account, cost_of
 from sbon.supervision.record import QueryRecord
 from sbon_agent.node import Agent
@@ -21,6 +22,7 @@ from sbon_testbed.exactly_once.queries import SETTLED_S, Row, Rows, rows_on_one_
 from sbon_testbed.simulator.checkers.crashes import unaccounted
 from sbon_testbed.simulator.harness import World
 
+EPOCH = datetime(1970, 1, 1)
 HEAL_AFTER_S = 12.0
 """Virtual seconds until what a dead host ran is placed elsewhere: longer than any cut."""
 ROW_BY_ROW = ("union", "filter")
@@ -81,7 +83,7 @@ class Death:
         had = [row for row in rows if row[0] >= first]
         expected = [row for row in rows_on_one_node(name) if row[0] >= first]
         if name in ROW_BY_ROW or (account.is_exact and feeds_sink_alone(record)):
-            return unaccounted(had, expected, account)
+            return unaccounted(had, expected, account, whole=rows_lost_from(account) >= first)
         whole, until = max(first, self._said[query][1]), state_until(account)
         if until is None or record.losses.rows:
             return difference(name, rows, whole)
@@ -94,6 +96,15 @@ def feeds_sink_alone(record: QueryRecord) -> bool:
     """Tells whether what was made again gives its rows to the sink, so that rows lost on the way there are missing among the answers."""
     made = {operator for done in record.health.healing.account.history for operator in done.nodes}
     return {link.target for link in record.links if link.source in made} <= {record.sink}
+
+
+def rows_lost_from(account: Account) -> datetime:
+    """Returns an event time that all rows which were lost on their way are behind: their consumers had seen it as a watermark."""
+    all_lost = [go_on for done in account.history for go_on in done.go_on.values() if any(go_on.lost_rows.values())]
+    seen_us = min((go_on.watermark_out_us for go_on in all_lost), default=WATERMARK_END)
+    return (
+        EPOCH + timedelta(microseconds=seen_us) if WATERMARK_MIN < seen_us < WATERMARK_END else datetime.min if all_lost else datetime.max
+    )
 
 
 def left_out(had: list[Row], expected: list[Row], account: Account) -> str:
@@ -119,4 +130,4 @@ def state_until(account: Account) -> datetime | None:
         or any(go_on.state_until_us is None and any(go_on.lost_rows.values()) for go_on in all_lost)
     ):
         return None
-    return datetime(1970, 1, 1) + timedelta(microseconds=max(times))
+    return EPOCH + timedelta(microseconds=max(times))

@@ -8,7 +8,7 @@ from sbon.query.plan import WATERMARK_END
 from sbon.supervision.account import Account
 from sbon.supervision.continuation import Continuation
 from sbon.supervision.recovery import Recovered
-from sbon_testbed.exactly_once.death import left_out, state_until
+from sbon_testbed.exactly_once.death import left_out, rows_lost_from, state_until
 from sbon_testbed.exactly_once.queries import Row
 from sbon_testbed.exactly_once.story import tell
 from sbon_testbed.simulator.checkers.crashes import unaccounted
@@ -32,6 +32,18 @@ def test_an_operator_that_was_about_to_move_to_the_dead_host_is_made_again(seed:
     outcome = tell(seed)
     assert outcome.problem == ""
     assert outcome.deaths == 1
+
+
+@pytest.mark.parametrize(("seed", "deaths"), seeds([(996, 1)], [(645, 1)]))
+def test_rows_that_were_lost_before_a_late_query_has_all_rows_are_not_looked_for_later(seed: int, deaths: int) -> None:
+    outcome = tell(seed)
+    assert (outcome.problem, outcome.deaths) == ("", deaths)
+
+
+def test_an_operator_that_is_made_again_while_a_shared_one_that_feeds_it_is_away_can_read_its_rows() -> None:
+    """Its home knows their columns by its own plan, and the host that is away need not be asked."""
+    outcome = tell(1589)
+    assert (outcome.problem, outcome.deaths) == ("", 1)
 
 
 def account_of(*lost: Continuation) -> Account:
@@ -65,6 +77,16 @@ def test_rows_that_are_missing_and_not_counted_or_the_reverse_are_found(rows: li
     found = unaccounted(rows, ROWS, account_of(Continuation(lost_rows={"q.0>q.1:0": 2})))
     assert problem in found
     assert bool(problem) == bool(found)
+
+
+def test_rows_that_were_lost_before_a_query_has_all_rows_need_not_be_missing_later() -> None:
+    lost = Continuation(lost_rows={"q.0>q.1:0": 2}, watermark_out_us=int((ROWS[0][0] - datetime(1970, 1, 1)).total_seconds() * US))
+    assert rows_lost_from(account_of(lost, Continuation())) == ROWS[0][0]
+    assert rows_lost_from(account_of(lost, Continuation(lost_rows={"q.0>q.1:0": 1}))) == datetime.min
+    assert rows_lost_from(account_of(Continuation())) == datetime.max
+    assert unaccounted(ROWS[1:], ROWS, account_of(lost), whole=False) == ""
+    assert "lacks 3 rows" in unaccounted(ROWS[3:], ROWS, account_of(lost), whole=False)
+    assert "does not give" in unaccounted([*ROWS, ROWS[0]], ROWS, account_of(lost), whole=False)
 
 
 def test_until_when_states_lack_rows_is_known_if_nothing_else_is_lost() -> None:

@@ -3,14 +3,16 @@
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from sbon.errors import LinkError, LocalProtocolError, PlacementError
 from sbon.membership.members import MemberStatus
 from sbon.query.plan import WATERMARK_END, LinkSpec, MapParams, OperatorSpec, Plan, SinkParams, SourceParams, link_id
+from sbon.query.schema import ColumnType, Field
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.record import QueryRecord, is_apart
-from sbon.supervision.recovering import take_over
+from sbon.supervision.recovering import picture_of, take_over
 from sbon.supervision.recovery import (
     BEGIN_TRIES,
     GENERATION,
@@ -53,6 +55,7 @@ def picture(lost: set[str], alive: frozenset[str] = ALIVE, **changes: object) ->
         "epochs": {MAP: 3},
         "lost": frozenset(lost),
         "alive": alive,
+        "schemas": dict.fromkeys((FROM_SOURCE, TO_SINK), ()),
     }
     return Picture(**{**fields, **changes})  # type: ignore[arg-type]
 
@@ -342,6 +345,27 @@ def test_what_has_had_everything_is_not_fed_again():
     [done] = recovery.answered(consumer.step, renewed(consumer, 4, 30, watermark_us=WATERMARK_END), 10.1)
     assert isinstance(done, Recovered)
     assert (done.nodes, done.over) == ({}, {MAP})
+
+
+def test_an_operator_whose_shared_source_is_away_can_read_the_rows_that_it_will_get():
+    """The source belongs to another query and stands in the plan's place of SOURCE; nobody can ask it for its columns."""
+    columns, shared = (Field("v", ColumnType.INT),), "fra.t.1.0"
+    planned = {
+        **SPECS,
+        SOURCE: msgspec.structs.replace(SPECS[SOURCE], schema=columns),
+        MAP: msgspec.structs.replace(SPECS[MAP], pinned="osl"),
+    }
+    link = msgspec.structs.replace(LINKS[0], id=link_id(shared, MAP, 0), source=shared)
+    deployed = Deployed((planned[MAP], planned[SINK]), (link, LINKS[1]), {shared: "fra", MAP: "osl", SINK: "nyc"})
+    record = QueryRecord(Plan(QUERY, "k", "", tuple(planned.values()), LINKS), deployed, "ams", 0.0)
+    seen = msgspec.structs.replace(picture_of(record, ALIVE - {"fra"}, 10.0), lost=frozenset({MAP}))
+    recovery = machine()
+    recovery.look(seen, 10.0)
+    [consumer] = asked(recovery.placed(1, {MAP: "osl"}, 10.0), Renew)
+    [make] = asked(recovery.answered(consumer.step, renewed(consumer, 0, 0), 10.1), Instantiate)
+    assert isinstance(make.step.message, Instantiate)
+    [end] = make.step.message.inputs
+    assert (end.node, end.schema) == ("fra", columns)
 
 
 def test_a_copy_of_an_earlier_generation_is_not_wanted():
