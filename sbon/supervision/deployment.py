@@ -8,15 +8,16 @@ another host may still refuse. On any failure all that was made for the query is
 asked for room; the query is then placed once more, without reuse, and without those that have refused.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import TypeAlias
 
 import msgspec
 
 from sbon.errors import ConnectorError, LinkError, LocalProtocolError, QueryError, SbonError
-from sbon.query.plan import LinkSpec, OperatorSpec, Plan, SinkParams, link_id
-from sbon.types import NodeId, OperatorId
+from sbon.query.plan import LinkSpec, OperatorSpec, Plan, SinkParams, first_name, link_id
+from sbon.query.schema import Schema
+from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire.deployment import Begin, End, Instantiate, Use, Used, User
 from sbon.wire.messages import Message
 
@@ -151,12 +152,17 @@ def rewired(plan: Plan, assignment: Assignment) -> tuple[LinkSpec, ...]:
     return tuple(links)
 
 
+def schemas_of(plan: Plan, links: Iterable[LinkSpec]) -> dict[LinkId, Schema]:
+    """Returns the columns of each link's rows, by its first name: what is reused gives the columns of what it replaces in the plan."""
+    schemas = {spec.id: spec.schema for spec in plan.operators}
+    planned = {(link.target, link.port): schemas[link.source] for link in plan.links}
+    return {first_name(link.id): planned[link.target, link.port] for link in links}
+
+
 def stages(plan: Plan, assignment: Assignment, user: User) -> list[list[Step]]:
     """Returns the messages to send, stage by stage; those of one stage are sent at once."""
     links = rewired(plan, assignment)
-    schemas = {op.id: op.schema for op in plan.operators}
-    for replaced, (running, _) in assignment.reused.items():
-        schemas[running] = schemas[replaced]
+    schemas = schemas_of(plan, links)
     reused = dict(assignment.reused.values())
     where: dict[OperatorId, NodeId] = {**reused, **assignment.nodes}
     staged: dict[int, list[Step]] = {}
@@ -164,14 +170,14 @@ def stages(plan: Plan, assignment: Assignment, user: User) -> list[list[Step]]:
     for spec in reversed(plan.operators):
         if spec.id not in assignment.nodes:
             continue
-        inputs = tuple(End(link, where[link.source], schemas[link.source]) for link in links if link.target == spec.id)
+        inputs = tuple(End(link, where[link.source], schemas[first_name(link.id)]) for link in links if link.target == spec.id)
         outputs = tuple(End(link, where[link.target], spec.schema) for link in links if link.source == spec.id)
         depth[spec.id] = max((depth[end.link.target] + 1 for end in outputs), default=0)
         step = Step(assignment.nodes[spec.id], Instantiate(spec=spec, inputs=inputs, outputs=outputs, user=user))
         staged.setdefault(depth[spec.id], []).append(step)
     last = []
     for running, node in reused.items():
-        outputs = tuple(End(link, where[link.target], schemas[running]) for link in links if link.source == running)
+        outputs = tuple(End(link, where[link.target], schemas[first_name(link.id)]) for link in links if link.source == running)
         last.append(Step(node, Use(operator=running, user=user, outputs=outputs)))
     sinks = sorted({assignment.nodes[spec.id] for spec in plan.operators if isinstance(spec.params, SinkParams)})
     begin = [Step(node, Begin(query=plan.query)) for node in sinks]

@@ -10,7 +10,6 @@ import msgspec
 
 from sbon.misfits import clause
 from sbon.query.plan import LinkSpec, MulticastParams, OperatorSpec, Plan, after_crash, first_name, is_multicast
-from sbon.query.schema import Schema
 from sbon.query.text import describe
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.health import GONE, LOST, WITH_HOST, Condition, Health, News
@@ -100,11 +99,6 @@ class QueryRecord:
     def sink_node(self) -> NodeId:
         """Host of the sink."""
         return self.nodes[self.sink]
-
-    def schema_of(self, link: LinkSpec) -> Schema:
-        """Returns the columns of a link's rows: an operator of another query gives what the plan's operator in its place would."""
-        given = {spec.id: spec.schema for spec in self.plan.operators}
-        return next(given[planned.source] for planned in self.plan.links if (planned.target, planned.port) == (link.target, link.port))
 
     @property
     def reason(self) -> str:

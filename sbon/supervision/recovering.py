@@ -11,6 +11,7 @@ import msgspec
 from sbon.errors import PlacementError, SbonError
 from sbon.ports import Clock, Timer
 from sbon.query.plan import Plan, first_name, is_multicast
+from sbon.supervision.deployment import schemas_of
 from sbon.supervision.health import GONE, WITH_HOST, Condition
 from sbon.supervision.record import QueryRecord
 from sbon.supervision.recovery import Action, Ask, Phase, Picture, Place, Recovered, Recovery, Step
@@ -117,7 +118,7 @@ def picture_of(record: QueryRecord, alive: frozenset[NodeId], now: float) -> Pic
         lost=record.lost,
         away=frozenset(one for one in record.lost if record.health.of(one) is Condition.AWAY),
         alive=alive,
-        schemas={first_name(link.id): record.schema_of(link) for link in record.links},
+        schemas=schemas_of(record.plan, record.links),
         carriers=carried,
         given_up=given_up(record),
         taken=taken,
