@@ -151,6 +151,7 @@ def a_query_without_a_home_ends_from_anywhere(overlay: Overlay, form: int = 0) -
     third = overlay.submit("b" if form % 2 else "c", sink.format("IF NOT EXISTS"))
     wait_until(lambda: taken() > 0)
     wait_until(lambda: {name: row["state"] for name, row in overlay.queries("c").items()} == {third: "running"})
+    wait_until(lambda: third in {row["query"] for row in overlay.ask("b", "names")})
     with pytest.raises(RefusedError, match="there is a sink k already"):
         overlay.submit("b", sink.format(""))
     return {"ended by": ends.split()[0] + " " + ends.split()[1], "operators left": 0, "made anew": 2}

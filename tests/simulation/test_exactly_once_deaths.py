@@ -40,8 +40,8 @@ def test_rows_that_were_lost_before_a_late_query_has_all_rows_are_not_looked_for
     assert (outcome.problem, outcome.deaths) == ("", deaths)
 
 
-def test_an_operator_that_is_made_again_while_a_shared_one_that_feeds_it_is_away_can_read_its_rows() -> None:
-    """Its home knows their columns by its own plan, and the host that is away need not be asked."""
+def test_an_operator_that_is_made_again_while_a_shared_one_that_feeds_it_cannot_be_asked_can_read_its_rows() -> None:
+    """Its home knows their columns by its own plan."""
     outcome = tell(1589)
     assert (outcome.problem, outcome.deaths) == ("", 1)
 

@@ -347,8 +347,8 @@ def test_what_has_had_everything_is_not_fed_again():
     assert (done.nodes, done.over) == ({}, {MAP})
 
 
-def test_an_operator_whose_shared_source_is_away_can_read_the_rows_that_it_will_get():
-    """The source belongs to another query and stands in the plan's place of SOURCE; nobody can ask it for its columns."""
+def test_an_operator_can_read_the_rows_of_a_shared_source_that_was_not_asked():
+    """The source belongs to another query and stands in the plan's place of SOURCE. It has given the link up, so it is not asked."""
     columns, shared = (Field("v", ColumnType.INT),), "fra.t.1.0"
     planned = {
         **SPECS,
@@ -358,7 +358,7 @@ def test_an_operator_whose_shared_source_is_away_can_read_the_rows_that_it_will_
     link = msgspec.structs.replace(LINKS[0], id=link_id(shared, MAP, 0), source=shared)
     deployed = Deployed((planned[MAP], planned[SINK]), (link, LINKS[1]), {shared: "fra", MAP: "osl", SINK: "nyc"})
     record = QueryRecord(Plan(QUERY, "k", "", tuple(planned.values()), LINKS), deployed, "ams", 0.0)
-    seen = msgspec.structs.replace(picture_of(record, ALIVE - {"fra"}, 10.0), lost=frozenset({MAP}))
+    seen = msgspec.structs.replace(picture_of(record, ALIVE, 10.0), lost=frozenset({MAP}), given_up=frozenset({link.id}))
     recovery = machine()
     recovery.look(seen, 10.0)
     [consumer] = asked(recovery.placed(1, {MAP: "osl"}, 10.0), Renew)
