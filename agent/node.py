@@ -34,6 +34,7 @@ from sbon.peers.directory import Directory
 from sbon.peers.peers import Peers
 from sbon.ports import StreamHandler
 from sbon.queries.homes import Homes
+from sbon.queries.parts import QueryParts
 from sbon.queries.placing import Placing
 from sbon.queries.queries import OwnedQueries
 from sbon.queries.replication import Replication
@@ -206,23 +207,19 @@ class Agent:
         self.owners = Owners()
         self.homes = Homes(host, self.directory, self.gossip, self.operators, self.replication, self.owners)
         file = KeptFile(_path(config.data_dir) if config.data_dir else "")
-        reactions = QueryReactions(self)
         self.resuming = Resuming(host, self.directory, self.gossip, self.replication, self.reaches, file)
-        self.queries = OwnedQueries(
+        parts = QueryParts(
             host,
             self.directory,
             self.gossip,
             self.placing,
             self.replication,
             self.homes,
-            reactions,
             InstalledConnectors(self._context),
             self.reaches,
             self.resuming,
-            self.books,
-            self.owners,
-            config.engine,
         )
+        self.queries = OwnedQueries(parts, QueryReactions(self), self.books, self.owners, config.engine)
         self.wanted = Wanted(self.directory, self.operators, self.homes, self.queries, lambda: self.config.engine.inherits)
 
     def _make_optimisers(self) -> None:

@@ -14,15 +14,8 @@ import structlog
 from sbon.cost.books import Books
 from sbon.errors import LinkError, QueryError, SbonError
 from sbon.execution.settings import EngineConfig
-from sbon.membership.gossip import Gossip
 from sbon.optimiser.placed import Placed
-from sbon.peers.directory import Directory
-from sbon.ports import Executor
-from sbon.queries.homes import Homes
-from sbon.queries.placing import Placing
-from sbon.queries.ports import Connectors, Reaches
-from sbon.queries.replication import Replication
-from sbon.queries.resuming import Resuming
+from sbon.queries.parts import QueryParts
 from sbon.queries.submitting import Submitting, understand
 from sbon.query.catalog import Entry
 from sbon.query.ids import is_short_for, query_id
@@ -70,44 +63,23 @@ class QueryEvents(Protocol):
 class OwnedQueries:
     """All queries of one agent."""
 
-    def __init__(
-        self,
-        host: Executor,
-        directory: Directory,
-        gossip: Gossip,
-        placing: Placing,
-        replication: Replication,
-        homes: Homes,
-        events: QueryEvents,
-        connectors: Connectors,
-        reaches: Reaches,
-        resuming: Resuming,
-        books: Books,
-        owners: Owners,
-        engine: EngineConfig,
-    ) -> None:
+    def __init__(self, parts: QueryParts, events: QueryEvents, books: Books, owners: Owners, engine: EngineConfig) -> None:
+        host, directory, gossip = self._host, self._directory, self._gossip = parts.host, parts.directory, parts.gossip
         self.register = Register(directory.me, owners)
         self.records, self.tails = self.register.running, self.register.tails
-        self._host = host
-        self._directory = directory
-        self._gossip = gossip
-        self._placing = placing
-        self._replication = replication
-        self._homes = homes
+        self._placing, self._replication, self._homes = parts.placing, parts.replication, parts.homes
+        self._connectors, self._reaches, self._resuming = parts.connectors, parts.reaches, parts.resuming
         self._events = events
-        self._connectors = connectors
-        self._resuming = resuming
-        self._reaches = reaches
         self.engine = engine
         me = Holder(directory.me, gossip.machine.own.boot)
-        self.ownership = Ownership(host, host.wall, directory, me, lambda: gossip.members, self.register, self, engine, resuming.keep)
+        self.ownership = Ownership(host, host.wall, directory, me, lambda: gossip.members, self.register, self, engine, self._resuming.keep)
         alive, permit = lambda: frozenset(gossip.alive_labels()), self.ownership.permit
-        self.recovering = Recovering(host, directory, alive, placing.replace, permit, self._recovered, self._shown)
+        self.recovering = Recovering(host, directory, alive, self._placing.replace, permit, self._recovered, self._shown)
         forecasting = Forecasting(host, gossip.estimated_rtt_ms, books, events.predicted)
         self.watching = Watching(
             host, directory, self.records, self._settle, books, forecasting, self.register.owner_of, gossip.departure_of
         )
-        self.statements = Submitting(self, host, directory, gossip, placing, replication, homes, self._connectors, reaches, resuming)
+        self.statements = Submitting(self, parts)
         self._numbers = count(1)
         self._log = structlog.get_logger("agent").bind(node=directory.me)
 

@@ -10,17 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sbon.errors import PlacementError, QueryError, SbonError
-from sbon.membership.gossip import Gossip
 from sbon.optimiser.placed import Placed
 from sbon.optimiser.unsettled import unsettled
-from sbon.peers.directory import Directory
 from sbon.planning.selecting import exchanged_note, in_order_of, select
 from sbon.ports import Executor
-from sbon.queries.homes import Homes
-from sbon.queries.placing import Placing
-from sbon.queries.ports import Connectors, Reaches
-from sbon.queries.replication import Replication
-from sbon.queries.resuming import Resuming
+from sbon.queries.parts import QueryParts
 from sbon.query.listing import Listing, listing_of_queries
 from sbon.query.places import located
 from sbon.query.plan import Plan
@@ -43,29 +37,11 @@ Done = Callable[[Any], None]
 class Submitting:
     """Statements given to one agent."""
 
-    def __init__(
-        self,
-        owned: OwnedQueries,
-        host: Executor,
-        directory: Directory,
-        gossip: Gossip,
-        placing: Placing,
-        replication: Replication,
-        homes: Homes,
-        connectors: Connectors,
-        reaches: Reaches,
-        resuming: Resuming,
-    ) -> None:
+    def __init__(self, owned: OwnedQueries, parts: QueryParts) -> None:
         self._owned = owned
-        self._host = host
-        self._directory = directory
-        self._gossip = gossip
-        self._placing = placing
-        self._replication = replication
-        self._homes = homes
-        self._connectors = connectors
-        self._reaches = reaches
-        self._resuming = resuming
+        self._host, self._directory, self._gossip = parts.host, parts.directory, parts.gossip
+        self._placing, self._replication, self._homes = parts.placing, parts.replication, parts.homes
+        self._connectors, self._reaches, self._resuming = parts.connectors, parts.reaches, parts.resuming
 
     def submit(self, sql: str, done: Done) -> None:
         """Carries out all statements of a text, in order; `done` gets their results. The first one that fails ends it.
