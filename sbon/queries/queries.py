@@ -312,7 +312,7 @@ class OwnedQueries:
         def told(kept: bool) -> None:
             if record.id in self.records:
                 self.end(record, QueryState.STOPPING)
-            self.register.ended.pop(record.id, None)
+            self.register.forget(record.id)
             if not self.forget_sink(record.name, record.id) and not kept:
                 self._replication.bury(record.id, stamp=int(self._host.wall() * 1e6))
             self._resuming.keep(lambda _: done(None))

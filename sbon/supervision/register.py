@@ -112,6 +112,11 @@ class Register:
         known = [record for record in self.running.values() if operator in record.nodes]
         return [Whereabouts(record.nodes[operator], record.epochs.get(operator, 0)) for record in known]
 
+    def forget(self, query: QueryId) -> None:
+        """Forgets a query that has ended, and its rows."""
+        if self.ended.pop(query, None) is not None:
+            self.tails.pop(query, None)
+
     def give_up(self, query: QueryId) -> bool:
         """Forgets a running query that another agent owns now. Returns False if it does not run here."""
         return self.running.pop(query, None) is not None
@@ -164,7 +169,7 @@ class Register:
         for entry in entries:
             for record in ours.get(entry.name, ()):
                 if why := taken(kept_of(record), {entry.name: entry}.get):
-                    self.ended.pop(record.id, None)
+                    self.forget(record.id)
                     yield record, why
 
     def end(self, record: QueryRecord) -> list[QueryRecord]:
@@ -188,9 +193,8 @@ class Register:
         self.ended[record.id] = record
         forgotten = []
         while len(self.ended) > ENDED_MAX:
-            query, old = self.ended.popitem(last=False)
-            self.tails.pop(query, None)
-            forgotten.append(old)
+            forgotten.append(next(iter(self.ended.values())))
+            self.forget(forgotten[-1].id)
         kept_bytes = 0
         for query in reversed(self.ended):
             kept_bytes += self.tails[query].kept_bytes if query in self.tails else 0

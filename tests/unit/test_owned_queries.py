@@ -1,0 +1,424 @@
+"""The queries that an agent has taken, from their placement to their end, without hosts."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sbon.cost.books import Books
+from sbon.errors import LinkError, PlacementError, QueryError
+from sbon.execution.settings import EngineConfig
+from sbon.extensions import Extensions
+from sbon.membership.members import MemberStatus
+from sbon.queries.parts import QueryParts
+from sbon.queries.queries import OwnedQueries
+from sbon.queries.replication import Replication
+from sbon.query.ids import query_id
+from sbon.supervision.history import History
+from sbon.supervision.homes import HomeState
+from sbon.supervision.owners import Owners
+from sbon.supervision.record import QueryRecord, QueryState
+from sbon.supervision.resumption import KeptQuery
+from sbon.wire.deployment import Release
+from sbon.wire.messages import Done
+from sbon.wire.replication import Drop
+from sbon.wire.reports import OperatorReport, OperatorReports
+from tests.query_worlds import make_catalog, plan_of
+from tests.recorder import FakeGossip, FakeHost, Recorder
+
+MINE = query_id("b", 1, 1)
+THEIRS = query_id("a", 1, 1)
+FAR = "CREATE SOURCE far (ts TIMESTAMP, k TEXT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = 'a')"
+SELECT = "SELECT window_end, count(*) AS n FROM TUMBLE(far, ts, INTERVAL '10 s') GROUP BY window_end"
+SINK = f"CREATE SINK out WITH (connector = 'discard') AS {SELECT}"
+
+
+class World:
+    """Agent b, with a and c; placement, hosts and homes are up to the test."""
+
+    def __init__(self) -> None:
+        self.host = FakeHost()
+        self.directory = Recorder(me="b")
+        self.gossip = FakeGossip("b", "a", "c")
+        self.placing = Recorder(cost_of=lambda links: 1.0)
+        self.homes = Recorder(state=lambda query, home: self.home_state)
+        self.home_state = HomeState.PRESENT
+        self.events, self.reaches = Recorder(), Recorder()
+        self.waiting: dict[str, KeptQuery] = {}
+        self.resuming = Recorder(
+            find=self.waiting.get,
+            find_short=lambda name: None,
+            forget=lambda query: self.waiting.pop(query, None) is not None,
+            runs=lambda query: self.waiting.pop(query, None) is not None,
+            rows=list,
+            keep=self.keep,
+        )
+        self.kept = 0
+        self.tables = Replication(self.directory, self.gossip, self.host.wall, lambda why: None)
+        self.tables.catalog = make_catalog(f"{FAR}; CREATE VIEW fast AS SELECT k FROM far")
+        connectors = Recorder(extensions=Extensions)
+        parts = QueryParts(
+            self.host, self.directory, self.gossip, self.placing, self.tables, self.homes, connectors, self.reaches, self.resuming
+        )
+        self.owners = Owners()
+        self.queries = OwnedQueries(parts, self.events, Books("b", 1e6), self.owners, EngineConfig())
+        self.results: list[Any] = []
+
+    def keep(self, done: Any = lambda problem: None) -> None:
+        self.kept += 1
+        done("")
+
+    def deploy(self, sql: str = SELECT, query: str = MINE) -> Any:
+        """Has a query placed, and agrees to all that hosts are asked; returns its record."""
+        self.queries.deploy(plan_of(sql, self.tables.catalog, query=query), self.results.append)
+        self.place()
+        return self.agree()
+
+    def place(self) -> None:
+        """Places all operators on a and c by turns."""
+        place = self.placing.pop("place")
+        plan = place.given[0]
+        nodes = {spec.id: spec.pinned or "a" for spec in plan.operators}
+        decision = SimpleNamespace(delay_bound_ms=None, delay_ms=5.0, assignment=nodes, reused={}, begun_ms={})
+        place.done(SimpleNamespace(plan=plan, nodes=nodes, reused={}, unpinned_nodes=frozenset({"a"}), decision=decision))
+
+    def agree(self) -> Any:
+        while self.directory.calls_of("request"):
+            self.directory.pop("request").done(Done())
+        return self.results[-1]
+
+    def told(self, kind: type) -> list[str]:
+        """Nodes that have been told this."""
+        return [node for node, message in self.directory.calls_of("tell") if isinstance(message, kind)]
+
+    def drop(self, name: str) -> Any:
+        answers: list[Any] = []
+        self.queries.drop(name, answers.append)
+        return answers
+
+    def report(self, record: QueryRecord, state: str = "running") -> None:
+        """All hosts that are asked report all operators as being in a state."""
+        for node, message, *_ in self.directory.calls_of("request"):
+            reports = tuple(OperatorReport(operator, state, node) for operator in message.operators)
+            self.directory.pop("request", node).done(OperatorReports(reports=reports))
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def names(world: World) -> set[str]:
+    return {entry.name for entry in world.tables.catalog.living.values()}
+
+
+# ------------------------------------------------------------------------------------------------------------ running
+
+
+def test_a_query_that_is_deployed_is_entered_shown_and_listed(world: World) -> None:
+    record = world.deploy()
+    assert world.queries.records == {MINE: record}
+    assert (record.state, record.owner, record.health.healing.is_on) == (QueryState.RUNNING, "b", True)
+    assert [name for name in ("placed", "query_changed") if world.events.calls_of(name)] == ["placed", "query_changed"]
+    assert [row["id"] for row in world.queries.rows()] == [MINE]
+    assert [sink.query for (sink,) in world.reaches.calls_of("given")] == [MINE]
+
+
+def test_a_query_that_is_refused_leaves_nothing(world: World) -> None:
+    world.queries.deploy(plan_of(SELECT, world.tables.catalog, query=MINE), world.results.append)
+    world.placing.pop("place").done(PlacementError("full"))
+    assert [str(result) for result in world.results] == ["full"]
+    assert world.reaches.calls_of("ended") == [(MINE,)]
+    assert (world.queries.records, world.events.calls) == ({}, [])
+
+
+def test_each_query_has_an_id_of_its_own(world: World) -> None:
+    assert (world.queries.new_id(), world.queries.new_id()) == (MINE, query_id("b", 1, 2))
+
+
+# ------------------------------------------------------------------------------------------------------------- ending
+
+
+def test_a_dropped_query_is_released_everywhere_and_its_name_is_free(world: World) -> None:
+    record = world.deploy(SINK)
+    world.tables.put("sink", "out", sql=SINK, stamp=1, query=MINE)
+    assert world.drop("out") == [None]
+    assert world.told(Release) == sorted(set(record.nodes.values()))
+    assert record.state is QueryState.STOPPING
+    assert (world.queries.records, world.queries.register.ended) == ({}, {})
+    assert "out" not in names(world)
+    assert world.reaches.calls_of("ended") == [(MINE,)]
+    assert world.kept == 1
+
+
+@pytest.mark.parametrize("state", ["running", "finished"])
+def test_a_query_has_ended_when_its_sink_has_finished(world: World, state: str) -> None:
+    record = world.deploy()
+    world.queries.node_alive("a")
+    world.report(record, state)
+    if state == "finished":
+        assert record.state is QueryState.FINISHED
+        assert MINE in world.queries.records  # its last figures are asked for first
+        world.report(record, state)
+    assert (MINE in world.queries.records) is (state == "running")
+    assert (MINE in world.queries.register.ended) is (state == "finished")
+    assert bool(world.told(Release)) is (state == "finished")
+
+
+def test_the_end_is_handled_once_however_often_it_is_reported(world: World) -> None:
+    record = world.deploy()
+    world.queries.finished(record.sink)
+    asked = len(world.directory.calls_of("request"))
+    assert asked > 0
+    world.queries.finished(record.sink)
+    assert len(world.directory.calls_of("request")) == asked
+
+
+def test_a_query_that_is_dropped_while_its_last_figures_are_asked_for_is_not_kept(world: World) -> None:
+    record = world.deploy()
+    world.queries.finished(record.sink)
+    assert world.drop(MINE) == [None]
+    world.report(record, "finished")
+    assert (world.queries.records, world.queries.register.ended) == ({}, {})
+
+
+def test_a_finished_query_keeps_its_rows_until_it_is_dropped(world: World) -> None:
+    record = world.deploy()
+    tail = world.queries.tails[MINE] = Recorder(kept_bytes=0)
+    world.queries.finished(record.sink)
+    world.report(record, "finished")
+    assert world.queries.tails == {MINE: tail}
+    assert world.drop(MINE) == [None]
+    assert (world.queries.register.ended, world.queries.tails) == ({}, {})
+
+
+def test_what_others_have_dropped_is_ended_and_a_finished_one_forgotten_with_its_rows(world: World) -> None:
+    finished = world.deploy()
+    world.queries.tails[MINE] = Recorder(kept_bytes=0)
+    world.queries.finished(finished.sink)
+    world.report(finished, "finished")
+    running = world.deploy(query=query_id("b", 1, 2))
+    for record in (finished, running):
+        world.tables.catalog.bury(record.id, owner="a", stamp=9)
+    world.queries.names_changed(filter(None, (world.tables.catalog.latest(record.id) for record in (finished, running))))
+    assert (world.queries.records, world.queries.register.ended, world.queries.tails) == ({}, {}, {})
+    assert running.state is QueryState.STOPPING
+
+
+def test_a_query_that_waits_for_a_restart_is_forgotten_and_its_tombstone_tells_others(world: World) -> None:
+    world.waiting[MINE] = KeptQuery(MINE, SELECT, "", ())
+    assert world.drop(MINE) == [None]
+    grave = world.tables.catalog.latest(MINE)
+    assert grave is not None
+    assert grave.dropped
+    assert (world.waiting, world.kept) == ({}, 1)
+
+
+def test_the_home_of_another_query_is_asked_to_end_it(world: World) -> None:
+    answers = world.drop(THEIRS)
+    request = world.directory.pop("request", "a")
+    assert request.given[1] == Drop(query=THEIRS)
+    request.done(Done())
+    assert answers == [None]
+
+
+def test_without_an_answer_of_the_home_nothing_is_known(world: World) -> None:
+    answers = world.drop(THEIRS)
+    world.directory.pop("request").done(LinkError("no answer"))
+    [problem] = answers
+    assert isinstance(problem, LinkError)
+    assert "drop it again once" in str(problem)
+    assert world.homes.calls_of("all_rows") == []
+
+
+def orphans(*ids: str) -> list[dict[str, Any]]:
+    return [{"id": one, "name": one, "state": "orphaned"} for one in ids]
+
+
+@pytest.mark.parametrize("state", [HomeState.FAILED, HomeState.LEFT, HomeState.UNKNOWN, HomeState.RESTARTED])
+def test_a_query_whose_home_is_gone_or_does_not_know_it_is_ended_on_its_hosts(world: World, state: HomeState) -> None:
+    world.home_state = state
+    answers = world.drop(THEIRS)
+    if state is HomeState.RESTARTED:  # it may know the query by its former id
+        world.directory.pop("request", "a").done(QueryError("there is no query"))
+    world.homes.pop("all_rows").done(orphans(THEIRS))
+    end = world.homes.pop("end", THEIRS)
+    assert answers == []
+    end.done(None)
+    assert answers == [None]
+    grave = world.tables.catalog.latest(THEIRS)
+    assert grave is not None
+    assert grave.dropped
+
+
+def test_an_orphan_that_a_host_does_not_release_keeps_its_name(world: World) -> None:
+    world.home_state = HomeState.FAILED
+    world.tables.catalog.put("sink", "out", sql=SINK, owner="a", stamp=1, query=THEIRS)
+    answers = world.drop("out")
+    world.homes.pop("all_rows").done([{"id": THEIRS, "name": "out", "state": "orphaned"}])
+    world.homes.pop("end").done(problem := PlacementError("a answers for it"))
+    assert answers == [problem]
+    assert "out" in names(world)
+
+
+def test_a_prefix_that_fits_two_orphans_ends_neither(world: World) -> None:
+    world.home_state = HomeState.FAILED
+    answers = world.drop("a.000")
+    world.homes.pop("all_rows").done(orphans(THEIRS, query_id("a", 1, 2)))
+    assert [type(answer) for answer in answers] == [QueryError]
+    assert world.homes.calls_of("end") == []
+
+
+def test_a_name_whose_query_nobody_knows_is_freed(world: World) -> None:
+    world.home_state = HomeState.FAILED
+    world.tables.catalog.put("sink", "out", sql=SINK, owner="a", stamp=1, query=THEIRS)
+    answers = world.drop("out")
+    world.homes.pop("all_rows").done([])
+    assert answers == [None]
+    assert "out" not in names(world)
+
+
+def test_a_sink_is_forgotten_only_for_the_query_that_has_its_name(world: World) -> None:
+    world.tables.catalog.put("sink", "out", sql=SINK, owner="b", stamp=1, query=MINE)
+    assert not world.queries.forget_sink("out", THEIRS)
+    assert not world.queries.forget_sink("fast", "")
+    assert not world.queries.forget_sink("unheard", MINE)
+    assert world.queries.forget_sink("out", MINE)
+    assert "out" not in names(world)
+
+
+# ------------------------------------------------------------------------------------------------------ after a restart
+
+FORMER = query_id("b", 0, 1)
+
+
+def run_again(world: World, sql: str = SELECT) -> Any:
+    kept = KeptQuery(MINE, sql, "", ("a",), FORMER)
+    world.waiting[MINE] = kept
+    world.queries.run_again(kept, world.results.append)
+    assert world.queries.register.knows(MINE)
+    world.host.run()
+    return kept
+
+
+def test_a_kept_query_runs_again_once_its_former_sinks_take_no_rows(world: World) -> None:
+    run_again(world)
+    assert world.placing.calls == []
+    end = world.homes.pop("end", FORMER)
+    assert end.given[2] == ("a",)
+    end.done(None)
+    world.place()
+    assert world.agree() is None
+    record = world.queries.records[MINE]
+    assert (record.former, world.waiting) == (FORMER, {})
+    assert world.reaches.calls_of("ended") == [(FORMER,)]
+
+
+def test_a_kept_query_waits_while_a_host_does_not_release_the_former_one(world: World) -> None:
+    run_again(world)
+    world.homes.pop("end").done(problem := PlacementError("c answers for it"))
+    assert world.results == [problem]
+    assert not world.queries.register.knows(MINE)
+    assert (world.placing.calls, list(world.waiting)) == ([], [MINE])
+
+
+@pytest.mark.parametrize("sql", ["SELECT nothing FROM far", "DROP VIEW fast", f"{SELECT}; {SELECT}"])
+def test_a_kept_text_that_is_no_query_any_more_is_refused(world: World, sql: str) -> None:
+    run_again(world, sql)
+    assert [type(result) for result in world.results] == [QueryError]
+    assert not world.queries.register.knows(MINE)
+    assert (world.homes.calls, world.placing.calls) == ([], [])
+
+
+def test_a_query_dropped_while_it_was_placed_again_is_ended(world: World) -> None:
+    run_again(world)
+    world.homes.pop("end").done(None)
+    world.place()
+    assert world.drop(MINE) == [None]
+    assert world.agree() is None
+    assert world.queries.records == {}
+    assert world.told(Release)
+
+
+# ------------------------------------------------------------------------------------------------------------ ownership
+
+
+def taken_over(world: World, sql: str = SINK) -> QueryRecord:
+    """The record of a query of agent a, as a keeper has it."""
+    record = world.deploy(sql, THEIRS)
+    del world.queries.records[THEIRS]
+    for recorder in (world.events, world.directory, world.reaches):
+        recorder.calls.clear()
+    world.kept = 0
+    record.history = History()
+    return record
+
+
+def test_a_query_taken_over_is_entered_renamed_and_its_hosts_are_asked(world: World) -> None:
+    record = taken_over(world)
+    world.tables.catalog.put("sink", "out", sql=SINK, owner="a", stamp=1, query=THEIRS)
+    world.gossip.members["c"].status = MemberStatus.FAILED
+    world.queries.inherited(THEIRS, record)
+    assert world.queries.records == {THEIRS: record}
+    assert world.tables.catalog.living["out"].owner == "b"
+    assert {node for node, *_ in world.directory.calls_of("request")} == set(record.nodes.values())
+    assert (len(world.events.calls_of("query_changed")), world.kept) == (1, 1)
+
+
+def test_what_runs_on_nodes_that_are_gone_is_lost_at_once(world: World) -> None:
+    record = taken_over(world)
+    world.tables.catalog.put("sink", "out", sql=SINK, owner="a", stamp=1, query=THEIRS)
+    world.gossip.members["a"].status = MemberStatus.FAILED
+    world.queries.inherited(THEIRS, record)
+    assert record.health.reasons
+
+
+def test_a_query_that_was_dropped_meanwhile_is_taken_over_only_to_be_ended(world: World) -> None:
+    record = taken_over(world, SELECT)
+    world.tables.catalog.bury(THEIRS, owner="c", stamp=9)
+    world.queries.inherited(THEIRS, record)
+    assert world.queries.records == {}
+    assert world.told(Release) == sorted(set(record.nodes.values()))
+
+
+def test_a_record_that_cannot_be_read_is_left(world: World) -> None:
+    world.queries.inherited(THEIRS, ValueError("format 9"))
+    assert (world.queries.records, world.events.calls, world.kept) == ({}, [], 0)
+
+
+def test_a_query_that_another_agent_owns_is_given_up_and_runs_on(world: World) -> None:
+    world.deploy()
+    world.queries.owned_elsewhere(MINE)
+    assert (world.queries.records, world.told(Release), world.kept) == ({}, [], 1)
+    world.queries.owned_elsewhere(MINE)
+    assert world.kept == 1
+
+
+# ---------------------------------------------------------------------------------------------------------------- health
+
+
+def test_a_failed_host_degrades_the_queries_that_it_served_and_no_others(world: World) -> None:
+    record = world.deploy()
+    world.events.calls.clear()
+    world.queries.node_failed("c", left=False)
+    assert world.events.calls == []
+    world.queries.node_failed("a", left=False)
+    assert record.health.reasons
+    assert record.state is not QueryState.RUNNING
+    assert len(world.events.calls_of("query_changed")) == 1
+
+
+def test_a_host_that_is_back_is_asked_about_its_queries_only(world: World) -> None:
+    record = world.deploy()
+    world.queries.node_alive("c")
+    assert world.directory.calls_of("request") == []
+    world.queries.node_alive("a")
+    assert {node for node, *_ in world.directory.calls_of("request")} == set(record.nodes.values())
+
+
+def test_a_move_is_noted_once_and_not_an_earlier_one(world: World) -> None:
+    record = world.deploy()
+    operator = next(spec.id for spec in record.plan.operators if spec.pinned is None)
+    world.queries.moved(operator, "c", 2)
+    world.queries.moved(operator, "a", 1)
+    assert (record.nodes[operator], record.epochs[operator]) == ("c", 2)
