@@ -377,18 +377,18 @@ def latency(job: Job, cluster: Cluster, settings: Settings, rate: FloatArray | f
     early = _until_sent(job, cluster, grid, load)
     hot = _hot_groups(job, receivers)
     factors, weights = hot[:, 0], hot[:, 1]
-    groups = [_at_update(job, cluster, grid, load, factor) for factor in factors]
-    late = _mixed([parts for parts, _ in groups], weights)
+    of_groups, busy = _at_update(job, cluster, grid, load, factors)
+    late = [_mixed(one, weights) for one in of_groups]
     if job.finalising is not None:
         early = [_greatest(early, senders)]
         late = [*late, _finalised(job.finalising, cluster, grid, load)]
     parts = (*early, *late)
 
-    busiest = np.maximum.reduce([np.where(weight > 0, busy, 0.0) for weight, (_, busy) in zip(weights, groups, strict=True)])
+    busiest = np.where(weights > 0, busy, 0.0).max(axis=0)
     uses = np.stack([load.cores, load.map_s / grid.pace_s, load.wire, busiest])
     is_over = uses.max(axis=0) >= 1
     total = np.sum([one.cumulants for one in parts], axis=0)
-    total[1] += _between([sum((one.mean_s for one in group), np.zeros_like(senders)) for group, _ in groups], weights)
+    total[1] += _between(sum((one.mean_s for one in of_groups), np.zeros_like(weights)), weights)
     total[0] = np.where(is_over, np.inf, total[0])
     by_phase = np.zeros((PHASES, *senders.shape))
     for one in parts:
@@ -518,10 +518,15 @@ def _until_sent(job: Job, cluster: Cluster, grid: _Grid, load: _Load) -> list[Pa
     ]
 
 
-def _at_update(job: Job, cluster: Cluster, grid: _Grid, load: _Load, factor: FloatArray) -> tuple[list[Part], FloatArray]:
-    """Returns phases 9 to 12 of the update instances that get `factor` times the average of rows, and the share of time that they work."""
+def _at_update(job: Job, cluster: Cluster, grid: _Grid, load: _Load, factors: FloatArray) -> tuple[list[Part], FloatArray]:
+    """Returns phases 9 to 12 of groups of update instances, and the share of time that they work, (groups, ...).
+
+    Parameters
+    ----------
+    factors : rows of each group's instances over the average, (groups, ...)
+    """
     core = cluster.speed * NS_PER_S
-    rows = load.sent_rows * factor
+    rows = load.sent_rows * factors
     alone = (job.update.per_batch_ns + job.update.per_row_ns * rows) / core
     row_part = job.update.per_row_ns * rows / core / np.maximum(alone, 1e-30)
     scv = job.update.scatter**2 + row_part**2 / np.maximum(rows, 1e-9)
@@ -587,7 +592,7 @@ def _hot_groups(job: Job, receivers: FloatArray) -> FloatArray:
 def _received(
     grid: _Grid, load: _Load, service: FloatArray, scv: FloatArray, busy: FloatArray, own_s: FloatArray, propagation_s: float
 ) -> list[Part]:
-    """Returns phases 9 to 11 of one group of update instances.
+    """Returns phases 9 to 11 of groups of update instances, (groups, ...), or (...) where they are the same for all.
 
     Parameters
     ----------
@@ -624,28 +629,23 @@ def _received(
     return found
 
 
-def _mixed(groups: list[list[Part]], weights: FloatArray) -> list[Part]:
-    """Returns the parts for the rows of all groups together; the variance between the groups' means is added later."""
-    if len(groups) == 1:
-        return groups[0]
-    found = []
-    for same in zip(*groups, strict=True):
-        mean = sum((_weighted(w, one.mean_s) for w, one in zip(weights, same, strict=True)), np.zeros_like(same[0].mean_s))
-        spread = sum((_weighted(w, one.variance) for w, one in zip(weights, same, strict=True)), np.zeros_like(mean))
-        found.append(Part(same[0].phase, same[0].kind, mean, spread))
+def _mixed(of_groups: Part, weights: FloatArray) -> Part:
+    """Returns a part for the rows of all groups together; the variance between the groups' means is added later."""
+    mean, variance = (_weighted(weights, value) for value in (of_groups.mean_s, of_groups.variance))
+    return Part(of_groups.phase, of_groups.kind, mean, variance)
+
+
+def _weighted(weights: FloatArray, values: FloatArray) -> FloatArray:
+    """Returns the weighted sum over groups, of those that have a weight."""
+    with np.errstate(invalid="ignore"):
+        found: FloatArray = np.where(weights > 0, weights * values, 0.0).sum(axis=0)
     return found
 
 
-def _weighted(weight: FloatArray, value: FloatArray) -> FloatArray:
-    with np.errstate(invalid="ignore"):
-        return np.where(weight > 0, weight * value, 0.0)
-
-
-def _between(means: list[FloatArray], weights: FloatArray) -> FloatArray:
+def _between(means: FloatArray, weights: FloatArray) -> FloatArray:
     """Returns the variance of the means of groups."""
     with np.errstate(invalid="ignore"):
-        mean = sum((_weighted(w, one) for w, one in zip(weights, means, strict=True)), np.zeros_like(means[0]))
-        found = sum((_weighted(w, (one - mean) ** 2) for w, one in zip(weights, means, strict=True)), np.zeros_like(mean))
+        found = _weighted(weights, (means - _weighted(weights, means)) ** 2)
     return np.where(np.isfinite(found), found, 0.0)
 
 

@@ -28,8 +28,12 @@ USE_MAX = 0.95
 """Most of a thread, of cores or of a network interface that a plan uses: beyond it waits depend on what no model knows."""
 NEARLY = 0.01
 """Part of the greatest rate that is given up for an earlier answer."""
-_ROUNDS = 9
-"""Bisections of the rate, of settings that may be the best: within 1 / 2^9 of what is known."""
+_PARTS = 512
+"""Part of what is known of a rate within which that of the best setting is found."""
+_TRIED = 512
+"""Pairs of setting and rate that are tried at once, at least."""
+_LEAST = 1e-3
+"""The least rate that is tried, rows/s."""
 _FINER = 2
 _NEAR = np.array([0.62, 0.79, 0.92, 1.0, 1.09, 1.27, 1.6])
 INTERVALS_S = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.45, 0.7, 1.0, 1.5, 2.5)
@@ -113,17 +117,20 @@ def greatest_rates(job: Job, cluster: Cluster, settings: Settings, wanted: Wante
     high = USE_MAX * saturation_rate(job, cluster, _settings(columns))
     low = np.zeros_like(high)
     alive = np.flatnonzero(high > 0)
-    for number in range(_ROUNDS if at_least is not None else 2 * _ROUNDS):
-        if at_least is not None:
-            alive = alive[high[alive] > max(at_least, float(low.max(initial=0.0)) * (1 + 1e-3))]
+    parts, wanted_parts = 1, _PARTS if at_least is not None else _PARTS**2
+    while parts < wanted_parts:
+        least = _LEAST if at_least is None else max(_LEAST, at_least, float(low.max(initial=0.0)) * (1 + 1e-3))
+        alive = alive[high[alive] > least]
         if not alive.size:
             break
-        if at_least is not None and at_least > 0 and number == 0:
-            middle = np.full(alive.size, at_least)
-        else:
-            middle = (low[alive] + high[alive]) / 2
-        is_kept = wanted.is_kept(latency(job, cluster, _settings(columns[:, alive]), middle))
-        low[alive[is_kept]], high[alive[~is_kept]] = middle[is_kept], middle[~is_kept]
+        count = max(1, _TRIED // alive.size)  # few settings are tried at many rates at once: a call takes as long for a hundred as for one
+        start = np.maximum(low[alive], least)
+        tried = start + (high[alive] - start) * np.arange(count + 1)[:, None] / (count + 1)
+        is_kept = wanted.is_kept(latency(job, cluster, _settings(columns[:, alive]), tried))
+        edges = np.concatenate([low[alive][None], tried, high[alive][None]])
+        kept, place = np.cumprod(is_kept, axis=0).sum(axis=0), np.arange(alive.size)
+        low[alive], high[alive] = edges[kept, place], edges[kept + 1, place]
+        parts *= count + 1
     return low
 
 
