@@ -9,7 +9,7 @@ from sbon.query.plan import LinkSpec, OperatorSpec, Plan, first_name, renewals
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.history import Happening
 from sbon.supervision.multicasts import KeptMulticast
-from sbon.supervision.record import QueryRecord
+from sbon.supervision.record import QueryRecord, is_undecided
 from sbon.supervision.recovery import Recovered, first_epoch
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.ownership import RECORD_BYTES_MAX
@@ -118,6 +118,8 @@ def record_from(
     """
     found: dict[OperatorId, OperatorReport] = {}
     for report in reports:
+        if is_undecided(report, content.epochs.get(report.id, 0)):
+            continue
         if report.id not in found or report.epoch > found[report.id].epoch:
             found[report.id] = report
     ends = [link for report in found.values() for link in ([name for name, *_ in report.links] + [name for name, _ in report.received])]

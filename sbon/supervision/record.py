@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from sbon.execution.life import State
 from sbon.misfits import clause
 from sbon.query.plan import LinkSpec, MulticastParams, OperatorSpec, Plan, after_crash, first_name, is_multicast
 from sbon.query.text import describe
@@ -325,3 +326,13 @@ def is_apart(link: LinkSpec, source: OperatorReport, target: OperatorReport) -> 
     given = [known for known, *_ in source.links if first_name(known) == name]
     taken = [known for known, _ in target.received if first_name(known) == name]
     return bool(given) and any(known != link.id for known in (*given, *taken))
+
+
+def is_undecided(report: OperatorReport, known: int) -> bool:
+    """Tells whether a report is of a copy that waits for the word to run, and may never get it: its operator may not move there after all.
+
+    Parameters
+    ----------
+    known : the epoch that the operator is known to have
+    """
+    return report.state == State.PREPARED.told and report.epoch > known

@@ -9,13 +9,12 @@ from typing import Protocol
 
 from sbon.cost.books import Books
 from sbon.errors import SbonError
-from sbon.execution.life import State
 from sbon.membership.members import MemberStatus
 from sbon.ports import Clock
 from sbon.query.plan import is_multicast
 from sbon.supervision.delay_bounds import DelayBounds
 from sbon.supervision.health import LOST, WITH_HOST
-from sbon.supervision.record import QueryRecord
+from sbon.supervision.record import QueryRecord, is_undecided
 from sbon.supervision.refeeding import Refeeding
 from sbon.types import NodeId, OperatorId, QueryId
 from sbon.wire.authority import query_of
@@ -45,8 +44,8 @@ class Forecasting(Protocol):
 def news_of(record: QueryRecord, report: OperatorReport, node: NodeId, asked: int) -> OperatorReport | None:
     """Returns what the report of a host says of an operator; None if that is no news.
 
-    A copy that waits for the word to run may never get it: its operator was to move back there. And where a move has been decided, but the
-    former host has crashed before it could say so, the copy ends; then the host knows only that the operator left it earlier.
+    A copy that waits for the word to run is none: its operator was to move back there. And where a move has been decided, but the former
+    host has crashed before it could say so, the copy ends; then the host knows only that the operator left it earlier.
 
     Parameters
     ----------
@@ -57,8 +56,7 @@ def news_of(record: QueryRecord, report: OperatorReport, node: NodeId, asked: in
     if report.state == "moved":
         is_gone = is_there and report.id in record.specs and report.epoch < asked == known
         return OperatorReport(report.id, "missing", node) if is_gone else report
-    is_undecided = report.state == State.PREPARED.told and report.epoch > known
-    return report if is_there and not is_undecided else None
+    return report if is_there and not is_undecided(report, known) else None
 
 
 def lose_unheard(record: QueryRecord, departure_of: DepartureOf) -> None:

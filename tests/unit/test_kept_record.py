@@ -78,6 +78,9 @@ def test_what_hosts_say_counts_more_than_the_record():
     assert [link.id for link in apart.links] == [f"{LINK.id}+2"], "the latest name of those that its ends have"
     stale = record_from(content, "ams", (older,), "osl", 0.0, 0.0)
     assert (stale.nodes[MAP], stale.epochs[MAP]) == ("fra", 3)
+    waits = OperatorReport(MAP, "prepared", "rio", epoch=4, links=((f"{LINK.id}+4", 0, 0, 0.0, 0.0),))
+    unmoved = record_from(content, "ams", (waits,), "osl", 0.0, 0.0)
+    assert (unmoved.nodes[MAP], unmoved.links) == ("fra", (LINK,)), "a copy that waits for the word to run may never get it"
     other = record_from(content, "ams", (OperatorReport("other.1", "running", "rio"),), "osl", 0.0, 0.0)
     assert other.nodes == {MAP: "fra", SINK: "nyc", CAST: "rio"}
 
