@@ -10,7 +10,6 @@ from sbon.execution.telemetry_rows import operator_statistics
 from sbon.links.batch import Batch
 from sbon.query.plan import SinkParams
 from sbon.types import NodeId, OperatorId
-from sbon.wire.authority import query_of
 
 if TYPE_CHECKING:
     from sbon_agent.node import Agent
@@ -40,7 +39,7 @@ class EngineReactions:
         """Handles an operator that has been removed."""
         self._agent.recording.sink_ended(operator)
         self._agent.migrations.destroyed(operator)
-        self._agent.queries.register.sink_gone(query_of(operator))
+        self._agent.queries.register.operator_gone(operator)
 
     def delivered(self, instance: Instance, batch: Batch) -> None:
         """Records a batch that a sink has taken, and passes it on to watchers of a tail."""
@@ -59,5 +58,5 @@ class EngineReactions:
         if params.connector != "tail":
             return None
         query = next(iter(instance.users))
-        tail = self._agent.queries.tails[query] = Tail(query, instance.spec.schema)
+        tail = self._agent.queries.tails[query] = Tail(instance.id, instance.spec.schema)
         return tail

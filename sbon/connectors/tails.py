@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from sbon.query.schema import Schema
-from sbon.types import QueryId
+from sbon.types import OperatorId
 
 if TYPE_CHECKING:
     import polars as pl
@@ -28,8 +28,8 @@ Watcher = Callable[[list[list[Any]] | None], None]
 class Tail:
     """Sink of the agent's own; implements `sbon_agent.connectors.base.SinkConnector`."""
 
-    def __init__(self, query: QueryId, schema: Schema) -> None:
-        self.query = query
+    def __init__(self, sink: OperatorId, schema: Schema) -> None:
+        self.sink = sink
         self.columns = [field.name for field in schema]
         self.dropped_rows = 0
         self.rows = 0

@@ -139,9 +139,12 @@ class Register:
         found = [query for query in self.tails if name == query] or [query for query in self.tails if is_short_for(name, query)]
         return found[0] if len(found) == 1 else ""
 
-    def sink_gone(self, query: QueryId) -> None:
-        """Ends the rows of a query of another owner, whose sink has been removed."""
-        if not self.knows(query) and (tail := self.tails.pop(query, None)) is not None:
+    def operator_gone(self, operator: OperatorId) -> None:
+        """Ends the rows of a query of another owner if their sink has been removed. Other operators may have moved on."""
+        query = query_of(operator)
+        tail = self.tails.get(query)
+        if tail is not None and tail.sink == operator and not self.knows(query):
+            del self.tails[query]
             tail.end()
 
     def with_histories(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

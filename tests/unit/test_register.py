@@ -12,6 +12,7 @@ from sbon.supervision.register import Register
 from sbon.wire.reports import OperatorReport
 
 ONE, OTHER = "ams.t1.01", "ams.t1.02"
+SINK = f"{ONE}.1"
 
 
 def make_record(query: str = ONE, name: str = "") -> QueryRecord:
@@ -34,7 +35,7 @@ class SizedTail(Tail):
     """Rows of a given size."""
 
     def __init__(self, kept_bytes: int) -> None:
-        super().__init__(ONE, ())
+        super().__init__(SINK, ())
         self._kept_size = kept_bytes
 
     @property
@@ -83,7 +84,7 @@ def test_the_sink_of_a_dropped_query_is_missing():
 def test_a_refused_query_leaves_nothing_behind():
     register = Register()
     register.begin(ONE)
-    register.tails[ONE] = Tail(ONE, ())
+    register.tails[ONE] = Tail(SINK, ())
     register.begun(ONE, runs=False)
     assert not register.knows(ONE)
     assert not register.tails
@@ -92,13 +93,23 @@ def test_a_refused_query_leaves_nothing_behind():
 def test_a_query_that_is_stopped_is_forgotten_and_its_watchers_are_told():
     register, record, told = Register(), make_record(), []
     register.enter(record)
-    register.tails[ONE] = Tail(ONE, ())
+    register.tails[ONE] = Tail(SINK, ())
     register.tails[ONE].watch(told.append)
     record.state = QueryState.STOPPING
 
     assert register.end(record) == []
     assert told == [None]
     assert [*register.running, *register.ended, *register.tails] == []
+
+
+def test_the_rows_of_a_query_that_another_agent_owns_by_now_end_with_their_sink_and_with_no_other_operator():
+    register, told = Register(), []
+    register.tails[ONE] = Tail(SINK, ())
+    register.tails[ONE].watch(told.append)
+    register.operator_gone(f"{ONE}.0")
+    assert told == []
+    register.operator_gone(SINK)
+    assert (told, register.tails) == ([None], {})
 
 
 def test_queries_are_found_by_id_name_former_id_and_short_id():
