@@ -37,7 +37,7 @@ from sbon.wire.messages import Message
 from sbon.wire.replication import EndOrphan, Orphan, OrphanEnded, Queries, QueriesAsk, Unwanted, WantedAsk
 
 INHERIT_S = 30.0
-"""Seconds for which a home that has restarted is not asked whether it wants a query, where queries heal."""
+"""Seconds for which a home that is back as another process is not asked whether it wants a query, where keepers take queries over."""
 ANSWER_S = 2.0
 """Seconds that other agents may take to list their queries, or to release one."""
 
@@ -59,15 +59,14 @@ class Homes:
 
     def state(self, query: QueryId, home: NodeId) -> HomeState:
         """Returns how this agent sees the home of a query; whoever has taken it over is its home."""
-        owner = self._owners.of(query)
-        if not owner.epoch and home != owner.name:  # an operator has come with a later owner's name, who has not told this agent yet
-            return home_state(self._gossip.members.get(home), None)
-        return home_state(self._gossip.members.get(owner.name), owner.boot)
+        owner, name = self._owners.of(query), self._owners.answering(query, home)
+        return home_state(self._gossip.members.get(name), owner.boot if name == owner.name else None)
 
     def may_be_inherited(self, query: QueryId, home: NodeId) -> bool:
-        """Tells whether keepers of a query may take it over, as its home has restarted just now: until then the home must not end it."""
-        since = self._orphans.since.get(query, self._host.now())
-        return self.state(query, home) is HomeState.RESTARTED and self._host.now() - since < INHERIT_S
+        """Tells whether keepers of a query may take it over, as its home has failed or is back just now: until then its next process must
+        not end it."""
+        state, now = self.state(query, home), self._host.now()
+        return state is HomeState.FAILED or (state is HomeState.RESTARTED and now - self._orphans.restarted.get(query, now) < INHERIT_S)
 
     # ---------------------------------------------------------------------------------------------------- as a host
 

@@ -41,19 +41,21 @@ class Wanted:
     def ask(self, owner: NodeId | None = None) -> None:
         """Asks all homes, or one."""
         kept = self._queries.ownership.inheriting.kept_for()
-        owner_of = self._queries.register.owner_of
-        asked = questions(self._operators.instances.values(), owner_of, kept, self._may_be_inherited, owner)
+        owners = self._queries.register.owners
+        asked = questions(self._operators.instances.values(), owners, kept, self._may_be_inherited, owner)
         for taker, question in sorted(asked.items()):
-            self._directory.request(taker, question.message, partial(self._answered, question))
+            self._directory.request(taker, question.message, partial(self._answered, taker, question))
 
     def _may_be_inherited(self, query: QueryId, taker: NodeId) -> bool:
         return self._inherits() and self._homes.may_be_inherited(query, taker)
 
-    def _answered(self, asked: Question, result: Message | SbonError) -> None:
+    def _answered(self, taker: NodeId, asked: Question, result: Message | SbonError) -> None:
         if not isinstance(result, Unwanted):
             return
         instances = self._operators.instances
         for query in self._queries.ownership.wanting.disowned(asked, result, instances.values()):
+            if self._may_be_inherited(query, taker):  # the home has restarted since it was asked: its next process has answered
+                continue
             destroyed = self._operators.release(query)
             self._log.info("query.released", query=query, operators=destroyed)
         for operator, epoch in result.operators:

@@ -89,12 +89,14 @@ class OrphanExpired(msgspec.Struct, frozen=True):
 class Orphans:
     """The orphans among the queries that one host serves.
 
-    Invariant: `since` has exactly the orphans of the last `look`.
+    Invariants: `since` has exactly the orphans of the last `look`; `restarted` those of them whose homes were back as other processes.
     """
 
     def __init__(self) -> None:
         self.since: dict[QueryId, float] = {}
         """When their homes went, by this host's clock."""
+        self.restarted: dict[QueryId, float] = {}
+        """When this host saw that their homes were back as other processes."""
 
     def look(
         self, served: Mapping[QueryId, Owner], members: Mapping[NodeId, Member], now: float, timeout_s: float
@@ -108,11 +110,14 @@ class Orphans:
         """
         out: list[OrphanFound | OrphanExpired] = []
         before, self.since = self.since, {}
+        seen, self.restarted = self.restarted, {}
         for query, owner in served.items():
             home, member = owner.name, members.get(owner.name)
             state = home_state(member, owner.boot)
             if state is HomeState.PRESENT:
                 continue
+            if state is HomeState.RESTARTED:
+                self.restarted[query] = seen.get(query, now)
             # The row of a failed member is dropped after a while: the state that was seen first counts.
             went = member.since_s if member is not None and state is not HomeState.RESTARTED else now
             since = self.since[query] = before.get(query, went)

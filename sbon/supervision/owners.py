@@ -36,6 +36,11 @@ class Owners:
         """Returns the owner of a query with the highest ownership epoch heard of."""
         return self._heard.get(query) or Owner(home_of(query), boot_of(query))
 
+    def answering(self, query: QueryId, told: NodeId) -> NodeId:
+        """Returns who answers for a query: the latest owner heard of, or whom an operator that has come here was told to take for it."""
+        owner = self.of(query)
+        return owner.name if owner.epoch > 0 else told
+
     def restore(self, promises: Iterable[Promise]) -> None:
         """Takes what former processes of this agent knew of owners."""
         for promise in promises:

@@ -343,16 +343,20 @@ class Ownership:
                 self._perform(one, one.machine.answered(written, keeper, result, self._clock.now()))
 
         def asked(said: Message | SbonError) -> None:
-            # A version of that owner has not come to count, and it has given way to this one: its epoch has been used, no more.
-            words = said.taken if isinstance(said, Unwanted) else ()
-            gives_way = any(word.query == one.query and word.owner == self._me for word in words)
+            # The keeper may have a version of that owner which has never come to count: the owner itself knows.
+            if not isinstance(said, Unwanted):
+                take(said)
+                return
+            words = [word for word in said.taken if word.query == one.query]
+            gives_way = any(word.owner == self._me or (word.owner == owner and word.epoch <= one.machine.counted) for word in words)
             take(HolderSays(granted=False, epoch=epoch) if gives_way else result)
 
         match result:
-            case HolderSays(False, epoch, Holder() as owner) if owner not in (self._me, keeper) and _is_there(
-                self._members(), self._me, owner
-            ):
-                self._messages.request(owner.name, WantedAsk(queries=(one.query,)), asked, ANSWER_S)
+            case HolderSays(False, epoch, Holder() as owner) if owner not in (self._me, keeper):
+                if _is_there(self._members(), self._me, owner):
+                    self._messages.request(owner.name, WantedAsk(queries=(one.query,)), asked, ANSWER_S)
+                else:
+                    asked(LinkError(f"{owner.name}, which {keeper.name} takes for the owner, is not there"))
             case _:
                 take(result)
 

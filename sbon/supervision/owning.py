@@ -124,7 +124,7 @@ class Owning:
         """The latest version that was sent."""
         self.sets: tuple[tuple[Holder, ...], ...] = ((me,),) if inherited is None else inherited.sets
         self.query = query
-        self._me = me
+        self.me = me
         self._content: bytes | None = None
         self._chosen: tuple[Holder, ...] = (me,)
         self._ended: frozenset[Holder] = frozenset()
@@ -142,7 +142,7 @@ class Owning:
     @property
     def keepers(self) -> tuple[Holder, ...]:
         """The keepers of the latest version that counts."""
-        return tuple(holder for holder in self.sets[-1] if holder != self._me)
+        return tuple(holder for holder in self.sets[-1] if holder != self.me)
 
     @property
     def latest(self) -> Record | None:
@@ -153,7 +153,7 @@ class Owning:
     def says(self) -> str:
         """Describes why the owner changes nothing, or why nobody inherits; empty if all is well."""
         if self.phase is Phase.CUT_OFF or (self.phase is Phase.WRITING and self._tries):
-            names = ", ".join(sorted({holder.name for holders in self.sets for holder in holders} - {self._me.name}))
+            names = ", ".join(sorted({holder.name for holders in self.sets for holder in holders} - {self.me.name}))
             return f"of its keepers {names} too few answer: nothing of it is moved or made again until they do"
         if self.phase is Phase.ALONE:
             return "fewer than three agents are alive: nobody takes it over, it would wait for its owner"
@@ -187,7 +187,7 @@ class Owning:
         # What an owner says of itself counts, whatever this agent has tried since.
         is_owner = isinstance(result, HolderSays) and result.owner == keeper and result.epoch > self.counted
         if isinstance(result, HolderSays) and refused and record is self._sent and (result.epoch > record.epoch or is_owner):
-            if result.owner is not None and result.owner != self._me:
+            if result.owner is not None and result.owner != self.me:
                 self._turn(Event.HIGHER)
                 return [Depose(result.epoch, result.owner)]
             self.epoch = max(
@@ -233,10 +233,10 @@ class Owning:
         if len(sets) > SETS_MAX:
             sets = self.sets
         self._dirty, self.version = False, self.version + 1
-        record = self._sent = Record(self.query, self.epoch, self.version, self._me, sets, self._content)
-        self._have, self._waiting = {self._me}, set(record.holders) - {self._me} - self._ended
-        self._lags = set(sets[-1]) - {self._me}
-        if sets == ((self._me,),):
+        record = self._sent = Record(self.query, self.epoch, self.version, self.me, sets, self._content)
+        self._have, self._waiting = {self.me}, set(record.holders) - {self.me} - self._ended
+        self._lags = set(sets[-1]) - {self.me}
+        if sets == ((self.me,),):
             self._turn(Event.LONE)
             self._tries, self.counted, self.confirmed = 0, record.epoch, record
             return [Counts(self.version)]
@@ -256,7 +256,7 @@ class Owning:
         if self._lags:  # the others may only be late: the version is written once more after a pause
             self._due_s = now + LAG_S
         out: list[Action] = [Counts(record.version), *(Dismiss(keeper) for keeper in sorted(former))]
-        if self.sets == ((self._me,),):
+        if self.sets == ((self.me,),):
             self.phase = Phase.ALONE
         return out + self._next(now)
 

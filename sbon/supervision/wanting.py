@@ -2,14 +2,15 @@
 answer means.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 
 import msgspec
 
 from sbon.execution.instance import Instance
 from sbon.supervision.inheriting import Inheriting
-from sbon.supervision.owners import Owner
+from sbon.supervision.owners import Owner, Owners
 from sbon.supervision.register import Register
+from sbon.supervision.succession import Owned
 from sbon.types import NodeId, OperatorId, QueryId
 from sbon.wire.authority import query_of
 from sbon.wire.ownership import Holder, Own
@@ -34,7 +35,7 @@ class Question(msgspec.Struct):
 
 def questions(
     instances: Iterable[Instance],
-    owner_of: Callable[[QueryId], NodeId],
+    owners: Owners,
     kept: Mapping[NodeId, Set[QueryId]],
     is_waited_for: Callable[[QueryId, NodeId], bool],
     owner: NodeId | None,
@@ -49,10 +50,11 @@ def questions(
     """
     found: dict[NodeId, Question] = {}
     for instance in instances:
-        for query, taker in instance.users.items():
+        for query, told in instance.users.items():
+            taker = owners.answering(query, told)
             if owner in (None, taker) and not is_waited_for(query, taker):
                 found.setdefault(taker, Question()).served.add(query)
-        taker = owner_of(query_of(instance.id))
+        taker = owners.of(query_of(instance.id)).name
         if owner in (None, taker):
             found.setdefault(taker, Question()).copies.append((instance.id, instance.epoch))
     if owner is None:
@@ -69,24 +71,28 @@ class Wanting:
     owned : the queries that it owns, or is about to
     """
 
-    def __init__(self, register: Register, inheriting: Inheriting, owned: Collection[QueryId]) -> None:
+    def __init__(self, register: Register, inheriting: Inheriting, owned: Mapping[QueryId, Owned]) -> None:
         self._register = register
         self._inheriting = inheriting
         self._owned = owned
 
     def answer(self, ask: WantedAsk) -> Unwanted:
-        """Answers which of the queries, whose owner the asker takes this agent for, have ended, and which others own by now."""
+        """Answers which of the queries, whose owner the asker takes this agent for, have ended, and which others own by now; of those that
+        it owns under an epoch of its own, under which one: the latest that has come to count."""
         records, me = self._inheriting.records, self._register.me
         queries = [query for query in ask.queries if query not in self._owned]
         owners = {query: self._register.owners.of(query) for query in queries}
+        machines = [self._owned[query].machine for query in ask.queries if query in self._owned]
+        mine = [Own(query=one.query, epoch=one.counted, owner=one.me) for one in machines if one.epoch > 0]
+        taken = [
+            Own(query=query, epoch=owner.epoch, owner=Holder(owner.name, owner.boot or 0))
+            for query, owner in owners.items()
+            if owner.epoch > 0 and owner.name != me
+        ]
         return Unwanted(
             queries=self._register.unwanted([query for query in queries if query not in records]),
             operators=self._register.outlived(ask.operators),
-            taken=tuple(
-                Own(query=query, epoch=owner.epoch, owner=Holder(owner.name, owner.boot or 0))
-                for query, owner in owners.items()
-                if owner.epoch > 0 and owner.name != me
-            ),
+            taken=(*mine, *taken),
         )
 
     def disowned(self, asked: Question, said: Unwanted, instances: Iterable[Instance]) -> list[QueryId]:

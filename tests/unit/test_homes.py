@@ -68,6 +68,17 @@ def test_a_restarted_home_is_gone_since_it_was_seen_not_since_it_is_alive():
     assert orphans.since == {QUERY: 100.0}
 
 
+def test_a_home_that_is_back_as_another_process_is_so_since_it_was_seen_however_long_it_had_failed():
+    orphans = Orphans()
+    orphans.look({QUERY: AMS}, {"ams": member(MemberStatus.FAILED, since_s=10.0)}, 12.0, 0.0)
+    assert orphans.restarted == {}
+    for now in (100.0, 101.0):
+        orphans.look({QUERY: AMS}, {"ams": member(boot=NEW, since_s=99.0)}, now, 0.0)
+        assert (orphans.since, orphans.restarted) == ({QUERY: 10.0}, {QUERY: 100.0})
+    orphans.look({QUERY: AMS}, {"ams": member()}, 102.0, 0.0)
+    assert orphans.restarted == {}
+
+
 def test_what_several_hosts_serve_is_one_row():
     told = {"nyc": [Orphan(QUERY, "ams", "failed", 3.0, (SOURCE,))], "fra": [Orphan(QUERY, "ams", "failed", 4.0, (SINK,))]}
     (row,) = orphan_rows(told, (), [entry()], {QUERY: HomeState.FAILED}, ("nyc", "fra"))

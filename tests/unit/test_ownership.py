@@ -235,11 +235,19 @@ def test_an_epoch_that_does_not_count_is_told_to_nobody() -> None:
     assert not [message for _, message, _ in one.services.asked if isinstance(message, Own)]
 
 
-@pytest.mark.parametrize(("taken", "stays"), [((Own(query=QUERY, epoch=0, owner=AMS),), True), ((), False)])
+@pytest.mark.parametrize(
+    ("taken", "stays"),
+    [
+        ((Own(query=QUERY, epoch=0, owner=AMS),), True),
+        ((Own(query=QUERY, epoch=0, owner=FRA),), True),
+        ((Own(query=QUERY, epoch=1, owner=FRA),), False),
+        ((), False),
+    ],
+)
 def test_an_owner_gives_way_to_another_one_that_a_keeper_names_unless_that_one_has_given_way_itself(
     taken: tuple[Own, ...], stays: bool
 ) -> None:
-    """Each of two could give way to the other: then nobody owns the query."""
+    """Each of two could give way to the other: then nobody owns the query. The other one says which of its epochs counts."""
     one = Agent(AMS, *TRIO)
     one.register.enter(QueryRecord(Plan(QUERY, "k", "", (), ()), Deployed((), (), {}), "ams", 0.0))
     query = one.register.running[QUERY]
@@ -252,6 +260,29 @@ def test_an_owner_gives_way_to_another_one_that_a_keeper_names_unless_that_one_h
         one.ownership.look(query)
         one.ownership.permit(query, lambda problem: None)
         assert {message.record.epoch for _, message, _ in one.services.asked if isinstance(message, Keep)} == {3}
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_an_owner_that_a_keeper_names_and_that_cannot_be_asked_is_not_believed_to_own_the_query(is_there: bool) -> None:
+    """The keeper may have a version of it that never came to count."""
+    one = Agent(AMS, *TRIO, RIO, failed=() if is_there else ("rio",))
+    one.register.enter(QueryRecord(Plan(QUERY, "k", "", (), ()), Deployed((), (), {}), "ams", 0.0))
+    one.ownership.look(one.register.running[QUERY])
+    no = HolderSays(granted=False, epoch=2, owner=RIO)
+    one.services.answer(Keep, {"fra": no, "nyc": no})
+    assert any(isinstance(message, WantedAsk) for _, message, _ in one.services.asked) is is_there
+    one.services.answer(WantedAsk, {})
+    assert QUERY in one.ownership.owned
+    assert one.successor.given_up == []
+    assert "too few answer" in one.register.running[QUERY].health.healing.ownership
+
+
+def test_an_owner_says_under_which_epoch_it_owns_a_query_that_it_has_taken_over() -> None:
+    one = keeper()
+    one.services.answer(PromiseAsk, {"nyc": HolderSays(granted=True, epoch=9)})
+    assert one.ownership.wanting.answer(WantedAsk(queries=(QUERY,))).taken == (Own(query=QUERY, epoch=0, owner=FRA),)
+    one.services.answer(Keep, {"nyc": HolderSays(granted=True, epoch=1)})
+    assert one.ownership.wanting.answer(WantedAsk(queries=(QUERY,))).taken == (Own(query=QUERY, epoch=1, owner=FRA),)
 
 
 def test_an_owner_that_another_one_has_followed_promises_while_that_one_is_not_there() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from sbon.errors import LinkError
 from sbon.queries.wanted import Wanted
+from sbon.supervision.owners import Owner, Owners
 from sbon.wire.messages import Done
 from sbon.wire.replication import Unwanted
 
@@ -21,15 +22,16 @@ class World:
         self.destroyed: list[str] = []
         self.inherits = self.is_waited_for = False
         self.instances = {
-            "a.1.1": SimpleNamespace(id="a.1.1", users={"a.1": "a", "b.2": "b"}, epoch=3),
-            "b.2.1": SimpleNamespace(id="b.2.1", users={"b.2": "b"}, epoch=0),
+            "a.0000001.01.1": SimpleNamespace(id="a.0000001.01.1", users={"a.0000001.01": "a", "b.0000001.02": "b"}, epoch=3),
+            "b.0000001.02.1": SimpleNamespace(id="b.0000001.02.1", users={"b.0000001.02": "b"}, epoch=0),
         }
         directory: Any = SimpleNamespace(me="here", request=lambda node, message, done: self.asked.append((node, message, done)))
         operators: Any = self
         homes: Any = SimpleNamespace(may_be_inherited=lambda query, home: self.is_waited_for)
         wanting = SimpleNamespace(disowned=lambda asked, said, instances: sorted(asked.served.intersection(said.queries)))
-        ownership = SimpleNamespace(wanting=wanting, inheriting=SimpleNamespace(kept_for=lambda: {"c": {"c.7"}}))
-        register = SimpleNamespace(owner_of=lambda query: query.partition(".")[0])
+        ownership = SimpleNamespace(wanting=wanting, inheriting=SimpleNamespace(kept_for=lambda: {"c": {"c.0000001.07"}}))
+        self.owners = Owners()
+        register = SimpleNamespace(owners=self.owners)
         queries: Any = SimpleNamespace(ownership=ownership, register=register)
         self.wanted = Wanted(directory, operators, homes, queries, lambda: self.inherits)
 
@@ -52,9 +54,9 @@ def world() -> World:
 def test_every_home_is_asked_about_its_queries_and_operators(world: World) -> None:
     world.wanted.ask()
     assert [(node, message.queries, message.operators) for node, message, _ in world.asked] == [
-        ("a", ("a.1",), (("a.1.1", 3),)),
-        ("b", ("b.2",), (("b.2.1", 0),)),
-        ("c", ("c.7",), ()),
+        ("a", ("a.0000001.01",), (("a.0000001.01.1", 3),)),
+        ("b", ("b.0000001.02",), (("b.0000001.02.1", 0),)),
+        ("c", ("c.0000001.07",), ()),
     ]
 
 
@@ -65,14 +67,14 @@ def test_a_home_that_has_come_back_is_asked_alone(world: World) -> None:
 
 def test_only_what_the_home_was_asked_for_is_released(world: World) -> None:
     world.wanted.ask()
-    world.answer("b", Unwanted(queries=("a.1", "b.2")))
-    assert world.released == ["b.2"]
+    world.answer("b", Unwanted(queries=("a.0000001.01", "b.0000001.02")))
+    assert world.released == ["b.0000001.02"]
 
 
 def test_a_copy_that_was_made_again_elsewhere_goes_unless_it_is_a_newer_one(world: World) -> None:
     world.wanted.ask()
-    world.answer("a", Unwanted(queries=(), operators=(("a.1.1", 2), ("b.2.1", 0), ("x.1.1", 0))))
-    assert world.destroyed == ["b.2.1"]
+    world.answer("a", Unwanted(queries=(), operators=(("a.0000001.01.1", 2), ("b.0000001.02.1", 0), ("x.0000001.01.1", 0))))
+    assert world.destroyed == ["b.0000001.02.1"]
 
 
 @pytest.mark.parametrize("answer", [LinkError("too late"), Done()])
@@ -82,8 +84,25 @@ def test_without_an_answer_everything_stays(world: World, answer: Any) -> None:
     assert (world.released, world.destroyed) == ([], [])
 
 
-@pytest.mark.parametrize(("inherits", "asked"), [(True, ()), (False, ("b.2",))])
+@pytest.mark.parametrize(("inherits", "asked"), [(True, ()), (False, ("b.0000001.02",))])
 def test_a_query_that_keepers_may_take_over_just_now_is_not_asked_about(world: World, inherits: bool, asked: tuple[str, ...]) -> None:
     world.inherits, world.is_waited_for = inherits, True
     world.wanted.ask("b")
     assert world.asked[0][1].queries == asked
+
+
+def test_what_the_next_process_of_a_home_says_of_a_query_that_keepers_may_take_over_releases_nothing(world: World) -> None:
+    world.inherits = True
+    world.wanted.ask("b")
+    world.is_waited_for = True
+    world.answer("b", Unwanted(queries=("b.0000001.02",)))
+    assert world.released == []
+
+
+def test_whoever_has_taken_a_query_over_is_asked_though_its_operators_do_not_know_it(world: World) -> None:
+    world.owners.heard("b.0000001.02", Owner("c", 1, 1))
+    world.wanted.ask()
+    assert [(node, message.queries) for node, message, _ in world.asked] == [
+        ("a", ("a.0000001.01",)),
+        ("c", ("b.0000001.02", "c.0000001.07")),
+    ]
