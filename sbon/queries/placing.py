@@ -6,7 +6,7 @@ The optimiser is loaded with the first query, because most agents get none.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -112,15 +112,23 @@ class Placing:
         from sbon.planning.carrying import Carrying
 
         admission = Carrying(plan, excluded) if carries else Admission(plan, excluded)
+        holding: set[NodeId] = set()
+
+        def free(kept: Collection[NodeId] = ()) -> None:
+            """Releases what attempts have reserved on other nodes."""
+            if reserve:
+                self.surveying.decided(plan.query, dict.fromkeys(holding - set(kept), 0))
 
         def perform(action: "Admitting | BaseException") -> None:
             match action:
                 case BaseException():
+                    free()
                     done(action if isinstance(action, SbonError) else PlacementError(f"its latency or rates cannot be predicted: {action}"))
                 case Refused(problem):
-                    self.surveying.decided(plan.query, {}) if reserve else None
+                    free()
                     done(problem)
                 case Admitted(placed, delay_bound_ms):
+                    free(placed.nodes.values())
                     done(placed.bounded(delay_bound_ms))
                 case _:
                     bound_ms, shares = (None, False) if action.nodes else (plan.max_latency_ms, share)
@@ -130,6 +138,7 @@ class Placing:
             if isinstance(result, SbonError):
                 perform(admission.unplaceable(result))
                 return
+            holding.update(result.nodes.values())
             query = self.gather(result.plan, result)
             self.host.execute(lambda: admission.predicted(result, query), perform, rows=0)
 
