@@ -89,8 +89,8 @@ class Arrival:
                 parts.operators.destroy(operator)
 
     def _loaded(self, feeds: tuple[NodeId, ...], respond: Done, result: object) -> None:
-        if isinstance(result, SbonError):
-            respond(result)
+        if isinstance(result, BaseException):
+            respond(result if isinstance(result, SbonError) else MigrationError(_reason(result)))
         else:
             self._parts.directory.reach(feeds, lambda problem: respond(problem or DoneMessage()))
 
@@ -107,8 +107,7 @@ class Arrival:
             self.happens(self.machine.installed)
 
     def _not_taken(self, problem: BaseException) -> None:
-        reason = str(problem) if isinstance(problem, SbonError) else f"{type(problem).__name__}: {problem}"
-        self.happens(lambda now: self.machine.not_taken(reason, now))
+        self.happens(lambda now: self.machine.not_taken(_reason(problem), now))
 
     def _heard(self, result: Message | SbonError) -> None:
         if isinstance(result, Outcome):
@@ -230,3 +229,7 @@ class Arrivals:
         del self._arriving[operator]
         if arrival.machine.stage is Stage.RUNNING:
             self._activated(self._parts.operators.activate(operator))
+
+
+def _reason(problem: BaseException) -> str:
+    return str(problem) if isinstance(problem, SbonError) else f"{type(problem).__name__}: {problem}"
