@@ -21,6 +21,8 @@ FAILED, MATCHED, NOTHING, TIMED_OUT = range(4)
 
 _BLOCKED = 2**62
 """Behind every row."""
+_LANE_END = 2**32 - 1
+"""Behind every row of a partition, where partition and position are one number."""
 
 
 class Candidates(NamedTuple):
@@ -161,24 +163,22 @@ class Choice:
         lanes = np.concatenate([events.lanes[which], log.lanes.values[opens].astype(np.int64)])
         first = np.concatenate([events.first[which], opens])
         order = np.argsort(lanes << 32 | first, kind="stable")
-        event = np.append(which, np.full(opens.size, NO_ROW))[order].tolist()
-        behind = np.append(behind, opens)[order].tolist()
-        chosen, resume, blocks, dropped = [], [], [], []
-        lane, least = -1, 0
-        for one, own, position, after in zip(event, lanes[order].tolist(), first[order].tolist(), behind, strict=True):
-            if own != lane:
-                lane, least = own, 0
-            if position < least:
-                if one < 0 and least < _BLOCKED:
-                    dropped.append(position)
-            elif one < 0:
-                blocks.append(position)
-                least = _BLOCKED
-            else:
-                chosen.append(one)
-                resume.append(after)
-                least = after
-        return tuple(np.array(found, np.int64) for found in (chosen, resume, blocks, dropped))  # type: ignore[return-value]
+        event = np.append(which, np.full(opens.size, NO_ROW))[order]
+        lanes, first = lanes[order], first[order]
+        behind = np.append(behind, np.full(opens.size, _LANE_END))[order]
+        # Behind one that counts, the next one that counts is the first that begins where its match lets it, or the next partition's first.
+        follows = np.maximum(np.searchsorted(lanes << 32 | first, lanes << 32 | behind), np.arange(1, first.size + 1)).tolist()
+        counts, at = [], 0
+        while at < len(follows):
+            counts.append(at)
+            at = follows[at]
+        counting = np.array(counts, np.int64)
+        blocks = counting[event[counting] < 0]
+        chosen = counting[event[counting] >= 0]
+        is_open = np.flatnonzero(event < 0)
+        last = counting[np.searchsorted(counting, is_open, side="right") - 1]
+        dropped = is_open[event[last] >= 0]
+        return event[chosen], behind[chosen], first[blocks], first[dropped]
 
     def _known(self, lanes: IntArray, known: IntArray) -> IntArray:
         """Returns when attempts are known, each no sooner than those before it in its partition."""

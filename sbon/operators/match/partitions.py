@@ -54,27 +54,25 @@ class Partitions:
     def numbered(self, keys: Sequence[Key]) -> IntArray:
         """Returns the numbers of partitions; new ones get one."""
         numbers = self._numbers
-        found = []
-        for key in keys:
-            number = numbers.get(key)
-            found.append(self._new(key) if number is None else number)
-        return np.array(found, np.int64)
+        fresh = [key for key in dict.fromkeys(keys) if key not in numbers]
+        if fresh:
+            self._add(fresh)
+        return np.array([numbers[key] for key in keys], np.int64)
 
-    def _new(self, key: Key) -> int:
-        if self._free:
-            number = self._free.pop()
+    def _add(self, keys: Sequence[Key]) -> None:
+        reused = [self._free.pop() for _ in range(min(len(keys), len(self._free)))]
+        more = len(keys) - len(reused)
+        added = [*reused, *range(self.size, self.size + more)]
+        self.keys += [None] * more
+        for number, key in zip(added, keys, strict=True):
             self.keys[number] = key
-        else:
-            number = len(self.keys)
-            self.keys.append(key)
-            for column in self._columns():
-                column.fill(1, 0)
+            self._numbers[key] = number
+        at = np.array(added, np.int64)
         for column in self._columns():
-            column.values[number] = 0
-        self.tail.values[number] = NO_ROW
-        self.since.values[number] = self.pending.values[number] = WATERMARK_END
-        self._numbers[key] = number
-        return number
+            column.fill(more, 0)
+            column.values[at] = 0
+        self.tail.values[at] = NO_ROW
+        self.since.values[at] = self.pending.values[at] = WATERMARK_END
 
     def _columns(self) -> tuple[Grown[np.int64], ...]:
         return (self.tail, self.count, self.ready, self.start, self.since, self.pending, self.number, self.matched, self.known)
