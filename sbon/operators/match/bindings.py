@@ -15,7 +15,7 @@ State: TypeAlias = Any
 States: TypeAlias = tuple[State, ...]
 ValueAt: TypeAlias = Callable[[int, int], Any]
 """Value of an operand's expression, by its number and the place of a row in its partition; None where there is no row."""
-_SUM_MAX = 2**63
+SUM_MAX = 2**63
 
 
 class Binding:
@@ -114,12 +114,17 @@ def answered(function: str, state: State) -> Any:
     if function == "avg":
         return total if type(total) is float else _rounded(Fraction(total) / count)
     if type(total) is int:
-        return total if -_SUM_MAX <= total < _SUM_MAX else None
+        return total if -SUM_MAX <= total < SUM_MAX else None
     return total if type(total) is float else _rounded(total)
 
 
 def _rounded(value: Fraction) -> float:
+    return ratio(value.numerator, value.denominator)
+
+
+def ratio(numerator: int, denominator: int) -> float:
+    """Returns a quotient as the nearest float."""
     try:
-        return float(value)
+        return numerator / denominator
     except OverflowError:
-        return math.inf if value > 0 else -math.inf
+        return math.inf if numerator > 0 else -math.inf

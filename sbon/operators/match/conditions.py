@@ -74,6 +74,8 @@ class Conditions:
         """The first part of each variable that has one."""
         self._late: dict[int, tuple[Plain, tuple[str, ...]]] = {}
         """The second part, and the operands that it reads."""
+        self.late_columns: dict[int, tuple[pl.Expr, tuple[str, ...]]] = {}
+        """The same, for many rows at once: of columns with the operands' values."""
         by_name = {one.name: one for one in params.operands}
         late: dict[str, None] = {}
         for variable, condition in enumerate(params.conditions):
@@ -85,7 +87,10 @@ class Conditions:
             if second is not None:
                 names = columns_of([second])
                 late.update(dict.fromkeys(names))
-                self._late[variable] = evaluator(second, {name: self._types[name] for name in names}), names
+                types = {name: self._types[name] for name in names}
+                self._late[variable] = evaluator(second, types), names
+                column = compile_column(second, types)[0].cast(pl.Boolean).fill_null(False)
+                self.late_columns[variable] = column.alias(f"v{variable}"), names
         self._values: list[tuple[pl.Expr, bool]] = []
         self.bindings = [self._binding(by_name[name], columns, params.variables) for name in late]
         self._place = {name: place for place, name in enumerate(late)}

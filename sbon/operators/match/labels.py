@@ -9,7 +9,8 @@ from sbon.types import IntArray
 
 TOGETHER_MIN = 8
 """Least number of matches that are labelled together, one row of each a step; fewer are labelled one after the other."""
-_UNKNOWN, _AMBIGUOUS = -1, -2
+_UNKNOWN, AMBIGUOUS, NOTHING = -1, -2, -3
+"""In place of a label: ways differ, or none takes the row."""
 
 
 class Labeller:
@@ -40,12 +41,12 @@ class Labeller:
         live = np.flatnonzero(np.diff(offsets) > 0)
         at, stop, state = offsets[live], offsets[live + 1], np.full(live.size, automaton.first, np.int64)
         while live.size >= TOGETHER_MIN:
-            told = self._told(state, classes[at])
+            told = self.told(state, classes[at])
             found[at] = told
-            unclear[live[told == _AMBIGUOUS]] = True
+            unclear[live[told == AMBIGUOUS]] = True
             state = (scanner.step(state, classes[at]) >> 1).astype(np.int64)
             at = at + 1
-            left = (at < stop) & (told != _AMBIGUOUS)
+            left = (at < stop) & (told != AMBIGUOUS)
             live, at, stop, state = live[left], at[left], stop[left], state[left]
         for match, begin, end, one in zip(live.tolist(), at.tolist(), stop.tolist(), state.tolist(), strict=True):
             unclear[match] = not self._follow(classes[begin:end], one, found[begin:end])
@@ -56,8 +57,8 @@ class Labeller:
             found[begin:end] = [2 * self._program.variables[place] + self._program.excluded[place] for place in places]
         return found
 
-    def _told(self, state: IntArray, codes: Classes) -> IntArray:
-        """Returns the labels of rows in states."""
+    def told(self, state: IntArray, codes: Classes) -> IntArray:
+        """Returns the labels of rows in states; AMBIGUOUS or NOTHING where there is none."""
         keys = state << 16 | codes
         if keys.max(initial=0) >= self._labels.size:
             more = np.full(int(keys.max()) + (1 << 16) - self._labels.size, _UNKNOWN, np.int64)
@@ -88,7 +89,7 @@ class Labeller:
         program, mask = self._program, int(self._scanner.masks[code])
         waiting = [place for place in self._scanner.automaton.places(state) if place != END]
         told = {2 * program.variables[place] + program.excluded[place] for place in waiting if mask >> program.variables[place] & 1}
-        return told.pop() if len(told) == 1 else _AMBIGUOUS
+        return told.pop() if len(told) == 1 else AMBIGUOUS if told else NOTHING
 
     def forget(self) -> None:
         """Forgets what it knows of states, which have new numbers."""

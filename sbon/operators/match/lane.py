@@ -4,12 +4,14 @@ Places are counted from the partition's first row on; the lists have the rows fr
 """
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from sbon.operators.match.attempts import Attempt, Labels
 from sbon.operators.match.found import NO_NUMBER
 from sbon.operators.match.partitions import END, TIME_MAX
+from sbon.operators.match.trials import Tried
 from sbon.query.plan import WATERMARK_END, MatchParams
 
 
@@ -43,7 +45,7 @@ class Rules(NamedTuple):
 class Lane:
     """One partition."""
 
-    __slots__ = ("attempt", "base", "ids", "known", "masks", "matched", "number", "start", "taken", "times", "values")
+    __slots__ = ("attempt", "base", "ids", "known", "masks", "matched", "number", "start", "taken", "times", "tried", "values")
 
     def __init__(self, values: int) -> None:
         self.base = 0
@@ -63,7 +65,9 @@ class Lane:
         """Matches so far."""
         self.known = 0
         """Instant at which the last match was known."""
-        self.attempt: Attempt | None = None
+        self.attempt: Attempt | Tried | None = None
+        self.tried: deque[Tried] = deque()
+        """Starts from `start` on that are settled already, in their order."""
 
     @property
     def end(self) -> int:
@@ -95,11 +99,11 @@ class Lane:
                 break
             attempt = self.attempt
             assert attempt is not None
-            limit, timed = self._limit(rules, ready, watermark_us)
-            if attempt.alive:
+            if isinstance(attempt, Attempt) and attempt.alive:
+                limit, timed = self._limit(rules, ready, watermark_us)
                 self.taken = self.base + attempt.take(self.masks, self.taken - self.base, limit - self.base, self.base)
-            if attempt.alive and not timed and not ended:
-                break
+                if attempt.alive and not timed and not ended:
+                    break
             self._know(rules, alive=attempt.alive)
             self._close(rules, attempt, found)
         return found
@@ -120,8 +124,15 @@ class Lane:
         self.start = base + at
         if self.start >= ready:
             return False
-        self.taken = self.start
-        self.attempt = rules.attempt(self)
+        tried = self.tried
+        while tried and tried[0].place < self.start:
+            tried.popleft()
+        if tried and tried[0].place == self.start:
+            self.attempt = tried.popleft()
+            self.taken = self.attempt.taken
+        else:
+            self.taken = self.start
+            self.attempt = rules.attempt(self)
         return True
 
     def _limit(self, rules: Rules, ready: int, watermark_us: int) -> tuple[int, bool]:
@@ -145,12 +156,12 @@ class Lane:
             until = TIME_MAX if within is None else min(TIME_MAX, self.times[self.start - self.base] + within)
             self.known = max(self.known, 2 * until)
 
-    def _close(self, rules: Rules, attempt: Attempt, found: list[Found]) -> None:
+    def _close(self, rules: Rules, attempt: Attempt | Tried, found: list[Found]) -> None:
         """Notes the attempt's match and where the next one may begin."""
         params, length, at = rules.params, attempt.length, self.start - self.base
         self.attempt = None
         if length is None:
-            if params.timeouts and attempt.alive:
+            if params.timeouts and isinstance(attempt, Attempt) and attempt.alive:
                 labels = attempt.waiting()
                 rows = self.ids[at : at + len(labels.variables)]
                 found.append(Found(self.known, rows[0], labels, NO_NUMBER, rows, timed_out=True))

@@ -22,9 +22,11 @@ from sbon.operators.match.lane import Lane, Rules
 from sbon.operators.match.log import NO_ROW, Log
 from sbon.operators.match.partitions import END, Key, Partitions, Text
 from sbon.operators.match.program import ANY, Automaton, compile_pattern
+from sbon.operators.match.readings import Readings
 from sbon.operators.match.scan import Scanner
 from sbon.operators.match.sequential import Sequential
 from sbon.operators.match.starts import Starts
+from sbon.operators.match.trials import Trials
 from sbon.query.plan import WATERMARK_END, MatchNumber, MatchParams, Navigation
 from sbon.query.row_pattern import first_variables, may_be_empty
 from sbon.query.schema import ColumnType
@@ -82,7 +84,17 @@ class Matcher:
         self._sequential: Sequential | None = None
         if self._conditions.depends_on_match:
             rules = Rules(params, self._before, self._behind, first, self._attempt)
-            self._sequential = Sequential(self.log, self._partitions, rules, self._conditions.value_count)
+            trials = Trials(
+                self.log,
+                self._scanner,
+                self._labeller,
+                self._conditions,
+                Readings(params, columns, self.log),
+                params.operands,
+                first_mask=first,
+                within_us=params.within_us,
+            )
+            self._sequential = Sequential(self.log, self._partitions, rules, trials, self._conditions.value_count)
 
     @property
     def rows(self) -> int:

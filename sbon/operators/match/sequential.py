@@ -1,4 +1,7 @@
-"""Goes through partitions row by row, one attempt at a time: for conditions that only the match so far decides."""
+"""Goes through partitions with one attempt at a time: for conditions that only the match so far decides.
+
+Starts that `trials` has settled are not looked at again.
+"""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,6 +12,7 @@ from sbon.operators.match.found import Matches
 from sbon.operators.match.lane import Found, Lane, Rules
 from sbon.operators.match.log import Log
 from sbon.operators.match.partitions import Partitions, Text
+from sbon.operators.match.trials import Trials
 from sbon.query.plan import WATERMARK_END
 from sbon.types import IntArray
 
@@ -21,10 +25,11 @@ class Sequential:
     value_count : operands with a value on each row
     """
 
-    def __init__(self, log: Log, partitions: Partitions, rules: Rules, value_count: int) -> None:
+    def __init__(self, log: Log, partitions: Partitions, rules: Rules, trials: Trials, value_count: int) -> None:
         self._log = log
         self._partitions = partitions
         self._rules = rules
+        self._trials = trials
         self._value_count = value_count
         self._lanes: dict[int, Lane] = {}
 
@@ -61,17 +66,21 @@ class Sequential:
         """
         parts, within = self._partitions, self._rules.params.within_us
         touched = dict.fromkeys(text.lanes.tolist())
-        for number, begin, end in zip(text.lanes.tolist(), text.begins.tolist(), text.ends.tolist(), strict=True):
-            self._lanes[number].masks += masks[begin:end]
+        tried = self._trials.tried(text)
+        for number, begin, end, starts in zip(text.lanes.tolist(), text.begins.tolist(), text.ends.tolist(), tried, strict=True):
+            lane = self._lanes[number]
+            lane.masks += masks[begin:end]
+            lane.tried.extend(starts)
         if within is not None or watermark_us >= WATERMARK_END:
             until = watermark_us if within is None or watermark_us >= WATERMARK_END else watermark_us - within
             touched |= dict.fromkeys(np.flatnonzero(parts.since.values <= until).tolist())
         lanes: list[int] = []
         found: list[Found] = []
         for number in touched:
-            lane = self._lanes.get(number)
-            if lane is None:
+            known = self._lanes.get(number)
+            if known is None:
                 continue
+            lane = known
             now = lane.settle(self._rules, watermark_us)
             found += now
             lanes += [number] * len(now)

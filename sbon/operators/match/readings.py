@@ -1,0 +1,204 @@
+"""Computes the values that operands have on rows of matches: in columns, for many matches at once."""
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from sbon.operators.compile import compile_column
+from sbon.operators.frames import computed, polars_type
+from sbon.operators.match.bindings import SUM_MAX, added, answered, begun, ratio
+from sbon.operators.match.conditions import operand_type
+from sbon.operators.match.found import NO_NUMBER, Matches
+from sbon.operators.match.log import NO_ROW, Log
+from sbon.query.plan import MatchNumber, MatchParams, Navigation, Operand, Tally
+from sbon.query.schema import ColumnType
+from sbon.types import IntArray
+
+_NUMBERS = (ColumnType.TIME, ColumnType.INTERVAL)
+
+
+class Rows(NamedTuple):
+    """Rows of matches, on which operands are computed."""
+
+    matches: Matches
+    owner: IntArray
+    """Match of each."""
+    at: IntArray
+    """Its place among the rows of the matches; -1 for a match without rows."""
+
+
+class Readings:
+    """The operands of a pattern.
+
+    Parameters
+    ----------
+    columns : of the rows
+
+    Attributes
+    ----------
+    types : of the operands, by name
+
+    Raises
+    ------
+    RemoteProtocolError
+        An operand is not one that the planner makes.
+    """
+
+    def __init__(self, params: MatchParams, columns: Mapping[str, ColumnType], log: Log) -> None:
+        self._log = log
+        self.types = {one.name: operand_type(one, columns) for one in params.operands}
+        self._values: dict[str, pl.Expr] = {}
+        """Expressions of the operands over the columns of a row."""
+        for one in params.operands:
+            value = one.aggregate.operand if isinstance(one, Tally) else getattr(one, "value", None)
+            if value is not None:
+                compiled, kind, _ = compile_column(value, columns)
+                is_number = isinstance(one, Tally) and kind in _NUMBERS
+                self._values[one.name] = (compiled.cast(pl.Int64) if is_number else compiled).alias(one.name)
+        self._names = pl.Series(list(params.variables), dtype=pl.String)
+
+    def of(self, operand: Operand, rows: Rows) -> pl.Series:
+        """Returns the value of an operand on each of some rows."""
+        name, matches = operand.name, rows.matches
+        match operand:
+            case MatchNumber():
+                numbers = matches.numbers[rows.owner]
+                return _with_nulls(pl.Series(name, numbers), numbers == NO_NUMBER)
+            case Tally():
+                return self._tally(operand, rows)
+            case Navigation():
+                found = self._navigated(operand, rows)
+        if operand.value is None:
+            inside = (found >= matches.offsets[rows.owner]) & (found < matches.offsets[rows.owner + 1])
+            variables = matches.variables[np.where(inside, found, 0)] if matches.variables.size else np.zeros(found.size, np.int64)
+            return _with_nulls(self._names.gather(variables).alias(name), ~inside)
+        positions = np.where(found >= 0, matches.rows[found], NO_ROW) if matches.rows.size else np.full(found.size, NO_ROW)
+        if operand.shift:
+            positions = self._log.moved(positions, operand.shift)
+        value = self._values[name]
+        return _with_nulls(computed(self._log.taken(positions, value.meta.root_names()), [value])[name], positions < 0)
+
+    def _navigated(self, operand: Navigation, rows: Rows) -> IntArray:
+        """Returns the row of the match that each answer reads: its place among all rows of the matches, or NO_ROW. For CLASSIFIER, the
+        place of the row beside it."""
+        matches, owner = rows.matches, rows.owner
+        begin = matches.offsets[owner]
+        last = np.where(rows.at >= 0, matches.offsets[owner + 1] - 1, NO_ROW) if operand.final else rows.at
+        if not operand.variables:
+            count = np.where(last >= 0, last + 1 - begin, 0)
+            there = count > operand.skip
+            found = np.where(there, begin + operand.skip if operand.first else last - operand.skip, NO_ROW)
+        else:
+            chosen, so_far = _chosen(matches, operand.variables)
+            before = so_far[begin]
+            count = np.where(last >= 0, so_far[last + 1] - before, 0)
+            there = count > operand.skip
+            at = before + (operand.skip if operand.first else count - 1 - operand.skip)
+            found = np.where(there, chosen[np.where(there, at, 0)] if chosen.size else NO_ROW, NO_ROW)
+        if operand.value is None and operand.shift:
+            found = np.where(there, found + operand.shift, NO_ROW)
+        return found
+
+    # ---------------------------------------------------------------------------------------------------------- aggregates
+
+    def _tally(self, operand: Tally, rows: Rows) -> pl.Series:
+        """Returns an aggregate: of each match once, or so far at each row."""
+        matches, owner = rows.matches, rows.owner
+        chosen, so_far = _chosen(matches, operand.variables)
+        values: list[Any] | None = None
+        if operand.name in self._values:
+            value = self._values[operand.name]
+            column = computed(self._log.taken(matches.rows[chosen], value.meta.root_names()), [value])[operand.name]
+            if column.null_count():
+                there = column.is_not_null().to_numpy()
+                so_far = np.append(0, np.cumsum(there))[so_far]
+                column = column.drop_nulls()
+            values = column.to_list()
+        function, whole = operand.aggregate.function, operand.final
+        if function == "count" or values is None:
+            last = np.where(rows.at >= 0, matches.offsets[owner + 1] if whole else rows.at + 1, matches.offsets[owner])
+            return pl.Series(operand.name, so_far[last] - so_far[matches.offsets[owner]])
+        if function in ("sum", "avg") and values and all(map(math.isfinite, values)):
+            begins = so_far[matches.offsets[owner]]
+            last = np.where(rows.at >= 0, so_far[matches.offsets[owner + 1] if whole else rows.at + 1], begins)
+            found = _sums(function, values, begins.tolist(), last.tolist())
+            return self._told(operand.name, found)
+        bounds = so_far[matches.offsets].tolist()
+        plain = not any(type(one) is float and not math.isfinite(one) for one in values)
+        if whole:
+            of_match = [_aggregated(function, values[begin:end], plain=plain) for begin, end in pairwise(bounds)]
+            found = [of_match[one] for one in owner.tolist()]
+        else:
+            states: list[Any] = []
+            for begin, end in pairwise(bounds):
+                state = begun(function)
+                states.append([state] + [state := added(function, state, one) for one in values[begin:end]])
+            counts = np.where(rows.at >= 0, so_far[rows.at + 1] - so_far[matches.offsets[owner]], 0).tolist()
+            found = [answered(function, states[one][count]) for one, count in zip(owner.tolist(), counts, strict=True)]
+        return self._told(operand.name, found)
+
+    def _told(self, name: str, values: list[Any]) -> pl.Series:
+        kind = self.types[name]
+        if kind in _NUMBERS:
+            return pl.Series(name, values, dtype=pl.Int64()).cast(polars_type(kind))
+        return pl.Series(name, values, dtype=polars_type(kind))
+
+
+def _sums(function: str, values: list[Any], begins: list[int], ends: list[int]) -> list[Any]:
+    """Returns sums or means of stretches of finite values, as `bindings` does one value after the other: exact, and rounded once."""
+    is_float, least = type(values[0]) is float, 0
+    if is_float:  # as whole numbers of 2^least
+        mantissas, exponents = np.frexp(values)
+        exponents = exponents.astype(np.int64) - 53
+        least = int(exponents.min())
+        wholes = np.ldexp(mantissas, 53).astype(np.int64).tolist()
+        values = [whole << shift for whole, shift in zip(wholes, (exponents - least).tolist(), strict=True)]
+    totals = [0, *accumulate(values)]
+    up, down = max(0, least), max(0, -least)
+    found: list[Any] = []
+    for begin, end in zip(begins, ends, strict=True):
+        total = totals[end] - totals[begin]
+        if begin == end:
+            found.append(None)
+        elif function == "sum" and not is_float:
+            found.append(total if -SUM_MAX <= total < SUM_MAX else None)
+        else:
+            found.append(ratio(total << up, (end - begin if function == "avg" else 1) << down))
+    return found
+
+
+def _aggregated(function: str, values: list[Any], *, plain: bool) -> Any:
+    """Returns an aggregate of values, as `bindings` does one value after the other.
+
+    Parameters
+    ----------
+    plain : no value is infinite or NaN
+    """
+    if plain and values:
+        if function == "min":
+            return min(values)
+        if function == "max":
+            return max(values)
+    state = begun(function)
+    for value in values:
+        state = added(function, state, value)
+    return answered(function, state)
+
+
+def _chosen(matches: Matches, variables: Sequence[int]) -> tuple[IntArray, IntArray]:
+    """Returns the places of the rows with one of some variables (all if none is given) among those of the matches, and how many there are
+    before each place and at the end."""
+    size = matches.rows.size
+    if not variables:
+        return np.arange(size), np.arange(size + 1)
+    wanted = np.isin(matches.variables, variables)
+    return np.flatnonzero(wanted), np.append(0, np.cumsum(wanted))
+
+
+def _with_nulls(column: pl.Series, missing: npt.NDArray[np.bool_]) -> pl.Series:
+    return column.set(pl.Series(missing), None) if missing.any() else column

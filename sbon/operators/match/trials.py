@@ -1,0 +1,181 @@
+"""Tries the starts among new rows together, where conditions depend on the match so far: all starts step together, one row each.
+
+A start is *settled* if its rows leave one way through the pattern at each row: then its bindings follow from the rows alone, and the
+conditions on them are computed in columns, for all starts at once. What is left goes row by row (`sbon.operators.match.attempts`): starts
+with several ways, those that take many rows, and those that reach the end of the rows or of their time.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from sbon.operators.frames import computed
+from sbon.operators.match.attempts import Labels
+from sbon.operators.match.conditions import Conditions
+from sbon.operators.match.found import Matches
+from sbon.operators.match.labels import AMBIGUOUS, Labeller
+from sbon.operators.match.log import Log
+from sbon.operators.match.partitions import Text
+from sbon.operators.match.readings import Readings, Rows
+from sbon.operators.match.scan import Classes, Scanner
+from sbon.query.plan import MatchNumber, Operand
+from sbon.types import IntArray
+
+ROWS_MAX = 32
+"""Rows after which a start is left to an attempt."""
+STARTS_MAX = 8_192
+"""Starts that are tried at once; this bounds the memory that their rows take."""
+
+
+class Tried(NamedTuple):
+    """The outcome of a start that no later row can change. It is read as an attempt that has ended is."""
+
+    place: int
+    """Of the start, in its partition."""
+    taken: int
+    """Place behind the last row that was looked at."""
+    length: int | None
+    """Rows of the match; None if there is none."""
+    variables: list[int]
+    excluded: list[bool]
+
+    @property
+    def alive(self) -> bool:
+        """Returns False: it takes no more rows."""
+        return False
+
+    def labels(self) -> Labels:
+        """Returns what the rows of the match were taken for."""
+        return Labels(self.variables, self.excluded)
+
+
+class _Steps(NamedTuple):
+    """Rows that starts have taken, those of one start beside each other, in order."""
+
+    owners: IntArray
+    at: IntArray
+    """Place of the row in the text."""
+    labels: IntArray
+    ended: npt.NDArray[np.bool_]
+    """A match ends with the row."""
+
+
+class Trials:
+    """Tries starts.
+
+    Parameters
+    ----------
+    first_mask : bits of the variables that a match can begin with
+    within_us : None without WITHIN
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        scanner: Scanner,
+        labeller: Labeller,
+        conditions: Conditions,
+        readings: Readings,
+        operands: Sequence[Operand],
+        *,
+        first_mask: int,
+        within_us: int | None,
+    ) -> None:
+        self._log = log
+        self._scanner = scanner
+        self._labeller = labeller
+        self._late = conditions.late_columns
+        self._readings = readings
+        self._operands = {one.name: one for one in operands}
+        self._first = first_mask
+        self._within = within_us
+        read = [self._operands[name] for _, names in self._late.values() for name in names]
+        self._possible = not any(isinstance(one, MatchNumber) for one in read)  # a match's number depends on those before it
+
+    def tried(self, text: Text) -> list[list[Tried]]:
+        """Returns for each partition the starts among its new rows that are settled, in order."""
+        found: list[list[Tried]] = [[] for _ in range(text.lanes.size)]
+        if not self._possible or not text.positions.size:
+            return found
+        codes = self._log.codes.values[text.positions]
+        starts = np.flatnonzero(self._scanner.begins(codes, self._first))
+        for begin in range(0, starts.size, STARTS_MAX):
+            self._try(text, codes, starts[begin : begin + STARTS_MAX], found)
+        if self._scanner.automaton.is_full:
+            self._scanner.renumber([])
+            self._labeller.forget()
+        return found
+
+    def _try(self, text: Text, codes: Classes, starts: IntArray, found: list[list[Tried]]) -> None:
+        """Tries some starts."""
+        ranks = np.searchsorted(text.ends, starts, side="right")
+        steps, taken = self._steps(text, codes, starts, text.ends[ranks])
+        lengths = np.zeros(starts.size, np.int64)
+        offsets = np.append(0, np.cumsum(np.bincount(steps.owners, minlength=starts.size)))
+        if steps.owners.size:
+            there = np.flatnonzero(np.diff(offsets))
+            place = np.arange(steps.owners.size)
+            holds = self._holds(text, steps, offsets)
+            wrong = np.minimum.reduceat(np.where(holds, place.size, place), offsets[there])
+            fails = wrong < place.size
+            taken[there[fails]] = steps.at[wrong[fails]] + 1
+            good = steps.ended & (place < np.repeat(wrong, np.diff(offsets)[there]))
+            lengths[there] = np.maximum.reduceat(np.where(good, place + 1, 0), offsets[there])
+            lengths[there] = np.maximum(0, lengths[there] - offsets[there])
+        nothing = 0 if self._scanner.automaton.takes_nothing else None
+        settled = np.flatnonzero(taken > 0)
+        variables, excluded = (steps.labels >> 1).tolist(), (steps.labels & 1).astype(np.bool_).tolist()
+        places = self._log.places.values[text.positions[starts[settled]]]
+        columns = (ranks[settled], places, places + taken[settled] - starts[settled], lengths[settled], offsets[settled])
+        for rank, place_, behind, length, begin in zip(*(column.tolist() for column in columns), strict=True):
+            labels = (variables[begin : begin + length], excluded[begin : begin + length]) if length else ([], [])
+            found[rank].append(Tried(place_, behind, length or nothing, *labels))
+
+    def _steps(self, text: Text, codes: Classes, starts: IntArray, stops: IntArray) -> tuple[_Steps, IntArray]:
+        """Lets starts take rows as if all conditions on the match held.
+
+        Returns
+        -------
+        the rows that they take; for each start the place behind the last row if it is settled then, 0 otherwise
+        """
+        scanner, times = self._scanner, self._log.times.values[text.positions]
+        settled = np.zeros(starts.size, np.int64)
+        live, at, stop = np.arange(starts.size), starts, stops
+        until = times[starts] + (self._within or 0)
+        state = np.full(starts.size, scanner.automaton.first, np.int64)
+        parts = []
+        for _ in range(ROWS_MAX):
+            told = self._labeller.told(state, codes[at])
+            found = scanner.step(state, codes[at])
+            state = (found >> 1).astype(np.int64)
+            takes = told >= 0
+            parts.append(_Steps(live[takes], at[takes], told[takes], (found[takes] & 1).astype(np.bool_)))
+            over = (state == 0) & (told != AMBIGUOUS)
+            settled[live[over]] = at[over] + 1
+            at = at + 1
+            left = (state != 0) & takes & (at < stop)
+            live, at, stop, state, until = live[left], at[left], stop[left], state[left], until[left]
+            if self._within is not None:
+                in_time = times[at] < until
+                live, at, stop, state, until = live[in_time], at[in_time], stop[in_time], state[in_time], until[in_time]
+            if not live.size:
+                break
+        owners, rows, labels, ended = map(np.concatenate, zip(*parts, strict=True))
+        order = np.argsort(owners, kind="stable")
+        return _Steps(owners[order], rows[order], labels[order], ended[order].astype(np.bool_)), settled
+
+    def _holds(self, text: Text, steps: _Steps, offsets: IntArray) -> npt.NDArray[np.bool_]:
+        """Tells of each row whether the condition on the match so far holds."""
+        holds = np.ones(steps.owners.size, np.bool_)
+        variables, nothing = steps.labels >> 1, np.zeros(0, np.int64)
+        matches = Matches(nothing, nothing, nothing, nothing, nothing != 0, offsets, text.positions[steps.at], variables, nothing != 0)
+        for variable, (condition, names) in self._late.items():
+            at = np.flatnonzero(variables == variable)
+            if at.size:
+                rows = Rows(matches, steps.owners[at], at)
+                values = pl.DataFrame([self._readings.of(self._operands[name], rows) for name in names])
+                holds[at] = computed(values, [condition]).to_series().to_numpy()
+        return holds
