@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sbon.errors import QueryError
 from sbon.operators.frames import arranged
-from sbon.operators.match import conditions, labels, matcher, operator, program, scan, starts, store
+from sbon.operators.match import conditions, labels, matcher, operator, program, scan, starts, store, trials
 from sbon.operators.operator import Operator
 from sbon.operators.registry import build
 from sbon.query.plan import WATERMARK_END, MatchParams, SinkParams, SourceParams
@@ -226,6 +226,15 @@ def test_twenty_thousand_patterns(thousand: int) -> None:
 OF_ROWS = [one for one in CONDITIONS if one[0] in ("v > 1", "v < 2", "ok", "v > PREV(v)", "v <= NEXT(v)", "PREV(v, 2) IS NULL")]
 """Conditions that a row and its neighbours decide."""
 
+EXCLUSIVE = [
+    ("v < 1 AND COUNT(*) < 5", lambda here: False),
+    ("v > 1 AND v < 2 AND AVG(v) > FIRST(v)", lambda here: False),
+    ("v > 2 AND SUM(v) > 3.3", lambda here: False),
+    ("v > 1 AND v < 2", lambda here: False),
+    ("v > 2 AND v < NEXT(v) + LAST(v, 1)", lambda here: False),
+]
+"""Conditions of which rows seldom meet two, so that one way is left. The twin does not compute them."""
+
 
 @examples(40)
 @given(seed=st.integers(0, 2**40))
@@ -260,8 +269,38 @@ def test_starts_that_are_looked_at_together_are_those_of_attempts_one_by_one(see
             patch.setattr(operator, "STEP_ROWS", 50)
         together = run(build(params), batches, marks, [False] * len(parts), params)
         patch.setattr(conditions.Conditions, "depends_on_match", True)
+        tried = run(build(params), batches, marks, [False] * len(parts), params)
+        patch.setattr(trials, "ROWS_MAX", 0)
         one_by_one = run(build(params), batches, marks, [False] * len(parts), params)
     assert together == one_by_one
+    assert tried == one_by_one
+
+
+@examples(60)
+@given(seed=st.integers(0, 2**40))
+def test_starts_that_are_tried_are_those_of_attempts_one_by_one(seed: int) -> None:
+    """The same for conditions on the match; partitions go from trials to attempts and back."""
+    random = Random(seed)
+    query = random_query(random, [*CONDITIONS, *random.choices(EXCLUSIVE, k=40)])
+    made = planned(query.sql)
+    if made is None:
+        return
+    before, params, _ = made
+    keys, length = random.choice([["x"], ["x", "y", None], list("abcdefghij")]), random.choice([60, 200])
+    values = random.choice([[0.5, 1.5, 1.5, 2.5], [None, 0.1, 0.7, 1.3, 1.9, 2.2, 1e300]])
+    rows = [Row(n // random.choice([1, 3]), random.choice(keys), random.choice(values), n, n % 9 < 8) for n in range(length)]
+    parts = list(pieces(rows, [random.randint(1, length) for _ in range(random.choice([0, 3, 30]))]))
+    batches, marks = [frame(part, before, params) for part, _ in parts], [mark for _, mark in parts]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trials, "ROWS_MAX", random.choice([1, 3, 32]))
+        patch.setattr(trials, "STARTS_MAX", random.choice([1, 7, 8_192]))
+        patch.setattr(store, "SLACK_ROWS", random.choice([1, 4_096]))
+        patch.setattr(program, "STATES_MAX", random.choice([2, 4_096]))
+        patch.setattr(matcher, "PARTITIONS_MIN", 0)
+        tried = run(build(params), batches, marks, [random.random() < 0.2 for _ in parts], params)
+        patch.setattr(trials, "ROWS_MAX", 0)
+        one_by_one = run(build(params), batches, marks, [False] * len(parts), params)
+    assert tried == one_by_one
 
 
 def check(query: Query, rows: list[Row], cuts: list[int], *, moved: bool, disorder: bool) -> None:

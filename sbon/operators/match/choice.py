@@ -180,6 +180,15 @@ class Choice:
         dropped = is_open[event[last] >= 0]
         return event[chosen], behind[chosen], first[blocks], first[dropped]
 
+    @property
+    def blocked(self) -> IntArray:
+        """Returns for each partition the position of the open start that others wait for, or NO_ROW."""
+        return self._blocked
+
+    def forget_held(self) -> None:
+        """Forgets the candidates that wait: they will come again."""
+        self._held = Candidates.none()
+
     def _known(self, lanes: IntArray, known: IntArray) -> IntArray:
         """Returns when attempts are known, each no sooner than those before it in its partition."""
         if not lanes.size:

@@ -30,6 +30,12 @@ class Matches(NamedTuple):
     excluded: npt.NDArray[np.bool_]
     """True for rows that are left out of the answer."""
 
+    def and_(self, other: "Matches") -> "Matches":
+        """Returns these matches, and others behind them."""
+        offsets = np.append(self.offsets, other.offsets[1:] + self.offsets[-1])
+        joined = [np.concatenate([one, more]) for one, more in zip(self, other, strict=True)]
+        return Matches(*joined)._replace(offsets=offsets)
+
     def ordered(self, order: IntArray) -> "Matches":
         """Returns the matches in another order; all of them, or some."""
         lengths = np.diff(self.offsets)[order]

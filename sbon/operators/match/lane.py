@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from sbon.operators.match.attempts import Attempt, Labels
 from sbon.operators.match.found import NO_NUMBER
 from sbon.operators.match.partitions import END, TIME_MAX
-from sbon.operators.match.trials import Tried
 from sbon.query.plan import WATERMARK_END, MatchParams
 
 
@@ -26,6 +25,27 @@ class Found(NamedTuple):
     """NO_NUMBER for a row that is in no match, and for a match that ran out of time."""
     positions: list[int]
     timed_out: bool = False
+
+
+class Tried(NamedTuple):
+    """A start that no later row can change. It is read as an attempt that has ended is."""
+
+    place: int
+    """Of the start, in its partition."""
+    taken: int
+    """Place behind the last row that was looked at."""
+    length: int | None
+    """Rows of the match; None if there is none."""
+    found: Labels
+
+    @property
+    def alive(self) -> bool:
+        """Returns False: it takes no more rows."""
+        return False
+
+    def labels(self) -> Labels:
+        """Returns what the rows of the match were taken for."""
+        return self.found
 
 
 class Rules(NamedTuple):

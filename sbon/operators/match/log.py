@@ -81,6 +81,14 @@ class Log:
             found = np.where(found < 0, NO_ROW, links.values[found]).astype(np.int64) if links.size else np.full_like(found, NO_ROW)
         return found
 
+    def back_to(self, least: int, last: int) -> list[int]:
+        """Returns the positions of a partition's rows, those that are there: from a place on up to a position."""
+        found, places, prev = [], self.places.values, self._prev.values
+        while last >= 0 and places[last] >= least:
+            found.append(last)
+            last = int(prev[last])
+        return found[::-1]
+
     def taken(self, positions: IntArray, columns: Sequence[str] | None = None) -> pl.DataFrame:
         """Returns rows by position, maybe only some columns; for NO_ROW a row of NULLs."""
         return self.store.taken(np.where(positions < 0, NO_ROW, self.numbers.values[positions]), columns)

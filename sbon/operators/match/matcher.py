@@ -14,7 +14,7 @@ import polars as pl
 from sbon.errors import RemoteProtocolError
 from sbon.operators.grouping import Groups
 from sbon.operators.match.attempts import Attempt
-from sbon.operators.match.choice import MATCHED, TIMED_OUT, Candidates, Choice
+from sbon.operators.match.choice import MATCHED, TIMED_OUT, Candidates, Choice, Chosen
 from sbon.operators.match.conditions import Conditions
 from sbon.operators.match.found import Matches
 from sbon.operators.match.labels import Labeller
@@ -91,10 +91,12 @@ class Matcher:
                 self._conditions,
                 Readings(params, columns, self.log),
                 params.operands,
-                first_mask=first,
+                first_mask=0 if params.unmatched else first,
                 within_us=params.within_us,
             )
-            self._sequential = Sequential(self.log, self._partitions, rules, trials, self._conditions.value_count)
+            choice = Choice(params, self.log, self._partitions, lambda *_: bound.opens, lambda _: None, skips)
+            bound = Sequential(self.log, self._partitions, rules, trials, choice, self._conditions, self._told, self._labelled)
+            self._sequential = bound
 
     @property
     def rows(self) -> int:
@@ -117,12 +119,13 @@ class Matcher:
         return self._find(self._classified(rows, *self._arrived(rows), watermark_us), watermark_us)
 
     def _find(self, text: Text, watermark_us: int) -> Matches:
-        log = self.log
         if self._sequential is not None:
-            masks = self._scanner.masks[log.codes.values[text.positions]].tolist() if text.positions.size else []
-            return self._sequential.find(text, masks, watermark_us)
-        settled = self._starts.find(text, watermark_us)
-        chosen, numbers = self._choice.choose(settled, text.lanes)
+            return self._sequential.find(text, watermark_us)
+        return self._told(self._choice.choose(self._starts.find(text, watermark_us), text.lanes))
+
+    def _told(self, chosen_: Chosen) -> Matches:
+        """Returns matches with their rows."""
+        chosen, numbers = chosen_
         timed_out = chosen.kinds == TIMED_OUT
         with_rows = (chosen.kinds == MATCHED) | timed_out
         offsets, positions, labels = self._labelled(chosen.at(with_rows))
@@ -183,10 +186,7 @@ class Matcher:
         ends = first + begins + lengths
         parts.tail.values[lanes] = ends - 1
         if self._sequential is not None:
-            values = self._conditions.values(rows[pl.Series(order)]) if self._conditions.value_count else []
-            cuts = list(zip((ends - lengths).tolist(), ends.tolist(), strict=True))
-            of_lane = [[column[begin - first : end - first] for column in values] for begin, end in cuts]
-            self._sequential.add(lanes.tolist(), [np.arange(begin, end) for begin, end in cuts], of_lane)
+            self._sequential.add(lanes, ends - lengths, ends)
         return lanes, ends - lengths, ends
 
     def _ordered(self, rows: pl.DataFrame, ids: IntArray) -> IntArray:
@@ -275,8 +275,6 @@ class Matcher:
         settled = present[parts.since.values[present] >= WATERMARK_END]
         if 2 * settled.size > present.size + PARTITIONS_MIN:
             parts.forget(settled)
-            if self._sequential is not None:
-                self._sequential.forget(settled)
 
     def _live(self) -> npt.NDArray[np.bool_]:
         """Tells which rows of the log may be needed."""

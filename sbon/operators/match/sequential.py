@@ -1,97 +1,216 @@
-"""Goes through partitions with one attempt at a time: for conditions that only the match so far decides.
+"""Finds the matches of all partitions where only the match so far decides some conditions.
 
-Starts that `trials` has settled are not looked at again.
+Starts are tried together (`trials`), and `choice` applies AFTER MATCH SKIP. Where a start is left that trials cannot settle, its partition
+goes on row by row, one attempt at a time (`lane`), until no attempt is open. Starts that wait for more rows are tried again with those.
 """
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
+from sbon.operators.match.attempts import Labels
+from sbon.operators.match.choice import FAILED, MATCHED, NOTHING, Candidates, Choice, Chosen
+from sbon.operators.match.conditions import Conditions
 from sbon.operators.match.found import Matches
-from sbon.operators.match.lane import Found, Lane, Rules
-from sbon.operators.match.log import Log
-from sbon.operators.match.partitions import Partitions, Text
-from sbon.operators.match.trials import Trials
+from sbon.operators.match.lane import Found, Lane, Rules, Tried
+from sbon.operators.match.log import NO_ROW, Log
+from sbon.operators.match.partitions import END, Partitions, Text, instants
+from sbon.operators.match.trials import Outcomes, Trials
 from sbon.query.plan import WATERMARK_END
 from sbon.types import IntArray
 
 
 class Sequential:
-    """The partitions, each with its attempt.
+    """The partitions, and the attempts of some.
 
     Parameters
     ----------
-    value_count : operands with a value on each row
+    told : returns matches with their rows
+    labelled : returns where the rows of candidates begin, their positions, and what they were taken for
     """
 
-    def __init__(self, log: Log, partitions: Partitions, rules: Rules, trials: Trials, value_count: int) -> None:
+    def __init__(
+        self,
+        log: Log,
+        partitions: Partitions,
+        rules: Rules,
+        trials: Trials,
+        choice: Choice,
+        conditions: Conditions,
+        told: Callable[[Chosen], Matches],
+        labelled: Callable[[Candidates], tuple[IntArray, IntArray, IntArray]],
+    ) -> None:
         self._log = log
         self._partitions = partitions
         self._rules = rules
         self._trials = trials
-        self._value_count = value_count
+        self._choice = choice
+        self._conditions = conditions
+        self._told = told
+        self._labelled = labelled
         self._lanes: dict[int, Lane] = {}
+        """Partitions that go row by row."""
+        self.opens: IntArray = np.zeros(0, np.int64)
+        """Positions of the starts of the others that are not settled."""
 
-    def add(self, lanes: Iterable[int], positions: list[IntArray], values: list[list[list[Any]]]) -> None:
-        """Hands new rows to their partitions.
+    def add(self, lanes: IntArray, begins: IntArray, ends: IntArray) -> None:
+        """Takes note of new rows.
 
         Parameters
         ----------
-        positions, values : for each partition
+        begins, ends : positions, for each partition
         """
-        parts, times = self._partitions, self._log.times.values
-        for number, rows, columns in zip(lanes, positions, values, strict=True):
-            lane = self._lanes.get(number)
-            if lane is None:
-                lane = self._lanes[number] = Lane(self._value_count)
-                # Rows before the start are read by their values alone.
-                lane.base = int(parts.count.values[number]) - rows.size
-                lane.start = lane.taken = int(parts.start.values[number])
-                lane.masks = [0] * (lane.start - lane.base)
-                lane.matched, lane.number = int(parts.matched.values[number]), int(parts.number.values[number])
-                lane.known = int(parts.known.values[number])
-            lane.ids += rows.tolist()
-            lane.times += times[rows].tolist()
-            for known, column in zip(lane.values, columns, strict=True):
-                known += column
+        given = zip(lanes.tolist(), begins.tolist(), ends.tolist(), strict=True)
+        self._give([(self._lanes[lane], np.arange(begin, end)) for lane, begin, end in given if lane in self._lanes])
 
-    def find(self, text: Text, masks: list[int], watermark_us: int) -> Matches:
+    def _give(self, rows: Sequence[tuple[Lane, IntArray]]) -> None:
+        """Hands rows to partitions that go row by row."""
+        if not rows:
+            return
+        log, conditions = self._log, self._conditions
+        values = conditions.values(log.taken(np.concatenate([positions for _, positions in rows]))) if conditions.value_count else []
+        begin = 0
+        for lane, positions in rows:
+            end = begin + positions.size
+            lane.ids += positions.tolist()
+            lane.times += log.times.values[positions].tolist()
+            for known, column in zip(lane.values, values, strict=True):
+                known += column[begin:end]
+            begin = end
+
+    def find(self, text: Text, watermark_us: int) -> Matches:
         """Takes rows; returns what is known now.
 
         Parameters
         ----------
-        masks : of the rows
         watermark_us : no row below it is still to come; WATERMARK_END settles all
         """
-        parts, within = self._partitions, self._rules.params.within_us
-        touched = dict.fromkeys(text.lanes.tolist())
-        tried = self._trials.tried(text)
-        for number, begin, end, starts in zip(text.lanes.tolist(), text.begins.tolist(), text.ends.tolist(), tried, strict=True):
-            lane = self._lanes[number]
-            lane.masks += masks[begin:end]
-            lane.tried.extend(starts)
-        if within is not None or watermark_us >= WATERMARK_END:
-            until = watermark_us if within is None or watermark_us >= WATERMARK_END else watermark_us - within
-            touched |= dict.fromkeys(np.flatnonzero(parts.since.values <= until).tolist())
-        lanes: list[int] = []
+        parts, log, within = self._partitions, self._log, self._rules.params.within_us
+        ended = watermark_us >= WATERMARK_END
+        by_row = np.array([lane in self._lanes for lane in text.lanes.tolist()], np.bool_)
+        text = self._with_held(text, ~by_row)
+        outcomes = self._trials.outcomes(text)
+        positions = text.positions[outcomes.starts]
+        is_open = (outcomes.taken == 0) & ~by_row[outcomes.ranks]
+        self.opens = positions[is_open]
+        settled = (outcomes.taken > 0) & ~by_row[outcomes.ranks]
+        found = self._told(self._choice.choose(self._candidates(text, outcomes, settled), text.lanes[~by_row]))
+        self._choice.forget_held()
+
+        waits = np.zeros(log.size + 1, np.bool_)
+        waits[self.opens] = outcomes.waits[is_open]
+        ranks = {lane: rank for rank, lane in enumerate(text.lanes.tolist())}
+        due = parts.since.values <= (watermark_us if within is None or ended else watermark_us - within)
+        due &= ended or within is not None
+        blocked = text.lanes[~by_row]
+        blocks = self._choice.blocked[blocked]
+        due[blocked[(blocks >= 0) & ~waits[blocks]]] = True
+        fresh = [lane for lane in np.flatnonzero(due & (parts.start.values < parts.count.values)).tolist() if lane not in self._lanes]
+        self._begin(fresh, text, ranks)
+        for rank in np.flatnonzero(by_row).tolist():
+            rows = text.positions[text.begins[rank] : text.ends[rank]]
+            self._lanes[int(text.lanes[rank])].masks += self._trials.masks(rows)
+        touched = dict.fromkeys([*text.lanes[by_row].tolist(), *fresh, *np.flatnonzero(due).tolist()])
+        touched = {lane: None for lane in touched if lane in self._lanes}
+        if not touched:
+            return found
+        self._skip_settled(text, outcomes, np.isin(text.lanes, list(touched)))
+        return found.and_(self._settle(list(touched), watermark_us))
+
+    def _with_held(self, text: Text, wanted: npt.NDArray[np.bool_]) -> Text:
+        """Adds to the new rows of some partitions those before them that are not settled."""
+        parts, log = self._partitions, self._log
+        which = np.flatnonzero(wanted & (text.ends > text.begins))
+        at = log.moved(text.positions[text.begins[which]], -1)
+        rows, ranks = [text.positions], [np.repeat(np.arange(text.lanes.size), text.ends - text.begins)]
+        while which.size:
+            held = (at >= 0) & (log.places.values[at] >= parts.start.values[text.lanes[which]])
+            which, at = which[held], at[held]
+            rows.append(at)
+            ranks.append(which)
+            at = log.moved(at, -1)
+        positions, rank = np.concatenate(rows), np.concatenate(ranks)
+        if positions.size > text.positions.size:
+            order = np.argsort(rank << 32 | positions, kind="stable")
+            positions, rank = positions[order], rank[order]
+        edges = np.append(0, np.cumsum(np.bincount(rank, minlength=text.lanes.size)))
+        return Text(positions, text.lanes, edges[:-1], edges[1:])
+
+    def _candidates(self, text: Text, outcomes: Outcomes, wanted: npt.NDArray[np.bool_]) -> Candidates:
+        """Returns settled starts as candidates."""
+        log = self._log
+        _, starts, taken, lengths, _ = (part[wanted] for part in outcomes)
+        matched = lengths > 0
+        last = np.where(matched, text.positions[starts + np.maximum(lengths, 1) - 1], NO_ROW)
+        read = log.moved(text.positions[taken - 1], self._rules.behind)
+        known = np.where(read < 0, END, instants(log.times.values[read], 1))
+        kinds = np.where(matched, MATCHED, NOTHING if self._trials.takes_nothing else FAILED)
+        first = text.positions[starts]
+        return Candidates(log.lanes.values[first].astype(np.int64), first, last, kinds, known)
+
+    # ---------------------------------------------------------------------------------------------------------- row by row
+
+    def _begin(self, lanes: list[int], text: Text, ranks: dict[int, int]) -> None:
+        """Lets partitions go row by row, from their first row that is not settled on."""
+        parts, log, given = self._partitions, self._log, []
+        for number in lanes:
+            lane = self._lanes[number] = Lane(self._conditions.value_count)
+            lane.start = lane.taken = int(parts.start.values[number])
+            lane.matched, lane.number = int(parts.matched.values[number]), int(parts.number.values[number])
+            lane.known = int(parts.known.values[number])
+            tail, least = int(parts.tail.values[number]), lane.start - self._rules.before
+            rank = ranks.get(number)
+            known = np.zeros(0, np.int64) if rank is None else text.positions[text.begins[rank] : text.ends[rank]]
+            known = known[log.places.values[known] >= lane.start]
+            if known.size:
+                before = log.back_to(least, int(log.moved(known[:1], -1)[0]))
+                rows = np.concatenate([before, known, log.back_to(int(log.places.values[known[-1]]) + 1, tail)]).astype(np.int64)
+            else:
+                rows = np.array(log.back_to(least, tail), np.int64)
+            places = log.places.values[rows]
+            lane.base = int(places[0])
+            ready = rows[(places >= lane.start) & (places < parts.ready.values[number])]
+            lane.masks = [0] * int(lane.start - lane.base) + self._trials.masks(ready)
+            given.append((lane, rows))
+        self._give(given)
+
+    def _skip_settled(self, text: Text, outcomes: Outcomes, wanted: npt.NDArray[np.bool_]) -> None:
+        """Tells partitions that go row by row which starts are settled."""
+        log, nothing = self._log, 0 if self._trials.takes_nothing else None
+        settled = np.flatnonzero((outcomes.taken > 0) & wanted[outcomes.ranks])
+        all_ = np.zeros(outcomes.taken.size, np.bool_)
+        all_[settled] = True
+        offsets, _, labels = self._labelled(matched := (found := self._candidates(text, outcomes, all_)).at(found.kinds == MATCHED))
+        variables, excluded = (labels >> 1).tolist(), (labels & 1).astype(np.bool_).tolist()
+        begins = np.zeros(found.first.size, np.int64)
+        begins[found.kinds == MATCHED] = offsets[: matched.first.size]
+        places = log.places.values[found.first]
+        behind = places + outcomes.taken[settled] - outcomes.starts[settled]
+        columns = (found.lanes, places, behind, outcomes.lengths[settled], begins)
+        for lane, place, taken, length, begin in zip(*(column.tolist() for column in columns), strict=True):
+            told = Labels(variables[begin : begin + length], excluded[begin : begin + length])
+            self._lanes[lane].tried.append(Tried(place, taken, length or nothing, told))
+
+    def _settle(self, lanes: list[int], watermark_us: int) -> Matches:
+        """Goes on with partitions row by row."""
+        parts, numbers = self._partitions, []
         found: list[Found] = []
-        for number in touched:
-            known = self._lanes.get(number)
-            if known is None:
-                continue
-            lane = known
+        for number in lanes:
+            lane = self._lanes[number]
             now = lane.settle(self._rules, watermark_us)
             found += now
-            lanes += [number] * len(now)
+            numbers += [number] * len(now)
             lane.trim(self._rules)
             parts.start.values[number], parts.number.values[number] = lane.start, lane.number
             parts.matched.values[number], parts.known.values[number] = lane.matched, lane.known
             since = lane.waits_since
             parts.since.values[number] = WATERMARK_END if since is None else since
+            if lane.attempt is None:
+                del self._lanes[number]
         lengths = [len(one.positions) for one in found]
         return Matches(
-            np.array(lanes, np.int64),
+            np.array(numbers, np.int64),
             np.array([one.known for one in found], np.int64),
             np.array([one.first for one in found], np.int64),
             np.array([one.number for one in found], np.int64),
@@ -102,12 +221,8 @@ class Sequential:
             np.array([out for one in found for out in one.labels.excluded], np.bool_),
         )
 
-    def forget(self, numbers: IntArray) -> None:
-        """Lets go of partitions whose rows are settled."""
-        for number in numbers.tolist():
-            self._lanes.pop(number, None)
-
     def compact(self, moved: IntArray) -> None:
         """Follows rows that have other positions now, see `Log.compact`."""
+        self._choice.compact(moved)
         for lane in self._lanes.values():
             lane.ids = moved[np.array(lane.ids, np.int64)].tolist()

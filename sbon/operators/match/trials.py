@@ -13,7 +13,6 @@ import numpy.typing as npt
 import polars as pl
 
 from sbon.operators.frames import computed
-from sbon.operators.match.attempts import Labels
 from sbon.operators.match.conditions import Conditions
 from sbon.operators.match.found import Matches
 from sbon.operators.match.labels import AMBIGUOUS, Labeller
@@ -30,26 +29,19 @@ STARTS_MAX = 8_192
 """Starts that are tried at once; this bounds the memory that their rows take."""
 
 
-class Tried(NamedTuple):
-    """The outcome of a start that no later row can change. It is read as an attempt that has ended is."""
+class Outcomes(NamedTuple):
+    """The outcomes of starts, in order; one entry each."""
 
-    place: int
-    """Of the start, in its partition."""
-    taken: int
-    """Place behind the last row that was looked at."""
-    length: int | None
-    """Rows of the match; None if there is none."""
-    variables: list[int]
-    excluded: list[bool]
-
-    @property
-    def alive(self) -> bool:
-        """Returns False: it takes no more rows."""
-        return False
-
-    def labels(self) -> Labels:
-        """Returns what the rows of the match were taken for."""
-        return Labels(self.variables, self.excluded)
+    ranks: IntArray
+    """Of the partition in the text."""
+    starts: IntArray
+    """Place of the start in the text."""
+    taken: IntArray
+    """Place behind the last row that was looked at; 0 if the start is not settled."""
+    lengths: IntArray
+    """Rows of the match; 0 if there is none."""
+    waits: npt.NDArray[np.bool_]
+    """It has taken all rows and waits for more, unless it is settled."""
 
 
 class _Steps(NamedTuple):
@@ -68,7 +60,7 @@ class Trials:
 
     Parameters
     ----------
-    first_mask : bits of the variables that a match can begin with
+    first_mask : bits of the variables that a match can begin with; 0 if every row is a start
     within_us : None without WITHIN
     """
 
@@ -95,29 +87,33 @@ class Trials:
         read = [self._operands[name] for _, names in self._late.values() for name in names]
         self._possible = not any(isinstance(one, MatchNumber) for one in read)  # a match's number depends on those before it
 
-    def tried(self, text: Text) -> list[list[Tried]]:
-        """Returns for each partition the starts among its new rows that are settled, in order."""
-        found: list[list[Tried]] = [[] for _ in range(text.lanes.size)]
-        if not self._possible or not text.positions.size:
-            return found
+    @property
+    def takes_nothing(self) -> bool:
+        """Tells whether no row at all is a match, if nothing better is found."""
+        return self._scanner.automaton.takes_nothing
+
+    def masks(self, positions: IntArray) -> list[int]:
+        """Returns the conditions that rows meet, as bits."""
+        return self._scanner.masks[self._log.codes.values[positions]].tolist() if positions.size else []
+
+    def outcomes(self, text: Text) -> Outcomes:
+        """Tries all starts among rows."""
         codes = self._log.codes.values[text.positions]
-        starts = np.flatnonzero(self._scanner.begins(codes, self._first))
-        for begin in range(0, starts.size, STARTS_MAX):
-            self._try(text, codes, starts[begin : begin + STARTS_MAX], found)
+        starts = np.flatnonzero(self._scanner.begins(codes, self._first)) if self._first else np.arange(codes.size)
         if self._scanner.automaton.is_full:
             self._scanner.renumber([])
             self._labeller.forget()
-        return found
+        parts = [self._try(text, codes, starts[begin : begin + STARTS_MAX]) for begin in range(0, max(1, starts.size), STARTS_MAX)]
+        return Outcomes(*map(np.concatenate, zip(*parts, strict=True)))
 
-    def _try(self, text: Text, codes: Classes, starts: IntArray, found: list[list[Tried]]) -> None:
+    def _try(self, text: Text, codes: Classes, starts: IntArray) -> Outcomes:
         """Tries some starts."""
         ranks = np.searchsorted(text.ends, starts, side="right")
-        steps, taken = self._steps(text, codes, starts, text.ends[ranks])
+        steps, taken, waits = self._steps(text, codes, starts, text.ends[ranks])
         lengths = np.zeros(starts.size, np.int64)
-        offsets = np.append(0, np.cumsum(np.bincount(steps.owners, minlength=starts.size)))
         if steps.owners.size:
-            there = np.flatnonzero(np.diff(offsets))
-            place = np.arange(steps.owners.size)
+            offsets = np.append(0, np.cumsum(np.bincount(steps.owners, minlength=starts.size)))
+            there, place = np.flatnonzero(np.diff(offsets)), np.arange(steps.owners.size)
             holds = self._holds(text, steps, offsets)
             wrong = np.minimum.reduceat(np.where(holds, place.size, place), offsets[there])
             fails = wrong < place.size
@@ -125,47 +121,41 @@ class Trials:
             good = steps.ended & (place < np.repeat(wrong, np.diff(offsets)[there]))
             lengths[there] = np.maximum.reduceat(np.where(good, place + 1, 0), offsets[there])
             lengths[there] = np.maximum(0, lengths[there] - offsets[there])
-        nothing = 0 if self._scanner.automaton.takes_nothing else None
-        settled = np.flatnonzero(taken > 0)
-        variables, excluded = (steps.labels >> 1).tolist(), (steps.labels & 1).astype(np.bool_).tolist()
-        places = self._log.places.values[text.positions[starts[settled]]]
-        columns = (ranks[settled], places, places + taken[settled] - starts[settled], lengths[settled], offsets[settled])
-        for rank, place_, behind, length, begin in zip(*(column.tolist() for column in columns), strict=True):
-            labels = (variables[begin : begin + length], excluded[begin : begin + length]) if length else ([], [])
-            found[rank].append(Tried(place_, behind, length or nothing, *labels))
+        return Outcomes(ranks, starts, taken, lengths, waits)
 
-    def _steps(self, text: Text, codes: Classes, starts: IntArray, stops: IntArray) -> tuple[_Steps, IntArray]:
+    def _steps(self, text: Text, codes: Classes, starts: IntArray, stops: IntArray) -> tuple[_Steps, IntArray, npt.NDArray[np.bool_]]:
         """Lets starts take rows as if all conditions on the match held.
 
         Returns
         -------
-        the rows that they take; for each start the place behind the last row if it is settled then, 0 otherwise
+        the rows that they take; for each start the place behind the last row if it is settled then, 0 otherwise; whether it waits for more
         """
         scanner, times = self._scanner, self._log.times.values[text.positions]
-        settled = np.zeros(starts.size, np.int64)
+        taken, waits = np.zeros(starts.size, np.int64), np.zeros(starts.size, np.bool_)
         live, at, stop = np.arange(starts.size), starts, stops
         until = times[starts] + (self._within or 0)
         state = np.full(starts.size, scanner.automaton.first, np.int64)
-        parts = []
-        for _ in range(ROWS_MAX):
+        parts = [_Steps(live[:0], at[:0], state[:0], waits[:0])]
+        for _ in range(ROWS_MAX if self._possible else 0):
+            if not live.size:
+                break
             told = self._labeller.told(state, codes[at])
             found = scanner.step(state, codes[at])
             state = (found >> 1).astype(np.int64)
             takes = told >= 0
             parts.append(_Steps(live[takes], at[takes], told[takes], (found[takes] & 1).astype(np.bool_)))
             over = (state == 0) & (told != AMBIGUOUS)
-            settled[live[over]] = at[over] + 1
+            taken[live[over]] = at[over] + 1
             at = at + 1
-            left = (state != 0) & takes & (at < stop)
-            live, at, stop, state, until = live[left], at[left], stop[left], state[left], until[left]
+            goes_on = (state != 0) & takes
+            waits[live[goes_on & (at >= stop)]] = True
+            left = np.flatnonzero(goes_on & (at < stop))
             if self._within is not None:
-                in_time = times[at] < until
-                live, at, stop, state, until = live[in_time], at[in_time], stop[in_time], state[in_time], until[in_time]
-            if not live.size:
-                break
+                left = left[times[at[left]] < until[left]]
+            live, at, stop, state, until = live[left], at[left], stop[left], state[left], until[left]
         owners, rows, labels, ended = map(np.concatenate, zip(*parts, strict=True))
         order = np.argsort(owners, kind="stable")
-        return _Steps(owners[order], rows[order], labels[order], ended[order].astype(np.bool_)), settled
+        return _Steps(owners[order], rows[order], labels[order], ended[order].astype(np.bool_)), taken, waits
 
     def _holds(self, text: Text, steps: _Steps, offsets: IntArray) -> npt.NDArray[np.bool_]:
         """Tells of each row whether the condition on the match so far holds."""
