@@ -86,7 +86,7 @@ class Sequential:
         ----------
         watermark_us : no row below it is still to come; WATERMARK_END settles all
         """
-        parts, log, within = self._partitions, self._log, self._rules.params.within_us
+        parts, within = self._partitions, self._rules.params.within_us
         ended = watermark_us >= WATERMARK_END
         by_row = np.array([lane in self._lanes for lane in text.lanes.tolist()], np.bool_)
         text = self._with_held(text, ~by_row)
@@ -98,14 +98,13 @@ class Sequential:
         found = self._told(self._choice.choose(self._candidates(text, outcomes, settled), text.lanes[~by_row]))
         self._choice.forget_held()
 
-        waits = np.zeros(log.size + 1, np.bool_)
-        waits[self.opens] = outcomes.waits[is_open]
+        stuck = self.opens[~outcomes.waits[is_open]]
         ranks = {lane: rank for rank, lane in enumerate(text.lanes.tolist())}
         due = parts.since.values <= (watermark_us if within is None or ended else watermark_us - within)
         due &= ended or within is not None
         blocked = text.lanes[~by_row]
         blocks = self._choice.blocked[blocked]
-        due[blocked[(blocks >= 0) & ~waits[blocks]]] = True
+        due[blocked[np.isin(blocks, stuck)]] = True
         fresh = [lane for lane in np.flatnonzero(due & (parts.start.values < parts.count.values)).tolist() if lane not in self._lanes]
         self._begin(fresh, text, ranks)
         for rank in np.flatnonzero(by_row).tolist():
