@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sbon.errors import QueryError
 from sbon.operators.frames import arranged
-from sbon.operators.match import conditions, labels, matcher, operator, program, scan, starts, store, trials
+from sbon.operators.match import conditions, labels, matcher, operator, program, scan, sequential, starts, store, trials
 from sbon.operators.operator import Operator
 from sbon.operators.registry import build
 from sbon.query.plan import WATERMARK_END, MatchParams, SinkParams, SourceParams
@@ -269,6 +269,7 @@ def test_starts_that_are_looked_at_together_are_those_of_attempts_one_by_one(see
             patch.setattr(operator, "STEP_ROWS", 50)
         together = run(build(params), batches, marks, [False] * len(parts), params)
         patch.setattr(conditions.Conditions, "depends_on_match", True)
+        patch.setattr(sequential, "ROWS_MIN", 0)
         tried = run(build(params), batches, marks, [False] * len(parts), params)
         patch.setattr(trials, "ROWS_MAX", 0)
         one_by_one = run(build(params), batches, marks, [False] * len(parts), params)
@@ -292,13 +293,14 @@ def test_starts_that_are_tried_are_those_of_attempts_one_by_one(seed: int) -> No
     parts = list(pieces(rows, [random.randint(1, length) for _ in range(random.choice([0, 3, 30]))]))
     batches, marks = [frame(part, before, params) for part, _ in parts], [mark for _, mark in parts]
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sequential, "ROWS_MIN", random.choice([0, 20]))
         patch.setattr(trials, "ROWS_MAX", random.choice([1, 3, 32]))
         patch.setattr(trials, "STARTS_MAX", random.choice([1, 7, 8_192]))
         patch.setattr(store, "SLACK_ROWS", random.choice([1, 4_096]))
         patch.setattr(program, "STATES_MAX", random.choice([2, 4_096]))
         patch.setattr(matcher, "PARTITIONS_MIN", 0)
         tried = run(build(params), batches, marks, [random.random() < 0.2 for _ in parts], params)
-        patch.setattr(trials, "ROWS_MAX", 0)
+        patch.setattr(sequential, "ROWS_MIN", 1_000)
         one_by_one = run(build(params), batches, marks, [False] * len(parts), params)
     assert tried == one_by_one
 
@@ -312,7 +314,9 @@ def check(query: Query, rows: list[Row], cuts: list[int], *, moved: bool, disord
     given_ = rows[::-1] if disorder else sorted(rows, key=lambda row: row.ts)  # rows of one instant are against their order, too
     parts = list(pieces(given_, cuts))
     batches = [frame(part, before, params) for part, _ in parts]
-    found = run(build(params), batches, [mark for _, mark in parts], [moved] * len(parts), params)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sequential, "ROWS_MIN", 0)
+        found = run(build(params), batches, [mark for _, mark in parts], [moved] * len(parts), params)
     whole = run(build(params), [frame(given_, before, params)], [None], [False], params)
     expected = []
     for key in ("x", "y", None):

@@ -9,6 +9,7 @@ import pytest
 
 from sbon.errors import QueryError
 from sbon.operators.frames import arranged, empty
+from sbon.operators.match import sequential
 from sbon.operators.registry import build
 from sbon.query.plan import WATERMARK_END, Plan, SinkParams, SourceParams
 from tests.query_worlds import make_catalog, plan_of
@@ -64,7 +65,9 @@ def answer(plan: Plan, rows: pl.DataFrame, size: int) -> list[list[Any]]:
 
 
 @pytest.mark.parametrize("case", WHOLE["case"], ids=lambda case: case["name"])
-def test_a_situation_of_other_engines(case: dict[str, Any]) -> None:
+@pytest.mark.parametrize("rows_min", [0, 1_000])
+def test_a_situation_of_other_engines(case: dict[str, Any], rows_min: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sequential, "ROWS_MIN", rows_min)
     catalog = make_catalog(SOURCE)
     if "refused" in case:
         with pytest.raises(QueryError, match=case["refused"]):

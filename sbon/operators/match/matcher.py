@@ -275,6 +275,8 @@ class Matcher:
         settled = present[parts.since.values[present] >= WATERMARK_END]
         if 2 * settled.size > present.size + PARTITIONS_MIN:
             parts.forget(settled)
+            if self._sequential is not None:
+                self._sequential.forget(settled)
 
     def _live(self) -> npt.NDArray[np.bool_]:
         """Tells which rows of the log may be needed."""

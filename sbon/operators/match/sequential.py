@@ -20,6 +20,9 @@ from sbon.operators.match.trials import Outcomes, Trials
 from sbon.query.plan import WATERMARK_END
 from sbon.types import IntArray
 
+ROWS_MIN = 256
+"""Fewer rows go row by row: the columns of trials take as long for few rows as for many."""
+
 
 class Sequential:
     """The partitions, and the attempts of some.
@@ -87,35 +90,44 @@ class Sequential:
         watermark_us : no row below it is still to come; WATERMARK_END settles all
         """
         parts, within = self._partitions, self._rules.params.within_us
-        ended = watermark_us >= WATERMARK_END
-        by_row = np.array([lane in self._lanes for lane in text.lanes.tolist()], np.bool_)
-        text = self._with_held(text, ~by_row)
-        outcomes = self._trials.outcomes(text)
-        positions = text.positions[outcomes.starts]
-        is_open = (outcomes.taken == 0) & ~by_row[outcomes.ranks]
-        self.opens = positions[is_open]
-        settled = (outcomes.taken > 0) & ~by_row[outcomes.ranks]
-        found = self._told(self._choice.choose(self._candidates(text, outcomes, settled), text.lanes[~by_row]))
-        self._choice.forget_held()
-
-        stuck = self.opens[~outcomes.waits[is_open]]
-        ranks = {lane: rank for rank, lane in enumerate(text.lanes.tolist())}
+        ended, is_small = watermark_us >= WATERMARK_END, text.positions.size < ROWS_MIN
+        by_row = np.array([is_small or lane in self._lanes for lane in text.lanes.tolist()], np.bool_)
+        if not is_small:
+            text = self._with_held(text, ~by_row)
+            outcomes = self._trials.outcomes(text)
+            found, stuck = self._chosen(text, outcomes, ~by_row)
         due = parts.since.values <= (watermark_us if within is None or ended else watermark_us - within)
         due &= ended or within is not None
-        blocked = text.lanes[~by_row]
-        blocks = self._choice.blocked[blocked]
-        due[blocked[np.isin(blocks, stuck)]] = True
-        fresh = [lane for lane in np.flatnonzero(due & (parts.start.values < parts.count.values)).tolist() if lane not in self._lanes]
-        self._begin(fresh, text, ranks)
+        due[text.lanes[by_row] if is_small else np.append(text.lanes[by_row], stuck)] = True
+        due &= parts.start.values < parts.count.values
+        fresh = [lane for lane in np.flatnonzero(due).tolist() if lane not in self._lanes]
         for rank in np.flatnonzero(by_row).tolist():
-            rows = text.positions[text.begins[rank] : text.ends[rank]]
-            self._lanes[int(text.lanes[rank])].masks += self._trials.masks(rows)
-        touched = dict.fromkeys([*text.lanes[by_row].tolist(), *fresh, *np.flatnonzero(due).tolist()])
-        touched = {lane: None for lane in touched if lane in self._lanes}
+            lane = self._lanes.get(int(text.lanes[rank]))
+            if lane is not None:
+                lane.masks += self._trials.masks(text.positions[text.begins[rank] : text.ends[rank]])
+        self._begin(fresh, text)
+        touched = [lane for lane in np.flatnonzero(due).tolist() if lane in self._lanes]
+        if is_small:
+            return self._settle(touched, watermark_us)
         if not touched:
             return found
-        self._skip_settled(text, outcomes, np.isin(text.lanes, list(touched)))
-        return found.and_(self._settle(list(touched), watermark_us))
+        self._skip_settled(text, outcomes, np.isin(text.lanes, touched))
+        found = found.and_(self._settle(touched, watermark_us))
+        for number in touched:
+            if self._lanes[number].attempt is None:
+                del self._lanes[number]
+        return found
+
+    def _chosen(self, text: Text, outcomes: Outcomes, wanted: npt.NDArray[np.bool_]) -> tuple[Matches, IntArray]:
+        """Chooses the matches among settled starts of some partitions; returns those, and the partitions that need attempts."""
+        mine = wanted[outcomes.ranks]
+        is_open = mine & (outcomes.taken == 0)
+        self.opens = text.positions[outcomes.starts[is_open]]
+        settled = self._candidates(text, outcomes, mine & (outcomes.taken > 0))
+        lanes = text.lanes[wanted]
+        found = self._told(self._choice.choose(settled, lanes))
+        self._choice.forget_held()
+        return found, lanes[np.isin(self._choice.blocked[lanes], self.opens[~outcomes.waits[is_open]])]
 
     def _with_held(self, text: Text, wanted: npt.NDArray[np.bool_]) -> Text:
         """Adds to the new rows of some partitions those before them that are not settled."""
@@ -150,9 +162,10 @@ class Sequential:
 
     # ---------------------------------------------------------------------------------------------------------- row by row
 
-    def _begin(self, lanes: list[int], text: Text, ranks: dict[int, int]) -> None:
+    def _begin(self, lanes: list[int], text: Text) -> None:
         """Lets partitions go row by row, from their first row that is not settled on."""
         parts, log, given = self._partitions, self._log, []
+        ranks = {lane: rank for rank, lane in enumerate(text.lanes.tolist())} if lanes else {}
         for number in lanes:
             lane = self._lanes[number] = Lane(self._conditions.value_count)
             lane.start = lane.taken = int(parts.start.values[number])
@@ -160,7 +173,7 @@ class Sequential:
             lane.known = int(parts.known.values[number])
             tail, least = int(parts.tail.values[number]), lane.start - self._rules.before
             rank = ranks.get(number)
-            known = np.zeros(0, np.int64) if rank is None else text.positions[text.begins[rank] : text.ends[rank]]
+            known = text.positions[text.begins[rank] : text.ends[rank]] if rank is not None else text.positions[:0]
             known = known[log.places.values[known] >= lane.start]
             if known.size:
                 before = log.back_to(least, int(log.moved(known[:1], -1)[0]))
@@ -205,8 +218,6 @@ class Sequential:
             parts.matched.values[number], parts.known.values[number] = lane.matched, lane.known
             since = lane.waits_since
             parts.since.values[number] = WATERMARK_END if since is None else since
-            if lane.attempt is None:
-                del self._lanes[number]
         lengths = [len(one.positions) for one in found]
         return Matches(
             np.array(numbers, np.int64),
@@ -219,6 +230,11 @@ class Sequential:
             np.array([variable for one in found for variable in one.labels.variables], np.int64),
             np.array([out for one in found for out in one.labels.excluded], np.bool_),
         )
+
+    def forget(self, numbers: IntArray) -> None:
+        """Lets go of partitions whose rows are settled."""
+        for number in numbers.tolist():
+            self._lanes.pop(number, None)
 
     def compact(self, moved: IntArray) -> None:
         """Follows rows that have other positions now, see `Log.compact`."""
