@@ -31,7 +31,7 @@ class Tried(NamedTuple):
     """A start that no later row can change. It is read as an attempt that has ended is."""
 
     place: int
-    """Of the start, in its partition."""
+    """Place of the start in its partition."""
     taken: int
     """Place behind the last row that was looked at."""
     length: int | None

@@ -33,7 +33,7 @@ class Outcomes(NamedTuple):
     """The outcomes of starts, in order; one entry each."""
 
     ranks: IntArray
-    """Of the partition in the text."""
+    """Rank of the partition in the text."""
     starts: IntArray
     """Place of the start in the text."""
     taken: IntArray
