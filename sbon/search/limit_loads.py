@@ -1,4 +1,4 @@
-"""What configurations ask of each limit, and the quality of each limit after moves: the arithmetic of `sbon.search.rates`.
+"""Computes the load of each limit under a configuration, and the quality of each limit after moves: the arithmetic of `sbon.search.rates`.
 
 A limit is the processor or memory of a node, or a link between two. A move changes few of them; the others keep the quality that they have.
 """

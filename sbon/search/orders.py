@@ -97,15 +97,15 @@ class Swap(msgspec.Struct, frozen=True):
     operators: tuple[int, ...]
     """Operators whose work or memory changes."""
     work: tuple[FloatArray, ...]
-    """Of each of them afterwards, (p, k)."""
+    """Work of each of these operators afterwards, (p, k)."""
     memory: tuple[FloatArray, ...]
-    """(p, k)"""
+    """Memory of each of them afterwards, (p, k)."""
     links: tuple[tuple[int, int], ...]
     """Source and target of streams that end or begin; `Orders.sent_by` tells their bytes."""
     key: int
     """Bits of the order's key that it turns over."""
     made: Pair
-    """What `Order.swapped` needs."""
+    """Pair that `Order.swapped` takes."""
 
 
 class Orders(Protocol):

@@ -36,7 +36,7 @@ class PlainMoves:
     def _take(self) -> None:
         tree = self.tree
         self._terms = [[0.0] * (max(tree.degree) + 1) for _ in tree.capacity]
-        """What is asked of each node, as coefficients of 1, x, x^2 ..."""
+        """Load of each node, as coefficients of 1, x, x^2 ..."""
         for row, node in enumerate(tree.node_of):
             self._add(node, row, 1.0)
         self._known: list[float | None] = [None] * len(tree.capacity)

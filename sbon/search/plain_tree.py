@@ -52,7 +52,7 @@ class PlainTree:
         self.rows, self.work, self.degree = [0.0] * count, [0.0] * count, [1] * count
         self.load = [0.0] * len(capacity)
         self._swaps: list[list[Swap] | None] = []
-        """What `swaps` has found since the last change near an operator."""
+        """Swaps that `swaps` has found for each operator; None after a change near it."""
         self.scale(1.0)
 
     def state(self) -> State:

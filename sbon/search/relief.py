@@ -386,7 +386,7 @@ class _At:
         return found
 
     def _growth(self, changes: Changes) -> float:
-        """How much more is beyond the limits after changes, as logarithms of load over capacity."""
+        """Returns by how much the excess over the limits grows with changes, as logarithms of load over capacity."""
         together: dict[int, float] = {}
         for slot, more in changes:
             together[slot] = together.get(slot, 0.0) + more

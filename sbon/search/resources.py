@@ -56,9 +56,9 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     nodes_max: int = NODES_MAX
     pace_s: float = 0.005
     polls: bool = False
-    """Whether updates ask for batches in intervals, too."""
+    """True if updates ask for batches in intervals, too."""
     instances_max: int = 0
-    """Of maps and of updates on a node; 0: twice its cores."""
+    """Most instances of maps, and of updates, on a node; 0: twice its cores."""
 
     def __post_init__(self) -> None:
         if not 0 < self.latency_s < math.inf:
@@ -90,7 +90,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     rate_max: float
     """The greatest rate within the bound, rows/s."""
     limit: str
-    """What ends it: the latency, or what is nearly used up."""
+    """The limit that ends it: the latency, or the resource that is nearly used up."""
 
     def settings(self, pace_s: float) -> Settings:
         """Returns the setting for the model."""

@@ -40,7 +40,7 @@ class Account:
 
     def __init__(self) -> None:
         self.missing: dict[LinkId, int] = {}
-        """By the first name of a link, the rows that were on their way when a host crashed, as far as they are known."""
+        """Rows that were on their way when a host crashed, as far as they are known, by the first name of the link."""
         self.is_exact = True
         """False: at least so many rows are missing, and some may have come twice."""
         self.history: list[Recovered] = []
@@ -121,13 +121,13 @@ class Healing:
         self.is_on = False
         """Operators that are lost with their hosts are made again."""
         self.after_s = (0.0, 0.0)
-        """How long a host must have been declared failed before what may move is made elsewhere, and what other queries use, too."""
+        """Seconds that a host must have been declared failed before what may move is made elsewhere; and what other queries use, too."""
         self.began_s = 0.0
         """When the query began, in monotonic seconds of its home."""
         self.step = ""
         """The present step of a recovery; empty if there is none."""
         self.waits_for = ""
-        """What lost operators wait for that cannot be made again now; empty if there are none."""
+        """Reason why lost operators cannot be made again now; empty if there is none."""
         self.account = Account()
         self.over: set[OperatorId] = set()
         """Operators that are gone and not needed any more."""

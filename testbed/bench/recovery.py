@@ -127,7 +127,7 @@ class Overlay:
         ]
         self._sinks = sinks
         self.starts_s: list[float] = []
-        """How long processes that were started again took until they served their control sockets."""
+        """Seconds that each restarted process took until it served its control socket."""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="rows", daemon=True)
 

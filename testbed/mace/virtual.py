@@ -33,9 +33,9 @@ RATE_PER_S = 50.0
 HIGH_S = 4.0
 ROW_BYTES = 200.0
 CORES = 2
-"""Of each node in the wide area."""
+"""Cores of each node in the wide area."""
 BANDWIDTH_BYTES_PER_S = 50_000.0
-"""Of each link in the wide area: little, so that links queue in high periods."""
+"""Bandwidth of each link in the wide area: little, so that links queue in high periods."""
 CHUNKS = 3
 COUNTED = 0.1
 """Intervals count for errors over time where the latency is at least this share of the worst: in an idle system it is one event's cost."""

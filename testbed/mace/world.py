@@ -26,7 +26,7 @@ class Noise(msgspec.Struct, frozen=True):
     cost: float = 0.0
     """Standard deviation of an event's cost over its mean, of a gamma distribution."""
     drawn: bool = False
-    """Whether each row out is drawn by chance; if not, they come as regularly as can be."""
+    """True if each row out is drawn by chance; if not, they come as regularly as can be."""
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -53,9 +53,9 @@ class Measured(msgspec.Struct, frozen=True):
 
 class _Event(NamedTuple):
     rank_s: float
-    """What decides who is served: the stimulus time, or the beginning of its interval."""
+    """Rank by which events are served: the stimulus time, or the beginning of its interval."""
     born: int
-    """Order of coming into being: what breaks ties."""
+    """Order of coming into being, which breaks ties."""
     stimulus_s: float
     operator: int
     port: int

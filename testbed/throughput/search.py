@@ -22,7 +22,7 @@ SAME = 1e-3
 """Relative difference of rates that counts as none: the paper's precision."""
 EVALUATIONS = 1e12
 ITERATIONS = 1000
-"""Of tabu searches (section 6)."""
+"""Iterations of a tabu search (section 6)."""
 
 
 def _endless() -> Budget:

@@ -1,5 +1,6 @@
-"""What the owner of a query knows of the places of its operators never goes back to an earlier epoch. The next owner may know less: a move
-is in the record some seconds later."""
+"""Checks that what an owner knows of the places of its operators never goes back to an earlier epoch.
+
+The next owner may know less: a move is in the record some seconds later."""
 
 from sbon.types import NodeId, OperatorId
 from sbon_testbed.simulator.checkers.base import Checker

@@ -16,7 +16,7 @@ class Owners(Checker):
     def __init__(self, run: Run) -> None:
         super().__init__(run)
         self._owner: dict[tuple[QueryId, int], NodeId] = {}
-        """Who owns a query under an epoch."""
+        """Owner of a query under an epoch."""
         self._highest: dict[QueryId, int] = {}
         self._last: dict[tuple[QueryId, int, NodeId], int] = {}
         """The latest version that a former owner had sent when a higher epoch was first seen to count."""
