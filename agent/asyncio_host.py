@@ -25,7 +25,7 @@ import structlog
 from sbon.errors import ConfigError
 from sbon.ports import ProcessorUse, StreamHandler, Timer
 from sbon.types import Address
-from sbon_agent.cpu_load import CpuLoad, usable_cores
+from sbon_agent.cpu_load import CpuLoad, share_of_core, usable_cores
 from sbon_agent.cpu_meter import CpuMeter, Lap, OwnLap
 from sbon_agent.disk import FolderDisk
 from sbon_agent.executor import ApartThreads, Executor
@@ -198,6 +198,10 @@ class AsyncioHost:
     def workers(self) -> int:
         """Number of executor threads."""
         return self._executor.workers
+
+    def share_of_core(self) -> float | None:
+        """Works for a moment on this thread, and returns the share of a core that it got (`sbon_agent.cpu_load`)."""
+        return share_of_core()
 
     def processors(self) -> ProcessorUse:
         """Returns how the cores of the machine have recently been used (`sbon_agent.cpu_load`)."""

@@ -17,12 +17,17 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
+from sbon.cost.resources import kernel
 from sbon.ports import ProcessorUse
 from sbon_agent.logs import structlog
 
 PRESSURE_FILE = Path("/proc/pressure/cpu")
 PERIOD_S = 0.5
 """Shortest time between two readings, in seconds: below it the kernel's ticks of 10 ms make the use jump."""
+
+BUSY_NS = 20_000_000
+"""Processor time for which work goes on that measures its share of a core: several of the scheduler's time slices."""
+SCHEDULE_FILE = Path("/proc/thread-self/schedstat")
 
 log = structlog.get_logger("cpu")
 
@@ -38,6 +43,15 @@ def _use_percent() -> float:
     return mean_use(psutil.cpu_percent(None, percpu=True), usable_cores())
 
 
+def scheduled_ns() -> tuple[int, int] | None:
+    """Returns the ns for which this thread has run, and for which it waited for a core; None where the system does not tell."""
+    try:
+        ran, waited, _ = SCHEDULE_FILE.read_text(encoding="ascii").split()
+        return int(ran), int(waited)
+    except (OSError, ValueError):
+        return None
+
+
 def mean_use(percents: Sequence[float], mine: Collection[int]) -> float:
     """Returns the use of the cores that this process may use; of all if the system numbers them otherwise.
 
@@ -48,6 +62,26 @@ def mean_use(percents: Sequence[float], mine: Collection[int]) -> float:
     """
     kept = [percent for core, percent in enumerate(percents) if core in mine] or list(percents)
     return sum(kept) / len(kept) if kept else 0.0
+
+
+def share_of_core(scheduled_ns: Callable[[], tuple[int, int] | None] = scheduled_ns, work: Callable[[], object] = kernel) -> float | None:
+    """Works on this thread for `BUSY_NS` of processor time, and returns the share of a core that it got.
+
+    What sleeps most of the time is served first when it wakes, so the waits of operators with little to do tell nothing of it.
+
+    Parameters
+    ----------
+    scheduled_ns : time for which this thread has run so far, and for which it was ready and waited; None where the system does not tell
+    work : a piece of work much shorter than `BUSY_NS`
+    """
+    before = now = scheduled_ns()
+    while before is not None and now is not None and now[0] - before[0] < BUSY_NS:
+        work()
+        now = scheduled_ns()
+    if before is None or now is None:
+        return None
+    ran_ns, waited_ns = now[0] - before[0], now[1] - before[1]
+    return ran_ns / (ran_ns + waited_ns)
 
 
 class CpuLoad:

@@ -167,6 +167,12 @@ class Executor(Clock, Protocol):
     def workers(self) -> int:
         """Number of executor threads (in the simulation: virtual cores)."""
 
+    def share_of_core(self) -> float | None:
+        """Works for a moment, on an executor thread, as if it would never pause.
+
+        Returns the share of a core that it got beside all else that runs; None where the system does not tell.
+        """
+
     def processors(self) -> ProcessorUse:
         """Returns how the cores of the machine have recently been used."""
 

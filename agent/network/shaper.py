@@ -233,6 +233,10 @@ class ShapedHost:
         """Starts a meter of the host."""
         return self._host.meter(brief=brief)
 
+    def share_of_core(self) -> float | None:
+        """Returns what the host measures."""
+        return self._host.share_of_core()
+
     def processors(self) -> ProcessorUse:
         """Returns what the host says, unless the table sets the load."""
         if self._load is None:

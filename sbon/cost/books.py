@@ -4,12 +4,14 @@ The engine writes its measurements, other agents send theirs (`sbon.wire.costs`)
 peer's figures are refused as a whole, and counted (`refused`), if one is impossible for an operator or a node.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
 
 from sbon.cost.figure import Figure, by_rule
+from sbon.cost.moments import MomentCounter
 from sbon.cost.resources import Bandwidths, NodeBook, NodeResources, UseRecorder, kernel, speed_of
 from sbon.cost.statistics import OperatorFit, OperatorStatistics, StatisticsBook, tellable
 from sbon.cost.waiting import WaitRecorder
@@ -17,6 +19,12 @@ from sbon.errors import ShapeError
 from sbon.types import NodeId, OperatorId
 from sbon.wire.costs import TOLD_MAX, NodeTold, OperatorCosts
 
+SHARE_S = 10.0
+"""Pause between two measurements of the share of a core that work gets."""
+SHARES_KEPT = 6.0
+"""Measurements of that share after which the weight of one has fallen to 1 / e."""
+BUSY_SHARE = 0.25
+"""Share of the cores up to which others count as leaving the rest: what work gets beside them is not measured then."""
 TIMINGS = 9
 """Times that the kernel is timed; the first is left out, because it loads code."""
 BANDWIDTHS_TOLD = 256
@@ -94,6 +102,8 @@ class Books:
         self._latencies_ms: dict[NodeId, dict[NodeId, float]] = {}
         self.processors = OperatorsTime()
         self._use, self._use_of_operators = UseRecorder(), UseRecorder()
+        self._shares = MomentCounter(SHARES_KEPT)
+        self._others_cores, self._shared_s = 0.0, -math.inf
         self._cpu_ns: dict[OperatorId, int] = {}
         self._sampled_s: float | None = None
 
@@ -124,10 +134,23 @@ class Books:
         spent_ns = sum(max(0, ns - self._cpu_ns.get(operator, 0)) for operator, ns in cpu_ns.items() if operator in self._cpu_ns)
         if self._sampled_s is not None and now > self._sampled_s:
             by_operators = spent_ns / 1e9 / (now - self._sampled_s)
-            self._use.record(now, max(0.0, cores_used - by_operators))
+            self._others_cores = max(0.0, cores_used - by_operators)
+            self._use.record(now, self._others_cores)
             self._use_of_operators.record(now, by_operators)
         self._cpu_ns, self._sampled_s = dict(cpu_ns), now
         self.waits.fold()
+
+    def wants_share(self, cores: int, now: float) -> bool:
+        """Tells whether to measure what share of a core work gets: once in `SHARE_S` while others use much of the cores."""
+        if now < self._shared_s + SHARE_S or self._others_cores <= BUSY_SHARE * cores:
+            return False
+        self._shared_s = now
+        return True
+
+    def shared_out(self, share: float | None) -> None:
+        """Takes the share of a core that work got which did not pause; None where the system does not tell."""
+        if share is not None and 0 < share <= 1:
+            self._shares.add(share)
 
     def own(
         self,
@@ -151,6 +174,7 @@ class Books:
             memory_bytes=memory_bytes,
             others=self._use.series(),
             operators=self._use_of_operators.series(),
+            share=self._shares.first if self._shares.count else None,
             waits=self.waits.waits(),
             spare_s=spare_s,
         )

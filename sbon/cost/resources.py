@@ -98,6 +98,10 @@ class UseSeries(msgspec.Struct, frozen=True):
         """Returns the series without a steady use; 0 at least."""
         return UseSeries(tuple(max(0.0, one - cores) for one in self.seconds), tuple(max(0.0, one - cores) for one in self.tens))
 
+    def within(self, cores: float) -> "UseSeries":
+        """Returns the series with no more than so many cores at any time."""
+        return UseSeries(tuple(min(cores, one) for one in self.seconds), tuple(min(cores, one) for one in self.tens))
+
     def over(self, intervals: int, width_s: float, edge: Edge = Edge.EXPECTED) -> FloatArray:
         """Returns the cores that others may use in the coming intervals, (intervals,).
 
@@ -174,6 +178,8 @@ class NodeResources(msgspec.Struct, frozen=True, kw_only=True):
     """Cores used by other programs than operators; None: not told."""
     operators: UseSeries | None = None
     """Cores used by operators of running queries, in the same seconds; None: not told, or none runs there."""
+    share: float | None = None
+    """Share of a core that work gets which never pauses, as measured beside all that runs there; None: not told."""
     waits: Waits | None = None
     """How long batches wait for a processor; None: not told."""
     spare_s: float | None = None
@@ -184,13 +190,20 @@ class NodeResources(msgspec.Struct, frozen=True, kw_only=True):
             raise ShapeError(f"node {self.node!r} with {self.cores} cores and {self.memory_bytes} bytes, expected some, and not absurd")
         if not (self.speed.low >= SPEED_MIN / 10 and self.speed.high <= SPEED_MAX * 10 and self.speed.age_s <= AGE_S_MAX):
             raise ShapeError(f"node {self.node!r} has the speed {self.speed.value}, expected {SPEED_MIN} to {SPEED_MAX}")
+        if self.share is not None and not 0 < self.share <= 1:
+            raise ShapeError(f"node {self.node!r} gives work {self.share} of a core, expected more than 0, and 1 at most")
 
     def capacity_ns(self, intervals: int, width_s: float, edge: Edge = Edge.EXPECTED) -> FloatArray:
         """Returns the reference ns that operators can have in each interval: all cores less what others and running queries use,
-        `FAIR_SHARE` at least."""
+        `FAIR_SHARE` at least.
+
+        Others that never pause use all that operators leave, and give way where operators want more: of what they use, no more counts than
+        they keep beside work that never pauses. The LOW edge counts all of it.
+        """
         least_used, most_used = Edge.LOW, Edge.HIGH
         if self.others is not None:
-            there = self.others if self.operators is None else self.others.plus(self.operators)
+            kept = self.others if self.share is None or edge is Edge.LOW else self.others.within((1 - self.share) * self.cores)
+            there = kept if self.operators is None else kept.plus(self.operators)
             used = there.over(intervals, width_s, {Edge.LOW: most_used, Edge.HIGH: least_used}.get(edge, edge))
         else:
             share = {Edge.LOW: UNKNOWN_USE_SHARE_MAX, Edge.EXPECTED: UNKNOWN_USE_SHARE, Edge.HIGH: 0.0}[edge]

@@ -52,6 +52,12 @@ class HostReports:
             instance.sample(now, self._me)
         cpu_ns = {instance.id: instance.figures.accounts.cpu_ns for instance in self._instances.values()}
         self.books.sample(now, self._machine.processors().use * self._machine.workers, cpu_ns)
+        if self._instances and self.books.wants_share(self._machine.workers, now):
+            self._machine.execute(self._machine.share_of_core, self._shared_out, rows=0)
+
+    def _shared_out(self, share: float | BaseException | None) -> None:
+        if not isinstance(share, BaseException):
+            self.books.shared_out(share)
 
     def report(self, operators: Sequence[OperatorId], query: QueryId = "") -> OperatorReports:
         """Answers the home of a query: figures of its operators, what they cost, and what this host can do."""

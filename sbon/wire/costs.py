@@ -100,6 +100,8 @@ class NodeTold(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: Amount = 0.0
     others: UseTold | None = None
     operators: UseTold | None = None
+    share: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] | None = None
+    """Share of a core that work gets there which never pauses; None: not measured."""
     waits: WaitsTold | None = None
     spare_s: Amount | None = None
     """Time by which work there may become longer before a query's answers exceed its `max_latency`; None: no query there has one."""

@@ -196,6 +196,10 @@ class SimulatedHost:
         """Returns the number of virtual cores."""
         return self.machine.cpu.cores
 
+    def share_of_core(self) -> float:
+        """Returns what other programs leave of a virtual core."""
+        return self.machine.cpu.use().free_cores / self.machine.cpu.cores
+
     def processors(self) -> ProcessorUse:
         """Returns how the virtual cores are used; nothing waits for one unnoticed."""
         return self.machine.cpu.use()

@@ -98,6 +98,28 @@ def test_what_others_use_is_what_is_used_less_the_work_of_operators() -> None:
     assert told.others.seconds[-1] == pytest.approx(1.0)
 
 
+def test_the_share_of_a_core_is_measured_now_and_then_while_others_are_busy() -> None:
+    books = Books("n1")
+    books.sample(0.0, 2.0, {"a": 0})
+    asked = []
+    for second in range(1, 26):
+        books.sample(float(second), 2.0, {"a": second * 500_000_000})
+        asked += [second] if books.wants_share(2, float(second)) else []
+    assert asked == [1, 11, 21]
+    books.sample(26.0, 0.9, {"a": 26 * 500_000_000})
+    assert not books.wants_share(2, 40.0), "others leave most of the cores"
+
+    assert books.own(2, 0.0, now=26.0).share is None
+    for share in (0.4, None, math.nan, 0.0, 1.5, 0.6):
+        books.shared_out(share)
+    told = books.own(2, 0.0, now=26.0)
+    assert told.share is not None
+    assert 0.5 < told.share < 0.6, "the latest counts most"
+    heard = Books("n2")
+    heard.hear("n1", told, (), now=26.0)
+    assert heard.nodes.of("n1", 26.0).share == told.share
+
+
 def test_what_operators_use_is_told_by_second() -> None:
     books = Books("n1")
     spent_ns = 0

@@ -116,6 +116,23 @@ def test_running_queries_take_their_part_of_the_capacity_and_bursts_of_both_coin
     assert UseSeries((1.0, 0.2), (3.0,)).less(0.5) == UseSeries((0.5, 0.0), (2.5,))
 
 
+def test_others_that_never_pause_keep_no_more_than_their_share_beside_work_that_does_not_pause_either():
+    beside = node(others=UseSeries((4.0, 1.0)), share=0.75)
+
+    np.testing.assert_allclose(beside.capacity_ns(2, 1.0), [6e9, 6e9])
+    np.testing.assert_allclose(beside.capacity_ns(2, 1.0, Edge.HIGH), [3.0 * SPEED.high * 1e9] * 2)
+    np.testing.assert_allclose(beside.capacity_ns(2, 1.0, Edge.LOW), [FAIR_SHARE * 4 * SPEED.low * 1e9] * 2)
+    np.testing.assert_allclose(node(others=UseSeries((0.5,)), share=0.75).capacity_ns(1, 1.0), [7e9])
+    running = node(others=UseSeries((4.0,)), operators=UseSeries((1.5,)), share=0.75)
+    np.testing.assert_allclose(running.capacity_ns(1, 1.0), [3e9])
+
+
+@pytest.mark.parametrize("share", [0.0, -0.5, 1.01, math.nan])
+def test_a_share_of_a_core_that_cannot_be_is_refused(share):
+    with pytest.raises(ShapeError, match="of a core"):
+        node(share=share)
+
+
 def test_use_that_is_not_told_widens_the_bounds():
     low, expected, high = (node().capacity_ns(1, 1.0, edge)[0] for edge in Edge)
 

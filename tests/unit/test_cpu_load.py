@@ -2,7 +2,7 @@
 
 import pytest
 
-from sbon_agent.cpu_load import CpuLoad, parse_pressure
+from sbon_agent.cpu_load import CpuLoad, parse_pressure, scheduled_ns, share_of_core
 
 PRESSURE = "some avg10={} avg60=9.00 avg300=1.00 total=123456\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
 
@@ -79,3 +79,27 @@ def test_free_cores_are_those_that_other_programs_leave(tmp_path):
         free.append(load.read().free_cores)
         clock.now += 1.0
     assert free == [0.0, 3.0, 4.0, 4.0], "nothing is known at first; own use beyond all use is a matter of clocks"
+
+
+def test_the_share_of_a_core_is_what_work_got_of_the_time_in_which_it_was_ready():
+    ran = iter(range(0, 40_000_000, 4_000_000))
+
+    def scheduled() -> tuple[int, int]:
+        now = next(ran)
+        return 7 + now, 5 + 3 * now
+
+    assert share_of_core(scheduled, lambda: None) == 0.25
+    assert next(ran) == 24_000_000, "it ends after 20 ms of processor time"
+    assert share_of_core(lambda: None) is None
+
+
+def test_the_kernel_tells_how_long_a_thread_has_run():
+    before = scheduled_ns()
+    share = share_of_core()
+    after = scheduled_ns()
+
+    if before is None or after is None:
+        pytest.skip("this kernel does not tell")
+    assert after[0] - before[0] >= 20_000_000
+    assert share is not None
+    assert 0 < share <= 1
