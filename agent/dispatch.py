@@ -20,7 +20,7 @@ from sbon.peers.directory import Done
 from sbon.supervision.wanting import passed_on
 from sbon.types import Address, NodeId, OperatorId
 from sbon.wire.authority import Way
-from sbon.wire.candidates import CandidateAsk, Reserve, RttsAsk
+from sbon.wire.candidates import CandidateAsk, Reserve, RttsAsk, SampleAsk
 from sbon.wire.deployment import Begin, InputLost, Instantiate, Refeed, Release, Renew, Replaced, Use, Used
 from sbon.wire.keys import KeyInstall, KeyRemove, KeysAsk, KeyUse
 from sbon.wire.links import Acknowledge, DeadEnd, Handed, Moved, NoSuchLink
@@ -164,6 +164,8 @@ class Dispatch:
                 respond(msgspec.structs.replace(told, reports=reports))
             case CandidateAsk():
                 agent.surveying.answer(message, respond)
+            case SampleAsk():
+                agent.sampling.answer(message, respond)
             case Instantiate():
                 # No other agent can use this agent's name: the handshake refuses it (`sbon.peers.connection`).
                 operators.instantiate(message, lambda problem: respond(problem or DoneMessage()), asked_by=sender)

@@ -73,6 +73,7 @@ from sbon_agent.reactions.engine import EngineReactions
 from sbon_agent.reactions.links import LinkReactions
 from sbon_agent.reactions.membership import MembershipReactions
 from sbon_agent.reactions.queries import QueryReactions
+from sbon_agent.sampling import Sampling
 from sbon_agent.shutdown import Shutdown
 from sbon_agent.state import StateFile
 from sbon_agent.telemetry.log import DIRECTORY_NAME, Telemetry
@@ -188,6 +189,7 @@ class Agent:
             self.name, host, self.flow, instances, budget, self.books, events, self._context, self.reaches, config.engine, config.links
         )
         self.engine = self._engine_from(parts)
+        self.sampling = Sampling(parts)
         self.operators = Operators(self.name, host, instances, self.flow, room, self.engine, events, config.links)
         place, latency_ms = self.flow.ends.place, self.gossip.latency_ms
         self.reports = HostReports(self.name, host, instances, place, self.books, budget, latency_ms, self.engine.expect)

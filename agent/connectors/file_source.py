@@ -108,6 +108,15 @@ class FileSource:
         """Open the file. One that cannot be opened at all is refused now, when somebody still listens."""
         self.reader.open()
 
+    def sample(self, rows: int) -> pl.DataFrame:
+        """Returns the first part of the file, however many rows that has. For a source never opened; the file is open meanwhile."""
+        self.open()
+        try:
+            found = self.reader.read()
+        finally:
+            self.reader.close()
+        return found if found is not None else pl.DataFrame()
+
     def start(self, ready: Callable[[], None]) -> None:
         """Read the first chunk."""
         self._ready = ready

@@ -138,6 +138,11 @@ class DatagenSource:
         """Returns the number of rows that a poll would give now if batches had no limit."""
         return max(0, self._due(now) - self._sent)
 
+    def sample(self, rows: int) -> pl.DataFrame:
+        """Returns the first rows, made anew, with event times from 1970 on where the source has no start. For a source never started."""
+        self._start_us, self._pool_rows = self._start_us or 0, 0
+        return self._rows(0, min(rows, self._limit))[0]
+
     def stop(self) -> None:
         """Does nothing: no files or sockets are open."""
 

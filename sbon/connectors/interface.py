@@ -48,7 +48,7 @@ class Polled(NamedTuple):
 class SourceConnector(Protocol):
     """A physical source. Everything is called on the agent's thread, unless stated otherwise.
 
-    Four methods and five attributes are optional:
+    Five methods and five attributes are optional:
 
     - `open()` opens files. It is called once, before `start`, on a thread of its own, because a file system may not answer. It raises
       ConnectorError if opening is refused. `stop` may be called while it runs.
@@ -68,6 +68,8 @@ class SourceConnector(Protocol):
       or a `poll` for later rows, or after `stop`; or never, if it stops the source. So the work must not depend on anything that changes,
       and must not change anything that is read elsewhere. Its result has at least one row, its own watermark (the greatest so far counts),
       and `now` as `next_poll`; only `poll` reports that nothing will follow. Batches are passed on in the order of promises and polls.
+    - `sample(rows)` returns about so many of the first rows of a source that was never opened or started, on a thread of its own. Nobody
+      outside may notice: no position moves, no session begins. A source that cannot do so has no such method.
     - `acknowledged(upto)` says that every operator has processed the rows of all polls up to that `Polled.upto`: they are in its state, in
       what it has sent on, or in the sink. What an operator on another host holds is lost if that host crashes. Not called after `stop`.
     """

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sbon.connectors.interface import Polled, SourceConnector
 from sbon.misfits import Misfits
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 class WrappedSource:
@@ -23,6 +26,8 @@ class WrappedSource:
             self.open: Callable[[], None] = source.open
         if hasattr(source, "acknowledged"):
             self.acknowledged: Callable[[int], None] = source.acknowledged
+        if hasattr(source, "sample"):
+            self.sample: Callable[[int], pl.DataFrame] = source.sample
 
     @property
     def threaded(self) -> bool:

@@ -5,12 +5,12 @@ peer's figures are refused as a whole, and counted (`refused`), if one is imposs
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
 
-from sbon.cost.figure import Figure, by_rule
+from sbon.cost.figure import Figure, Source, by_rule
 from sbon.cost.moments import MomentCounter
 from sbon.cost.resources import Bandwidths, NodeBook, NodeResources, UseRecorder, kernel, speed_of
 from sbon.cost.statistics import OperatorFit, OperatorStatistics, StatisticsBook, tellable
@@ -205,6 +205,13 @@ class Books:
                 self.bandwidths.measured(peer, target, bytes_per_s, at_s=now)
         for one in costs:
             self.statistics.told(peer, one, now)
+
+    def hear_sample(self, peer: NodeId, costs: Iterable[OperatorCosts], asked: Container[str], now: float) -> None:
+        """Takes what a sample told of operators that were asked about and of which nothing is known; the rest is dropped."""
+        for one in costs:
+            is_sampled = all(port.law.source == Source.SAMPLED.value for port in one.ports)
+            if is_sampled and one.signature in asked and self.statistics.of(one.signature, now) is None:
+                self.statistics.told(peer, one, now)
 
     def kept(self, now: float, wall_s: float) -> Kept:
         """Returns what is worth keeping over a restart: what this host has measured, the latest `KEPT_MAX` signatures."""

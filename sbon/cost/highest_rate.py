@@ -264,9 +264,7 @@ def highest_rate(query: PlacedQuery) -> Line | None:
     rates = Rates.settled(query, profile)
     found = rates.limits()
     least = Rates.settled(query, profile, Edge.HIGH).limits()
-    return Line(
-        "highest rate", text_of(found, declared=bool(query.plan.profile)), figures_of(found, Rates(query, profile).headroom(), least)
-    )
+    return Line("highest rate", text_of(found, declared=bool(query.plan.profile)), figures_of(found, rates.headroom(), least))
 
 
 def text_of(found: Sequence[Limit], *, declared: bool) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sbon.errors import PlacementError, QueryError, SbonError
 from sbon.optimiser.placed import Placed
 from sbon.optimiser.unsettled import unsettled
+from sbon.planning.samples import ask_samples
 from sbon.planning.selecting import exchanged_note, in_order_of, select
 from sbon.ports import Executor
 from sbon.queries.parts import QueryParts
@@ -98,7 +99,12 @@ class Submitting:
             if effect is None or effect.plan is None:
                 done(QueryError("there is no query to explain", hint="give a SELECT or a CREATE SINK"))
                 return
-            select(effect.plan, self._placing, self._host.execute, lambda plan, note: chosen(effect, plan, note))
+            given = effect.plan
+
+            def told() -> None:
+                select(given, self._placing, self._host.execute, lambda plan, note: chosen(effect, plan, note))
+
+            ask_samples(given, self._placing.books, self._directory, self._host.now, told)
 
         def chosen(effect: Prepared, plan: Plan, note: str) -> None:
             places, notes = effect.places, [*effect.notes, *([note] if note else ())]
@@ -238,10 +244,16 @@ class Submitting:
             self._owned.forget_sink(effect.name, effect.replaces)
             select(plan, self._placing, self._host.execute, selected)
 
-        if effect.replaces:
-            self._homes.end(effect.replaces, ended)
+        def known() -> None:
+            if effect.replaces:
+                self._homes.end(effect.replaces, ended)
+            else:
+                select(plan, self._placing, self._host.execute, selected)
+
+        if plan.max_latency_ms is not None or plan.profile:
+            ask_samples(plan, self._placing.books, self._directory, self._host.now, known)
         else:
-            select(plan, self._placing, self._host.execute, selected)
+            known()
 
     def _end_by_name(self, effect: Prepared, row: dict[str, Any], done: Done) -> None:
         def ended(problem: SbonError | None) -> None:

@@ -304,6 +304,7 @@ TABLE: dict[type, Rule] = {
     reports.OperatorsAsk: Rule(Way.ASKED, _MEMBER, _anybody),
     # Places and reservations.
     candidates.CandidateAsk: Rule(Way.ASKED, _MEMBER + "; room is kept for the owner of the query", _home_if_any),
+    candidates.SampleAsk: Rule(Way.ASKED, _MEMBER, _anybody),
     candidates.Reserve: Rule(Way.ASKED, _HOME, _home),
     candidates.RttsAsk: Rule(Way.ASKED, _MEMBER, _anybody),
     # Migration.
@@ -343,6 +344,7 @@ TABLE: dict[type, Rule] = {
     deployment.Renewed: Rule(Way.ANSWER, _NEVER, _nobody),
     reports.OperatorReports: Rule(Way.ANSWER, _NEVER, _nobody),
     candidates.CandidateAnswer: Rule(Way.ANSWER, _NEVER, _nobody),
+    candidates.Sampled: Rule(Way.ANSWER, _NEVER, _nobody),
     candidates.Rtts: Rule(Way.ANSWER, _NEVER, _nobody),
     migration.Outcome: Rule(Way.ANSWER, _NEVER, _nobody),
     replication.Queries: Rule(Way.ANSWER, _NEVER, _nobody),

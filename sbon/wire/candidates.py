@@ -4,6 +4,7 @@ from typing import Annotated
 
 import msgspec
 
+from sbon.query.plan import LinkSpec, OperatorSpec
 from sbon.wire.costs import TOLD_MAX, NodeTold, OperatorCosts
 from sbon.wire.limits import MANY, Amount, Delay, Few, Node, Operator, Query, Text
 
@@ -42,6 +43,20 @@ class CandidateAnswer(msgspec.Struct, frozen=True, tag="candidate"):
     """Costs that it has measured of the signatures asked for."""
     host: NodeTold | None = None
     """Capacities of the host."""
+
+
+class SampleAsk(msgspec.Struct, frozen=True, tag="sample?"):
+    """Asks the host of sources to send a few of their rows through operators of a query that never ran. No row leaves that host."""
+
+    operators: Annotated[tuple[OperatorSpec, ...], msgspec.Meta(max_length=TOLD_MAX)]
+    """Sources there, and what only they feed, upstream first."""
+    links: Annotated[tuple[LinkSpec, ...], MANY]
+
+
+class Sampled(msgspec.Struct, frozen=True, tag="sample"):
+    """Costs of operators that a sample went through; the others are left out."""
+
+    costs: Annotated[tuple[OperatorCosts, ...], msgspec.Meta(max_length=TOLD_MAX)] = ()
 
 
 class Reserve(msgspec.Struct, frozen=True, tag="reserve"):

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-from sbon.wire.limits import MANY, Amount, Delay, Node, Text
+from sbon.wire.limits import MANY, Amount, Delay, Node, Share, Text
 
 Moment: TypeAlias = Annotated[float, msgspec.Meta(ge=0.0, le=1e45)]
 Covariance: TypeAlias = Annotated[float, msgspec.Meta(ge=-1e45, le=1e45)]
@@ -100,7 +100,7 @@ class NodeTold(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: Amount = 0.0
     others: UseTold | None = None
     operators: UseTold | None = None
-    share: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] | None = None
+    share: Share | None = None
     """Share of a core that work gets there which never pauses; None: not measured."""
     waits: WaitsTold | None = None
     spare_s: Amount | None = None

@@ -5,7 +5,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 from sbon.errors import RemoteProtocolError, UnsupportedError
-from sbon.wire.candidates import CandidateAnswer, CandidateAsk, Reserve, Rtts, RttsAsk
+from sbon.wire.candidates import CandidateAnswer, CandidateAsk, Reserve, Rtts, RttsAsk, SampleAsk, Sampled
 from sbon.wire.deployment import Begin, InputLost, Instantiate, Refeed, Release, Renew, Renewed, Replaced, Use, Used
 from sbon.wire.keys import KeyInstall, KeyRemove, KeysAsk, KeysHeld, KeyUse
 from sbon.wire.links import Acknowledge, DeadEnd, Handed, Moved, NoSuchLink
@@ -41,6 +41,8 @@ Message: TypeAlias = (
     | Replaced
     | CandidateAsk
     | CandidateAnswer
+    | SampleAsk
+    | Sampled
     | Reserve
     | RttsAsk
     | Rtts

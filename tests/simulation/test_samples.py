@@ -1,0 +1,42 @@
+"""Queries that never ran are predicted from a sample, in virtual time."""
+
+from sbon_testbed.simulator.cpu import CpuConfig
+from sbon_testbed.simulator.harness import World
+from sbon_testbed.topology import CitiesConfig, build
+
+HERE, THERE = 0, 1
+TRADES = """CREATE SOURCE trades (ts TIMESTAMP, k BIGINT, price DOUBLE, WATERMARK FOR ts AS ts)
+WITH (connector = 'datagen', nodes = '{node}', rows_per_second = 1000, fields.k.min = 0, fields.k.max = 9)"""
+QUERY = """SELECT window_end, k, count(*) AS n FROM TUMBLE((SELECT * FROM trades WHERE price > 0.9), ts, INTERVAL '1 second')
+GROUP BY window_end, k"""
+
+
+def world_of() -> World:
+    topology = build(CitiesConfig(), 3, 1)
+    world = World(topology, seed=1, settings={"optimiser": {"enabled": False}}, cpu=CpuConfig(batch_us=50.0, row_ns=700.0))
+    world.start_all()
+    world.settle()
+    world.submit(TRADES.format(node=topology.nodes[THERE]), at=HERE)
+    return world
+
+
+def test_explain_predicts_from_rows_that_went_through_the_operators_at_the_host_of_their_source():
+    world = world_of()
+
+    shown = world.ask(HERE, "explain", sql=f"CREATE SINK out AS {QUERY} WITH (connector = 'discard')")
+
+    told = shown["prediction"]["operators"]
+    assert told["sampled"] == len(shown["operators"]) - 1, "all but the sink"
+    assert told["rule"] == 1
+    assert not world.ask(THERE, "operators"), "nothing runs"
+
+
+def test_a_running_query_is_measured_and_no_longer_sampled():
+    world = world_of()
+    world.ask(HERE, "explain", sql=f"CREATE SINK out AS {QUERY} WITH (connector = 'discard')")
+    world.submit(f"CREATE SINK out AS {QUERY} WITH (connector = 'discard')", at=HERE)
+    world.run(60.0)
+
+    shown = world.ask(HERE, "explain", sql=QUERY)
+
+    assert shown["prediction"]["operators"]["sampled"] == 0
