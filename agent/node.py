@@ -12,8 +12,11 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 import sbon_agent.logs
 from sbon.addresses import format_address, parse_address
+from sbon.connectors.interface import SourceConnector
 from sbon.connectors.system_streams import SystemStreams
 from sbon.control import ControlReply, ControlRequest
 from sbon.cost.books import Books
@@ -27,6 +30,7 @@ from sbon.execution.instance import Instance
 from sbon.execution.misfit_log import MisfitLog
 from sbon.execution.operators import Operators
 from sbon.execution.room import Room
+from sbon.execution.sampling import Sampling
 from sbon.extensions import Extensions
 from sbon.membership.gossip import Gossip
 from sbon.migration.migrations import Migrations
@@ -40,6 +44,7 @@ from sbon.queries.queries import OwnedQueries
 from sbon.queries.replication import Replication
 from sbon.queries.resuming import Resuming
 from sbon.queries.wanted import Wanted
+from sbon.query.plan import SourceParams
 from sbon.rearranging.leaving import Leaving
 from sbon.rearranging.multicasting import Multicasting
 from sbon.rearranging.rebalancing import Rebalancing
@@ -59,6 +64,7 @@ from sbon_agent.config import AgentConfig
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.checking import InstalledConnectors
 from sbon_agent.connectors.reaches import Reaches
+from sbon_agent.connectors.registry import build_source
 from sbon_agent.control_requests import ControlRequests
 from sbon_agent.costs_file import CostsFile
 from sbon_agent.dispatch import Dispatch
@@ -73,7 +79,6 @@ from sbon_agent.reactions.engine import EngineReactions
 from sbon_agent.reactions.links import LinkReactions
 from sbon_agent.reactions.membership import MembershipReactions
 from sbon_agent.reactions.queries import QueryReactions
-from sbon_agent.sampling import Sampling
 from sbon_agent.shutdown import Shutdown
 from sbon_agent.state import StateFile
 from sbon_agent.telemetry.log import DIRECTORY_NAME, Telemetry
@@ -189,7 +194,7 @@ class Agent:
             self.name, host, self.flow, instances, budget, self.books, events, self._context, self.reaches, config.engine, config.links
         )
         self.engine = self._engine_from(parts)
-        self.sampling = Sampling(parts)
+        self.sampling = Sampling(host, self.books, self._source_of)
         self.operators = Operators(self.name, host, instances, self.flow, room, self.engine, events, config.links)
         place, latency_ms = self.flow.ends.place, self.gossip.latency_ms
         self.reports = HostReports(self.name, host, instances, place, self.books, budget, latency_ms, self.engine.expect)
@@ -197,6 +202,9 @@ class Agent:
             host, self.directory, self.engine, self.operators, self.flow, config.migration, QueryReactions(self), self.gossip.departure_of
         )
         self.delays = Delays(self.name, instances, self.flow.ends.takes, self.gossip.latency_ms, self.directory.send)
+
+    def _source_of(self, params: SourceParams) -> SourceConnector:
+        return build_source(params, msgspec.structs.replace(self._context, reach=self.reaches.of(params)))
 
     def _make_queries(self) -> None:
         """Makes what turns statements into placed operators."""

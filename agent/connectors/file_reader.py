@@ -120,6 +120,15 @@ class FileReader:
             return Part(number, None, found, frame)
         return Part(number, frame, found, left_out_us=part.left_out_us)
 
+    def sample(self, rows: int) -> pl.DataFrame:
+        """Returns the first rows of a file that was never opened, however many that are; it is open meanwhile."""
+        self.open()
+        try:
+            found = self.read()
+        finally:
+            self.close()
+        return found if found is not None else pl.DataFrame()
+
     def open(self) -> None:
         """Opens the file; raises ConnectorError if that fails."""
         file = open_to_read(self._what, self.path, self._reach)

@@ -86,6 +86,7 @@ class FileSource:
         options.finish()
         self.misfits = Misfits()
         self.reader = FileReader(self._what, path, context.reach, zipped, known, params, header, separator, times, self.misfits)
+        self.sample = self.reader.sample
         self._host = context.host
         self._watermark = Watermark(params)
         self._ready: Callable[[], None] | None = None
@@ -107,15 +108,6 @@ class FileSource:
     def open(self) -> None:
         """Open the file. One that cannot be opened at all is refused now, when somebody still listens."""
         self.reader.open()
-
-    def sample(self, rows: int) -> pl.DataFrame:
-        """Returns the first part of the file, however many rows that has. For a source never opened; the file is open meanwhile."""
-        self.open()
-        try:
-            found = self.reader.read()
-        finally:
-            self.reader.close()
-        return found if found is not None else pl.DataFrame()
 
     def start(self, ready: Callable[[], None]) -> None:
         """Read the first chunk."""

@@ -3,7 +3,6 @@
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
@@ -15,13 +14,14 @@ from sbon.cost.figure import Source
 from sbon.cost.resources import KERNEL_REFERENCE_NS
 from sbon.cost.sampling import BYTES_MAX, ROWS_MAX, ROWS_OUT_MAX, Given, sampled
 from sbon.cost.statistics import OperatorStatistics, tellable
+from sbon.execution.sampling import Apart as Machine
+from sbon.execution.sampling import Sampling
 from sbon.operators.registry import build
 from sbon.planning.samples import questions
 from sbon.query.plan import Plan, SinkParams, SourceParams, WindowParams
 from sbon.wire.candidates import SampleAsk, Sampled
 from sbon.wire.costs import OperatorCosts
-from sbon_agent.hosting import EngineParts
-from sbon_agent.sampling import Sampling
+from sbon_agent.connectors import build_source
 from tests.connector_world import context
 from tests.query_worlds import make_catalog, plan_of, rows_of
 
@@ -184,8 +184,7 @@ class Apart:
 def sampling_at(folder: Path) -> tuple[Sampling, Apart]:
     host, where, books = Apart(), context(folder), Books("n1")
     books.timed([KERNEL_REFERENCE_NS] * 9)
-    parts = SimpleNamespace(host=host, context=where, books=books, reaches=SimpleNamespace(of=lambda params: where.reach))
-    return Sampling(cast(EngineParts, parts)), host
+    return Sampling(cast(Machine, host), books, lambda params: build_source(params, where)), host
 
 
 def ask(plan: Plan) -> SampleAsk:
