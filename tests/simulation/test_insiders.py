@@ -16,7 +16,7 @@ from sbon.links.frames import Data
 from sbon.peers.peers import Peers
 from sbon.query.plan import WATERMARK_END, LinkSpec, OperatorSpec, WindowParams
 from sbon.wire.authority import TABLE, Way
-from sbon.wire.candidates import CandidateAsk, Reserve, RttsAsk
+from sbon.wire.candidates import CandidateAsk, Reserve, RttsAsk, SampleAsk
 from sbon.wire.deployment import Begin, End, InputLost, Instantiate, Refeed, Release, Renew, Replaced, Use, User
 from sbon.wire.keys import KeysAsk
 from sbon.wire.links import Acknowledge, DeadEnd, Handed, Moved, NoSuchLink
@@ -160,6 +160,7 @@ def forged_of_operator(instance: Instance, me: str, query: str, mine: User) -> I
     operator = instance.id
     yield Moved(operator, me, 99)
     yield Instantiate(instance.spec, (), (), User(query, me))
+    yield SampleAsk((instance.spec,), ())
     yield Lock(f"{mine.query}.7", (operator,), me, 100.0, me, 99)
     yield Lock(operator, (operator,), "nobody", 100.0, me, 99)
     yield Unlock(operator)
