@@ -1,7 +1,5 @@
 """The names of the overlay get to all agents."""
 
-from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +9,7 @@ from sbon.queries.replication import Replication
 from sbon.query.catalog import Entry
 from sbon.wire.messages import Done
 from sbon.wire.replication import CatalogUpdate, PushPull
+from tests.recorder import FakeGossip, Recorder
 
 THERE = ("10.0.0.2", 1)
 
@@ -19,27 +18,21 @@ class World:
     """Agent a, which knows b and c."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, Any]] = []
-        self.asked: list[tuple[Any, Any, Callable[[Any], None]]] = []
         self.refused: list[str] = []
         self.merged: list[tuple[Any, ...]] = []
         self.problem = ""
-        directory: Any = SimpleNamespace(
-            me="a",
-            tell=lambda node, message: self.told.append((node, message)),
-            request_at=lambda address, message, done: self.asked.append((address, message, done)),
-        )
-        gossip: Any = SimpleNamespace(
-            machine=SimpleNamespace(full_state=lambda: b"members of a"),
-            members={"a": None, "b": None, "c": None},
-            alive_labels=lambda: {"a": {}, "b": {}, "c": {}},
-            merge=self.merge,
-        )
-        self.tables = Replication(directory, gossip, lambda: 1000.0, self.refused.append)
+        self.directory = Recorder(me="a")
+        gossip = FakeGossip("a", "b", "c")
+        gossip.machine.full_state, gossip.merge = lambda: b"members of a", self.merge
+        self.tables = Replication(self.directory, gossip, lambda: 1000.0, self.refused.append)
         self.changed: list[list[Entry]] = []
         self.heard = 0
         self.tables.changed = self.changed.append
         self.tables.heard = self.hear
+
+    @property
+    def told(self) -> list[tuple[Any, ...]]:
+        return self.directory.calls_of("tell")
 
     def merge(self, *given: Any) -> None:
         if self.problem:
@@ -70,7 +63,7 @@ def test_a_new_name_is_told_to_all_others_at_once(world: World) -> None:
 
 def test_a_dropped_name_is_told_too(world: World) -> None:
     world.tables.put("view", "prices", sql="SELECT 1", stamp=5)
-    world.told.clear()
+    world.directory.calls.clear()
     world.tables.drop("view", "prices", stamp=6)
     assert {message.entries[0].dropped for _, message in world.told} == {True}
 
@@ -92,7 +85,7 @@ def test_tables_are_exchanged_both_ways(world: World) -> None:
 
 def test_an_answer_to_an_exchange_is_taken_and_a_failure_ignored(world: World) -> None:
     world.tables.exchange(THERE)
-    address, message, done = world.asked[0]
+    address, message, done = world.directory.pop("request_at").given
     assert (address, isinstance(message, PushPull)) == (THERE, True)
     done(LinkError("nobody there"))
     done(Done())
@@ -104,7 +97,7 @@ def test_an_answer_to_an_exchange_is_taken_and_a_failure_ignored(world: World) -
 def test_members_that_cannot_be_read_are_refused_with_the_names_beside_them(world: World) -> None:
     world.problem = "no members"
     world.tables.exchange(THERE)
-    world.asked[0][2](PushPull(members=b"?", catalog=entered()))
+    world.directory.pop("request_at").done(PushPull(members=b"?", catalog=entered()))
     assert (world.refused, world.heard) == (["no members"], 0)
     assert world.tables.catalog.get("theirs") is None
 
