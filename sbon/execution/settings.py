@@ -67,7 +67,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     @property
     def inherits(self) -> bool:
         """Returns whether queries have keepers here."""
-        return self.heal and self.take_over
+        return self.take_over
 
     def __post_init__(self) -> None:
         if not 0 <= self.workers <= 1024:
@@ -90,6 +90,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         for name in ("lost_input_s", "lost_consumer_s", "heal_after_s"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} = {getattr(self, name)}, expected 0 or more")
+        if self.take_over and not self.heal:
+            raise ValueError("take_over = true, expected heal = true with it: whoever takes a query over makes again what was lost")
         if not 0 <= self.orphan_timeout_s <= 1e9:
             raise ValueError(f"orphan_timeout_s = {self.orphan_timeout_s}, expected 0 or more")
         for name in ("sample_interval_s", "report_interval_s", "wanted_interval_s"):

@@ -268,8 +268,15 @@ class OwnedQueries:
             self.tails[record.id].end()
 
         def asked(record: QueryRecord) -> None:
-            if record.id in self.records:  # it may have been dropped while its hosts were asked
+            self.ownership.permit(record, permitted)
+
+        def permitted(problem: SbonError | None) -> None:
+            if record.id not in self.records:  # it has been dropped, or another agent owns it
+                return
+            if problem is None:
                 self.end(record, QueryState.FINISHED)
+            else:  # keepers who do not know may take it over, and would miss its operators; the next report says again that it has ended
+                record.state = QueryState.RUNNING
 
         self.watching.ask(record, asked)
 

@@ -53,7 +53,7 @@ class Wanted:
         if not isinstance(result, Unwanted):
             return
         instances = self._operators.instances
-        for query in self._queries.ownership.wanting.disowned(asked, result, instances.values()):
+        for query in self._queries.ownership.wanting.disowned(taker, asked, result, instances.values()):
             if self._may_be_inherited(query, taker):  # the home has restarted since it was asked: its next process has answered
                 continue
             destroyed = self._operators.release(query)

@@ -224,12 +224,18 @@ class Inheriting:
         held = self._held.get(record.query)
         return held is not None and (held.promised, held.promised_to) == (record.epoch, record.owner)
 
-    def forget(self, query: QueryId, epoch: int, *, is_over: bool) -> None:
-        """Takes from the owner of this epoch that the query has ended, or that others keep it; a later owner says that itself."""
+    def forget(self, query: QueryId, epoch: int, *, is_over: bool) -> bool:
+        """Takes from the owner of this epoch that the query has ended, or that others keep it; a later owner says that itself.
+
+        Returns False if a later owner's record is kept here: then the query has not ended.
+        """
         if not is_over:
             self.owned(query, epoch + 1)
-        elif query not in self._held or self._held[query].record.epoch <= epoch:
+        elif query in self._held and self._held[query].record.epoch > epoch:
+            return False
+        else:
             self.ended(query)
+        return True
 
     def last_owner(self, query: QueryId) -> tuple[int, Holder] | None:
         """Returns the epoch and the owner of the version that is kept of a query; or else of the latest one that was, or was promised."""
@@ -268,9 +274,15 @@ class Inheriting:
         held = self._held[record.query] = _Held(record, max(epoch, record.epoch), self._me, Phase.WAITING, tries=1, is_written=True)
         held.due_s = now + self._pause_s(held)
 
-    def owned(self, query: QueryId, epoch: int) -> None:
-        """Forgets records of lower epochs than that under which another agent says that it owns the query."""
-        if query in self._held and self._held[query].record.epoch < epoch:
+    def owned(self, query: QueryId, epoch: int, owner: NodeId | None = None) -> None:
+        """Forgets records of lower epochs than that under which another agent owns the query, or is taken for the owner.
+
+        Parameters
+        ----------
+        owner : the agent, if it is known: records of others are forgotten that have the same epoch
+        """
+        held = self._held.get(query)
+        if held is not None and (held.record.epoch < epoch or (held.record.epoch == epoch and owner not in (None, held.record.owner.name))):
             self.former.add(self._held.pop(query).record)
 
     def ended(self, query: QueryId) -> None:

@@ -41,6 +41,17 @@ class Owners:
         owner = self.of(query)
         return owner.name if owner.epoch > 0 else told
 
+    def told(self, query: QueryId, owner: Owner, by: NodeId) -> bool:
+        """Takes who owns a query from another agent. Returns False if that is older than what is known.
+
+        The owner known so far may name one of a lower epoch: it has given way, as its own has never come to count, or it has been followed.
+        """
+        known = self.of(query)
+        if by == known.name != owner.name and owner.epoch <= known.epoch:
+            self._heard[query] = Owner(owner.name, owner.boot, known.epoch)
+            return True
+        return self.heard(query, owner)
+
     def restore(self, promises: Iterable[Promise]) -> None:
         """Takes what former processes of this agent knew of owners."""
         for promise in promises:

@@ -180,8 +180,8 @@ class Ownership:
             case Keep(record):
                 said = self._keep(record, is_disowned=bool(is_disowned))
             case Forget(query, epoch, is_over):
-                self.inheriting.forget(query, epoch, is_over=is_over)
-                said = Done()
+                has_forgotten = self.inheriting.forget(query, epoch, is_over=is_over)
+                said = Done() if has_forgotten else HolderSays(granted=False, epoch=self._register.owners.of(query).epoch)
             case PromiseAsk(query, epoch, holder, of, is_anew):
                 said = self._promise(Attempt(query, epoch, holder, of or self._me, is_anew))
             case ClaimsAsk(queries):
@@ -226,12 +226,12 @@ class Ownership:
         record = self._register.running.get(query)
         refusal = AuthorityError(f"{known.name} owns {query}, and is there; a new owner says so: {TABLE[Own].who}")
 
-        def believe(is_true: bool) -> None:
+        def believe(is_true: bool, by: NodeId = message.owner.name) -> None:
             if message.owner != self._me and (not is_true or query in self.owned or query in self._register.running):
                 done(refusal)
                 return
-            if self._register.owners.heard(query, Owner(message.owner.name, message.owner.boot, message.epoch)):
-                self.inheriting.owned(query, message.epoch)
+            if self._register.owners.told(query, Owner(message.owner.name, message.owner.boot, message.epoch), by):
+                self.inheriting.owned(query, self._register.owners.of(query).epoch, message.owner.name)
                 if message.owner != self._me:
                     self._give_up(query, message.epoch)
             done(None)
@@ -244,7 +244,7 @@ class Ownership:
             else:
                 self.permit(record, lambda problem: self._clock.call_soon(partial(believe, True)))
         elif known.name != self._me.name and _owner_is_there(self._members(), known):
-            _ask_known(self._messages, self._register, query, message.owner, believe)
+            _ask_known(self._messages, self._register, query, message.owner, partial(believe, by=known.name))
         else:
             believe(True)
 
@@ -375,7 +375,7 @@ class Ownership:
             if isinstance(result, LinkError) and tries > 1 and not self._closed and _is_there(self._members(), self._me, keeper):
                 self._dismiss(keeper, message, done, tries - 1)
             else:
-                done(not isinstance(result, SbonError))
+                done(isinstance(result, Done))
 
         self._messages.request(keeper.name, message, answered, ANSWER_S)
 

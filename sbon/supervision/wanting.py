@@ -95,13 +95,13 @@ class Wanting:
             taken=(*mine, *taken),
         )
 
-    def disowned(self, asked: Question, said: Unwanted, instances: Iterable[Instance]) -> list[QueryId]:
-        """Takes an answer to `asked`; returns the queries served here that are over."""
+    def disowned(self, by: NodeId, asked: Question, said: Unwanted, instances: Iterable[Instance]) -> list[QueryId]:
+        """Takes an agent's answer to `asked`; returns the queries served here that are over."""
         self._inheriting.doubted(asked.kept, said.queries)
         for query, epoch, owner in ((word.query, word.epoch, word.owner) for word in said.taken):
             is_asked = query in asked.served or query in asked.kept
-            if is_asked and self._register.owners.heard(query, Owner(owner.name, owner.boot, epoch)):
-                self._inheriting.owned(query, epoch)
+            if is_asked and self._register.owners.told(query, Owner(owner.name, owner.boot, epoch), by):
+                self._inheriting.owned(query, self._register.owners.of(query).epoch, owner.name)
                 passed_on(instances, query, owner.name)
         return sorted(asked.served.intersection(said.queries))
 

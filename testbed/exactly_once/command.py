@@ -2,6 +2,7 @@
 
 import sys
 import time
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -18,6 +19,7 @@ def exactly_once_command(
     seeds: Annotated[int, typer.Option(metavar="N", help="How many seeds.")] = 200,
     first: Annotated[int, typer.Option(metavar="SEED", help="The first of them.")] = 0,
     jobs: Annotated[int, typer.Option(metavar="N", help="Processes; 0: one for each core.")] = 0,
+    take_over: Annotated[bool, typer.Option("--take-over", help="Let keepers take queries over.")] = False,
     json: JsonFile = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
@@ -31,7 +33,7 @@ def exactly_once_command(
     progress = Progress(not quiet)
     outcomes: list[Outcome] = []
     began_s = time.monotonic()
-    for outcome in outcomes_of(tell, seeds, first, jobs):
+    for outcome in outcomes_of(partial(tell, take_over=take_over), seeds, first, jobs):
         outcomes.append(outcome)
         if outcome.problem:
             print(outcome.problem, file=sys.stderr if json == "-" else sys.stdout, flush=True)

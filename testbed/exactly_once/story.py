@@ -89,12 +89,14 @@ def make_world(
     data_dir: Path | None = None,
     homes: int = 0,
     heal_after_s: float = VIRTUAL_S_MAX,
+    *,
+    take_over: bool = False,
 ) -> World:
     """Returns an overlay in which only the story moves operators; the last `homes` nodes host none."""
     settings = {
         # One cut may follow another until a node has been gone for longer than answers, or recoveries, wait by default, after which losing
         # rows is correct. So queries heal here only what a host does not have any more: one that is back must be let go on as it was.
-        "engine": {"batch_interval_s": 0.1, "heal_after_s": heal_after_s, "lost_input_s": VIRTUAL_S_MAX},
+        "engine": {"batch_interval_s": 0.1, "heal_after_s": heal_after_s, "lost_input_s": VIRTUAL_S_MAX, "take_over": take_over},
         "optimiser": {"enabled": False},
         "telemetry": {"enabled": False},
         "links": {"window_batches": window_batches, **(SPILL if spills(seed) else {})},
@@ -121,7 +123,7 @@ def spills(seed: int) -> bool:
 class Story:
     """The run of one seed."""
 
-    def __init__(self, seed: int, chosen: Sequence[str], folder: Path) -> None:
+    def __init__(self, seed: int, chosen: Sequence[str], folder: Path, *, take_over: bool = False) -> None:
         self.seed = seed
         self._rng = np.random.default_rng([seed, 1])
         self._sink_rng = np.random.default_rng([seed, 3])
@@ -134,7 +136,7 @@ class Story:
         death_rng = np.random.default_rng([seed, 5])
         host_dies = not home_dies and bool(death_rng.random() < HOSTS_DIE)
         hosts, heal_after_s = self._hosts + int(host_dies), HEAL_AFTER_S if host_dies else VIRTUAL_S_MAX
-        self.world = make_world(hosts, seed, network, window_batches, folder, int(home_dies), heal_after_s)
+        self.world = make_world(hosts, seed, network, window_batches, folder, int(home_dies), heal_after_s, take_over=take_over)
         names = self.world.nodes
         self.world.submit(sources(*(names[int(self._rng.integers(self._hosts))] for _ in "lr")))
         self._files = 0
@@ -258,15 +260,16 @@ def problem_of(run: Run, death: Death | None = None) -> str:
     return difference(run.name, rows, run.complete_from)
 
 
-def tell(seed: int, chosen: Sequence[str] | None = None) -> Outcome:
+def tell(seed: int, chosen: Sequence[str] | None = None, *, take_over: bool = False) -> Outcome:
     """Runs one seed to its end and compares all sinks with the run on one node.
 
     Parameters
     ----------
     chosen : names of its queries; chosen by the seed if not given
+    take_over : whether keepers take queries over
     """
     with run_directory() as folder:
-        story = Story(seed, chosen or PAIRS[seed % len(PAIRS)], folder)
+        story = Story(seed, chosen or PAIRS[seed % len(PAIRS)], folder, take_over=take_over)
         story.run()
         problem = story.problem()
         agents = story.agents()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sbon.addresses import format_address, parse_address
 from sbon.config import field_docstrings, load, sample, setting_paths, toml_value
 from sbon.errors import ConfigError
+from sbon.execution.settings import EngineConfig
 from sbon_agent.config import AgentConfig, is_loopback, read_config
 
 
@@ -172,3 +173,9 @@ def test_agent_settings_out_of_range_are_refused(text, expected):
 def test_missing_file_is_refused_by_name():
     with pytest.raises(ConfigError, match=r"cannot read the configuration file /nowhere/agent.toml: No such file"):
         read_config("/nowhere/agent.toml", {})
+
+
+def test_keepers_take_nothing_over_that_they_could_not_make_again():
+    with pytest.raises(ValueError, match="take_over = true, expected heal = true with it"):
+        EngineConfig(take_over=True, heal=False)
+    assert EngineConfig(take_over=True).inherits

@@ -12,6 +12,7 @@ from sbon.query.ids import query_id
 from sbon.query.plan import LinkSpec, Plan
 from sbon.supervision.claiming import Outcome
 from sbon.supervision.deployment import Deployed
+from sbon.supervision.inheriting import Attempt
 from sbon.supervision.owners import Owner
 from sbon.supervision.ownership import Ownership
 from sbon.supervision.promises import Promise
@@ -138,18 +139,61 @@ def test_a_former_owner_says_who_owns_a_query_by_now() -> None:
 
     other = Agent(NYC, *TRIO)
     assert other.ownership.inheriting.keep(record()).granted
-    assert other.ownership.wanting.disowned(Question(kept={QUERY}), told, ()) == []
+    assert other.ownership.wanting.disowned("ams", Question(kept={QUERY}), told, ()) == []
     assert other.register.owner_of(QUERY) == "fra"
     assert other.ownership.inheriting.records == {}
+
+
+@pytest.mark.parametrize(("by", "owner"), [("fra", "ams"), ("nyc", "fra")])
+def test_an_owner_whose_versions_never_counted_passes_its_query_on_to_the_owner_that_it_has_given_way_to(by: NodeId, owner: NodeId) -> None:
+    """Else its hosts and keepers believe it for good, as it has the higher epoch."""
+    one = Agent(NYC, *TRIO)
+    assert one.says(Keep(record=Record(QUERY, 2, 1, AMS, (TRIO,), b""))).granted
+    one.ownership.inheriting.promise(Attempt(QUERY, 4, FRA, NYC), is_owner_there=False)
+    assert one.ownership.inheriting.keep(Record(QUERY, 4, 2, FRA, (TRIO,), b"")).granted
+    one.register.owners.heard(QUERY, Owner("fra", FRA.boot, 4))
+    told = Unwanted(queries=(), taken=(Own(query=QUERY, epoch=2, owner=AMS),))
+    assert one.ownership.wanting.disowned(by, Question(served={QUERY}, kept={QUERY}), told, ()) == []
+    assert one.register.owners.of(QUERY).name == owner
+    assert one.register.owners.of(QUERY).epoch == 4
+    assert (QUERY in one.ownership.inheriting.records) is (owner == "fra")
+
+
+def test_an_owner_of_a_lower_epoch_is_believed_once_the_one_of_the_higher_epoch_has_given_way_to_it() -> None:
+    one, found = Agent(NYC, *TRIO), list[object]()
+    one.register.owners.heard(QUERY, Owner("fra", FRA.boot, 4))
+    one.ownership.heard(Own(query=QUERY, epoch=2, owner=AMS), found.append)
+    one.services.answer(WantedAsk, {"fra": Unwanted(queries=(), taken=(Own(query=QUERY, epoch=2, owner=AMS),))})
+    assert found == [None]
+    assert one.register.owners.of(QUERY) == Owner("ams", AMS.boot, 4)
+
+
+def test_a_keeper_that_follows_a_later_owner_does_not_say_that_the_query_has_ended() -> None:
+    """The former owner, which drops it, leaves a tombstone then."""
+    one, said = Agent(NYC, *TRIO), list[Message]()
+    assert one.ownership.inheriting.keep(Record(QUERY, 2, 1, FRA, (TRIO,), b"")).granted
+    one.ownership.answer(Forget(query=QUERY, epoch=1, is_over=True), said.append)
+    assert said == [HolderSays(granted=False, epoch=0)]
+    assert QUERY in one.ownership.inheriting.records
+
+
+@pytest.mark.parametrize(("said", "forgotten"), [(Done(), True), (HolderSays(granted=False, epoch=2), False)])
+def test_a_query_has_ended_for_good_once_a_keeper_says_so(said: Message, forgotten: bool) -> None:
+    one, found = Agent(AMS, *TRIO), list[bool]()
+    one.register.enter(QueryRecord(Plan(QUERY, "k", "", (), ()), Deployed((), (), {}), "ams", 0.0))
+    one.ownership.look(one.register.running[QUERY])
+    one.ownership.ended(QUERY, found.append)
+    one.services.answer(Forget, {"fra": said, "nyc": said})
+    assert found == [forgotten]
 
 
 def test_a_disowned_record_ends_no_operator_that_runs_here_for_another_owner() -> None:
     one = Agent(NYC, *TRIO)
     assert one.ownership.inheriting.keep(record()).granted
     for _ in range(2):
-        assert one.ownership.wanting.disowned(Question(kept={QUERY}), Unwanted(queries=(QUERY,)), ()) == []
+        assert one.ownership.wanting.disowned("ams", Question(kept={QUERY}), Unwanted(queries=(QUERY,)), ()) == []
     assert one.ownership.inheriting.records == {}
-    assert one.ownership.wanting.disowned(Question(served={QUERY}), Unwanted(queries=(QUERY, "other")), ()) == [QUERY]
+    assert one.ownership.wanting.disowned("ams", Question(served={QUERY}), Unwanted(queries=(QUERY, "other")), ()) == [QUERY]
 
 
 def test_a_keeper_calls_no_query_unwanted_whose_record_it_has() -> None:

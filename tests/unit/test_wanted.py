@@ -28,7 +28,7 @@ class World:
         directory: Any = SimpleNamespace(me="here", request=lambda node, message, done: self.asked.append((node, message, done)))
         operators: Any = self
         homes: Any = SimpleNamespace(may_be_inherited=lambda query, home: self.is_waited_for)
-        wanting = SimpleNamespace(disowned=lambda asked, said, instances: sorted(asked.served.intersection(said.queries)))
+        wanting = SimpleNamespace(disowned=lambda by, asked, said, instances: sorted(asked.served.intersection(said.queries)))
         ownership = SimpleNamespace(wanting=wanting, inheriting=SimpleNamespace(kept_for=lambda: {"c": {"c.0000001.07"}}))
         self.owners = Owners()
         register = SimpleNamespace(owners=self.owners)
