@@ -62,11 +62,26 @@ class Homes:
         owner, name = self._owners.of(query), self._owners.answering(query, home)
         return home_state(self._gossip.members.get(name), owner.boot if name == owner.name else None)
 
-    def may_be_inherited(self, query: QueryId, home: NodeId) -> bool:
-        """Tells whether keepers of a query may take it over, as its home has failed or is back just now: until then its next process must
-        not end it."""
-        state, now = self.state(query, home), self._host.now()
-        return state is HomeState.FAILED or (state is HomeState.RESTARTED and now - self._orphans.restarted.get(query, now) < INHERIT_S)
+    def to_ask(self, query: QueryId, told: NodeId, *, inherits: bool) -> NodeId | None:
+        """Returns whom to ask whether a query is over; None: nobody at present, as keepers may be about to take it over.
+
+        The next process of its home would end it. Once keepers have had their time, whom its operators were told to take for the owner is
+        asked, too: the one heard of since may never have become the owner.
+
+        Parameters
+        ----------
+        told : the owner, as the operators of the query were told
+        inherits : whether keepers take queries over
+        """
+        name, state, now = self._owners.answering(query, told), self.state(query, told), self._host.now()
+        if state is HomeState.PRESENT or not inherits:
+            return name
+        seen = self._orphans.restarted if state is HomeState.RESTARTED else self._orphans.since
+        if now - seen.get(query, now) < INHERIT_S:
+            return None
+        if home_state(self._gossip.members.get(told), None) is HomeState.PRESENT:
+            return told
+        return None if state is HomeState.FAILED else name
 
     # ---------------------------------------------------------------------------------------------------- as a host
 

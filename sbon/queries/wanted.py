@@ -42,19 +42,20 @@ class Wanted:
         """Asks all homes, or one."""
         kept = self._queries.ownership.inheriting.kept_for()
         owners = self._queries.register.owners
-        asked = questions(self._operators.instances.values(), owners, kept, self._may_be_inherited, owner)
+        asked = questions(self._operators.instances.values(), owners, kept, self._to_ask, owner)
         for taker, question in sorted(asked.items()):
             self._directory.request(taker, question.message, partial(self._answered, taker, question))
 
-    def _may_be_inherited(self, query: QueryId, taker: NodeId) -> bool:
-        return self._inherits() and self._homes.may_be_inherited(query, taker)
+    def _to_ask(self, query: QueryId, told: NodeId) -> NodeId | None:
+        return self._homes.to_ask(query, told, inherits=self._inherits())
 
     def _answered(self, taker: NodeId, asked: Question, result: Message | SbonError) -> None:
         if not isinstance(result, Unwanted):
             return
         instances = self._operators.instances
         for query in self._queries.ownership.wanting.disowned(taker, asked, result, instances.values()):
-            if self._may_be_inherited(query, taker):  # the home has restarted since it was asked: its next process has answered
+            told = next((instance.users[query] for instance in instances.values() if query in instance.users), taker)
+            if self._to_ask(query, told) is None:  # the home has restarted since it was asked: its next process has answered
                 continue
             destroyed = self._operators.release(query)
             self._log.info("query.released", query=query, operators=destroyed)

@@ -352,7 +352,7 @@ class Ownership:
             take(HolderSays(granted=False, epoch=epoch) if gives_way else result)
 
         match result:
-            case HolderSays(False, epoch, Holder() as owner) if owner not in (self._me, keeper):
+            case HolderSays(False, epoch, Holder() as owner) if owner not in (self._me, keeper) and not _has_ended(self._members(), owner):
                 if _is_there(self._members(), self._me, owner):
                     self._messages.request(owner.name, WantedAsk(queries=(one.query,)), asked, ANSWER_S)
                 else:

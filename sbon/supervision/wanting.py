@@ -37,7 +37,7 @@ def questions(
     instances: Iterable[Instance],
     owners: Owners,
     kept: Mapping[NodeId, Set[QueryId]],
-    is_waited_for: Callable[[QueryId, NodeId], bool],
+    to_ask: Callable[[QueryId, NodeId], NodeId | None],
     owner: NodeId | None,
 ) -> dict[NodeId, Question]:
     """Returns what to ask each agent.
@@ -45,15 +45,15 @@ def questions(
     Parameters
     ----------
     kept : the queries whose records are kept here, by their owners
-    is_waited_for : tells whether keepers of a query may take it over just now: until then its home must not end it
+    to_ask : returns whom to ask about a query, given whom its operators take for its owner; None: nobody
     owner : the only agent to ask; None: all
     """
     found: dict[NodeId, Question] = {}
     for instance in instances:
         for query, told in instance.users.items():
-            taker = owners.answering(query, told)
-            if owner in (None, taker) and not is_waited_for(query, taker):
-                found.setdefault(taker, Question()).served.add(query)
+            asked = to_ask(query, told)
+            if asked is not None and owner in (None, asked):
+                found.setdefault(asked, Question()).served.add(query)
         taker = owners.of(query_of(instance.id)).name
         if owner in (None, taker):
             found.setdefault(taker, Question()).copies.append((instance.id, instance.epoch))

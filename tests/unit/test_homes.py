@@ -1,12 +1,16 @@
 """Whether anybody answers for a query, and what is told of those for which nobody does."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from sbon.membership.members import Member, MemberStatus
+from sbon.queries.homes import Homes
 from sbon.query.catalog import Entry
 from sbon.query.ids import query_id
 from sbon.supervision.homes import Doubt, HomeState, OrphanExpired, OrphanFound, Orphans, home_state, orphan_rows, still_doubted
-from sbon.supervision.owners import Owner
+from sbon.supervision.owners import Owner, Owners
 from sbon.wire.ownership import Claims
 from sbon.wire.replication import Orphan, OrphanOperator
 
@@ -19,6 +23,12 @@ SINK = OrphanOperator(f"{QUERY}.1", "sink", "sink k", True, 42)
 
 def member(status: MemberStatus = MemberStatus.ALIVE, boot: int = OLD, since_s: float = 0.0) -> Member:
     return Member(name="ams", address=("127.0.0.1", 1), status=status, incarnation=1, boot=boot, labels={}, since_s=since_s)
+
+
+def homes_among(members: dict[str, Member]) -> Any:
+    host, gossip = SimpleNamespace(now=lambda: 0.0), SimpleNamespace(members=members)
+    made: Any = Homes(host, SimpleNamespace(me="nyc"), gossip, None, None, Owners())  # type: ignore[arg-type]
+    return made
 
 
 def entry(query: str = QUERY) -> Entry:
@@ -77,6 +87,36 @@ def test_a_home_that_is_back_as_another_process_is_so_since_it_was_seen_however_
         assert (orphans.since, orphans.restarted) == ({QUERY: 10.0}, {QUERY: 100.0})
     orphans.look({QUERY: AMS}, {"ams": member()}, 102.0, 0.0)
     assert orphans.restarted == {}
+
+
+@pytest.mark.parametrize(
+    ("members", "seconds", "asked"),
+    [
+        ({"ams": member()}, 0.0, "ams"),
+        ({"ams": member(MemberStatus.FAILED)}, 0.0, None),
+        ({"ams": member(MemberStatus.FAILED)}, 100.0, None),
+        ({"ams": member(boot=NEW)}, 29.0, None),
+        ({"ams": member(boot=NEW)}, 30.0, "ams"),
+    ],
+)
+def test_a_home_is_asked_whether_a_query_is_over_unless_keepers_may_be_about_to_take_it_over(members, seconds, asked):
+    homes, clock = homes_among(members), members["ams"].since_s
+    homes._orphans.look({QUERY: AMS}, members, clock, 0.0)
+    homes._host.now = lambda: clock + seconds
+    assert homes.to_ask(QUERY, "ams", inherits=True) == asked
+    assert homes.to_ask(QUERY, "ams", inherits=False) == "ams"
+
+
+def test_whom_operators_were_made_for_is_asked_where_the_owner_heard_of_since_is_gone():
+    failed = member(MemberStatus.FAILED)
+    homes = homes_among({"ams": member(), "fra": member()})
+    homes._owners.heard(QUERY, fra := Owner("fra", OLD, 1))
+    assert homes.to_ask(QUERY, "ams", inherits=True) == "fra"
+    homes._gossip.members["fra"] = failed
+    homes._orphans.look({QUERY: fra}, homes._gossip.members, 0.0, 0.0)
+    assert homes.to_ask(QUERY, "ams", inherits=True) is None
+    homes._host.now = lambda: 31.0
+    assert homes.to_ask(QUERY, "ams", inherits=True) == "ams"
 
 
 def test_what_several_hosts_serve_is_one_row():

@@ -321,6 +321,16 @@ def test_an_owner_that_a_keeper_names_and_that_cannot_be_asked_is_not_believed_t
     assert "too few answer" in one.register.running[QUERY].health.healing.ownership
 
 
+def test_an_owner_gives_way_to_one_that_a_keeper_names_and_whose_process_has_ended() -> None:
+    """The keeper takes the query over, once this agent promises."""
+    one = Agent(AMS, *TRIO, RIO)
+    one.table["rio"] = msgspec.structs.replace(one.table["rio"], status=MemberStatus.LEFT)
+    one.register.enter(QueryRecord(Plan(QUERY, "k", "", (), ()), Deployed((), (), {}), "ams", 0.0))
+    one.ownership.look(one.register.running[QUERY])
+    one.services.answer(Keep, {"fra": HolderSays(granted=False, epoch=2, owner=RIO)})
+    assert one.successor.given_up == [QUERY]
+
+
 def test_an_owner_says_under_which_epoch_it_owns_a_query_that_it_has_taken_over() -> None:
     one = keeper()
     one.services.answer(PromiseAsk, {"nyc": HolderSays(granted=True, epoch=9)})

@@ -27,13 +27,16 @@ class World:
         }
         directory: Any = SimpleNamespace(me="here", request=lambda node, message, done: self.asked.append((node, message, done)))
         operators: Any = self
-        homes: Any = SimpleNamespace(may_be_inherited=lambda query, home: self.is_waited_for)
+        homes: Any = SimpleNamespace(to_ask=self.to_ask)
         wanting = SimpleNamespace(disowned=lambda by, asked, said, instances: sorted(asked.served.intersection(said.queries)))
         ownership = SimpleNamespace(wanting=wanting, inheriting=SimpleNamespace(kept_for=lambda: {"c": {"c.0000001.07"}}))
         self.owners = Owners()
         register = SimpleNamespace(owners=self.owners)
         queries: Any = SimpleNamespace(ownership=ownership, register=register)
         self.wanted = Wanted(directory, operators, homes, queries, lambda: self.inherits)
+
+    def to_ask(self, query: str, told: str, *, inherits: bool) -> str | None:
+        return None if inherits and self.is_waited_for else self.owners.answering(query, told)
 
     def release(self, query: str) -> list[str]:
         self.released.append(query)
