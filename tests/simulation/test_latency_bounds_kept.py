@@ -1,4 +1,4 @@
-"""Queries with `max_latency`: they keep it while sources and hosts do what was expected of them, and name the host that does not."""
+"""Queries with `max_latency`: they keep it while sources and hosts do what was expected of them, and name the one that does not."""
 
 from collections.abc import Iterator
 
@@ -69,6 +69,19 @@ def test_a_bound_is_kept_while_rates_are_as_expected_and_a_host_that_others_use_
     assert f"max_latency is {BOUND_MS:g} ms" in reason
     assert "others use" in reason
     assert f"cores of {host}" in reason
+
+
+def test_a_source_that_gives_more_than_it_declares_is_named():
+    world = make_world()
+    world.submit(SOURCE.replace("rows_per_second = 400", "rows_per_second = 4000, estimated_rows_per_second = 400"), at=HOME)
+    query = world.submit(BOUNDED.replace(f"{BOUND_MS:g} ms", "250 ms"), at=HOME)
+
+    reason = next(str(row["reason"]) for row in rows(world, query, 60) if row["state"] == "degraded")
+
+    assert "max_latency is 250 ms" in reason
+    assert "source s on a gives" in reason
+    assert "rows/s, expected 400" in reason
+    assert "others use" not in reason
 
 
 def test_an_operator_of_a_bounded_query_does_not_move_to_a_host_without_time_for_its_work():
