@@ -13,6 +13,7 @@ from sbon.queries.submitting import QUERIES_MAX, Submitting
 from sbon.supervision.homes import Doubt
 from sbon.supervision.record import QueryState
 from sbon.supervision.register import Register
+from sbon.wire.candidates import Sampled
 from tests.query_worlds import make_catalog
 from tests.recorder import FakeGossip, FakeHost, Recorder
 
@@ -27,7 +28,9 @@ class World:
         self.host = FakeHost()
         self.directory = Recorder(me="b")
         gossip: Any = FakeGossip("b", "a")
-        self.placing, self.reaches = Recorder(), Recorder()
+        self.costs: object = "known"
+        self.books = Recorder(statistics=SimpleNamespace(of=lambda signature, now: self.costs))
+        self.placing, self.reaches = Recorder(books=self.books), Recorder()
         self.homes = Recorder(doubts=self.doubt)
         self.doubts: dict[str, Doubt] = {}
         self.known: Any = None
@@ -326,6 +329,19 @@ def test_a_query_that_cannot_be_placed_is_not_explained(world: World) -> None:
     ask(world)
     world.placing.pop("place").done(PlacementError("nobody has room"))
     assert str(world.refusal) == "nobody has room"
+
+
+def test_hosts_of_sources_are_asked_for_samples_first_where_costs_are_not_known(world: World) -> None:
+    world.costs = None
+    ask(world)
+    assert world.placing.calls == []
+    sampled = world.directory.pop("request", "b")
+    sampled.done(Sampled(costs=()))
+    assert [(node, costs) for node, costs, *_ in world.books.calls_of("hear_sample")] == [("b", ())]
+    assert len(world.placing.calls_of("place")) == 1
+    ask(world)
+    world.directory.pop("request", "b").done(LinkError("no answer"))
+    assert (len(world.placing.calls_of("place")), len(world.books.calls)) == (2, 1)
 
 
 @pytest.mark.parametrize(
