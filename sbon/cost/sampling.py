@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from sbon.operators.operator import Operator
 
 ROWS_MAX = 500
+ROWS_LEAST = 20
+"""Rows of which costs are told at least: of fewer, opening and first calls would count as what each row costs."""
 SECONDS_MAX = 0.2
 BYTES_MAX = 2**20
 """Bytes of the rows of one source, and of what one operator gives."""
@@ -87,7 +89,7 @@ def sampled(
         if spec.id in given:
             frame, read_ns = given[spec.id]
             fit = OperatorFit(spec.signature, 1, speed=speed, source=Source.SAMPLED)
-            if frame.height:
+            if frame.height >= ROWS_LEAST:
                 fit.ports[0].took(frame.height, frame.height, read_ns, at_s=0.0)
                 found.append(fit.statistics(0.0))
             batches[spec.id] = _cut(frame)
@@ -102,7 +104,8 @@ def sampled(
         if told is None:
             break
         statistics, out = told
-        found.append(statistics)
+        if sum(frame.height for port in inputs for frame in port) >= ROWS_LEAST:
+            found.append(statistics)
         if out is not None:
             batches[spec.id] = out
     return found

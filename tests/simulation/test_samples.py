@@ -6,8 +6,8 @@ from sbon_testbed.topology import CitiesConfig, build
 
 HERE, THERE = 0, 1
 TRADES = """CREATE SOURCE trades (ts TIMESTAMP, k BIGINT, price DOUBLE, WATERMARK FOR ts AS ts)
-WITH (connector = 'datagen', nodes = '{node}', rows_per_second = 1000, fields.k.min = 0, fields.k.max = 9)"""
-QUERY = """SELECT window_end, k, count(*) AS n FROM TUMBLE((SELECT * FROM trades WHERE price > 0.9), ts, INTERVAL '1 second')
+WITH (connector = 'datagen', nodes = '{node}', rows_per_second = 1000, fields.k.min = 0, fields.k.max = 99)"""
+QUERY = """SELECT window_end, k, count(*) AS n FROM TUMBLE((SELECT * FROM trades WHERE price > 0.5), ts, INTERVAL '1 second')
 GROUP BY window_end, k"""
 
 

@@ -75,6 +75,13 @@ def test_windows_and_joins_tell_their_costs_and_keep_the_share_that_the_rules_sa
         assert {spec.signature for spec in plan.operators} - told.keys() == {plan.operators[-1].signature}, "all but the sink"
 
 
+def test_few_rows_tell_no_costs():
+    """Opening a file of seven rows and the first call of an operator are not what each of its rows costs."""
+    assert told_of(plan_of(WINDOW), rows=7) == {}
+    few = plan_of(WINDOW.replace("w > 2", "w > 1e9"))
+    assert len(told_of(few)) < len(told_of(plan_of(WINDOW))), "what is behind the filter got no rows"
+
+
 def test_no_batch_begins_after_the_time_is_over():
     plan = plan_of(WINDOW)
     whole, cut = told_of(plan), told_of(plan, seconds=0.05)
