@@ -275,7 +275,7 @@ class OwnedQueries:
                 return
             if problem is None:
                 self.end(record, QueryState.FINISHED)
-            else:  # keepers who do not know may take it over, and would miss its operators; the next report says again that it has ended
+            elif record.id in self.ownership.owned:  # a keeper that does not know would miss its operators; the next report says it again
                 record.state = QueryState.RUNNING
 
         self.watching.ask(record, asked)
