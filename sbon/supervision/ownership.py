@@ -200,9 +200,16 @@ class Ownership:
         self._save(saved)
 
     def _promise(self, attempt: Attempt) -> HolderSays:
-        """Answers whether another agent may own a query; not if this one owns it, or runs it anew."""
-        query = attempt.query
+        """Answers whether another agent may own a query; not if this one owns it, or runs it anew.
+
+        An owner of whom too few keepers take versions, as they have promised the query to each other since, promises as they do.
+        """
+        query, one = attempt.query, self.owned.get(attempt.query)
         known = self._register.owners.of(query)
+        if one is not None and one.machine.phase is owning.Phase.CUT_OFF and not attempt.is_anew:
+            if attempt.epoch <= one.machine.epoch:
+                return HolderSays(granted=False, epoch=one.machine.epoch)
+            self._give_up(query, attempt.epoch, attempt.candidate.name)
         if query in self.owned or query in self._register.running:
             return HolderSays(granted=False, epoch=known.epoch, owner=self._me)
         if query in self.former.anew:
@@ -233,7 +240,7 @@ class Ownership:
             if self._register.owners.told(query, Owner(message.owner.name, message.owner.boot, message.epoch), by):
                 self.inheriting.owned(query, self._register.owners.of(query).epoch, message.owner.name)
                 if message.owner != self._me:
-                    self._give_up(query, message.epoch)
+                    self._give_up(query, message.epoch, self._register.owners.of(query).name)
             done(None)
 
         if message.owner == self._me or message.owner.name == known.name:
@@ -259,16 +266,16 @@ class Ownership:
             said = HolderSays(granted=False, epoch=known.epoch, owner=Holder(known.name, known.boot or 0))
         if said.granted and record.epoch > known.epoch:
             self._register.owners.heard(record.query, Owner(record.owner.name, record.owner.boot, record.epoch))
-            self._give_up(record.query, record.epoch)
+            self._give_up(record.query, record.epoch, self._register.owners.of(record.query).name)
         return said
 
-    def _give_up(self, query: QueryId, epoch: int) -> None:
+    def _give_up(self, query: QueryId, epoch: int, owner: NodeId) -> None:
         one = self.owned.get(query)
         if one is not None and one.machine.epoch >= epoch:
             return
         if self.owned.pop(query, None) is not None and one is not None:
             self.inheriting.former.add(one.machine.confirmed)
-            one.settle(PlacementError(f"{self._register.owners.of(query).name} owns the query now"))
+            one.settle(PlacementError(f"{owner} owns the query now"))
         self._successor.owned_elsewhere(query)
 
     # --------------------------------------------------------------------------------------------------------- writing

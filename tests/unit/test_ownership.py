@@ -70,21 +70,24 @@ class Services:
 class Successor:
     """Notes what becomes of queries."""
 
-    def __init__(self) -> None:
+    def __init__(self, register: Register) -> None:
         self.given_up: list[QueryId] = []
+        self._register = register
 
     def inherited(self, query: QueryId, result: QueryRecord | ValueError) -> None:
         raise AssertionError("no test gets that far")
 
     def owned_elsewhere(self, query: QueryId) -> None:
         self.given_up.append(query)
+        self._register.give_up(query)
 
 
 class Agent:
     """The ownership of one agent, among members that the test names."""
 
     def __init__(self, me: Holder, *members: Holder, failed: tuple[NodeId, ...] = ()) -> None:
-        self.services, self.register, self.successor = Services(me.name), Register(me.name), Successor()
+        self.services, self.register = Services(me.name), Register(me.name)
+        self.successor = Successor(self.register)
         self.table = {
             holder.name: Member(
                 name=holder.name,
@@ -331,6 +334,22 @@ def test_an_owner_gives_way_to_one_that_a_keeper_names_and_whose_process_has_end
     assert one.successor.given_up == [QUERY]
 
 
+def test_an_owner_that_its_keepers_no_longer_follow_promises_the_query_to_one_of_them() -> None:
+    """They have promised it to each other since: without its promise each side would wait for the other for ever."""
+    one = Agent(AMS, *TRIO)
+    one.register.enter(QueryRecord(Plan(QUERY, "k", "", (), ()), Deployed((), (), {}), "ams", 0.0))
+    one.ownership.look(one.register.running[QUERY])
+    assert not one.says(PromiseAsk(query=QUERY, epoch=9, holder=NYC, of=AMS)).granted, "its first version is under way"
+    no = HolderSays(granted=False, epoch=4)
+    one.services.answer(Keep, {"fra": no, "nyc": no})
+    assert one.says(PromiseAsk(query=QUERY, epoch=5, holder=NYC, of=AMS)) == HolderSays(granted=False, epoch=5), "its own next one"
+    assert one.successor.given_up == []
+    assert one.says(PromiseAsk(query=QUERY, epoch=6, holder=NYC, of=AMS)).granted
+    assert one.successor.given_up == [QUERY]
+    assert QUERY not in one.ownership.owned
+    assert not one.says(PromiseAsk(query=QUERY, epoch=6, holder=FRA, of=AMS)).granted, "to one of them"
+
+
 def test_an_owner_says_under_which_epoch_it_owns_a_query_that_it_has_taken_over() -> None:
     one = keeper()
     one.services.answer(PromiseAsk, {"nyc": HolderSays(granted=True, epoch=9)})
@@ -350,7 +369,6 @@ def test_an_owner_that_another_one_has_followed_promises_while_that_one_is_not_t
     one.services.answer(Keep, {"nyc": HolderSays(granted=False, epoch=1, owner=FRA)})
     one.services.answer(WantedAsk, {"fra": Unwanted(queries=())})
     assert one.ownership.owned == {}
-    del one.register.running[QUERY]
     ask = PromiseAsk(query=QUERY, epoch=2, holder=NYC, of=AMS)
     assert not one.says(ask).granted, "fra owns it, and is there"
     one.table["fra"] = msgspec.structs.replace(one.table["fra"], status=MemberStatus.LEFT)
