@@ -4,6 +4,7 @@ import math
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
@@ -94,18 +95,23 @@ def test_aggregates_of_a_match(function: str, values: list[Any], expected: Any) 
 
 
 @examples(60)
-@given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=12), wanted=st.lists(st.integers(0, 99), max_size=9), kept=st.integers(1, 5))
-def test_rows_of_a_store_keep_their_values(sizes: list[int], wanted: list[int], kept: int) -> None:
+@given(
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=12),
+    wanted=st.lists(st.integers(0, 99), max_size=9),
+    gone=st.integers(0, 99),
+    kept=st.integers(1, 5),
+)
+def test_rows_of_a_store_keep_their_values(sizes: list[int], wanted: list[int], gone: int, kept: int) -> None:
     store, total = RowStore(), 0
     for size in sizes:
         assert store.add(pl.DataFrame({"x": range(total, total + size)})) == total
         total += size
-    numbers = pl.Series([number % total for number in wanted] + [-1], dtype=pl.Int64).to_numpy()
-    assert store.taken(numbers)["x"].to_list() == [*(number % total for number in wanted), None]
-    live = list(range(0, total, kept))
-    first = store.compact(pl.Series(live).to_numpy())
-    assert (first, store.rows) == (total, len(live))
-    assert store.taken(pl.Series([first, first + len(live) - 1]).to_numpy())["x"].to_list() == [live[0], live[-1]]
+    positions = pl.Series([number % total for number in wanted] + [-1], dtype=pl.Int64).to_numpy()
+    assert store.taken(positions)["x"].to_list() == [*(number % total for number in wanted), None]
+    live = list(range(gone % total, total, kept))
+    numbers = store.compact(np.arange(total, dtype=np.int32), np.isin(np.arange(total), live))
+    assert store.rows == len(live)
+    assert store.taken(numbers.astype(np.int64))["x"].to_list() == live
     assert not store.needs_compaction(len(live))
     assert store.needs_compaction(0) == (len(live) > SLACK_ROWS)
 

@@ -241,8 +241,8 @@ class Choice:
                 parts.matched.values[lane] = so_far[-1]
         return Chosen(events.at(told), numbers[told])
 
-    def compact(self, moved: IntArray) -> None:
+    def compact(self, moved: npt.NDArray[np.int32]) -> None:
         """Follows rows that have other positions now, see `Log.compact`."""
         held = self._held
-        self._held = held._replace(first=moved[held.first], last=moved[held.last])
-        self._blocked = moved[self._blocked]
+        self._held = held._replace(first=moved[held.first].astype(np.int64), last=moved[held.last].astype(np.int64))
+        self._blocked = moved[self._blocked].astype(np.int64)

@@ -38,6 +38,14 @@ class Grown(Generic[T]):
         """Appends a value so many times."""
         self.extend(np.full(count, value, self._room.dtype))
 
+    def keep(self, which: npt.NDArray[np.bool_]) -> None:
+        """Keeps only some values."""
+        kept = self.values[which]
+        if 2 * kept.size < self._room.size:
+            self.replace(kept)
+        else:
+            self._room[: kept.size], self.size = kept, kept.size
+
     def replace(self, values: npt.NDArray[T]) -> None:
         """Takes other values instead."""
         room = np.empty(max(_SIZE_MIN, values.size + values.size // 8), self._room.dtype)

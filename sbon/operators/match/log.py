@@ -15,6 +15,8 @@ from sbon.operators.match.store import RowStore
 from sbon.types import IntArray
 
 NO_ROW = -1
+TIME = "\0time"
+"""Column with the event time in microseconds, beside those of the input."""
 
 
 class Log:
@@ -25,7 +27,7 @@ class Log:
     times : event times, microseconds
     lanes : numbers of their partitions
     places : counted from the first row of the partition ever
-    numbers : of the rows in `store`
+    numbers : of the rows in `store`, which has them without TIME
     codes : classes of the rows by the conditions that they meet
     slots : of the attempt that begins there; NO_ROW if none does, or it is settled
     """
@@ -35,7 +37,7 @@ class Log:
         self.times = Grown(np.int64)
         self.lanes = Grown(np.int32)
         self.places = Grown(np.int64)
-        self.numbers = Grown(np.int64)
+        self.numbers = Grown(np.int32)
         self.codes = Grown(np.uint16)
         self.slots = Grown(np.int32)
         self._prev = Grown(np.int32)
@@ -59,7 +61,7 @@ class Log:
         self.times.extend(times)
         self.lanes.extend(lanes.astype(np.int32))
         self.places.extend(places)
-        self.numbers.extend(numbers)
+        self.numbers.extend(numbers.astype(np.int32))
         self.codes.fill(count, 0)
         self.slots.fill(count, NO_ROW)
         prev = np.arange(size - 1, size + count - 1, dtype=np.int32)
@@ -90,7 +92,7 @@ class Log:
         return found[::-1]
 
     def taken(self, positions: IntArray, columns: Sequence[str] | None = None) -> pl.DataFrame:
-        """Returns rows by position, maybe only some columns; for NO_ROW a row of NULLs."""
+        """Returns rows by position, without TIME and maybe only some columns; for NO_ROW a row of NULLs."""
         return self.store.taken(np.where(positions < 0, NO_ROW, self.numbers.values[positions]), columns)
 
     def spans(self, first: IntArray, last: IntArray) -> tuple[IntArray, IntArray]:
@@ -114,18 +116,15 @@ class Log:
                 at, to, begin = prev[at[left]].astype(np.int64), to[left] - 1, begin[left]
         return found, offsets
 
-    def compact(self, live: npt.NDArray[np.bool_]) -> IntArray:
+    def compact(self, live: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
         """Keeps only some rows; returns for each position the new one, NO_ROW for those that are gone, and NO_ROW once more at the end."""
-        map_ = np.append(np.where(live, np.cumsum(live) - 1, NO_ROW), NO_ROW)
-        numbers = self.numbers.values[live]
-        first = self.store.compact(numbers)
-        self.numbers.replace(np.arange(first, first + numbers.size))
-        for times in (self.times, self.places):
-            times.replace(times.values[live])
-        for numbers_ in (self.lanes, self.slots):
-            numbers_.replace(numbers_.values[live])
-        self.codes.replace(self.codes.values[live])
+        moved = np.full(live.size + 1, NO_ROW, np.int32)
+        moved[:-1][live] = np.arange(np.count_nonzero(live), dtype=np.int32)
+        self.numbers.replace(self.store.compact(self.numbers.values, live))
+        for column in (self.times, self.places, self.lanes, self.slots, self.codes):
+            column.keep(live)
         for links in (self._prev, self._next):
             if links is not None:
-                links.replace(map_[links.values[live]].astype(np.int32))
-        return map_
+                links.keep(live)
+                links.values[:] = moved[links.values]
+        return moved

@@ -19,7 +19,7 @@ from sbon.operators.match.conditions import Conditions
 from sbon.operators.match.found import Matches
 from sbon.operators.match.labels import Labeller
 from sbon.operators.match.lane import Lane, Rules
-from sbon.operators.match.log import NO_ROW, Log
+from sbon.operators.match.log import NO_ROW, TIME, Log
 from sbon.operators.match.partitions import END, Key, Partitions, Text
 from sbon.operators.match.program import ANY, Automaton, compile_pattern
 from sbon.operators.match.readings import Readings
@@ -34,8 +34,6 @@ from sbon.types import IntArray
 
 PARTITIONS_MIN = 4_096
 """Partitions without rows may be this many more than the others before they are forgotten."""
-TIME = "\0time"
-"""Column with the event time in microseconds, beside those of the input."""
 LANE = {f"\0{name}": pl.Int64() for name in ("rows", "base", "start", "matched", "number", "known", "by_row")}
 """Columns of a partition in a snapshot, beside its key."""
 _SMALL = 2**16
@@ -178,7 +176,7 @@ class Matcher:
             rows[TIME].to_numpy()[order],
             np.repeat(lanes, lengths),
             np.repeat(parts.count.values[lanes], lengths) + inside,
-            log.store.add(rows) + order,
+            log.store.add(rows.drop(TIME)) + order,
             parts.tail.values[lanes],
             begins,
         )
@@ -314,7 +312,8 @@ class Matcher:
         rank[lanes] = np.arange(lanes.size)
         of_row = rank[log.lanes.values[live]]
         if live.size:
-            frames["kept"] = log.taken(live[np.argsort(of_row, kind="stable")])
+            live = live[np.argsort(of_row, kind="stable")]
+            frames["kept"] = log.taken(live).insert_column(0, pl.Series(TIME, log.times.values[live]))
         count = np.bincount(of_row, minlength=lanes.size)
         known = parts.known.values[lanes]
         columns = [count, parts.count.values[lanes] - count, parts.start.values[lanes], parts.matched.values[lanes]]

@@ -13,7 +13,8 @@ import polars as pl
 from sbon.errors import RemoteProtocolError
 from sbon.operators.compile import columns_of
 from sbon.operators.match.answers import Answers
-from sbon.operators.match.matcher import TIME, Matcher
+from sbon.operators.match.log import TIME
+from sbon.operators.match.matcher import Matcher
 from sbon.operators.operands import one_zero
 from sbon.operators.patient import PatientOperator
 from sbon.operators.snapshots import Parts

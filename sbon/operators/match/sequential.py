@@ -236,7 +236,7 @@ class Sequential:
         for number in numbers.tolist():
             self._lanes.pop(number, None)
 
-    def compact(self, moved: IntArray) -> None:
+    def compact(self, moved: npt.NDArray[np.int32]) -> None:
         """Follows rows that have other positions now, see `Log.compact`."""
         self._choice.compact(moved)
         for lane in self._lanes.values():

@@ -55,7 +55,7 @@ class Starts:
         self._first = first_mask
         self._timeouts = timeouts
         self._forget = forget
-        self.opens = Grown(np.int64)
+        self.opens = Grown(np.int32)
         """Positions of the open starts by event time, with some that are settled by now (their slot is NO_ROW)."""
         self._begin = 0
         """Place of the first one in `opens` whose time is not up."""
@@ -265,7 +265,7 @@ class Starts:
     def _open(self, positions: IntArray, lanes: IntArray, states: IntArray, ends: IntArray) -> None:
         """Adds open starts to the slots of their states."""
         order = np.argsort(self._log.times.values[positions], kind="stable")
-        self.opens.extend(positions[order])
+        self.opens.extend(positions[order].astype(np.int32))
         np.add.at(self.open_count.values, lanes, 1)
         known = np.flatnonzero(self._states.values > 0)
         concerned = np.zeros(self._partitions.size, np.bool_)
@@ -356,7 +356,7 @@ class Starts:
             found.append(part)
             np.maximum.at(seen, log.lanes.values[part], part)
             wanted = wanted[seen[wanted] <= needed[wanted]]
-        return np.concatenate(found) if found else np.zeros(0, np.int64)
+        return np.concatenate(found).astype(np.int64) if found else np.zeros(0, np.int64)
 
     def _make_room(self) -> None:
         """Adds room for new partitions, and renumbers slots and states when many are unused."""
@@ -384,13 +384,13 @@ class Starts:
             column.replace(values)
         self._parents.replace(np.arange(live.size))
 
-    def compact(self, moved: IntArray) -> None:
+    def compact(self, moved: npt.NDArray[np.int32]) -> None:
         """Follows rows that have other positions now, see `Log.compact`."""
         opens = moved[self.opens.values[self._begin :]]
         self.opens.replace(opens[opens >= 0])
         self._begin = 0
-        self._postponed = moved[self._postponed]
-        self._ends.replace(moved[self._ends.values])
+        self._postponed = moved[self._postponed].astype(np.int64)
+        self._ends.replace(moved[self._ends.values].astype(np.int64))
 
 
 def _before(times: IntArray, text: Text, ranks: IntArray, until: IntArray) -> IntArray:

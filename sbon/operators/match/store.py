@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from sbon.types import IntArray
@@ -10,15 +11,14 @@ from sbon.types import IntArray
 SLACK_ROWS = 4_096
 """Rows that nobody needs may be this many and a quarter as many as the needed ones before they are removed."""
 FRAME_ROWS_MAX = 2**20
-"""Frames with so many rows are not combined any more: for a moment, that takes as much memory again."""
+"""Frames are not combined to more rows: for a moment, that takes as much memory again."""
 
 
 class RowStore:
-    """Rows by number. Numbers grow; those of the rows that are kept stay beside each other."""
+    """Rows by number: 0 for the first one."""
 
     def __init__(self) -> None:
         self._frames: list[pl.DataFrame] = []
-        self._first = 0
         self._size = 0
 
     @property
@@ -28,20 +28,22 @@ class RowStore:
 
     def add(self, frame: pl.DataFrame) -> int:
         """Appends rows; returns the number of the first one."""
-        number = self._first + self._size
+        number = self._size
         self._frames.append(frame)
         self._size += frame.height
         # As in a binary counter, so that each row is copied a few times in all, and there are few frames.
-        while len(self._frames) > 1 and self._frames[-2].height <= min(FRAME_ROWS_MAX, 2 * self._frames[-1].height):
+        while len(self._frames) > 1 and self._combines(self._frames[-2].height, self._frames[-1].height):
             last = self._frames.pop()
             self._frames[-1] = pl.concat([self._frames[-1], last], rechunk=True)
         return number
 
+    def _combines(self, before: int, last: int) -> bool:
+        return before <= 2 * last and before + last <= FRAME_ROWS_MAX
+
     def taken(self, numbers: IntArray, columns: Sequence[str] | None = None) -> pl.DataFrame:
         """Returns rows by their numbers, maybe only some columns; for -1 a row of NULLs."""
-        places = np.where(numbers < 0, -1, numbers - self._first)
-        index = pl.Series(places, dtype=pl.Int64)
-        if (places < 0).any():
+        index = pl.Series(numbers, dtype=pl.Int64)
+        if (numbers < 0).any():
             index = index.set(index < 0, None)
         whole = self._frames[0] if len(self._frames) == 1 else pl.concat(self._frames, rechunk=False)
         wanted = pl.all() if columns is None else pl.col(list(columns))
@@ -51,10 +53,23 @@ class RowStore:
         """Tells whether many rows are not needed."""
         return self._size > live + live // 4 + SLACK_ROWS
 
-    def compact(self, numbers: IntArray) -> int:
-        """Keeps these rows only, in this order; returns the new number of the first one, behind which the others follow."""
-        kept = self.taken(numbers) if numbers.size else None
-        self._first += self._size
-        self._frames = [] if kept is None else [kept.rechunk()]
-        self._size = numbers.size
-        return self._first
+    def compact(self, numbers: npt.NDArray[np.int32], live: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
+        """Keeps only some rows; returns their new numbers. A frame of which all rows are kept is not copied.
+
+        Parameters
+        ----------
+        numbers : of all rows, those of one frame beside each other
+        """
+        found = [numbers[:0]]
+        frames, self._frames, self._size, begin = self._frames[::-1], [], 0, 0
+        while frames:
+            frame = frames.pop()
+            end = begin + frame.height
+            kept = numbers[begin:end][live[begin:end]] - begin
+            if kept.size < frame.height:
+                frame = frame.select_seq(pl.all().gather(pl.Series(kept.astype(np.uint32))))
+                kept = np.arange(kept.size, dtype=np.int32)
+            if kept.size:
+                found.append(kept + np.int32(self.add(frame)))
+            begin = end
+        return np.concatenate(found)
