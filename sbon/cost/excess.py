@@ -50,9 +50,23 @@ def cumulative_excess(load: FloatArray, capacity: FloatArray | float, begun: Flo
         raise ShapeError(f"load {load.shape}, capacity {np.shape(capacity)}, begun {np.shape(begun)}: {problem}") from problem
     if surplus.shape != load.shape:
         raise ShapeError(f"capacity has the shape {np.shape(capacity)}, expected one that broadcasts to that of load, {load.shape}")
-    total = np.cumsum(surplus, axis=-1) + first[..., None]
-    found: FloatArray = total - np.minimum(np.minimum.accumulate(total, axis=-1), 0.0)
-    return found
+    return left_over(surplus, first)
+
+
+def left_over(surplus: FloatArray, begun: FloatArray) -> FloatArray:
+    """Returns the work left over at the end of each interval, without checks.
+
+    Parameters
+    ----------
+    surplus : (..., intervals), load less capacity
+    begun : (...), excess before the first interval
+    """
+    total = surplus.cumsum(axis=-1)
+    total += begun[..., None]
+    least = np.minimum.accumulate(total, axis=-1)
+    np.minimum(least, 0.0, out=least)
+    total -= least
+    return total
 
 
 def peak_excess(load: FloatArray, capacity: FloatArray | float) -> FloatArray:

@@ -93,8 +93,11 @@ class OverlapFit:
         if not (windows > 0 and 0 < cost_s < math.inf):
             return
         inputs = np.array([1.0, float(opens), windows - opens, pairs]) / cost_s
-        self._squares[kind] = self._squares[kind] * KEPT + np.outer(inputs, inputs)
-        self._products[kind] = self._products[kind] * KEPT + inputs
+        squares, products = self._squares[kind], self._products[kind]
+        squares *= KEPT
+        squares += inputs[:, None] * inputs
+        products *= KEPT
+        products += inputs
         self._samples[kind] += 1
 
     @property

@@ -3,6 +3,7 @@
 It holds all numbers that dealers read, so that the splitter of the overlay and the evaluation in virtual time feed the same dealers.
 """
 
+from array import array
 from collections import deque
 
 import msgspec
@@ -48,6 +49,10 @@ class Book:
     def __init__(self) -> None:
         self.windows: deque[Window] = deque()
         """Open windows, in the order in which they opened."""
+        self.closes_s = array("d")
+        """When each of them should close; beside the windows, so that a dealer copies numbers rather than reads objects."""
+        self.marks_of = array("q")
+        """The mark of each of them."""
         self.open = 0
         self.marks = 0
         """Sum of the marks of its open windows."""
@@ -65,6 +70,8 @@ class Book:
     def opened(self, window: Window) -> None:
         """Notes a window that is dealt to the instance."""
         self.windows.append(window)
+        self.closes_s.append(window.closes_s)
+        self.marks_of.append(window.mark)
         self.open += 1
         self.marks += window.mark
         self.squares += window.mark * window.mark
@@ -72,10 +79,8 @@ class Book:
 
     def closed(self, window: Window) -> None:
         """Notes that one of its windows has closed."""
-        if self.windows[0] is window:
-            self.windows.popleft()
-        else:
-            self.windows.remove(window)
+        place = 0 if self.windows[0] is window else self.windows.index(window)
+        del self.windows[place], self.closes_s[place], self.marks_of[place]
         self.open -= 1
         self.marks -= window.mark
         self.squares -= window.mark * window.mark

@@ -3,6 +3,7 @@
 The gain of a row is what it costs less the gap to the next one. Gains above 0 are the paper's *negative* gains: they make the queue longer.
 """
 
+import math
 from collections.abc import Sequence
 
 import msgspec
@@ -10,6 +11,9 @@ import numpy as np
 
 from sbon.errors import ShapeError
 from sbon.types import FloatArray
+
+BLOCK = 16_384
+"""Values of a sample that are put in bins at once: what is computed of them stays in the cache."""
 
 
 class Bins(msgspec.Struct, frozen=True):
@@ -41,14 +45,17 @@ def binned(sample: FloatArray, bins: int) -> Bins:
     """
     if not len(sample) or bins < 1:
         raise ShapeError(f"a sample of {len(sample)} in {bins} bins, expected 1 at least")
-    least, most = float(sample.min()), float(sample.max())
-    place = (
-        np.minimum(((sample - least) * (bins / (most - least))).astype(np.int64), bins - 1) if most > least else np.zeros(len(sample), int)
-    )
-    counts = np.bincount(place, minlength=bins)
-    sums = np.bincount(place, sample, minlength=bins)
+    least, most, mean = float(sample.min()), float(sample.max()), float(sample.mean())
+    scale = bins / (most - least) if most > least else 0.0
+    counts, sums, squares = np.zeros(bins, dtype=np.int64), np.zeros(bins), 0.0
+    for first in range(0, len(sample), BLOCK):
+        block = sample[first : first + BLOCK]
+        place = np.minimum(((block - least) * scale).astype(np.int64), bins - 1)
+        counts += np.bincount(place, minlength=bins)
+        sums += np.bincount(place, block, minlength=bins)
+        squares += float(np.square(block - mean).sum())
     has = counts > 0
-    return Bins(sums[has] / counts[has], counts[has] / len(sample), float(sample.mean()), float(sample.std()))
+    return Bins(sums[has] / counts[has], counts[has] / len(sample), mean, math.sqrt(squares / len(sample)))
 
 
 def gains(costs_s: Sequence[float], rows: Sequence[float], gaps_s: Sequence[float], gap_rows: Sequence[float]) -> tuple[float, float]:

@@ -34,6 +34,10 @@ class Last(Silent):
         super().__init__(setting, books)
         self.forecaster = forecaster
         self._limit = allowed(1.0, chance)
+        self._counted = np.array(setting.counted)
+        self._law: OverlapLaw | None = None
+        self._costs = np.zeros((3, len(setting.opens), 1))
+        """Of a row, a window and a pair by this law; (3, kinds, 1)."""
 
     def arrived(self, at_s: float, kind: int) -> None:
         """Counts the row for the forecast."""
@@ -60,19 +64,19 @@ class Last(Silent):
     def tail(self, law: OverlapLaw, book: Book, rates: FloatArray, now: float, width_s: float) -> float:
         """Returns a bound on the logarithm of the probability that a row is late at an instance that gets the window."""
         setting, seen = self.setting, self.books.seen
+        if law is not self._law:
+            self._law = law
+            parts = [(one.row_s, one.window_s, one.pair_s) for one in law.kinds]
+            self._costs = np.array(parts).T[:, :, None]
+        rows_s, windows_s, pairs_s = self._costs
         middles = now + width_s * _MIDDLES
-        windows, marks = np.ones(INTERVALS), np.full(INTERVALS, float(seen))
-        if book.open:
-            closes = np.array([one.closes_s for one in book.windows])
-            is_open = closes[:, None] >= middles
-            windows += is_open.sum(axis=0)
-            marks += np.array([one.mark for one in book.windows]) @ is_open
-        come = np.zeros(INTERVALS)
-        for kind, is_counted in enumerate(setting.counted):
-            if is_counted:
-                come = come + rates[kind]
-        pairs = windows * (seen + np.cumsum(come) * width_s) - marks
-        costs = np.array([one.row_s + one.window_s * windows + one.pair_s * pairs for one in law.kinds])
+        is_open = np.array(book.closes_s)[:, None] >= middles
+        windows = 1.0 + is_open.sum(axis=0)
+        costs = rows_s + windows_s * windows
+        if True in setting.counted:
+            come = rates[self._counted].sum(axis=0)
+            marks = seen + np.array(book.marks_of) @ is_open
+            costs += pairs_s * (windows * (seen + np.cumsum(come) * width_s) - marks)
         # The row that opens the window: the dearest kind that can.
         opening_s = max(
             one.cost_s(True, book.open + 1, book.pairs(seen)) for one, opens in zip(law.kinds, setting.opens, strict=True) if opens

@@ -89,7 +89,8 @@ def replay(
     make : makes the dealer for its setting and books
     clock : times the decisions
     seen : is told of each copy of a row: number of the row, instance, when it is finished, cost
-    beaten : late and sent copies of another outcome; the stream is cut off where this one is worse
+    beaten : late and sent copies of another outcome; the stream is cut off where this one is sure to be worse. Copies sent are then the
+        least that it would have sent
     from_s : rows before this instant only warm up; they are not counted
     """
     books = Books(setting)
@@ -101,8 +102,11 @@ def replay(
     peak = peak_done = spent = 0.0
     keeps_all, bound_s = dealer.needs_queues, setting.bound_s
     rows = zip(trace.at_s.tolist(), trace.kind.tolist(), trace.closes_s.tolist(), strict=True)
+    to_come = _least(trace, from_s).tolist() if beaten is not None else []
+    rest = 0
     for place, (at_s, kind, closes_s) in enumerate(rows):
-        if beaten is not None and (over, sum(sent)) > beaten:
+        if beaten is not None and (over, sum(sent) + to_come[place]) > beaten:
+            rest = to_come[place]
             break
         while pending and pending[0][0].closes_s < at_s:
             window, owner = pending.popleft()
@@ -144,7 +148,15 @@ def replay(
                 seen(place, number, done, cost)
         if law.counted[kind]:
             books.seen += 1
-    return Outcome(len(trace.at_s), sum(sent), tuple(sent), peak, peak_done, over, decisions, spent)
+    return Outcome(len(trace.at_s), sum(sent) + rest, tuple(sent), peak, peak_done, over, decisions, spent)
+
+
+def _least(trace: Trace, from_s: float) -> IntArray:
+    """Returns the copies that any dealer sends from each row on: one of each row for which a window is open; (n,)."""
+    latest_s = np.maximum.accumulate(trace.closes_s)
+    needed = (latest_s >= trace.at_s) & (trace.at_s >= from_s)
+    found: IntArray = needed[::-1].cumsum()[::-1]
+    return found
 
 
 class Candidate(NamedTuple):
@@ -217,9 +229,10 @@ class Replaying(Silent):
         order = sorted(range(len(self._candidates)), key=lambda one: one != self.chosen)
         chosen = self.chosen
         for number in order:
-            outcome = replay(trace, setting, law, self._candidates[number].make, beaten=best, from_s=from_s)
-            found = (outcome.over, outcome.rows_sent)
             # Another dealer than the one that deals now must be better by more than chance.
+            beaten = None if best is None else (best[0], math.ceil(best[1] / (1 + BETTER)))
+            outcome = replay(trace, setting, law, self._candidates[number].make, beaten=beaten, from_s=from_s)
+            found = (outcome.over, outcome.rows_sent)
             needed = found if number == self.chosen else (outcome.over, math.ceil(outcome.rows_sent * (1 + BETTER)))
             if best is None or needed < best:
                 chosen, best = number, found

@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from sbon.cost.excess import cumulative_excess
+from sbon.cost.excess import left_over
 from sbon.types import FloatArray
 
 THETAS = 16
@@ -42,16 +42,26 @@ def log_tail(rates: FloatArray, costs_s: FloatArray, width_s: float, begun_s: Fl
     Kingman (1970) for the stationary queue; Chang, Performance Guarantees in Communication Networks (2000), chapter 7, for the recursion.
     """
     theta = (_GRID / bound_s).reshape((-1,) + (1,) * (costs_s.ndim - 1))
-    growth = -theta
-    dearest = np.zeros(costs_s.shape[1:])
-    for rate, cost in zip(rates, costs_s, strict=True):
-        growth = growth + rate * np.expm1(np.minimum(theta * cost, _EXPONENT_MAX))
-        np.maximum(dearest, np.where(rate > 0, cost, 0.0), out=dearest)
-    waiting = cumulative_excess(growth * width_s, 0.0, theta[..., 0] * begun_s)
+    rates = rates.reshape((len(rates),) + (1,) * (costs_s.ndim - 2) + rates.shape[1:])
+    # All kinds and thetas at once: a decision has few numbers, so calls cost more than they do.
+    work = theta * costs_s[:, None]
+    np.minimum(work, _EXPONENT_MAX, out=work)
+    np.expm1(work, out=work)
+    work *= rates[:, None]
+    growth = work[0]
+    growth -= theta
+    for of_kind in work[1:]:
+        growth += of_kind
+    growth *= width_s
+    dearest = np.maximum.reduce(costs_s * (rates > 0), axis=0)
+    begun = theta[..., 0] * begun_s
+    ends = left_over(growth, begun)
     # Within an interval the exponent is at most the greater of those at its ends.
-    waiting[..., 1:] = np.maximum(waiting[..., 1:], waiting[..., :-1])
-    waiting[..., 0] = np.maximum(waiting[..., 0], theta[..., 0] * begun_s)
-    found: FloatArray = (waiting + theta * (dearest - bound_s)).min(axis=0)
+    waiting = ends.copy()
+    np.maximum(ends[..., 1:], ends[..., :-1], out=waiting[..., 1:])
+    np.maximum(ends[..., 0], begun, out=waiting[..., 0])
+    waiting += theta * (dearest - bound_s)
+    found: FloatArray = np.minimum.reduce(waiting, axis=0)
     return found
 
 

@@ -111,8 +111,8 @@ class Turns(Silent):
         marks, opens = np.zeros((2, self.setting.instances, INTERVALS))
         for number, book in enumerate(self.books.of):
             if book.open:
-                closes = np.array([window.closes_s for window in book.windows])
+                closes = np.array(book.closes_s)
                 place = np.clip(((closes - now) / width_s).astype(np.int64), 0, INTERVALS - 1)
                 opens[number] = np.bincount(place, minlength=INTERVALS)
-                marks[number] = np.bincount(place, np.array([float(window.mark) for window in book.windows]), minlength=INTERVALS)
+                marks[number] = np.bincount(place, np.array(book.marks_of), minlength=INTERVALS)
         return marks, opens

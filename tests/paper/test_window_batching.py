@@ -7,7 +7,7 @@ import pytest
 from sbon.dealing.books import Books, Setting
 from sbon.dealing.choice import best_by_replay
 from sbon.dealing.dealer import OneCopy, Reactive, RoundRobin
-from sbon.dealing.gains import binned, gains, mean_overlap, queueing_peak, t_count
+from sbon.dealing.gains import BLOCK, binned, gains, mean_overlap, queueing_peak, t_count
 from sbon.dealing.model import Batch, Model, ModelOptions
 from sbon.dealing.replay import Outcome, Trace, replay
 from sbon_testbed.cep.single import PEAKS_FACES, PEAKS_TRAFFIC, even_cars, even_faces, one_batch, predictions
@@ -67,6 +67,21 @@ def test_4_2_bins_of_equal_width_with_their_means_and_weights():
 
     assert bins.means.tolist() == [1.0, 9.5]
     assert bins.weights.tolist() == [0.6, 0.4]
+
+
+@pytest.mark.parametrize("size", [BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 5])
+def test_4_2_bins_of_large_samples_are_those_of_all_values(size):
+    """Values are put in bins in blocks."""
+    sample = np.random.default_rng(size).exponential(0.1, size)
+    edges = np.linspace(sample.min(), sample.max(), 9)
+    counts, _ = np.histogram(sample, edges)
+    sums, _ = np.histogram(sample, edges, weights=sample)
+
+    bins = binned(sample, 8)
+
+    assert bins.weights == pytest.approx(counts[counts > 0] / size)
+    assert bins.means == pytest.approx(sums[counts > 0] / counts[counts > 0])
+    assert (bins.mean, bins.deviation) == pytest.approx((sample.mean(), sample.std()))
 
 
 @pytest.mark.parametrize("row", range(len(PEAKS_FACES)))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sbon.cost.overlap import OverlapFit, OverlapLaw, RowLaw
-from sbon.dealing.books import Books, Setting, Window
+from sbon.dealing.books import Book, Books, Setting, Window
 from sbon.dealing.choice import best_by_replay, last, turns
 from sbon.dealing.dealer import OneCopy, Reactive, RoundRobin
 from sbon.dealing.forecast import Course, Steady
@@ -193,6 +193,38 @@ def test_any_dealer_names_an_instance_and_the_same_one_again(seed, name, instanc
     assert found == replay(trace, told, LAW, DEALERS[name])
     assert found.decisions == int((trace.closes_s > 0).sum())
     assert replay(trace, told, LAW, OneCopy).rows_sent <= found.rows_sent <= instances * len(trace.at_s)
+
+
+@given(seed=st.integers(0, 10**6), silent_s=st.floats(0, 15), limit=st.integers(0, 200))
+def test_a_replay_is_cut_off_only_where_it_is_sure_to_be_worse(seed, silent_s, limit):
+    """Rows before the first window and after the last go nowhere: they do not count as copies to come."""
+    trace = small_trace(seed)
+    opens = (trace.at_s >= silent_s) & (trace.at_s < 20) & (trace.closes_s > 0)
+    trace = Trace(trace.at_s, trace.kind, np.where(opens, trace.closes_s, 0.0))
+    whole = replay(trace, setting(), LAW, RoundRobin)
+
+    cut = replay(trace, setting(), LAW, RoundRobin, beaten=(whole.over, limit))
+
+    if whole.rows_sent <= limit:
+        assert cut == whole
+    else:
+        assert limit < cut.rows_sent <= whole.rows_sent
+
+
+@given(st.lists(st.tuples(st.floats(0, 9), st.integers(0, 99)), min_size=1, unique=True), st.randoms(use_true_random=False))
+def test_the_numbers_of_open_windows_are_those_of_the_windows(windows, order):
+    """They close in any order."""
+    book = Book()
+    held = [Window(0.0, closes_s, mark) for closes_s, mark in windows]
+    for one in held:
+        book.opened(one)
+    order.shuffle(held)
+
+    while held:
+        book.closed(held.pop())
+
+        assert list(zip(book.closes_s, book.marks_of, strict=True)) == [(one.closes_s, one.mark) for one in book.windows]
+        assert len(book.windows) == book.open == len(held)
 
 
 def test_windows_that_close_in_another_order_than_they_open_are_refused():
