@@ -37,7 +37,7 @@ class Last(Silent):
         self._counted = np.array(setting.counted)
         self._law: OverlapLaw | None = None
         self._costs = np.zeros((3, len(setting.opens), 1))
-        """Of a row, a window and a pair by this law; (3, kinds, 1)."""
+        """Costs of a row, a window and a pair by this law; (3, kinds, 1)."""
 
     def arrived(self, at_s: float, kind: int) -> None:
         """Counts the row for the forecast."""
