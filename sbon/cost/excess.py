@@ -61,11 +61,8 @@ def left_over(surplus: FloatArray, begun: FloatArray) -> FloatArray:
     surplus : (..., intervals), load less capacity
     begun : (...), excess before the first interval
     """
-    total = surplus.cumsum(axis=-1)
-    total += begun[..., None]
-    least = np.minimum.accumulate(total, axis=-1)
-    np.minimum(least, 0.0, out=least)
-    total -= least
+    total = surplus.cumsum(axis=-1) + begun[..., None]
+    total -= np.minimum(np.minimum.accumulate(total, axis=-1), 0.0)
     return total
 
 

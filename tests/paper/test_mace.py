@@ -143,6 +143,11 @@ def behind_by_interval(load, capacity):
     return found
 
 
+def test_excess_of_whole_units_of_work():
+    """Loads may be integers."""
+    assert cumulative_excess(np.array([3, 6, 1, 0]), 2, 1).tolist() == [2, 6, 5, 3]
+
+
 @examples(100)
 @given(seed=st.integers(0, 2**32))
 def test_definitions_4_to_9_equal_loops_over_events(seed):
