@@ -72,6 +72,19 @@ def test_another_agents_sink_writes_only_where_the_settings_allow(world: World, 
     world.run_until(lambda: all(row["state"] == "finished" for row in world.ask(0, "queries")), 30)
 
 
+def test_a_sample_is_taken_only_of_files_that_may_be_read(world: World, tmp_path: Path):
+    """The share of rows that pass a filter would tell what is in a file."""
+    many = "a\n" + "42\n7\n" * 50
+    (tmp_path / "secret.csv").write_text(many)
+    files = world.data_dir_of(1) / "files"
+    files.mkdir()
+    (files / "in.csv").write_text(many)
+    for name, path, sampled in (("s", tmp_path / "secret.csv", 0), ("shared", "in.csv", 2)):
+        world.submit(FILE.format(name, path, world.nodes[1]), at=0)
+        shown = world.ask(0, "explain", sql=f"SELECT a FROM {name} WHERE a = 42")
+        assert shown["prediction"]["operators"]["sampled"] == sampled
+
+
 def test_settings_allow_more_and_can_change_while_an_agent_runs(world: World, tmp_path: Path):
     there = world.nodes[1]
     agent: Any = world.agents[1]
