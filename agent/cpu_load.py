@@ -64,8 +64,12 @@ def mean_use(percents: Sequence[float], mine: Collection[int]) -> float:
     return sum(kept) / len(kept) if kept else 0.0
 
 
-def share_of_core(scheduled_ns: Callable[[], tuple[int, int] | None] = scheduled_ns, work: Callable[[], object] = kernel) -> float | None:
-    """Works on this thread for `BUSY_NS` of processor time, and returns the share of a core that it got.
+def share_of_core(
+    scheduled_ns: Callable[[], tuple[int, int] | None] = scheduled_ns,
+    work: Callable[[], object] = kernel,
+    used_ns: Callable[[], int] = time.thread_time_ns,
+) -> float | None:
+    """Works on this thread for `BUSY_NS` of processor time, and returns the share of a core that it got; None where nobody tells.
 
     What sleeps most of the time is served first when it wakes, so the waits of operators with little to do tell nothing of it.
 
@@ -73,12 +77,14 @@ def share_of_core(scheduled_ns: Callable[[], tuple[int, int] | None] = scheduled
     ----------
     scheduled_ns : time for which this thread has run so far, and for which it was ready and waited; None where the system does not tell
     work : a piece of work much shorter than `BUSY_NS`
+    used_ns : processor time of this thread
     """
     before = now = scheduled_ns()
-    while before is not None and now is not None and now[0] - before[0] < BUSY_NS:
+    until_ns = used_ns() + 2 * BUSY_NS  # some kernels have the file, and count nothing
+    while before is not None and now is not None and now[0] - before[0] < BUSY_NS and used_ns() < until_ns:
         work()
         now = scheduled_ns()
-    if before is None or now is None:
+    if before is None or now is None or now[0] - before[0] < BUSY_NS:
         return None
     ran_ns, waited_ns = now[0] - before[0], now[1] - before[1]
     return ran_ns / (ran_ns + waited_ns)

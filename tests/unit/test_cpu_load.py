@@ -93,6 +93,12 @@ def test_the_share_of_a_core_is_what_work_got_of_the_time_in_which_it_was_ready(
     assert share_of_core(lambda: None) is None
 
 
+def test_work_ends_where_the_kernel_counts_nothing():
+    used = iter(range(0, 10**9, 4_000_000))
+    assert share_of_core(lambda: (0, 0), lambda: None, lambda: next(used)) is None
+    assert next(used) <= 60_000_000, "it ends after twice the time"
+
+
 def test_the_kernel_tells_how_long_a_thread_has_run():
     before = scheduled_ns()
     share = share_of_core()
