@@ -139,7 +139,7 @@ def random_rows(random: Random) -> list[Row]:
 
 
 def operators(sql: str) -> tuple[list[Any], MatchParams, tuple[tuple[str, str], ...] | None]:
-    """What comes before the pattern, the pattern, and how the answer's columns are named."""
+    """Returns what comes before the pattern, the pattern, and how the answer's columns are named."""
     plan = plan_of(sql)
     sink = plan.operators[-1].params
     assert isinstance(sink, SinkParams)
@@ -455,7 +455,7 @@ def test_memory_is_flat_without_matches(clause: str) -> None:
     ("pattern", "rows"), [("(a|a)*b", 61), ("(a?){30}a{30}", 60), ("((a*)*)*b", 61), ("(a|b|a b)*c", 62)], ids=lambda case: str(case)
 )
 def test_ambiguous_patterns_take_linear_time(pattern: str, rows: int) -> None:
-    """By backtracking these would take years."""
+    """Backtracking would take years for these."""
     conditions = {"a": "ok", "b": "NOT ok", "c": "ok IS NULL"}
     define = ", ".join(f"{name} AS {text}" for name, text in conditions.items() if name in pattern)
     clause = f"PATTERN ({pattern}) DEFINE {define}"

@@ -1,4 +1,4 @@
-"""What is predicted of queries before they run, and what running ones tell of it."""
+"""Predictions of queries before they run, beside the measurements of running ones."""
 
 import pytest
 

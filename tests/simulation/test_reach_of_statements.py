@@ -1,4 +1,4 @@
-"""Which files an agent's statements may touch, there and on other agents."""
+"""An agent's statements touch only the files that they may, there and on other agents."""
 
 import json
 from collections.abc import Iterator

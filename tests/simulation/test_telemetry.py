@@ -26,7 +26,7 @@ RUN_S = 12.0
 
 
 class Story(NamedTuple):
-    """What happened, by the agents' own word."""
+    """The events of a run, by the agents' own word."""
 
     directory: Path
     query: str

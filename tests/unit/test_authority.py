@@ -1,4 +1,4 @@
-"""Who may say what: every message type has an entry, and the entries say what they should."""
+"""The table of who may say what: every message type has an entry, and the entries say what they should."""
 
 import typing
 from pathlib import Path
@@ -29,7 +29,7 @@ SPEAKS, LATE, STRANGER = Standing.SPEAKS, Standing.LATE, Standing.STRANGER
 
 
 class Known:
-    """What one agent knows; by default that the other end of `LINK` is on `there`, and was on `before`."""
+    """The knowledge of one agent; by default that the other end of `LINK` is on `there`, and was on `before`."""
 
     def __init__(self, **known: Any) -> None:
         self.end = Whereabouts("before", 1)

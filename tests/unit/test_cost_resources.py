@@ -1,4 +1,4 @@
-"""What nodes and the network can do, and what of it others use."""
+"""Capacities of nodes and of the network, and the part of them that others use."""
 
 import math
 

@@ -71,7 +71,7 @@ def test_only_some_and_the_last_ten_seconds_count():
 
 
 def test_free_cores_are_those_that_other_programs_leave(tmp_path):
-    """Of four cores all are used, three of them by this process."""
+    """All of four cores are used, three of them by this process."""
     clock, used, own = Clock(), iter([100.0, 100.0, 50.0, 25.0]), iter([7.0, 10.0, 12.0, 14.0])
     load = CpuLoad(lambda: next(used), tmp_path / "none", clock, lambda: next(own), cores=4)
     free = []

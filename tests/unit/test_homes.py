@@ -1,4 +1,4 @@
-"""Whether anybody answers for a query, and what is told of those for which nobody does."""
+"""Queries for which somebody answers, and what is told of those for which nobody does."""
 
 from types import SimpleNamespace
 from typing import Any

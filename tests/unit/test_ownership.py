@@ -234,7 +234,7 @@ def test_a_holder_whose_owner_does_not_answer_takes_no_other_owners_version() ->
 
 @pytest.mark.parametrize(("says", "believed", "owner"), [(None, False, "ams"), (FRA, True, "fra"), (RIO, False, "rio")])
 def test_a_new_owner_is_believed_once_the_one_known_so_far_names_it(says: Holder | None, believed: bool, owner: NodeId) -> None:
-    """That it does not own the query, as it has ended there, is not enough."""
+    """The word that it does not own the query, as it has ended there, is not enough."""
     one, found = Agent(NYC, *TRIO), list[object]()
     one.ownership.heard(Own(query=QUERY, epoch=2, owner=FRA), found.append)
     assert found == []
