@@ -1,4 +1,8 @@
-"""Scheduling by stimulus time: the operator with the batch of the earliest stimulus time runs next.
+"""Scheduling by urgency: the operator whose most urgent batch has the earliest stimulus time plus bound runs next.
+
+The bound is the least `max_latency` of the queries that use the operator. A query without one, or with a longer one, counts as if its bound
+were `URGENT_WITHIN_S_MAX`: its batches never go before an equally old one of a query with a bound, and wait for younger ones of such a
+query only until they are so much older. Where all queries have the same bound, or none has, the order is that of stimulus times.
 
 Stimulus-time scheduling (Mace, section III-D) orders work by when the tuples behind it entered the overlay, on whatever machine that was.
 No other order on one node has a lower worst-case latency. Ties go to the one that has waited longest, so that the order is the same in
@@ -18,6 +22,9 @@ from typing import Generic, Protocol, TypeVar
 
 K = TypeVar("K")
 
+URGENT_WITHIN_S_MAX = 10.0
+"""The longest bound that makes a batch more urgent than none. Longer: queries with bounds hold up those without for a longer time. Shorter:
+bounds that are longer than this are no longer told apart."""
 _SPARE = 16
 """Number of stale entries that are never worth removing."""
 

@@ -1,5 +1,6 @@
-"""Runs the operators of this host on executor threads: the batch with the earliest stimulus time first, one quantum at a time, and only
-while every output has credit. `sbon_agent.engine.engine` owns it.
+"""Runs the operators of this host on executor threads: the most urgent batch first, one quantum at a time, and only while every output has
+credit. A batch's urgency is its stimulus time plus the bound of the operator's queries (`sbon.scheduling`). `sbon_agent.engine.engine`
+owns it.
 
 A batch is acknowledged when the operator's state reflects it and its output is in the senders; an operator that stops between two batches
 can therefore move without loss (`sbon.links`). A batch that takes longer than a quantum is processed in slices, and the answers to a
@@ -124,7 +125,7 @@ class Execution:
             # they have granted.
             instance.waiting.blocked = not instance.has_credit
             if not instance.waiting.blocked and self._may_end_its_batch(instance):
-                self._ready.push(instance.id, instance.closing.stimulus_s)
+                self._ready.push(instance.id, instance.closing.stimulus_s + instance.users.urgent_within_s)
             else:
                 self._ready.remove(instance.id)
         elif instance.task is not None or incoming is None:
@@ -133,7 +134,7 @@ class Execution:
             # The rest of a sliced batch needs credit as the first slice did, unless a pause waits for it.
             instance.waiting.blocked = not instance.has_credit
             if instance.state is State.RESTING or (instance.state is State.RUNNING and not instance.waiting.blocked):
-                self._ready.push(instance.id, instance.waiting.earliest_s)
+                self._ready.push(instance.id, instance.waiting.earliest_s + instance.users.urgent_within_s)
         elif instance.state is not State.RUNNING:
             self._ready.remove(instance.id)
         else:
@@ -141,7 +142,7 @@ class Execution:
             if instance.waiting.blocked:
                 self._ready.remove(instance.id)
             else:
-                self._ready.push(instance.id, incoming.queue.earliest_s)
+                self._ready.push(instance.id, incoming.queue.earliest_s + instance.users.urgent_within_s)
 
     def _look_at_source(self, instance: Instance) -> None:
         if instance.source is None:
@@ -162,7 +163,8 @@ class Execution:
                 continue
             incoming = instance.waiting.earliest(begun=instance.busy and instance.task is None)
             if self._waits(instance, incoming):
-                waiting.append((operator, self._host.wall() if incoming is None else incoming.queue.earliest_s))
+                stimulus_s = self._host.wall() if incoming is None else incoming.queue.earliest_s
+                waiting.append((operator, stimulus_s + instance.users.urgent_within_s))
             elif instance.source is not None:
                 instance.waiting.blocked = instance.state is State.RUNNING and not instance.has_credit
                 if instance.state is State.RUNNING and not instance.waiting.blocked:
@@ -172,8 +174,8 @@ class Execution:
             elif incoming is not None and self._may_end_its_batch(instance):
                 self._run(instance, incoming)
         self._note_idle(is_idle=self._running < self._host.workers and not waiting)
-        for operator, stimulus_s in waiting:
-            self._ready.push(operator, stimulus_s)
+        for operator, urgency_s in waiting:
+            self._ready.push(operator, urgency_s)
         if waiting and self._flow.is_carrying and not self._pumps_soon:  # otherwise the end of a running task pumps again
             self._pumps_soon = True
             self._host.call_soon(self._pump_again)
@@ -311,7 +313,7 @@ class Execution:
         elif not instance.has_credit:
             instance.waiting.blocked = True
         elif is_threaded(instance):
-            self._ready.push(instance.id, self._host.wall())
+            self._ready.push(instance.id, self._host.wall() + instance.users.urgent_within_s)
             self._pump()
         else:
             self._poll(instance, threaded=False)

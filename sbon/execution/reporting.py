@@ -1,11 +1,12 @@
 """Tells of an operator on this host what homes of queries and `sbon operators` show: its figures, and why it does nothing."""
 
+import msgspec
+
 from sbon.execution.instance import Instance
 from sbon.execution.life import State
 from sbon.misfits import KINDS_REPORTED_MAX
 from sbon.query.plan import is_multicast
 from sbon.types import NodeId, OperatorId, QueryId
-from sbon.wire.deployment import User
 from sbon.wire.reports import OperatorReport
 
 
@@ -58,7 +59,7 @@ def operator_report(instance: Instance, node: NodeId, query: QueryId = "") -> Op
         left_out=tuple(
             (o.link.id, o.sender.rows_left_out, o.left_out_because) for o in instance.outputs.values() if o.sender.rows_left_out
         ),
-        users=tuple(User(user, owner) for user, owner in sorted(instance.users.items())),
+        users=tuple(msgspec.structs.replace(user, delay_slack_ms=None) for user in instance.users.told()),
         begun_at=getattr(instance.sink, "begun_at", None),
         misfits=() if instance.misfits is None else instance.misfits.told(KINDS_REPORTED_MAX),
         latency=figures.latency(),

@@ -20,7 +20,6 @@ from sbon.links.receiver import LinkReceiver
 from sbon.links.sender import LinkSender
 from sbon.query.plan import LinkSpec, MulticastParams, OperatorSpec, link_id
 from sbon.types import LinkId, NodeId, OperatorId
-from sbon.wire.deployment import User
 
 
 def multicast_spec(of: Instance, name: OperatorId) -> OperatorSpec:
@@ -46,7 +45,7 @@ def split(parent: Instance, links: Sequence[LinkId], name: OperatorId, config: L
     handed = [parent.outputs[link] for link in links]
     users = {query for output in handed for query in output.users}
     for query in sorted(users & parent.users.keys()):
-        relay.users.add(User(query, parent.users[query], parent.users.slack_ms.get(query)))
+        relay.users.add(parent.users.user(query))
     rows, rate = max(o.link.rate_rows_per_s for o in handed), max(o.steady_rate.per_s for o in handed)
     between = LinkSpec(link_id(parent.id, name, 0), parent.id, name, 0, rows, rate)
     incoming = Input(between, me, parent.spec.schema, LinkReceiver(between.id, config), parent.watermark_out_us)

@@ -20,7 +20,6 @@ from sbon.migration.snapshot import HeldBatch, InputRecord, OutputRecord, Record
 from sbon.query.plan import LinkSpec
 from sbon.types import LinkId
 from sbon.wire.costs import OperatorCosts
-from sbon.wire.deployment import User
 
 if TYPE_CHECKING:
     from sbon.operators.operator import Operator
@@ -45,7 +44,7 @@ def export(instance: Instance) -> Callable[[], bytes]:
 def _encode(instance: Instance, senders: Mapping[LinkId, tuple[int, int, int, tuple[Batch, ...]]], costs: OperatorCosts | None) -> bytes:
     state = Record(
         spec=instance.spec,
-        users=tuple(User(query, owner, instance.users.slack_ms.get(query)) for query, owner in sorted(instance.users.items())),
+        users=instance.users.told(),
         inputs=tuple(_input_state(incoming) for incoming in instance.inputs.values()),
         outputs=tuple(_output_state(output, senders[output.link.id]) for output in instance.outputs.values()),
         watermark_us=instance.watermark_us,

@@ -219,7 +219,7 @@ class Deployment:
         self._turn(Event.PLACED)
         self._assignment, self._nodes = result, dict(result.nodes)
         self._plan = result.plan or self._plan
-        self._stages = stages(self._plan, result, User(self._plan.query, self._me, result.delay_slack_ms))
+        self._stages = stages(self._plan, result, User(self._plan.query, self._me, result.delay_slack_ms, self._plan.max_latency_ms))
         return self._next_stage()
 
     def answered(self, step: Step, result: Message | SbonError) -> list[Action]:

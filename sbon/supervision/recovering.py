@@ -79,7 +79,8 @@ class Recovering:
             healing = record.health.healing
             if not healing.is_on or not (record.lost or healing.turned):
                 return
-            user = User(record.id, self.messages.me, record.bounds.told_ms if record.plan.delay_bound_ms is not None else None)
+            slack_ms = record.bounds.told_ms if record.plan.delay_bound_ms is not None else None
+            user = User(record.id, self.messages.me, slack_ms, record.plan.max_latency_ms)
             after_s, shared_after_s = healing.after_s
             machine = Recovery(record.id, user, after_s, shared_after_s, healing.turned)
             one = self._of[record.id] = _One(self, record, machine)

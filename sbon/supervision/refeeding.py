@@ -115,4 +115,6 @@ class Refeeding:
                 self._directory.request(target, takes, taken)
 
         # Another query's operator may have begun anew on another host, which does not know that this query uses it.
-        self._directory.request(source, Use(operator=old.source, user=User(record.id, record.owner)), used)
+        self._directory.request(
+            source, Use(operator=old.source, user=User(record.id, record.owner, None, record.plan.max_latency_ms)), used
+        )

@@ -6,7 +6,7 @@ import msgspec
 
 from sbon.query.plan import WATERMARK_MIN, LinkSpec, OperatorSpec
 from sbon.query.schema import Schema
-from sbon.wire.limits import MANY, Count, Delay, Epoch, Link, Node, Operator, Query, Slack, Watermark
+from sbon.wire.limits import MANY, Amount, Count, Delay, Epoch, Link, Node, Operator, Query, Slack, Watermark
 
 
 class End(msgspec.Struct, frozen=True, array_like=True):
@@ -34,6 +34,8 @@ class User(msgspec.Struct, frozen=True, array_like=True):
     owner: Node
     delay_slack_ms: Slack | None = None
     """Allowed growth of the query's longest path; None: it has no delay bound. Below 0 if the bound is exceeded."""
+    max_latency_ms: Amount | None = None
+    """Greatest latency of an answer that the query accepts; None: it has no such bound."""
 
 
 class TakenUp(msgspec.Struct, frozen=True):
