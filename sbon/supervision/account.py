@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN
+from sbon.supervision.continuation import merged
 from sbon.supervision.recovery import Recovered, next_generation
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire.ownership import Holder
@@ -46,14 +47,55 @@ class Account:
         self.history: list[Recovered] = []
         self.recoveries = 0
 
-    def add(self, done: Recovered) -> None:
-        """Adds what a recovery has found missing."""
-        self.recoveries += 1
-        self.history = [*self.history, done][-HISTORY_MAX:]
-        for go_on in done.go_on.values():
+    def begun(self, found: Recovered) -> None:
+        """Enters what an attempt is about to throw away: that is lost, whatever becomes of the attempt and of the query."""
+        for go_on in found.go_on.values():
             self.is_exact = self.is_exact and go_on.is_exact
             for link, rows in go_on.lost_rows.items():
                 self.missing[link] = self.missing.get(link, 0) + rows
+        before = self._take_open()
+        if before is not None:
+            both = {one: merged(before.go_on[one], go_on) if one in before.go_on else go_on for one, go_on in found.go_on.items()}
+            found = msgspec.structs.replace(found, nodes={**before.nodes, **found.nodes}, go_on={**before.go_on, **both})
+        self._enter(msgspec.structs.replace(found, is_open=True))
+
+    def add(self, done: Recovered) -> Recovered | None:
+        """Enters that operators run again, or are not needed any more. Returns what that has cost with all attempts; None if nothing."""
+        if done.nodes and not any(one.is_open and one.epoch == done.epoch for one in self.history):
+            self.begun(done)
+        found = self._take_open()
+        if found is None:
+            return None
+        parts = []
+        for is_open in (False, True):
+            here = {one: node for one, node in found.nodes.items() if is_open == (one not in done.nodes and one not in done.over)}
+            go_on = {one: found.go_on[one] for one in here if one in found.go_on}
+            parts.append(msgspec.structs.replace(found if is_open else done, nodes=here, go_on=go_on, is_open=is_open))
+        for part in parts:
+            if part.nodes:
+                self._enter(part)
+        if not parts[0].nodes:
+            return None
+        self.recoveries += 1
+        return parts[0]
+
+    @property
+    def lacking(self) -> dict[OperatorId, int]:
+        """Event times up to which operators that began empty lack rows."""
+        found: dict[OperatorId, int] = {}
+        for done in self.history:
+            for operator, go_on in done.go_on.items():
+                if go_on.state_until_us is not None:
+                    found[operator] = max(go_on.state_until_us, found.get(operator, go_on.state_until_us))
+        return found
+
+    def _enter(self, done: Recovered) -> None:
+        self.history = [*self.history, done][-HISTORY_MAX:]
+
+    def _take_open(self) -> Recovered | None:
+        found = next((done for done in self.history if done.is_open), None)
+        self.history = [done for done in self.history if not done.is_open]
+        return found
 
     def lacks(self, operator: OperatorId, until_us: int) -> None:
         """Notes that an operator which began empty lacks rows up to a later event time, as one that feeds it was away by then."""
@@ -75,7 +117,8 @@ class Account:
         found = []
         for done in self.history:
             for operator, go_on in sorted(done.go_on.items()):
-                what = f"{operator} ({text_of(operator)}) runs again on {done.nodes[operator]} after a crash"
+                runs = "is being made" if done.is_open else "runs"
+                what = f"{operator} ({text_of(operator)}) {runs} again on {done.nodes[operator]} after a crash"
                 lost = sum(go_on.lost_rows.values())
                 if go_on.state_until_us is not None:
                     until, begin = _instant(go_on.state_until_us) or "now", _instant(go_on.begin_us)

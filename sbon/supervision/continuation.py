@@ -71,6 +71,7 @@ def continuations(
     feeders: Mapping[LinkId, Renewed],
     missing: Mapping[LinkId, int],
     begun_at: Collection[OperatorId] = (),
+    lacking: Mapping[OperatorId, int] = {},
 ) -> dict[OperatorId, Continuation]:
     """Returns from where each lost operator goes on.
 
@@ -81,6 +82,7 @@ def continuations(
     consumers, feeders : by the first name of a link, what its living target, or its living source, has answered
     missing : rows of a link that earlier recoveries have counted as lost
     begun_at : sinks that can find out what their former copies have written
+    lacking : event times up to which former copies that had begun empty, too, lacked rows
     """
     delay_us = delay_of(specs.values())
     found: dict[OperatorId, Continuation] = {}
@@ -107,7 +109,9 @@ def continuations(
         gone = {name: max(0, made - rows) for name, rows in taken.items()}
         if any(link.part is not None for link in links if link.source == operator):  # each consumer has taken its own part of the rows
             gone = dict.fromkeys(taken, 0) | dict.fromkeys(list(taken)[:1], max(0, made - sum(taken.values())))
-        until_us = newest_us(answers, delay_us) if keeps_state(spec.params) else None
+        until_us, counted_us = newest_us(answers, delay_us) if keeps_state(spec.params) else None, lacking.get(operator)
+        if counted_us is not None:
+            until_us = counted_us if until_us is None else max(until_us, counted_us)
         begin_us = seen_us
         if until_us is not None and WATERMARK_MIN < seen_us < WATERMARK_END:
             begin_us = begin_of(spec.params, seen_us)
@@ -122,10 +126,25 @@ def continuations(
             watermark_out_us=seen_us,
             state_until_us=until_us,
             repeats_all=isinstance(spec.params, SourceParams) and spec.params.connector == "datagen",
-            windows=windows_left_out(spec.params, seen_us, until_us) if isinstance(spec.params, WindowParams) else 0,
+            windows=windows_left_out(spec.params, seen_us, until_us, counted_us) if isinstance(spec.params, WindowParams) else 0,
             begin_us=first_whole_us(spec.params, until_us),
         )
     return found
+
+
+def merged(before: Continuation, after: Continuation) -> Continuation:
+    """Returns where an operator goes on of which an attempt before has thrown something away, too, with all that is missing."""
+    lost = {link: before.lost_rows.get(link, 0) + after.lost_rows.get(link, 0) for link in {**before.lost_rows, **after.lost_rows}}
+    known = [until_us for until_us in (before.state_until_us, after.state_until_us) if until_us is not None]
+    return msgspec.structs.replace(
+        after,
+        lost_rows=lost,
+        is_exact=before.is_exact and after.is_exact,
+        watermark_out_us=min(before.watermark_out_us, after.watermark_out_us),
+        state_until_us=max(known, default=None),
+        repeats_all=before.repeats_all or after.repeats_all,
+        windows=None if before.windows is None or after.windows is None else before.windows + after.windows,
+    )
 
 
 def watermarks_seen(
@@ -231,25 +250,30 @@ def first_whole_us(params: object, until_us: int | None) -> int | None:
     return until_us + (params.gap_us if isinstance(params, SessionParams) else 0)
 
 
-def windows_left_out(params: WindowParams, seen_us: int, until_us: int | None) -> int | None:
+def windows_left_out(params: WindowParams, seen_us: int, until_us: int | None, counted_us: int | None = None) -> int | None:
     """Returns how many windows have not been answered and begin before `until_us`; None if that is not known.
 
     Parameters
     ----------
     seen_us : the watermark of what its consumers have had: windows that end earlier have been answered
     until_us : event time up to which the lost state had taken rows; None if it had taken none
+    counted_us : windows that begin before it have been counted already; None if none has
 
     Examples
     --------
     >>> params = WindowParams("ts", 10, 10, (), ())
     >>> windows_left_out(params, 20, 35), windows_left_out(params, 20, None), windows_left_out(params, WATERMARK_MIN, 35)
     (3, 0, None)
+    >>> windows_left_out(params, 20, 35, 25), windows_left_out(params, 20, 35, 35)
+    (1, 0)
     """
     if until_us is None or seen_us >= WATERMARK_END:
         return 0
     if seen_us <= WATERMARK_MIN or until_us >= WATERMARK_END:
-        return None
+        return 0 if until_us == counted_us else None
     first = -((params.size_us - seen_us) // params.slide_us)  # the first window that ends at `seen_us` or later
+    if counted_us is not None:
+        first = max(first, -(-counted_us // params.slide_us))
     last = -(-until_us // params.slide_us) - 1
     return max(0, last - first + 1)
 

@@ -239,7 +239,7 @@ class QueryRecord:
         self.losses.refed(old, new)
 
     def _links_from(self, operator: OperatorId) -> set[LinkId]:
-        return {link.id for link in self.links if link.source == operator}
+        return {link.id for link in self.links if link.source == operator and link.target not in self.health.healing.over}
 
     def node_failed(self, node: NodeId, *, left: bool = False) -> None:
         """Notes that a host has been declared failed, or has left in good order."""

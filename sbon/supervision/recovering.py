@@ -14,7 +14,7 @@ from sbon.query.plan import Plan, first_name, is_multicast
 from sbon.supervision.deployment import schemas_of
 from sbon.supervision.health import GONE, WITH_HOST, Condition
 from sbon.supervision.record import QueryRecord
-from sbon.supervision.recovery import Action, Ask, Phase, Picture, Place, Recovered, Recovery, Step
+from sbon.supervision.recovery import Action, Ask, Lose, Phase, Picture, Place, Recovered, Recovery, Step
 from sbon.supervision.replacing import plan_of
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.deployment import User
@@ -124,6 +124,7 @@ def picture_of(record: QueryRecord, alive: frozenset[NodeId], now: float) -> Pic
         given_up=given_up(record),
         taken=taken,
         missing=record.health.healing.account.missing,
+        lacking=record.health.healing.account.lacking,
         begun_at=record.health.healing.begun_at,
         users={operator: report.users for operator, report in record.reports.items()},
         seconds=now - record.health.healing.began_s,
@@ -154,8 +155,8 @@ def _may_be_carried(record: QueryRecord, operator: OperatorId) -> bool:
     )
 
 
-def take_over(record: QueryRecord, done: Recovered) -> None:
-    """Enters the new hosts and links of operators that were lost and run again."""
+def take_over(record: QueryRecord, done: Recovered) -> Recovered:
+    """Enters the new hosts and links of operators that were lost and run again. Returns what that has cost, with all attempts."""
     renewed = {first_name(link.id): link.id for link in done.links}
     record.links = tuple(
         msgspec.structs.replace(link, id=renewed[name], handed=0) if (name := first_name(link.id)) in renewed else link
@@ -170,8 +171,9 @@ def take_over(record: QueryRecord, done: Recovered) -> None:
         record.health.forget(operator)
         record.reports.pop(operator, None)
     record.health.healing.over |= done.over
-    if done.nodes:
-        record.health.healing.account.add(done)
+    cost = record.health.healing.account.add(done) or done
+    record.nodes.update((operator, node) for operator, node in cost.nodes.items() if operator in done.over)
+    return cost
 
 
 class _One:
@@ -202,8 +204,12 @@ class _One:
             self._reached = {}
         self._reached.setdefault(self.machine.phase, self._parent.clock.now())
         self._record.health.healing.turned = self.machine.operators
-        for action in actions:
-            self._perform(action)
+        if actions and isinstance(actions[0], Lose):
+            self._record.health.healing.account.begun(actions[0].found)
+            self._parent.permit(self._record, partial(self._lost, actions[0].attempt, actions[1:]))
+        else:
+            for action in actions:
+                self._perform(action)
         before, healing = self._record.health.healing.step, self._record.health.healing
         healing.step = self.machine.reason if self.machine.is_active else ""
         healing.waits_for = "" if self.machine.is_active else self.machine.reason
@@ -223,8 +229,7 @@ class _One:
             case Ask(step):
                 parent.messages.request(step.node, step.message, partial(self._answered, step), TIMEOUT_S)
             case Recovered():
-                take_over(record, action)
-                parent.recovered(record, action, self._reached)
+                parent.recovered(record, take_over(record, action), self._reached)
 
     def _permitted(self, action: Place, problem: SbonError | None) -> None:
         """Has hosts chosen, once the keepers of the query's record know of the attempt."""
@@ -239,6 +244,14 @@ class _One:
         else:
             plan = plan_of(record.plan, self._picture(), operators)
             parent.replace(plan, action.excluded, frozenset(spec.id for spec in plan.operators) - operators, placed)
+
+    def _lost(self, attempt: int, actions: list[Action], problem: SbonError | None) -> None:
+        """Goes on with an attempt, once the keepers of the query's record know what it throws away."""
+        if problem is not None:
+            self._parent.clock.call_soon(lambda: self._heard(lambda now: self.machine.denied(attempt, problem, now)))
+        elif not self._closed and self.machine.is_at(attempt):
+            for action in actions:
+                self._perform(action)
 
     def _placed(self, attempt: int, result: Hosts | SbonError) -> None:
         self._heard(lambda now: self.machine.placed(attempt, result, now))

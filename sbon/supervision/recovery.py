@@ -13,6 +13,9 @@ A recovery is a migration whose old host is silent: what the old host would have
 Each attempt has an epoch of its own, of a higher generation than any copy before, and its links are named after that. So whatever an
 attempt or a lost copy has left behind has no links, and ends itself when it asks (`WantedAsk`).
 
+What nobody has any more is lost once operators are about to be made without it; it is written down before that (`Lose`), as the query may
+end, or get another owner, before an attempt succeeds.
+
 Invariant: once a neighbour has turned an end away from an operator, or a host has been told to make it, the operator counts as lost until
 an attempt has made all of its operators: what a failed attempt has made is not what its neighbours mean.
 """
@@ -142,6 +145,8 @@ class Picture(msgspec.Struct, frozen=True):
     """For sinks, where in their files the query's rows begin."""
     users: Mapping[OperatorId, tuple[User, ...]] = {}
     """All queries that use an operator, by its last report."""
+    lacking: Mapping[OperatorId, int] = {}
+    """Event times up to which operators that have begun empty lack rows."""
     attempted: int = 0
     """The highest epoch that anything of the query has begun anew with, of whichever owner."""
 
@@ -182,9 +187,19 @@ class Recovered(msgspec.Struct, frozen=True):
     """Since the first of them was lost."""
     over: frozenset[OperatorId] = frozenset()
     """Lost operators that are not made again: all that they feed has had everything."""
+    is_open: bool = False
+    """True while the operators are being made."""
 
 
-Action: TypeAlias = Place | Ask | Recovered
+class Lose(msgspec.Struct, frozen=True):
+    """The attempt is about to throw away what `found` says, as far as nobody has it any more: write that down, before anything else of
+    these actions is done; call `Recovery.denied` if it cannot be."""
+
+    attempt: int
+    found: Recovered
+
+
+Action: TypeAlias = Place | Ask | Lose | Recovered
 
 
 class _Attempt(msgspec.Struct):
@@ -307,9 +322,17 @@ class Recovery:
         self._at.stages = self._consumers()
         return self._next_stage(now)
 
+    def is_at(self, attempt: int) -> bool:
+        """Tells whether an attempt is being made still."""
+        return attempt == self._attempt and self.is_under_way
+
+    def denied(self, attempt: int, problem: SbonError, now: float) -> list[Action]:
+        """Takes that what an attempt throws away cannot be written down."""
+        return self._fail(str(problem), now) if self.is_at(attempt) else []
+
     def answered(self, step: Step, result: Message | SbonError, now: float) -> list[Action]:
         """Takes a host's answer to a step; answers to earlier attempts change nothing."""
-        if step.attempt != self._attempt or not self.is_under_way:
+        if not self.is_at(step.attempt):
             return []
         if isinstance(result, SbonError):
             if isinstance(step.message, Begin) and self._at.tries_left > 0:
@@ -399,7 +422,14 @@ class Recovery:
         links = [link for link in picture.links if first_name(link.id) in self._at.links]
         self._at.zero = from_zero(picture.specs, links, self._at.operators)
         self._at.go_on = continuations(
-            picture.specs, links, self._at.operators, self._at.consumers, self._at.feeders, picture.missing, picture.begun_at
+            picture.specs,
+            links,
+            self._at.operators,
+            self._at.consumers,
+            self._at.feeders,
+            picture.missing,
+            picture.begun_at,
+            picture.lacking,
         )
         staged: dict[int, list[Step]] = {}
         depth: dict[OperatorId, int] = {}
@@ -468,9 +498,12 @@ class Recovery:
     def _next_stage(self, now: float) -> list[Action]:
         if not self._at.stages and self.phase is Phase.FENCING and not self._at.asks_feeders:
             self._at.stages = self._feeders()
+        actions: list[Action] = []
         if not self._at.stages and self.phase is Phase.FENCING:
             self._turn(Event.FENCED)
             self._at.stages = self._made()
+            if self._at.stages:
+                actions = [Lose(self._attempt, self._found(now))]
         if not self._at.stages and self.phase is Phase.MAKING:
             self._turn(Event.MADE)
             assert self._picture is not None
@@ -488,7 +521,7 @@ class Recovery:
             Phase.BEGINNING: f"its sink on {_named(stage)} is about to take rows",
         }[self.phase]
         self._turned |= self._at.operators
-        return [Ask(step) for step in stage]
+        return [*actions, *(Ask(step) for step in stage)]
 
     def _recovered(self, now: float) -> list[Action]:
         self._turn(Event.BEGUN)
@@ -496,12 +529,15 @@ class Recovery:
         for name, link in self._at.links.items():
             answer = self._at.consumers.get(name) or self._at.feeders.get(name)
             links.append(link if answer is None else msgspec.structs.replace(link, id=answer.link.id))
-        since_s = now if self._since_s is None else self._since_s
-        nodes = {operator: self._at.nodes[operator] for operator in self._at.operators}
-        done = Recovered(nodes, self.epoch, tuple(links), dict(self._at.go_on), self._tries + 1, now - since_s, self._at.over)
+        done = msgspec.structs.replace(self._found(now), links=tuple(links), over=self._at.over)
         self._turned -= self._at.operators | self._at.over
         self._rest()
         return [done]
+
+    def _found(self, now: float) -> Recovered:
+        since_s = now if self._since_s is None else self._since_s
+        nodes = {operator: self._at.nodes[operator] for operator in self._at.operators}
+        return Recovered(nodes, self.epoch, (), dict(self._at.go_on), self._tries + 1, now - since_s)
 
     def _fail(self, reason: str, now: float, *, hurry: bool = False) -> list[Action]:
         self._turn(Event.FAILED)

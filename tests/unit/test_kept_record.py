@@ -66,6 +66,15 @@ def test_the_next_owner_knows_what_the_former_one_knew():
     assert ours.account.told(str) == theirs.account.told(str)
 
 
+def test_the_next_owner_knows_what_an_attempt_that_is_not_over_has_thrown_away():
+    before = record()
+    lost = Recovered({MAP: "osl"}, 2 * 65_536, (), {MAP: Continuation(lost_rows={LINK.id: 3})}, 2, 1.5)
+    before.health.healing.account.begun(lost)
+    after = record_from(decode_content(encode_content(before)), "ams", (), "osl", 1000.0, 130.0).health.healing.account
+    assert after.rows == 7
+    assert [one.is_open for one in after.history] == [False, True]
+
+
 def test_what_hosts_say_counts_more_than_the_record():
     content = decode_content(encode_content(record()))
     later = OperatorReport(MAP, "running", "rio", epoch=65_536, links=((f"{LINK.id}+1", 0, 0, 0.0, 0.0),))

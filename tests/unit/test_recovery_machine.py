@@ -20,6 +20,7 @@ from sbon.supervision.recovery import (
     Action,
     Ask,
     Event,
+    Lose,
     Phase,
     Picture,
     Place,
@@ -65,6 +66,7 @@ def machine() -> Recovery:
 
 
 def asked(actions: list[Action], kind: type) -> list[Ask]:
+    actions = [action for action in actions if not isinstance(action, Lose)]
     assert all(isinstance(action, Ask) and isinstance(action.step.message, kind) for action in actions), actions
     return [action for action in actions if isinstance(action, Ask)]
 
@@ -300,6 +302,21 @@ def test_what_a_failed_attempt_has_made_is_made_once_more():
     [place] = recovery.look(picture({SOURCE, MAP}), 10.4)
     assert isinstance(place, Place)
     assert place.operators == {SOURCE, MAP, SINK}
+
+
+def test_what_an_attempt_throws_away_is_written_down_before_it_makes_anything():
+    recovery = machine()
+    recovery.look(picture({MAP}, ALIVE - {"osl"}), 10.0)
+    [consumer] = asked(recovery.placed(1, {MAP: "rio"}, 10.1), Renew)
+    [feeder] = asked(recovery.answered(consumer.step, renewed(consumer, after=4, rows=25), 10.2), Renew)
+    first, *others = recovery.answered(feeder.step, renewed(feeder, after=7, rows=70, made=30), 10.3)
+    assert isinstance(first, Lose)
+    assert (first.found.nodes, first.found.go_on[MAP].lost_rows) == ({MAP: "rio"}, {TO_SINK: 5})
+    assert asked(others, Instantiate)
+    assert recovery.denied(first.attempt - 1, LinkError("late"), 10.4) == []
+    assert recovery.is_at(first.attempt)
+    recovery.denied(first.attempt, LinkError("too few keepers answer"), 10.4)
+    assert (recovery.phase, recovery.is_at(first.attempt)) == (Phase.PAUSED, False)
 
 
 def test_what_is_lost_meanwhile_begins_another_attempt():

@@ -17,7 +17,7 @@ class Rows(Checker):
             if asked.name in self.run.harmed:
                 continue
             record = self.run.record_of(asked.name)
-            if record is not None and record.health.healing.account.recoveries:
+            if record is not None and record.health.healing.account.history:
                 self.run.harmed[asked.name] = "a host was taken for failed"  # `crashes` judges it
                 continue
             if record is None:

@@ -1,0 +1,79 @@
+"""The account of what crashes have cost a query, over several attempts to make its operators again."""
+
+from sbon.query.plan import WATERMARK_END, WindowParams
+from sbon.supervision.account import Account, cost_of
+from sbon.supervision.continuation import Continuation, continuations, merged
+from sbon.supervision.recovery import Recovered
+from sbon.wire.deployment import Renewed
+from tests.unit.test_continuation import FILE, SINK, answer, chain, spec
+
+WINDOW = WindowParams("ts", 10, 10, (), ())
+
+
+def attempt(epoch: int, rows: int = 0, *, windows: int | None = 0, over: frozenset[str] = frozenset(), **nodes: str) -> Recovered:
+    lost = {one: Continuation(lost_rows={f"{one}>k:0": rows}, windows=windows) for one in nodes}
+    return Recovered(nodes, epoch, (), lost, 1, 0.5, over)
+
+
+def test_what_an_attempt_has_thrown_away_is_lost_though_none_succeeds():
+    account = Account()
+    account.begun(attempt(1, 5, windows=2, a="ams"))
+    account.begun(attempt(2, 3, windows=1, a="osl"))
+    assert (account.rows, account.recoveries) == (8, 0)
+    [cost] = map(cost_of, account.history)
+    assert (cost.rows, cost.windows) == (8, 3)
+    assert account.sentences(str) == ["a (a) is being made again on osl after a crash: 8 rows lost"]
+
+
+def test_what_runs_again_has_cost_what_all_attempts_have():
+    account = Account()
+    account.begun(attempt(1, 5, a="ams"))
+    account.begun(attempt(2, 3, a="osl"))
+    done = account.add(attempt(2, 3, a="osl"))
+    assert done is not None
+    assert (account.rows, cost_of(done).rows, account.recoveries, account.history) == (8, 8, 1, [done])
+    assert account.sentences(str) == ["a (a) runs again on osl after a crash: 8 rows lost"]
+
+
+def test_an_operator_that_is_over_before_an_attempt_succeeds_has_cost_what_the_former_attempt_has_thrown_away():
+    account = Account()
+    account.begun(attempt(1, 5, a="ams"))
+    done = account.add(attempt(2, over=frozenset({"a"})))
+    assert done is not None
+    assert (done.nodes, account.rows, account.recoveries) == ({"a": "ams"}, 5, 1)
+    assert account.add(attempt(3, over=frozenset({"b"}))) is None
+    assert account.recoveries == 1
+
+
+def test_an_operator_that_waits_while_others_run_again_is_on_its_way_still():
+    account = Account()
+    account.begun(attempt(1, 5, a="ams", b="fra"))
+    account.begun(attempt(2, 0, a="osl"))
+    done = account.add(attempt(2, 0, a="osl"))
+    assert done is not None
+    assert (done.nodes, [one.nodes for one in account.history if one.is_open]) == ({"a": "osl"}, [{"b": "fra"}])
+    account.add(attempt(4, 1, b="fra"))
+    assert (account.rows, account.recoveries, [cost_of(one).rows for one in account.history]) == (11, 2, [5, 6])
+
+
+def test_windows_that_a_former_attempt_has_left_out_are_not_counted_again():
+    specs, links = chain(FILE, spec("w", WINDOW), SINK)
+    account, consumers = Account(), {links[1].id: answer(links[1], 2, 3, watermark_us=20)}
+
+    def go_on_at(until_us: int | None) -> Continuation:
+        feeders: dict[str, Renewed] = {}
+        if until_us is not None:
+            feeders[links[0].id] = answer(links[0], 4, 40, watermark_us=until_us)
+        return continuations(specs, links, {"w"}, consumers, feeders, account.missing, (), account.lacking)["w"]
+
+    for epoch, (until_us, windows, lacks_us) in enumerate([(35, 3, 40), (35, 0, 40), (None, 0, 40), (62, 3, 67)], 1):
+        go_on = go_on_at(until_us)
+        assert (go_on.windows, go_on.state_until_us, go_on.begin_us) == (windows, lacks_us, lacks_us)
+        account.begun(Recovered({"w": "ams"}, epoch, (), {"w": go_on}, 1, 0.5))
+    assert [cost_of(one).windows for one in account.history] == [6]
+
+
+def test_of_two_attempts_the_worse_is_said():
+    one = Continuation(is_exact=False, watermark_out_us=7, state_until_us=9, windows=None)
+    both = merged(one, Continuation(watermark_out_us=WATERMARK_END, repeats_all=True))
+    assert (both.is_exact, both.watermark_out_us, both.state_until_us, both.windows, both.repeats_all) == (False, 7, 9, None, True)

@@ -1,0 +1,46 @@
+"""The recoveries of an agent's queries act only when the keepers of the queries' records know what they cost."""
+
+import pytest
+
+from sbon.errors import PlacementError, SbonError
+from sbon.query.plan import LinkSpec, MapParams, OperatorSpec, Plan, SinkParams, SourceParams, link_id
+from sbon.supervision.deployment import Deployed
+from sbon.supervision.record import QueryRecord
+from sbon.supervision.recovering import Recovering
+from sbon.wire.deployment import Instantiate, Renew, Renewed
+from tests.recorder import FakeHost, Recorder
+
+QUERY = "ams.0000001.01"
+SOURCE, MAP, SINK = (f"{QUERY}.{number}" for number in range(3))
+SPECS = (
+    OperatorSpec(SOURCE, SourceParams("s", "tcp", (), (), None), (), None, "fra", "", 0),
+    OperatorSpec(MAP, MapParams(None, None), (), None, None, "s"),
+    OperatorSpec(SINK, SinkParams("k", "file", (("path", "k.csv"),)), (), None, "nyc", ""),
+)
+LINKS = tuple(LinkSpec(link_id(a, b, 0), a, b, 0, 1.0, 1.0) for a, b in ((SOURCE, MAP), (MAP, SINK)))
+
+
+@pytest.mark.parametrize("problem", [None, PlacementError("too few keepers answer")])
+def test_an_operator_is_made_when_it_is_known_what_is_lost_with_the_former_one(problem: SbonError | None) -> None:
+    record = QueryRecord(Plan(QUERY, "k", "", SPECS, LINKS), Deployed(SPECS, LINKS, {SOURCE: "fra", MAP: "osl", SINK: "nyc"}), "ams", 0.0)
+    healing, host, messages, owners = record.health.healing, FakeHost(), Recorder(me="ams"), Recorder()
+    healing.is_on = True
+    alive = frozenset({"ams", "fra", "nyc", "rio"})
+    recovering = Recovering(
+        host, messages, lambda: alive, lambda *given: given[-1]({MAP: "rio"}), owners.permit, lambda *given: None, lambda record: None
+    )
+    record.node_failed("osl")
+    recovering.look(record)
+    owners.pop("permit").done(None)
+    for node, link, rows, made in (("nyc", LINKS[1], 25, None), ("fra", LINKS[0], 70, 30)):
+        call = messages.pop("request", node)
+        assert isinstance(call.given[1], Renew)
+        call.given[2](Renewed(link, 4, rows, 0, made=made))
+
+    assert messages.calls == []
+    assert (healing.account.rows, [one.is_open for one in healing.account.history]) == (5, [True])
+    owners.pop("permit").done(problem)
+    host.wait()
+    asked = [call.given[1] for call in messages.calls]
+    assert [type(message) for message in asked] == ([Instantiate] if problem is None else [])
+    assert healing.step.endswith("are being made again on rio" if problem is None else "too few keepers answer")
