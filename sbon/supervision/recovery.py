@@ -441,7 +441,7 @@ class Recovery:
             inputs = tuple(self._input(link) for link in self._at.links.values() if link.target == spec.id)
             depth[spec.id] = max((depth[end.link.target] + 1 for end in outputs if end.link.target in depth), default=0)
             made = Instantiate(
-                spec=self._spec(spec, go_on),
+                spec=going_on(spec, go_on),
                 inputs=inputs,
                 outputs=outputs,
                 user=self._user,
@@ -486,14 +486,6 @@ class Recovery:
             return self._at.go_on[link.source].rows_out, 0
         taken = 0 if link.target in self._at.zero else self._picture.taken.get(first_name(link.id), 0)
         return taken, taken
-
-    def _spec(self, spec: OperatorSpec, go_on: Continuation) -> OperatorSpec:
-        params = spec.params
-        if isinstance(params, SinkParams):
-            return msgspec.structs.replace(spec, params=resuming(params))
-        if isinstance(params, WindowParams | SessionParams) and go_on.begin_us is not None:
-            return msgspec.structs.replace(spec, params=msgspec.structs.replace(params, begin_us=go_on.begin_us))
-        return spec
 
     def _next_stage(self, now: float) -> list[Action]:
         if not self._at.stages and self.phase is Phase.FENCING and not self._at.asks_feeders:
@@ -620,6 +612,16 @@ def ended(links: Iterable[LinkSpec], operators: frozenset[OperatorId], consumers
 
 def _is_away(picture: Picture, operator: OperatorId, lost: frozenset[OperatorId], why: Mapping[OperatorId, str]) -> bool:
     return operator in why if operator in lost else picture.nodes.get(operator) not in picture.alive
+
+
+def going_on(spec: OperatorSpec, go_on: Continuation) -> OperatorSpec:
+    """Returns an operator as it is made again."""
+    params = spec.params
+    if isinstance(params, SinkParams):
+        return msgspec.structs.replace(spec, params=resuming(params))
+    if isinstance(params, WindowParams | SessionParams) and go_on.begin_us is not None:
+        return msgspec.structs.replace(spec, params=msgspec.structs.replace(params, begin_us=go_on.begin_us))
+    return spec
 
 
 def resuming(params: SinkParams) -> SinkParams:
