@@ -85,6 +85,11 @@ class Homes:
 
     # ---------------------------------------------------------------------------------------------------- as a host
 
+    def without_owner(self) -> set[QueryId]:
+        """Returns the queries with operators here whose owners are not there."""
+        served = {(query, told) for instance in self._operators.instances.values() for query, told in instance.users.items()}
+        return {query for query, told in served if self.state(query, told) is not HomeState.PRESENT}
+
     def look(self, timeout_s: float) -> None:
         """Notes queries whose homes have gone, and releases those that have been orphans for `timeout_s`; 0 keeps them."""
         served = {query: self._owners.of(query) for instance in self._operators.instances.values() for query in instance.users}

@@ -1,7 +1,8 @@
 """Asks the homes of the queries served on a host which are over, and releases those.
 
 A release may have been lost, and a home that has restarted does not know the queries of its former process: without this their operators
-would run for ever. The periodic work of the agent asks all homes; a home that has come back is asked at once.
+would run for ever. The periodic work of the agent asks all homes; a home that has come back is asked at once. Where the owner of a query
+is gone, perhaps right after the query had ended, all agents are asked: those that have kept its record remember the end.
 """
 
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from sbon.queries.queries import OwnedQueries
 from sbon.supervision.wanting import Question, questions
 from sbon.types import NodeId, QueryId
 from sbon.wire.messages import Message
+from sbon.wire.ownership import Claims
 from sbon.wire.replication import Unwanted
 
 
@@ -45,6 +47,17 @@ class Wanted:
         asked = questions(self._operators.instances.values(), owners, kept, self._to_ask, owner)
         for taker, question in sorted(asked.items()):
             self._directory.request(taker, question.message, partial(self._answered, taker, question))
+        if owner is None and self._inherits():
+            self._queries.ownership.former.ask(sorted(self._homes.without_owner()), self._told)
+
+    def _told(self, found: Claims) -> None:
+        """Releases queries that have ended, by the word of whoever has kept their records, unless their owners are back."""
+        for query in sorted(self._homes.without_owner().intersection(found.over)):
+            self._release(query)
+
+    def _release(self, query: QueryId) -> None:
+        destroyed = self._operators.release(query)
+        self._log.info("query.released", query=query, operators=destroyed)
 
     def _to_ask(self, query: QueryId, told: NodeId) -> NodeId | None:
         return self._homes.to_ask(query, told, inherits=self._inherits())
@@ -57,8 +70,7 @@ class Wanted:
             told = next((instance.users[query] for instance in instances.values() if query in instance.users), taker)
             if self._to_ask(query, told) is None:  # the home has restarted since it was asked: its next process has answered
                 continue
-            destroyed = self._operators.release(query)
-            self._log.info("query.released", query=query, operators=destroyed)
+            self._release(query)
         for operator, epoch in result.operators:
             found = instances.get(operator)
             if found is not None and found.epoch == epoch:

@@ -59,18 +59,19 @@ class Former:
         self.ask(queries, told)
 
     def ask(self, queries: Iterable[QueryId], done: Callable[[Claims], None]) -> None:
-        """Asks all living agents, this one too, which of these queries they own or keep."""
+        """Asks all living agents, this one too, which of these queries they own or keep, and of which they remember the end."""
         asked = ClaimsAsk(queries=tuple(queries))
         waiting = {member.name for member in self._members().values() if member.reachable}
-        owned, kept = set[QueryId](), set[QueryId]()
+        owned, kept, over = set[QueryId](), set[QueryId](), set[QueryId]()
 
         def answered(node: NodeId, result: Message | SbonError) -> None:
             waiting.discard(node)
             if isinstance(result, Claims):
                 owned.update(result.owned)
                 kept.update(result.kept)
+                over.update(result.over)
             if not waiting:
-                done(Claims(owned=tuple(sorted(owned)), kept=tuple(sorted(kept))))
+                done(Claims(owned=tuple(sorted(owned)), kept=tuple(sorted(kept)), over=tuple(sorted(over - owned))))
 
         if not asked.queries:
             done(Claims(owned=(), kept=()))

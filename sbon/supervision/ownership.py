@@ -186,7 +186,9 @@ class Ownership:
                 said = self._promise(Attempt(query, epoch, holder, of or self._me, is_anew))
             case ClaimsAsk(queries):
                 owned = tuple(query for query in queries if query in self.owned or query in self._register.running)
-                respond(Claims(owned=owned, kept=tuple(query for query in queries if query in self.inheriting.records)))
+                kept = tuple(query for query in queries if query in self.inheriting.records)
+                over = tuple(query for query in queries if query not in owned and self.inheriting.promises.is_over(query))
+                respond(Claims(owned=owned, kept=kept, over=over))
                 return
         if self.inheriting.promises.all == before and not self._saves:
             respond(said)

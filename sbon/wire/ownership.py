@@ -100,13 +100,15 @@ class Own(msgspec.Struct, frozen=True, tag="own"):
 
 
 class ClaimsAsk(msgspec.Struct, frozen=True, tag="claims?"):
-    """Asks an agent which of these queries it owns, or keeps the record of: one that restarts runs none of them anew."""
+    """Asks an agent which of these queries it owns, or keeps the record of: one that restarts runs none of them anew. A host whose owner of
+    a query is gone asks so, too: whoever has kept the record remembers that the query has ended."""
 
     queries: Annotated[tuple[Query, ...], MANY]
 
 
 class Claims(msgspec.Struct, frozen=True, tag="claims"):
-    """Answers ClaimsAsk with those that the agent owns, and those that it keeps the record of."""
+    """Answers ClaimsAsk with those that the agent owns, those that it keeps the record of, and those of which it remembers the end."""
 
     owned: Annotated[tuple[Query, ...], MANY]
     kept: Annotated[tuple[Query, ...], MANY]
+    over: Annotated[tuple[Query, ...], MANY] = ()

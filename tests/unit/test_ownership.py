@@ -439,6 +439,18 @@ def test_a_home_promises_to_a_keeper_as_long_as_it_is_not_sure_itself() -> None:
     assert found == [{QUERY: Outcome.KEPT}]
 
 
+def test_a_keeper_remembers_the_end_of_a_query_for_hosts_that_have_not_heard_of_it() -> None:
+    one, ended = Agent(NYC, *TRIO), f"{QUERY}9"
+    said: list[Message] = []
+    one.ownership.answer(Forget(query=ended, epoch=3, is_over=True), said.append)
+    one.ownership.answer(ClaimsAsk((QUERY, ended)), said.append)
+    assert said[-1] == Claims(owned=(), kept=(), over=(ended,))
+    found: list[Claims] = []
+    one.ownership.former.ask([QUERY, ended], found.append)
+    one.services.answer(ClaimsAsk, {"fra": Claims(owned=(QUERY,), kept=(), over=(QUERY, ended))})
+    assert found == [Claims(owned=(QUERY,), kept=(), over=(ended,))]
+
+
 def test_only_the_owner_known_here_may_begin_a_query_anew() -> None:
     one, again = Agent(NYC, *TRIO), Holder("ams", 77)
     assert not one.says(PromiseAsk(query=QUERY, epoch=5, holder=FRA, of=NYC, is_anew=True)).granted

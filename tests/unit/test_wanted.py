@@ -10,6 +10,7 @@ from sbon.errors import LinkError
 from sbon.queries.wanted import Wanted
 from sbon.supervision.owners import Owner, Owners
 from sbon.wire.messages import Done
+from sbon.wire.ownership import Claims
 from sbon.wire.replication import Unwanted
 
 
@@ -27,9 +28,12 @@ class World:
         }
         directory: Any = SimpleNamespace(me="here", request=lambda node, message, done: self.asked.append((node, message, done)))
         operators: Any = self
-        homes: Any = SimpleNamespace(to_ask=self.to_ask)
+        self.orphans: set[str] = set()
+        self.claims: list[tuple[list[str], Callable[[Claims], None]]] = []
+        homes: Any = SimpleNamespace(to_ask=self.to_ask, without_owner=lambda: self.orphans)
         wanting = SimpleNamespace(disowned=lambda by, asked, said, instances: sorted(asked.served.intersection(said.queries)))
-        ownership = SimpleNamespace(wanting=wanting, inheriting=SimpleNamespace(kept_for=lambda: {"c": {"c.0000001.07"}}))
+        former = SimpleNamespace(ask=lambda queries, done: self.claims.append((queries, done)))
+        ownership = SimpleNamespace(wanting=wanting, former=former, inheriting=SimpleNamespace(kept_for=lambda: {"c": {"c.0000001.07"}}))
         self.owners = Owners()
         register = SimpleNamespace(owners=self.owners)
         queries: Any = SimpleNamespace(ownership=ownership, register=register)
@@ -109,3 +113,18 @@ def test_whoever_has_taken_a_query_over_is_asked_though_its_operators_do_not_kno
         ("a", ("a.0000001.01",)),
         ("c", ("b.0000001.02", "c.0000001.07")),
     ]
+
+
+def test_whoever_has_kept_a_query_is_asked_for_its_end_when_its_owner_is_gone(world: World) -> None:
+    world.wanted.ask()
+    world.inherits, world.orphans = True, {"a.0000001.01", "b.0000001.02"}
+    world.wanted.ask("b")
+    assert world.claims == [], "a home that is back says itself what is over"
+    world.wanted.ask()
+    [(queries, done)] = world.claims
+    assert queries == ["a.0000001.01", "b.0000001.02"]
+    done(Claims(owned=(), kept=(), over=()))
+    assert world.released == []
+    world.orphans.discard("b.0000001.02")
+    done(Claims(owned=(), kept=(), over=("a.0000001.01", "b.0000001.02", "c.0000001.01")))
+    assert world.released == ["a.0000001.01"]

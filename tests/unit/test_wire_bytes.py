@@ -21,7 +21,7 @@ BYTES = {
     "candidate": "6e146f03cbda",
     "candidate?": "2d5aecc0cc56",
     "catalog": "f800ad8ab826",
-    "claims": "a33eff8abb35",
+    "claims": "222c45a0b9a1",
     "claims?": "29a5fb23f727",
     "deadend": "b365249299a5",
     "delay": "6ca1da91e53c",
