@@ -131,10 +131,15 @@ class Execution:
         elif instance.task is not None or incoming is None:
             self._look_at_source(instance)
         elif instance.busy:
-            # The rest of a sliced batch needs credit as the first slice did, unless a pause waits for it.
+            # The rest of a sliced batch needs credit as the first slice did, even while a migration waits for it.
             instance.waiting.blocked = not instance.has_credit
-            if instance.state is State.RESTING or (instance.state is State.RUNNING and not instance.waiting.blocked):
+            if not instance.waiting.blocked and self._may_end_its_batch(instance):
                 self._ready.push(instance.id, instance.waiting.earliest_s + instance.users.urgent_within_s)
+        elif instance.state is State.FINISHED:
+            # It has had everything; a copy of its source that runs anew, as others have not, gives it that once more.
+            for one in instance.inputs.values():
+                while one.queue:
+                    self._flow.processed(one, instance.waiting.dequeue(one))
         elif instance.state is not State.RUNNING:
             self._ready.remove(instance.id)
         else:

@@ -240,7 +240,7 @@ def with_query(
     run.reference = SimpleNamespace(queries=(Asked("k0", query, 0, 1, "csv"),), rows={"k0": [(1,), (2,), (2,)]})
     run.ids = {"k0": "q1"}
     run.world.data_dir_of = lambda number: tmp_path
-    account = SimpleNamespace(recoveries=0, is_exact=exact, rows=counted)
+    account = SimpleNamespace(history=[], is_exact=exact, rows=counted)
     record = SimpleNamespace(state=state, reason=reason, lost=frozenset(), health=SimpleNamespace(healing=SimpleNamespace(account=account)))
     run.made[0].queries.find = {"q1": record}.get
     return run

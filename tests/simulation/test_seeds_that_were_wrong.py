@@ -1,0 +1,14 @@
+"""Seeds of the simulator that were wrong, for what is no matter of owners (`test_owners.py` has those)."""
+
+import pytest
+
+from sbon_testbed.simulator.simulation import simulate
+from tests.examples import seeds
+
+AGAIN = "an operator had finished, and its source was made again for another consumer: what it gave once more was never acknowledged"
+TOO_MUCH = "an operator that was to move gave the rest of a batch without credit"
+
+
+@pytest.mark.parametrize(("seed", "why"), seeds([(1655, AGAIN), (337, TOO_MUCH)], [(1597, TOO_MUCH)]))
+def test_seeds_that_were_wrong_are_right(seed: int, why: str) -> None:
+    assert simulate(seed).problem == "", why
