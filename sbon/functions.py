@@ -125,6 +125,9 @@ class BatchFunction:
     """Equal inputs give equal outputs, so queries may share the operator."""
     states: Mapping[str, str] = field(default_factory=dict)
     """Columns of the state of a key, for a keyed function."""
+    commutes: bool = False
+    """Rows may be taken in any order, as far as the function's purpose goes: in the end its states are the same. Queries may then put off
+    rows that would be late (`on_miss = 'defer'`)."""
     windows: bool = False
     """A keyed function has a state for each key and window, of `size_s` every `slide_s`."""
 

@@ -32,7 +32,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 
 COMMON = {
     "source": ("connector", "nodes", "labels", "idle_after", "estimated_rows_per_second", "profile"),
-    "sink": ("connector", "node", "delay_bound", "max_latency", "instances", "after_crash"),
+    "sink": ("connector", "node", "delay_bound", "max_latency", "instances", "after_crash", "on_miss", "shed_fairness"),
 }
 """Options of every source and sink, which a misspelt one may mean; `sbon/query/options.py` describes them."""
 

@@ -69,6 +69,9 @@ class StimulusFifo(Generic[B]):
     def __iter__(self) -> Iterator[B]:
         return iter(self._batches)
 
+    def __reversed__(self) -> Iterator[B]:
+        return reversed(self._batches)
+
     @property
     def head(self) -> B:
         """Returns the first batch; raises IndexError if there is none."""

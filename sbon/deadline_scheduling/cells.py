@@ -101,11 +101,7 @@ class Cells:
         """Returns at most a quantum of work: the cheapest rows whose work lets all others be in time, the earliest deadline first."""
         costs = self._costs.of_class
         while True:
-            empty = 0
-            while empty < len(self._cells) and not any(self._cells[empty]):
-                empty += 1
-            if empty:
-                self._drop(empty)
+            self._drop_empty()
             if not self._cells:
                 return NOTHING
             slack_s = self._deadlines_s - now_s - (self._counts @ costs).cumsum()
@@ -121,6 +117,38 @@ class Cells:
             taken = self._taken(place, cost_class, most)
             self._table[2, place, cost_class] += taken.size
             return taken
+
+    def take(self, first: int, end: int, deadline_s: float, now_s: float) -> IntArray:
+        """Takes out those of the rows `first` to `end`, which were released together with one deadline, that can be in time; returns them.
+
+        For those who take rows in an order of their own, instead of `next`.
+        """
+        self._leave_out(now_s)
+        place = int(deadline_s * (1 / self._unit_s)) - self._first
+        if not 0 <= place < len(self._cells):
+            return NOTHING  # all of them were left out, and all others of their deadline, too
+        found = []
+        for cost_class, cell in enumerate(self._cells[place]):
+            for _ in range(len(cell)):
+                rows = cell.popleft()
+                begin, until = np.searchsorted(rows, (first, end))
+                if begin < until:
+                    found.append(rows[begin:until])
+                    self._table[:, place, cost_class] += (begin - until, 0, until - begin)
+                    rows = np.concatenate([rows[:begin], rows[until:]])
+                if rows.size:
+                    cell.append(rows)
+        if place == 0:
+            self._drop_empty()
+        return np.sort(np.concatenate(found)) if found else NOTHING
+
+    def _drop_empty(self) -> None:
+        """Removes the first deadlines, of which no row waits."""
+        empty = 0
+        while empty < len(self._cells) and not any(self._cells[empty]):
+            empty += 1
+        if empty:
+            self._drop(empty)
 
     def _chosen(self, slack_s: FloatArray) -> tuple[int, int, int] | None:
         """Returns deadline, class and greatest number of the rows to work on."""

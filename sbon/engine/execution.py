@@ -20,6 +20,7 @@ from sbon.chaining import PART_S_MIN
 from sbon.cost.books import Books
 from sbon.delivery.flow import Flow
 from sbon.engine.lives import Lives
+from sbon.engine.missing import Missing, may_work_off
 from sbon.engine.polling import Polling
 from sbon.engine.prefetching import Prefetching, may_spread
 from sbon.engine.source_acknowledgement import SourceAcknowledgement
@@ -31,7 +32,7 @@ from sbon.execution.ends import Input
 from sbon.execution.instance import Instance, is_threaded
 from sbon.execution.life import Event, State
 from sbon.execution.settings import EngineConfig
-from sbon.execution.work import Task, advancing, run
+from sbon.execution.work import Task, advancing, run, working_off
 from sbon.links.batch import Batch
 from sbon.operators.values import FEW_ROWS
 from sbon.ports import Executor
@@ -41,6 +42,8 @@ from sbon.types import NodeId, OperatorId
 
 SLICE_ROWS_MIN = 64
 """Smallest slice of a batch: in smaller ones the fixed cost of a batch outweighs the rows."""
+WHEN_NOTHING_ELSE_WAITS = 1e15
+"""Urgency of work that has been put off."""
 IDLE_RECENTLY_S = 0.5
 """A thread that was idle so recently may be again while a task runs: its chain is cut for it. Longer: chains are cut although no thread is
 idle any more. Shorter: they are whole more often, while a thread finds nothing to do."""
@@ -75,6 +78,7 @@ class Execution:
         self._ready = EarliestStimulusFirst[OperatorId]()
         self.lives = Lives(host, self._polling, budget, self._ready, self.consider, failed, finished)
         self._accounting = TaskAccounting(flow, self._polling, self._acknowledgement, self.lives.ended, delivered)
+        self._missing = Missing(host, self._polling, config)
         self._running = 0
         self._pumps_soon = False
         self._idle_since_s: float | None = None
@@ -87,6 +91,8 @@ class Execution:
 
     def consider(self, instance: Instance) -> None:
         """Reconsiders whether an operator can run, after something about it has changed."""
+        if instance.waiting.misses is not None:
+            self._polling.look_for_acknowledgements(instance)
         self._look_at(instance)
         self._acknowledgement.look()
         self._pump()
@@ -129,7 +135,10 @@ class Execution:
             else:
                 self._ready.remove(instance.id)
         elif instance.task is not None or incoming is None:
-            self._look_at_source(instance)
+            if may_work_off(instance):
+                self._ready.push(instance.id, WHEN_NOTHING_ELSE_WAITS)
+            else:
+                self._look_at_source(instance)
         elif instance.busy:
             # The rest of a sliced batch needs credit as the first slice did, even while a migration waits for it.
             instance.waiting.blocked = not instance.has_credit
@@ -178,6 +187,9 @@ class Execution:
                 self._close(instance, instance.closing)
             elif incoming is not None and self._may_end_its_batch(instance):
                 self._run(instance, incoming)
+            elif incoming is None and may_work_off(instance):
+                instance.closing = working_off(instance, self._most(instance))
+                self._close(instance, instance.closing)
         self._note_idle(is_idle=self._running < self._host.workers and not waiting)
         for operator, urgency_s in waiting:
             self._ready.push(operator, urgency_s)
@@ -218,8 +230,7 @@ class Execution:
         batch = incoming.queue.head
         stages = chain(instance, incoming, batch.stimulus_s, self._flow, self._me, self._instances)
         task = Task(stages, batch.stimulus_s, self._quantum, self._budget, (batch,))
-        most = instance.cost.rows_within(self._config.quantum_s, self._config.quantum_rows)
-        most = max(most, min(SLICE_ROWS_MIN, self._config.quantum_rows))
+        most = self._most(instance)
         most = min(most * getattr(instance.sink, "quanta", 1), max(most, self._config.quantum_rows))
         spread = instance.operator.spread if instance.operator is not None else 1
         most = min(most, max(1, self._config.quantum_rows // spread))
@@ -232,14 +243,21 @@ class Execution:
             task.batches = backlog(incoming, most)
             if len(task.batches) > 1:
                 task.stimulus_s = max(one.stimulus_s for one in task.batches)
+        if instance.waiting.misses is not None:
+            self._missing.leave_out(instance.waiting.misses, instance, incoming, task)
         if task.end or len(incoming.queue) > len(task.batches):
             self._share(task)
         self._execute(task)
 
+    def _most(self, instance: Instance) -> int:
+        """Returns the rows that fit into a quantum."""
+        most = instance.cost.rows_within(self._config.quantum_s, self._config.quantum_rows)
+        return max(most, min(SLICE_ROWS_MIN, self._config.quantum_rows))
+
     def _close(self, instance: Instance, closing: Closing) -> None:
         """Runs the next part of an operator's answers to a watermark."""
         stages = chain(instance, None, closing.stimulus_s, self._flow, self._me, self._instances)
-        self._execute(Task(stages, closing.stimulus_s, self._quantum, self._budget, closing=closing))
+        self._execute(Task(stages, closing.stimulus_s, self._quantum, self._budget, closing=closing, now=self._host.now()))
 
     def _share(self, task: Task) -> None:
         """Cuts the later stages off a task that another one will follow, so that an idle thread can run them: one that is idle now, or may
@@ -278,8 +296,10 @@ class Execution:
         rest = self._free(task)
         if task.problem is not None:
             self.lives.went_wrong(task.stages[len(task.steps)].instance, task.problem)
-        elif task.steps and task.closing is None:
+        elif task.steps and (task.closing is None or task.steps[0].rows):
             head.cost.took(task.steps[0].rows, task.spent_s)
+            if head.waiting.misses is not None:
+                self._missing.measure(head.waiting.misses, head, task)
         for stage, step in zip(task.stages, task.steps, strict=False):
             if step.state_bytes is not None:
                 self._look_at_state(stage.instance)

@@ -101,7 +101,7 @@ class Polling:
 
     def _pause_s(self, instance: Instance) -> float:
         config = self._config
-        self._look_for_acknowledgements(instance)
+        self.look_for_acknowledgements(instance)
         cost_s = instance.polls.batch_cost.per_batch_s * self._active
         least_s = max(config.batch_interval_min_s, instance.polls.answered_s * ANSWER_SHARE)
         if instance.polls.stretch_rows >= MANY_ROWS:
@@ -124,7 +124,11 @@ class Polling:
         if len(instance.polls.unanswered) < UNANSWERED_MAX:
             instance.polls.unanswered.append((output.sender, output.sender.offered, self._host.now()))
 
-    def _look_for_acknowledgements(self, instance: Instance) -> None:
+    def forget_half(self, instance: Instance) -> None:
+        """Halves the time until acknowledgement, where nothing leaves because it would be late, and so nothing is measured."""
+        instance.polls.answered_s /= 2
+
+    def look_for_acknowledgements(self, instance: Instance) -> None:
         """Updates the smoothed time until acknowledgement. A batch unacknowledged for longer than that counts at once."""
         now, slowest_s, waiting = self._host.now(), 0.0, []
         for sender, sequence, at in instance.polls.unanswered:

@@ -11,7 +11,7 @@ from sbon.delivery.flow import Flow
 from sbon.engine.polling import Polling
 from sbon.engine.source_acknowledgement import SourceAcknowledgement
 from sbon.execution.ends import Input, Output
-from sbon.execution.instance import Instance
+from sbon.execution.instance import Instance, defers
 from sbon.execution.life import State
 from sbon.execution.rows import PART_BYTES_MAX, Rows
 from sbon.execution.work import Task
@@ -47,7 +47,9 @@ class TaskAccounting:
     def enter(self, task: Task) -> None:
         """Applies all steps of a task, in order."""
         batch, path = task.batches[0] if task.batches else None, task.path
-        source = task.stages[0].instance if task.stages[0].instance.source is not None else None
+        head = task.stages[0].instance
+        source = head if head.source is not None else None
+        awaiting = head if source is not None or head.waiting.misses is not None else None
         for number, step in enumerate(task.steps):
             stage, made = task.stages[number], step.made
             instance = stage.instance
@@ -56,11 +58,13 @@ class TaskAccounting:
                 made.rest.stimulus_s, made.rest.path = task.stimulus_s, path
             onward = task.stages[number + 1].incoming if number + 1 < len(task.steps) else None
             path = way(path, instance.id)
-            carried = self._emit(instance, made.payload, task.stimulus_s, made.watermark_out_us, path, onward, task.joined, source)
+            carried = self._emit(instance, made.payload, task.stimulus_s, made.watermark_out_us, path, onward, task.joined, awaiting)
             if step.state_bytes is not None:
                 instance.figures.state_bytes = step.state_bytes
             port = stage.incoming.link.port if stage.incoming is not None else 0 if instance is source else None
             instance.figures.step(port, step.rows, made.payload.rows if made.payload is not None else 0, step.cpu_ns, step.spent_s)
+            if number == 0 and task.late and instance.waiting.misses is not None:
+                instance.figures.late(instance.waiting.misses.counted([kinds for _, kinds in task.late]), defers=defers(instance))
             if stage.incoming is not None:
                 self._count(instance, stage.incoming, batch, task, first=number == 0)
             batch = carried
@@ -81,6 +85,8 @@ class TaskAccounting:
             for taken in task.batches:
                 instance.waiting.dequeue(incoming)
                 self._flow.processed(incoming, taken)
+            if instance.waiting.misses is not None:
+                instance.waiting.misses.left(incoming.link.id, [taken.sequence for taken in task.batches])
             instance.figures.batches_in += len(task.batches) - 1
         if instance.sink is not None:
             for one in task.batches if first or batch is None else [batch]:
@@ -95,9 +101,13 @@ class TaskAccounting:
         path: int,
         onward: Input | None,
         joined: Sequence[Instance],
-        source: Instance | None,
+        head: Instance | None,
     ) -> Batch | None:
         """Offers an operator's result to its outputs.
+
+        Parameters
+        ----------
+        head : first operator of the task, if the acknowledgement of the rows is awaited
 
         Returns the batch that the next operator of the same task took by the link `onward`.
         """
@@ -129,12 +139,13 @@ class TaskAccounting:
                 relay.figures.batches_in += 1
                 relay.figures.rows_in += batch.rows
                 relay.watermark_us = incoming.watermark_us
-                carried = self._emit(relay, payload, stimulus_s, relay.watermark_us, way(path, relay.id), onward, joined, source) or carried
+                carried = self._emit(relay, payload, stimulus_s, relay.watermark_us, way(path, relay.id), onward, joined, head) or carried
             else:
                 self._flow.outgoing.transmit(output)
-                if source is not None and payload is not None:
-                    self._polling.offered(source, output)
-                    self._acknowledgement.offered(output)
+                if payload is not None and head is not None:
+                    self._polling.offered(head, output)
+                    if head.source is not None:
+                        self._acknowledgement.offered(output)
         return carried
 
 

@@ -27,12 +27,14 @@ class Closing:
     ----------
     steps : result of `Operator.advance_in_steps`
     watermark_us : which they answer
+    rows : put off before, that the answers work on
     """
 
-    __slots__ = ("_steps", "done", "path", "stimulus_s", "watermark_us")
+    __slots__ = ("_steps", "done", "path", "rows", "stimulus_s", "watermark_us")
 
-    def __init__(self, steps: "Iterator[Sequence[pl.DataFrame]]", watermark_us: int) -> None:
+    def __init__(self, steps: "Iterator[Sequence[pl.DataFrame]]", watermark_us: int, rows: int = 0) -> None:
         self._steps = steps
+        self.rows = rows
         self.watermark_us = watermark_us
         self.done = False
         """True once the last answer has been taken."""

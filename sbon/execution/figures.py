@@ -1,5 +1,7 @@
 """Measurements of one operator on this host."""
 
+from typing import TYPE_CHECKING
+
 from sbon.batching import Cost
 from sbon.digest import RecentDigest
 from sbon.execution.accounts import Accounts
@@ -8,6 +10,9 @@ from sbon.execution.rates import Rate
 from sbon.misfits import Misfits
 from sbon.wire.costs import OperatorCosts
 from sbon.wire.reports import LatencyTold
+
+if TYPE_CHECKING:
+    from sbon.types import IntArray
 
 
 class Figures:
@@ -19,6 +24,7 @@ class Figures:
         "arrived_at_s",
         "batches_in",
         "costs_brought",
+        "deferred_rows",
         "late_rows",
         "migrations",
         "misfits",
@@ -28,6 +34,7 @@ class Figures:
         "rate_out",
         "rows_in",
         "rows_out",
+        "shed_rows",
         "state_bytes",
         "step_cost",
         "unmeasured",
@@ -47,6 +54,10 @@ class Figures:
         """Size of the operator's state when last measured."""
         self.unmeasured = (0, 0)
         """Batches and bytes taken since then."""
+        self.shed_rows: tuple[int, ...] = ()
+        """Rows that were left out because they would be late, by cost class."""
+        self.deferred_rows: tuple[int, ...] = ()
+        """Rows that were put off for that, by cost class, since the operator began."""
         self.late_rows = 0
         """Late rows of an operator that has been dropped."""
         self.misfits: Misfits | None = None
@@ -70,15 +81,26 @@ class Figures:
 
         Parameters
         ----------
-        port : of a source 0; None for more answers to earlier batches
+        port : of a source 0; None for more answers to earlier batches, whose rows have been counted
         """
-        self.rows_in += rows_in
+        if port is not None:
+            self.rows_in += rows_in
         self.accounts.quantum(rows_in, cpu_ns, max(spent_s, cpu_ns / 1e9))
         self.step_cost.took(rows_in, cpu_ns / 1e9)
         if port is None:
             self.port_costs.continued(rows_out, cpu_ns)
         else:
             self.port_costs.took(port, rows_in, rows_out, cpu_ns)
+
+    def late(self, rows: "IntArray", *, defers: bool) -> None:
+        """Counts rows that came, and were left out or put off because they would be late, by cost class."""
+        self.rows_in += int(rows.sum())
+        before = self.deferred_rows if defers else self.shed_rows
+        counts = tuple(rows.tolist()) if not before else tuple(one + more for one, more in zip(before, rows.tolist(), strict=True))
+        if defers:
+            self.deferred_rows = counts
+        else:
+            self.shed_rows = counts
 
     def delivered(self, now: float, latency_ms: float, rows: int) -> None:
         """Counts rows that a sink has taken."""

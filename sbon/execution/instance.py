@@ -15,11 +15,12 @@ from sbon.execution.polls import Polls
 from sbon.execution.users import Users
 from sbon.execution.waiting import Waiting
 from sbon.misfits import Misfits
-from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, MulticastParams, OperatorSpec, SinkParams, SourceParams
+from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, MissRule, MulticastParams, OperatorSpec, SinkParams, SourceParams
 from sbon.types import LinkId, NodeId, OperatorId
 
 if TYPE_CHECKING:
     from sbon.connectors.interface import Polled, SinkConnector, SourceConnector
+    from sbon.deadline_scheduling.on_miss import LateRows
     from sbon.execution.ahead import Ahead
     from sbon.execution.closing import Closing
     from sbon.execution.rows import Rows
@@ -59,7 +60,7 @@ class Instance(Life):
         self.users = Users()
         self.inputs: dict[LinkId, Input] = {}
         self.outputs: dict[str, Output] = {}
-        self.waiting = Waiting(self.inputs)
+        self.waiting = Waiting(self.inputs, _misses(spec.on_miss) if isinstance(spec.on_miss, MissRule) else None)
         self.figures = Figures()
         self.polls: Polls[Promise] = Polls()
         self.operator: Operator | None = None
@@ -169,6 +170,22 @@ class Instance(Life):
             outgoing.row_rate.sample(now, outgoing.sender.rows_offered)
             if here and outgoing.node != here and outgoing.row_rate.per_s > 0 and outgoing.byte_rate.per_s > 0:
                 self.figures.port_costs.sent(round(outgoing.row_rate.per_s), round(outgoing.byte_rate.per_s))
+
+
+def defers(instance: Instance) -> bool:
+    """Tells whether rows that would be late are put off, not left out."""
+    return bool(getattr(instance.spec.params, "defers", False))
+
+
+def deferred_rows(instance: Instance) -> int:
+    """Returns the rows that were put off and have not been worked on yet."""
+    return int(getattr(instance.operator, "deferred_rows", 0))
+
+
+def _misses(rule: MissRule) -> "LateRows":
+    from sbon.deadline_scheduling.on_miss import LateRows
+
+    return LateRows(rule.latency_ms / 1000, rule.fairness)
 
 
 def is_threaded(instance: Instance) -> bool:

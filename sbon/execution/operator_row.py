@@ -9,6 +9,7 @@ from sbon.execution.reporting import operator_report
 from sbon.misfits import clause
 from sbon.query.text import describe
 from sbon.types import NodeId
+from sbon.wire.reports import NONE_MISSED
 
 if TYPE_CHECKING:
     from sbon.links.sender import LinkSender
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 def operator_row(instance: Instance, me: NodeId, now: float) -> dict[str, Any]:
     """Returns the row of an operator on this host."""
     report = operator_report(instance, me)
+    missed = report.missed or NONE_MISSED
     latency = getattr(instance.sink, "latency", None)
     misfits = instance.misfits.told() if instance.misfits is not None else ()
     return {
@@ -43,6 +45,9 @@ def operator_row(instance: Instance, me: NodeId, now: float) -> dict[str, Any]:
         "longest_quantum_ms": report.longest_quantum_ms,
         "late_rows": report.late_rows,
         "dropped_rows": report.dropped_rows,
+        "shed_rows": list(missed.shed),
+        "deferred_rows": list(missed.deferred),
+        "deferred_waiting": missed.waiting,
         "misfits": [msgspec.structs.asdict(misfit) for misfit in misfits],
         "state_rows": report.state_rows,
         "state_bytes": report.state_bytes,

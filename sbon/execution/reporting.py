@@ -2,12 +2,12 @@
 
 import msgspec
 
-from sbon.execution.instance import Instance
+from sbon.execution.instance import Instance, deferred_rows
 from sbon.execution.life import State
 from sbon.misfits import KINDS_REPORTED_MAX
 from sbon.query.plan import is_multicast
 from sbon.types import NodeId, OperatorId, QueryId
-from sbon.wire.reports import OperatorReport
+from sbon.wire.reports import MissedRows, OperatorReport
 
 
 def operator_report(instance: Instance, node: NodeId, query: QueryId = "") -> OperatorReport:
@@ -23,6 +23,7 @@ def operator_report(instance: Instance, node: NodeId, query: QueryId = "") -> Op
     why = _held_back_by(instance) if state == "blocked" else waiting.starved
     if stalled and state == State.RUNNING.value:
         state, why = State.STALLED.value, stalled
+    given = figures.rows_in - sum(figures.shed_rows)
     return OperatorReport(
         id=instance.id,
         state=state,
@@ -43,7 +44,7 @@ def operator_report(instance: Instance, node: NodeId, query: QueryId = "") -> Op
         cpu_ns=figures.accounts.cpu_ns,
         cpu_ns_per_row=figures.accounts.cpu_ns_per_row,
         longest_quantum_ms=figures.accounts.longest_s * 1000,
-        selectivity=figures.rows_out / figures.rows_in if figures.rows_in and instance.inputs and instance.outputs else None,
+        selectivity=figures.rows_out / given if given > 0 and instance.inputs and instance.outputs else None,
         state_rows=instance.operator.state_rows if instance.operator is not None else 0,
         state_bytes=figures.state_bytes,
         migrations=figures.migrations,
@@ -63,7 +64,15 @@ def operator_report(instance: Instance, node: NodeId, query: QueryId = "") -> Op
         begun_at=getattr(instance.sink, "begun_at", None),
         misfits=() if instance.misfits is None else instance.misfits.told(KINDS_REPORTED_MAX),
         latency=figures.latency(),
+        missed=missed_rows(instance),
     )
+
+
+def missed_rows(instance: Instance) -> MissedRows | msgspec.UnsetType:
+    """Returns the rows that would have been late; unset for an operator that takes all."""
+    if instance.waiting.misses is None:
+        return msgspec.UNSET
+    return MissedRows(instance.figures.shed_rows, instance.figures.deferred_rows, deferred_rows(instance))
 
 
 def _held_back_by(instance: Instance) -> str:

@@ -26,6 +26,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Rows that a join keeps of an input that is ahead of the other in event time, before it takes no more of it until the other has caught
     up. More: more memory while one input is behind. Fewer: the source of the input ahead is held back sooner, and a join that has to keep
     more than this in any case reads its inputs in step."""
+    deferred_bytes: int = 64 * 2**20
+    """Memory that the rows may take which one operator has put off (`on_miss = 'defer'`), before it puts off no more and works on all rows
+    as they come. More: more rows in time in a long overload."""
     operators_max: int = 256
     """Most operators that this agent hosts, sources and sinks included. A full agent refuses further operators."""
     memory_max: int = 0
@@ -83,6 +86,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise ValueError(f"batch_share = {self.batch_share}, expected above 0, to 1")
         if self.ahead_rows_max < 0:
             raise ValueError(f"ahead_rows_max = {self.ahead_rows_max}, expected 0 or more")
+        if self.deferred_bytes < 0:
+            raise ValueError(f"deferred_bytes = {self.deferred_bytes}, expected 0 or more")
         if self.operators_max < 0:
             raise ValueError(f"operators_max = {self.operators_max}, expected 0 or more")
         if self.memory_max < 0:

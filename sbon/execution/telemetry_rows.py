@@ -9,6 +9,7 @@ from sbon.execution.instance import Instance
 from sbon.execution.reporting import operator_report
 from sbon.telemetry.rows import LinkRate, MisfitCount, OperatorStatistics, PortCostRow
 from sbon.types import NodeId
+from sbon.wire.reports import NONE_MISSED
 
 
 class Latencies(Protocol):
@@ -24,6 +25,7 @@ class Latencies(Protocol):
 def operator_statistics(instance: Instance, me: NodeId, now: float) -> OperatorStatistics:
     """Returns the figures of an operator, with what its plan expected."""
     report = operator_report(instance, me)
+    missed = report.missed or NONE_MISSED
     rows_per_s_in = report.rows_per_s_in if instance.inputs else 0.0
     expected_in = [incoming.link.rate_rows_per_s for incoming in instance.inputs.values()]
     expected_out = [outgoing.link.rate_rows_per_s for outgoing in instance.outputs.values()]
@@ -55,6 +57,9 @@ def operator_statistics(instance: Instance, me: NodeId, now: float) -> OperatorS
         cpu_ns=report.cpu_ns,
         cpu_ns_per_row=report.cpu_ns_per_row,
         longest_quantum_ms=report.longest_quantum_ms,
+        shed_rows=missed.shed,
+        deferred_rows=missed.deferred,
+        deferred_waiting=missed.waiting,
         misfits=tuple(MisfitCount(kind.column, kind.cause, kind.rows) for kind in report.misfits),
         costs=tuple(
             PortCostRow(

@@ -2,12 +2,16 @@
 
 import math
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from sbon.execution.ends import Input
 from sbon.links.batch import Batch
 from sbon.query.plan import WATERMARK_END
 from sbon.scheduling import EarliestStimulusFirst
 from sbon.types import LinkId, NodeId
+
+if TYPE_CHECKING:
+    from sbon.deadline_scheduling.on_miss import LateRows
 
 
 class Waiting:
@@ -16,11 +20,13 @@ class Waiting:
     Parameters
     ----------
     inputs : the inputs of the operator, which are added and removed by others
+    misses : chooses rows that are left out, or put off, because they would be late; None: none ever
     """
 
-    __slots__ = ("_heads", "_inputs", "blocked", "blocked_samples", "held_port", "starved")
+    __slots__ = ("_heads", "_inputs", "blocked", "blocked_samples", "held_port", "misses", "starved")
 
-    def __init__(self, inputs: dict[LinkId, Input]) -> None:
+    def __init__(self, inputs: dict[LinkId, Input], misses: "LateRows | None" = None) -> None:
+        self.misses = misses
         self._inputs = inputs
         self._heads = EarliestStimulusFirst[LinkId]()
         self.held_port: int | None = None

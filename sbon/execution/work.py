@@ -14,7 +14,7 @@ from sbon.errors import RemoteProtocolError
 from sbon.execution.ahead import Ahead, rows_given, rows_of
 from sbon.execution.closing import Closing, Quantum
 from sbon.execution.ends import Input
-from sbon.execution.instance import Instance
+from sbon.execution.instance import Instance, defers
 from sbon.execution.rows import Rows
 from sbon.links.batch import Batch
 from sbon.operators.values import Values
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from sbon.connectors.interface import Polled
+    from sbon.types import IntArray
 
 
 class Stage(msgspec.Struct, frozen=True, eq=False):
@@ -76,6 +77,8 @@ class Task(msgspec.Struct, eq=False):
     """Batches that the first operator takes from one link, in order, as if they were one; empty for a source, or when it continues
     `closing`."""
     closing: Closing | None = None
+    late: Sequence[tuple["IntArray", "IntArray"]] = ()
+    """For each batch, the places of its rows that are left out or put off because they would be late, and their cost classes."""
     begin: int = 0
     end: int = 0
     """Rows of a single batch that belong to this task, `begin` to `end`; `end` 0 means all."""
@@ -84,6 +87,7 @@ class Task(msgspec.Struct, eq=False):
     make: "Callable[[], Polled] | None" = None
     """Makes the batch that the source has promised; None if it is to be polled."""
     now: float = 0.0
+    """When the task began, by the monotonic clock; for those of sources and of operators with `waiting.misses`."""
     given: Rows | None = None
     """The rows of `polled`, if they are there already."""
     ahead: Sequence[Ahead] = ()
@@ -105,6 +109,11 @@ class Task(msgspec.Struct, eq=False):
     def last(self) -> bool:
         """True if nothing of the batch is left after this task."""
         return not self.end or self.end >= self.batches[0].rows
+
+    @property
+    def late_rows(self) -> int:
+        """Returns the number of rows that are left out or put off because they would be late."""
+        return sum(places.size for places, _ in self.late) if self.late else 0
 
     @property
     def path(self) -> int:
@@ -156,7 +165,8 @@ def run(task: Task, clock: Callable[[], float], measure: Callable[[], Meter]) ->
                 else:
                     made = _take(task, stage, before.payload, None, _least(stage, out_us), is_over)
             elif task.closing is not None:
-                rows, made = 0, _go_on(task, stage.instance, task.closing, [], is_over)
+                rows, task.closing.rows = task.closing.rows, 0
+                made = _go_on(task, stage.instance, task.closing, [], is_over)
             else:
                 rows, made = _begin(task, stage, is_over)
             if made.payload is not None:
@@ -245,7 +255,49 @@ def _begin(task: Task, stage: Stage, is_over: Callable[[], bool]) -> tuple[int, 
     if payload is not None and task.end:
         part = payload.frame().slice(task.begin, task.end - task.begin)
         rows = part.height
+    if payload is not None and task.late_rows:
+        part = _without_late(task, stage.instance, payload.frame() if part is None else part)
+        rows = part.height
     return rows, _take(task, stage, payload, part, own_us, is_over)
+
+
+def _without_late(task: Task, instance: Instance, frame: "pl.DataFrame") -> "pl.DataFrame":
+    """Returns the rows of the first operator without those that would be late, which one that defers keeps for later."""
+    import numpy as np
+
+    from sbon.operators.frames import rows_where
+
+    is_late, first = np.zeros(frame.height, dtype=bool), -task.begin
+    for batch, (places, _) in zip(task.batches, task.late, strict=True):
+        is_late[first + places] = True
+        first += batch.rows
+    if defers(instance):
+        from sbon.operators.deferring import PUT_OFF, Deferring, since
+
+        assert isinstance(instance.operator, Deferring)
+        put_off = since(rows_where(frame, is_late), task.stimulus_s)
+        if instance.log is not None:
+            instance.log.process(PUT_OFF, put_off)
+        instance.operator.process(PUT_OFF, put_off)
+    return rows_where(frame, ~is_late)
+
+
+def working_off(instance: Instance, rows_max: int) -> Closing:
+    """Returns the work on the next rows that were put off; nothing is done before it is asked for."""
+    from sbon.operators.deferring import WORK_OFF, Deferring
+
+    operator = instance.operator
+    assert isinstance(operator, Deferring)
+    asked = operator.rows_to_work_off(rows_max)
+
+    def steps() -> "Iterator[Sequence[pl.DataFrame]]":
+        if instance.log is not None:
+            instance.log.process(WORK_OFF, asked)
+        yield operator.process(WORK_OFF, asked)
+
+    closing = Closing(steps(), instance.watermark_us, int(asked.item()))
+    closing.stimulus_s = operator.deferred_since_s
+    return closing
 
 
 def _least(stage: Stage, watermark_us: int) -> int:
@@ -277,7 +329,7 @@ def _take(
     frame = part if part is not None else payload.frame() if payload is not None else None
     produced: list[pl.DataFrame] = []
     log = instance.log
-    if frame is not None:
+    if frame is not None and frame.height:
         if log is not None:
             log.process(incoming.link.port, frame)
         produced.extend(operator.process(incoming.link.port, frame))

@@ -11,6 +11,7 @@ from sbon.errors import LocalProtocolError, RemoteProtocolError
 from sbon.execution.ends import Input, Output
 from sbon.execution.instance import Instance
 from sbon.execution.life import State
+from sbon.execution.reporting import missed_rows
 from sbon.execution.rows import Rows
 from sbon.links.batch import Batch
 from sbon.links.config import LinkConfig
@@ -54,6 +55,7 @@ def _encode(instance: Instance, senders: Mapping[LinkId, tuple[int, int, int, tu
         batches_in=instance.figures.batches_in,
         migrations=instance.figures.migrations,
         costs=costs,
+        missed=missed_rows(instance),
     )
     return encode_record(state)
 
@@ -124,6 +126,8 @@ def install(operator: "Operator", data: bytes, epoch: int, links: LinkConfig) ->
     instance.figures.rows_in, instance.figures.rows_out, instance.figures.batches_in = state.rows_in, state.rows_out, state.batches_in
     instance.figures.migrations = state.migrations + 1
     instance.figures.costs_brought = state.costs
+    if state.missed:
+        instance.figures.shed_rows, instance.figures.deferred_rows = state.missed.shed, state.missed.deferred
     for given in state.inputs:
         receiver = LinkReceiver(given.link.id, links, given.processed, given.rows_processed)
         incoming = Input(given.link, given.node, given.schema, receiver, given.watermark_us, given.epoch)

@@ -23,6 +23,7 @@ from sbon.types import NodeId, QueryId
 from sbon.wire.costs import OperatorCosts
 from sbon.wire.deployment import User
 from sbon.wire.limits import Count, Epoch, Instant, Watermark
+from sbon.wire.reports import MissedRows
 
 VERSION = 1
 """Version of the format. A change that an older release would misread raises it."""
@@ -152,6 +153,7 @@ class Record(msgspec.Struct, frozen=True):
     migrations: Epoch
     costs: OperatorCosts | None = None
     """Cost on the old host, from which the new one goes on."""
+    missed: MissedRows | msgspec.UnsetType = msgspec.UNSET
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -104,6 +104,8 @@ class Keyed(Operator):
         self._schema = polars_schema(declared.state_schema)
         self._states = _States(self._by, self._schema)
         self._watermark = WATERMARK_MIN
+        self.late_before_us = WATERMARK_MIN
+        """Rows of windows that end by then are late, even if these windows have not been closed yet."""
 
     @property
     def state_rows(self) -> int:
@@ -192,7 +194,7 @@ class Keyed(Operator):
         copies = math.ceil(self._size_us / self._slide_us)
         first = (time // self._slide_us + 1) * self._slide_us
         ends = pl.concat_list([first + number * self._slide_us for number in range(copies)])
-        is_open = (pl.col(WINDOW_END) <= time + self._size_us) & (pl.col(WINDOW_END) > self._watermark)
+        is_open = (pl.col(WINDOW_END) <= time + self._size_us) & (pl.col(WINDOW_END) > max(self._watermark, self.late_before_us))
         found = rows.with_row_index(_ROW).with_columns_seq(ends.alias(WINDOW_END)).explode(WINDOW_END).filter(is_open.fill_null(False))
         self.late_rows += rows.height - found[_ROW].n_unique()
         return found.drop(_ROW).with_columns_seq(pl.col(WINDOW_END).cast(pl.Datetime("us")))

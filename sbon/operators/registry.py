@@ -4,6 +4,7 @@ from sbon.errors import LocalProtocolError
 from sbon.extensions import NOTHING, Extensions
 from sbon.operators.assign import Assign
 from sbon.operators.deduplicate import Deduplicate
+from sbon.operators.deferring import Deferring
 from sbon.operators.exchange import Exchange
 from sbon.operators.function import Function
 from sbon.operators.join import IntervalJoin
@@ -81,7 +82,8 @@ def build(params: Params, extensions: Extensions = NOTHING) -> Operator:
         case LookupParams():
             return Lookup(params)
         case FunctionParams():
-            return Keyed(params, extensions) if params.partition else Function(params, extensions)
+            keyed = Deferring if params.defers else Keyed
+            return keyed(params, extensions) if params.partition else Function(params, extensions)
         case UnionParams():
             return Union()
         case MulticastParams():

@@ -50,6 +50,7 @@ def applied(text: Text, tree: exp.Func, name: str, extensions: Extensions, relat
         function.selectivity,
         function.deterministic,
         partition,
+        function.commutes,
     )
     return Apply(relation, params)
 

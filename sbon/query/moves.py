@@ -440,7 +440,12 @@ def _rebuilt(
         for number in range(top.ports)
     ]
     below = msgspec.structs.replace(
-        top, params=lower, schema=schema, time_column=time_column, signature=signature(lower, schema, ports), pinned=None
+        top,
+        params=lower,
+        schema=schema,
+        time_column=time_column,
+        signature=signature(lower, schema, ports, on_miss=top.on_miss or None),
+        pinned=None,
     )
     above = msgspec.structs.replace(
         bottom, params=upper, schema=top.schema, time_column=top.time_column, signature=top.signature, pinned=None

@@ -26,6 +26,11 @@ max_latency : the latest that an answer may be, from when its latest source row 
 after_crash : what becomes of windows and sessions that were open when a host crashed with their state: 'leave_out', the default, or
     'incomplete', answered with the rows that came later; `lost` of the query says which. CREATE MATERIALIZED VIEW takes it, too, for every
     query that reads the view and does not say it itself
+on_miss : what becomes of rows that would be later than `max_latency`, which it needs: 'finish', the default, works on all of them;
+    'shed' leaves out those that cannot be in time, and counts them; 'defer' works on them when nothing else waits, for functions whose
+    updates commute. CREATE MATERIALIZED VIEW takes it, too, for every query that reads the view and does not say it itself
+shed_fairness : with `on_miss = 'shed'`, from 0, the default, where rows of the dearest cost class are left out first, to 1, where all
+    classes lose alike
 instances : how many instances of each operator with keys there are, 1 to 64, each with a part of the keys; default: 1. CREATE MATERIALIZED
     VIEW takes it, too, for every query that reads the view and does not say it itself
 """
@@ -40,7 +45,7 @@ from sbon.extensions import Extensions
 from sbon.query.catalog import did_you_mean
 from sbon.query.dialect import Text
 from sbon.query.limits import IDLE_US_MAX, INSTANCES_MAX
-from sbon.query.plan import AFTER_CRASH, INCOMPLETE
+from sbon.query.plan import AFTER_CRASH, INCOMPLETE, ON_MISS, SHED
 from sbon.query.spans import parse_interval
 
 OPTIONS_MAX = 500
@@ -73,12 +78,18 @@ class Wishes:
     """Number of instances of each operator with keys."""
     after_crash: str | None = None
     """One of `AFTER_CRASH`: what becomes of windows of which a crash has taken rows."""
+    on_miss: str | None = None
+    """One of `ON_MISS`: what becomes of rows that would be late."""
+    fairness: float | None = None
+    """Part of the share that it would keep if all lost alike that each cost class keeps when rows are shed."""
 
     def below(self, other: "Wishes") -> "Wishes":
         """Returns the wishes of a view below a query with `other` wishes: bounds that keep both, the rest as the query says."""
         instances = self.instances if other.instances is None else other.instances
         delay_ms, latency_ms = _least(self.delay_ms, other.delay_ms), _least(self.latency_ms, other.latency_ms)
-        return Wishes(delay_ms, latency_ms, instances, other.after_crash or self.after_crash)
+        missing = self if other.on_miss is None else other
+        after_crash = other.after_crash or self.after_crash
+        return Wishes(delay_ms, latency_ms, instances, after_crash, missing.on_miss, missing.fairness)
 
 
 NO_WISHES = Wishes()
@@ -207,23 +218,43 @@ def take_list(text: Text, options: dict[str, Option], key: str) -> list[str]:
 
 
 def take_wishes(text: Text, options: dict[str, Option]) -> Wishes:
-    """Takes the options `delay_bound`, `max_latency`, `instances` and `after_crash` out.
+    """Takes the options `delay_bound`, `max_latency`, `instances`, `after_crash`, `on_miss` and `shed_fairness` out.
 
     Raises
     ------
     QueryError
-        A bound is no time span, or not above 0; `instances` is no whole number from 1 to 64; `after_crash` is none of `AFTER_CRASH`.
+        A bound is no time span, or not above 0; `instances` is no whole number from 1 to 64; `after_crash` or `on_miss` is no word that it
+        may be, or goes without what it needs; `shed_fairness` is not 0 to 1.
     """
     delay_ms, latency_ms = (_take_bound(text, options, key, example) for key, example in (_DELAY_BOUND, _MAX_LATENCY))
-    return Wishes(delay_ms, latency_ms, _take_instances(text, options), _take_after_crash(text, options))
+    instances, after_crash = _take_instances(text, options), _take_word(text, options, "after_crash", AFTER_CRASH, INCOMPLETE)
+    where = options.get("on_miss")
+    on_miss = _take_word(text, options, "on_miss", ON_MISS, SHED)
+    if where is not None and latency_ms is None:
+        raise text.error(where.where, "on_miss, but no max_latency that rows could miss", "add max_latency = '1 s'")
+    return Wishes(delay_ms, latency_ms, instances, after_crash, on_miss, _take_fairness(text, options, on_miss))
 
 
-def _take_after_crash(text: Text, options: dict[str, Option]) -> str | None:
-    option = options.pop("after_crash", None)
-    if option is not None and option.value not in AFTER_CRASH:
-        message = f"after_crash is {option.value!r}, expected {' or '.join(AFTER_CRASH)}"
-        raise text.error(option.where, message, f"write WITH (after_crash = '{INCOMPLETE}')")
+def _take_word(text: Text, options: dict[str, Option], key: str, words: tuple[str, ...], example: str) -> str | None:
+    option = options.pop(key, None)
+    if option is not None and option.value not in words:
+        raise text.error(option.where, f"{key} is {option.value!r}, expected {' or '.join(words)}", f"write WITH ({key} = '{example}')")
     return None if option is None else option.value
+
+
+def _take_fairness(text: Text, options: dict[str, Option], on_miss: str | None) -> float | None:
+    option = options.pop("shed_fairness", None)
+    if option is None:
+        return None
+    if on_miss != SHED:
+        raise text.error(option.where, "shed_fairness, but no rows are shed", f"add on_miss = '{SHED}', or leave it out")
+    try:
+        fairness = float(option.value)
+    except ValueError:
+        fairness = -1.0
+    if not 0 <= fairness <= 1:
+        raise text.error(option.where, f"shed_fairness is {option.value!r}, expected 0 to 1", "write WITH (shed_fairness = 0.5)")
+    return fairness
 
 
 def _take_instances(text: Text, options: dict[str, Option]) -> int | None:

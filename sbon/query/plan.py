@@ -45,6 +45,8 @@ from sbon.wire.limits import Amount, Epoch, Few, Link, Operator
 
 LEAVE_OUT, INCOMPLETE = AFTER_CRASH = ("leave_out", "incomplete")
 """Choices for windows and sessions of which a crash has taken rows."""
+FINISH, DEFER, SHED = ON_MISS = ("finish", "defer", "shed")
+"""Choices for rows that would be late."""
 WATERMARK_MIN = -(2**62)
 """Watermark before the first row; it promises nothing."""
 WATERMARK_END = 2**62
@@ -575,9 +577,15 @@ class FunctionParams(msgspec.Struct, frozen=True, tag="function"):
     """Equal inputs give equal outputs, so queries may share the operator."""
     partition: tuple[str, ...] = ()
     """Columns of the key by which a keyed function has states."""
+    commutes: bool = False
+    """Its rows may be taken in any order, as far as its author's purpose goes."""
+    defers: bool = False
+    """Rows that would be late are put off until nothing else waits."""
 
     def __post_init__(self) -> None:
         check_count("columns", len(self.inputs) + len(self.outputs))
+        if self.defers and not (self.commutes and self.partition):
+            raise LimitError("rows are put off, expected a function with keys whose updates commute")
         if not set(self.partition) <= {column.name for column in self.inputs}:
             raise LimitError(f"states by {', '.join(self.partition)[:200]}, expected columns of the input")
         check_count("arguments", len(self.arguments))
@@ -688,6 +696,21 @@ def needs_of(params: Iterable[Params]) -> Needs:
     return Needs(tuple(sorted(functions)), any(keeps_state(one) for one in listed))
 
 
+class MissRule(msgspec.Struct, frozen=True, array_like=True):
+    """Which rows of an operator are left out, or put off by one that `defers`: those that would be late."""
+
+    latency_ms: float
+    """Greatest latency of a row."""
+    fairness: float = 0.0
+    """Part of the share that each cost class would keep if all lost alike that it keeps at least."""
+
+    def __post_init__(self) -> None:
+        check_share("latency", self.latency_ms)
+        check_share("fairness", self.fairness, 1.0)
+        if not self.latency_ms > 0:
+            raise LimitError(f"latency of {self.latency_ms} ms, expected above 0")
+
+
 class OperatorSpec(msgspec.Struct, frozen=True):
     """One operator of a plan: everything a host needs to run it."""
 
@@ -705,6 +728,8 @@ class OperatorSpec(msgspec.Struct, frozen=True):
     """Input ports; 0 for sources."""
     selectivity: float = 1.0
     """Expected output rows per input row."""
+    on_miss: MissRule | msgspec.UnsetType = msgspec.UNSET
+    """Which rows are left out, or put off; unset: none ever, and nothing travels for it."""
 
     def __post_init__(self) -> None:
         check_count("columns", len(self.schema))
@@ -855,6 +880,16 @@ def keeps_state(params: "Params") -> bool:
     """Returns whether an operator of this kind may keep rows between two batches."""
     stateless = SourceParams | MapParams | AssignParams | UnnestParams | UnionParams | MulticastParams | ExchangeParams | SinkParams
     return not isinstance(params, stateless)
+
+
+def may_miss(params: "Params", *, defers: bool) -> bool:
+    """Returns whether rows that wait at an operator of this kind may be left out, or put off, because they would be late.
+
+    Behind an exchange, and before a sink, work has been spent on them, or waits for them elsewhere; rows of a lookup's table are no events.
+    """
+    if defers:
+        return isinstance(params, FunctionParams) and params.defers
+    return not isinstance(params, SourceParams | SinkParams | MulticastParams | ExchangeParams | MergeParams | LookupParams)
 
 
 def is_multicast(operator: OperatorId) -> bool:

@@ -21,16 +21,21 @@ from sbon.query.expression import Call, Column, Expression, Literal
 from sbon.query.fold import fold
 from sbon.query.instances import NO_KEYS, dealing_of
 from sbon.query.lowering import LoweredQuery, lower_query
+from sbon.query.options import Wishes
 from sbon.query.plan import (
+    DEFER,
     INCOMPLETE,
+    SHED,
     AssignParams,
     DeduplicateParams,
     ExchangeParams,
+    FunctionParams,
     JoinParams,
     LinkSpec,
     LookupParams,
     MapParams,
     MergeParams,
+    MissRule,
     OperatorSpec,
     OverParams,
     Params,
@@ -45,7 +50,9 @@ from sbon.query.plan import (
     WindowJoinParams,
     WindowParams,
     after_crash,
+    keeps_state,
     link_id,
+    may_miss,
 )
 from sbon.query.profiles import Points, together
 from sbon.query.projection import types_of
@@ -74,6 +81,7 @@ from sbon.query.signature import of_part, signature
 from sbon.query.sql import CreateSink, SelectQuery
 from sbon.query.system import SourceDefinition, known_columns
 from sbon.query.table_versions import ROWS_PER_S, sent_columns
+from sbon.query.text import describe
 from sbon.types import NodeId, QueryId
 
 OPERATORS_MAX = 5_000
@@ -137,7 +145,7 @@ def _plan(
     lowered = lower_query(bound)
     columns = None if lowered.is_plain else lowered.columns
     instances = wishes.instances or 1
-    builder = _Builder(query, nodes, notes, instances, omits_begun=wishes.after_crash != INCOMPLETE)
+    builder = _Builder(query, nodes, notes, wishes)
     if isinstance(statement, CreateSink):
         name, sql = statement.name, statement.sql
         sink = SinkParams(name, statement.connector, statement.options, columns)
@@ -155,20 +163,44 @@ def _plan(
     if wishes.after_crash is not None and after_crash(builder.operators) is None:
         line, column = getattr(statement, "places", {}).get("after_crash", (0, 0))
         raise QueryError("after_crash, but the query has no windows and no sessions", line=line, column=column, hint="leave it out")
+    if wishes.on_miss == DEFER:
+        _check_defer(builder.operators, getattr(statement, "places", {}).get("on_miss", (0, 0)))
     profile = builder.profile()
     built = Plan(query, name, sql, tuple(builder.operators), tuple(builder.links), wishes.delay_ms, wishes.latency_ms, profile)
     return estimate(with_reads(built))
 
 
+def _check_defer(operators: Sequence[OperatorSpec], place: tuple[int, int]) -> None:
+    """Refuses to put off rows where an operator depends on their order, or none has keys.
+
+    Raises
+    ------
+    QueryError
+        There is such an operator; points at the option.
+    """
+    line, column = place
+    hint = "take on_miss = 'shed' or 'finish'"
+    for spec in operators:
+        if (keeps_state(spec.params) or isinstance(spec.params, FunctionParams)) and not getattr(spec.params, "commutes", False):
+            what = describe(spec.params)
+            raise QueryError(f"on_miss = 'defer', but {what} does not say that its updates commute", line=line, column=column, hint=hint)
+    if not any(isinstance(spec.params, FunctionParams) and spec.params.defers for spec in operators):
+        raise QueryError("on_miss = 'defer', but the query has no function with keys", line=line, column=column, hint=hint)
+
+
 class _Builder:
     """Collects the operators and links of one plan; equal operators are created once."""
 
-    def __init__(self, query: QueryId, nodes: Labels, notes: list[str], instances: int, *, omits_begun: bool) -> None:
+    def __init__(self, query: QueryId, nodes: Labels, notes: list[str], wishes: Wishes) -> None:
         self.operators: list[OperatorSpec] = []
         self.links: list[LinkSpec] = []
         self._query, self._nodes, self._notes = query, nodes, notes
-        self._instances = instances
-        self._omits_begun = omits_begun
+        self._instances = wishes.instances or 1
+        self._omits_begun = wishes.after_crash != INCOMPLETE
+        self._defers = wishes.on_miss == DEFER
+        self._rule: MissRule | None = None
+        if wishes.on_miss in (DEFER, SHED) and wishes.latency_ms is not None:
+            self._rule = MissRule(wishes.latency_ms, wishes.fairness or 0.0)
         self.dealt = False
         """True if some operator has several instances."""
         self._made: dict[tuple[str, NodeId | None], OperatorSpec] = {}
@@ -350,7 +382,10 @@ class _Builder:
             return []
         # A function that is not deterministic is not shared: the query is part of its signature.
         place = "" if apply.function.deterministic else self._query
-        return [self._add(apply.function, apply.schema, _time(apply), [branches], None, place)]
+        function = apply.function
+        if self._defers and function.commutes and function.partition:
+            function = msgspec.structs.replace(function, defers=True)
+        return [self._add(function, apply.schema, _time(apply), [branches], None, place)]
 
     def _emit_join(self, join: Join) -> list[OperatorSpec]:
         sides = [self._emit(join.left), self._emit(join.right)]
@@ -432,13 +467,15 @@ class _Builder:
     ) -> OperatorSpec:
         """Adds an operator with its input links, or returns the equal one that exists already. With `part`, it takes that of exchanges."""
         feeds = [self._without_twins(port) for port in inputs]
-        digest = signature(params, schema, [[of_part(operator.signature, part) for operator in port] for port in feeds], place)
+        rule = self._rule if may_miss(params, defers=self._defers) else None
+        digest = signature(params, schema, [[of_part(operator.signature, part) for operator in port] for port in feeds], place, rule)
         made = self._made.get((digest, pinned))
         if made is not None:
             return made
         if len(self.operators) >= OPERATORS_MAX:
             raise QueryError(f"the query needs more than {OPERATORS_MAX} operators", hint="name fewer nodes or labels")
-        operator = OperatorSpec(f"{self._query}.{len(self.operators)}", params, schema, time_column, pinned, digest, len(inputs))
+        name = f"{self._query}.{len(self.operators)}"
+        operator = OperatorSpec(name, params, schema, time_column, pinned, digest, len(inputs), on_miss=rule or msgspec.UNSET)
         for port, branches in enumerate(feeds):
             for branch in branches:
                 name = link_id(branch.id, operator.id, port)

@@ -25,6 +25,7 @@ from sbon.query.plan import (
     MapParams,
     MatchParams,
     MergeParams,
+    MissRule,
     MulticastParams,
     OverParams,
     Params,
@@ -45,7 +46,7 @@ DIGEST_BYTES = 12
 """96 bits: with a million operators in the overlay, two unequal ones collide with a chance of 1 in 10**17."""
 
 
-def signature(params: Params, schema: Schema, inputs: Sequence[Sequence[str]], place: str = "") -> str:
+def signature(params: Params, schema: Schema, inputs: Sequence[Sequence[str]], place: str = "", on_miss: MissRule | None = None) -> str:
     """Returns a digest of what an operator computes.
 
     Parameters
@@ -54,6 +55,7 @@ def signature(params: Params, schema: Schema, inputs: Sequence[Sequence[str]], p
     schema : its output columns
     inputs : per port, what feeds it: signatures of operators, or of their parts (`of_part`); their order does not matter
     place : the node of a source or a sink; empty for what may run anywhere
+    on_miss : which rows the operator leaves out, or puts off
 
     Returns
     -------
@@ -61,6 +63,8 @@ def signature(params: Params, schema: Schema, inputs: Sequence[Sequence[str]], p
         24 hexadecimal digits.
     """
     form = [type(params).__name__, _form(params), msgspec.to_builtins(schema), [sorted(port) for port in inputs], place]
+    if on_miss is not None:
+        form.append(msgspec.to_builtins(on_miss))
     return hashlib.blake2b(msgspec.json.encode(form), digest_size=DIGEST_BYTES).hexdigest()
 
 

@@ -17,7 +17,8 @@ labels match (values of one label are alternatives, different labels must all ma
 agent that takes the statement.
 
 `delay_bound` is the longest latency of the network that an answer may have behind it, from any of its sources to where it is wanted.
-`max_latency` is the greatest latency of an answer: the network, waiting and computing, as predicted. Those of a view hold for every query
+`max_latency` is the greatest latency of an answer: the network, waiting and computing, as predicted; `on_miss` says what becomes of rows
+that would be later. Those of a view hold for every query
 that reads from the view; of several the shortest counts. WITH may stand before AS, too.
 """
 
@@ -241,7 +242,7 @@ def _read_create(text: Text, tokens: list[Token], extensions: Extensions) -> Sta
             stray = next(iter(options.values())).where
             raise text.error(
                 stray,
-                "a view takes no option but delay_bound, max_latency, instances and after_crash",
+                "a view takes no option but delay_bound, max_latency, on_miss, shed_fairness, instances and after_crash",
                 "give the others to its sources and sinks",
             )
         return CreateView(name, query, if_not_exists, sql, wishes, places)

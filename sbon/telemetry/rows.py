@@ -245,6 +245,12 @@ class OperatorStatistics(Row, frozen=True, tag="operators"):
     """`dropped_rows` by reason: the kinds with the most rows."""
     costs: tuple[PortCostRow, ...] = ()
     """Costs of batches, by input port that has had any."""
+    shed_rows: tuple[int, ...] = ()
+    """Rows left out because they would have been later than `max_latency` (`on_miss = 'shed'`), by cost class; empty: none ever."""
+    deferred_rows: tuple[int, ...] = ()
+    """Rows put off for that (`on_miss = 'defer'`), by cost class."""
+    deferred_waiting: int | None = None
+    """Rows put off that have not been worked on yet."""
 
 
 class Bucket(Part, frozen=True):

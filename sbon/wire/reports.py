@@ -28,6 +28,20 @@ class LatencyTold(msgspec.Struct, frozen=True, kw_only=True):
     max_ms: Delay
 
 
+class MissedRows(msgspec.Struct, frozen=True, array_like=True):
+    """Rows that an operator did not work on when they came, because they would have been late."""
+
+    shed: Annotated[tuple[Count, ...], MANY] = ()
+    """Rows left out, by cost class."""
+    deferred: Annotated[tuple[Count, ...], MANY] = ()
+    """Rows put off, by cost class."""
+    waiting: Count = 0
+    """Those put off that wait to be worked on."""
+
+
+NONE_MISSED = MissedRows()
+
+
 class OperatorReport(msgspec.Struct, frozen=True):
     """One operator's figures since it was created, across migrations; rates are those of the last interval."""
 
@@ -84,6 +98,8 @@ class OperatorReport(msgspec.Struct, frozen=True):
     """Why a source or an operator has left rows out: the kinds with the most rows."""
     latency: LatencyTold | None = None
     """Latency of a sink that has taken rows."""
+    missed: MissedRows | msgspec.UnsetType = msgspec.UNSET
+    """Rows that would have been late, if the operator may leave any out; they are among `rows_in`."""
 
 
 class OperatorReports(msgspec.Struct, frozen=True, tag="operators"):

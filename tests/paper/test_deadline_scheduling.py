@@ -12,7 +12,7 @@ from sbon.deadline_scheduling.bound import most_in_time
 from sbon.deadline_scheduling.cells import Cells
 from sbon.deadline_scheduling.dover import Dover
 from sbon.deadline_scheduling.interface import Costs, Policy
-from sbon.deadline_scheduling.on_miss import DeadlineQueue, OnMiss
+from sbon.deadline_scheduling.on_miss import LateRows
 from sbon.deadline_scheduling.tree import DeadlineTree, Tree
 from sbon.deadline_scheduling.tuples import Tuples, Waiting, is_schedulable, largest_schedulable_subset
 from sbon.errors import ShapeError
@@ -195,53 +195,77 @@ def test_the_bound_is_that_of_small_cases():
 # ------------------------------------------------------------------------------------------------------------------ on_miss
 
 
-def run_queue(on_miss: OnMiss, given_trace: Trace) -> tuple[list[int], list[int], DeadlineQueue]:
-    """Rows worked on, in order, and rows shed."""
-    queue = DeadlineQueue(on_miss, Costs(given_trace.costs_s), given_trace.bound_s)
-    seen: list[int] = []
+def run_late_rows(given_trace: Trace, fairness: float = 0.0) -> tuple[int, list[int], list[int]]:
+    """Rows in time, rows worked on in the order in which they came, and rows left out, of one server that knows what rows cost."""
+    late = LateRows(given_trace.bound_s, fairness, classes=2)
+    late.took(10 * DISK[0], [10, 0], 0.0)
+    late.took(10 * DISK[1], [0, 10], 0.0)
     cost_s = np.array(given_trace.costs_s)[given_trace.cost_class]
-    at_s, start, count = 0.0, 0, len(cost_s)
-    while True:
-        while start < count and given_trace.arrived_s[start] <= at_s:
-            end = int(np.searchsorted(given_trace.arrived_s, given_trace.arrived_s[start], side="right"))
-            part = slice(start, end)
-            queue.release(np.arange(start, end), given_trace.deadline_s[part], given_trace.cost_class[part], at_s)
-            start = end
-        rows = queue.next(at_s)
-        if rows.size:
-            seen += rows.tolist()
-            at_s += float(cost_s[rows].sum())
-        elif start < count:
-            at_s = float(given_trace.arrived_s[start])
-        else:
-            return seen, queue.take_lost().tolist(), queue
+    starts = np.flatnonzero(np.diff(given_trace.arrived_s, prepend=-1.0)).tolist()
+    ends = [*starts[1:], len(cost_s)]
+    at_s, known, in_time = 0.0, 0, 0
+    seen: list[int] = []
+    lost: list[int] = []
+    for number, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        at_s = max(at_s, float(given_trace.arrived_s[start]))
+        while known < len(starts) and given_trace.arrived_s[starts[known]] <= at_s:
+            part = slice(starts[known], ends[known])
+            late.wait("link", known, ends[known] - starts[known], float(given_trace.entered_s[part][0]), at_s, given_trace.cost_class[part])
+            known += 1
+        half = (end - start) // 2
+        places = np.concatenate([late.of("link", number, 0, half, at_s)[0], late.of("link", number, half, end - start, at_s)[0]])
+        late.left("link", [number])
+        kept = np.setdiff1d(np.arange(end - start), places) + start
+        lost += (places + start).tolist()
+        seen += kept.tolist()
+        done_s = at_s + np.cumsum(cost_s[kept])
+        in_time += int((done_s <= given_trace.deadline_s[kept]).sum())
+        at_s += float(cost_s[kept].sum())
+    return in_time, seen, lost
 
 
-def test_without_on_miss_nothing_is_ever_left_out():
-    given_trace = overload(load=3.0, seconds=1.0)
-    seen, lost, _ = run_queue(OnMiss.FINISH, given_trace)
-
-    assert seen == list(range(len(given_trace.entered_s)))  # one bound: the order in which rows came
-    assert lost == []
-
-
-def test_deferred_rows_are_worked_on_in_the_end():
-    given_trace = overload(load=3.0, seconds=1.0)
-    seen, lost, queue = run_queue(OnMiss.DEFER, given_trace)
-
-    assert sorted(seen) == list(range(len(given_trace.entered_s)))
-    assert lost == []
-    assert queue.late_by_class.sum() > 0
-    assert queue.deferred == 0
-
-
-def test_shed_rows_are_counted():
-    given_trace = overload(load=3.0, seconds=1.0)
-    seen, lost, queue = run_queue(OnMiss.SHED, given_trace)
+def test_rows_left_out_of_waiting_batches_are_nearly_as_few_as_can_be():
+    given_trace = overload(load=2.0)
+    in_time, seen, lost = run_late_rows(given_trace)
 
     assert sorted(seen + lost) == list(range(len(given_trace.entered_s)))
-    assert queue.late_by_class.tolist() == np.bincount(given_trace.cost_class[lost], minlength=2).tolist()
-    assert len(lost) > 0
+    assert seen == sorted(seen)  # the order in which rows came
+    assert in_time == len(seen)
+    in_order = serve(given_trace, InOrder(), np.random.default_rng(1)).in_time
+    best = most_in_time(given_trace.arrived_s, given_trace.deadline_s, np.array(DISK)[given_trace.cost_class], given_trace.batch_s)
+    assert in_time > 1.5 * in_order
+    assert in_time > 0.85 * best
+    assert (given_trace.cost_class[lost] == 1).mean() > (given_trace.cost_class == 1).mean()  # the dearest first
+
+
+def test_fairness_bounds_what_a_class_of_waiting_rows_loses():
+    given_trace = overload(load=8.0)
+    kept = {}
+    for fairness in (0.0, 0.8):
+        seen = run_late_rows(given_trace, fairness)[1]
+        kept[fairness] = (given_trace.cost_class[seen] == 1).sum() / (given_trace.cost_class == 1).sum()
+
+    assert kept[0.0] < 0.1 / 8  # of an eighth, which all would keep if all lost alike
+    assert kept[0.8] > 0.7 / 8
+
+
+def test_a_cost_that_was_wrong_is_forgotten_when_nothing_is_worked_on():
+    late = LateRows(1.0)
+    late.took(1000.0, [10], now_s=0.0)
+    left_out = []
+    for number in range(20):
+        now_s = 2.0 * number
+        late.wait("link", number, 10, now_s, now_s)
+        left_out.append(late.of("link", number, 0, 10, now_s)[0].size)
+        late.left("link", [number])
+        assert not late.knows("link", number)
+        if left_out[-1] == 10:
+            late.gave_none(now_s)
+
+    assert left_out[0] == 10
+    assert left_out[-1] < 10
+    late.took(0.010, [10], now_s=40.0)
+    assert not late.gave_none(40.5)
 
 
 def test_what_makes_no_sense_is_refused():

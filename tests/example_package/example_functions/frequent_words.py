@@ -14,6 +14,7 @@ from sbon.functions import KeyedFunction, keyed_function
     event_time="ts",
     arguments={"threshold": 10},
     selectivity=0.01,
+    commutes=True,
 )
 class FrequentWords(KeyedFunction):
     """A row for each word, when it has come as often as the threshold says."""

@@ -1,0 +1,59 @@
+"""Leaves out rows that would be late, or has them put off, for operators of queries with `on_miss`; others have no part in this.
+
+`sbon.engine.execution` asks before a task, and tells of it afterwards. `sbon.deadline_scheduling.on_miss` decides; here are clocks, links
+and the time that consumers take.
+"""
+
+from sbon.deadline_scheduling.on_miss import LateRows
+from sbon.engine.polling import Polling
+from sbon.execution.ends import Input
+from sbon.execution.instance import Instance, deferred_rows, defers
+from sbon.execution.life import State
+from sbon.execution.settings import EngineConfig
+from sbon.execution.work import Task
+from sbon.ports import Clock
+
+PUT_OFF_HELD_MAX = 4
+"""Most batches of an output that may be unacknowledged when rows are worked on that were put off: others wait behind them."""
+
+
+class Missing:
+    """Rows that would be late, of the operators of this host."""
+
+    def __init__(self, host: Clock, polling: Polling, config: EngineConfig) -> None:
+        self._host = host
+        self._polling = polling
+        self._config = config
+
+    def leave_out(self, misses: LateRows, instance: Instance, incoming: Input, task: Task) -> None:
+        """Has rows of a task left out, or put off as far as there is room for them."""
+        task.now = self._host.now()
+        self._polling.look_for_acknowledgements(instance)
+        now_s = self._host.wall() + self._config.quantum_s + instance.polls.answered_s
+        for other in instance.inputs.values():
+            for batch in reversed(other.queue):
+                if misses.knows(other.link.id, batch.sequence):
+                    break
+                misses.wait(other.link.id, batch.sequence, batch.rows, batch.stimulus_s, now_s)
+        late = [misses.of(incoming.link.id, batch.sequence, task.begin, task.end or batch.rows, now_s) for batch in task.batches]
+        if not defers(instance) or getattr(instance.operator, "deferred_bytes", 0) < self._config.deferred_bytes:
+            task.late = late
+
+    def measure(self, misses: LateRows, instance: Instance, task: Task) -> None:
+        """Records the time from one task to the next, while rows wait, or what this one took, and how many rows were worked on."""
+        now = self._host.now()
+        began_s = task.now if misses.since_s is None else misses.since_s
+        if task.steps[0].rows:
+            misses.took(now - began_s, [task.steps[0].rows], now)
+        elif task.late_rows and misses.gave_none(now):
+            self._polling.forget_half(instance)
+        misses.since_s = now if any(incoming.queue for incoming in instance.inputs.values()) else None
+
+
+def may_work_off(instance: Instance) -> bool:
+    """Tells whether an operator has rows that were put off, and may work on them: its consumers are not behind with what they have got."""
+    if instance.waiting.misses is None or not deferred_rows(instance):
+        return False
+    if instance.task is not None or instance.state is not State.RUNNING or not instance.has_credit:
+        return False
+    return all(output.sender.held <= PUT_OFF_HELD_MAX for output in instance.outputs.values())
