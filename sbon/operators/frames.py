@@ -80,9 +80,15 @@ def arranged(frame: pl.DataFrame, columns: Sequence[tuple[str, str]] | None) -> 
     return pl.DataFrame([frame.get_column(found).alias(name) for name, found in columns])
 
 
+_CONCATENATED = 8
+"""Frames from which `pl.concat` is the quicker way: it takes 16 us and 1 us for each; adding them one by one takes 3 us for the second, and
+ever more for later ones (38 us for each of 300), as each addition copies the list of chunks."""
+
+
 def stacked(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Returns the rows of frames of one schema, at least one frame, as one frame in one chunk. `pl.concat` takes ten times as long for
-    small frames."""
+    """Returns the rows of frames of one schema, at least one frame, as one frame in one chunk."""
+    if len(frames) >= _CONCATENATED:
+        return pl.concat(frames, rechunk=True)
     whole = frames[0]
     for frame in frames[1:]:
         whole = whole.vstack(frame)
