@@ -116,6 +116,8 @@ class Top(Operator):
         self._table: TopTable | None = None
         self._pending: list[pl.DataFrame] = []
         self._pending_rows = 0
+        self._least_us = WATERMARK_END
+        """The least event time kept; `WATERMARK_END` where no row is."""
         self.late_rows = 0
 
     @property
@@ -138,6 +140,7 @@ class Top(Operator):
         if not frame.is_empty():
             self._pending.append(frame)
             self._pending_rows += frame.height
+            self._least_us = min(self._least_us, int(physical(frame[self._params.time_column]).min()))
         if self._pending_rows >= PENDING_ROWS_MAX:
             self._compare_pending(self._table)
         return ()
@@ -152,15 +155,12 @@ class Top(Operator):
     def advance_in_steps(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
         """Emits the first rows of the windows behind the watermark, by ranges of windows if there are many rows."""
         self._watermark = max(watermark_us, self._watermark)
-        if self._table is None or self._input is None:
-            return ()
-        columns = [physical(frame[self._params.time_column]) for frame in self._pending]
-        columns += [piece.to_numpy() for piece in self._table.pieces(TIME)]
-        if not any(times.size and int(times.min()) < self._watermark for times in columns):
+        if self._table is None or self._least_us >= self._watermark:
             return ()
         self._compare_pending(self._table)
         rows = [frame.filter(pl.col(TIME) < self._watermark) for frame in self._table.frames]
         self._table.keep(TIME, lambda times: times >= self._watermark)
+        self._least_us = _least(self._table)
         if sum(frame.height for frame in rows) <= RANGE_ROWS:
             return (self._answers(self._table, pl.concat(rows, rechunk=True)),)
         return self._close_many(self._table, rows)
@@ -203,6 +203,7 @@ class Top(Operator):
                 if frames[_ROWS].schema != expected:
                     raise RemoteProtocolError(f"rows of a snapshot have columns {dict(frames[_ROWS].schema)}, expected {dict(expected)}")
                 self._table.replace(frames[_ROWS])
+        self._least_us = WATERMARK_END if self._table is None else _least(self._table)
         self._watermark, self.late_rows = snapshot.watermark_us, snapshot.late_rows
 
     def _compile(self, frame: pl.DataFrame) -> TopTable:
@@ -223,3 +224,8 @@ class Top(Operator):
         ]
         self._input = frame.clear()
         return TopTable(self._params, names)
+
+
+def _least(table: TopTable) -> int:
+    """Returns the least event time of a table's rows; `WATERMARK_END` where it has none."""
+    return min((int(piece.to_numpy().min()) for piece in table.pieces(TIME) if piece.len()), default=WATERMARK_END)
