@@ -28,6 +28,13 @@ from sbon.types import IntArray
 _LAST = "\0last"
 CLOSINGS = 16
 """Number of times per gap at which sessions are emitted; a session waits for a sixteenth of the gap at most."""
+CLOSING_US_MIN = 5_000
+"""Least time between two of them, µs: each looks at all open sessions, and in so short a gap many rows open one."""
+
+
+def closing_us(gap_us: int) -> int:
+    """Returns the time between two instants at which sessions are emitted."""
+    return min(gap_us, max(gap_us // CLOSINGS, CLOSING_US_MIN))
 
 
 class Session(Windowed):
@@ -112,7 +119,7 @@ class Session(Windowed):
         """Returns the instant up to which sessions have ended."""
         if watermark_us >= WATERMARK_END:
             return WATERMARK_END + SPAN_US_MAX
-        step = max(1, self._gap_us // CLOSINGS)
+        step = closing_us(self._gap_us)
         return (watermark_us - self._shared.allowed_lateness_us) // step * step
 
     def _late_below(self) -> int:

@@ -206,8 +206,8 @@ class SessionParams(msgspec.Struct, frozen=True, tag="session"):
     """Sessions, aggregated by key: rows of a key less than `gap_us` apart in event time are in one.
 
     A session begins at its first row and ends `gap_us` behind its last. Output columns and event time are those of `WindowParams`;
-    rows leave when the watermark reaches the end plus `allowed_lateness_us`, or up to a sixteenth of the gap later, ordered by end, start
-    and key.
+    rows leave when the watermark reaches the end plus `allowed_lateness_us`, or up to a sixteenth of the gap later (5 ms where that is
+    less, a gap at most), ordered by end, start and key.
     """
 
     time_column: str

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbon.operators.session import CLOSINGS, Session
+from sbon.operators.session import Session, closing_us
 from sbon.query.expression import Column
 from sbon.query.limits import LimitError
 from sbon.query.plan import WATERMARK_END, Aggregate, SessionParams
@@ -24,7 +24,7 @@ def params(gap: int, lateness: int = 0) -> SessionParams:
 
 def ended(gap: int, lateness: int, watermark: int) -> int:
     """Sessions that end up to here have left."""
-    step = max(1, gap // CLOSINGS)
+    step = closing_us(gap)
     return (watermark - lateness) // step * step
 
 
@@ -86,8 +86,8 @@ def test_a_row_between_two_sessions_makes_them_one() -> None:
     session.process(0, frame([(0, "a", None, 1), (8, "b", None, 1)], "tkfi"))
     assert rows_of(session.advance(4)) == []
     session.process(0, frame([(4, "c", None, 1)], "tkfi"))
-    assert rows_of(session.advance(12)) == []
-    assert rows_of(session.advance(13)) == [(0, 13, 3)]
+    assert rows_of(session.advance(14)) == []
+    assert rows_of(session.advance(15)) == [(0, 13, 3)]
 
 
 def test_rows_a_gap_apart_are_two_sessions() -> None:
@@ -100,3 +100,10 @@ def test_rows_a_gap_apart_are_two_sessions() -> None:
 def test_sessions_that_make_no_sense_are_refused(gap: int, lateness: int) -> None:
     with pytest.raises(LimitError, match="expected"):
         SessionParams("t", gap, (), (), lateness)
+
+
+@pytest.mark.parametrize(
+    ("gap", "step"), [(1, 1), (3_000, 3_000), (10_000, 5_000), (80_000, 5_000), (160_000, 10_000), (10_000_000, 625_000)]
+)
+def test_sessions_are_closed_sixteen_times_a_gap_but_not_each_instant_of_a_short_one(gap: int, step: int) -> None:
+    assert closing_us(gap) == step
