@@ -1,9 +1,9 @@
 """The cost law of a batch: a per batch + b per row + c per (row, open window), fitted to measured batches. Of a join, c is that of a row
 out: what a row meets are rows of the other side.
 
-Rows of a batch beyond a knee have a b of their own. A filter leaves the caches of its core there: it takes 7 ns for a row of a batch of
-10,000 and 14 for further ones. A window by key finds its groups already open: it takes 60 ns for a row of small batches and 25 for
-further ones.
+Rows of a batch beyond each of two knees have a b of their own. A filter leaves the caches of its core there: it takes 7 ns for a row of a
+batch of 10,000 and 14 for further ones. A window by key finds its groups already open: it takes 60 ns for a row of small batches and 25
+for further ones. Sessions of 10 ms close once in each batch of some thousand rows, and no more often in a larger one.
 
 `sbon.batching.Cost` answers how large the next batch should be, and forgets within eight batches. A prediction needs a law over all
 sizes with its error, so it is fitted here, over hundreds of batches:
@@ -25,6 +25,7 @@ without MISFIT. The covariance is the inverse of the weight of both sums.
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import msgspec
 import numpy as np
@@ -35,8 +36,9 @@ from sbon.types import FloatArray, IntArray
 
 MEMORY_BATCHES = 2048.0
 """Batches after which the weight of one has fallen to 1 / e."""
-KNEE_ROWS = 16_384.0
-"""Rows of a batch from which each further one has a cost of its own: some columns of 8 bytes each fill the cache of a core."""
+KNEES = (4_096.0, 16_384.0)
+"""Rows of a batch from each of which further ones have a cost of their own: most keys have been met, and sessions closed once, in a batch
+of the first size; some columns of 8 bytes each fill the cache of a core in one of the second."""
 BLOCK = 64
 """Batches folded at once: a single one costs the engine an append to a list."""
 BLOCK_LATER = 256
@@ -58,8 +60,8 @@ _SCATTER_MIN = 0.01
 _OFF = 2.0
 _CAP = 300.0
 """Relative excess at which one batch is cut off, once a block is known: a storm of page faults is no law."""
-_LEADING = 3
-"""Coefficients before those of the classes."""
+_LEADING = 2 + len(KNEES)
+"""Coefficients before those of the classes: of a batch, of a row with an open window, and of a row beyond each knee."""
 
 
 class Law(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,9 +74,9 @@ class Law(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     coefficients: tuple[float, ...]
-    """Cost per batch, per (row, open window), per row beyond the knee, and per row of each class up to it: (3 + k,)."""
+    """Cost per batch, per (row, open window), per row beyond each knee, and per row of each class up to the first: (2 + knees + k,)."""
     covariance: tuple[tuple[float, ...], ...]
-    """Of the coefficients, (3 + k, 3 + k)."""
+    """Of the coefficients: as many rows, and columns."""
     source: Source
     scatter: float = _SCATTER_FIRST
     """Relative deviation of the cost of a single batch."""
@@ -112,13 +114,13 @@ class Law(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def per_row_ns(self) -> float:
-        """Cost of a row up to the knee, over the mix of classes."""
+        """Cost of a row up to the first knee, over the mix of classes."""
         return sum(share * cost for share, cost in zip(self.shares, self.coefficients[_LEADING:], strict=True)) / sum(self.shares)
 
     @property
-    def per_row_beyond_ns(self) -> float:
-        """Cost of a row beyond the knee, of any class."""
-        return self.coefficients[2]
+    def per_row_beyond_ns(self) -> tuple[float, ...]:
+        """Cost of a row beyond each knee (and up to the next), of any class."""
+        return self.coefficients[2:_LEADING]
 
     def cost_ns(self, rows: float, open_windows: float = 0.0, batches: float = 1.0) -> Figure:
         """Returns the expected cost of batches with so many rows in all, and two standard errors of that mean.
@@ -139,16 +141,16 @@ class Law(msgspec.Struct, frozen=True, kw_only=True):
         if len(rows) != len(self.classes):
             raise ShapeError(f"rows of {len(rows)} classes, expected {len(self.classes)}")
         total = sum(rows)
-        beyond = beyond_knee(total, batches)
-        below = 1 - beyond / total if total > 0 else 1.0
-        inputs = [batches, total * open_windows, beyond, *(count * below for count in rows)]
+        first, *beyond = between_knees(total, batches)
+        below = first / total if total > 0 else 1.0
+        inputs = [batches, total * open_windows, *beyond, *(count * below for count in rows)]
         value = sum(map(math.prod, zip(inputs, self.coefficients, strict=True)))
         variance = sum(x * y * entry for x, row in zip(inputs, self.covariance, strict=True) for y, entry in zip(inputs, row, strict=True))
         figure = around(value, math.sqrt(max(0.0, variance)), self.source, samples=self.samples)
         return figure.aged(self.age_s)
 
     def at(self, edge: Edge, rows: float, open_windows: float = 0.0) -> tuple[float, float]:
-        """Returns the cost per batch and per row (open windows and knee included) with which batches of so many rows cost their bound.
+        """Returns the cost per batch and per row (open windows and knees included) with which batches of so many rows cost their bound.
 
         Fixed cost and cost per row err in opposite directions, so both at their bounds would be too much.
         """
@@ -159,8 +161,8 @@ class Law(msgspec.Struct, frozen=True, kw_only=True):
         """Returns the same with the cost per row apart from that per (row, open window)."""
         figure = self.cost_ns(rows, open_windows)
         factor = figure.at(edge) / figure.value if figure.value > 0 else 1.0
-        beyond = beyond_knee(rows, 1.0) / rows if rows > 0 else 0.0
-        per_row_ns = (1 - beyond) * self.per_row_ns + beyond * self.per_row_beyond_ns
+        costs = (self.per_row_ns, *self.per_row_beyond_ns)
+        per_row_ns = sum(map(math.prod, zip(between_knees(rows, 1.0), costs, strict=True))) / rows if rows > 0 else self.per_row_ns
         return self.per_batch_ns * factor, per_row_ns * factor, self.per_row_window_ns * factor
 
 
@@ -176,18 +178,27 @@ def _part(sizes: FloatArray) -> IntArray:
     return found
 
 
-def beyond_knee(rows: float, batches: float) -> float:
-    """Returns the rows beyond the knee, of batches of one size with so many rows in all."""
-    return max(0.0, rows - KNEE_ROWS * batches)
+def between_knees(rows: float, batches: float) -> list[float]:
+    """Returns the rows up to the first knee, from each knee to the next, and beyond the last, of batches of one size with so many rows in
+    all."""
+    edges = (0.0, *(knee * batches for knee in KNEES), math.inf)
+    return [max(0.0, min(rows, end) - start) for start, end in pairwise(edges)]
 
 
 def rule_law(
     per_batch_ns: float = 200_000.0, per_row_ns: float = 100.0, per_row_window_ns: float = 20.0, classes: tuple[str, ...] = ("",)
 ) -> Law:
-    """Returns a law by rule: bounds of a factor of 4 on each coefficient."""
-    coefficients = (per_batch_ns, per_row_window_ns, per_row_ns, *(per_row_ns for _ in classes))
-    deviations = [(RULE_FACTOR - 1) / 2 * value for value in coefficients]
-    covariance = tuple(tuple(one**2 if i == j else 0.0 for j in range(len(deviations))) for i, one in enumerate(deviations))
+    """Returns a law by rule: bounds of a factor of 4 on each coefficient.
+
+    Rows beyond a knee are believed to cost what those before it cost, within the same bounds: small batches tell of large ones.
+    """
+    coefficients = (per_batch_ns, per_row_window_ns, *(per_row_ns for _ in (*KNEES, *classes)))
+    # Each coefficient as a sum of independent errors, (coefficients, errors).
+    errors = np.eye(len(coefficients))
+    errors[2:_LEADING, _LEADING:] = 1 / len(classes)
+    errors[2:_LEADING, 2:_LEADING] = np.tril(np.ones((len(KNEES), len(KNEES))))
+    errors *= (RULE_FACTOR - 1) / 2 * np.array(coefficients)
+    covariance = tuple(map(tuple, (errors @ errors.T).tolist()))
     shares = tuple(1 / len(classes) for _ in classes)
     return Law(coefficients=coefficients, covariance=covariance, source=Source.RULE, classes=classes, shares=shares)
 
@@ -304,9 +315,10 @@ class CostFit:
         inputs[:, 1] = met = np.array([row_windows for _, _, row_windows, _ in waiting])
         inputs[:, _LEADING:] = [(rows, *(0.0,) * (classes - 1)) if of_class is None else of_class for rows, _, _, of_class in waiting]
         rows = inputs[:, _LEADING:].sum(1)
-        inputs[:, 2] = np.maximum(0.0, rows - KNEE_ROWS)
+        for column, (start, end) in enumerate(pairwise((*KNEES, math.inf)), 2):
+            inputs[:, column] = np.clip(rows, start, end) - start
         rows_of_classes = inputs[:, _LEADING:].sum(0)
-        inputs[:, _LEADING:] *= (1 - inputs[:, 2] / np.maximum(rows, 1.0))[:, None]
+        inputs[:, _LEADING:] *= (np.minimum(rows, KNEES[0]) / np.maximum(rows, 1.0))[:, None]
         costs = np.array([ns for _, ns, _, _ in waiting]) * self._speed
         if not self._samples:
             self._rescale(inputs, costs)

@@ -26,8 +26,8 @@ class PortCost(msgspec.Struct, frozen=True, kw_only=True):
     age_s: float
     per_batch_ns: float
     per_row_ns: float
-    per_row_beyond_ns: float
-    """Per row of a batch beyond 16,384."""
+    per_row_beyond_ns: tuple[float, ...]
+    """Per row of a batch beyond 4,096, and beyond 16,384."""
     scatter: float
     """Relative deviation of a single batch from the law."""
     rows_per_batch: float
@@ -124,7 +124,7 @@ class PortCosts:
                     age_s=law.age_s,
                     per_batch_ns=law.per_batch_ns / speed,
                     per_row_ns=law.per_row_ns / speed,
-                    per_row_beyond_ns=law.per_row_beyond_ns / speed,
+                    per_row_beyond_ns=tuple(one / speed for one in law.per_row_beyond_ns),
                     scatter=law.scatter,
                     rows_per_batch=rows / batches,
                     batch_ns=cost.value / speed,

@@ -122,8 +122,9 @@ class _Size:
         self.time = params.time_column if isinstance(params, TopParams) else "time"
         self.rows = batch_rows * len(_ports(params))
         """Rows of a batch, of all ports."""
-        _run(build(params), self.batches[:2], 0, self.time, _ports(params))
         self.operator, self.rounds, self.spent = build(params), 0, 0.0
+        # The first two seconds fill the state, which a join meets in each later batch.
+        _run(self.operator, self.batches, 0, self.time, _ports(params))
         self.seen_s: list[float] = []
         """Processor time of each batch of the rounds that the law has seen."""
         self.tested_s: list[float] = []
@@ -132,7 +133,7 @@ class _Size:
     def round(self, fit: CostFit) -> None:
         """Feeds two seconds of event time. Every second round goes into the law, beginning with the first."""
         costs: list[float] = []
-        self.spent += _run(self.operator, self.batches, self.rounds * 2 * SECOND_US, self.time, _ports(self.params), costs)
+        self.spent += _run(self.operator, self.batches, (self.rounds + 1) * 2 * SECOND_US, self.time, _ports(self.params), costs)
         if self.rounds % 2 or self.unseen:
             self.tested_s += costs
         else:

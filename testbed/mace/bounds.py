@@ -18,7 +18,7 @@ from sbon.cost.books import Books
 from sbon.cost.figure import Source, around
 from sbon.cost.latency import KnownLatencies
 from sbon.cost.latency_prediction import latest_s
-from sbon.cost.law import Law
+from sbon.cost.law import Law, rule_law
 from sbon.cost.model import Conditions
 from sbon.cost.network_usage import NetworkUsage
 from sbon.cost.placed_query import PlacedQuery
@@ -173,10 +173,10 @@ def plan_of(text: str, nodes: tuple[NodeId, ...], home: NodeId) -> Plan:
 
 def known_costs(spec: OperatorSpec, batch_ns: float, row_ns: float) -> OperatorStatistics:
     """Returns the statistics of an operator that was measured for long: a law known within 2 %, and rows out as the plan expects."""
-    coefficients = (batch_ns, 0.0, row_ns, row_ns)
+    coefficients = rule_law(batch_ns, row_ns, 0.0).coefficients
     law = Law(
         coefficients=coefficients,
-        covariance=tuple(tuple((0.01 * one) ** 2 if i == j else 0.0 for j in range(4)) for i, one in enumerate(coefficients)),
+        covariance=tuple(map(tuple, np.diag((0.01 * np.array(coefficients)) ** 2).tolist())),
         source=Source.MEASURED,
         scatter=0.05,
         samples=10_000.0,

@@ -39,7 +39,7 @@ def test_what_is_told_is_what_was_measured_in_ns_of_the_reference_machine() -> N
 def test_absurd_figures_of_a_peer_are_refused_and_counted() -> None:
     (told,) = measured().costs(["map"], now=1.0)
     port = told.ports[0]
-    free = msgspec.structs.replace(port, law=msgspec.structs.replace(port.law, coefficients=(0.0,) * 4))
+    free = msgspec.structs.replace(port, law=msgspec.structs.replace(port.law, coefficients=(0.0,) * 5))
     wide = msgspec.structs.replace(port, selectivity=FigureTold(value=1e9, low=1e9, high=1e9, source="measured"))
     turned = msgspec.structs.replace(port, selectivity=FigureTold(value=1.0, low=2.0, high=1.0, source="measured"))
     books = Books("n2")

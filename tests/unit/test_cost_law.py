@@ -11,7 +11,7 @@ from sbon.cost.law import CostFit, Law, least_squares_from_zero, rule_law
 from sbon.errors import ShapeError
 from sbon.types import FloatArray
 
-UNIT = tuple(tuple(float(i == j) for j in range(4)) for i in range(4))
+UNIT = tuple(tuple(float(i == j) for j in range(5)) for i in range(5))
 
 
 def by_enumeration(matrix: FloatArray, vector: FloatArray) -> FloatArray:
@@ -164,12 +164,12 @@ def test_at_a_bound_the_batch_asked_for_costs_its_bound():
 @pytest.mark.parametrize(
     "changes",
     [
-        {"coefficients": (1.0, 1.0, 1.0)},
-        {"coefficients": (1.0, -1.0, 1.0, 1.0)},
-        {"coefficients": (1.0, math.nan, 1.0, 1.0)},
+        {"coefficients": (1.0,) * 4},
+        {"coefficients": (1.0, -1.0, 1.0, 1.0, 1.0)},
+        {"coefficients": (1.0, math.nan, 1.0, 1.0, 1.0)},
         {"covariance": ((1.0, 0.0), (0.0, 1.0))},
-        {"covariance": ((1.0, math.nan, 0.0, 0.0), *UNIT[1:])},
-        {"covariance": ((-1.0, 0.0, 0.0, 0.0), *UNIT[1:])},
+        {"covariance": ((1.0, math.nan, 0.0, 0.0, 0.0), *UNIT[1:])},
+        {"covariance": ((-1.0, 0.0, 0.0, 0.0, 0.0), *UNIT[1:])},
         {"shares": (0.0,)},
         {"shares": (0.5, 0.5)},
         {"scatter": math.inf},
@@ -177,7 +177,7 @@ def test_at_a_bound_the_batch_asked_for_costs_its_bound():
     ],
 )
 def test_a_law_of_a_wrong_shape_is_refused(changes: dict[str, object]):
-    good = {"coefficients": (1.0, 1.0, 1.0, 1.0), "covariance": UNIT, "source": Source.RULE}
+    good = {"coefficients": (1.0,) * 5, "covariance": UNIT, "source": Source.RULE}
     Law(**good)  # type: ignore[arg-type]
 
     with pytest.raises(ShapeError):
@@ -189,17 +189,20 @@ def test_a_prior_that_no_batch_could_correct_is_refused():
         CostFit(rule_law(per_row_ns=0.0))
 
 
-@pytest.mark.parametrize("beyond", [16, 2])
-def test_rows_beyond_the_knee_have_a_cost_of_their_own(beyond: float):
+@pytest.mark.parametrize(("to_first", "to_second", "beyond"), [(7, 7, 16), (7, 7, 2), (250, 70, 30)])
+def test_rows_beyond_each_knee_have_a_cost_of_their_own(to_first: float, to_second: float, beyond: float):
+    def cost(rows: int) -> float:
+        return 90_000 + to_first * min(rows, 4_096) + to_second * min(max(0, rows - 4_096), 12_288) + beyond * max(0, rows - 16_384)
+
     fit = CostFit()
     rng = np.random.default_rng(6)
     for _ in range(600):
         rows = round(100 * 655.36 ** rng.random())
-        fit.took(rows, (90_000 + 7 * min(rows, 16_384) + beyond * max(0, rows - 16_384)) * rng.uniform(0.9, 1.1), at_s=1.0)
+        fit.took(rows, cost(rows) * rng.uniform(0.9, 1.1), at_s=1.0)
     law = fit.law(1.0)
 
-    assert law.cost_ns(65_536).value == pytest.approx(90_000 + 7 * 16_384 + beyond * 49_152, rel=0.03)
-    assert law.cost_ns(8_192).value == pytest.approx(90_000 + 7 * 8_192, rel=0.03)
+    for rows in (1_000, 4_096, 8_192, 16_384, 65_536):
+        assert law.cost_ns(rows).value == pytest.approx(cost(rows), rel=0.04)
     assert law.cost_ns(2 * 65_536, batches=2.0).value == pytest.approx(2 * law.cost_ns(65_536).value)
     per_batch, per_row = law.at(Edge.EXPECTED, 65_536)
     assert per_batch + 65_536 * per_row == pytest.approx(law.cost_ns(65_536).value)

@@ -237,7 +237,7 @@ def deeply(report: dict[str, object], path: tuple[object, ...], value: object) -
 
 
 LAW = ("ports", 0, "law")
-FREE = [0.0, 0.0, 0.0, 0.0]
+FREE = [0.0] * 5
 
 
 @pytest.mark.parametrize(
