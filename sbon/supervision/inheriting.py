@@ -162,12 +162,14 @@ class Inheriting:
         held = self._held.get(record.query)
         promised = self._promised(record.query)
         given = self.promises.of(record.query)
-        is_anothers = given is not None and given.epoch == record.epoch and given.to != record.owner
+        others = given.to if given is not None and given.epoch == record.epoch and given.to != record.owner else None
         if held is not None and record.owner != held.record.owner and not self.has_promised(record):
             return HolderSays(granted=False, epoch=promised, owner=held.record.owner if held.record.epoch == promised else None)
         if self.promises.is_over(record.query):
             return HolderSays(granted=False, epoch=promised)
-        if record.epoch < promised or is_anothers or self._me not in record.holders or (held is None and not self._has_room(record)):
+        if others is not None:
+            return HolderSays(granted=False, epoch=promised, promised_to=others)
+        if record.epoch < promised or self._me not in record.holders or (held is None and not self._has_room(record)):
             return HolderSays(granted=False, epoch=promised)
         if held is None:
             self._held[record.query] = _Held(record, record.epoch)

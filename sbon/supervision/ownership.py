@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from sbon.errors import AuthorityError, LinkError, PlacementError, SbonError
 from sbon.execution.settings import EngineConfig
 from sbon.membership.members import Member, MemberStatus
@@ -265,7 +267,7 @@ class Ownership:
         else:
             said = self.inheriting.keep(record)
         if not said.granted and known.epoch == said.epoch > 0:
-            said = HolderSays(granted=False, epoch=known.epoch, owner=Holder(known.name, known.boot or 0))
+            said = replace(said, owner=Holder(known.name, known.boot or 0))
         if said.granted and record.epoch > known.epoch:
             self._register.owners.heard(record.query, Owner(record.owner.name, record.owner.boot, record.epoch))
             self._give_up(record.query, record.epoch, self._register.owners.of(record.query).name)

@@ -87,6 +87,8 @@ class HolderSays(msgspec.Struct, frozen=True, tag="holdersays"):
     """With a refusal: the owner under that epoch; None if the epoch has only been promised."""
     record: Record | None = None
     """With a promise: the version that the holder has."""
+    promised_to: Holder | None = None
+    """With the refusal of a version: another process, to which its epoch has been promised; None: the epoch is free or too low."""
     is_lost: bool = False
     """The process that answers does not know what former ones of its agent had promised: it does not speak for them."""
 

@@ -105,7 +105,7 @@ def test_nothing_is_promised_while_the_owner_is_there_or_to_strangers():
 def test_a_promise_to_another_holder_does_not_let_the_owners_versions_of_that_epoch_pass():
     one = keeper()
     assert one.promise(Attempt(QUERY, 1, SECOND, FIRST), is_owner_there=False).granted
-    assert one.keep(record(2, 1, AMS)) == HolderSays(granted=False, epoch=1)
+    assert one.keep(record(2, 1, AMS)) == HolderSays(granted=False, epoch=1, promised_to=SECOND)
 
 
 def test_an_owner_that_is_there_gets_the_promise_itself():
@@ -440,7 +440,7 @@ def test_a_keeper_that_has_restarted_promises_no_epoch_twice_and_takes_no_record
     after.promises.restore(before.promises.all)
     sets = (tuple(sorted((AMS, again, SECOND))),)
     assert after.keep(record(7, sets=sets)) == HolderSays(granted=False, epoch=1)
-    assert after.keep(record(7, 1, AMS, sets)) == HolderSays(granted=False, epoch=1)
+    assert after.keep(record(7, 1, AMS, sets)) == HolderSays(granted=False, epoch=1, promised_to=SECOND)
     assert after.keep(record(7, 1, SECOND, sets)).granted
     assert not after.promise(Attempt(QUERY, 1, AMS, FIRST), is_owner_there=False).granted
     assert after.promise(Attempt(QUERY, 2, AMS, FIRST), is_owner_there=False).granted

@@ -105,6 +105,18 @@ def test_a_refusal_for_a_promise_alone_makes_the_owner_go_on_under_a_higher_epoc
     assert {record.epoch for record in writes(one.wake(due_s)).values()} == {4}
 
 
+def test_an_owner_whose_epoch_a_holder_has_promised_to_another_one_goes_on_under_a_higher_one():
+    one = kept()
+    sent = writes(one.look(b"2", TRIO, 1.0))
+    # Its own agent has asked for the same epoch, of another holder; it takes this owner for the one under that epoch meanwhile.
+    no = HolderSays(granted=False, epoch=sent[FRA].epoch, owner=AMS, promised_to=FRA)
+    assert one.answered(sent[FRA], FRA, no, 1.1) == []
+    assert isinstance(one.answered(sent[NYC], NYC, SILENCE, 1.1)[0], Denied)
+    due_s = one.next_wake()
+    assert due_s is not None
+    assert {record.epoch for record in writes(one.wake(due_s)).values()} == {sent[FRA].epoch + 1}
+
+
 def test_an_epoch_counts_only_with_a_version():
     one = kept()
     sent = writes(one.look(b"2", TRIO, 1.0))

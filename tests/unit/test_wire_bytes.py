@@ -30,7 +30,7 @@ BYTES = {
     "endorphan": "f8032a06a033",
     "forget": "7df0976975b6",
     "handed": "7843344e1fc4",
-    "holdersays": "71498397513e",
+    "holdersays": "7ed3efe5669c",
     "inputlost": "647ae972bc8b",
     "instantiate": "8afe6dd801ed",
     "keep": "c54dd226a734",
