@@ -53,7 +53,7 @@ from sbon.rearranging.reviewing import Surroundings
 from sbon.rearranging.surveying import Surveying
 from sbon.reloading import Reload, reload_of
 from sbon.sealing import KeyRing
-from sbon.state_budget import DEFAULT_SHARE, StateBudget
+from sbon.state_budget import DEFAULT_SHARE, StateBudget, room_of
 from sbon.supervision.owners import Owners
 from sbon.supervision.sharing import Sharing
 from sbon.telemetry.recording import Recording
@@ -83,6 +83,8 @@ from sbon_agent.shutdown import Shutdown
 from sbon_agent.state import StateFile
 from sbon_agent.telemetry.log import DIRECTORY_NAME, Telemetry
 
+STATE_FOLDER = "state"
+"""Folder in the data directory for states of operators that memory does not hold."""
 SPILL_FOLDER = "spill"
 """Folder in the data directory for batches that links keep on disk while their receivers are unreachable."""
 
@@ -186,7 +188,9 @@ class Agent:
             extensions=self.extensions,
         )
         instances: dict[OperatorId, Instance] = {}
-        budget = StateBudget(config.engine.memory_max or int(DEFAULT_SHARE * host.memory_bytes()))
+        limit_bytes = config.engine.memory_max or int(DEFAULT_SHARE * host.memory_bytes())
+        disk = host.disk(os.path.join(data_dir, STATE_FOLDER))
+        budget = StateBudget(limit_bytes, room_of(config.engine, limit_bytes, disk, process=f"{round(1e3 * host.wall())}-"))
         room = Room(self.name, instances, config.engine.operators_max, config.hosting, budget)
         disk, events = host.disk(os.path.join(data_dir, SPILL_FOLDER)), EngineReactions(self)
         self.flow = Flow(host, self.directory, LinkReactions(self), config.migration.remembered, config.links, disk)
@@ -282,6 +286,8 @@ class Agent:
         self.migrations.close()
         self.flow.close()
         self.operators.close()
+        if self.operators.room.budget.room is not None:
+            self.operators.room.budget.room.close()
         self.gossip.close()
         self.peers.close()
         self.recording.agent("stopped", format_address(self.address), self.config.labels)

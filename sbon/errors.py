@@ -96,6 +96,17 @@ class SpillError(SbonError):
     """A link read other batches from disk than it wrote: its operator must fail rather than pass on wrong rows."""
 
 
+class StateError(SbonError):
+    """States on disk cannot be read back, or do not fit into their memory: their operator must fail rather than go on with others."""
+
+
+class StateFullError(StateError):
+    """The disk takes no more states: the operator takes the same batch again later, and its source waits."""
+
+    retry_after_s = 1.0
+    """Pause before the next attempt."""
+
+
 class MigrationError(SbonError):
     """A migration was abandoned; the operator runs where it was."""
 

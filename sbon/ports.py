@@ -120,6 +120,9 @@ class Disk(Protocol):
     def read(self, name: str, offset: int, size_bytes: int) -> bytes:
         """Returns part of a file; less where the file ends."""
 
+    def read_each(self, name: str, offsets: Sequence[int], size_bytes: int) -> bytes:
+        """Returns parts of a file that have one size, one behind the other; less where the file ends."""
+
     def remove(self, name: str) -> None:
         """Deletes a file, if it exists."""
 

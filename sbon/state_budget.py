@@ -9,9 +9,17 @@ Sizes are measured now and then (`is_due`), and the limit is a part of the machi
 window closes, an operator may take more for a moment.
 """
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
+from sbon.ports import Disk
+from sbon.query.plan import FunctionParams, Params
+from sbon.state.room import StateRoom
 from sbon.types import OperatorId
+
+if TYPE_CHECKING:
+    from sbon.execution.settings import EngineConfig
 
 ADMIT_SHARE = 0.8
 """Share of the limit above which the host accepts no further operator with state: running ones need room to grow."""
@@ -21,6 +29,21 @@ MEASURE_BYTES_MIN, MEASURE_BYTES_MAX = 64 * 1024, 64 * 2**20
 """Input after which a state is measured again lies between these: a 64th of the limit."""
 DEFAULT_SHARE = 0.5
 """Default limit as a share of the machine's memory."""
+
+
+def room_of(config: "EngineConfig", limit_bytes: int, disk: Disk, process: str) -> StateRoom | None:
+    """Returns the disk for states, without what a former process has left there; None if the settings want none.
+
+    Parameters
+    ----------
+    limit_bytes : memory for all states
+    process : text in the files' names that no former process of this host has used
+    """
+    share = int(ADMIT_SHARE * limit_bytes)
+    memory_bytes = config.state_memory_max or limit_bytes // 4
+    room = StateRoom(disk, memory_bytes, share, config.state_disk_max, config.quantum_rows, process)
+    room.clear()
+    return room if config.state_disk_max else None
 
 
 class Excess(msgspec.Struct, frozen=True):
@@ -36,10 +59,12 @@ class StateBudget:
     Parameters
     ----------
     limit_bytes : for all of them together, at least 1
+    room : disk for the states that may go there; None: none does
     """
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, room: StateRoom | None = None) -> None:
         self.limit_bytes = limit_bytes
+        self.room = room
         self.failed = 0
         """Number of operators that had to fail."""
         self._sizes: dict[OperatorId, int] = {}
@@ -54,6 +79,11 @@ class StateBudget:
     def room_bytes(self) -> int:
         """Returns the bytes left."""
         return max(0, self.limit_bytes - self.used_bytes)
+
+    def arriving_bytes(self, params: Params) -> int:
+        """Returns the size of a state that an operator may bring along: what fits into memory, and on disk where it may go there."""
+        goes_to_disk = isinstance(params, FunctionParams) and params.partition and not params.defers
+        return self.room_bytes + (self.room.left_bytes if self.room is not None and goes_to_disk else 0)
 
     @property
     def is_nearly_full(self) -> bool:

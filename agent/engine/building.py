@@ -8,6 +8,7 @@ from collections.abc import Callable
 from sbon.connectors.interface import SinkConnector
 from sbon.execution.instance import Instance
 from sbon.query.plan import WATERMARK_MIN, SinkParams, SourceParams
+from sbon.state.room import StateRoom
 from sbon.wire.deployment import TakenUp
 from sbon_agent.connectors.base import ConnectorContext
 
@@ -22,6 +23,7 @@ def build(
     context: ConnectorContext,
     make_sink: Callable[[Instance, SinkParams], SinkConnector | None],
     taken_up: TakenUp | None = None,
+    room: StateRoom | None = None,
 ) -> None:
     """Gives an instance its operator, source or sink. Runs on an executor thread, because it imports heavy libraries.
 
@@ -30,6 +32,7 @@ def build(
     context : carries what this source or sink may access
     make_sink : a sink of the agent's own, or None for one of the connectors
     taken_up : what is known of an operator that begins anew after a crash
+    room : memory and disk for states that may be larger than memory
 
     Raises
     ------
@@ -52,7 +55,7 @@ def build(
     else:
         from sbon.operators.registry import build as build_operator
 
-        instance.operator = build_operator(params, context.extensions())
+        instance.operator = build_operator(params, context.extensions(), room)
         if instance.watermark_us > WATERMARK_MIN:
             for _ in instance.operator.advance_in_steps(instance.watermark_us):
                 pass  # it is empty

@@ -96,7 +96,7 @@ class BuiltInEngine:
         def make() -> None:
             if not self._parts.books.is_timed:
                 self._parts.books.timed(timings_ns(self._host.meter(brief=True)))
-            build(instance, context, self._parts.events.make_sink, taken_up)
+            build(instance, context, self._parts.events.make_sink, taken_up, self._parts.budget.room)
 
         self._host.execute(make, built, rows=0)
 
@@ -185,7 +185,7 @@ class BuiltInEngine:
 
     def assembly(self, spec: OperatorSpec) -> Assembly:
         """Returns an empty state for an operator on its way here."""
-        return Assembly(spec, self._parts.context.extensions)
+        return Assembly(spec, self._parts.context.extensions, self._parts.budget.room)
 
     def restore(self, assembly: Assembly, epoch: int, done: Callable[[Instance | BaseException], None]) -> None:
         """Makes an operator from a state that has arrived, on an executor thread."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from sbon.connectors.interface import Congested
 from sbon.engine.polling import Polling
-from sbon.errors import SbonError
+from sbon.errors import SbonError, StateFullError
 from sbon.execution.instance import Instance
 from sbon.execution.life import Do, Event, State
 from sbon.ports import Executor
@@ -146,7 +146,9 @@ class Lives:
             self.on(instance, Event.IDLE)
 
     def let_go(self, instance: Instance, *, abandon: bool = False) -> None:
-        """Closes the files and sockets of an operator. With `abandon`, a sink removes what is not complete."""
+        """Closes the files and sockets of an operator, and frees its state. With `abandon`, a sink removes what is not complete."""
+        if instance.operator is not None and not abandon:
+            self._free_state(instance)
         if instance.source is not None:
             instance.source.stop()
         if instance.sink is not None:
@@ -160,14 +162,14 @@ class Lives:
         self._host.execute(gone.clear, _ignored, rows=0)
 
     def went_wrong(self, instance: Instance, problem: BaseException) -> None:
-        """Stalls a sink whose far end takes nothing; fails an operator for any other reason."""
-        if isinstance(problem, Congested):
+        """Stalls a sink whose far end takes nothing, and an operator whose disk is full; fails an operator for any other reason."""
+        if isinstance(problem, Congested | StateFullError):
             self._stall(instance, problem)
             return
         self.fail(instance, str(problem) if isinstance(problem, SbonError) else f"{type(problem).__name__}: {problem}")
 
-    def _stall(self, instance: Instance, problem: Congested) -> None:
-        """Stalls a sink whose receiver or disk is full, for the pause that it asked for; nothing is dropped."""
+    def _stall(self, instance: Instance, problem: Congested | StateFullError) -> None:
+        """Stalls an operator whose receiver or disk is full, for the pause that it asked for; nothing is dropped."""
         if not instance.allows(Event.NOT_TAKEN):
             return
         self.on(instance, Event.NOT_TAKEN, str(problem))

@@ -23,7 +23,8 @@ class State(Enum):
     """A sink that has been made, and waits until all operators of its query run."""
     RUNNING = "running"
     STALLED = "stalled"
-    """A sink whose receiver or disk takes nothing at present; the same batch is offered again soon."""
+    """A sink whose receiver or disk takes nothing at present, or an operator whose states find no room on disk; the same batch is offered
+    again soon."""
     RESTING = "resting"
     """It finishes the batch under way and begins no other."""
     PAUSED = "paused"
@@ -77,7 +78,7 @@ class Event(Enum):
     EXPORT = "its record is read"
     GO_ON = "it is to go on"
     HAND_OVER = "another host has it"
-    NOT_TAKEN = "the far end takes nothing"
+    NOT_TAKEN = "the far end, or the disk, takes nothing"
     OFFER = "the pause is over"
     ENDED = "all inputs have ended"
     GAVE_ALL = "the source has given everything"
@@ -139,6 +140,7 @@ ROWS = (
     Row((_S.PAUSED, _S.EXPORTED), _E.GO_ON, _S.FINISHED, (Do.TAKE_UP,), ended=True),
     Row((_S.PAUSED, _S.EXPORTED, _S.FAILED), _E.HAND_OVER, _S.GONE, (Do.FREE,)),
     Row((_S.RUNNING, _S.FINISHING), _E.NOT_TAKEN, _S.STALLED),
+    Row((_S.RESTING,), _E.NOT_TAKEN, _S.STALLED, (Do.TELL_CALLED_OFF,)),
     Row((_S.STALLED,), _E.OFFER, _S.RUNNING, (Do.TAKE_UP,), ended=False),
     Row((_S.STALLED,), _E.OFFER, _S.FINISHING, (Do.PUT_IN_PLACE,), ended=True),
     Row((_S.RUNNING,), _E.ENDED, _S.FINISHED, (Do.TELL_FINISHED,)),

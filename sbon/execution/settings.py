@@ -35,6 +35,15 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Bytes that the states of all operators here may take together; 0 for half of the memory of the machine or of its control group. If
     they take more, the operator with the largest state fails, and the others go on. Above four fifths of it the agent takes no further
     operator with state. More: larger windows. Less: more room for other programs, and for what operators need while a window closes."""
+    state_memory_max: int = 0
+    """Memory, in bytes, for the states of one function with keys, where states may go to disk (`state_disk_max`); what is used least is on
+    disk beyond that. 0: a quarter of `memory_max`. Functions here that may go to disk take together four fifths of `memory_max` at most, in
+    equal shares. Less: more room for others, more keys are read from disk. It must hold a state for each row of a batch of
+    `quantum_rows`."""
+    state_disk_max: int = 0
+    """Disk, in bytes, that the states of functions with keys may take, all together; 0: none, all states are in memory. Allow for three
+    times the states, since they are merged. If it is full, sources wait. The files lie unencrypted in the data directory, for its owner's
+    eyes only, and do not outlive the agent."""
     lost_input_s: float = 30.0
     """Time that the answers of a query wait for a source whose node has failed. Longer: longer partitions lose nothing. Shorter: the
     answers of all other sources go on sooner after a crash. Rows that come back later are late, and counted."""
@@ -92,6 +101,11 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise ValueError(f"operators_max = {self.operators_max}, expected 0 or more")
         if self.memory_max < 0:
             raise ValueError(f"memory_max = {self.memory_max}, expected bytes, or 0 for half of the memory that there is")
+        for name in ("state_memory_max", "state_disk_max"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} = {getattr(self, name)}, expected bytes, or 0")
+        if self.state_memory_max and not self.state_disk_max:
+            raise ValueError(f"state_memory_max = {self.state_memory_max}, expected state_disk_max with it: states beyond it go to disk")
         for name in ("lost_input_s", "lost_consumer_s", "heal_after_s"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} = {getattr(self, name)}, expected 0 or more")

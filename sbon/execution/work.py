@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sbon.compression import Codec
-from sbon.errors import RemoteProtocolError
+from sbon.errors import RemoteProtocolError, StateError
 from sbon.execution.ahead import Ahead, rows_given, rows_of
 from sbon.execution.closing import Closing, Quantum
 from sbon.execution.ends import Input
@@ -184,6 +184,8 @@ def run(task: Task, clock: Callable[[], float], measure: Callable[[], Meter]) ->
             payload_bytes = made.payload.size_bytes if made.payload is not None else 0
     except KeyboardInterrupt:  # in the simulation, whose only thread this is; an agent's executor threads receive no signals
         raise
+    except StateError as problem:
+        task.problem = problem.with_traceback(None)  # which holds the states, and so their files, until the next collection of garbage
     except BaseException as problem:  # a panic of polars is no Exception
         task.problem = problem
     finally:
@@ -330,9 +332,9 @@ def _take(
     produced: list[pl.DataFrame] = []
     log = instance.log
     if frame is not None and frame.height:
-        if log is not None:
-            log.process(incoming.link.port, frame)
         produced.extend(operator.process(incoming.link.port, frame))
+        if log is not None:  # not before: an operator whose disk is full takes the batch again
+            log.process(incoming.link.port, frame)
     if watermark_us > instance.watermark_us:
         if log is not None:
             log.advance(watermark_us)

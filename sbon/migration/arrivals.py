@@ -152,7 +152,7 @@ class Arrivals:
         operators.room.check_memory(message.spec)
         if not operators.room.reserve(operator, 1, self._parts.host.now()):
             raise PlacementError(f"{operators.me} takes no more operators")
-        bytes_max = min(self._parts.config.state_bytes_max, operators.room.budget.room_bytes)
+        bytes_max = min(self._parts.config.state_bytes_max, operators.room.budget.arriving_bytes(message.spec.params))
         arrival = self._arriving[operator] = Arrival(self._parts, message, bytes_max, self._ended)
         arrival.begin(respond)
 

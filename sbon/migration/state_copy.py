@@ -6,7 +6,7 @@ The work runs on executor threads; an `InputLog` is all that they share with the
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,11 +14,13 @@ from sbon.errors import RemoteProtocolError
 from sbon.extensions import Extensions
 from sbon.migration.snapshot import WATERMARK_PORT, Begin, Call, Calls, Opaque, Reader, Rest, Slice, Whole, Writer
 from sbon.query.plan import FunctionParams, OperatorSpec
+from sbon.state.room import StateRoom
 
 if TYPE_CHECKING:
     import polars as pl
 
     from sbon.operators.operator import Operator
+    from sbon.operators.snapshots import Head, Parts
 
 _CALL_BYTES = 64
 """Bytes counted for each logged call beside its rows, so that watermarks are not free."""
@@ -80,14 +82,15 @@ class InputLog:
 
 def state_pieces(operator: "Operator", writer: Writer, piece_bytes: Callable[[], int]) -> Iterator[bytes]:
     """Yields the state of a fork of an operator, piece by piece. Each piece has the size that `piece_bytes` asks for at that moment."""
-    parts = operator.parts()
-    if parts is None:
+    found = operator.pieces()
+    if found is None:
         yield from writer.cut(operator.snapshot(), piece_bytes, Opaque)
     else:
         from sbon.operators.frames import encode
 
-        yield writer.piece(Begin(msgspec.msgpack.encode(parts.head)))
-        for name, frame in parts.frames.items():
+        head, frames = found
+        yield writer.piece(Begin(msgspec.msgpack.encode(head)))
+        for name, frame in frames:
             rows_per_byte = frame.height / max(1, frame.estimated_size())
             start = 0
             while start < max(1, frame.height):
@@ -107,9 +110,13 @@ def input_piece(calls: "Iterable[tuple[int, int, pl.DataFrame | None, int]]", wr
 class Assembly:
     """The state as it arrives on the new host. It is called for one piece at a time, in order, on executor threads."""
 
-    def __init__(self, spec: OperatorSpec, extensions: Callable[[], Extensions]) -> None:
+    def __init__(self, spec: OperatorSpec, extensions: Callable[[], Extensions], room: StateRoom | None = None) -> None:
         self._spec = spec
         self._extensions = extensions
+        self._room = room
+        self._begun: Operator | None = None
+        """The operator while it takes its state in slices."""
+        self._slices: Callable[[str, pl.DataFrame], None] | None = None
         self._reader = Reader()
         self._operator: Operator | None = None
         self._head: bytes | None = None
@@ -156,10 +163,15 @@ class Assembly:
                 self._built()
             case Begin(head):
                 self._head = head
+                self._begun = self._build()
+                self._slices = self._begun.adopting(self._decoded(head))
             case Slice(name, rows):
                 from sbon.operators.frames import decode_any
 
-                self._frames.setdefault(name, []).append(decode_any(rows))
+                if self._slices is not None:
+                    self._slices(name, decode_any(rows))
+                else:
+                    self._frames.setdefault(name, []).append(decode_any(rows))
             case Opaque(snapshot):
                 self._opaque.append(snapshot)
 
@@ -180,24 +192,34 @@ class Assembly:
 
     def _built(self) -> "Operator":
         if self._operator is None:
-            from sbon.operators.registry import build
-
-            self._operator = operator = build(self._spec.params, self._extensions())
-            if self._head is not None:
+            self._operator = operator = self._build() if self._begun is None else self._begun
+            if self._slices is None and self._head is not None:
                 operator.adopt(self._parts(self._head))
             elif self._opaque:
                 operator.restore(b"".join(self._opaque))
             self._frames, self._opaque = {}, []
         return self._operator
 
-    def _parts(self, encoded: bytes) -> Any:
-        import polars as pl
+    def _build(self) -> "Operator":
+        from sbon.operators.registry import build
 
-        from sbon.operators.snapshots import Head, Parts
+        return build(self._spec.params, self._extensions(), self._room)
+
+    def _decoded(self, encoded: bytes) -> "Head":
+        from sbon.operators.snapshots import Head
 
         try:
-            head = msgspec.msgpack.decode(encoded, type=Head)
-            frames = {name: pl.concat(slices, rechunk=True) for name, slices in self._frames.items()}
-        except (msgspec.MsgspecError, pl.exceptions.PolarsError) as problem:
+            return msgspec.msgpack.decode(encoded, type=Head)
+        except msgspec.MsgspecError as problem:
             raise RemoteProtocolError(f"state of {self._spec.id}: {str(problem)[:200]}") from problem
-        return Parts(head, frames)
+
+    def _parts(self, encoded: bytes) -> "Parts":
+        import polars as pl
+
+        from sbon.operators.snapshots import Parts
+
+        try:
+            frames = {name: pl.concat(slices, rechunk=True) for name, slices in self._frames.items()}
+        except pl.exceptions.PolarsError as problem:
+            raise RemoteProtocolError(f"state of {self._spec.id}: {str(problem)[:200]}") from problem
+        return Parts(self._decoded(encoded), frames)

@@ -1,4 +1,5 @@
-"""Runs a keyed function whose updates commute, and keeps a log of rows that are put off until nothing else waits.
+"""Runs a keyed function whose updates commute, and keeps a log of rows that are put off until nothing else waits; states and log are in
+memory.
 
 The engine decides which rows are put off, and when they are worked on. Both are calls of `process`, by a port, so that a copy of the
 operator that takes the same calls has the same state and the same log.
@@ -9,6 +10,7 @@ rows are late, or not, by the watermark at which they came; and the end of the s
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Self
 
 import polars as pl
 
@@ -16,7 +18,7 @@ from sbon.errors import RemoteProtocolError
 from sbon.extensions import Extensions
 from sbon.operators.frames import polars_schema
 from sbon.operators.keyed import Keyed
-from sbon.operators.snapshots import Parts
+from sbon.operators.snapshots import Head, Parts
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, FunctionParams
 
 PUT_OFF, WORK_OFF = 1, 2
@@ -91,6 +93,21 @@ class Deferring(Keyed):
         if self._log:
             frames = {**frames, _LOG: pl.concat(self._log), _WATERMARK: pl.DataFrame({_WATERMARK: [self._seen_us]})}
         return Parts(head, frames)
+
+    def pieces(self) -> tuple[Head, Iterator[tuple[str, pl.DataFrame]]]:
+        """Returns the states and the log, each in one piece."""
+        head, frames = self.parts()
+        return head, iter(frames.items())
+
+    def adopting(self, head: Head) -> None:
+        """Has the parts adopted as a whole, since the log is read behind the states."""
+        return
+
+    def fork(self) -> Self:
+        """Returns an operator with the same states and the same log."""
+        forked = super().fork()
+        forked._log, forked._sizes = deque(self._log), deque(self._sizes)
+        return forked
 
     def adopt(self, parts: Parts) -> None:
         """Continues from a snapshot."""

@@ -2,91 +2,43 @@
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from sbon.errors import RemoteProtocolError
+from sbon.errors import RemoteProtocolError, StateError
 from sbon.extensions import Extensions
 from sbon.functions import STATE, WINDOW_END, FunctionError
 from sbon.operators.frames import polars_schema
 from sbon.operators.function import checked_output, declared_as
 from sbon.operators.operator import Operator
-from sbon.operators.snapshots import Parts, opened, parts_of
+from sbon.operators.snapshots import Head, Parts, opened, parts_of
 from sbon.query.plan import WATERMARK_MIN, FunctionParams
+from sbon.state.ids import grouped, identities
+from sbon.state.room import StateRoom
+from sbon.state.store import States
 
 _ROW = "row number"
-_ROOM_MIN = 1024
-"""Rows for which a table of states has room at first."""
-Values = npt.NDArray[Any]
-
-
-class _States:
-    """States of keys, a row each, in the order in which the keys came."""
-
-    def __init__(self, by: Mapping[str, pl.DataType], states: Mapping[str, pl.DataType]) -> None:
-        self._by, self._schema = by, states
-        self._place: dict[tuple[Any, ...], int] = {}
-        self._keys: list[pl.DataFrame] = []
-        self._columns: dict[str, Values] = {name: np.empty(_ROOM_MIN, _array_type(dtype)) for name, dtype in states.items()}
-
-    def __len__(self) -> int:
-        return len(self._place)
-
-    def places(self, keys: pl.DataFrame) -> Values:
-        """Returns the row of each key, -1 where there is none, (keys,)."""
-        place = self._place
-        return np.fromiter((place.get(key, -1) for key in keys.rows()), dtype=np.int64, count=keys.height)
-
-    def add(self, keys: pl.DataFrame, states: pl.DataFrame) -> Values:
-        """Adds keys that are not there yet; returns their rows."""
-        first = len(self._place)
-        for place, key in enumerate(keys.rows(), first):
-            self._place[key] = place
-        rows = np.arange(first, first + keys.height)
-        self._keys.append(keys)
-        room = next((len(column) for column in self._columns.values()), len(self._place))
-        if len(self._place) > room:
-            longer = max(len(self._place), 2 * room)
-            for name, column in self._columns.items():
-                self._columns[name] = np.concatenate([column, np.empty(longer - room, column.dtype)])
-        self.put(rows, states)
-        return rows
-
-    def put(self, rows: Values, states: pl.DataFrame) -> None:
-        """Replaces states."""
-        for name, column in self._columns.items():
-            column[rows] = _as_array(states[name])
-
-    def at(self, rows: Values) -> pl.DataFrame:
-        """Returns states, with the columns of their keys."""
-        columns = [_as_series(name, self._columns[name][rows], dtype) for name, dtype in self._schema.items()]
-        return pl.DataFrame([*self.keys()[rows].get_columns(), *columns])
-
-    def keys(self) -> pl.DataFrame:
-        """Returns all keys in order."""
-        if len(self._keys) != 1:
-            self._keys = [pl.concat(self._keys, rechunk=True) if self._keys else pl.DataFrame(schema=dict(self._by))]
-        return self._keys[0]
-
-    def all(self) -> pl.DataFrame:
-        """Returns all keys with their states."""
-        return self.at(np.arange(len(self)))
 
 
 class Keyed(Operator):
     """Calls an installed function with the rows of a batch and the states of their keys.
 
+    Parameters
+    ----------
+    room : memory and disk for states; None: all are in memory
+
     Raises
     ------
     FunctionError
         It is not installed here in the version asked for, is declared differently, or cannot be made with these arguments.
+    StateError
+        The memory for states does not hold those of a batch.
     """
 
-    def __init__(self, params: FunctionParams, extensions: Extensions) -> None:
+    def __init__(self, params: FunctionParams, extensions: Extensions, room: StateRoom | None = None) -> None:
         declared = declared_as(params, extensions)
         self._what = f"function {params.name} {params.version}"
         arguments = dict(declared.bind((), dict(params.arguments)))
@@ -102,7 +54,10 @@ class Keyed(Operator):
         by = {name: inputs[name] for name in params.partition}
         self._by: dict[str, pl.DataType] = {**by, WINDOW_END: pl.Datetime("us")} if declared.windows else by
         self._schema = polars_schema(declared.state_schema)
-        self._states = _States(self._by, self._schema)
+        self._room = room
+        self._states = self._no_states()
+        self._ends: set[int] = set()
+        """Ends of the windows that have states."""
         self._watermark = WATERMARK_MIN
         self.late_before_us = WATERMARK_MIN
         """Rows of windows that end by then are late, even if these windows have not been closed yet."""
@@ -120,20 +75,23 @@ class Keyed(Operator):
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
         """Updates the states of the keys of one batch."""
         rows = pl.DataFrame(frame.select_seq(self._inputs).rechunk().get_columns())
+        late_rows = 0
         if self._slide_us:
-            rows = self._in_windows(rows)
+            rows, late_rows = self._in_windows(rows)
             if rows.is_empty():
+                self.late_rows += late_rows
                 return ()
-        by = list(self._by)
-        keys = rows.select_seq(by).unique(maintain_order=True, keep="first")
-        numbered = keys.with_row_index(STATE)
-        rows = rows.join(numbered, on=by, how="left", nulls_equal=True, maintain_order="left")
-        places = self._states.places(keys)
+        found = grouped(identities([rows[name] for name in self._by]))
+        keys = rows.select_seq(list(self._by))[found.first]
+        rows = rows.with_columns_seq(pl.Series(STATE, found.key_of, dtype=pl.UInt32))
+        places = self._states.places(keys, found.ids, found.rows)  # what may have to be taken again fails here, before anything changes
+        self.late_rows += late_rows
         new = np.flatnonzero(places < 0)
         if new.size:
             made = self._of_states(self._call(lambda: self._made.init(keys[new])), new.size, "init")
-            places[new] = self._states.add(keys[new], made)
-        before = self._states.at(places)
+            places[new] = self._states.add(keys[new], found.ids[new], made)
+            self._note_ends(keys)
+        before = keys.hstack(self._states.at(places))
         given = self._call(lambda: self._made.update(rows, before))
         if not isinstance(given, tuple) or len(given) != 2:
             raise FunctionError(f"{self._what}: update gave a {type(given).__name__}, expected a pair of states and output")
@@ -143,17 +101,10 @@ class Keyed(Operator):
     def advance_in_steps(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
         """Finalises windows that have ended, in the order of their ends and keys."""
         self._watermark = max(self._watermark, watermark_us)
-        if not self._slide_us or not len(self._states):
+        if not any(end_us <= watermark_us for end_us in self._ends):
             return ()
-        everything = self._states.all()
-        ended = everything[WINDOW_END].to_physical() <= watermark_us
-        if not ended.any():
-            return ()
-        closed = everything.filter(ended).sort([WINDOW_END, *self._params.partition], nulls_last=True)
-        kept = everything.filter(~ended)
-        self._states = _States(self._by, self._schema)
-        if kept.height:
-            self._states.add(kept.select_seq(list(self._by)), kept)
+        closed = self._states.ended(watermark_us).sort([WINDOW_END, *self._params.partition], nulls_last=True)
+        self._ends = {end_us for end_us in self._ends if end_us > watermark_us}
         given = self._call(lambda: self._made.finalize(closed))
         return () if given is None else (checked_output(self._what, given, self._outputs),)
 
@@ -162,33 +113,59 @@ class Keyed(Operator):
         return watermark_us
 
     def parts(self) -> Parts:
-        """Returns the states, in the order of their keys' arrival."""
+        """Returns the states, in the order of a hash of their keys."""
         return parts_of(self._params, self._watermark, self.late_rows, {"states": self._states.all()})
+
+    def pieces(self) -> tuple[Head, Iterator[tuple[str, pl.DataFrame]]]:
+        """Returns the states in pieces: those on disk are read a piece at a time."""
+        head = parts_of(self._params, self._watermark, self.late_rows, {}).head
+        return head, (("states", piece) for piece in self._states.pieces())
 
     def adopt(self, parts: Parts) -> None:
         """Continues from a snapshot."""
-        snapshot, frames = opened(parts, self._params)
-        expected = {**self._by, **self._schema}
-        if set(frames) != {"states"} or dict(frames["states"].schema) != expected:
-            raise RemoteProtocolError(f"snapshot of {self._what} with other states than {expected}")
-        states = frames["states"]
-        keys = states.select_seq(list(self._by))
-        if keys.is_duplicated().any():
-            raise RemoteProtocolError(f"snapshot of {self._what} with a key that is there twice")
-        self._states = _States(self._by, self._schema)
-        if states.height:
-            self._states.add(keys, self._of_states(states.select_seq(list(self._schema)), states.height, "snapshot"))
+        self._begin_adopting(parts.head)
+        if set(parts.frames) != {"states"}:
+            raise RemoteProtocolError(f"snapshot of {self._what} with frames {', '.join(parts.frames)}, expected states")
+        self._take("states", parts.frames["states"])
+
+    def adopting(self, head: Head) -> Callable[[str, pl.DataFrame], None] | None:
+        """Continues from a snapshot that comes in pieces."""
+        self._begin_adopting(head)
+        return self._take
+
+    def _begin_adopting(self, head: Head) -> None:
+        snapshot, _ = opened(Parts(head, {}), self._params)
+        self._states, self._ends = self._no_states(), set()
         self._watermark, self.late_rows = snapshot.watermark_us, snapshot.late_rows
 
+    def _take(self, name: str, states: pl.DataFrame) -> None:
+        """Adds a piece of a snapshot."""
+        expected = {**self._by, **self._schema}
+        if name != "states" or dict(states.schema) != expected:
+            raise RemoteProtocolError(f"snapshot of {self._what} with other states than {expected}")
+        self._of_states(states.select_seq(list(self._schema)), states.height, "snapshot")
+        try:
+            self._states.take(states)
+        except StateError as problem:
+            raise RemoteProtocolError(f"snapshot of {self._what}: {problem}") from problem
+        self._note_ends(states)
+
+    def _no_states(self) -> States:
+        return States(self._by, self._schema, self._room, WINDOW_END if self._slide_us else "")
+
+    def _note_ends(self, keys: pl.DataFrame) -> None:
+        if self._slide_us:
+            self._ends.update(keys[WINDOW_END].unique().to_physical().to_list())
+
     def fork(self) -> Self:
-        """Returns an operator in the same state, by way of its parts, since a user's objects may not be copyable."""
+        """Returns an operator in the same state, with a function of its own, since a user's objects may not be copyable."""
         forked = copy.copy(self)
         forked._made = self._call(self._make)
-        forked.adopt(self.parts())
+        forked._states, forked._ends = self._states.fork(), set(self._ends)
         return forked
 
-    def _in_windows(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Returns each row once for each window that it is in and that has not ended; counts rows that have none."""
+    def _in_windows(self, rows: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+        """Returns each row once for each window that it is in and that has not ended, and the number of rows that have none."""
         assert self._time is not None
         time = pl.col(self._time).to_physical()
         copies = math.ceil(self._size_us / self._slide_us)
@@ -196,8 +173,8 @@ class Keyed(Operator):
         ends = pl.concat_list([first + number * self._slide_us for number in range(copies)])
         is_open = (pl.col(WINDOW_END) <= time + self._size_us) & (pl.col(WINDOW_END) > max(self._watermark, self.late_before_us))
         found = rows.with_row_index(_ROW).with_columns_seq(ends.alias(WINDOW_END)).explode(WINDOW_END).filter(is_open.fill_null(False))
-        self.late_rows += rows.height - found[_ROW].n_unique()
-        return found.drop(_ROW).with_columns_seq(pl.col(WINDOW_END).cast(pl.Datetime("us")))
+        late_rows = rows.height - found[_ROW].n_unique()
+        return found.drop(_ROW).with_columns_seq(pl.col(WINDOW_END).cast(pl.Datetime("us"))), late_rows
 
     def _of_states(self, given: Any, count: int, where: str) -> pl.DataFrame:
         """Checks states that the function gave."""
@@ -218,24 +195,3 @@ class Keyed(Operator):
             return work()
         except Exception as problem:  # user code: its error ends its operator, not the agent
             raise FunctionError(f"{self._what}: {type(problem).__name__}: {problem}") from problem
-
-
-def _array_type(dtype: pl.DataType) -> npt.DTypeLike:
-    if dtype == pl.Float64:
-        return np.float64
-    if dtype == pl.Boolean:
-        return np.bool_
-    return object if dtype == pl.String else np.int64
-
-
-def _as_array(column: pl.Series) -> Values:
-    if column.dtype == pl.String:
-        return np.array(column.to_list(), dtype=object)
-    return column.to_physical().to_numpy() if column.dtype.is_temporal() else column.to_numpy()
-
-
-def _as_series(name: str, values: Values, dtype: pl.DataType) -> pl.Series:
-    if dtype == pl.String:
-        return pl.Series(name, values.tolist(), dtype=pl.String)
-    made = pl.Series(name, values)
-    return made if made.dtype == dtype else made.cast(dtype)

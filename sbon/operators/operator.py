@@ -7,14 +7,14 @@ and a copy with the same input reaches the same state. Migrations rely on this.
 
 import abc
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Self
 
 import polars as pl
 
 from sbon.errors import RemoteProtocolError
 from sbon.misfits import Misfits
-from sbon.operators.snapshots import Parts, pack, unpack
+from sbon.operators.snapshots import Head, Parts, pack, unpack
 from sbon.operators.values import Values
 from sbon.query.plan import WATERMARK_MIN
 from sbon.query.schema import Schema
@@ -73,6 +73,21 @@ class Operator(abc.ABC):
     def parts(self) -> Parts | None:
         """Returns the whole state as a head and frames; None for an operator without state, or one that overrides `snapshot` and
         `restore`."""
+        return None
+
+    def pieces(self) -> tuple[Head, Iterator[tuple[str, pl.DataFrame]]] | None:
+        """Returns what `parts` does, with each frame in one piece or in several, for a state that need not be in memory as a whole."""
+        parts = self.parts()
+        return None if parts is None else (parts.head, iter(parts.frames.items()))
+
+    def adopting(self, head: Head) -> Callable[[str, pl.DataFrame], None] | None:
+        """Returns what takes the frames of a state, a piece at a time; None if `adopt` is to get them as a whole.
+
+        Raises
+        ------
+        RemoteProtocolError
+            As from `adopt`; from the returned function, too.
+        """
         return None
 
     def adopt(self, parts: Parts) -> None:

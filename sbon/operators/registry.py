@@ -42,10 +42,15 @@ from sbon.query.plan import (
     WindowJoinParams,
     WindowParams,
 )
+from sbon.state.room import StateRoom
 
 
-def build(params: Params, extensions: Extensions = NOTHING) -> Operator:
+def build(params: Params, extensions: Extensions = NOTHING, room: StateRoom | None = None) -> Operator:
     """Returns a new operator; users' functions come from `extensions`.
+
+    Parameters
+    ----------
+    room : memory and disk for states that may be larger than memory; None: all are in memory
 
     Raises
     ------
@@ -55,6 +60,8 @@ def build(params: Params, extensions: Extensions = NOTHING) -> Operator:
         A user's function is not installed, or cannot be made.
     RemoteProtocolError
         The parameters make no sense (a window without length, a function that is not in the table).
+    StateError
+        The memory for states does not hold those of a batch.
     """
     match params:
         case MapParams():
@@ -82,8 +89,9 @@ def build(params: Params, extensions: Extensions = NOTHING) -> Operator:
         case LookupParams():
             return Lookup(params)
         case FunctionParams():
-            keyed = Deferring if params.defers else Keyed
-            return keyed(params, extensions) if params.partition else Function(params, extensions)
+            if params.defers and params.partition:
+                return Deferring(params, extensions)
+            return Keyed(params, extensions, room) if params.partition else Function(params, extensions)
         case UnionParams():
             return Union()
         case MulticastParams():

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from sbon.errors import ConnectorError, LinkError, LocalProtocolError, QueryError, SbonError
+from sbon.errors import ConnectorError, LinkError, LocalProtocolError, PlacementError, QueryError, SbonError
 from sbon.query.plan import LinkSpec, OperatorSpec, Plan, SinkParams, first_name, link_id
 from sbon.query.schema import Schema
 from sbon.types import LinkId, NodeId, OperatorId
@@ -203,6 +203,8 @@ class Deployment:
         self._touched: set[NodeId] = set()
         self._refusing: set[NodeId] = set()
         self._problem: SbonError | None = None
+        self._former: SbonError | None = None
+        """Why a host refused before the query was placed once more."""
         self._places_left = 1
         """Number of times that it may be placed once more."""
         self._tries_left = BEGIN_TRIES
@@ -215,7 +217,7 @@ class Deployment:
         """Takes the hosts that were chosen, or why there are none."""
         if isinstance(result, SbonError):
             self._turn(Event.UNPLACEABLE)
-            return [Refuse(result)]
+            return [Refuse(result if self._former is None else PlacementError(f"{self._former}; elsewhere: {result}"))]
         self._turn(Event.PLACED)
         self._assignment, self._nodes = result, dict(result.nodes)
         self._plan = result.plan or self._plan
@@ -265,7 +267,7 @@ class Deployment:
             self._turn(Event.REFUSED_HERE)
             self._places_left -= 1
             excluded = assignment.chosen & self._refusing
-            self._touched, self._refusing, self._problem = set(), set(), None
+            self._touched, self._refusing, self._problem, self._former = set(), set(), None, problem
             return [*free, Place(excluded, share=False)]
         self._turn(Event.REFUSED)
         return [*free, Refuse(problem)]

@@ -39,6 +39,7 @@ def register(app: typer.Typer) -> None:
         epilog="Examples: sbon bench input --json input.json; sbon bench input --source csv --workload W1 --sink discard --rows 1000000",
     )(input_)
     bench.command("peers", epilog="Examples: sbon bench peers --flink flink/bin/python; sbon bench peers --flink PYTHON --json")(peers)
+    bench.command("state", epilog="Examples: sbon bench state --json; sbon bench state --keys 1000000 --store runs --key text")(state)
     app.add_typer(bench, name="bench")
 
 
@@ -275,6 +276,29 @@ def migrate(
 
     result = measure(states.split(","), rtt.split(","), runs, _progress)
     _tell(result, show, json, wide=wide)
+
+
+def state(
+    keys: Annotated[int, typer.Option(min=1_000, metavar="N", help="Keys, each with a state.")] = 10_000_000,
+    share: Annotated[float, typer.Option(min=0.001, max=1, metavar="PART", help="Part of the states that the memory holds.")] = 0.1,
+    rows: Annotated[int, typer.Option(min=1_000, metavar="N", help="Rows, of keys by Zipf's law with exponent 1.")] = 4_000_000,
+    batch: Annotated[int, typer.Option(min=100, max=1_000_000, metavar="N", help="Rows of a batch.")] = 16_384,
+    key: Annotated[str, typer.Option(metavar="int|text", help="Type of the keys; texts have 13 characters.")] = "int",
+    store: Annotated[list[str] | None, typer.Option(metavar="runs|lmdb|rocksdb|memory", help="Only these.", show_default=False)] = None,
+    folder: Annotated[str, typer.Option(metavar="FOLDER", help="Where the files are made; a temporary folder by default.")] = "",
+    json: Json = False,
+) -> None:
+    """Show how many rows a second states of keys take when most of them are on disk, and what memory."""
+    import os
+
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")  # as agents have it
+    from sbon_testbed.bench.state import STORES, measure, show
+
+    wrong = [name for name in store or [] if name not in STORES]
+    if wrong or key not in ("int", "text"):
+        raise typer.BadParameter(f"{(wrong or [key])[0]!r}, expected one of {', '.join(STORES)} for --store, int or text for --key")
+    result = measure(keys, share, rows, batch, key, store or list(STORES), _progress, folder)
+    _tell(result, show, json)
 
 
 def match(

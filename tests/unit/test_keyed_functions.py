@@ -11,16 +11,21 @@ import numpy as np
 import polars as pl
 import pytest
 
-from sbon.errors import QueryError, RemoteProtocolError
+from sbon.errors import QueryError, RemoteProtocolError, StateError
 from sbon.extensions import Extensions, described
 from sbon.functions import BatchFunction, FunctionError, KeyedFunction, keyed_function
+from sbon.migration.snapshot import Writer
+from sbon.migration.state_copy import Assembly, state_pieces
 from sbon.operators.operator import Operator
 from sbon.operators.registry import build
+from sbon.operators.sizes import held_bytes
 from sbon.planning.resources import keys_of
 from sbon.query.plan import FunctionParams, OperatorSpec, Plan
 from sbon.query.planner import plan
 from sbon.query.sql import CreateSink, SelectQuery, parse
 from sbon.query.text import describe
+from sbon.state.room import StateRoom
+from sbon_testbed.simulator.disk import VirtualDisk
 from tests.query_worlds import CATALOG, NODES
 
 START = datetime(2026, 1, 1)
@@ -280,3 +285,96 @@ class TestSql:
 def test_windows_that_make_no_sense_are_refused(size_s: float, slide_s: float):
     with pytest.raises(FunctionError, match="expected a size above 0, and a slide of 0"):
         build(params(Counted, "k", size_s=size_s, slide_s=slide_s), known(Counted))
+
+
+def on_disk(function: BatchFunction, disk: VirtualDisk, *keys: str, memory_bytes: int = 9_000, **arguments: Any) -> Operator:
+    """An operator with memory for a batch of 60 keys."""
+    return build(params(function, *keys, **arguments), known(function), StateRoom(disk, memory_bytes, 10**12, 10**12, 60, "t"))
+
+
+def states_of(operator: Operator) -> pl.DataFrame:
+    found = operator.parts()
+    assert found is not None
+    return found.frames["states"]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_with_hardly_any_memory_answers_are_the_same(example: dict[str, BatchFunction], seed: int):
+    rng = np.random.default_rng(seed)
+    function, disk = example["frequent_words"], VirtualDisk()
+    drawn = np.minimum(rng.zipf(1.1, 6_000), 3_000)
+    frame = pl.DataFrame(
+        {"ts": [START + timedelta(seconds=i) for i in range(len(drawn))], "word": [None if one == 7 else f"w{one}" for one in drawn]},
+        schema={"ts": pl.Datetime("us"), "word": pl.String},
+    )
+    whole, little = build(params(function, "word", threshold=5), known(function)), on_disk(function, disk, "word", threshold=5)
+    for start in range(0, frame.height, 60):
+        expected, found = (outputs(one, [frame[start : start + 60]]) for one in (whole, little))
+        assert found.rows() == expected.rows()
+        if start % 900 == 0:
+            little = little.fork()
+    assert disk.files
+    assert little.state_rows == whole.state_rows
+    assert states_of(little).equals(states_of(whole))
+    assert held_bytes(little) < 0.7 * held_bytes(whole)
+
+
+def test_windows_on_disk_end_as_in_memory():
+    rng, disk = np.random.default_rng(5), VirtualDisk()
+    times = np.sort(rng.uniform(0, 300, 6_000))
+    columns = {"ts": pl.Datetime("us"), "k": pl.String, "v": pl.Float64}
+    instants = [START + timedelta(seconds=round(t, 3)) for t in times]
+    keys = [f"key {i} of a long name" for i in rng.integers(0, 150, 6_000)]
+    frame = pl.DataFrame({"ts": instants, "k": keys, "v": rng.random(6_000)}, schema=columns)
+    whole = build(params(Counted, "k", size_s=30.0, slide_s=10.0), known(Counted))
+    little = on_disk(Counted, disk, "k", memory_bytes=48_000, size_s=30.0, slide_s=10.0)
+    ended, most = 0, 0
+    for start in range(0, frame.height, 40):
+        batch = frame[start : start + 40]
+        watermark_us = int(batch["ts"].to_physical().to_numpy().max()) - 5_000_000
+        rows = []
+        for one in (whole, little):
+            one.process(0, batch)
+            rows.append([row for made in one.advance(watermark_us) for row in made.rows()])
+        assert rows[0] == rows[1]
+        ended, most = ended + len(rows[0]), max(most, len(disk.files))
+        assert little.state_rows == whole.state_rows
+    assert most > 2
+    assert ended > 1_000
+    assert [made.rows() for made in little.advance(2**62)] == [made.rows() for made in whole.advance(2**62)]
+    assert (little.state_rows, disk.files) == (0, {})
+
+
+def test_states_on_disk_move_a_piece_at_a_time(example: dict[str, BatchFunction]):
+    """Neither host ever has more than a piece of the states in memory, beside what its memory may hold."""
+    function, disk, there = example["frequent_words"], VirtualDisk(), VirtualDisk()
+    one = on_disk(function, disk, "word", threshold=5)
+    for start in range(0, 12_000, 60):
+        words = [f"w{number}" for number in range(start, start + 60)]
+        one.process(0, pl.DataFrame({"ts": [START] * 60, "word": words}, schema={"ts": pl.Datetime("us"), "word": pl.String}))
+    spec = OperatorSpec("q.1", params(function, "word", threshold=5), function.output_schema, "ts", None, "s")
+    room = StateRoom(there, 9_000, 10**12, 10**12, 60, "o")
+    assembly = Assembly(spec, lambda: known(function), room)
+    pieces = list(state_pieces(one.fork(), Writer(), lambda: 10_000))
+    assert len(pieces) > 10
+    assert max(map(len, pieces)) < 30_000
+    most = 0
+    for piece in pieces:
+        assembly.take(piece)
+        assert assembly._begun is not None
+        most = max(most, held_bytes(assembly))
+    moved, _ = assembly.finished()
+
+    assert moved.state_rows == one.state_rows == 12_000
+    assert moved.snapshot() == one.snapshot()
+    assert most < len(one.snapshot()) / 4
+    take = build(spec.params, known(function), room).adopting(one.pieces()[0])  # type: ignore[index]
+    assert take is not None
+    take("states", states_of(moved)[:50])
+    with pytest.raises(RemoteProtocolError, match="a key is there twice"):
+        take("states", states_of(moved)[49:60])
+
+
+def test_memory_below_a_batch_is_refused(example: dict[str, BatchFunction]):
+    with pytest.raises(StateError, match=r"does not hold those of one batch of 60 keys, .*; raise engine.state_memory_max"):
+        on_disk(example["frequent_words"], VirtualDisk(), "word", memory_bytes=3_000)

@@ -35,7 +35,9 @@ class World:
         self.engine = Recorder(assembly=lambda spec: self.assembly)
         self.reservations = Recorder()
         self.room = Recorder(
-            reserve=lambda operator, slots, now: self.has_room, reservations=self.reservations, budget=SimpleNamespace(room_bytes=10**9)
+            reserve=lambda operator, slots, now: self.has_room,
+            reservations=self.reservations,
+            budget=SimpleNamespace(arriving_bytes=lambda params: 10**9),
         )
         self.has_room = True
         self.operators = Recorder(me=me, instances={}, room=self.room, known=lambda operator: operator, activate=lambda operator: operator)

@@ -1,0 +1,62 @@
+"""A hash table from identities of keys to places, all lookups of a batch at once: open addressing, linear probing, no deletion."""
+
+import numpy as np
+import numpy.typing as npt
+
+from sbon.state.ids import Places, Words
+
+CELLS_A_KEY = 2
+"""Least cells for each key; fewer make longer probes."""
+_CELLS_MIN = 1024
+
+
+class Index:
+    """Places of identities that an owner keeps in an array, where place p has the identity `ids[p]`."""
+
+    def __init__(self, room: int = 0) -> None:
+        self._cells: npt.NDArray[np.int32] = np.empty(0, np.int32)
+        self._used = 0
+        self._make(room)
+
+    def places(self, asked: Words, ids: Words) -> Places:
+        """Returns the place of each identity asked for, -1 where there is none, (n,)."""
+        found = np.full(len(asked), -1, np.int64)
+        if not self._used:
+            return found
+        asking = np.arange(len(asked))
+        at = self._home(asked)
+        while asking.size:
+            held = self._cells[at]
+            taken = held >= 0
+            same = taken & (ids[held, 1] == asked[asking, 1]) & (ids[held, 0] == asked[asking, 0])
+            found[asking[same]] = held[same]
+            go_on = taken & ~same
+            asking, at = asking[go_on], self._next(at[go_on])
+        return found
+
+    def add(self, first: int, count: int, ids: Words) -> None:
+        """Adds the places from `first` on, whose identities are not there yet."""
+        if (self._used + count) * CELLS_A_KEY > self._cells.size:
+            self._make(self._used + count)
+            first, count = 0, first + count
+        self._used = first + count
+        adding = np.arange(first, first + count, dtype=np.int32)
+        at = self._home(ids[first : first + count])
+        while adding.size:
+            free = self._cells[at] < 0
+            self._cells[at[free]] = adding[free]  # of several for one cell, the last stays
+            left = self._cells[at] != adding
+            adding, at = adding[left], self._next(at[left])
+
+    def _make(self, keys: int) -> None:
+        cells = _CELLS_MIN
+        while cells < CELLS_A_KEY * keys:
+            cells *= 2
+        self._cells = np.full(cells, -1, np.int32)
+        self._used = 0
+
+    def _home(self, ids: Words) -> Places:
+        return (ids[:, 1] & np.uint64(self._cells.size - 1)).astype(np.int64)
+
+    def _next(self, at: Places) -> Places:
+        return (at + 1) & (self._cells.size - 1)

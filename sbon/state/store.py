@@ -1,0 +1,349 @@
+"""States of keys, a row each: those used most in memory, the others in sorted runs on disk (`sbon.state.runs`).
+
+A batch asks for the states of its keys at once. What is on disk comes into memory, since a state that is asked for is about to change.
+When the memory is full, an eighth of the states there, or as many as the batch needs, goes to disk: those used least, by a count of uses
+that is halved whenever states go. A state that comes back keeps its count, so that only a key that is used often displaces others.
+
+Nothing changes before all that a batch needs has been written and read, so a batch that fails can be taken again.
+"""
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from sbon.errors import StateError, StateFullError
+from sbon.state.hot import Hot
+from sbon.state.ids import Places, Words, grouped, identities
+from sbon.state.room import StateRoom
+from sbon.state.runs import ID_WORDS, USES, Entries, Merge, Run, Writing, joined, ranges
+
+EVICTED_SHARE = 8
+"""A part of this many of the states in memory goes to disk at once. Fewer: more and smaller runs. More: less stays in memory."""
+MERGE_SHARE = 12
+"""Rows that are merged for each state that goes to disk, while there is something to merge."""
+USES_REMEMBERED = 8
+"""Uses for each state in memory after which all counts are halved. Fewer: new hot keys come in sooner. More: rarer keys are told apart."""
+_NEVER = -(2**63)
+_PIECE_ROWS = 65_536
+_USES_MAX = 2**31
+
+Values = npt.NDArray[Any]
+
+
+class States:
+    """States of keys.
+
+    Parameters
+    ----------
+    keys, states : columns and their polars types
+    room : memory and disk; None: everything is in memory
+    time : column of the key at whose time a state ends; empty: states do not end
+
+    Raises
+    ------
+    StateError
+        The memory does not hold the states of a batch.
+    """
+
+    def __init__(
+        self, keys: Mapping[str, pl.DataType], states: Mapping[str, pl.DataType], room: StateRoom | None = None, time: str = ""
+    ) -> None:
+        self._keys, self._schema, self._room, self._time = dict(keys), dict(states), room, time
+        self._ended_us = _NEVER
+        self._numbers = [name for name, dtype in states.items() if dtype != pl.String]
+        self._texts = [name for name, dtype in states.items() if dtype == pl.String]
+        self._width = ID_WORDS + 1 + len(self._numbers)
+        self._runs: list[Run] = []
+        self._merge: Merge | None = None
+        self._merge_rows = 0
+        self._uses = 0
+        """Uses since counts were halved."""
+        self._count = 0
+        self._hot = Hot(keys, self._texts, self._width)
+        if room is not None:
+            room.users.add(self)
+            self._check_batch(room.batch_rows)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def on_disk(self) -> bool:
+        """Tells whether some states are on disk."""
+        return bool(self._runs)
+
+    @property
+    def entry_bytes(self) -> float:
+        """Returns the bytes of a state in memory, with its part of all arrays."""
+        return self._hot.entry_bytes
+
+    @property
+    def in_memory(self) -> int:
+        """Returns the number of states in memory."""
+        return self._hot.held
+
+    def held(self, ids: Words) -> npt.NDArray[np.bool_]:
+        """Tells which states are in memory, (n,)."""
+        return self._hot.places(ids) >= 0
+
+    def places(self, keys: pl.DataFrame, ids: Words, uses: Places | None = None) -> Places:
+        """Returns the place of the state of each key, -1 where there is none, (n,). Places hold until the next call.
+
+        Parameters
+        ----------
+        keys : (n,)
+            Each once.
+        ids : (n, 2)
+            Their identities.
+        uses : (n,)
+            How often each is used in this batch; None: once.
+
+        Raises
+        ------
+        StateFullError
+            The disk takes no more states. Nothing has changed.
+        StateError
+            States cannot be read back.
+        """
+        found = self._hot.places(ids)
+        missing = np.flatnonzero(found < 0)
+        if missing.size and self._make_room(ids, found, missing.size):
+            found = self._hot.places(ids)
+            missing = np.flatnonzero(found < 0)
+        if missing.size and self._runs:
+            read = self._read(ids[missing])
+            if read is not None:
+                there, words, texts = read
+                place = missing[there]
+                own = keys[place].select_seq(list(self._keys))
+                found[place] = self._hot.append(words, own if texts is None else own.hstack(texts.select_seq(self._texts).get_columns()))
+            self._work()
+        at = found[found >= 0]
+        more = np.ones(at.size, np.uint64) if uses is None else uses[found >= 0].astype(np.uint64)
+        words = self._hot.words
+        words[at, USES] = np.minimum(words[at, USES] + more, np.uint64(_USES_MAX))
+        self._uses += int(more.sum())
+        return found
+
+    def add(self, keys: pl.DataFrame, ids: Words, states: pl.DataFrame) -> Places:
+        """Adds keys for which the last call of `places` found no state; returns their places."""
+        words = np.empty((keys.height, self._width), np.uint64)
+        words[:, :ID_WORDS], words[:, USES] = ids, 1
+        for number, name in enumerate(self._numbers, USES + 1):
+            words[:, number] = _as_words(states[name])
+        self._count += keys.height
+        own = keys.select_seq(list(self._keys))
+        return self._hot.append(words, own.hstack(states.select_seq(self._texts).get_columns()) if self._texts else own)
+
+    def put(self, places: Places, states: pl.DataFrame) -> None:
+        """Replaces states."""
+        for number, name in enumerate(self._numbers, USES + 1):
+            self._hot.words[places, number] = _as_words(states[name])
+        for name in self._texts:
+            self._hot.columns[name][places] = np.array(states[name].to_list(), dtype=object)
+
+    def at(self, places: Places) -> pl.DataFrame:
+        """Returns states."""
+        words = self._hot.words[places]
+        texts = {name: self._hot.columns[name][places] for name in self._texts}
+        return pl.DataFrame([self._column(name, words, texts) for name in self._schema])
+
+    def pieces(self) -> Iterator[pl.DataFrame]:
+        """Yields all keys with their states, in pieces, in the order of their identities.
+
+        Raises
+        ------
+        StateError
+            States on disk cannot be read.
+        """
+        held = self._hot.entries().in_order()
+        firsts = np.ascontiguousarray(held.words[:, 0])
+        if not self._runs:
+            for start in range(0, len(firsts), _PIECE_ROWS):
+                yield self._frame(held.taken(np.arange(start, min(len(firsts), start + _PIECE_ROWS))))
+            return
+        for low, high in ranges(self._runs, _PIECE_ROWS):
+            begin = int(np.searchsorted(firsts, np.uint64(low), "left"))
+            end = len(firsts) if high is None else int(np.searchsorted(firsts, np.uint64(high), "left"))
+            parts = [held.taken(np.arange(begin, end)), *(run.between(low, high) for run in self._runs)]
+            whole = joined(parts).in_order()
+            alive = self._alive(whole)
+            if alive.size:
+                yield self._frame(whole if alive.size == len(whole.words) else whole.taken(alive))
+
+    def all(self) -> pl.DataFrame:
+        """Returns all keys with their states, in the order of their identities."""
+        pieces = list(self.pieces())
+        return pl.concat(pieces) if pieces else pl.DataFrame(schema={**self._keys, **self._schema})
+
+    def take(self, rows: pl.DataFrame) -> None:
+        """Adds keys with their states; none of the keys is there.
+
+        Raises
+        ------
+        StateError, StateFullError
+            As from `places`.
+        """
+        step = self._room.batch_rows if self._room is not None else max(1, rows.height)
+        for start in range(0, rows.height, step):
+            part = rows[start : start + step]
+            ids = identities([part[name] for name in self._keys])
+            if len(grouped(ids).first) < part.height or (self.places(part, ids) >= 0).any():
+                raise StateError("a key is there twice")
+            self.add(part, ids, part)
+
+    def ended(self, until_us: int) -> pl.DataFrame:
+        """Returns the states whose time is this or earlier, with their keys, and forgets them. It writes nothing.
+
+        Raises
+        ------
+        StateError
+            States on disk cannot be read.
+        """
+        pieces = [piece.filter(piece[self._time].to_physical() <= until_us) for piece in self.pieces()]
+        gone = pl.concat(pieces) if pieces else self.all()
+        self._ended_us, self._count = max(self._ended_us, until_us), self._count - gone.height
+        alive = self._alive(self._hot.entries())
+        if alive.size < self._hot.held:
+            staying = np.zeros(self._hot.held, np.bool_)
+            staying[alive] = True
+            self._hot.retain(staying)
+        over = [run for run in self._runs if run.last_us <= until_us]
+        if self._merge is not None and any(run in over for run in self._merge.runs):
+            self._merge = None
+        self._runs = [run for run in self._runs if run not in over]
+        return gone
+
+    def fork(self) -> Self:
+        """Returns the same states; those in memory are copied, those on disk shared until they are merged."""
+        forked = copy.copy(self)
+        forked._hot, forked._runs, forked._merge = self._hot.copy(), list(self._runs), None
+        return forked
+
+    # -------------------------------------------------------------------------------------------------------- disk
+
+    def _make_room(self, ids: Words, found: Places, more: int) -> bool:
+        """Moves states to disk, if the memory does not hold so many more; tells whether it has."""
+        if self._room is None:
+            return False
+        free = self._room.memory_bytes - sum(run.memory_bytes for run in self._runs)
+        most = max(int(max(free, self._room.memory_bytes / 2) / self._hot.entry_bytes), len(ids))
+        hot = self._hot
+        if hot.held + more <= most:
+            return False
+        self._check_batch(len(ids))
+        count = min(hot.held, max(hot.held + more - most, hot.held // EVICTED_SHARE))
+        uses: Words = hot.words[: hot.held, USES].copy()
+        uses[found[found >= 0]] += np.uint64(_USES_MAX)  # what this batch needs stays as long as anything else is left
+        rank = (uses << np.uint64(31)) | np.arange(hot.held, dtype=np.uint64)  # of equal ones, that which came first
+        leaving = np.sort(np.argpartition(rank, count - 1)[:count])
+        self._runs.insert(0, self._written(hot.entries(leaving).in_order()))
+        self._merge_rows += MERGE_SHARE * count
+        if self._uses > USES_REMEMBERED * hot.held:
+            hot.words[: hot.held, USES] >>= np.uint64(1)
+            self._uses = 0
+        staying = np.ones(hot.held, np.bool_)
+        staying[leaving] = False
+        hot.retain(staying)
+        return True
+
+    def _check_batch(self, rows: int) -> None:
+        assert self._room is not None
+        there, needed = self._room.memory_bytes, rows * self._hot.entry_bytes
+        if there < needed:
+            raise StateError(
+                f"the memory for states, {there / 1e6:,.3f} MB, does not hold those of one batch of {rows:,} keys, "
+                f"{needed / 1e6:,.3f} MB; raise engine.state_memory_max, or lower engine.quantum_rows"
+            )
+
+    def _alive(self, entries: Entries) -> Places:
+        """Returns the rows whose time has not ended."""
+        if not self._time or self._ended_us == _NEVER:
+            return np.arange(len(entries.words))
+        return np.flatnonzero((entries.texts[self._time].to_physical() > self._ended_us).to_numpy())
+
+    def _written(self, entries: Entries) -> Run:
+        assert self._room is not None
+        why = ""
+        try:
+            writing = Writing(self._room, self._width, has_texts=bool(self._texts), rows=len(entries.words))
+            writing.add(entries)
+            run = writing.finished()
+            run.last_us = int(entries.texts[self._time].to_physical().to_numpy().max()) if self._time else 0
+            return run
+        except OSError as problem:
+            why = f"states cannot be written to disk: {problem.strerror or problem}"
+        raise StateFullError(why)  # outside, so that no traceback holds what was written
+
+    def _read(self, ids: Words) -> tuple[Places, Words, pl.DataFrame | None] | None:
+        """Reads states from disk, of the newest run that has them."""
+        order = np.argsort(ids[:, 0])
+        found = []
+        for run in self._runs:
+            there, words, texts = run.find(ids[order])
+            if there.size:
+                found.append((order[there], words, texts))
+                order = np.delete(order, there)
+        if not found:
+            return None
+        texts = pl.concat([one[2] for one in found if one[2] is not None]) if self._texts else None
+        return np.concatenate([one[0] for one in found]), np.concatenate([one[1] for one in found]), texts
+
+    def _work(self) -> None:
+        """Merges as many rows as have become due. What cannot be merged, for want of disk, is tried again when more states have gone."""
+        while self._merge_rows > 0:
+            if self._merge is None:
+                size = _to_merge([run.rows for run in self._runs])
+                if size < 2 or self._room is None:
+                    self._merge_rows = 0
+                    return
+                self._merge = Merge(self._runs[:size], self._room, self._width, has_texts=bool(self._texts))
+            try:
+                done = self._merge.step(self._alive)
+            except OSError:
+                self._merge, self._merge_rows = None, 0
+                return
+            if isinstance(done, int):
+                self._merge_rows -= done
+                continue
+            at = self._runs.index(self._merge.runs[0])
+            self._runs[at : at + len(self._merge.runs)] = [done] if done.rows else []
+            self._merge = None
+
+    # ------------------------------------------------------------------------------------------------------ frames
+
+    def _frame(self, entries: Entries) -> pl.DataFrame:
+        columns = [entries.texts[name] for name in self._keys]
+        texts = {name: entries.texts[name] for name in self._texts}
+        return pl.DataFrame([*columns, *(self._column(name, entries.words, texts) for name in self._schema)])
+
+    def _column(self, name: str, words: Words, texts: Mapping[str, Any]) -> pl.Series:
+        if name in texts:
+            found = texts[name]
+            return found if isinstance(found, pl.Series) else pl.Series(name, found.tolist(), dtype=pl.String)
+        return _as_series(name, np.ascontiguousarray(words[:, USES + 1 + self._numbers.index(name)]), self._schema[name])
+
+
+def _to_merge(rows: list[int]) -> int:
+    """Returns how many of the newest runs to merge: as long as the next one is not larger than twice those before it."""
+    total, count = rows[0] if rows else 0, min(1, len(rows))
+    while count < len(rows) and rows[count] <= 2 * total:
+        total += rows[count]
+        count += 1
+    return count
+
+
+def _as_words(column: pl.Series) -> Words:
+    values = column.to_physical().to_numpy()
+    return values.astype(np.uint64) if values.dtype == np.bool_ else np.ascontiguousarray(values).view(np.uint64)
+
+
+def _as_series(name: str, words: Words, dtype: pl.DataType) -> pl.Series:
+    if dtype == pl.Boolean:
+        return pl.Series(name, words != 0)
+    made = pl.Series(name, words.view(np.float64 if dtype == pl.Float64 else np.int64))
+    return made if made.dtype == dtype else made.cast(dtype)
