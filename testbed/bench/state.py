@@ -83,7 +83,7 @@ def show(result: dict[str, Any]) -> None:
         ]
         for name, one in result["stores"].items()
     ]
-    titles = ("new keys/s", "rows/s", "missed", "memory MB", "budget MB", "disk MB", "slowest batch ms")
+    titles = ("new keys/s", "rows/s", "missed", "MB", "budget", "disk MB", "slowest ms")
     columns = (tables.Column("store"), *(tables.Column(title, right=True) for title in titles))
     print_table(columns, lines, title=f"{result['keys']:,} keys, {result['share']:g} of them in memory, by a second of a core")
 

@@ -35,6 +35,7 @@ from sbon_testbed.bench import (
     placement,
     probe,
     recovery,
+    state,
     telemetry,
 )
 from sbon_testbed.bench import input as input_
@@ -328,6 +329,11 @@ RESULT_TABLES: dict[str, tuple[Callable[..., None], dict[str, Any], list[list[st
         match.show,
         {"patterns": {"skip to next row": LARGE}, "one_key": LARGE},
         [["pattern", "rows/s", "aim", "of aim", "matches"]],
+    ),
+    "state": (
+        state.show,
+        {"stores": {"runs": LARGE}},
+        [["store", "new keys/s", "rows/s", "missed", "MB", "budget", "disk MB", "slowest ms"]],
     ),
     "cep peaks": (
         partial(cep.show, "peaks"),
