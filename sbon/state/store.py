@@ -29,7 +29,7 @@ USES_REMEMBERED = 8
 """Uses for each state in memory after which all counts are halved. Fewer: new hot keys come in sooner. More: rarer keys are told apart."""
 _NEVER = -(2**63)
 _PIECE_ROWS = 65_536
-_USES_MAX = 2**31
+_USES_MAX = 2**32 - 1
 
 Values = npt.NDArray[Any]
 
@@ -237,17 +237,17 @@ class States:
             return False
         self._check_batch(len(ids))
         count = min(hot.held, max(hot.held + more - most, hot.held // EVICTED_SHARE))
-        uses: Words = hot.words[: hot.held, USES].copy()
-        uses[found[found >= 0]] += np.uint64(_USES_MAX)  # what this batch needs stays as long as anything else is left
-        rank = (uses << np.uint64(31)) | np.arange(hot.held, dtype=np.uint64)  # of equal ones, that which came first
-        leaving = np.sort(np.argpartition(rank, count - 1)[:count])
+        uses = hot.words[: hot.held, USES].astype(np.uint32)
+        uses[found[found >= 0]] = _USES_MAX  # what this batch needs stays as long as anything else is left
+        limit = np.partition(uses, count - 1)[count - 1]
+        staying, equal = uses > limit, np.flatnonzero(uses == limit)
+        staying[equal[equal.size - (hot.held - count - np.count_nonzero(staying)) :]] = True  # of equal ones, those that came last
+        leaving = np.flatnonzero(~staying)
         self._runs.insert(0, self._written(hot.entries(leaving).in_order()))
         self._merge_rows += MERGE_SHARE * count
         if self._uses > USES_REMEMBERED * hot.held:
             hot.words[: hot.held, USES] >>= np.uint64(1)
             self._uses = 0
-        staying = np.ones(hot.held, np.bool_)
-        staying[leaving] = False
         hot.retain(staying)
         return True
 

@@ -85,7 +85,7 @@ def show(result: dict[str, Any]) -> None:
     ]
     titles = ("new keys/s", "rows/s", "missed", "MB", "budget", "disk MB", "slowest ms")
     columns = (tables.Column("store"), *(tables.Column(title, right=True) for title in titles))
-    print_table(columns, lines, title=f"{result['keys']:,} keys, {result['share']:g} of them in memory, by a second of a core")
+    print_table(columns, lines, title=f"{result['keys']:,} keys, {result['share']:g} in memory; by a core second")
 
 
 def _timed(store: str, keys: int, share: float, rows: int, batch_rows: int, kind: str, folder: str) -> dict[str, float]:
