@@ -67,10 +67,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Time that a host must have been declared failed before operators there that may move are made again on others. Longer: partitions as
     long as that and the 4 to 5 s until the host is declared failed lose nothing. Shorter: answers go on sooner after a crash. Sources and
     sinks wait for their node in any case, and lose nothing in a partition."""
-    take_over: bool = False
+    take_over: bool = True
     """Has the records of queries taken here kept by two other agents, one of which owns them once this agent has failed; set it
-    alike on all agents. It needs `heal`, and three agents. Off: a query whose agent has failed runs on unwatched, and waits for that
-    agent. On is not recommended yet: where cuts and crashes come together, rows may be lost or repeated (docs/recovery.md)."""
+    alike on all agents. It needs three agents, and `heal`, without which it is off, too. Off: a query whose agent has failed runs on
+    unwatched, and waits for that agent."""
     orphan_timeout_s: float = 0.0
     """Time after which operators here end if the home of their query has failed or left; 0 for never: they run until somebody drops the
     query (`sbon queries` lists it). Longer: a longer partition of the home costs nothing. Keep it above the longest partition that queries
@@ -78,8 +78,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def inherits(self) -> bool:
-        """Returns whether queries have keepers here."""
-        return self.take_over
+        """Returns whether queries have keepers here: not where whoever takes one over would not make again what was lost."""
+        return self.take_over and self.heal
 
     def __post_init__(self) -> None:
         if not 0 <= self.workers <= 1024:
@@ -109,8 +109,6 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         for name in ("lost_input_s", "lost_consumer_s", "heal_after_s"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} = {getattr(self, name)}, expected 0 or more")
-        if self.take_over and not self.heal:
-            raise ValueError("take_over = true, expected heal = true with it: whoever takes a query over makes again what was lost")
         if not 0 <= self.orphan_timeout_s <= 1e9:
             raise ValueError(f"orphan_timeout_s = {self.orphan_timeout_s}, expected 0 or more")
         for name in ("sample_interval_s", "report_interval_s", "wanted_interval_s"):

@@ -61,7 +61,7 @@ class World:
             self.host, self.directory, self.gossip, self.placing, self.tables, self.homes, connectors, self.reaches, self.resuming
         )
         self.owners = Owners()
-        self.queries = OwnedQueries(parts, self.events, Books("b", 1e6), self.owners, EngineConfig())
+        self.queries = OwnedQueries(parts, self.events, Books("b", 1e6), self.owners, EngineConfig(take_over=False))
         self.results: list[Any] = []
 
     def keep(self, done: Any = lambda problem: None) -> None:
