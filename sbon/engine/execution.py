@@ -135,7 +135,7 @@ class Execution:
             else:
                 self._ready.remove(instance.id)
         elif instance.task is not None or incoming is None:
-            if may_work_off(instance):
+            if instance.waiting.misses is not None and may_work_off(instance):
                 self._ready.push(instance.id, WHEN_NOTHING_ELSE_WAITS)
             else:
                 self._look_at_source(instance)

@@ -52,8 +52,6 @@ class Missing:
 
 def may_work_off(instance: Instance) -> bool:
     """Tells whether an operator has rows that were put off, and may work on them: its consumers are not behind with what they have got."""
-    if instance.waiting.misses is None or not deferred_rows(instance):
-        return False
-    if instance.task is not None or instance.state is not State.RUNNING or not instance.has_credit:
+    if not deferred_rows(instance) or instance.task is not None or instance.state is not State.RUNNING or not instance.has_credit:
         return False
     return all(output.sender.held <= PUT_OFF_HELD_MAX for output in instance.outputs.values())

@@ -22,6 +22,7 @@ class Part(StrEnum):
     MEMORY = "memory"
     OVERLOAD = "overload"
     DISK = "disk"
+    AGENTS = "agents"
 
 
 class Name(StrEnum):
@@ -78,6 +79,11 @@ def deadlines_command(
             if one in wanted:
                 found = result[one.value] = evaluate(seconds, seed, progress)
                 shows.append(lambda one=one, by=by, found=found: show_policies(one.value, by, found))  # type: ignore[misc]
+    if Part.AGENTS in wanted:
+        from sbon_testbed.deadlines.agents import evaluate_agents
+
+        result["agents"] = evaluate_agents(seconds, seed, progress)
+        shows.append(lambda: show_agents(result["agents"]))
     if json is not None:
         write_json(json, result)
     if json != "-":
@@ -143,3 +149,13 @@ def show_policies(title: str, by: str, found: dict[str, Any]) -> None:
     rows = [[name, *(f"{one[key]:.3f}" for key in keys)] for name, one in found.items()]
     rows += [[f"{name}, bursts", *(f"{one['burst'][key]:.3f}" for key in keys)] for name, one in found.items() if "burst" in one]
     print_table((Column(by), *(Column(key.replace("_", " "), right=True) for key in keys)), rows)
+
+
+def show_agents(found: dict[str, Any]) -> None:
+    """The part `agents` as a table for people."""
+    print_note("agents: share of rows in time, by on_miss, through the engine in virtual time; bound: what none can exceed")
+    keys = ("load", "finish", "shed", "defer", "bound", "of_bound")
+    counts = ("shed_left_out", "defer_left_out")
+    rows = [[name, *(f"{one[key]:.3f}" for key in keys), *(f"{one[key]:,}" for key in counts)] for name, one in found.items()]
+    titles = (*(key.replace("_", " ") for key in keys), "rows shed", "deferred")
+    print_table((Column("M rows/s"), *(Column(title, right=True) for title in titles)), rows)

@@ -368,6 +368,17 @@ RESULT_TABLES: dict[str, tuple[Callable[..., None], dict[str, Any], list[list[st
         {"123.5": {**IN_TIME, "burst": IN_TIME}},
         [["MB for states", "load", "none", "batch edf", "dover", "tree", "cells", "bound", "of bound"]],
     ),
+    "deadlines agents": (
+        deadlines.show_agents,
+        {
+            "1.5": {
+                **dict.fromkeys(("load", "finish", "shed", "defer", "bound", "of_bound"), 0.975),
+                "shed_left_out": 1_234_567,
+                "defer_left_out": 1_234_567,
+            }
+        },
+        [["M rows/s", "load", "finish", "shed", "defer", "bound", "of bound", "rows shed", "deferred"]],
+    ),
     "throughput small": (
         partial(throughput.show_small, queries=100),
         {"two_phase_exhaustive": SHARES},

@@ -31,6 +31,21 @@ def test_policies_are_compared_with_what_none_can_exceed(
     assert "us on disk" in capsys.readouterr().out
 
 
+def test_the_engine_has_nearly_as_many_rows_in_time_as_can_be(tmp_path: Path) -> None:
+    where = tmp_path / "deadlines.json"
+
+    assert run(["testbed", "deadlines", "--part", "agents", "--seconds", "4", "--quiet", "--json", str(where)]) in (0, None)
+
+    found = json.loads(where.read_text())["agents"]
+    assert list(found) == ["1.1", "1.5", "2"]
+    for one in found.values():
+        assert one["finish_rows"] == one["defer_rows"] == one["shed_rows"] + one["shed_left_out"] == one["rows"]
+        assert 0.95 < one["of_bound"] <= 1.0
+    assert found["1.1"]["shed_left_out"] == found["1.1"]["defer_left_out"] == 0
+    assert found["2"]["shed"] > found["2"]["finish"] + 0.2
+    assert found["2"]["defer"] > found["2"]["finish"] + 0.2
+
+
 def test_predictions_are_compared_with_virtual_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     where = tmp_path / "deadlines.json"
     assert sum(len(plans._varied(name)) for name in WORKLOADS) == 34
