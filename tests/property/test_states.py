@@ -145,6 +145,7 @@ def test_what_is_used_often_stays_in_memory():
     hot = keys_of("int", [one for one in range(100) if one % 50 != 7])
     assert states.held(identities(hot.get_columns())).mean() > 0.95
     assert states.in_memory < 700
+    assert held(states, "int") == twin
 
 
 @pytest.mark.parametrize("damage", ["bit", "short", "gone"])

@@ -145,12 +145,12 @@ def test_damaged_states_end_the_query_and_say_so(example: Extensions):
 
 
 def test_state_larger_than_the_memory_of_the_other_host_moves_there(example: Extensions):
-    world = world_of(2, 4, example, memory_max=100_000, **LITTLE)
+    world = world_of(2, 4, example, **LITTLE | {"memory_max": 60_000, "state_memory_max": 12_000, "quantum_rows": 60})
     tail = world.tail(world.submit(STATEMENT.format(world.nodes[0])))
     world.run_until(lambda: any(row["state_rows"] > 700 for n in (0, 1) for row in world.ask(n, "operators")), 120, "many states")
     host = next(node for node in (0, 1) if files(world, node))
     agent = world.agents[host]
-    world.agents[1 - host].operators.room.budget.measured("another", 70_000)  # type: ignore[union-attr]
+    world.agents[1 - host].operators.room.budget.measured("another", 40_000)  # type: ignore[union-attr]
     agent.migrations.migrate(function_of(world)["id"], world.nodes[1 - host], "asked for")
     world.run_until(lambda: agent.measuring.migrations, 60, "it has moved")
     record = agent.measuring.migrations[-1]

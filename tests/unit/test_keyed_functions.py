@@ -1,21 +1,24 @@
 """Functions with a state for each key: their calls in SQL, and what becomes of them as operators, against a plain loop over keys."""
 
+import contextlib
 import itertools
 import sys
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
-from sbon.errors import QueryError, RemoteProtocolError, StateError
+from sbon.errors import QueryError, RemoteProtocolError, StateError, StateFullError
+from sbon.execution.work import _take
 from sbon.extensions import Extensions, described
 from sbon.functions import BatchFunction, FunctionError, KeyedFunction, keyed_function
 from sbon.migration.snapshot import Writer
-from sbon.migration.state_copy import Assembly, state_pieces
+from sbon.migration.state_copy import Assembly, InputLog, state_pieces
 from sbon.operators.operator import Operator
 from sbon.operators.registry import build
 from sbon.operators.sizes import held_bytes
@@ -378,3 +381,52 @@ def test_states_on_disk_move_a_piece_at_a_time(example: dict[str, BatchFunction]
 def test_memory_below_a_batch_is_refused(example: dict[str, BatchFunction]):
     with pytest.raises(StateError, match=r"does not hold those of one batch of 60 keys, .*; raise engine.state_memory_max"):
         on_disk(example["frequent_words"], VirtualDisk(), "word", memory_bytes=3_000)
+
+
+def test_late_rows_count_once_though_the_disk_is_full():
+    disk = VirtualDisk()
+    operator = on_disk(Counted, disk, "k", memory_bytes=20_000, size_s=10.0)
+    columns = {"ts": pl.Datetime("us"), "k": pl.String, "v": pl.Float64}
+
+    def rows(first: int) -> pl.DataFrame:
+        """Fifty keys, each with one row in time and one a minute late."""
+        keys = [f"key {number}" for number in range(first, first + 50)]
+        times = [START] * 50 + [START - timedelta(minutes=1)] * 50
+        return pl.DataFrame({"ts": times, "k": keys * 2, "v": [1.0] * 100}, schema=columns)
+
+    operator.advance(int(rows(0)["ts"].to_physical()[0]))
+    disk.failing, taken = True, 0
+    with contextlib.suppress(StateFullError):
+        while taken < 10_000:
+            operator.process(0, rows(taken))
+            taken += 50
+    with pytest.raises(StateFullError, match="Input/output error"):
+        operator.process(0, rows(taken))
+    assert operator.late_rows == operator.state_rows == taken > 0
+    disk.failing = False
+    operator.process(0, rows(taken))
+    assert operator.late_rows == operator.state_rows == taken + 50
+
+
+def test_a_batch_that_is_not_taken_is_not_logged_for_the_copy():
+    """It will be taken again, and would count twice on the new host."""
+
+    def process(port: int, frame: pl.DataFrame) -> list[pl.DataFrame]:
+        if not room:
+            raise StateFullError("the disk is full")
+        return []
+
+    room: list[int] = []
+    log, operator = InputLog(), SimpleNamespace(process=process, output_watermark=lambda watermark_us: watermark_us)
+    spec = SimpleNamespace(schema=())
+    instance: Any = SimpleNamespace(is_multicast=False, sink=None, operator=operator, log=log, watermark_us=0, spec=spec)
+    stage: Any = SimpleNamespace(instance=instance, incoming=SimpleNamespace(link=SimpleNamespace(port=0), schema=()))
+    task: Any = SimpleNamespace()
+    for _ in range(2):
+        with pytest.raises(StateFullError):
+            _take(task, stage, None, pl.DataFrame({"n": [1]}), 0, lambda: False)
+    assert log.added_calls == 0
+    room.append(1)
+    with contextlib.suppress(AttributeError):  # what it does with answers is not of interest here
+        _take(task, stage, None, pl.DataFrame({"n": [1]}), 0, lambda: False)
+    assert log.added_calls == 1
