@@ -43,6 +43,10 @@ class PlacementError(SbonError):
     """No node can host an operator; the message gives its id."""
 
 
+class LatencyBoundError(PlacementError):
+    """No placement that was tried keeps within a query's `max_latency`, as predicted; other instances of its operators might."""
+
+
 class DelayBoundError(PlacementError):
     """The candidates allow no placement within a query's delay bound.
 

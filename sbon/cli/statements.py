@@ -197,7 +197,7 @@ def print_plan(plan: dict[str, Any], *, candidates: bool, wide: bool = False) ->
     if plan.get("instances"):
         say()
         for one in plan["instances"]:
-            print_note(f"instances  {one['kind']}: {len(one['nodes'])} by {', '.join(one['keys'])} ({', '.join(one['nodes'])})")
+            print_note(f"instances  {one['text']}")
     if plan.get("prediction") is not None:
         say()
         for line in table(plan["prediction"]):

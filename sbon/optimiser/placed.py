@@ -83,11 +83,7 @@ class Placed:
                 }
                 for link in decision.links
             ],
-            "instances": [
-                {"kind": one.kind, "keys": list(one.keys), "operators": list(one.operators), "nodes": [nodes[i] for i in one.operators]}
-                for one in sets_of(plan)
-                if all(i in nodes for i in one.operators)
-            ],
+            "instances": [one.told(nodes) for one in sets_of(plan) if all(i in nodes for i in one.operators)],
             "dropped": list(decision.dropped),
             "network_usage": {"here": decision.usage_here, "producer": decision.usage_producer, "consumer": decision.usage_consumer},
             "delay_ms": decision.delay_ms,

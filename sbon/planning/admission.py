@@ -20,9 +20,9 @@ from sbon.cost.figure import Source
 from sbon.cost.latency_prediction import PROPAGATION_ERROR, WAITING, milliseconds, work_s
 from sbon.cost.placed_query import PlacedQuery
 from sbon.cost.prediction import Prediction, predict
-from sbon.errors import DelayBoundError, PlacementError, SbonError
+from sbon.errors import DelayBoundError, LatencyBoundError, PlacementError, SbonError
 from sbon.optimiser.placed import Placed
-from sbon.query.plan import Plan
+from sbon.query.plan import ExchangeParams, MergeParams, Plan, SinkParams, held_for_s
 from sbon.types import NodeId, OperatorId
 
 ATTEMPTS_MAX = 4
@@ -42,18 +42,42 @@ def harmed(query: PlacedQuery) -> dict[NodeId, tuple[float, float]]:
     return {name: (takes[name], spare_s) for name, spare_s in spare.items() if takes.get(name, 0.0) > spare_s}
 
 
-def with_known_figures(prediction: Prediction, query: PlacedQuery, bound_ms: float) -> Prediction:
-    """Returns the prediction without the cost of a sink that has never run, if only that is a rule and the bound is broken without it, too.
+def crowded(query: PlacedQuery) -> dict[NodeId, tuple[float, float]]:
+    """Returns the nodes that have no memory for the rows that operators hold for a time, as far as they tell: bytes needed, and there.
 
-    Every sink is new, and would make every prediction rest on rules.
+    The bytes are the rate times the time, or what the state of such an operator was measured to take at another rate.
     """
-    by_rule = {spec.id for spec in query.plan.operators if query.statistics[spec.id].source is Source.RULE}
-    if not by_rule or prediction.latency.upper_s * 1e3 <= bound_ms or by_rule != {query.plan.operators[-1].id}:
+    held: dict[NodeId, float] = {}
+    for spec in query.plan.operators:
+        if spec.id not in query.shared and (held_s := held_for_s(spec.params)) > 0:
+            links = [link for link in query.plan.links if link.target == spec.id]
+            measured = query.statistics[spec.id].state_at(sum(link.rate_rows_per_s for link in links))
+            needed = measured.value if measured is not None else held_s * sum(link.rate_bytes_per_s for link in links)
+            held[query.node_of[spec.id]] = held.get(query.node_of[spec.id], 0.0) + needed
+    has = {node: query.nodes[node].memory_bytes for node in held}
+    return {node: (needed, has[node]) for node, needed in held.items() if 0 < has[node] < needed}
+
+
+def with_known_figures(prediction: Prediction, query: PlacedQuery, bound_ms: float) -> Prediction:
+    """Returns the prediction without the cost of a sink, exchange or merge that has never run, if only those are rules and the bound is
+    broken without them, too.
+
+    Every sink is new, and would make every prediction rest on rules; so would each new number of instances.
+    """
+    by_rule = new_by_rule(query)
+    if not by_rule or prediction.latency.upper_s * 1e3 <= bound_ms:
         return prediction
     known = predict(msgspec.structs.replace(query, shared=query.shared | by_rule), ())
     if known.latency.upper_s * 1e3 <= bound_ms:
         return prediction
     return msgspec.structs.replace(known, operators={source: count for source, count in known.operators.items() if source != Source.RULE})
+
+
+def new_by_rule(query: PlacedQuery) -> frozenset[OperatorId]:
+    """Returns the operators whose cost is a rule, if these are only the sink, exchanges and merges; else none."""
+    by_rule = [spec for spec in query.plan.operators if query.statistics[spec.id].source is Source.RULE]
+    is_new = all(isinstance(spec.params, SinkParams | ExchangeParams | MergeParams) for spec in by_rule)
+    return frozenset(spec.id for spec in by_rule) if is_new else frozenset()
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -104,17 +128,24 @@ class Admission:
 
     def predicted(self, placed: Placed, query: PlacedQuery) -> Action:
         """Judges a placement; predicts it first, which takes some hundredths of a second."""
-        return self.placed(placed, with_known_figures(predict(query, ()), query, self._bound_ms), harmed(query))
+        return self.placed(placed, with_known_figures(predict(query, ()), query, self._bound_ms), harmed(query), crowded(query))
 
-    def placed(self, placed: Placed, prediction: Prediction, harm: Mapping[NodeId, tuple[float, float]] = NO_HARM) -> Action:
+    def placed(
+        self,
+        placed: Placed,
+        prediction: Prediction,
+        harm: Mapping[NodeId, tuple[float, float]] = NO_HARM,
+        crowd: Mapping[NodeId, tuple[float, float]] = NO_HARM,
+    ) -> Action:
         """Judges a placement by what is predicted of it.
 
         Parameters
         ----------
         harm : nodes on which it would break a running query's bound: for how long it holds up others, and what they can bear, in s
+        crowd : nodes without memory for the rows that it holds: the bytes that these need, and that are there
         """
-        if harm:
-            return self._harmful(placed, prediction, harm)
+        if harm or crowd:
+            return self._harmful(placed, prediction, harm, crowd)
         latency = prediction.latency
         upper_ms = latency.upper_s * 1e3
         if upper_ms <= self._bound_ms:
@@ -136,12 +167,26 @@ class Admission:
             self._delay_ms = min(self._delay_ms, shrunk_ms)
         return self._attempt()
 
-    def _harmful(self, placed: Placed, prediction: Prediction, harm: Mapping[NodeId, tuple[float, float]]) -> Action:
-        """Tries without the nodes where running queries would be harmed; refuses where operators are pinned there."""
-        free = frozenset(node for operator, node in placed.nodes.items() if self._is_free(operator) and node in harm)
+    def _harmful(
+        self,
+        placed: Placed,
+        prediction: Prediction,
+        harm: Mapping[NodeId, tuple[float, float]],
+        crowd: Mapping[NodeId, tuple[float, float]],
+    ) -> Action:
+        """Tries without the nodes where running queries would be harmed, or memory is short; refuses where there are no others."""
+        free = frozenset(node for operator, node in placed.nodes.items() if self._is_free(operator) and node in {*harm, *crowd})
         if free and self._attempts < ATTEMPTS_MAX:
             self._excluded |= free
             return self._attempt()
+        if crowd:
+            node, (needs, has) = max(crowd.items(), key=lambda one: one[1][0] - one[1][1])
+            return Refused(
+                PlacementError(
+                    f"rows that the query holds on {node} (rate x the time of WITHIN, or of the join) need {needs / 2**20:,.0f} MiB, and "
+                    f"there are {has / 2**20:,.0f} MiB for states: hold them for less time, or use fewer rows, or a node with more memory"
+                )
+            )
         if prediction.rests_on_rules:
             return self._admitted(placed, prediction)
         node, (takes_s, spare_s) = max(harm.items(), key=lambda one: one[1][0] - one[1][1])
@@ -191,7 +236,7 @@ class Admission:
         least_ms = latency.worst_s.low * 1e3 if latency.worst_s is not None else math.inf
         if prediction.rests_on_rules and (least_ms <= self._bound_ms or latency.worst_s is None):
             return self._admitted(placed, prediction)
-        return Refused(PlacementError(refusal(self._bound_ms, prediction)))
+        return Refused(LatencyBoundError(refusal(self._bound_ms, prediction)))
 
 
 def refusal(bound_ms: float, prediction: Prediction) -> str:

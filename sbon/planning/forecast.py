@@ -6,7 +6,7 @@ Measured is off where its 99th percentile differs from the predicted one by more
 exceed it says which source gives more rows than expected, or on which host others use more than when it was predicted.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -16,14 +16,13 @@ from sbon.cost.latency_prediction import LatencyPrediction
 from sbon.cost.placed_query import PlacedQuery
 from sbon.cost.prediction import Prediction
 from sbon.planning.gathering import placed_query
+from sbon.planning.resizing import OFF_S, OFF_SHARE, resizing_of
 from sbon.query.plan import LinkSpec, Plan, SourceParams
 from sbon.types import NodeId, OperatorId
 from sbon.wire.reports import LatencyTold, OperatorReport
 
-OFF_SHARE = 0.2
 OFF_LEAST_MS = 5.0
 """Difference that never counts: a tick of a scheduler."""
-OFF_S = 60.0
 TOLD_S = 60.0
 """Pause between two records of what is measured beside a prediction."""
 FIRST_S = 10.0
@@ -44,6 +43,7 @@ class Forecast:
     shared : operators that ran already
     begun_ms : latency from a source to each of those
     now : instant of its start
+    candidates : further nodes that its operators may use
     """
 
     def __init__(
@@ -53,14 +53,17 @@ class Forecast:
         shared: frozenset[OperatorId],
         begun_ms: Mapping[OperatorId, float],
         now: float,
+        candidates: Iterable[NodeId] = (),
     ) -> None:
         self.plan, self.node_of, self.shared, self.begun_ms = plan, dict(node_of), shared, dict(begun_ms)
         self.prediction: Prediction | None = None
         self.measured: LatencyTold | None = None
         self.why = ""
         """Why it was predicted anew the last time; empty for the first prediction."""
-        self.reason = ""
-        """Text on the sources that have left the profile, where answers exceed `max_latency`; empty otherwise."""
+        self._late = ""
+        self._candidates = tuple(candidates)
+        self.resizing = resizing_of(plan)
+        """Numbers of instances that its operators should have; None if the planner has not chosen them."""
         self._due_s: float | None = now + FIRST_S
         self._off_since_s: float | None = None
         self._is_asked = False
@@ -72,7 +75,7 @@ class Forecast:
         """Takes a round of reports; returns whether to predict now: then call `predicted` or `failed`."""
         sink = reports.get(self.plan.operators[-1].id)
         self.measured = sink.latency if sink is not None else None
-        self.reason = self._reason(reports, books, now)
+        self._late = self._reason(reports, books, now)
         if self._is_asked or self.measured is None or self.measured.rows == 0:
             return False
         if self._due_s is not None:
@@ -136,7 +139,7 @@ class Forecast:
             if told_ms is None and rtt is None:
                 return None
             links.append((source, target, told_ms if told_ms is not None else (rtt or 0.0) / 2, told_ms is not None))
-        return placed_query(
+        found = placed_query(
             books,
             self.measured_plan(reports),
             self.node_of,
@@ -146,6 +149,8 @@ class Forecast:
             own_cores=self._own_cores(reports),
             now=now,
         )
+        others = {node: books.nodes.of(node, now) for node in self._candidates}
+        return msgspec.structs.replace(found, nodes={**others, **found.nodes})
 
     def _own_cores(self, reports: Mapping[OperatorId, OperatorReport]) -> dict[NodeId, float]:
         """Returns the cores that the query's own operators use, by node."""
@@ -180,6 +185,18 @@ class Forecast:
             "anew_because": self.why,
             "measured": None if self.measured is None else msgspec.structs.asdict(self.measured),
         }
+
+    @property
+    def reason(self) -> str:
+        """Describes the sources that have left the profile, where answers exceed `max_latency`, and operators that have too few instances;
+        empty if nothing is wrong."""
+        return "; ".join(filter(None, (self._late, self.resizing.reason if self.resizing is not None else "")))
+
+    def wanted_of(self, operators: tuple[OperatorId, ...]) -> int | None:
+        """Returns how many instances an operator should have; None if the planner has not chosen their number."""
+        if self.resizing is None:
+            return None
+        return next((n for one, n in zip(self.plan.sizings, self.resizing.wanted, strict=True) if one.operators == operators), None)
 
     @property
     def slack_ms(self) -> float | None:

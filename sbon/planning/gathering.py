@@ -63,8 +63,9 @@ def placed_query(
     pairs = list(links)
     measured = {(source, target) for source, target, _, is_measured in pairs if is_measured}
     statistics = {}
+    alone = {operator: sizing.alone for sizing in plan.sizings for operator in sizing.operators}
     for spec in operators:
-        known = books.statistics.of(spec.signature, now)
+        known = books.statistics.of(spec.signature, now) or books.statistics.of(alone.get(spec.id, ""), now)
         expected = 1.0 if isinstance(spec.params, SourceParams) else spec.selectivity
         statistics[spec.id] = known if known is not None else by_rule_of(spec, expected)
     return PlacedQuery(

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
-from sbon.cost.figure import Source
 from sbon.cost.latency_prediction import latest_s, least_way_s
 from sbon.cost.model import CostModel
 from sbon.cost.placed_query import PlacedQuery
@@ -15,7 +14,7 @@ from sbon.optimiser.placed import Placed
 from sbon.placement.config import PlacementConfig
 from sbon.placement.latency_bounded import Choices, least_cost_within
 from sbon.placement.models import model_of
-from sbon.planning.admission import harmed
+from sbon.planning.admission import harmed, new_by_rule
 from sbon.types import NodeId, OperatorId
 
 JUDGED_MAX = 120
@@ -71,11 +70,10 @@ def network_s(query: PlacedQuery) -> float:
 
 
 def without_new_sink(query: PlacedQuery) -> PlacedQuery:
-    """Returns the query without the cost of its sink, where that alone is a rule: every sink is new (`admission.with_known_figures`)."""
-    by_rule = {spec.id for spec in query.plan.operators if query.statistics[spec.id].source is Source.RULE}
-    if by_rule != {query.plan.operators[-1].id}:
-        return query
-    return msgspec.structs.replace(query, shared=query.shared | by_rule)
+    """Returns the query without the cost of its sink, exchanges and merges, where these alone are rules: every sink is new
+    (`admission.with_known_figures`)."""
+    by_rule = new_by_rule(query)
+    return msgspec.structs.replace(query, shared=query.shared | by_rule) if by_rule else query
 
 
 def choices_of(placed: Placed, query: PlacedQuery, model: CostModel) -> Choices:

@@ -4,7 +4,7 @@ The query is seen as two stages: what works without keys (map), up to the first 
 Instances of an operator with keys are dealt by ranges of their hash.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,6 +14,7 @@ from sbon.cost.placed_query import PlacedQuery
 from sbon.cost.stages import Cluster, Finalising, Job, Step
 from sbon.errors import ConfigError, QueryError
 from sbon.planning.options import number
+from sbon.query.instances import sets_of
 from sbon.query.plan import (
     DeduplicateParams,
     FunctionParams,
@@ -22,13 +23,13 @@ from sbon.query.plan import (
     OperatorSpec,
     OverParams,
     SessionParams,
-    SinkParams,
     SourceParams,
     WindowJoinParams,
     WindowParams,
 )
 from sbon.query.spans import parse_interval
 from sbon.search.resources import NODES_MAX, Wanted, plan_resources
+from sbon.types import OperatorId
 
 FINALISED_NS = 100.0
 """Cost of an answer at the end of a window, until it is measured apart from that of its rows."""
@@ -63,46 +64,70 @@ def job_of(query: PlacedQuery, hot_shares: tuple[float, ...] = ()) -> tuple[Job,
         No operator has keys, or several have; the message names them.
     """
     plan = query.plan
-    keyed = [spec for spec in plan.operators if keys_of(spec)]
+    dealt = {one: found.operators for found in sets_of(plan) for one in found.operators}
+    keyed = [spec for spec in plan.operators if keys_of(spec) and dealt.get(spec.id, (spec.id,))[0] == spec.id]
     if not keyed:
         raise ConfigError("no operator of this query has keys, so instances cannot share its rows; add GROUP BY, or PARTITION BY, a column")
     if len(keyed) > 1:
         names = ", ".join(f"{spec.id} ({_kind(spec)})" for spec in keyed)
         raise ConfigError(f"several operators of this query have keys: {names}; a plan is made for one, so split the query into views")
-    rates, frames = query.rows_per_s(), query.rows_per_batch()
-    sources = [spec for spec in plan.operators if isinstance(spec.params, SourceParams)]
-    rate = sum(rates.get(spec.id, 0.0) for spec in sources)
-    (update,) = keyed
-    into = sum(link.rate_rows_per_s for link in plan.links if link.target == update.id)
-    if rate <= 0 or into <= 0:
+    job, rate = stages_of(query, dealt.get(keyed[0].id, (keyed[0].id,)), hot_shares)
+    if rate <= 0:
         raise ConfigError("the rate of the sources is not known: declare rows_per_second, or let them run for a while")
-    before, after = _upstream(query, update.id), {update.id}
+    return job, rate, keyed[0]
+
+
+def stages_of(query: PlacedQuery, updates: Sequence[OperatorId], hot_shares: tuple[float, ...] = ()) -> tuple[Job, float]:
+    """Returns the two stages up to an operator with keys, and the rows/s of the sources before it: 0 if no rows are known to come.
+
+    Parameters
+    ----------
+    updates : the operator, or all its instances
+    """
+    plan, rates = query.plan, query.rows_per_s()
+    into = sum(link.rate_rows_per_s for link in plan.links if link.target in updates)
+    before = {name for one in updates for name in _upstream(query, one)}
+    sources = [spec.id for spec in query.sources if spec.id in before]
+    rate = sum(rates.get(one, 0.0) for one in sources)
+    if rate <= 0 or into <= 0:
+        return Job(map=Step(per_batch_ns=0.0, per_row_ns=0.0), update=Step(per_batch_ns=0.0, per_row_ns=0.0)), 0.0
     map_batch = map_row = update_batch = update_row = 0.0
     for spec in plan.operators:
-        if isinstance(spec.params, SourceParams | SinkParams):
-            continue
-        rows = sum(link.rate_rows_per_s for link in plan.links if link.target == spec.id)
-        law = query.statistics[spec.id].ports[0]
-        per_batch, per_row = law.law.at(Edge.EXPECTED, frames[spec.id], law.open_windows)
-        if spec.id in before:
+        if spec.id in updates:
+            per_batch, per_row, rows = _cost(query, spec)
+            update_batch, update_row = update_batch + per_batch / len(updates), update_row + per_row * rows / into
+        elif spec.id in before and not isinstance(spec.params, SourceParams) and not keys_of(spec):
+            per_batch, per_row, rows = _cost(query, spec)
             map_batch, map_row = map_batch + per_batch, map_row + per_row * rows / rate
-        elif spec.id in after:
-            update_batch, update_row = update_batch + per_batch, update_row + per_row
-    window = update.params
+    window = next(spec for spec in plan.operators if spec.id in updates).params
     finalising = None
     if isinstance(window, WindowParams):
-        answers_per_s = sum(link.rate_rows_per_s for link in plan.links if link.source == update.id)
+        answers_per_s = sum(link.rate_rows_per_s for link in plan.links if link.source in updates)
         finalising = Finalising(keys=max(1.0, answers_per_s * window.slide_us / 1e6), per_key_ns=FINALISED_NS)
     job = Job(
         map=Step(per_batch_ns=map_batch, per_row_ns=map_row, scatter=_SCATTER),
         update=Step(per_batch_ns=update_batch, per_row_ns=update_row, scatter=_SCATTER),
         rows_out=into / rate,
-        row_bytes=_row_bytes(query, [spec.id for spec in sources]),
-        sent_bytes=_row_bytes(query, [link.source for link in plan.links if link.target == update.id]),
+        row_bytes=_row_bytes(query, sources),
+        sent_bytes=_row_bytes(query, [link.source for link in plan.links if link.target in updates]),
         finalising=finalising,
         hot_shares=hot_shares,
     )
-    return job, rate, update
+    return job, rate
+
+
+def _cost(query: PlacedQuery, spec: OperatorSpec) -> tuple[float, float, float]:
+    """Returns what a batch and a row of an operator cost, and the rows/s into it. Of several ports, as their rows are mixed."""
+    ports = query.statistics[spec.id].ports
+    rows = [0.0] * len(ports)
+    for link in query.plan.links:
+        if link.target == spec.id and link.port < len(ports):
+            rows[link.port] += link.rate_rows_per_s
+    frame, total = query.rows_per_batch()[spec.id], sum(rows)
+    laws = [port.law.at(Edge.EXPECTED, frame, port.open_windows) for port in ports]
+    shares = [one / total for one in rows] if total > 0 else [1.0, *[0.0] * (len(ports) - 1)]
+    per_batch, per_row = (sum(share * law[part] for share, law in zip(shares, laws, strict=True)) for part in (0, 1))
+    return per_batch, per_row, total
 
 
 def _kind(spec: OperatorSpec) -> str:

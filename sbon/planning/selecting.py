@@ -1,11 +1,12 @@
-"""Has a query with `max_latency` placed without its bound, and chooses among its plans there (`sbon.planning.selection`). No I/O."""
+"""Has a query placed without its bound, and chooses among its plans there: how many instances its operators have (`sbon.planning.sizing`),
+and under `max_latency` the order of its operators (`sbon.planning.selection`). No I/O."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from sbon.errors import SbonError
+from sbon.errors import LatencyBoundError, SbonError
 from sbon.optimiser.placed import Placed
 from sbon.query.plan import Plan
 
@@ -27,7 +28,7 @@ class Placing(Protocol):
 class Execute(Protocol):
     """Does work on an executor thread."""
 
-    def __call__(self, work: "Callable[[], Selected]", done: "Callable[[Selected | BaseException], None]", *, rows: int) -> None:
+    def __call__(self, work: Callable[[], Any], done: Callable[[Any], None], *, rows: int) -> None:
         """Calls `done` with what `work` returns or raises."""
 
 
@@ -55,6 +56,73 @@ def select(plan: Plan, placing: Placing, execute: Execute, done: Callable[[Plan,
         done(result.plan, result.note)
 
     placing.place(msgspec.structs.replace(plan, max_latency_ms=None), placed, share=False, reserve=False)
+
+
+class Sized(msgspec.Struct, frozen=True):
+    """Plans with the numbers of instances that were chosen."""
+
+    plan: Plan
+    larger: Plan | None = None
+    """The same query with the most instances that there are cores for, if these are more: to be tried where `plan` is too late."""
+    note: str = ""
+    """Text for people on what the instances do not carry."""
+
+
+def size(
+    plan: Plan,
+    build: Callable[[Sequence[int]], Plan] | None,
+    placing: Placing,
+    execute: Execute,
+    done: Callable[[Sized | SbonError], None],
+) -> None:
+    """Calls `done` with the plan whose operators have the numbers of instances that rates and bound need (`instances = 'auto'`).
+
+    Parameters
+    ----------
+    build : returns the plan with other numbers
+    """
+    if not plan.sizings or build is None:
+        done(Sized(plan))
+        return
+
+    def placed(result: Placed | SbonError) -> None:
+        if isinstance(result, SbonError):
+            done(Sized(plan))  # the placement that follows says why
+            return
+        query = placing.gather(plan, result)
+        execute(lambda: _sized(query, build), finished, rows=0)
+
+    def finished(result: Sized | BaseException) -> None:
+        if isinstance(result, BaseException) and not isinstance(result, SbonError):
+            done(Sized(plan, note=f"one instance, because what the operators need cannot be predicted: {result}"))
+            return
+        done(result)
+
+    placing.place(msgspec.structs.replace(plan, max_latency_ms=None), placed, share=False, reserve=False)
+
+
+def _sized(query: "PlacedQuery", build: Callable[[Sequence[int]], Plan]) -> Sized:
+    """Returns the plans to try.
+
+    Raises
+    ------
+    LatencyBoundError
+        No number of instances keeps the query's bound, by costs that are known.
+    """
+    from sbon.planning.sizing import chosen, with_measured_rates
+
+    found = chosen(with_measured_rates(query))
+    if found.problem and found.is_certain and query.plan.max_latency_ms is not None:
+        raise LatencyBoundError(found.problem)
+    plan = found.of(build(found.numbers))
+    most = tuple(max(one.most, number) for one, number in zip(found.sizings, found.numbers, strict=True))
+    larger = None if most == found.numbers or query.plan.max_latency_ms is None else found.of(build(most))
+    return Sized(plan, larger, found.problem)
+
+
+def with_any_number(problem: SbonError) -> SbonError:
+    """Returns why a query is too late, which was refused with the number of instances that seemed enough, and with the most."""
+    return LatencyBoundError(f"{problem}; more instances do not help")
 
 
 def exchanged_note(plan: Plan, other: Plan) -> str:

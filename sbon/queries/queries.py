@@ -12,9 +12,10 @@ import msgspec
 import structlog
 
 from sbon.cost.books import Books
-from sbon.errors import LinkError, QueryError, SbonError
+from sbon.errors import LatencyBoundError, LinkError, QueryError, SbonError
 from sbon.execution.settings import EngineConfig
 from sbon.optimiser.placed import Placed
+from sbon.planning.selecting import Sized, size, with_any_number
 from sbon.queries.parts import QueryParts
 from sbon.queries.submitting import Submitting, understand
 from sbon.query.catalog import Entry
@@ -85,15 +86,20 @@ class OwnedQueries:
 
     # ----------------------------------------------------------------------------------------------------- running
 
-    def deploy(self, plan: Plan, done: Done, former: QueryId = "") -> None:
+    def deploy(self, plan: Plan, done: Done, former: QueryId = "", larger: Plan | None = None) -> None:
         """Places a query and makes its operators; `done` gets its record.
 
         Parameters
         ----------
         former : the id that it had before this agent restarted
+        larger : the same query with more instances, tried where the answers of `plan` would be later than it accepts
         """
 
         def deployed(result: tuple[Placed, Deployed] | SbonError) -> None:
+            if isinstance(result, LatencyBoundError) and larger is not None:
+                problem = result
+                self.deploy(larger, lambda second: done(with_any_number(problem) if isinstance(second, SbonError) else second), former)
+                return
             if isinstance(result, SbonError):
                 self._reaches.ended(plan.query)
                 done(result)
@@ -151,7 +157,16 @@ class OwnedQueries:
                 try:
                     if problem is not None:
                         raise problem
-                    self.deploy(taking_up(plan), placed, query.former)
+                    size(plan, effects[0].build, self._placing, self._host.execute, sized)
+                except SbonError as refusal:
+                    placed(refusal)
+
+            def sized(found: Sized | SbonError) -> None:
+                try:
+                    if isinstance(found, SbonError):
+                        raise found
+                    larger = None if found.larger is None else taking_up(found.larger)
+                    self.deploy(taking_up(found.plan), placed, query.former, larger)
                 except SbonError as refusal:
                     placed(refusal)
 

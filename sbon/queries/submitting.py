@@ -6,16 +6,17 @@ probes stay on time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from sbon.errors import PlacementError, QueryError, SbonError
+from sbon.errors import LatencyBoundError, PlacementError, QueryError, SbonError
 from sbon.optimiser.placed import Placed
 from sbon.optimiser.unsettled import unsettled
 from sbon.planning.samples import ask_samples
-from sbon.planning.selecting import exchanged_note, in_order_of, select
+from sbon.planning.selecting import Sized, exchanged_note, in_order_of, select, size, with_any_number
 from sbon.ports import Executor
 from sbon.queries.parts import QueryParts
+from sbon.query.instances import auto_notes
 from sbon.query.listing import Listing, listing_of_queries
 from sbon.query.places import located
 from sbon.query.plan import Plan
@@ -101,16 +102,27 @@ class Submitting:
                 return
             given = effect.plan
 
+            def sized(found: Sized | SbonError) -> None:
+                if isinstance(found, SbonError):
+                    done(located(found, effect.places))
+                    return
+                note = [found.note] if found.note else []
+                select(found.plan, self._placing, self._host.execute, lambda plan, text: chosen(effect, plan, [*note, text], found.larger))
+
             def told() -> None:
-                select(given, self._placing, self._host.execute, lambda plan, note: chosen(effect, plan, note))
+                size(given, effect.build, self._placing, self._host.execute, sized)
 
             ask_samples(given, self._placing.books, self._directory, self._host.now, told)
 
-        def chosen(effect: Prepared, plan: Plan, note: str) -> None:
-            places, notes = effect.places, [*effect.notes, *([note] if note else ())]
+        def chosen(effect: Prepared, plan: Plan, said: Iterable[str], larger: Plan | None = None, before: SbonError | None = None) -> None:
+            places, notes = effect.places, [*effect.notes, *filter(None, said)]
 
             def placed(result: Placed | SbonError) -> None:
+                if isinstance(result, LatencyBoundError) and larger is not None:
+                    chosen(effect, larger, said, before=result)
+                    return
                 if isinstance(result, SbonError):
+                    result = with_any_number(before) if before is not None else result
                     done(located(result, places))
                     return
                 query = self._placing.gather(plan, result)
@@ -212,9 +224,16 @@ class Submitting:
         self._owned.register.begin(plan.query)
         row["message"] = "; ".join([effect.message, *unsettled(plan, self._gossip.alive_labels(), self._gossip.coordinates())])
 
-        def selected(plan: Plan, note: str) -> None:
-            row["message"] = "; ".join(part for part in (row["message"], note) if part)
-            self._owned.deploy(plan, begun)
+        def sized(found: Sized | SbonError) -> None:
+            if isinstance(found, SbonError):
+                begun(found)
+                return
+
+            def selected(plan: Plan, note: str) -> None:
+                row["message"] = "; ".join(filter(None, (row["message"], found.note, note)))
+                self._owned.deploy(plan, begun, larger=found.larger)
+
+            select(found.plan, self._placing, self._host.execute, selected)
 
         def begun(result: QueryRecord | SbonError) -> None:
             self._owned.register.begun(plan.query, runs=not isinstance(result, SbonError))
@@ -229,7 +248,7 @@ class Submitting:
                     self._owned.end(result, QueryState.STOPPING)
                     done(problem)
                     return
-            row["message"] = "; ".join(part for part in (row["message"], exchanged_note(plan, result.plan)) if part)
+            row["message"] = "; ".join(filter(None, (row["message"], exchanged_note(plan, result.plan), *auto_notes(result.plan))))
             row["query"] = plan.query
             row["operators"] = [
                 {"id": operator, "node": node, "kind": result.kind_of(operator), "reused": operator not in result.specs}
@@ -242,15 +261,15 @@ class Submitting:
                 begun(problem)
                 return
             self._owned.forget_sink(effect.name, effect.replaces)
-            select(plan, self._placing, self._host.execute, selected)
+            size(plan, effect.build, self._placing, self._host.execute, sized)
 
         def known() -> None:
             if effect.replaces:
                 self._homes.end(effect.replaces, ended)
             else:
-                select(plan, self._placing, self._host.execute, selected)
+                size(plan, effect.build, self._placing, self._host.execute, sized)
 
-        if plan.max_latency_ms is not None or plan.profile:
+        if plan.max_latency_ms is not None or plan.profile or plan.sizings:
             ask_samples(plan, self._placing.books, self._directory, self._host.now, known)
         else:
             known()

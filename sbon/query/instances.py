@@ -3,7 +3,8 @@
 See docs/instances.md.
 """
 
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -14,9 +15,11 @@ from sbon.query.plan import (
     MatchParams,
     MergeParams,
     Navigation,
+    OperatorSpec,
     Params,
     Plan,
     SessionParams,
+    Sizing,
     WindowJoinParams,
     WindowParams,
 )
@@ -24,7 +27,7 @@ from sbon.query.projection import free_name
 from sbon.query.relation import BOUNDS
 from sbon.query.schema import ColumnType, Field, Schema
 from sbon.query.text import expression_text
-from sbon.types import OperatorId
+from sbon.types import NodeId, OperatorId
 
 NO_KEYS = "no operator of the query has keys by which its rows can be dealt"
 
@@ -56,18 +59,66 @@ class InstanceSet(NamedTuple):
     """Texts of the keys by which rows are dealt to them; of a join, those of its left side."""
     operators: tuple[OperatorId, ...]
     """In the order of their parts."""
+    auto: Sizing | None = None
+    """The reason for their number, where the planner has chosen it."""
+
+    def text(self, nodes: Iterable[NodeId]) -> str:
+        """Returns one line, `window: 2 by symbol (ams, paris; auto: rate 40,000/s needs 1.4 cores; at most 2)`."""
+        why = "" if self.auto is None else f"; auto: {reason(self.auto)}"
+        return f"{self.kind}: {len(self.operators)} by {', '.join(self.keys)} ({', '.join(nodes)}{why})"
+
+    def told(self, nodes: Mapping[OperatorId, NodeId]) -> dict[str, Any]:
+        """Returns the set as `sbon explain --json` and `sbon queries --json` show it."""
+        auto, hosts = self.auto, [nodes[one] for one in self.operators]
+        return {
+            "kind": self.kind,
+            "keys": list(self.keys),
+            "operators": list(self.operators),
+            "nodes": hosts,
+            "auto": None if auto is None else {"rate_rows_per_s": auto.rate_rows_per_s, "cores": auto.cores, "most": auto.most},
+            "text": self.text(hosts),
+        }
+
+
+def reason(sizing: Sizing) -> str:
+    """Returns what a number of instances rests on.
+
+    Examples
+    --------
+    >>> reason(Sizing(("q.1", "q.2"), 40_000.0, 1.41, 2))
+    'rate 40,000/s needs 1.4 cores; at most 2'
+    """
+    if not sizing.most:
+        return "no rate is known"
+    cores = f"{sizing.cores:.1f} cores" if sizing.cores >= 0.1 else "less than 0.1 cores"
+    return f"rate {sizing.rate_rows_per_s:,.0f}/s needs {cores}; at most {sizing.most}"
+
+
+def auto_notes(plan: Plan) -> list[str]:
+    """Returns a sentence on each number of instances that the planner has chosen."""
+    sets = [one for one in sets_of(plan) if one.auto is not None]
+    return [f"{len(one.operators)} of {one.kind}: {reason(one.auto)}" for one in sets if one.auto is not None]
 
 
 def sets_of(plan: Plan) -> list[InstanceSet]:
-    """Returns the operators of a plan that have several instances."""
+    """Returns the operators of a plan that have several instances, and those of which the planner has chosen to have one."""
     specs = {spec.id: spec for spec in plan.operators}
+    auto = {sizing.operators: sizing for sizing in plan.sizings}
     found = []
     for merge in (spec for spec in plan.operators if isinstance(spec.params, MergeParams)):
         instances = tuple(link.source for link in plan.links if link.target == merge.id)
         exchange = next(specs[link.source].params for link in plan.links if link.target == instances[0] and link.port == 0)
-        keys = tuple(map(expression_text, exchange.keys)) if isinstance(exchange, ExchangeParams) else ()
-        found.append(InstanceSet(str(specs[instances[0]].params.__struct_config__.tag), keys, instances))
+        keys = exchange.keys if isinstance(exchange, ExchangeParams) else ()
+        found.append(_set_of(specs[instances[0]], keys, instances, auto.get(instances)))
+    for operators, sizing in auto.items():
+        only = specs[operators[0]]
+        if len(operators) == 1 and (dealing := dealing_of(only.params, only.schema, only.time_column)) is not None:
+            found.append(_set_of(only, dealing.keys[0], operators, sizing))
     return found
+
+
+def _set_of(spec: OperatorSpec, keys: Iterable[Expression], operators: tuple[OperatorId, ...], auto: Sizing | None) -> InstanceSet:
+    return InstanceSet(str(spec.params.__struct_config__.tag), tuple(map(expression_text, keys)), operators, auto)
 
 
 def dealing_of(params: Params, schema: Schema, time_column: str | None) -> Dealing | None:

@@ -31,8 +31,8 @@ on_miss : what becomes of rows that would be later than `max_latency`, which it 
     updates commute. CREATE MATERIALIZED VIEW takes it, too, for every query that reads the view and does not say it itself
 shed_fairness : with `on_miss = 'shed'`, from 0, the default, where rows of the dearest cost class are left out first, to 1, where all
     classes lose alike
-instances : how many instances of each operator with keys there are, 1 to 64, each with a part of the keys; default: 1. CREATE MATERIALIZED
-    VIEW takes it, too, for every query that reads the view and does not say it itself
+instances : how many instances of each operator with keys there are, 1 to 64, each with a part of the keys; 'auto': as many as the rates and
+    `max_latency` need; default: 1. CREATE MATERIALIZED VIEW takes it, too, for every query that reads the view and does not say it itself
 """
 
 from collections.abc import Sequence
@@ -53,6 +53,8 @@ IDLE_US_MIN = 100_000
 """Shortest `idle_after`. A shorter one would treat every network delay as silence; the longest is a month."""
 
 _FORM = "write WITH (name = 'value', ...)"
+AUTO = 0
+"""Number of instances that leaves it to the planner: `instances = 'auto'`."""
 _DELAY_BOUND, _MAX_LATENCY = ("delay_bound", "250 ms"), ("max_latency", "500 ms")
 _IDLE_FORM = "write WITH (idle_after = '10 seconds')"
 
@@ -75,7 +77,7 @@ class Wishes:
     latency_ms: float | None = None
     """Greatest predicted latency of an answer that is accepted, in milliseconds."""
     instances: int | None = None
-    """Number of instances of each operator with keys."""
+    """Number of instances of each operator with keys; `AUTO`: the planner chooses it."""
     after_crash: str | None = None
     """One of `AFTER_CRASH`: what becomes of windows of which a crash has taken rows."""
     on_miss: str | None = None
@@ -223,8 +225,8 @@ def take_wishes(text: Text, options: dict[str, Option]) -> Wishes:
     Raises
     ------
     QueryError
-        A bound is no time span, or not above 0; `instances` is no whole number from 1 to 64; `after_crash` or `on_miss` is no word that it
-        may be, or goes without what it needs; `shed_fairness` is not 0 to 1.
+        A bound is no time span, or not above 0; `instances` is neither a whole number from 1 to 64 nor 'auto'; `after_crash` or `on_miss` is
+        no word that it may be, or goes without what it needs; `shed_fairness` is not 0 to 1.
     """
     delay_ms, latency_ms = (_take_bound(text, options, key, example) for key, example in (_DELAY_BOUND, _MAX_LATENCY))
     instances, after_crash = _take_instances(text, options), _take_word(text, options, "after_crash", AFTER_CRASH, INCOMPLETE)
@@ -261,9 +263,11 @@ def _take_instances(text: Text, options: dict[str, Option]) -> int | None:
     option = options.pop("instances", None)
     if option is None:
         return None
+    if option.value.lower() == "auto":
+        return AUTO
     if not (option.value.isdecimal() and len(option.value) < 10 and 1 <= int(option.value) <= INSTANCES_MAX):
-        message = f"instances is {option.value!r}, expected a whole number from 1 to {INSTANCES_MAX}"
-        raise text.error(option.where, message, "write WITH (instances = 2)")
+        message = f"instances is {option.value!r}, expected a whole number from 1 to {INSTANCES_MAX}, or 'auto'"
+        raise text.error(option.where, message, "write WITH (instances = 2), or WITH (instances = 'auto')")
     return int(option.value)
 
 

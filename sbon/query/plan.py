@@ -785,6 +785,21 @@ class ProfilePoint(msgspec.Struct, frozen=True, array_like=True):
     """Rows per second, of each source that declares them."""
 
 
+class Sizing(msgspec.Struct, frozen=True, array_like=True):
+    """The number of instances that the planner has chosen for one operator with keys, or is to choose."""
+
+    operators: tuple[OperatorId, ...]
+    """The instances, in the order of their parts; the operator itself where there is one."""
+    rate_rows_per_s: float = 0.0
+    """Rows into all instances together for which the number was chosen; 0: it has not been chosen yet."""
+    cores: float = 0.0
+    """Cores that the instances need together at that rate."""
+    most: int = 0
+    """Greatest number of instances that the nodes have cores for."""
+    alone: str = ""
+    """Signature that the operator has as one instance, where it has several: a row costs what it costs there, until that is measured."""
+
+
 class Plan(msgspec.Struct, frozen=True):
     """A query ready to be placed."""
 
@@ -801,6 +816,8 @@ class Plan(msgspec.Struct, frozen=True):
     """Greatest predicted latency of an answer that the author accepts, in milliseconds; None: no bound."""
     profile: tuple[ProfilePoint, ...] = ()
     """Rates that the plan is to carry; empty: none is declared."""
+    sizings: tuple[Sizing, ...] = ()
+    """Operators whose number of instances is the planner's choice (`instances = 'auto'`), in the order in which they were added."""
 
 
 def link_id(source: OperatorId, target: OperatorId, port: int) -> LinkId:
@@ -890,6 +907,17 @@ def may_miss(params: "Params", *, defers: bool) -> bool:
     if defers:
         return isinstance(params, FunctionParams) and params.defers
     return not isinstance(params, SourceParams | SinkParams | MulticastParams | ExchangeParams | MergeParams | LookupParams)
+
+
+def held_for_s(params: "Params") -> float:
+    """Returns for how many seconds of event time an operator holds each row, as far as its parameters tell; 0 if they do not."""
+    match params:
+        case JoinParams(before_us=before_us, after_us=after_us):
+            return max(0.0, (before_us + after_us) / 1e6)
+        case MatchParams(within_us=int(within_us)):
+            return within_us / 1e6
+        case _:
+            return 0.0
 
 
 def is_multicast(operator: OperatorId) -> bool:

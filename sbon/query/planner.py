@@ -8,7 +8,7 @@ A source has one operator on each node that it chooses and that is alive; condit
 and `region` are worked out for each of them here, and nodes whose rows they would all leave out are not read at all.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -21,7 +21,7 @@ from sbon.query.expression import Call, Column, Expression, Literal
 from sbon.query.fold import fold
 from sbon.query.instances import NO_KEYS, dealing_of
 from sbon.query.lowering import LoweredQuery, lower_query
-from sbon.query.options import Wishes
+from sbon.query.options import AUTO, Wishes
 from sbon.query.plan import (
     DEFER,
     INCOMPLETE,
@@ -44,6 +44,7 @@ from sbon.query.plan import (
     ProfilePoint,
     SessionParams,
     SinkParams,
+    Sizing,
     TopParams,
     UnionParams,
     UnnestParams,
@@ -82,13 +83,17 @@ from sbon.query.sql import CreateSink, SelectQuery
 from sbon.query.system import SourceDefinition, known_columns
 from sbon.query.table_versions import ROWS_PER_S, sent_columns
 from sbon.query.text import describe
-from sbon.types import NodeId, QueryId
+from sbon.types import NodeId, OperatorId, QueryId
 
 OPERATORS_MAX = 5_000
 """Most operators of one plan; a query over more sources is refused."""
 
 Labels = Mapping[NodeId, Mapping[str, str]]
 """Labels of the living nodes, by node."""
+
+
+Build = Callable[[Sequence[int]], Plan]
+"""Returns the plan with these numbers of instances of its `sizings`; without any, each is 1."""
 
 
 def plan(
@@ -123,8 +128,23 @@ def plan(
     QueryError
         The query is not of the dialect, names what is not there, or no node has any of its rows; points at the place.
     """
+    return planning(statement, catalog, nodes, here, query, notes=notes, extensions=extensions)[0]
+
+
+def planning(
+    statement: SelectQuery | CreateSink,
+    catalog: Catalog,
+    nodes: Labels,
+    here: NodeId,
+    query: QueryId,
+    *,
+    notes: list[str] | None = None,
+    extensions: Extensions = NOTHING,
+) -> tuple[Plan, Build]:
+    """Plans a query like `plan`; returns also what plans it with other numbers of instances, whatever becomes of the catalogue."""
     try:
-        return _plan(statement, catalog, nodes, here, query, [] if notes is None else notes, extensions)
+        build = _planning(statement, catalog, nodes, here, query, [] if notes is None else notes, extensions)
+        return build(()), build
     except QueryError as error:
         if error.line:
             raise
@@ -132,7 +152,7 @@ def plan(
         raise text.error(max(0, text.whole.find(statement.sql)), error.message, error.hint) from error
 
 
-def _plan(
+def _planning(
     statement: SelectQuery | CreateSink,
     catalog: Catalog,
     nodes: Labels,
@@ -140,12 +160,11 @@ def _plan(
     query: QueryId,
     notes: list[str],
     extensions: Extensions,
-) -> Plan:
+) -> Build:
     bound, wishes = bind(statement, catalog, nodes, extensions)
     lowered = lower_query(bound)
     columns = None if lowered.is_plain else lowered.columns
-    instances = wishes.instances or 1
-    builder = _Builder(query, nodes, notes, wishes)
+    instances = 1 if wishes.instances is None else wishes.instances
     if isinstance(statement, CreateSink):
         name, sql = statement.name, statement.sql
         sink = SinkParams(name, statement.connector, statement.options, columns)
@@ -156,18 +175,25 @@ def _plan(
     if place not in nodes:
         line, column = statement.places.get("node", (0, 0))
         raise QueryError(f"the sink's node {place} is not alive", line=line, column=column, hint=did_you_mean(place, nodes))
-    builder.sink(lowered, sink, place)
-    if instances > 1 and not builder.dealt:
-        line, column = getattr(statement, "places", {}).get("instances", (0, 0))
-        raise QueryError(f"{instances} instances, but {NO_KEYS}", line=line, column=column, hint="leave instances out, or group by a key")
-    if wishes.after_crash is not None and after_crash(builder.operators) is None:
-        line, column = getattr(statement, "places", {}).get("after_crash", (0, 0))
-        raise QueryError("after_crash, but the query has no windows and no sessions", line=line, column=column, hint="leave it out")
-    if wishes.on_miss == DEFER:
-        _check_defer(builder.operators, getattr(statement, "places", {}).get("on_miss", (0, 0)))
-    profile = builder.profile()
-    built = Plan(query, name, sql, tuple(builder.operators), tuple(builder.links), wishes.delay_ms, wishes.latency_ms, profile)
-    return estimate(with_reads(built))
+
+    def build(numbers: Sequence[int]) -> Plan:
+        builder = _Builder(query, nodes, notes, wishes, numbers)
+        builder.sink(lowered, sink, place)
+        if instances != 1 and not builder.dealt:
+            line, column = getattr(statement, "places", {}).get("instances", (0, 0))
+            asked = "instances = 'auto'" if instances == AUTO else f"{instances} instances"
+            raise QueryError(f"{asked}, but {NO_KEYS}", line=line, column=column, hint="leave instances out, or group by a key")
+        if wishes.after_crash is not None and after_crash(builder.operators) is None:
+            line, column = getattr(statement, "places", {}).get("after_crash", (0, 0))
+            raise QueryError("after_crash, but the query has no windows and no sessions", line=line, column=column, hint="leave it out")
+        if wishes.on_miss == DEFER:
+            _check_defer(builder.operators, getattr(statement, "places", {}).get("on_miss", (0, 0)))
+        operators, links, sizings = tuple(builder.operators), tuple(builder.links), tuple(builder.sizings)
+        return estimate(
+            with_reads(Plan(query, name, sql, operators, links, wishes.delay_ms, wishes.latency_ms, builder.profile(), sizings))
+        )
+
+    return build
 
 
 def _check_defer(operators: Sequence[OperatorSpec], place: tuple[int, int]) -> None:
@@ -191,18 +217,22 @@ def _check_defer(operators: Sequence[OperatorSpec], place: tuple[int, int]) -> N
 class _Builder:
     """Collects the operators and links of one plan; equal operators are created once."""
 
-    def __init__(self, query: QueryId, nodes: Labels, notes: list[str], wishes: Wishes) -> None:
+    def __init__(self, query: QueryId, nodes: Labels, notes: list[str], wishes: Wishes, numbers: Sequence[int]) -> None:
         self.operators: list[OperatorSpec] = []
         self.links: list[LinkSpec] = []
         self._query, self._nodes, self._notes = query, nodes, notes
-        self._instances = wishes.instances or 1
+        self._instances, self._numbers = 1 if wishes.instances is None else wishes.instances, numbers
+        self.sizings: list[Sizing] = []
+        """Operators whose number of instances is the planner's choice."""
         self._omits_begun = wishes.after_crash != INCOMPLETE
         self._defers = wishes.on_miss == DEFER
         self._rule: MissRule | None = None
         if wishes.on_miss in (DEFER, SHED) and wishes.latency_ms is not None:
             self._rule = MissRule(wishes.latency_ms, wishes.fairness or 0.0)
         self.dealt = False
-        """True if some operator has several instances."""
+        """True if some operator has several instances, or may have."""
+        self._streams: dict[OperatorId, str] = {}
+        """For merges, the signature of the operator whose stream they give: what follows is the same with any number of instances."""
         self._made: dict[tuple[str, NodeId | None], OperatorSpec] = {}
         self._rates: dict[str, float] = {}
         self._profiles: dict[str, Points] = {}
@@ -441,19 +471,31 @@ class _Builder:
 
     def _add_keyed(self, params: Params, relation: Relation, sides: Sequence[Sequence[OperatorSpec]]) -> OperatorSpec:
         """Adds an operator, or its instances between exchanges and a merge if the query has several and it has keys."""
-        schema, time, number = relation.schema, _time(relation), self._instances
-        dealt = dealing_of(params, schema, time) if number > 1 else None
+        schema, time = relation.schema, _time(relation)
+        dealt = dealing_of(params, schema, time) if self._instances != 1 else None
         if dealt is None:
             return self._add(params, schema, time, sides, None)
         self.dealt = True
+        number = self._instances
+        if number == AUTO:
+            number = self._numbers[len(self.sizings)] if self._numbers else 1
+            if number == 1:
+                only = self._add(params, schema, time, sides, None)
+                self.sizings.append(Sizing((only.id,)))
+                return only
+        sides = [self._without_twins(side) for side in sides]
+        alone = self._signature(params, schema, sides)
         ports: list[list[OperatorSpec]] = []
         for side, keys in zip(sides, dealt.keys, strict=True):
             exchange = ExchangeParams(keys, number)
             # An exchange is where its branch is: from there each row goes straight to its instance.
-            ports.append([self._add(exchange, one.schema, one.time_column, [[one]], one.pinned) for one in self._without_twins(side)])
+            ports.append([self._add(exchange, one.schema, one.time_column, [[one]], one.pinned) for one in side])
         instances = [self._add(dealt.params, dealt.schema, dealt.time_column, ports, None, part=Part(i, number)) for i in range(number)]
-        merge = MergeParams(dealt.time_column, dealt.order, dealt.hidden, dealt.delay_us)
-        return self._add(merge, schema, time, [instances], None)
+        if self._instances == AUTO:
+            self.sizings.append(Sizing(tuple(one.id for one in instances), alone=alone))
+        merge = self._add(MergeParams(dealt.time_column, dealt.order, dealt.hidden, dealt.delay_us), schema, time, [instances], None)
+        self._streams[merge.id] = alone
+        return merge
 
     def _add(
         self,
@@ -467,8 +509,8 @@ class _Builder:
     ) -> OperatorSpec:
         """Adds an operator with its input links, or returns the equal one that exists already. With `part`, it takes that of exchanges."""
         feeds = [self._without_twins(port) for port in inputs]
-        rule = self._rule if may_miss(params, defers=self._defers) else None
-        digest = signature(params, schema, [[of_part(operator.signature, part) for operator in port] for port in feeds], place, rule)
+        rule = self._rule_of(params)
+        digest = self._signature(params, schema, feeds, place, part)
         made = self._made.get((digest, pinned))
         if made is not None:
             return made
@@ -483,6 +525,15 @@ class _Builder:
         self.operators.append(operator)
         self._made[digest, pinned] = operator
         return operator
+
+    def _signature(
+        self, params: Params, schema: Schema, feeds: Sequence[Sequence[OperatorSpec]], place: str = "", part: Part | None = None
+    ) -> str:
+        signed = [[of_part(self._streams.get(one.id, one.signature), part) for one in port] for port in feeds]
+        return signature(params, schema, signed, place, self._rule_of(params))
+
+    def _rule_of(self, params: Params) -> MissRule | None:
+        return self._rule if may_miss(params, defers=self._defers) else None
 
     def _without_twins(self, branches: Sequence[OperatorSpec]) -> list[OperatorSpec]:
         """Returns the branches of a port; a repeated branch goes through a union, because two links between the same ends would be one."""

@@ -168,7 +168,7 @@ def best_of(job: Job, cluster: Cluster, nodes: int, wanted: Wanted) -> Found | N
         rate_max=rate,
         limit="",
     )
-    return msgspec.structs.replace(found, limit=_limit(job, cluster, found, wanted))
+    return msgspec.structs.replace(found, limit=limit_of(job, cluster, found, wanted))
 
 
 def _instances(cluster: Cluster, wanted: Wanted) -> int:
@@ -201,7 +201,8 @@ def _on(nodes: float | FloatArray, wanted: Wanted, grid: FloatArray) -> Settings
     return Settings(nodes=nodes, maps=maps, updates=updates, pace_s=wanted.pace_s, exchange_s=exchange, poll_s=poll)
 
 
-def _limit(job: Job, cluster: Cluster, found: Found, wanted: Wanted) -> str:
+def limit_of(job: Job, cluster: Cluster, found: Found, wanted: Wanted) -> str:
+    """Returns what ends the rate of a setting: the latency, or the resource that is nearly used up."""
     uses = latency(job, cluster, found.settings(wanted.pace_s), found.rate_max).uses
     fullest = int(np.argmax(uses))
     return USES[fullest] if float(uses[fullest]) > 0.98 * USE_MAX else f"the latency (at {float(uses[fullest]):.0%} of {USES[fullest]})"

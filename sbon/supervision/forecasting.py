@@ -19,7 +19,7 @@ def forecast_of(plan: Plan, placed: Placed, now: float) -> "Forecast":
     from sbon.planning.forecast import Forecast
 
     decision = placed.decision
-    return Forecast(plan, decision.assignment, frozenset(decision.reused), decision.begun_ms, now)
+    return Forecast(plan, decision.assignment, frozenset(decision.reused), decision.begun_ms, now, decision.candidates)
 
 
 class Executor(Protocol):
@@ -42,6 +42,7 @@ class Forecasting:
 
     def look(self, record: QueryRecord) -> None:
         """Compares what is measured of a query with what was predicted, and predicts anew if it must."""
+        self._resize(record)
         forecast, now = record.forecast, self._host.now()
         if forecast is None or not forecast.look(record.reports, self._books, now):
             if forecast is not None and forecast.is_to_tell(now):
@@ -62,3 +63,22 @@ class Forecasting:
             self._predicted(record)
 
         self._host.execute(lambda: predict(query), done, rows=0)
+
+    def _resize(self, record: QueryRecord) -> None:
+        """Compares rates with those for which numbers of instances were chosen, and plans anew if it must."""
+        forecast, now = record.forecast, self._host.now()
+        resizing = forecast.resizing if forecast is not None else None
+        if forecast is None or resizing is None or not resizing.look(record.reports, now):
+            return
+        query = forecast.query(record.nodes, record.reports, self._books, self._rtt_ms, now)
+        if query is None:
+            resizing.failed()
+            return
+
+        def done(result: "tuple[list[int], str] | BaseException") -> None:
+            if isinstance(result, BaseException):
+                resizing.failed()
+            else:
+                resizing.planned(*result)
+
+        self._host.execute(lambda: resizing.plan_anew(query), done, rows=0)

@@ -10,6 +10,7 @@ import msgspec
 
 from sbon.execution.life import State
 from sbon.misfits import clause
+from sbon.query.instances import sets_of
 from sbon.query.plan import LinkSpec, MulticastParams, OperatorSpec, Plan, after_crash, first_name, is_multicast
 from sbon.query.text import describe
 from sbon.supervision.deployment import Deployed
@@ -302,6 +303,11 @@ class QueryRecord:
             "delay_bound_ms": self.plan.delay_bound_ms,
             "max_latency_ms": self.plan.max_latency_ms,
             "after_crash": after_crash(self.plan.operators),
+            "instances": [
+                {**one.told(self.nodes), "wanted": self.forecast.wanted_of(one.operators) if self.forecast is not None else None}
+                for one in sets_of(self.plan)
+                if self.nodes.keys() >= set(one.operators)
+            ],
             "prediction": self.forecast.row() if self.forecast is not None else None,
             "migrations": self.history.migrations,
             "started_wall_s": self.started_wall_s,

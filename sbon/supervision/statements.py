@@ -3,7 +3,7 @@
 It loads the SQL parser and takes long, so `sbon.queries.queries` calls it on an executor thread.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Protocol
 
@@ -62,6 +62,8 @@ class Prepared(msgspec.Struct, frozen=True):
     message: str
     source: SourceDefinition | None = None
     plan: Plan | None = None
+    build: Callable[[Sequence[int]], Plan] | None = None
+    """Returns `plan` with other numbers of instances of its `sizings`."""
     if_exists: bool = False
     """True if it is no error that there is nothing to end."""
     places: Places = {}
@@ -121,7 +123,7 @@ def _prepare_one(
 ) -> Prepared:
     from sbon.query.dependents import dependents
     from sbon.query.inventory import listing
-    from sbon.query.planner import plan
+    from sbon.query.planner import plan, planning
     from sbon.query.sql import CreateSink, CreateSource, CreateView, DropStatement, SelectQuery, ShowStatement
 
     extensions = connectors.extensions()
@@ -153,16 +155,18 @@ def _prepare_one(
             replaced = _replaced(statement.name, catalog, doubts, here, stamp)
             if statement.if_not_exists and catalog.get(statement.name) is not None:
                 return Prepared(Effect.NOTHING, "sink", statement.name, statement.sql, f"sink {statement.name} exists already")
-            planned = plan(statement, catalog, nodes, here, next(ids), notes=notes, extensions=extensions)
+            planned, build = planning(statement, catalog, nodes, here, next(ids), notes=notes, extensions=extensions)
             catalog.put("sink", statement.name, sql=statement.sql, owner=here, stamp=stamp, query=planned.query)
             if replaced is not None:
                 notes.append(f"it replaces {replaced.query}, as {replaced.why}")
             message, former = "; ".join([f"sink {statement.name} runs", *notes]), "" if replaced is None else replaced.query
-            return Prepared(Effect.RUN, "sink", statement.name, statement.sql, message, plan=planned, replaces=former, notes=tuple(notes))
+            return Prepared(
+                Effect.RUN, "sink", statement.name, statement.sql, message, plan=planned, replaces=former, notes=tuple(notes), build=build
+            )
         case SelectQuery():
-            planned = plan(statement, catalog, nodes, here, next(ids), notes=notes, extensions=extensions)
+            planned, build = planning(statement, catalog, nodes, here, next(ids), notes=notes, extensions=extensions)
             message = "; ".join([*notes, f"follow it with: sbon tail {planned.query}"])
-            return Prepared(Effect.RUN, "query", planned.query, statement.sql, message, plan=planned, notes=tuple(notes))
+            return Prepared(Effect.RUN, "query", planned.query, statement.sql, message, plan=planned, notes=tuple(notes), build=build)
         case DropStatement():
             lost = dependents(statement.name, catalog, nodes, extensions) if statement.kind in ("source", "view") else []
             return _prepare_drop(statement.kind, statement.name, statement.if_exists, statement.sql, catalog, here, stamp, lost)

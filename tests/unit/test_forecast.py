@@ -11,7 +11,8 @@ from sbon.cost.figure import Figure, Source
 from sbon.cost.latency_prediction import LatencyPrediction
 from sbon.cost.line import Line
 from sbon.cost.prediction import Prediction
-from sbon.planning.forecast import FIRST_S, OFF_S, TOLD_S, Forecast
+from sbon.planning.forecast import FIRST_S, TOLD_S, Forecast
+from sbon.planning.resizing import OFF_S
 from sbon.wire.reports import LatencyTold, OperatorReport
 from tests.query_worlds import plan_of
 

@@ -79,7 +79,7 @@ class World:
         place = self.placing.pop("place")
         plan = place.given[0]
         nodes = {spec.id: spec.pinned or "a" for spec in plan.operators}
-        decision = SimpleNamespace(delay_bound_ms=None, delay_ms=5.0, assignment=nodes, reused={}, begun_ms={})
+        decision = SimpleNamespace(delay_bound_ms=None, delay_ms=5.0, assignment=nodes, reused={}, begun_ms={}, candidates=())
         place.done(SimpleNamespace(plan=plan, nodes=nodes, reused={}, unpinned_nodes=frozenset({"a"}), decision=decision))
 
     def agree(self) -> Any:

@@ -1,0 +1,122 @@
+"""Tells when the number of instances that the planner has chosen is no longer the one to have. A machine without I/O.
+
+    looked at with each round of reports -> plan anew, once rate or work have been off by `OFF_SHARE` for `OFF_S` -> `planned`, or `failed`
+
+What it was planned for is then what was measured at that moment, so that a rate which has changed once leads to one plan. A smaller number
+than runs must carry `sizing.ROOM_LESS` times the rate, a larger one only has to be needed: a rate that goes up and down does not change it
+each time.
+
+The number of a running query does not change: nobody can divide the state of a keyed operator by ranges of keys yet, nor let answers of
+the old and the new instances follow each other without a gap. So the query says what it needs, and gets it when it is submitted again.
+"""
+
+from collections.abc import Mapping
+
+from sbon.cost.placed_query import PlacedQuery
+from sbon.query.plan import Plan, Sizing
+from sbon.types import OperatorId
+from sbon.wire.reports import OperatorReport
+
+OFF_SHARE = 0.2
+OFF_S = 60.0
+"""Time for which what is measured differs from what was predicted by more than `OFF_SHARE`, before a query is planned or predicted anew."""
+HOT = 1.5
+"""Times the mean of the others that the busiest instance gets, from which on its surplus is taken for one key."""
+
+
+def resizing_of(plan: Plan) -> "Resizing | None":
+    """Returns what watches the numbers of instances of a plan; None if nobody has chosen them."""
+    return Resizing(plan) if plan.sizings else None
+
+
+class Resizing:
+    """The numbers of instances of one running query.
+
+    Parameters
+    ----------
+    plan : as placed, with `sizings`
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._sizings = plan.sizings
+        self._kinds = {spec.id: str(spec.params.__struct_config__.tag) for spec in plan.operators}
+        self._planned = [(sizing.rate_rows_per_s, sizing.cores) for sizing in plan.sizings]
+        self._latest = list(self._planned)
+        self._off_since_s: float | None = None
+        self._is_asked = False
+        self._hot: list[tuple[float, ...]] = [()] * len(plan.sizings)
+        self.wanted = [len(sizing.operators) for sizing in plan.sizings]
+        """Number of instances that each should have, by what was measured last."""
+        self.problem = ""
+        """One line on why no number is enough; empty if one is."""
+
+    def look(self, reports: Mapping[OperatorId, OperatorReport], now: float) -> bool:
+        """Takes a round of reports; returns whether to plan anew now: then call `planned` or `failed`."""
+        found = [_measured(sizing, reports) for sizing in self._sizings]
+        if self._is_asked or not all(found):
+            return False
+        self._latest = [one for one in found if one is not None]
+        if not any(map(_is_off, self._latest, self._planned)):
+            self._off_since_s = None
+        elif self._off_since_s is None:
+            self._off_since_s = now
+        elif now - self._off_since_s >= OFF_S:
+            self._is_asked = True
+            self._hot = [_hottest(sizing, reports) for sizing in self._sizings]
+        return self._is_asked
+
+    def plan_anew(self, query: PlacedQuery) -> tuple[list[int], str]:
+        """Returns the number of instances that each operator should have, and why no number is enough. Takes some hundredths of a second.
+
+        Parameters
+        ----------
+        query : as it runs, with measured rates
+        """
+        from sbon.planning.sizing import ROOM_LESS, chosen
+
+        found, less = chosen(query, self._hot), chosen(query, self._hot, room=ROOM_LESS)
+        running = [len(sizing.operators) for sizing in self._sizings]
+        both = zip(found.numbers, less.numbers, running, strict=True)
+        return [number if number >= now else min(now, with_room) for number, with_room, now in both], found.problem
+
+    def planned(self, numbers: list[int], problem: str) -> None:
+        """Takes a new plan."""
+        self.wanted, self.problem = numbers, problem
+        self._planned, self._is_asked, self._off_since_s = list(self._latest), False, None
+
+    def failed(self) -> None:
+        """Tries again in a minute."""
+        self._is_asked, self._off_since_s = False, None
+
+    @property
+    def reason(self) -> str:
+        """Describes which operators have too few instances for what comes; empty if none has."""
+        said = [
+            f"{len(sizing.operators)} of {self._kinds[sizing.operators[0]]} were planned for {sizing.rate_rows_per_s:,.0f} rows/s, "
+            f"{rate:,.0f} rows/s come and need {wanted}"
+            for sizing, wanted, (rate, _) in zip(self._sizings, self.wanted, self._planned, strict=True)
+            if wanted > len(sizing.operators)
+        ]
+        if said:
+            said.append("drop the query and submit it again, as their number does not change while it runs")
+        return "; ".join(filter(None, [*said, self.problem]))
+
+
+def _measured(sizing: Sizing, reports: Mapping[OperatorId, OperatorReport]) -> tuple[float, float] | None:
+    """Returns the rows/s into all instances and the cores that they use; None while not all have told."""
+    told = [reports[one] for one in sizing.operators if one in reports and reports[one].cpu_ns_per_row is not None]
+    if len(told) < len(sizing.operators):
+        return None
+    return sum(one.rows_per_s_in for one in told), sum((one.cpu_ns_per_row or 0.0) * one.rows_per_s_in / 1e9 for one in told)
+
+
+def _is_off(measured: tuple[float, float], planned: tuple[float, float]) -> bool:
+    return any(abs(now - then) > OFF_SHARE * then for now, then in zip(measured, planned, strict=True))
+
+
+def _hottest(sizing: Sizing, reports: Mapping[OperatorId, OperatorReport]) -> tuple[float, ...]:
+    """Returns the share of rows of the hottest key, as far as the rows of several instances tell."""
+    *others, most = sorted(reports[one].rows_per_s_in for one in sizing.operators)
+    if not others or most <= HOT * (mean := sum(others) / len(others)):
+        return ()
+    return ((most - mean) / (most + sum(others)),)
