@@ -57,6 +57,8 @@ class PortStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """Open windows per row, as a mean; of a join, rows out per row."""
     rows_per_s: float = 0.0
     """Rows a second into the port while that was measured; 0: not known."""
+    rows_per_batch: float = 0.0
+    """Mean rows of a batch then; 0: not known."""
 
     def flow(self, edge: Edge, rows_per_batch: float) -> PortFlow:
         """Returns the numbers that a walk needs, for batches of so many rows."""
@@ -148,7 +150,14 @@ class PortFit:
             known = selectivity if selectivity is not None else by_rule(1.0)
         rows_in, _, row_windows, *_ = self._sums.tolist()
         windows = row_windows / rows_in if rows_in > 0 else 0.0
-        return PortStatistics(law=law, selectivity=known, service=self.service.moments, open_windows=windows, rows_per_s=self._rate.first)
+        return PortStatistics(
+            law=law,
+            selectivity=known,
+            service=self.service.moments,
+            open_windows=windows,
+            rows_per_s=self._rate.first,
+            rows_per_batch=rows_in / self.service.count if self.service.count else 0.0,
+        )
 
     def _selectivity(self, law: Law) -> Figure | None:
         """Returns the ratio of rows out to rows in, with the error of a ratio estimator and at least that of counting rows."""
@@ -442,7 +451,7 @@ def absurdity(statistics: OperatorStatistics) -> str | None:
             return "absurd selectivity"
         if not 0 <= port.open_windows <= WINDOWS_MAX:
             return "absurd windows"
-        if not 0 <= port.rows_per_s < math.inf:
+        if not (0 <= port.rows_per_s < math.inf and 0 <= port.rows_per_batch < math.inf):
             return "absurd rate"
         if law.samples > SAMPLES_MAX or law.age_s > AGE_S_MAX or port.selectivity.age_s > AGE_S_MAX:
             return "absurd samples or age"

@@ -74,7 +74,8 @@ class Resizing:
         """
         from sbon.planning.sizing import ROOM_LESS, chosen
 
-        found, less = chosen(query, self._hot), chosen(query, self._hot, room=ROOM_LESS)
+        cores = [one for _, one in self._latest]
+        found, less = chosen(query, self._hot, cores), chosen(query, self._hot, cores, room=ROOM_LESS)
         running = [len(sizing.operators) for sizing in self._sizings]
         both = zip(found.numbers, less.numbers, running, strict=True)
         return [number if number >= now else min(now, with_room) for number, with_room, now in both], found.problem

@@ -12,6 +12,7 @@ import msgspec
 from sbon.cost.figure import Edge
 from sbon.cost.placed_query import PlacedQuery
 from sbon.cost.stages import Cluster, Finalising, Job, Step
+from sbon.cost.statistics import PortStatistics
 from sbon.errors import ConfigError, QueryError
 from sbon.planning.options import number
 from sbon.query.instances import sets_of
@@ -116,6 +117,17 @@ def stages_of(query: PlacedQuery, updates: Sequence[OperatorId], hot_shares: tup
     return job, rate
 
 
+def _law_of(port: PortStatistics, frame: float) -> tuple[float, float]:
+    """Returns what a batch and a row cost where batches of so many rows are expected.
+
+    Batches that were smaller when they were measured may stay so: the further ones count with their rows. Where all had one size, nothing
+    tells what a batch costs and what its rows.
+    """
+    per_batch, per_row = port.law.at(Edge.EXPECTED, frame, port.open_windows)
+    was = port.rows_per_batch
+    return per_batch, per_row + (per_batch * (1 / was - 1 / frame) if 0 < was < frame else 0.0)
+
+
 def _cost(query: PlacedQuery, spec: OperatorSpec) -> tuple[float, float, float]:
     """Returns what a batch and a row of an operator cost, and the rows/s into it. Of several ports, as their rows are mixed."""
     ports = query.statistics[spec.id].ports
@@ -124,7 +136,7 @@ def _cost(query: PlacedQuery, spec: OperatorSpec) -> tuple[float, float, float]:
         if link.target == spec.id and link.port < len(ports):
             rows[link.port] += link.rate_rows_per_s
     frame, total = query.rows_per_batch()[spec.id], sum(rows)
-    laws = [port.law.at(Edge.EXPECTED, frame, port.open_windows) for port in ports]
+    laws = [_law_of(port, frame) for port in ports]
     shares = [one / total for one in rows] if total > 0 else [1.0, *[0.0] * (len(ports) - 1)]
     per_batch, per_row = (sum(share * law[part] for share, law in zip(shares, laws, strict=True)) for part in (0, 1))
     return per_batch, per_row, total

@@ -22,7 +22,7 @@ from sbon.query.estimate import Rate, estimate
 from sbon.query.limits import INSTANCES_MAX
 from sbon.query.plan import Plan, Sizing, SourceParams
 from sbon.search.resources import USE_MAX, Found, Wanted, greatest_rates, limit_of
-from sbon.types import NodeId
+from sbon.types import NodeId, OperatorId
 
 ROOM = 1.25
 """Times the rate that a number of instances must carry."""
@@ -98,13 +98,16 @@ def with_measured_rates(query: PlacedQuery) -> PlacedQuery:
     return msgspec.structs.replace(query, plan=estimate(query.plan, known)) if known else query
 
 
-def chosen(query: PlacedQuery, hot_shares: Sequence[tuple[float, ...]] = (), *, room: float = ROOM) -> Chosen:
+def chosen(
+    query: PlacedQuery, hot_shares: Sequence[tuple[float, ...]] = (), measured_cores: Sequence[float] = (), *, room: float = ROOM
+) -> Chosen:
     """Returns the least number of instances of each of the plan's `sizings`.
 
     Parameters
     ----------
     query : placed without its bound, or as it runs
     hot_shares : by sizing, the share of rows of each of its hottest keys, as far as they are known
+    measured_cores : by sizing, the cores that its instances use as the query runs; without them, the costs alone tell
     room : times the rate that must be carried
     """
     plan, numbers, found, problem, used = query.plan, list[int](), list[Sizing](), "", 0.0
@@ -112,6 +115,8 @@ def chosen(query: PlacedQuery, hot_shares: Sequence[tuple[float, ...]] = (), *, 
     for place, sizing in enumerate(plan.sizings):
         hot = hot_shares[place] if hot_shares else ()
         job, rate = stages_of(query, sizing.operators, hot)
+        if measured_cores:
+            job = _as_measured(query, job, rate, sizing.operators, measured_cores[place])
         options = list(_options(query, sizing, job, bound_s, used))
         if rate <= 0:
             numbers.append(len(sizing.operators))
@@ -119,8 +124,7 @@ def chosen(query: PlacedQuery, hot_shares: Sequence[tuple[float, ...]] = (), *, 
             continue
         carrying = [one for one in options if one.rate_max >= room * rate] or [one for one in options if one.rate_max >= rate]
         best = min(carrying, key=lambda one: (one.number, one.hosts), default=max(options, key=lambda one: (one.rate_max, -one.number)))
-        cores = rate * job.rows_out * job.update.per_row_ns / NS_PER_S / _speed(query)
-        cores += best.number * job.update.per_batch_ns / query.pace_s / NS_PER_S / _speed(query)
+        cores = _cores(query, job, rate, best.number, _speed(query))
         used += cores + rate * job.map.per_row_ns / NS_PER_S / _speed(query)
         most = max(one.number for one in options)
         told = Sizing(sizing.operators, rate * job.rows_out, cores, most)
@@ -130,6 +134,24 @@ def chosen(query: PlacedQuery, hot_shares: Sequence[tuple[float, ...]] = (), *, 
         found.append(told)
     certain = all(query.statistics[one].source is not Source.RULE for sizing in plan.sizings for one in sizing.operators)
     return Chosen(tuple(numbers), tuple(found), problem, certain)
+
+
+def _cores(query: PlacedQuery, job: Job, rate: float, number: int, speed: float) -> float:
+    """Returns the cores that so many instances need, each with a batch at each pace."""
+    busy_ns = rate * job.rows_out * job.update.per_row_ns + number * job.update.per_batch_ns / query.pace_s
+    return busy_ns / NS_PER_S / speed
+
+
+def _as_measured(query: PlacedQuery, job: Job, rate: float, operators: Sequence[OperatorId], cores: float) -> Job:
+    """Returns the job with updates that cost as much, at this rate, as they were measured to cost: batches may come at another pace."""
+    speed = sum(query.nodes[query.node_of[one]].speed.value for one in operators) / len(operators)
+    expected = _cores(query, job, rate, len(operators), speed)
+    if expected <= 0 or cores <= 0:
+        return job
+    update = job.update
+    factor = cores / expected
+    costs = {"per_batch_ns": update.per_batch_ns * factor, "per_row_ns": update.per_row_ns * factor}
+    return msgspec.structs.replace(job, update=msgspec.structs.replace(update, **costs))
 
 
 def _problem(query: PlacedQuery, told: Sizing, best: _Option, rate: float, hottest: float) -> str:

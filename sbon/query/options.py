@@ -225,8 +225,8 @@ def take_wishes(text: Text, options: dict[str, Option]) -> Wishes:
     Raises
     ------
     QueryError
-        A bound is no time span, or not above 0; `instances` is neither a whole number from 1 to 64 nor 'auto'; `after_crash` or `on_miss` is
-        no word that it may be, or goes without what it needs; `shed_fairness` is not 0 to 1.
+        A bound is no time span, or not above 0; `instances` is neither a whole number from 1 to 64 nor 'auto'; `after_crash` or `on_miss`
+        is no word that it may be, or goes without what it needs; `shed_fairness` is not 0 to 1.
     """
     delay_ms, latency_ms = (_take_bound(text, options, key, example) for key, example in (_DELAY_BOUND, _MAX_LATENCY))
     instances, after_crash = _take_instances(text, options), _take_word(text, options, "after_crash", AFTER_CRASH, INCOMPLETE)

@@ -62,6 +62,7 @@ class PortTold(msgspec.Struct, frozen=True, kw_only=True):
     service: MomentsTold | None = None
     open_windows: Amount = 0.0
     rows_per_s: Amount = 0.0
+    rows_per_batch: Amount = 0.0
 
 
 class OperatorCosts(msgspec.Struct, frozen=True, kw_only=True):

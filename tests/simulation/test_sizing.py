@@ -1,0 +1,112 @@
+"""Queries with `instances = 'auto'` on agents in virtual time: planned when they are submitted, and anew when the rate changes."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sbon.errors import SbonError
+from sbon_testbed.simulator.cpu import CpuConfig
+from sbon_testbed.simulator.harness import World
+from sbon_testbed.topology import Topology
+from tests.worlds import settled_world
+
+RTT_MS = np.array([[0.0, 10.0], [10.0, 0.0]])
+ROW_NS = 200e3
+"""Cost of a row at each operator: 2,200 rows/s take 0.44 cores."""
+RATE = 2200
+HOME = 1
+QUERY = """
+CREATE SINK {name} WITH (connector = '{connector}', instances = {instances}{more}) AS
+SELECT window_end, key, COUNT(*) AS n, SUM(value) AS total FROM TUMBLE(s, ts, INTERVAL '1 second') GROUP BY window_end, key
+"""
+
+
+def make_world() -> World:
+    topology = Topology("two", ("a", "b"), ({}, {}), RTT_MS, np.zeros(2))
+    settings = {"optimiser": {"enabled": False}, "membership": {"interval_s": 0.5}}
+    cpu = CpuConfig(cores=4, batch_us=100.0, row_ns=ROW_NS, timed=True)
+    world = settled_world(topology, seed=5, settings=settings, cpu=cpu)
+    world.run(30)
+    return world
+
+
+def declare(world: World) -> None:
+    world.submit(
+        "CREATE SOURCE s (ts TIMESTAMP, key BIGINT, value BIGINT, WATERMARK FOR ts AS ts) "
+        f"WITH (connector = 'datagen', nodes = 'a', rows_per_second = {RATE}, seed = 5, fields.key.max = 7, fields.value.max = 6)",
+        at=HOME,
+    )
+
+
+def give(world: World, times: float) -> None:
+    """Has the running source give so many times the rows per second that it gives now."""
+    (running,) = [one.source for one in world.agents[0].engine.instances.values() if one.source is not None]
+    datagen: Any = running
+    while not hasattr(datagen, "_began"):
+        datagen = datagen._source
+    datagen._rate *= times
+    datagen._began = world.agents[0].host.now() - datagen._sent / datagen._rate
+
+
+def submitted(world: World, name: str, instances: int | str = "'auto'", connector: str = "discard", **options: str) -> str:
+    more = "".join(f", {option} = '{value}'" for option, value in options.items())
+    return world.submit(QUERY.format(name=name, connector=connector, instances=instances, more=more), at=HOME)
+
+
+def row(world: World, query: str) -> dict[str, Any]:
+    return next(one for one in world.ask(HOME, "queries") if one["id"] == query)
+
+
+def instances(world: World, query: str) -> tuple[int, int | None]:
+    """The instances that run, and how many there should be."""
+    (one,) = row(world, query)["instances"]
+    return len(one["operators"]), one["wanted"]
+
+
+def test_a_rate_that_doubles_asks_for_more_instances_and_the_next_submission_has_them() -> None:
+    world = make_world()
+    declare(world)
+    query = submitted(world, "o")
+    world.run(100)
+    assert instances(world, query) == (1, 1)
+    assert row(world, query)["state"] == "running"
+
+    give(world, 2.0)
+    world.run(30)
+    assert instances(world, query) == (1, 1), "half a minute is no reason"
+    world.run(60)
+    seen = row(world, query)
+    assert instances(world, query) == (1, 2)
+    assert seen["state"] == "degraded"
+    assert "1 of window were planned for 2,200 rows/s, 4,3" in seen["reason"]
+    assert "rows/s come and need 2; drop the query and submit it again" in seen["reason"]
+    give(world, 0.9)
+    world.run(200)
+    assert instances(world, query) == (1, 2), "it stays"
+
+    world.ask(HOME, "drop", query=query)
+    again = submitted(world, "o")
+    assert instances(world, again)[0] == 2
+
+
+def test_a_query_with_a_bound_runs_with_the_instances_that_were_planned_and_one_that_none_keeps_is_refused() -> None:
+    world = make_world()
+    declare(world)
+    learning = submitted(world, "free", 1)
+    world.run(30)
+    give(world, 2.0)
+    world.run(240)
+    world.ask(HOME, "drop", query=learning)
+    world.run(5)
+
+    query = submitted(world, "o", max_latency="10 s")
+    with pytest.raises(SbonError) as refused:
+        submitted(world, "late", max_latency="30 ms")
+
+    (shown,) = row(world, query)["instances"]
+    assert 0.8 < shown["auto"]["cores"] < 1.6, "0.9, and what the batches of a further instance cost"
+    assert shown["text"].startswith("window: 2 by key (")
+    assert "; auto: rate 4,4" in shown["text"]
+    assert "\n" not in str(refused.value)
+    assert str(refused.value).startswith(("max_latency = 30 ms cannot be kept", "the window gets"))
