@@ -1,5 +1,6 @@
 """Numbers of instances that the planner chooses: for a rate, for a bound, and anew while a query runs."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -7,8 +8,10 @@ import pytest
 
 from sbon.cost.books import Books
 from sbon.cost.placed_query import PlacedQuery
+from sbon.cost.prediction import predict
 from sbon.cost.resources import KERNEL_REFERENCE_NS
 from sbon.errors import LatencyBoundError, QueryError
+from sbon.planning.admission import Admission, Refused, crowded
 from sbon.planning.gathering import placed_query
 from sbon.planning.resizing import OFF_S, Resizing
 from sbon.planning.selecting import Sized, size
@@ -209,6 +212,24 @@ def test_auto_without_keys_is_refused_and_a_view_hands_it_on() -> None:
     assert isinstance(statement, CreateSink)
     plan, _ = planning(statement, make_catalog(catalog), NODES, "b", "q")
     assert [one.kind for one in sets_of(plan)] == ["match"]
+
+
+def test_rows_that_a_pattern_holds_count_against_the_memory_of_its_node() -> None:
+    """400 rows/s of some dozens of bytes for a day are more than the GB that a node has; for 5 s they are nothing."""
+    long, _ = planned(MATCH.replace("'5 seconds'", "'1 day'"), 1000.0)
+    short, _ = planned(MATCH, 1000.0)
+
+    assert crowded(placed(short, 1e3)) == {}
+    crowd = crowded(placed(long, 1e3))
+    ((needs, has),) = crowd.values()
+    assert needs > has == 1e9
+    admission = Admission(long)
+    admission.begin()
+    where: Any = SimpleNamespace(nodes={}, decision=SimpleNamespace(delay_ms=1.0))
+    refused = admission.placed(where, predict(placed(long, 1e3), ()), crowd=crowd)
+    assert isinstance(refused, Refused)
+    assert "rows that the query holds on b (rate x the time of WITHIN" in str(refused.problem)
+    assert "954 MiB for states" in str(refused.problem)
 
 
 # ------------------------------------------------------------------------------------------------------- planned anew
