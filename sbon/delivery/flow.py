@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from sbon.delivery.outgoing import Outgoing, OutgoingEvents, Router
+from sbon.delivery.safety import Safety
 from sbon.execution.ends import Input, Output
 from sbon.execution.instance import Instance
 from sbon.execution.life import State
@@ -24,7 +25,7 @@ from sbon.links.receiver import Verdict
 from sbon.ports import Disk, Executor
 from sbon.query.plan import LinkSpec, target_of
 from sbon.types import LinkId, NodeId, OperatorId
-from sbon.wire.links import Acknowledge, DeadEnd, Moved, NoSuchLink
+from sbon.wire.links import DeadEnd, Moved, NoSuchLink
 from sbon.wire.messages import Message
 
 Reply = Callable[[Message], bool]
@@ -49,7 +50,8 @@ class Flow:
         self._me = router.me
         self._events = events
         self.ends = Ends[Instance, Input, Output](remembered)
-        self.outgoing = Outgoing(host, router, events, self.ends, links, disk, self._carry)
+        self.outgoing = Outgoing(host, router, events, self.ends, links, disk, self._carry, lambda instance: self.safety.look(instance))
+        self.safety = Safety(host, self.ends, self.outgoing.safe_here, self._acknowledge_soon)
         self._acks: dict[LinkId, Input] = {}
         self._local: deque[tuple[LinkId, Batch]] = deque()
         self._counters = {"batches_duplicate": 0, "batches_missing": 0, "batches_turned_away": 0, "links_unknown": 0}
@@ -104,6 +106,7 @@ class Flow:
         instance.outputs.pop(link, None)
         self.ends.drop_giving(link)
         self.outgoing.spilling.drop(link)
+        self.safety.look(instance)
 
     def drop_input(self, link: LinkId) -> None:
         """Stops to take the batches of a link."""
@@ -161,10 +164,13 @@ class Flow:
         self._take(found, Batch(message.sequence, message.stimulus_s, message.watermark_us, payload, message.path))
 
     def processed(self, incoming: Input, batch: Batch) -> None:
-        """Counts a batch as processed; its acknowledgement follows soon, together with others."""
+        """Counts a batch as processed, after what was made of it has been offered; its acknowledgement follows soon, with others."""
         incoming.receiver.process(batch.sequence, batch.rows)
         incoming.bytes_in += batch.size_bytes
         incoming.watermark_us = max(incoming.watermark_us, batch.watermark_us)
+        found = self.ends.takes(incoming.link.id)
+        if found is not None and found[0].passes:
+            self.safety.passed_on(found[0], incoming)
         if incoming.receiver.wants_more():
             self._acknowledge(incoming, resume=True)
         else:
@@ -180,8 +186,11 @@ class Flow:
         incoming.receiver.process(batch.sequence, batch.rows)
         incoming.bytes_in += batch.size_bytes
         incoming.watermark_us = max(incoming.watermark_us, batch.watermark_us)
-        output.sender.acknowledge(incoming.receiver.processed, incoming.receiver.credit)
-        output.made = (incoming.receiver.processed, None)
+        receiver, found = incoming.receiver, self.ends.takes(incoming.link.id)
+        passes = found is not None and found[0].passes  # what it makes of the batch is not safe yet
+        output.sender.acknowledge(receiver.processed, receiver.credit, incoming.unsafe.safe if passes else None, keeps=False)
+        if not passes:
+            output.made = (receiver.processed, None)
 
     def _take(self, found: tuple[Instance, Input], batch: Batch) -> None:
         instance, incoming = found
@@ -247,8 +256,10 @@ class Flow:
             self._acknowledge(incoming, resume=False)
 
     def _acknowledge(self, incoming: Input, *, resume: bool) -> None:
-        receiver, made = incoming.receiver, incoming.made
-        message = Acknowledge(link=incoming.link.id, processed=receiver.processed, credit=receiver.credit, resume=resume, made=made)
+        found = self.ends.takes(incoming.link.id)
+        if found is None:
+            return
+        message = incoming.acknowledgement(resume=resume, passes=found[0].passes)
         if incoming.reply is None:
             self.outgoing.acknowledged(message)
         elif incoming.reply(message):

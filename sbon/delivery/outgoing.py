@@ -57,6 +57,7 @@ class Outgoing:
     Parameters
     ----------
     carry : takes a batch of a link that ends on this host
+    look_safe : called with an operator when what it has given may have become safe
     """
 
     def __init__(
@@ -68,12 +69,14 @@ class Outgoing:
         links: LinkConfig,
         disk: Disk,
         carry: Callable[[LinkId, Batch], None],
+        look_safe: Callable[[Instance], None],
     ) -> None:
         self._host = host
         self._router = router
         self._events = events
         self._ends = ends
         self._carry = carry
+        self._look_safe = look_safe
         self._again: set[LinkId] = set()
         self.spilling = Spilling(host, disk, links, self)
         self.counters = {"acknowledgements_bad": 0, "batches_unpackable": 0, "rows_unpackable": 0}
@@ -159,6 +162,7 @@ class Outgoing:
         found = self._ends.gives(link)
         if found is not None:
             self.transmit(found[1])
+            self._look_safe(found[0])
             self._events.runnable(found[0])
 
     def disk_lost(self, link: LinkId, reason: str) -> None:
@@ -195,20 +199,35 @@ class Outgoing:
 
     def acknowledged(self, message: Acknowledge) -> None:
         """Takes an acknowledgement: the other end of an output has processed batches."""
-        found = self._ends.gives(message.link)
+        found = self._noted(message)
         if found is None:
             return
         instance, output = found
-        output.missing = 0
-        if not output.sender.acknowledge(message.processed, message.credit):
-            self.counters["acknowledgements_bad"] += 1
-            return
-        if message.processed >= output.made[0]:
-            output.made = (message.processed, message.made)
         if message.resume:
             output.sender.rewind()
         self.transmit(output)
         self._events.runnable(instance)
+
+    def safe_here(self, message: Acknowledge) -> None:
+        """Takes word of an operator on this host that more batches are safe: that gives no room, but a source may wait to hear it."""
+        found = self._noted(message)
+        if found is not None and found[0].source is not None and hasattr(found[0].source, "acknowledged"):
+            self._events.runnable(found[0])
+
+    def _noted(self, message: Acknowledge) -> tuple[Instance, Output] | None:
+        found = self._ends.gives(message.link)
+        if found is None:
+            return None
+        instance, output = found
+        output.missing = 0
+        if not output.sender.acknowledge(message.processed, message.credit, message.safe, keeps=self.leaves(output)):
+            self.counters["acknowledgements_bad"] += 1
+            return None
+        safe = message.processed if message.safe is None else message.safe
+        if safe >= output.made[0]:
+            output.made, output.behind = (safe, message.made), None if message.safe is None else message.behind
+        self._look_safe(instance)
+        return found
 
     def tell(self, node: NodeId, message: Message) -> None:
         """Sends a message about a link, if there is a connection; otherwise the other end asks again by itself."""

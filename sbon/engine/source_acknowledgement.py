@@ -77,4 +77,4 @@ class SourceAcknowledgement:
 
     def _is_under_way(self, output: Output, sender: LinkSender, sequence: int) -> bool:
         found = self._flow.ends.gives(output.link.id)
-        return found is not None and found[1].sender is sender and sender.offered - sender.held < sequence
+        return found is not None and found[1].sender is sender and sender.safe < sequence

@@ -88,6 +88,8 @@ class TaskAccounting:
             if instance.waiting.misses is not None:
                 instance.waiting.misses.left(incoming.link.id, [taken.sequence for taken in task.batches])
             instance.figures.batches_in += len(task.batches) - 1
+        elif instance.passes:
+            self._flow.safety.passed_on(instance, incoming)
         if instance.sink is not None:
             for one in task.batches if first or batch is None else [batch]:
                 self._delivered(instance, one)
@@ -140,6 +142,7 @@ class TaskAccounting:
                 relay.figures.rows_in += batch.rows
                 relay.watermark_us = incoming.watermark_us
                 carried = self._emit(relay, payload, stimulus_s, relay.watermark_us, way(path, relay.id), onward, joined, head) or carried
+                self._flow.safety.passed_on(relay, incoming)
             else:
                 self._flow.outgoing.transmit(output)
                 if payload is not None and head is not None:

@@ -13,10 +13,12 @@ from sbon.links.dead_ends import Absence, Obstruction
 from sbon.links.ends import End
 from sbon.links.receiver import LinkReceiver
 from sbon.links.sender import LinkSender
+from sbon.links.unsafe import Unsafe
 from sbon.query.plan import WATERMARK_MIN, LinkSpec
 from sbon.query.schema import Schema
 from sbon.scheduling import StimulusFifo
 from sbon.types import NodeId, QueryId
+from sbon.wire.links import Acknowledge
 
 
 class Input(End):
@@ -37,8 +39,11 @@ class Input(End):
         "skip_rows",
         "sliced",
         "steady_rate",
+        "told_bytes",
         "told_lost",
+        "told_safe",
         "unheard",
+        "unsafe",
         "watermark_us",
     )
 
@@ -73,6 +78,10 @@ class Input(End):
         """Next rows that a sink does not write, because its former copy has written them before a crash."""
         self.made: int | None = 0
         """Rows that the operator had made when it had processed the last batch; None if unknown."""
+        self.unsafe = Unsafe[tuple[LinkSender, int]]()
+        """Its processed batches of which not everything has been acknowledged further on; for an operator without state only."""
+        self.told_safe = self.told_bytes = 0
+        """The number up to which its batches are safe, as the source was last told; `told_bytes`: the bytes that had come by then."""
         self.bytes_in = 0
         self.byte_rate = Rate()
         self.steady_rate = SteadyRate(link.rate_bytes_per_s)
@@ -86,6 +95,19 @@ class Input(End):
         self.named.clear()
         self.reply = self.delay_ms = None
         self.lost = self.told_lost = False
+
+    def acknowledgement(self, *, resume: bool, passes: bool) -> Acknowledge:
+        """Returns the acknowledgement of what has been processed.
+
+        Parameters
+        ----------
+        passes : whether the operator has no state, so that only what it has passed on is safe
+        """
+        link, receiver, unsafe = self.link.id, self.receiver, self.unsafe
+        if not passes:
+            return Acknowledge(link, receiver.processed, receiver.credit, resume, self.made)
+        self.told_safe, self.told_bytes = unsafe.safe, self.bytes_in
+        return Acknowledge(link, receiver.processed, receiver.credit, resume, unsafe.made, unsafe.safe, unsafe.behind)
 
     @property
     def rows_taken(self) -> int:
@@ -103,6 +125,7 @@ class Output(End):
 
     __slots__ = (
         "absence",
+        "behind",
         "byte_rate",
         "bytes_out",
         "dead_end",
@@ -148,7 +171,9 @@ class Output(End):
         self.left_out_because = ""
         """Error of the first such batch."""
         self.made: tuple[int, int | None] = (0, 0)
-        """The last number acknowledged, and the rows that the target had made by then; None if unknown."""
+        """The last number that is safe, and the rows that the target had made by then; None if unknown."""
+        self.behind: tuple[int, ...] | None = None
+        """The same of operators behind a target without state, or of its parts (`sbon.wire.links.Acknowledge`); None if it keeps state."""
         self.skip_rows = 0
         """Next rows that are not given, because the target has taken them before a crash."""
         self.bytes_out = 0
@@ -162,12 +187,12 @@ class Output(End):
         self.moved(node, epoch)
         self.named.clear()
         self.packing.elsewhere()
-        self.sender.rewind()
+        self.sender.begins_anew()
         self.missing, self.obstructed = 0, ""
         self.absence = self.dead_end = None
 
     @property
     def made_by_target(self) -> int | None:
-        """Rows that the target had made of what has been acknowledged; None if unknown."""
+        """Rows that the target had made of what has been dropped here as safe; None if unknown."""
         number, made = self.made
-        return made if number == self.sender.offered - self.sender.held else None
+        return made if number == self.sender.forgotten else None

@@ -14,8 +14,23 @@ from sbon.execution.life import Life, State
 from sbon.execution.polls import Polls
 from sbon.execution.users import Users
 from sbon.execution.waiting import Waiting
+from sbon.links.sender import LinkSender
+from sbon.links.unsafe import Mark
 from sbon.misfits import Misfits
-from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, MissRule, MulticastParams, OperatorSpec, SinkParams, SourceParams
+from sbon.query.plan import (
+    WATERMARK_END,
+    WATERMARK_MIN,
+    AssignParams,
+    ExchangeParams,
+    FunctionParams,
+    MapParams,
+    MissRule,
+    MulticastParams,
+    OperatorSpec,
+    SinkParams,
+    SourceParams,
+    UnnestParams,
+)
 from sbon.types import LinkId, NodeId, OperatorId
 
 if TYPE_CHECKING:
@@ -28,6 +43,10 @@ if TYPE_CHECKING:
     from sbon.migration.state_copy import InputLog
     from sbon.operators.operator import Operator
     from sbon.ports import Timer
+
+
+PASSING = frozenset({MapParams, AssignParams, UnnestParams, ExchangeParams, MulticastParams})
+"""Operators that keep nothing between two batches, with one input."""
 
 
 class Promise(Protocol):
@@ -85,6 +104,15 @@ class Instance(Life):
     def movable(self) -> bool:
         """True if the operator may run on another host."""
         return self.spec.pinned is None and not isinstance(self.spec.params, SourceParams | SinkParams)
+
+    @property
+    def passes(self) -> bool:
+        """True if the operator keeps nothing of its one input: a crash of its host loses no more than what it has given and is not yet
+        acknowledged, and that can be made again."""
+        params = self.spec.params
+        if isinstance(params, FunctionParams):
+            return self.operator is not None and self.operator.is_stateless and params.deterministic and len(self.inputs) == 1
+        return type(params) in PASSING and len(self.inputs) == 1
 
     @property
     def has_credit(self) -> bool:
@@ -170,6 +198,17 @@ class Instance(Life):
             outgoing.row_rate.sample(now, outgoing.sender.rows_offered)
             if here and outgoing.node != here and outgoing.row_rate.per_s > 0 and outgoing.byte_rate.per_s > 0:
                 self.figures.port_costs.sent(round(outgoing.row_rate.per_s), round(outgoing.byte_rate.per_s))
+
+
+def mark_of(instance: Instance, incoming: Input) -> Mark[tuple[LinkSender, int]]:
+    """Returns what an operator without state has given for everything up to the last batch that it has processed."""
+    senders = [output.sender for output in instance.outputs.values()]
+    given = tuple([(sender, sender.offered) for sender in senders])
+    parts: tuple[int, ...] = ()
+    if isinstance(instance.spec.params, ExchangeParams):
+        dealt = sorted((o.link.part.index, o.sender.rows_offered - o.skip_rows) for o in instance.outputs.values() if o.link.part)
+        parts = tuple([rows for _, rows in dealt])
+    return Mark(incoming.receiver.processed, None if instance.is_multicast else instance.figures.rows_out, parts, given)
 
 
 def defers(instance: Instance) -> bool:

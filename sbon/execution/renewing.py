@@ -15,7 +15,6 @@ from sbon.execution.life import State
 from sbon.query.plan import WATERMARK_MIN, LinkSpec, SinkParams, first_name, keeps_state, renewals
 from sbon.types import NodeId, OperatorId
 from sbon.wire.deployment import Renew, Renewed, TakenUp
-from sbon.wire.links import Acknowledge
 
 STEADY = frozenset({State.WAITING, State.RUNNING, State.STALLED, State.FINISHING, State.FINISHED})
 """States in which an operator keeps its links: it neither moves nor ends."""
@@ -52,7 +51,7 @@ def _gives(flow: Links, instance: Instance, output: Output, message: Renew) -> R
         renew_output(flow, instance, output, link, message.end.node, message.end.epoch)
         output.told = True  # the lost one cannot be told any more who feeds it, and the new one hears it from its home
     sender = output.sender
-    after = sender.offered - sender.held
+    after, made = sender.forgotten, output.made_by_target
     return Renewed(
         link=output.link,
         after=after,
@@ -60,7 +59,9 @@ def _gives(flow: Links, instance: Instance, output: Output, message: Renew) -> R
         watermark_us=(sender.oldest_watermark_us or instance.watermark_out_us) if after else WATERMARK_MIN,
         settled_us=instance.watermark_out_us if sender.is_settled else WATERMARK_MIN,
         schema=instance.spec.schema,
-        made=output.made_by_target,
+        made=made,
+        behind=() if made is None else output.behind or (),
+        passes=output.behind is not None,
     )
 
 
@@ -71,6 +72,7 @@ def _takes(flow: Links, instance: Instance, incoming: Input, message: Renew) -> 
         if message.end.after > incoming.receiver.received:  # the source was away when this operator began anew
             known = message.end.rows - incoming.receiver.rows_processed
             incoming.receiver.go_on(message.end.after, message.end.rows)
+            incoming.unsafe.begin(message.end.after, instance.figures.rows_out)
             incoming.skip_rows = max(0, incoming.skip_rows - known)  # a sink has found them in its file, and they are acknowledged
             incoming.watermark_us = max(incoming.watermark_us, message.end.watermark_us)
             incoming.from_former = 0
@@ -120,6 +122,7 @@ def begin_anew(instance: Instance, taken_up: TakenUp) -> None:
     instance.watermark_out_us = taken_up.watermark_out_us
     for incoming in instance.inputs.values():
         incoming.made = taken_up.rows_out
+        incoming.unsafe.begin(incoming.receiver.processed, taken_up.rows_out)
     params = instance.spec.params
     if keeps_state(params):
         instance.watermark_us = taken_up.watermark_us
@@ -130,8 +133,7 @@ def begin_anew(instance: Instance, taken_up: TakenUp) -> None:
 def ask_again(me: NodeId, outgoing: Outgoing, instance: Instance) -> None:
     """Asks whatever feeds an operator that begins anew here to send on."""
     for incoming in instance.inputs.values():
-        receiver = incoming.receiver
-        message = Acknowledge(incoming.link.id, receiver.processed, receiver.credit, resume=True, made=incoming.made)
+        message = incoming.acknowledgement(resume=True, passes=instance.passes)
         if incoming.node == me:
             outgoing.acknowledged(message)
         else:

@@ -12,7 +12,7 @@ import msgspec
 
 from sbon.execution.ends import Input, Output
 from sbon.execution.host_links import Links
-from sbon.execution.instance import Instance
+from sbon.execution.instance import Instance, mark_of
 from sbon.execution.life import State
 from sbon.links.batch import Batch
 from sbon.links.config import LinkConfig
@@ -86,6 +86,9 @@ def fold(parent: Instance, relay: Instance, flow: Links) -> list[Output]:
         flow.add_output(parent, _handed_to(output, parent.id))
         flow.outgoing.transmit(output)
     relay.outputs = {}
+    if parent.passes:
+        for incoming in parent.inputs.values():
+            incoming.unsafe.again(mark_of(parent, incoming))  # what waited at the multicast is in other outputs now
     return outputs
 
 

@@ -1,7 +1,8 @@
 """Links between operators: numbering, acknowledgement, credit, resend. Machines without I/O.
 
 An acknowledgement means that the receiving operator has *processed* the batch: its effects are in the operator's state, in its output
-links, or in the sink. So whatever a sender may drop is nowhere in flight, and whatever is in flight can be sent again. It follows:
+links, or in the sink. It is *safe* when it is in a state or a sink, there or further on (`sbon.links.unsafe`); until then its sender keeps
+it. So whatever a sender may drop is nowhere in flight, and whatever is in flight can be sent again. It follows:
 
 * After a reconnect the sender sends everything unacknowledged again, and the receiver drops what it has seen by its number.
 * A migrating operator transfers its state, the number of the last batch that it processed on each input, and the output that is not

@@ -91,6 +91,10 @@ class LinkReceiver:
             self._turned_away = self._gap_told = False
         return due
 
+    def is_share(self, batches: int, size_bytes: int, parts: int) -> bool:
+        """Tells whether batches, or their bytes, are at least one of so many parts of the window."""
+        return batches * parts >= self._config.window_batches or size_bytes * parts >= self._config.window_bytes
+
     @property
     def _has_room(self) -> bool:
         return len(self._queued) < 2 * self._config.window_batches and self._queued_bytes < 2 * self._config.window_bytes

@@ -21,6 +21,11 @@ class LinkSender:
         self._backlog = Backlog(config.window_batches, config.window_bytes, config.spill_after_s)
         self._next_sequence = 1
         self._processed = 0  # highest sequence acknowledged
+        self.safe = 0
+        """Highest number of a batch whose effects outlive the receiver, as far as it has said: it keeps state, or has passed on all that it
+        made."""
+        self.forgotten = 0
+        """Highest number of the batches that have been dropped, as they are safe, or have been processed on this host."""
         self._sent = 0  # highest sequence handed out since the last rewind
         self._credit_end = config.window_batches
         self.rows_offered = 0
@@ -42,12 +47,12 @@ class LinkSender:
 
     @property
     def held(self) -> int:
-        """Returns the number of batches not acknowledged."""
+        """Returns the number of batches not processed."""
         return self._next_sequence - 1 - self._processed
 
     @property
     def rows_held(self) -> int:
-        """Returns the rows not acknowledged (or acknowledged so recently that they are still on disk)."""
+        """Returns the rows not safe (or safe so recently that they are still on disk)."""
         return self.rows_offered - self.rows_acknowledged - self.rows_left_out
 
     @property
@@ -77,8 +82,8 @@ class LinkSender:
 
     @property
     def is_settled(self) -> bool:
-        """Tells whether all that was offered has been acknowledged, and nothing is left in memory or on disk."""
-        return self._processed == self._next_sequence - 1 and not self._backlog.on_disk
+        """Tells whether all that was offered is safe, and nothing is left in memory or on disk."""
+        return self.forgotten == self._next_sequence - 1 and not self._backlog.on_disk
 
     @property
     def offered(self) -> int:
@@ -87,8 +92,8 @@ class LinkSender:
 
     @property
     def oldest_watermark_us(self) -> int | None:
-        """Returns the watermark of the oldest batch that is not acknowledged; None if there is none in memory."""
-        oldest = self._backlog.get(self._processed + 1)
+        """Returns the watermark of the oldest batch that is not safe; None if there is none in memory."""
+        oldest = self._backlog.get(self.forgotten + 1)
         return None if oldest is None else oldest.watermark_us
 
     def offer(self, stimulus_s: float, watermark_us: int, payload: Payload | None, path: int = 0) -> Batch:
@@ -127,12 +132,26 @@ class LinkSender:
         self.rows_left_out += batch.rows
         return batch.rows
 
-    def acknowledge(self, processed: int, credit: int) -> bool:
-        """Drops processed batches. Returns False, without effect, for a number that was never sent, which is an error of the peer's."""
-        if processed >= self._next_sequence or processed < 0 or credit < 0:
+    def acknowledge(self, processed: int, credit: int, safe: int | None = None, *, keeps: bool = True) -> bool:
+        """Drops batches that are safe. Returns False, without effect, for a number that was never sent, which is an error of the peer's.
+
+        Parameters
+        ----------
+        safe : up to where they are safe; None: all that have been processed
+        keeps : False if processed ones are dropped at once, since the receiver's host is this one, and both would be lost
+        """
+        safe = processed if safe is None else safe
+        if processed >= self._next_sequence or not 0 <= safe <= processed or credit < 0:
             return False
-        self._processed = max(self._processed, processed)
-        self.rows_acknowledged += self._backlog.forget(processed)
+        if processed > self._processed:
+            self._processed = processed
+        if safe > self.safe:
+            self.safe = safe
+        if not keeps:
+            safe = processed
+        if safe > self.forgotten:
+            self.forgotten = safe
+            self.rows_acknowledged += self._backlog.forget(safe)
         self._sent = max(self._sent, processed)
         self._highest_sent = max(self._highest_sent, processed)
         # Credit never shrinks by an acknowledgement that a later one overtook, and never exceeds our own bound on memory.
@@ -140,8 +159,16 @@ class LinkSender:
         return True
 
     def rewind(self) -> None:
-        """Restarts sending from the first unacknowledged batch, because the connection, or the other end, is new."""
-        self._sent = self._processed
+        """Restarts sending from the first batch that has not been processed, because the connection, or the other end, is new.
+
+        Word that processed ones are safe may be lost: the last of these goes once more, and the receiver answers where it stands.
+        """
+        self._sent = self._processed if self.forgotten >= self._processed else self._processed - 1
+
+    def begins_anew(self) -> None:
+        """Restarts sending from the first batch that is not safe: the operator at the other end begins anew."""
+        self._sent = self._processed = self.forgotten
+        self._credit_end = self.forgotten + self._config.window_batches
 
     def export(self) -> tuple[int, int, int, tuple[Batch, ...]]:
         """Returns the state for a migration: next number, rows offered and acknowledged, batches held.
@@ -173,6 +200,7 @@ class LinkSender:
             sender._backlog.append(batch)
         sender.rows_offered, sender.rows_acknowledged = offered, acknowledged
         sender._processed = sender._sent = sender._highest_sent = next_sequence - len(numbers) - 1
+        sender.safe = sender.forgotten = sender._processed
         sender._credit_end = sender._sent + config.window_batches
         return sender
 

@@ -9,7 +9,7 @@ import msgspec
 
 from sbon.errors import LocalProtocolError, RemoteProtocolError
 from sbon.execution.ends import Input, Output
-from sbon.execution.instance import Instance
+from sbon.execution.instance import Instance, mark_of
 from sbon.execution.life import State
 from sbon.execution.reporting import missed_rows
 from sbon.execution.rows import Rows
@@ -95,6 +95,7 @@ def _output_state(output: Output, exported: tuple[int, int, int, tuple[Batch, ..
         tuple(output.named.items()),
         output.made,
         output.skip_rows,
+        output.behind,
     )
 
 
@@ -149,4 +150,8 @@ def install(operator: "Operator", data: bytes, epoch: int, links: LinkConfig) ->
         output = instance.outputs[kept.link.id] = Output(kept.link, kept.node, kept.epoch, schema, sender, set(kept.users))
         output.named.update(kept.named)
         output.made, output.skip_rows = kept.made, kept.skip_rows
+        output.behind = kept.behind
+    if instance.passes:
+        for incoming in instance.inputs.values():
+            incoming.unsafe.again(mark_of(instance, incoming))
     return instance

@@ -130,9 +130,11 @@ class OutputRecord(msgspec.Struct, frozen=True, array_like=True):
     held: tuple[HeldBatch, ...]
     named: tuple[tuple[Epoch, NodeId], ...] = ()
     made: tuple[Count, Count | None] = (0, None)
-    """The last number acknowledged, and the rows that the target had made by then."""
+    """The last number that is safe, and the rows that the target had made by then."""
     skip_rows: Count = 0
     """Number of next rows to skip: the target took them before a crash."""
+    behind: tuple[Count, ...] | None = None
+    """With `made`: rows of the target's parts, or of operators without state behind it; None if it keeps state."""
 
 
 class Record(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ Their living neighbours have said how far they were. An operator that is made ag
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -33,8 +34,8 @@ from sbon.query.plan import (
 from sbon.types import LinkId, OperatorId
 from sbon.wire.deployment import Renewed, TakenUp, User
 
-ROW_BY_ROW = (MapParams, AssignParams, UnnestParams)
-"""Operators whose output follows from their input row by row, in order."""
+ROW_BY_ROW = (MapParams, AssignParams, UnnestParams, ExchangeParams)
+"""Operators whose output follows from their input row by row, in order. Stateless functions do, too, and say so (`Renewed.passes`)."""
 IN_TIME = (MapParams, UnnestParams, UnionParams, ExchangeParams, MergeParams)
 """Operators whose output watermark is at most that of their input."""
 
@@ -89,27 +90,32 @@ def continuations(
     zero = from_zero(specs, links, lost)
     unordered = in_another_order(specs, links, zero)
     seen = watermarks_seen(specs, links, lost, consumers)
+    counts = rows_made(specs, links, lost, feeders)
     for operator, spec in specs.items():
         if operator not in lost:
             continue
+        known = counts.get(operator)
         taken = {
-            name: consumers[name].rows + missing.get(name, 0)
+            # Each part is counted by what its consumer has had; a whole stream by what was ever made of it.
+            name: consumers[name].rows + (missing.get(name, 0) if link.part is None or known is None else 0)
             for link in links
             if link.source == operator and (name := first_name(link.id)) in consumers
         }
         seen_us = seen[operator]
+        outputs = [link for link in links if link.source == operator]
         inputs = [link for link in links if link.target == operator]
         answers = [feeders[name] for link in inputs if (name := first_name(link.id)) in feeders]
         if operator in zero:
             found[operator] = Continuation(0, taken, is_exact=operator not in unordered or not any(taken.values()))
             continue
-        known = [answer.made for answer in answers]
-        made = max((count for count in known if count is not None), default=0)
-        exact = isinstance(spec.params, ROW_BY_ROW) and len(inputs) == len(answers) == 1 and known[0] is not None
-        gone = {name: max(0, made - rows) for name, rows in taken.items()}
-        if any(link.part is not None for link in links if link.source == operator):  # each consumer has taken its own part of the rows
+        made = known.rows if known is not None else max((answer.made for answer in answers if answer.made is not None), default=0)
+        exact = known is not None
+        given = {first_name(link.id): made if known is None else known.given(link) for link in outputs}
+        gone = {name: max(0, given[name] - rows) for name, rows in taken.items()}
+        dealt = any(link.part is not None for link in outputs)
+        if dealt and not exact:  # each consumer has taken its own part of the rows
             gone = dict.fromkeys(taken, 0) | dict.fromkeys(list(taken)[:1], max(0, made - sum(taken.values())))
-        until_us, counted_us = newest_us(answers, delay_us) if keeps_state(spec.params) else None, lacking.get(operator)
+        until_us, counted_us = newest_us(answers, delay_us) if keeps_state(spec.params) and not exact else None, lacking.get(operator)
         if counted_us is not None:
             until_us = counted_us if until_us is None else max(until_us, counted_us)
         begin_us = seen_us
@@ -117,9 +123,9 @@ def continuations(
             begin_us = begin_of(spec.params, seen_us)
         found[operator] = Continuation(
             rows_out=made if exact else max([made, *taken.values()]),
-            skip_rows={name: max(0, rows - made) for name, rows in taken.items()} if exact else {},
+            skip_rows={name: max(0, rows - given[name]) for name, rows in taken.items()} if exact else {},
             lost_rows=gone,
-            is_exact=(exact and bool(taken))
+            is_exact=(exact and (bool(taken) or all(link.target in counts for link in outputs)))
             or is_table(spec)
             or (isinstance(spec.params, SinkParams) and len(inputs) == 1 and operator in begun_at and inputs[0].source not in unordered),
             watermark_us=begin_us,
@@ -145,6 +151,44 @@ def merged(before: Continuation, after: Continuation) -> Continuation:
         repeats_all=before.repeats_all or after.repeats_all,
         windows=None if before.windows is None or after.windows is None else before.windows + after.windows,
     )
+
+
+class Made(NamedTuple):
+    """The rows that a lost operator without state had made of everything that is not given to it again."""
+
+    rows: int
+    behind: tuple[int, ...] = ()
+    """Rows of each part, if the operator deals them; otherwise of the operators without state behind it."""
+
+    def given(self, link: LinkSpec) -> int:
+        """Returns the rows that it had given on one of its links."""
+        if link.part is None:
+            return self.rows
+        return self.behind[link.part.index] if self.behind else 0
+
+
+def rows_made(
+    specs: Mapping[OperatorId, OperatorSpec], links: Sequence[LinkSpec], lost: Collection[OperatorId], feeders: Mapping[LinkId, Renewed]
+) -> dict[OperatorId, Made]:
+    """Returns the rows made by each lost operator whose output follows from its one input row by row, where they are known.
+
+    What feeds the first of several such operators that are lost together knows it of those behind, too.
+    """
+    found: dict[OperatorId, Made] = {}
+    for operator, spec in specs.items():
+        inputs = [link for link in links if link.target == operator]
+        if operator not in lost or len(inputs) != 1:
+            continue
+        answer, before = feeders.get(first_name(inputs[0].id)), found.get(inputs[0].source)
+        if answer is not None and answer.made is not None and (answer.passes or isinstance(spec.params, ROW_BY_ROW)):
+            known = Made(answer.made, answer.behind)
+        elif answer is None and before is not None and before.behind and inputs[0].part is None:
+            known = Made(before.behind[0], before.behind[1:])
+        else:
+            continue
+        if not isinstance(spec.params, ExchangeParams) or len(known.behind) == spec.params.instances or not known.rows:
+            found[operator] = known
+    return found
 
 
 def watermarks_seen(

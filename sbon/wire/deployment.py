@@ -145,6 +145,11 @@ class Renewed(msgspec.Struct, frozen=True, tag="renewed"):
     """The source's answer: columns of its rows."""
     made: Count | None = None
     """The source's answer: rows that the lost operator had made of everything up to there; None if unknown."""
+    behind: Annotated[tuple[Count, ...], MANY] = ()
+    """With `made`: rows of each of its parts, or of the operators without state behind it (`Acknowledge`)."""
+    passes: bool = False
+    """The source's answer: the lost operator kept no state, and all that it had made of the rows up to there has been acknowledged further
+    on."""
 
 
 class Replaced(msgspec.Struct, frozen=True, tag="replaced"):

@@ -1,14 +1,19 @@
 """Messages that acknowledge data on links, and report new places of their ends."""
 
+from typing import Annotated
+
 import msgspec
 
 from sbon.links.dead_ends import Obstruction
 from sbon.query.plan import LinkSpec
-from sbon.wire.limits import Count, Epoch, Link, Node, Operator
+from sbon.wire.limits import MANY, Count, Epoch, Link, Node, Operator
 
 
 class Acknowledge(msgspec.Struct, frozen=True, tag="ack"):
-    """All batches up to `processed` have been processed, and their effects are in the receiver's state or output."""
+    """All batches up to `processed` have been processed, and their effects are in the receiver's state or output.
+
+    They may be forgotten up to `safe`: what an operator without state has made of those has been acknowledged further on.
+    """
 
     link: Link
     processed: Count
@@ -17,7 +22,12 @@ class Acknowledge(msgspec.Struct, frozen=True, tag="ack"):
     resume: bool
     """Batches are missing: send everything after `processed` again."""
     made: Count | None = None
-    """Rows that the receiving operator has made of everything up to `processed`, and of its other inputs; None if that is unknown."""
+    """Rows that the receiving operator has made of everything up to `safe`, and of its other inputs; None if that is unknown."""
+    safe: Count | None = None
+    """None: `processed`, as the operator keeps state or is a sink."""
+    behind: Annotated[tuple[Count, ...], MANY] = ()
+    """For everything up to `safe`: rows of each part, if the operator deals them; otherwise the rows that operators without state behind it
+    have made, one after the other, as far as that is known."""
 
 
 class NoSuchLink(msgspec.Struct, frozen=True, tag="nolink"):

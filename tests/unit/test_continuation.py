@@ -11,6 +11,7 @@ from sbon.query.plan import (
     WATERMARK_END,
     WATERMARK_MIN,
     ExchangeParams,
+    FunctionParams,
     LinkSpec,
     MapParams,
     MergeParams,
@@ -100,6 +101,43 @@ def test_without_a_living_consumer_what_was_on_its_way_is_not_known():
     specs, links = chain(SOURCE, FILTER, SINK)
     found = continuations(specs, links, {"f", "k"}, {}, {links[0].id: answer(links[0], 1, 9, made=5)}, {}, {"k"})
     assert (found["f"].rows_out, found["f"].is_exact) == (5, False)
+
+
+def test_operators_without_state_that_are_lost_together_lose_nothing():
+    second, exchange = spec("g", MapParams(None, None)), spec("x", ExchangeParams((Column("k"),), 2))
+    specs, links = chain(SOURCE, FILTER, second, exchange)
+    parts = [LinkSpec(link_id("x", name, 0), "x", name, 0, 1.0, 1.0, part=Part(index, 2)) for index, name in enumerate("ab")]
+    consumers = {link.id: answer(link, 1, rows) for link, rows in zip(parts, (30, 60), strict=True)}
+    given = Renewed(links[0], 1, 50, 0, made=40, behind=(35, 35, 25, 10), passes=True)
+    found = continuations(specs, [*links, *parts], {"f", "g", "x"}, consumers, {links[0].id: given}, {})
+
+    assert (found["f"].rows_out, found["g"].rows_out) == (40, 35)
+    assert dict(found["x"].skip_rows) == {parts[0].id: 5, parts[1].id: 50}
+    assert sum(found["x"].lost_rows.values()) == 0
+    assert all(one.is_exact for one in found.values())
+
+
+def test_an_exchange_that_has_lost_rows_of_a_part_counts_that_part_on_from_what_its_consumer_has_had():
+    exchange = spec("x", ExchangeParams((Column("k"),), 2))
+    specs, links = chain(SOURCE, exchange)
+    parts = [LinkSpec(link_id("x", name, 0), "x", name, 0, 1.0, 1.0, part=Part(index, 2)) for index, name in enumerate("ab")]
+    consumers = {link.id: answer(link, 1, rows) for link, rows in zip(parts, (30, 60), strict=True)}
+    given = Renewed(links[0], 1, 100, 0, made=100, behind=(35, 58), passes=True)
+    found = continuations(specs, [*links, *parts], {"x"}, consumers, {links[0].id: given}, {parts[1].id: 7})["x"]
+
+    assert dict(found.lost_rows) == {parts[0].id: 5, parts[1].id: 0}
+    assert dict(found.skip_rows) == {parts[0].id: 0, parts[1].id: 2}
+
+
+def test_a_stateless_function_is_exact_because_it_passes_acknowledgements_on():
+    function = spec("f", FunctionParams("f", "1", (), (), (), None))
+    specs, links = chain(SOURCE, function, SINK)
+    for passes in (True, False):
+        given = Renewed(links[0], 3, 9, 5, made=5, passes=passes)
+        go_on = continuations(specs, links, {"f"}, {links[1].id: answer(links[1], 1, 7)}, {links[0].id: given}, {})["f"]
+        assert go_on.is_exact is passes
+        assert dict(go_on.skip_rows) == ({links[1].id: 2} if passes else {})
+        assert (go_on.state_until_us is None) is passes
 
 
 def test_a_union_is_not_exact():

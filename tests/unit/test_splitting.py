@@ -4,13 +4,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from sbon.execution.ends import Output
-from sbon.execution.instance import Instance
+from sbon.execution.ends import Input, Output
+from sbon.execution.instance import Instance, mark_of
 from sbon.execution.life import State
 from sbon.execution.splitting import feeds, fold, may_fold, split
 from sbon.links.config import LinkConfig
+from sbon.links.receiver import LinkReceiver
 from sbon.links.sender import LinkSender
-from sbon.query.plan import LinkSpec, OperatorSpec, UnionParams
+from sbon.query.plan import LinkSpec, MapParams, OperatorSpec, UnionParams
 from sbon.wire.deployment import User
 
 CONFIG = LinkConfig(window_batches=4)
@@ -60,6 +61,27 @@ def halved(parent: Instance) -> Instance:
 def offer(output: Output, *watermarks_us: int) -> list[int]:
     """Offers batches; returns their numbers."""
     return [output.sender.offer(0.0, watermark_us, Rows()).sequence for watermark_us in watermarks_us]
+
+
+def test_what_waits_at_a_multicast_is_not_safe_when_it_is_folded(parent: Instance):
+    """The link to it is gone by then, and a link that is gone counts as safe."""
+    parent.spec = OperatorSpec("q.1", MapParams(None, None), (), None, None, "s")
+    feeding = LinkSpec("f", "q.0", "q.1", 0, 1.0, 8.0)
+    incoming = parent.inputs["f"] = Input(feeding, "far", (), LinkReceiver("f", CONFIG))
+    relay = halved(parent)
+    (between,) = relay.inputs
+    incoming.receiver.accept(1)
+    incoming.receiver.process(1, 1)
+    offer(parent.outputs[between], 800)
+    incoming.unsafe.processed(mark_of(parent, incoming))
+    fold(parent, relay, Flow())  # type: ignore[arg-type]
+
+    incoming.unsafe.look(lambda given: given[0].safe >= given[1] or given[0] not in [one.sender for one in parent.outputs.values()])
+    assert incoming.unsafe.safe == 0
+    for output in parent.outputs.values():
+        output.sender.acknowledge(output.sender.offered, 4)
+    incoming.unsafe.look(lambda given: given[0].safe >= given[1])
+    assert incoming.unsafe.safe == 1
 
 
 def test_a_multicast_takes_over_the_outputs_with_a_later_turn_and_stands_where_the_operator_stands(parent: Instance):

@@ -1,0 +1,88 @@
+"""Passes on, for operators without state, which batches are safe: what was made of them has been acknowledged further on.
+
+`sbon.delivery.flow` owns it; `sbon.links.unsafe` keeps the batches.
+"""
+
+from collections.abc import Callable
+
+from sbon.execution.ends import Input, Output
+from sbon.execution.instance import Instance, mark_of
+from sbon.links.ends import Ends
+from sbon.links.sender import LinkSender
+from sbon.ports import Clock
+from sbon.wire.links import Acknowledge
+
+SAFE_S = 0.1
+"""Seconds for which word that batches are safe waits for an acknowledgement that goes anyway, as long as most of the window is free.
+Longer: more is kept, and repeated after a crash; shorter: more messages."""
+SAFE_SHARE = 8
+"""Word goes at once when the batches that it is about are this part of the window: senders wait for room otherwise."""
+
+
+class Safety:
+    """The safe marks of all operators of this host that keep no state.
+
+    Parameters
+    ----------
+    here : takes an acknowledgement for an operator of this host
+    soon : acknowledges an input in this turn of the event loop
+    """
+
+    def __init__(
+        self, host: Clock, ends: Ends[Instance, Input, Output], here: Callable[[Acknowledge], None], soon: Callable[[Input], None]
+    ) -> None:
+        self._host = host
+        self._ends = ends
+        self._here = here
+        self._soon = soon
+        self._due: list[Input] = []
+
+    def passed_on(self, instance: Instance, incoming: Input) -> None:
+        """Notes what an operator without state has given for the last batch that it has processed."""
+        incoming.unsafe.processed(mark_of(instance, incoming))
+        if len(incoming.unsafe) == 1:  # all before it are safe, and it may have given nothing
+            self.look(instance)
+
+    def look(self, instance: Instance) -> None:
+        """Tells what feeds an operator without state which of its batches are safe, if more of them are."""
+        if not instance.passes:
+            return
+        for incoming in instance.inputs.values():
+            last = incoming.unsafe.look(self._is_safe)
+            if last is None:
+                continue
+            if not last.parts and len(last.given) == 1:
+                incoming.unsafe.behind = self._made_behind(last.given[0])
+            if incoming.reply is None:
+                self._here(incoming.acknowledgement(resume=False, passes=True))
+            elif incoming.receiver.is_share(last.sequence - incoming.told_safe, incoming.bytes_in - incoming.told_bytes, SAFE_SHARE):
+                self._soon(incoming)
+            else:
+                if not self._due:
+                    self._host.call_at(self._host.now() + SAFE_S, self._tell)
+                self._due.append(incoming)
+
+    def _tell(self) -> None:
+        due, self._due = self._due, []
+        for incoming in due:
+            found = self._ends.takes(incoming.link.id)
+            if found is not None and found[1] is incoming and incoming.unsafe.safe > incoming.told_safe:
+                self._soon(incoming)
+
+    def _is_safe(self, given: tuple[LinkSender, int]) -> bool:
+        """Tells whether a batch that was given is safe further on. One on disk is: its host keeps it, so that nobody else has to.
+
+        A link that is no longer here counts as safe, as its query has been dropped, or its operator has taken its batches elsewhere.
+        """
+        sender, number = given
+        if sender.safe >= number or sender.on_disk:
+            return True
+        found = self._ends.gives(sender.link)
+        return found is None or found[1].sender is not sender
+
+    def _made_behind(self, given: tuple[LinkSender, int]) -> tuple[int, ...]:
+        """Returns the rows that operators without state behind a link have made of everything up to a batch, as far as that is known."""
+        found = self._ends.gives(given[0].link)
+        if found is None or found[1].behind is None or found[1].made[0] != given[1] or found[1].made[1] is None:
+            return ()
+        return (found[1].made[1], *found[1].behind)
