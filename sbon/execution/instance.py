@@ -110,6 +110,8 @@ class Instance(Life):
         """True if the operator keeps nothing of its one input: a crash of its host loses no more than what it has given and is not yet
         acknowledged, and that can be made again."""
         params = self.spec.params
+        if self.waiting.misses is not None:
+            return False  # what it leaves out, or puts off, depends on the moment
         if isinstance(params, FunctionParams):
             return self.operator is not None and self.operator.is_stateless and params.deterministic and len(self.inputs) == 1
         return type(params) in PASSING and len(self.inputs) == 1
