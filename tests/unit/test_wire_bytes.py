@@ -15,7 +15,7 @@ from sbon.wire.messages import Message, decode, encode
 MESSAGES: dict[str, type[msgspec.Struct]] = {str(kind.__struct_config__.tag): kind for kind in typing.get_args(Message)}
 BYTES = {
     "abandon": "17357fe8b231",
-    "ack": "3c8fd91300fa",
+    "ack": "71e025e6fdfb",
     "activate": "57a38dbe834c",
     "begin": "93a561edbb15",
     "candidate": "d8007d8b62a6",
@@ -56,7 +56,7 @@ BYTES = {
     "refeed": "6559c972e5f1",
     "release": "9c757a2c8a30",
     "renew": "30c3964eda31",
-    "renewed": "efcd7bed120f",
+    "renewed": "a4934c006314",
     "replaced": "5f225392e0a7",
     "reserve": "19475a9c0bd2",
     "rtts": "04362ae1d5d2",
