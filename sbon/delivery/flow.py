@@ -259,7 +259,10 @@ class Flow:
         found = self.ends.takes(incoming.link.id)
         if found is None:
             return
-        message = incoming.acknowledgement(resume=resume, passes=found[0].passes)
+        passes = found[0].passes
+        if passes:
+            self.safety.refresh(incoming)  # an operator that has just come may have nothing under way
+        message = incoming.acknowledgement(resume=resume, passes=passes)
         if incoming.reply is None:
             self.outgoing.acknowledged(message)
         elif incoming.reply(message):

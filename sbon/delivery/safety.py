@@ -9,6 +9,7 @@ from sbon.execution.ends import Input, Output
 from sbon.execution.instance import Instance, mark_of
 from sbon.links.ends import Ends
 from sbon.links.sender import LinkSender
+from sbon.links.unsafe import Mark
 from sbon.ports import Clock
 from sbon.wire.links import Acknowledge
 
@@ -40,19 +41,16 @@ class Safety:
     def passed_on(self, instance: Instance, incoming: Input) -> None:
         """Notes what an operator without state has given for the last batch that it has processed."""
         incoming.unsafe.processed(mark_of(instance, incoming))
-        if len(incoming.unsafe) == 1:  # all before it are safe, and it may have given nothing
-            self.look(instance)
+        self.look(instance)
 
     def look(self, instance: Instance) -> None:
         """Tells what feeds an operator without state which of its batches are safe, if more of them are."""
         if not instance.passes:
             return
         for incoming in instance.inputs.values():
-            last = incoming.unsafe.look(self._is_safe)
+            last = self.refresh(incoming)
             if last is None:
                 continue
-            if not last.parts and len(last.given) == 1:
-                incoming.unsafe.behind = self._made_behind(last.given[0])
             if incoming.reply is None:
                 self._here(incoming.acknowledgement(resume=False, passes=True))
             elif incoming.receiver.is_share(last.sequence - incoming.told_safe, incoming.bytes_in - incoming.told_bytes, SAFE_SHARE):
@@ -61,6 +59,13 @@ class Safety:
                 if not self._due:
                     self._host.call_at(self._host.now() + SAFE_S, self._tell)
                 self._due.append(incoming)
+
+    def refresh(self, incoming: Input) -> Mark[tuple[LinkSender, int]] | None:
+        """Notes which batches of an input are safe; returns the last that has become so, None if none has."""
+        last = incoming.unsafe.look(self._is_safe)
+        if last is not None and not last.parts and len(last.given) == 1:
+            incoming.unsafe.behind = self._made_behind(last.given[0])
+        return last
 
     def _tell(self) -> None:
         due, self._due = self._due, []
