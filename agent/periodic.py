@@ -67,7 +67,7 @@ class PeriodicTasks:
             lambda node: self._gone_for(node, settings.lost_input_s), lambda node: self._gone_for(node, settings.lost_consumer_s)
         )
         agent.homes.look(settings.orphan_timeout_s)
-        agent.telling.look_at_losses()
+        agent.telling.look()
         agent.measuring.sample()
         agent.recording.look_at_sinks()
 

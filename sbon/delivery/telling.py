@@ -1,6 +1,6 @@
 """Tells receivers of links which operator sends on them now, after a link has passed to a multicast or back (`sbon.links.passing`).
 
-`sbon.rearranging.multicasting` calls `tell` after each such change, and the periodic work of the agent calls `look_at_losses`.
+`sbon.rearranging.multicasting` calls `tell` after each such change, and the periodic work of the agent calls `look`.
 
 Until the receiver has answered, the sending operator stays on this host (`Output.told`). Whatever the receiver asks under the old name (a
 migration's lock, a query that wants to use everything upstream) then still arrives here, where links are found by their own ids.
@@ -13,14 +13,16 @@ from sbon.delivery.flow import Flow
 from sbon.errors import LocalProtocolError, SbonError
 from sbon.execution.ends import Output
 from sbon.execution.instance import Instance
+from sbon.execution.life import State
 from sbon.execution.operators import Operators
+from sbon.links.ends import pause_s
 from sbon.links.passing import Action, Passing, Told
 from sbon.peers.directory import Directory, Done
 from sbon.ports import Clock
 from sbon.shell import Shell
 from sbon.types import LinkId, OperatorId
 from sbon.wire.deployment import InputLost
-from sbon.wire.links import Handed
+from sbon.wire.links import Handed, Moved
 from sbon.wire.messages import Done as DoneMessage
 from sbon.wire.messages import Message
 
@@ -42,6 +44,8 @@ class Telling:
         """Callbacks for when a receiver has answered."""
         self._lost: dict[LinkId, bool] = {}
         """Outputs of multicasts, and whether their receivers were last told that the multicast has lost its source."""
+        self._said: dict[LinkId, tuple[int, float]] = {}
+        """Inputs that have brought nothing here: how often their senders were told where it runs, and when again."""
 
     # ----------------------------------------------------------------------------------------------------- telling
 
@@ -69,8 +73,13 @@ class Telling:
         refused = isinstance(result, SbonError)
         self._shell.do(self._passing.refused(link, self._host.now()) if refused else self._passing.answered(link))
 
+    def look(self) -> None:
+        """Says what others may not have heard; called every second."""
+        self.look_at_losses()
+        self.say_where()
+
     def look_at_losses(self) -> None:
-        """Tells the receivers of multicasts whether the multicast has lost its only input; called every second.
+        """Tells the receivers of multicasts whether the multicast has lost its only input.
 
         An operator stops waiting for a source that has crashed. With a multicast between the two, only the multicast's host sees the crash.
         """
@@ -85,6 +94,27 @@ class Telling:
         for link, (output, lost) in outputs.items():
             if lost != self._lost.get(link, False):
                 self._tell_loss(output, lost)
+
+    def say_where(self) -> None:
+        """Says where operators run that have moved here, to the hosts of inputs that have brought nothing.
+
+        The former host says it and repeats it, but may crash before a neighbour has heard, and nobody else knows: the neighbour would send
+        there for ever. It is asked again after the pauses of `sbon.links.ends.pause_s`, as an input may just have no rows.
+        """
+        now, me = self._host.now(), self._directory.me
+        silent = {
+            incoming.link.id: (instance, incoming)
+            for instance in self._operators.instances.values()
+            if instance.state is State.RUNNING and instance.epoch
+            for incoming in instance.inputs.values()
+            if incoming.node != me and incoming.reply is None
+        }
+        self._said = {link: self._said.get(link, (1, now + pause_s(1))) for link in silent}
+        for link, (tries, due_s) in self._said.items():
+            if due_s <= now:
+                instance, incoming = silent[link]
+                self._directory.tell(incoming.node, Moved(operator=instance.id, node=me, epoch=instance.epoch))
+                self._said[link] = tries + 1, now + pause_s(tries + 1)
 
     def _tell_loss(self, output: Output, lost: bool) -> None:
         output.told = False

@@ -19,7 +19,7 @@ def exactly_once_command(
     seeds: Annotated[int, typer.Option(metavar="N", help="How many seeds.")] = 200,
     first: Annotated[int, typer.Option(metavar="SEED", help="The first of them.")] = 0,
     jobs: Annotated[int, typer.Option(metavar="N", help="Processes; 0: one for each core.")] = 0,
-    take_over: Annotated[bool, typer.Option("--take-over", help="Let keepers take queries over.")] = False,
+    take_over: Annotated[bool, typer.Option("--take-over/--no-take-over", help="Let keepers take queries over.")] = True,
     json: JsonFile = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:

@@ -12,3 +12,7 @@ TOO_MUCH = "an operator that was to move gave the rest of a batch without credit
 @pytest.mark.parametrize(("seed", "why"), seeds([(1655, AGAIN), (337, TOO_MUCH)], [(1597, TOO_MUCH)]))
 def test_seeds_that_were_wrong_are_right(seed: int, why: str) -> None:
     assert simulate(seed).problem == "", why
+
+
+def test_a_neighbour_hears_where_an_operator_has_moved_from_its_new_host_if_the_former_one_crashes() -> None:
+    assert simulate(3097, ("kills", "partitions", "moves")).problem == ""

@@ -8,11 +8,12 @@ import pytest
 from sbon.delivery.telling import Telling
 from sbon.errors import LinkError, LocalProtocolError
 from sbon.execution.ends import Output
+from sbon.execution.life import State
 from sbon.links.config import LinkConfig
 from sbon.links.ends import Ends
 from sbon.links.sender import LinkSender
 from sbon.query.plan import LinkSpec
-from sbon.wire.links import Handed
+from sbon.wire.links import Handed, Moved
 from sbon.wire.messages import Done
 from sbon_testbed.simulator.world import SimulatedWorld
 
@@ -29,6 +30,9 @@ class Directory:
 
     def request(self, node, message, done):
         self.asked.append((node, message, done))
+
+    def tell(self, node, message):
+        self.asked.append((node, message, None))
 
     def answer(self, result):
         node, message, done = self.asked.pop()
@@ -93,3 +97,29 @@ def test_who_does_not_have_the_receiving_end_refuses(telling):
     machine, *_ = telling
     with pytest.raises(LocalProtocolError, match="is not on here"):
         machine.handle(Handed(LINK, "far"), lambda result: None)
+
+
+def test_an_operator_that_has_moved_here_says_where_it_runs_until_a_batch_comes():
+    world, directory = SimulatedWorld(np.zeros((1, 1)), 1), Directory()
+
+    def incoming(link, node, reply=None):
+        return SimpleNamespace(link=SimpleNamespace(id=link), node=node, reply=reply)
+
+    inputs = {"a": incoming("a", "far"), "b": incoming("b", "here"), "c": incoming("c", "there", reply=print)}
+    moved = SimpleNamespace(id="q.2", state=State.RUNNING, epoch=3, inputs=inputs)
+    still = SimpleNamespace(id="q.3", state=State.RUNNING, epoch=0, inputs={"d": incoming("d", "far")})
+    prepared = SimpleNamespace(id="q.4", state=State.PREPARED, epoch=5, inputs={"e": incoming("e", "far")})
+    operators = SimpleNamespace(instances={one.id: one for one in (moved, still, prepared)})
+    machine = Telling(world.boot(0), directory, operators, SimpleNamespace(), lambda operator: False)
+
+    for second in range(40):
+        world.time.run_until(float(second))
+        machine.say_where()
+    assert {(node, message) for node, message, _ in directory.asked} == {("far", Moved("q.2", "here", 3))}
+    assert len(directory.asked) == 6  # after 1, 2, 4, 8, 16 and 31 s
+
+    inputs["a"].reply = print
+    directory.asked.clear()
+    world.time.run_until(100.0)
+    machine.say_where()
+    assert directory.asked == []
