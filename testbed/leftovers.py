@@ -19,9 +19,14 @@ _LOCK = "owner.lock"
 
 
 @contextmanager
-def run_directory() -> Iterator[Path]:
-    """Yields a new folder that is removed after the block, or, if this process is killed, by the next call of `remove_leftovers`."""
-    directory = Path(tempfile.mkdtemp(prefix=PREFIX))
+def run_directory(within: str = "") -> Iterator[Path]:
+    """Yields a new folder that is removed after the block, or, if this process is killed, by the next call of `remove_leftovers`.
+
+    Parameters
+    ----------
+    within : where it is made, for a run that measures a disk, though nobody looks there for leftovers; empty: the temporary folder
+    """
+    directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=within or None))
     # The file is renamed when it is locked, so nobody ever finds it unlocked while this process lives, nor while it removes the folder.
     with (directory / (_LOCK + ".part")).open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -10,8 +10,6 @@ The files are in the page cache: what a disk's reads and writes take comes on to
 
 import os
 import resource
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
@@ -31,6 +29,7 @@ from sbon.state.room import StateRoom
 from sbon.state.runs import Entries, Run
 from sbon.state.store import States
 from sbon_agent.disk import FolderDisk
+from sbon_testbed.leftovers import run_directory
 
 STORES = {"runs": "", "lmdb": "lmdb", "rocksdb": "rocksdict", "memory": ""}
 """Stores, with the package that each needs."""
@@ -96,15 +95,14 @@ def _timed(store: str, keys: int, share: float, rows: int, batch_rows: int, kind
     drawn = order[np.searchsorted(weights, weights[-1] * rng.random(rows))].astype(np.int32)
     del weights
     order = rng.permutation(order).astype(np.int32)
-    place = tempfile.mkdtemp(prefix="sbon-state-", dir=folder or None)
-    try:
-        disk = FolderDisk(Path(place))
+    with run_directory(folder) as place:
+        disk = FolderDisk(place)
         columns, state = {"key": pl.String() if kind == "text" else pl.Int64()}, {"seen": pl.Int64()}
         budget = round(share * keys * _entry_bytes(kind))
         room = None if store == "memory" else StateRoom(disk, budget, budget, 2**50, batch_rows)
         states: States = {"lmdb": _Lmdb, "rocksdb": _Rocks}.get(store, States)(columns, state, room)
         if isinstance(states, _Lmdb | _Rocks):
-            states.open(place)
+            states.open(str(place))
         before_mb, peak_mb, slowest_ms = _memory_mb(), 0.0, 0.0
         began = process_time()
         for batch in _batches(order, min(LOAD_ROWS, max(batch_rows, 1)), kind):
@@ -125,12 +123,10 @@ def _timed(store: str, keys: int, share: float, rows: int, batch_rows: int, kind
             "in_memory": states.in_memory,
             "memory_mb": round(peak_mb - before_mb, 1),
             "budget_mb": round(budget / 1e6, 1),
-            "disk_mb": round(sum(path.stat().st_size for path in Path(place).rglob("*") if path.is_file()) / 1e6, 1),
+            "disk_mb": round(sum(path.stat().st_size for path in place.rglob("*") if path.is_file()) / 1e6, 1),
             "slowest_batch_ms": round(slowest_ms, 1),
             "read_blocks": resource.getrusage(resource.RUSAGE_SELF).ru_inblock,
         }
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
 
 
 def _entry_bytes(kind: str) -> float:

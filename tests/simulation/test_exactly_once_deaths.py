@@ -49,7 +49,7 @@ def test_an_operator_that_is_made_again_while_a_shared_one_that_feeds_it_cannot_
 def account_of(*lost: Continuation) -> Account:
     account = Account()
     for number, go_on in enumerate(lost):
-        account.add(Recovered({}, number, (), {f"q.{number}": go_on}, 1, 0.1))
+        account.add(Recovered({f"q.{number}": "node"}, number, (), {f"q.{number}": go_on}, 1, 0.1))
     return account
 
 

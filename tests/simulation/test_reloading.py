@@ -106,7 +106,7 @@ def held_by(agent: Agent, kinds: tuple[type, ...]) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def world() -> World:
-    return settled_world(2, settings={"membership": {"interval_s": 0.5}})
+    return settled_world(2, settings={"membership": {"interval_s": 0.5}, "engine": {"state_disk_max": 2**30}})
 
 
 def test_every_setting_has_its_line_and_every_line_its_setting():

@@ -103,8 +103,8 @@ MEANINGS = [
         {"left_keys": (X,), "right_keys": (X,), "columns": (("k", 1, "k"),), "residual": OVER, "outer": ()},
     ),
     (
-        FunctionParams("f", "1", (("factor", 2),), SCHEMA, SCHEMA, "ts"),
-        {"arguments": (("factor", 3),), "inputs": (), "outputs": (), "partition": ("k",)},
+        FunctionParams("f", "1", (("factor", 2),), (*SCHEMA, Field("x", ColumnType.INT)), SCHEMA, "ts", partition=("k",), commutes=True),
+        {"arguments": (("factor", 3),), "inputs": SCHEMA, "outputs": (), "partition": ("x",)},
     ),
     (SinkParams("q", "file", (("path", "a"),)), {"options": (("path", "b"),)}),
     (MulticastParams("q.1"), {}),
