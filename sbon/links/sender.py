@@ -161,9 +161,13 @@ class LinkSender:
     def rewind(self) -> None:
         """Restarts sending from the first batch that has not been processed, because the connection, or the other end, is new.
 
-        Word that processed ones are safe may be lost: the last of these goes once more, and the receiver answers where it stands.
+        Word that processed ones are safe may be lost: the last of these goes once more, and the receiver answers where it stands. Where
+        that one is on disk, the oldest goes: nothing comes back from disk before there is room for it.
         """
-        self._sent = self._processed if self.forgotten >= self._processed else self._processed - 1
+        if self.forgotten >= self._processed:
+            self._sent = self._processed
+        else:
+            self._sent = (self._processed if self._backlog.get(self._processed) is not None else self.forgotten + 1) - 1
 
     def begins_anew(self) -> None:
         """Restarts sending from the first batch that is not safe: the operator at the other end begins anew."""
