@@ -218,7 +218,9 @@ class Ownership:
             return HolderSays(granted=False, epoch=known.epoch, owner=self._me)
         if query in self.former.anew:
             return HolderSays(granted=False, epoch=self.former.anew[query], owner=self._me)
-        if attempt.is_anew and known.name != attempt.candidate.name and (known.epoch > 0 or self.inheriting.remembers):
+        # This agent itself has given the query up, if it was the owner known so far.
+        is_known = known.name not in (attempt.candidate.name, self._me.name)
+        if attempt.is_anew and is_known and (known.epoch > 0 or self.inheriting.remembers):
             owner = Holder(known.name, known.boot or 0) if known.epoch > 0 else None
             return HolderSays(granted=False, epoch=known.epoch, owner=owner)
         last = self.inheriting.last_owner(query)

@@ -404,6 +404,7 @@ def test_an_owner_without_its_keepers_changes_nothing_and_says_so(story: Any) ->
         pytest.param(1099, KINDS, id="an owner was killed before those that it had chosen for keepers had its record"),
         pytest.param(1288, KINDS, id="the first version of a query that had begun anew did not say which it had been"),
         pytest.param(76, KINDS, id="a query had ended, and its home was killed while it asked for the last figures"),
+        pytest.param(182, KINDS, id="the home had given up its query, which its next owner was to begin anew, and refused the promise"),
         pytest.param(2017, KINDS, id="an owner left before all hosts had heard that the query had ended"),
     ],
 )

@@ -460,6 +460,11 @@ def test_only_the_owner_known_here_may_begin_a_query_anew() -> None:
     assert one.says(PromiseAsk(query=QUERY, epoch=5, holder=Holder("fra", 77), of=NYC, is_anew=True)).granted
 
 
+def test_a_home_that_has_given_its_query_up_lets_a_later_owner_begin_it_anew() -> None:
+    home = Agent(AMS, *TRIO)
+    assert home.says(PromiseAsk(query=QUERY, epoch=5, holder=Holder("fra", 77), of=AMS, is_anew=True)).granted
+
+
 def test_a_query_that_nobody_else_has_ever_held_is_free() -> None:
     again = Holder("ams", 77)
     one, found = Agent(again, again, FRA), []
