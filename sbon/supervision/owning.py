@@ -210,7 +210,8 @@ class Owning:
             return []
         self._turn(Event.UNANSWERED)
         self._tries += 1
-        self._due_s, self._dirty = now + pause_s(self._tries), True
+        # A higher epoch to write under is known: whoever waits longer than the keeper that has asked for it never gets there first.
+        self._due_s, self._dirty = now + pause_s(1 if self.epoch > record.epoch else self._tries), True
         return [Denied(record.version, self.says)]
 
     def wake(self, now: float) -> list[Action]:

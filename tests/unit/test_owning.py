@@ -117,6 +117,22 @@ def test_an_owner_whose_epoch_a_holder_has_promised_to_another_one_goes_on_under
     assert {record.epoch for record in writes(one.wake(due_s)).values()} == {sent[FRA].epoch + 1}
 
 
+def test_an_owner_that_learns_of_a_higher_epoch_does_not_wait_as_long_as_one_that_hears_nothing():
+    one = kept()
+    now = 1.0
+    for _ in range(6):
+        for keeper, record in writes(one.look(b"2", TRIO, now, act=True)).items():
+            one.answered(record, keeper, SILENCE, now)
+        now += 20.0
+    silent_s = one.next_wake()
+    sent = writes(one.look(b"3", TRIO, now, act=True))
+    for keeper, record in sent.items():
+        one.answered(record, keeper, HolderSays(granted=False, epoch=7), now)
+    assert silent_s is not None
+    assert silent_s - (now - 20.0) > 10.0
+    assert one.next_wake() == now + 0.5
+
+
 def test_an_epoch_counts_only_with_a_version():
     one = kept()
     sent = writes(one.look(b"2", TRIO, 1.0))
