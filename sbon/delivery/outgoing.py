@@ -209,10 +209,18 @@ class Outgoing:
         self._events.runnable(instance)
 
     def safe_here(self, message: Acknowledge) -> None:
-        """Takes word of an operator on this host that more batches are safe: that gives no room, but a source may wait to hear it."""
+        """Takes word of an operator on this host that more batches are safe: a source may wait to hear it.
+
+        It gives room only where the operator has come from another host, which had processed what was not safe yet.
+        """
         found = self._noted(message)
-        if found is not None and found[0].source is not None and hasattr(found[0].source, "acknowledged"):
-            self._events.runnable(found[0])
+        if found is None:
+            return
+        instance, output = found
+        if instance.waiting.blocked:
+            self.transmit(output)
+        if instance.waiting.blocked or (instance.source is not None and hasattr(instance.source, "acknowledged")):
+            self._events.runnable(instance)
 
     def _noted(self, message: Acknowledge) -> tuple[Instance, Output] | None:
         found = self._ends.gives(message.link)
