@@ -697,7 +697,7 @@ def needs_of(params: Iterable[Params]) -> Needs:
 
 
 class MissRule(msgspec.Struct, frozen=True, array_like=True):
-    """Which rows of an operator are left out, or put off by one that `defers`: those that would be late."""
+    """A rule for rows that would be late: an operator leaves them out, or puts them off if it `defers`."""
 
     latency_ms: float
     """Greatest latency of a row."""

@@ -8,6 +8,7 @@ its own: rows by the processor time of all its threads, memory as it grows from 
 The files are in the page cache: what a disk's reads and writes take comes on top.
 """
 
+import abc
 import os
 import resource
 from collections.abc import Callable, Iterator
@@ -165,7 +166,7 @@ def _memory_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
 
 
-class _Foreign(States):
+class _Foreign(States, abc.ABC):
     """States whose cold part is in a store of another kind, by the sixteen bytes of the identity."""
 
     _merge_rows = 0
@@ -199,11 +200,13 @@ class _Foreign(States):
     def _work(self) -> None:
         del self._runs[1:]
 
+    @abc.abstractmethod
     def _put(self, items: list[tuple[bytes, bytes]]) -> None:
-        raise NotImplementedError
+        """Writes states by their keys."""
 
+    @abc.abstractmethod
     def _get(self, keys: list[bytes]) -> list[bytes | None]:
-        raise NotImplementedError
+        """Returns the state of each key; None for one that is not there."""
 
 
 class _Lmdb(_Foreign):

@@ -1,4 +1,4 @@
-"""Which rows to work on when not all can be in time: claims of latency-constrained analytics, section 4, and of cells."""
+"""Policies choose the rows to work on when not all can be in time: claims of latency-constrained analytics, section 4, and of cells."""
 
 import itertools
 

@@ -26,7 +26,7 @@ def operator(
 
 
 def told(**changes: float) -> dict[str, object]:
-    """What a peer tells, as decoded from a message."""
+    """Returns what a peer tells, as decoded from a message."""
     plain = msgspec.to_builtins(operator(**changes).statistics(5.0))  # type: ignore[arg-type]
     assert isinstance(plain, dict)
     return plain

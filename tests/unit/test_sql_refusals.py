@@ -1,4 +1,4 @@
-"""What the dialect cannot do, with the place in the text and what to write instead."""
+"""Refusals name what the dialect cannot do, with the place in the text and what to write instead."""
 
 import pytest
 
