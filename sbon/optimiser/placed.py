@@ -30,10 +30,12 @@ class Placed:
     """Nodes that the optimiser chose, as opposed to those that operators are pinned to."""
     plan: Plan
     """Plan that was placed: the one that was asked for, or the same operators in another order."""
+    note: str = ""
+    """Text for people on a latency bound that may be broken; empty if none may be."""
 
-    def bounded(self, delay_bound_ms: float | None) -> "Placed":
-        """Returns the same with a bound that the network's part of the latency must keep while the query runs."""
-        return replace(self, decision=structs.replace(self.decision, delay_bound_ms=delay_bound_ms))
+    def bounded(self, delay_bound_ms: float | None, note: str) -> "Placed":
+        """Returns the same with a bound that the network's part of the latency must keep while the query runs, and a note."""
+        return replace(self, decision=structs.replace(self.decision, delay_bound_ms=delay_bound_ms), note=note)
 
     def explained(self, plan: Plan) -> dict[str, Any]:
         """Returns the result as `sbon explain --json` shows it."""

@@ -95,6 +95,8 @@ class Admitted(msgspec.Struct, frozen=True):
     placed: Placed
     delay_bound_ms: float | None
     """Time that the network may take while the query runs; None: no bound."""
+    note: str = ""
+    """Text for people on a bound that may be broken, where only rules of thumb say so; empty if none may be."""
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -187,9 +189,10 @@ class Admission:
                     f"there are {has / 2**20:,.0f} MiB for states: hold them for less time, or use fewer rows, or a node with more memory"
                 )
             )
-        if prediction.rests_on_rules:
-            return self._admitted(placed, prediction)
         node, (takes_s, spare_s) = max(harm.items(), key=lambda one: one[1][0] - one[1][1])
+        if prediction.rests_on_rules:
+            late = f"a running query with max_latency on {node} may be late: this one may hold it up for {milliseconds(takes_s)} ms at once"
+            return self._admitted(placed, prediction, f"{late}, by {thumbs(prediction)}")
         return Refused(
             PlacementError(
                 f"a query with max_latency on {node} would be late: work there may take {milliseconds(spare_s)} ms longer, and this query "
@@ -219,14 +222,14 @@ class Admission:
     def _is_free(self, operator: str) -> bool:
         return any(spec.id == operator and spec.pinned is None for spec in self._plan.operators)
 
-    def _admitted(self, placed: Placed, prediction: Prediction) -> Admitted:
+    def _admitted(self, placed: Placed, prediction: Prediction, note: str = "") -> Admitted:
         network_ms = prediction.latency.parts_s.get("network", 0.0) * 1e3 * (1 + PROPAGATION_ERROR)
         upper_ms = prediction.latency.upper_s * 1e3
         beside_ms = max(0.0, upper_ms - network_ms) if math.isfinite(upper_ms) else 0.0
         own_ms = self._plan.delay_bound_ms if self._plan.delay_bound_ms is not None else math.inf
         least_ms = placed.decision.delay_ms if placed.decision.delay_ms is not None else 0.0
         bound_ms = max(least_ms, min(own_ms, self._bound_ms - beside_ms))
-        return Admitted(placed, bound_ms if math.isfinite(bound_ms) else None)
+        return Admitted(placed, bound_ms if math.isfinite(bound_ms) else None, note)
 
     def _ended(self) -> Action:
         """Refuses; or admits the best placement, where a rule of thumb is all that speaks against it."""
@@ -235,8 +238,25 @@ class Admission:
         latency = prediction.latency
         least_ms = latency.worst_s.low * 1e3 if latency.worst_s is not None else math.inf
         if prediction.rests_on_rules and (least_ms <= self._bound_ms or latency.worst_s is None):
-            return self._admitted(placed, prediction)
+            return self._admitted(placed, prediction, doubt(self._bound_ms, prediction))
         return Refused(LatencyBoundError(refusal(self._bound_ms, prediction)))
+
+
+def thumbs(prediction: Prediction) -> str:
+    """Returns how many operators' costs are rules of thumb, for people."""
+    count, total = prediction.operators[Source.RULE], sum(prediction.operators.values())
+    return f"rules of thumb for {count} of {total} operators that never ran"
+
+
+def doubt(bound_ms: float, prediction: Prediction) -> str:
+    """Returns why a bound may not be kept that only rules of thumb speak against."""
+    latency = prediction.latency
+    if latency.worst_s is None:
+        what = f"{', '.join(latency.overloaded)} may have more load than capacity"
+    else:
+        upper = "no upper bound" if math.isinf(latency.upper_s) else f"{milliseconds(latency.upper_s)} ms at most"
+        what = f"predicted are {milliseconds(latency.worst_s.value)} ms, {upper}"
+    return f"max_latency = {bound_ms:g} ms may not be kept: {what}, by {thumbs(prediction)}; `sbon queries` shows what they take"
 
 
 def refusal(bound_ms: float, prediction: Prediction) -> str:

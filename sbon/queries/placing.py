@@ -127,9 +127,9 @@ class Placing:
                 case Refused(problem):
                     free()
                     done(problem)
-                case Admitted(placed, delay_bound_ms):
+                case Admitted(placed, delay_bound_ms, note):
                     free(placed.nodes.values())
-                    done(placed.bounded(delay_bound_ms))
+                    done(placed.bounded(delay_bound_ms, note))
                 case _:
                     bound_ms, shares = (None, False) if action.nodes else (plan.max_latency_ms, share)
                     _Placement(self, action.plan, tried, action.excluded, shares, reserve, frozenset(), bound_ms, action.nodes).begin()

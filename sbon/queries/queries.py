@@ -107,6 +107,7 @@ class OwnedQueries:
             chosen, running = result
             bounded = msgspec.structs.replace(chosen.plan, delay_bound_ms=chosen.decision.delay_bound_ms)
             record = QueryRecord(bounded, running, self._directory.me, self._host.wall(), chosen.decision.delay_ms)
+            record.bounds.note = chosen.note
             record.forecast = forecast_of(bounded, chosen, self._host.now())
             healing, engine = record.health.healing, self.engine
             healing.is_on, healing.after_s, healing.began_s = engine.heal, (engine.heal_after_s, engine.lost_consumer_s), self._host.now()

@@ -125,6 +125,7 @@ class Submitting:
                     result = with_any_number(before) if before is not None else result
                     done(located(result, places))
                     return
+                notes.extend(filter(None, (result.note,)))
                 query = self._placing.gather(plan, result)
 
                 def worked(found: dict[str, Any] | BaseException) -> None:
@@ -248,7 +249,8 @@ class Submitting:
                     self._owned.end(result, QueryState.STOPPING)
                     done(problem)
                     return
-            row["message"] = "; ".join(filter(None, (row["message"], exchanged_note(plan, result.plan), *auto_notes(result.plan))))
+            said = (row["message"], result.bounds.note, exchanged_note(plan, result.plan), *auto_notes(result.plan))
+            row["message"] = "; ".join(filter(None, said))
             row["query"] = plan.query
             row["operators"] = [
                 {"id": operator, "node": node, "kind": result.kind_of(operator), "reused": operator not in result.specs}

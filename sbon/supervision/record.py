@@ -40,7 +40,7 @@ class QueryState(Enum):
 
 
 class BoundState(msgspec.Struct):
-    """The latest news about a query's delay bound that the hosts have."""
+    """The latest news about a query's delay bound that the hosts have, and what its submitter is told of its latency bound."""
 
     reports: int = 0
     """Number of rounds of reports so far."""
@@ -50,6 +50,8 @@ class BoundState(msgspec.Struct):
     """Round in which it was told."""
     settled_at: int = 0
     """Round from which on the reported delay is that of the present hosts."""
+    note: str = ""
+    """Text for people on a latency bound that may be broken; empty if none may be."""
 
 
 class QueryRecord:

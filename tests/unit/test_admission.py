@@ -52,6 +52,7 @@ def test_a_placement_within_the_bound_is_admitted_and_the_network_may_use_what_i
 
     assert isinstance(found, Admitted)
     assert found.delay_bound_ms == pytest.approx(100.0 - (70.0 - 44.0))
+    assert not found.note
 
 
 def test_a_placement_beyond_the_bound_is_tried_again_with_less_for_the_network() -> None:
@@ -105,6 +106,30 @@ def test_rules_of_thumb_alone_refuse_nothing() -> None:
         action = admission.placed(placed(40.0), predicted(300.0, 900.0, 40.0, rules=1, low_ms=50.0))
 
     assert isinstance(action, Admitted)
+    assert action.note == (
+        "max_latency = 100 ms may not be kept: predicted are 300 ms, 900 ms at most, by rules of thumb for 1 of 4 operators that "
+        "never ran; `sbon queries` shows what they take"
+    )
+
+
+def test_a_load_that_only_rules_call_too_high_is_admitted_with_a_note() -> None:
+    admission = Admission(PLAN)
+    action = admission.begin()
+    while isinstance(action, Attempt):
+        action = admission.placed(placed(40.0), predicted(None, math.inf, 40.0, rules=2))
+
+    assert isinstance(action, Admitted)
+    assert "n1 may have more load than capacity, by rules of thumb for 2 of 4" in action.note
+
+
+def test_rules_alone_refuse_no_query_for_the_bound_of_a_running_one_and_the_note_names_the_host() -> None:
+    admission = Admission(msgspec.structs.replace(PLAN, max_latency_ms=None))
+    admission.begin()
+
+    found = admission.placed(placed(40.0, "n2"), predicted(60.0, 70.0, 40.0, rules=1), {"a": (0.02, 0.01)})
+
+    assert isinstance(found, Admitted)
+    assert found.note.startswith("a running query with max_latency on a may be late: this one may hold it up for 20 ms at once, by rules")
 
 
 def test_what_no_figure_can_change_refuses_even_beside_rules() -> None:

@@ -80,7 +80,7 @@ class World:
         plan = place.given[0]
         nodes = {spec.id: spec.pinned or "a" for spec in plan.operators}
         decision = SimpleNamespace(delay_bound_ms=None, delay_ms=5.0, assignment=nodes, reused={}, begun_ms={}, candidates=())
-        place.done(SimpleNamespace(plan=plan, nodes=nodes, reused={}, unpinned_nodes=frozenset({"a"}), decision=decision))
+        place.done(SimpleNamespace(plan=plan, nodes=nodes, reused={}, unpinned_nodes=frozenset({"a"}), decision=decision, note=""))
 
     def agree(self) -> Any:
         while self.directory.calls_of("request"):

@@ -11,7 +11,7 @@ from sbon.queries.parts import QueryParts
 from sbon.queries.replication import Replication
 from sbon.queries.submitting import QUERIES_MAX, Submitting
 from sbon.supervision.homes import Doubt
-from sbon.supervision.record import QueryState
+from sbon.supervision.record import BoundState, QueryState
 from sbon.supervision.register import Register
 from sbon.wire.candidates import Sampled
 from tests.query_worlds import make_catalog
@@ -75,12 +75,19 @@ class World:
         self.statements.submit(sql, self.answers.append)
         self.host.run()
 
-    def begins(self) -> Any:
-        """The query that was placed runs."""
+    def begins(self, note: str = "") -> Any:
+        """The query that was placed runs; its placement has a note."""
         plan, done = self.owned.pop("deploy").given
         ids = [spec.id for spec in plan.operators]
         specs = dict.fromkeys(ids[1:])
-        record = SimpleNamespace(id=plan.query, plan=plan, specs=specs, nodes=dict.fromkeys(ids, "a"), kind_of=lambda operator: "kind")
+        record = SimpleNamespace(
+            id=plan.query,
+            plan=plan,
+            specs=specs,
+            nodes=dict.fromkeys(ids, "a"),
+            kind_of=lambda operator: "kind",
+            bounds=BoundState(note=note),
+        )
         done(record)
         return record
 
@@ -214,6 +221,13 @@ def test_a_sink_gets_its_name_once_it_runs(world: World) -> None:
     assert [(row["statement"], row["name"], row["query"]) for row in world.rows] == [("sink", "out", "b.new.1")]
 
 
+def test_the_answer_says_that_a_bound_may_not_be_kept(world: World) -> None:
+    world.submit(SINK)
+    world.begins("max_latency = 60 ms may not be kept")
+    [row] = world.rows
+    assert "max_latency = 60 ms may not be kept" in row["message"]
+
+
 def test_a_sink_whose_name_was_taken_meanwhile_is_ended(world: World) -> None:
     world.submit(SINK)
     world.tables.catalog.put("view", "out", sql="SELECT 1", owner="a", stamp=5)
@@ -307,8 +321,8 @@ def ask(world: World, sql: str = "SELECT k FROM plain") -> None:
     world.host.run()
 
 
-def placed(plan: Any) -> Any:
-    return SimpleNamespace(plan=plan, nodes={}, explained=lambda plan: {"query": plan.query})
+def placed(plan: Any, note: str = "") -> Any:
+    return SimpleNamespace(plan=plan, nodes={}, explained=lambda plan: {"query": plan.query}, note=note)
 
 
 def test_without_a_query_there_is_nothing_to_explain(world: World) -> None:
@@ -392,6 +406,13 @@ def test_a_query_is_shown_as_it_carries_its_profile(profiled: World) -> None:
     profiled.host.run()
     assert [answer["notes"] for answer in profiled.answers] == [[]]
     assert profiled.connectors.calls_of("check_sinks") == [(place.given[0], {})]
+
+
+def test_explain_says_that_a_bound_may_not_be_kept(profiled: World) -> None:
+    place = profiled.placing.pop("place")
+    place.done(placed(place.given[0], "max_latency = 60 ms may not be kept"))
+    profiled.host.run()
+    assert [answer["notes"] for answer in profiled.answers] == [["max_latency = 60 ms may not be kept"]]
 
 
 def test_a_query_that_nothing_carries_is_shown_without_its_profile_and_with_the_reason(profiled: World) -> None:
