@@ -41,7 +41,7 @@ def room_of(config: "EngineConfig", limit_bytes: int, disk: Disk, process: str) 
     """
     share = int(ADMIT_SHARE * limit_bytes)
     memory_bytes = config.state_memory_max or limit_bytes // 4
-    room = StateRoom(disk, memory_bytes, share, config.state_disk_max, config.quantum_rows, process)
+    room = StateRoom(disk, memory_bytes, share, config.state_disk_max, config.quantum_rows, process, config.deferred_bytes)
     room.clear()
     return room if config.state_disk_max else None
 
@@ -82,7 +82,7 @@ class StateBudget:
 
     def arriving_bytes(self, params: Params) -> int:
         """Returns the size of a state that an operator may bring along: what fits into memory, and on disk where it may go there."""
-        goes_to_disk = isinstance(params, FunctionParams) and params.partition and not params.defers
+        goes_to_disk = isinstance(params, FunctionParams) and params.partition
         return self.room_bytes + (self.room.left_bytes if self.room is not None and goes_to_disk else 0)
 
     @property

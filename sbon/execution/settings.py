@@ -27,8 +27,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     up. More: more memory while one input is behind. Fewer: the source of the input ahead is held back sooner, and a join that has to keep
     more than this in any case reads its inputs in step."""
     deferred_bytes: int = 64 * 2**20
-    """Memory that the rows may take which one operator has put off (`on_miss = 'defer'`), before it puts off no more and works on all rows
-    as they come. More: more rows in time in a long overload."""
+    """Memory that the rows may take which one operator has put off (`on_miss = 'defer'`). Most of them go to disk before that if states may
+    (`state_disk_max`). If memory and disk take no more, it works on all rows as they come. More: more rows in time in a long overload."""
     operators_max: int = 256
     """Most operators that this agent hosts, sources and sinks included. A full agent refuses further operators."""
     memory_max: int = 0

@@ -1,5 +1,5 @@
-"""Runs a keyed function whose updates commute, and keeps a log of rows that are put off until nothing else waits; states and log are in
-memory.
+"""Runs a keyed function whose updates commute, and keeps a log of rows that are put off until nothing else waits. The states are in
+memory, and so is the log as far as there is memory for it; the rest of it is on disk, if there is room for states.
 
 The engine decides which rows are put off, and when they are worked on. Both are calls of `process`, by a port, so that a copy of the
 operator that takes the same calls has the same state and the same log.
@@ -8,7 +8,6 @@ Nothing is lost by that. The output watermark, and the windows that it closes, s
 rows are late, or not, by the watermark at which they came; and the end of the stream passes only when the log is empty.
 """
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Self
 
@@ -20,6 +19,8 @@ from sbon.operators.frames import polars_schema
 from sbon.operators.keyed import Keyed
 from sbon.operators.snapshots import Head, Parts
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, FunctionParams
+from sbon.state.log import RowLog
+from sbon.state.room import StateRoom
 
 PUT_OFF, WORK_OFF = 1, 2
 """Ports beside 0: rows for the log; a frame with the number of rows to take out of it (`rows_to_work_off`)."""
@@ -36,21 +37,32 @@ def since(frame: pl.DataFrame, stimulus_s: float) -> pl.DataFrame:
 class Deferring(Keyed):
     """A keyed function with a log of rows.
 
+    Parameters
+    ----------
+    room : disk for the log; None: it is in memory
+
     Raises
     ------
     FunctionError
         The same as for `Keyed`.
     """
 
-    def __init__(self, params: FunctionParams, extensions: Extensions) -> None:
+    def __init__(self, params: FunctionParams, extensions: Extensions, room: StateRoom | None = None) -> None:
         super().__init__(params, extensions)
-        self._log: deque[pl.DataFrame] = deque()
-        self._sizes: deque[int] = deque()
-        """Bytes of each frame in the log."""
+        self._log_room = room
+        self._log = RowLog((SEEN, SINCE), room)
         self._seen_us = WATERMARK_MIN
         """Watermark of the input."""
-        self.deferred_rows = self.deferred_bytes = 0
-        """Rows in the log, and their size in memory."""
+
+    @property
+    def deferred_rows(self) -> int:
+        """Returns the number of rows in the log."""
+        return self._log.rows
+
+    @property
+    def deferred_bytes(self) -> int:
+        """Returns the size in memory of the rows in the log."""
+        return self._log.memory_bytes
 
     @property
     def state_rows(self) -> int:
@@ -60,21 +72,22 @@ class Deferring(Keyed):
     @property
     def deferred_since_s(self) -> float:
         """Returns the stimulus time of the first rows in the log, of which there must be some."""
-        return float(self._log[0].item(0, SINCE))
+        return float(self._log.first.item(0, SINCE))
 
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
         """Updates states, puts rows off, or updates states by rows that were put off."""
         if port == PUT_OFF:
-            self._put_off(frame.with_columns_seq(pl.lit(self._seen_us, pl.Int64).alias(SEEN)))
+            self._log.append(frame.with_columns_seq(pl.lit(self._seen_us, pl.Int64).alias(SEEN)))
             return ()
         if port == WORK_OFF:
             return [one for frames in self._worked_off(int(frame.item())) for one in frames]
+        self._log.relieve()
         self.late_before_us = self._seen_us
         return super().process(port, frame)
 
     def rows_to_work_off(self, most: int) -> pl.DataFrame:
         """Returns the frame for `WORK_OFF`: the first rows of the log, at most so many."""
-        return pl.DataFrame({"rows": [min(most, self._log[0].height)]})
+        return pl.DataFrame({"rows": [min(most, self._log.first.height)]})
 
     def advance_in_steps(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
         """Finalises windows up to what the log allows; at the end of the stream works off the log first."""
@@ -85,70 +98,70 @@ class Deferring(Keyed):
 
     def output_watermark(self, watermark_us: int) -> int:
         """Returns the input's, or the one at which the first row of the log came."""
-        return min(watermark_us, int(self._log[0].item(0, SEEN))) if self._log else watermark_us
+        return min(watermark_us, int(self._log.first.item(0, SEEN))) if self._log else watermark_us
 
     def parts(self) -> Parts:
         """Returns the states and the log."""
         head, frames = super().parts()
         if self._log:
-            frames = {**frames, _LOG: pl.concat(self._log), _WATERMARK: pl.DataFrame({_WATERMARK: [self._seen_us]})}
+            frames = {**frames, _WATERMARK: self._seen, _LOG: pl.concat(self._log.frames())}
         return Parts(head, frames)
 
     def pieces(self) -> tuple[Head, Iterator[tuple[str, pl.DataFrame]]]:
-        """Returns the states and the log, each in one piece."""
-        head, frames = self.parts()
-        return head, iter(frames.items())
+        """Returns the states and the log in pieces: what is on disk is read a piece at a time."""
+        head, states = super().pieces()
 
-    def adopting(self, head: Head) -> None:
-        """Has the parts adopted as a whole, since the log is read behind the states."""
-        return
+        def pieces() -> Iterator[tuple[str, pl.DataFrame]]:
+            yield from states
+            if self._log:
+                yield _WATERMARK, self._seen
+                yield from ((_LOG, frame) for frame in self._log.frames())
+
+        return head, pieces()
 
     def fork(self) -> Self:
         """Returns an operator with the same states and the same log."""
         forked = super().fork()
-        forked._log, forked._sizes = deque(self._log), deque(self._sizes)
+        forked._log = self._log.fork()
         return forked
 
     def adopt(self, parts: Parts) -> None:
         """Continues from a snapshot."""
-        frames = dict(parts.frames)
-        log, seen = frames.pop(_LOG, None), frames.pop(_WATERMARK, None)
-        super().adopt(Parts(parts.head, frames))
-        self._log, self._sizes = deque(), deque()
-        self.deferred_rows = self.deferred_bytes = 0
-        self._seen_us = self._watermark
-        if log is None or seen is None or log.is_empty():
-            return
-        expected = {**polars_schema(self._params.inputs), SINCE: pl.Float64(), SEEN: pl.Int64()}
-        if any(log.schema.get(name) != dtype for name, dtype in expected.items()) or seen.shape != (1, 1):
-            raise RemoteProtocolError(f"snapshot of {self._what} with a log of other rows than {expected}")
-        self._seen_us = int(seen.item())
-        lengths = log.select_seq(pl.struct(SEEN, SINCE).rle().struct.field("len")).to_series().to_list()
-        for length in lengths:
-            self._put_off(log.head(length))
-            log = log.slice(length)
+        states = {name: frame for name, frame in parts.frames.items() if name not in {_LOG, _WATERMARK}}
+        super().adopt(Parts(parts.head, states))
+        for name in (_WATERMARK, _LOG):
+            if name in parts.frames:
+                self._take(name, parts.frames[name])
 
-    def _put_off(self, frame: pl.DataFrame) -> None:
-        self._log.append(frame)
-        self._sizes.append(int(frame.estimated_size()))
-        self.deferred_rows += frame.height
-        self.deferred_bytes += self._sizes[-1]
+    @property
+    def _seen(self) -> pl.DataFrame:
+        return pl.DataFrame({_WATERMARK: [self._seen_us]})
+
+    def _begin_adopting(self, head: Head) -> None:
+        super()._begin_adopting(head)
+        self._log, self._seen_us = RowLog((SEEN, SINCE), self._log_room), self._watermark
+
+    def _take(self, name: str, states: pl.DataFrame) -> None:
+        """Adds a piece of a snapshot: states, the input's watermark, or rows of the log."""
+        if name == _WATERMARK and dict(states.schema) == {_WATERMARK: pl.Int64()} and states.height == 1:
+            self._seen_us = int(states.item())
+        elif name == _LOG:
+            expected = {**polars_schema(self._params.inputs), SINCE: pl.Float64(), SEEN: pl.Int64()}
+            if any(states.schema.get(column) != dtype for column, dtype in expected.items()):
+                raise RemoteProtocolError(f"snapshot of {self._what} with a log of other rows than {expected}")
+            self._log.take(states)
+        else:
+            super()._take(name, states)
 
     def _worked_off(self, count: int) -> Iterator[Sequence[pl.DataFrame]]:
         """Takes the first rows out of the log, and finalises the windows that they held open."""
-        first, size = self._log.popleft(), self._sizes.popleft()
-        rows, rest = first.head(count), first.slice(count)
-        if rest.height:
-            self._log.appendleft(rest)
-            self._sizes.appendleft(size * rest.height // first.height)
-            size -= self._sizes[0]
-        self.deferred_rows -= rows.height
-        self.deferred_bytes -= size
+        rows = self._log.first.head(count)
+        self._log.drop(count)
         self.late_before_us = int(rows.item(0, SEEN))
         yield super().process(0, rows)
         yield from super().advance_in_steps(self.output_watermark(min(self._seen_us, WATERMARK_END - 1)))
 
     def _end(self) -> Iterator[Sequence[pl.DataFrame]]:
         while self._log:
-            yield from self._worked_off(self._log[0].height)
+            yield from self._worked_off(self._log.first.height)
         yield from super().advance_in_steps(WATERMARK_END)

@@ -90,7 +90,7 @@ def build(params: Params, extensions: Extensions = NOTHING, room: StateRoom | No
             return Lookup(params)
         case FunctionParams():
             if params.defers and params.partition:
-                return Deferring(params, extensions)
+                return Deferring(params, extensions, room)
             return Keyed(params, extensions, room) if params.partition else Function(params, extensions)
         case UnionParams():
             return Union()

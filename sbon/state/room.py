@@ -27,6 +27,8 @@ class StateRoom(msgspec.Struct, eq=False):
     """Most rows of a batch: a state for each must fit into the memory."""
     process: str = ""
     """Text that no former process of this host has used, so that its files have other names."""
+    log_bytes: int = 64 * 2**20
+    """Memory for the rows that one operator has put off (`sbon.state.log`)."""
     sizes: dict[str, int] = msgspec.field(default_factory=dict)
     """Bytes of each file. Threads of several operators change it, an entry at a time."""
     made: int = 0

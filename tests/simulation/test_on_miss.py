@@ -78,6 +78,8 @@ class Story(NamedTuple):
     figures: Figures
     """The function's, when the last row had come."""
     moved_with_deferred_rows: int
+    bytes_on_disk: int
+    """Bytes ever written to the disks."""
 
     @property
     def counts(self) -> list[tuple[Any, ...]]:
@@ -86,7 +88,14 @@ class Story(NamedTuple):
 
 
 def tell(
-    on_miss: str, *, function: str = "counting", moves: bool = False, seed: int = 1, deferred_bytes: int = 2**20, beside: str = ""
+    on_miss: str,
+    *,
+    function: str = "counting",
+    moves: bool = False,
+    seed: int = 1,
+    deferred_bytes: int = 2**20,
+    disk_bytes: int = 0,
+    beside: str = "",
 ) -> Story:
     """A source on one node, and on another a function and the sink, which have time for 1,000 of its 1,500 rows a second."""
     latencies: list[tuple[float, int]] = []
@@ -99,7 +108,7 @@ def tell(
     def make(config: AgentConfig, host: Host, ring: KeyRing | None) -> Any:
         return Agent(config, host, ring, lambda: EXTENSIONS)
 
-    engine = {"batch_interval_s": 0.05, "deferred_bytes": deferred_bytes}
+    engine = {"batch_interval_s": 0.05, "deferred_bytes": deferred_bytes, "state_disk_max": disk_bytes}
     settings = {"engine": engine, "optimiser": {"enabled": False}, "membership": {"interval_s": 0.5}}
     cpu = CpuConfig(cores=1, batch_us=100.0, row_ns=1e6 if function == "in_windows" else 2e5 if beside else 5e5, timed=True)
     world = settled_world(3, seed=seed, settings=settings, make_agent=make, cpu=cpu)
@@ -131,8 +140,9 @@ def tell(
         assert tail.finished, f"the query has not ended after {world.now:.0f} virtual seconds"
         world.close()
     assert found is not None
+    written = sum(machine.disk.bytes_written for machine in world.world.machines)
     in_time = sum(rows for late_s, rows in latencies if late_s <= BOUND_S)
-    return Story(sorted(tail.rows), in_time, found.figures, loaded)
+    return Story(sorted(tail.rows), in_time, found.figures, loaded, written)
 
 
 @pytest.fixture(scope="module")
@@ -194,6 +204,22 @@ def test_windows_wait_for_their_deferred_rows(moves: bool):
 
 def test_a_full_log_takes_no_more_and_no_row_is_lost(finish: Story):
     defer = tell("defer", deferred_bytes=10_000)
+
+    assert 0 < sum(defer.figures.deferred_rows) < ROWS / 10
+    assert defer.counts == finish.counts
+
+
+def test_a_log_larger_than_memory_goes_to_disk_and_moves(finish: Story):
+    defer = tell("defer", deferred_bytes=10_000, disk_bytes=10**9, moves=True)
+
+    assert defer.bytes_on_disk > 10_000
+    assert sum(defer.figures.deferred_rows) > ROWS / 10
+    assert defer.moved_with_deferred_rows > 0
+    assert defer.counts == finish.counts
+
+
+def test_a_log_whose_disk_is_full_takes_no_more_and_no_row_is_lost(finish: Story):
+    defer = tell("defer", deferred_bytes=10_000, disk_bytes=5_000)
 
     assert 0 < sum(defer.figures.deferred_rows) < ROWS / 10
     assert defer.counts == finish.counts

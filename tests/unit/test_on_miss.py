@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from sbon.errors import QueryError, RemoteProtocolError
+from sbon.errors import QueryError, RemoteProtocolError, StateError
 from sbon.extensions import Extensions
 from sbon.functions import keyed_function
 from sbon.operators.deferring import PUT_OFF, WORK_OFF, Deferring, since
@@ -18,6 +18,10 @@ from sbon.query.plan import WATERMARK_END, FunctionParams, MapParams, MissRule, 
 from sbon.query.planner import plan
 from sbon.query.schema import ColumnType, Field
 from sbon.query.sql import CreateSink, parse
+from sbon.state import log, runs
+from sbon.state.log import RowLog
+from sbon.state.room import StateRoom
+from sbon_testbed.simulator.disk import VirtualDisk
 from tests.query_worlds import NODES, make_catalog
 from tests.simulation.test_on_miss import EXTENSIONS, FUNCTIONS, Counting
 
@@ -138,12 +142,12 @@ def test_rules_out_of_range_are_refused(wrong: tuple[float, ...]):
 INPUTS = (Field("ts", ColumnType.TIME), Field("word", ColumnType.TEXT))
 
 
-def made(function: str, *, defers: bool) -> Any:
+def made(function: str, *, defers: bool, room: StateRoom | None = None) -> Any:
     declared = FUNCTIONS[function]
     arguments = declared.bind((), {"size_s": 1.0} if function == "in_windows" else {})
     schema = declared.output_schema
     params = FunctionParams(function, "1", arguments, INPUTS, schema, "ts", partition=("word",), commutes=True, defers=defers)
-    return build(params, EXTENSIONS)
+    return build(params, EXTENSIONS, room)
 
 
 def frame_of(rng: np.random.Generator, at_us: int) -> pl.DataFrame:
@@ -157,10 +161,14 @@ def rows_of(frames: list[pl.DataFrame]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_log_that_moves_at_any_time_ends_with_the_counts_of_rows_in_order(seed: int):
+def test_a_log_that_moves_at_any_time_ends_with_the_counts_of_rows_in_order(seed: int, monkeypatch: pytest.MonkeyPatch):
+    """The log is in memory, or most of it on a disk that fails now and then."""
+    monkeypatch.setattr(log, "RETRY_CALLS", 2)
     rng = np.random.default_rng(seed)
+    disk, written = VirtualDisk(), 0
+    room = StateRoom(disk, 10**6, 10**12, 10**9, 30, "t", log_bytes=12_000) if seed % 2 else None
     for name in ("counting", "in_windows"):
-        plain, deferring = made(name, defers=False), made(name, defers=True)
+        plain, deferring = made(name, defers=False), made(name, defers=True, room=room)
         assert type(plain) is Keyed
         assert type(deferring) is Deferring
         expected: list[pl.DataFrame] = []
@@ -171,21 +179,17 @@ def test_a_log_that_moves_at_any_time_ends_with_the_counts_of_rows_in_order(seed
             frame = frame_of(rng, at_us)
             expected += plain.process(0, frame)
             late = rng.random(frame.height) < rng.choice([0.0, 0.3, 1.0])
+            disk.failing = bool(rng.random() < 0.3)
             if late.any():
                 deferring.process(PUT_OFF, since(frame.filter(late), float(rng.integers(step - 1, step + 1))))
             if not late.all():
                 given += deferring.process(0, frame.filter(~late))
-            if deferring.deferred_rows and rng.random() < 0.4:
+            if deferring.deferred_rows and rng.random() < (0.4 if room is None else 0.25):
                 asked = deferring.rows_to_work_off(int(rng.integers(1, 20)))
                 given += deferring.process(WORK_OFF, asked)
+            written += deferring._log.on_disk
             if rng.random() < 0.3:
-                twin = made(name, defers=True)
-                if rng.random() < 0.5:
-                    twin = deferring.fork()
-                else:
-                    twin.adopt(deferring.parts())
-                assert twin.deferred_rows == deferring.deferred_rows
-                deferring = twin
+                deferring = copied(deferring, name, room, rng)
             expected += plain.advance(at_us)
             given += deferring.advance(at_us)
             held.append(deferring.output_watermark(at_us))
@@ -198,6 +202,84 @@ def test_a_log_that_moves_at_any_time_ends_with_the_counts_of_rows_in_order(seed
         if name == "in_windows":
             assert rows_of(given) == rows_of(expected)
         assert sorted(row[1:] for row in rows_of(given)) == sorted(row[1:] for row in rows_of(expected))
+    assert (written > 5) == (room is not None)
+    assert not disk.files
+
+
+def copied(original: Any, name: str, room: StateRoom | None, rng: np.random.Generator) -> Any:
+    """Returns a fork, or another operator that has taken the state as a whole or in pieces."""
+    twin = made(name, defers=True, room=room)
+    kind = rng.integers(3)
+    if kind == 0:
+        twin = original.fork()
+    elif kind == 1:
+        twin.adopt(original.parts())
+    else:
+        head, pieces = original.pieces()
+        take = twin.adopting(head)
+        for frame_name, frame in pieces:
+            take(frame_name, frame)
+    assert twin.deferred_rows == original.deferred_rows
+    return twin
+
+
+def filled_log(room: StateRoom) -> RowLog:
+    """A log of 200 frames of 50 rows."""
+    filled = RowLog(["at"], room)
+    for number in range(200):
+        filled.append(pl.DataFrame({"n": range(50 * number, 50 * number + 50), "at": [number] * 50}))
+    return filled
+
+
+def test_a_log_keeps_to_its_memory_with_the_oldest_and_newest_rows_there(monkeypatch: pytest.MonkeyPatch):
+    for module in (runs, log):
+        monkeypatch.setattr(module, "TEXT_ROWS", 256)
+    disk = VirtualDisk()
+    filled = filled_log(StateRoom(disk, 10**6, 10**12, 10**9, 30, "t", log_bytes=100_000))
+    twin = filled.fork()
+
+    assert filled.rows == 10_000
+    assert filled.memory_bytes < 100_000
+    assert disk.used_bytes > 100_000
+    for one in (filled, twin):
+        assert pl.concat(one.frames())["n"].to_list() == list(range(10_000))
+        found: list[int] = []
+        while one:
+            assert one.first["at"].n_unique() == 1
+            found += one.first["n"].head(30).to_list()
+            one.drop(30)
+            assert one.memory_bytes < 100_000
+            if len(found) == 3000:
+                assert pl.concat(one.frames())["n"].to_list() == list(range(3000, 10_000))
+        assert found == list(range(10_000))
+        assert one.rows == one.memory_bytes == 0
+    assert not disk.files
+
+
+def test_a_log_stays_in_memory_while_the_disk_is_full_and_leaves_it_when_there_is_room(monkeypatch: pytest.MonkeyPatch):
+    disk = VirtualDisk()
+    room = StateRoom(disk, 10**6, 10**12, 1_000, 30, "t", log_bytes=100_000)
+    filled = filled_log(room)
+    assert filled.memory_bytes > 300_000
+    assert not filled.on_disk
+    assert not disk.files
+
+    room.disk_bytes = 10**9
+    for _ in range(log.RETRY_CALLS + 1):
+        filled.relieve()
+    assert filled.on_disk
+    assert filled.memory_bytes < 100_000
+    assert pl.concat(filled.frames())["n"].to_list() == list(range(10_000))
+
+
+def test_a_damaged_log_is_an_error():
+    disk = VirtualDisk()
+    filled = filled_log(StateRoom(disk, 10**6, 10**12, 10**9, 30, "t", log_bytes=100_000))
+    for data in disk.files.values():
+        data[len(data) // 3] ^= 1
+
+    with pytest.raises(StateError, match="damaged"):
+        list(filled.frames())
 
 
 def test_a_copy_takes_the_same_rows_out_of_the_log():
