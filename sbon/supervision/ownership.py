@@ -264,7 +264,8 @@ class Ownership:
     def _keep(self, record: Record, *, is_disowned: bool) -> HolderSays:
         known = self._register.owners.of(record.query)
         is_mine = record.query in self.owned or (known.name == self._me.name and record.query in self._register.running)
-        if is_mine or (not is_disowned and _is_news(record, known, self._me.name, self._members(), self.inheriting)):
+        is_others = record.epoch == known.epoch > 0 and known.name != record.owner.name
+        if is_mine or is_others or (not is_disowned and _is_news(record, known, self._me.name, self._members(), self.inheriting)):
             said = HolderSays(granted=False, epoch=known.epoch)
         else:
             said = self.inheriting.keep(record)
@@ -362,7 +363,7 @@ class Ownership:
                 return
             words = [word for word in said.taken if word.query == one.query]
             gives_way = any(word.owner == self._me or (word.owner == owner and word.epoch <= one.machine.counted) for word in words)
-            take(HolderSays(granted=False, epoch=epoch) if gives_way else result)
+            take(HolderSays(granted=False, epoch=epoch, promised_to=owner) if gives_way else result)
 
         match result:
             case HolderSays(False, epoch, Holder() as owner) if owner not in (self._me, keeper) and not _has_ended(self._members(), owner):

@@ -188,12 +188,13 @@ class Owning:
         is_owner = isinstance(result, HolderSays) and result.owner == keeper and result.epoch > self.counted
         if isinstance(result, HolderSays) and refused and record is self._sent and result.promised_to is not None:
             self.epoch = max(self.epoch, result.epoch + 1)  # two have asked for one epoch, each of another holder
-        if isinstance(result, HolderSays) and refused and record is self._sent and (result.epoch > record.epoch or is_owner):
-            if result.owner is not None and result.owner != self.me:
+        if isinstance(result, HolderSays) and refused and record is self._sent:
+            if result.owner not in (None, self.me) and (result.epoch >= record.epoch or is_owner):
                 self._turn(Event.HIGHER)
                 return [Depose(result.epoch, result.owner)]
-            # It was promised to one that has not become the owner: the next version has a higher one.
-            self.epoch = max(self.epoch, result.epoch + 1)
+            if result.epoch > record.epoch:
+                # It was promised to one that has not become the owner: the next version has a higher one.
+                self.epoch = max(self.epoch, result.epoch + 1)
         took = isinstance(result, HolderSays) and result.granted
         if record is self._sent and took:
             self._lags.discard(keeper)

@@ -212,10 +212,11 @@ def _owns(query: QueryId, epoch: int, owner: NodeId, speaker: NodeId, facts: Fac
 
 
 def _keep(message: ownership.Keep, speaker: NodeId, facts: Facts) -> Standing:
-    """Lets late versions through: their sender learns from the answer that another agent owns the query."""
+    """Lets late versions through, and those under the epoch of another owner: their sender learns from the answer who owns the query."""
     record = message.record
-    standing = _owns(record.query, record.epoch, record.owner.name, speaker, facts)
-    return Standing.SPEAKS if standing is Standing.LATE else standing
+    if record.owner.name == speaker and facts.ownership_of(record.query) >= max(record.epoch, 1):
+        return Standing.SPEAKS
+    return _owns(record.query, record.epoch, record.owner.name, speaker, facts)
 
 
 def _own(message: ownership.Own, speaker: NodeId, facts: Facts) -> Standing:

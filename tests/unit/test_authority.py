@@ -185,6 +185,9 @@ def test_a_new_owner_says_so_of_itself_under_a_higher_epoch():
     kept = Record(QUERY, 1, 7, Holder("home", 1), ((Holder("home", 1),),), b"")
     assert standing(Keep(kept), "home", **over) is SPEAKS, "its sender learns from the answer that it has been succeeded"
     assert standing(Keep(kept), "there", **over) is STRANGER
+    same = Record(QUERY, 2, 8, Holder("home", 1), ((Holder("home", 1),),), b"")
+    assert standing(Keep(same), "home", **over) is SPEAKS, "it has raised its epoch to the one that another agent has got meanwhile"
+    assert standing(Keep(same), "there", **over) is STRANGER
 
 
 def test_the_home_makes_operators_and_links_of_its_own_query_alone():

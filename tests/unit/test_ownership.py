@@ -309,6 +309,25 @@ def test_an_owner_gives_way_to_another_one_that_a_keeper_names_unless_that_one_h
         assert {message.record.epoch for _, message, _ in one.services.asked if isinstance(message, Keep)} == {3}
 
 
+def test_an_owner_goes_on_above_an_epoch_of_its_own_under_which_a_keeper_has_a_version_of_one_that_has_given_way() -> None:
+    one = Agent(AMS, *TRIO)
+    one.register.enter(QueryRecord(Plan(QUERY, "k", "", (), ()), Deployed((), (), {}), "ams", 0.0))
+    query = one.register.running[QUERY]
+    one.ownership.look(query)
+    for said, written in ((HolderSays(granted=False, epoch=1), 2), (HolderSays(granted=False, epoch=2, owner=FRA), 3)):
+        one.services.answer(Keep, {"nyc": said})
+        one.services.answer(WantedAsk, {"fra": Unwanted(queries=(), taken=(Own(query=QUERY, epoch=0, owner=FRA),))})
+        one.ownership.permit(query, lambda problem: None)
+        assert {message.record.epoch for _, message, _ in one.services.asked if isinstance(message, Keep)} == {written}
+
+
+def test_a_holder_takes_no_version_under_the_epoch_of_another_owner() -> None:
+    """It has never promised, and has no record: it has only heard who owns the query."""
+    one = Agent(NYC, *TRIO, RIO)
+    one.register.owners.heard(QUERY, Owner("rio", RIO.boot, 2))
+    assert one.says(Keep(record=Record(QUERY, 2, 9, AMS, (TRIO,), b""))) == HolderSays(granted=False, epoch=2, owner=RIO)
+
+
 @pytest.mark.parametrize("is_there", [True, False])
 def test_an_owner_that_a_keeper_names_and_that_cannot_be_asked_is_not_believed_to_own_the_query(is_there: bool) -> None:
     """The keeper may have a version of it that never came to count."""

@@ -94,6 +94,16 @@ def test_a_refusal_with_a_higher_epoch_deposes():
     assert one.wake(9.0) == []
 
 
+def test_an_owner_that_writes_under_the_epoch_of_another_one_gives_way():
+    """It has raised its epoch for a version that never came to count; another agent owns the query under that epoch meanwhile."""
+    one = kept()
+    for keeper, record in writes(one.look(b"2", TRIO, 1.0)).items():
+        one.answered(record, keeper, HolderSays(granted=False, epoch=1), 1.1)
+    sent = writes(one.look(b"3", TRIO, 2.0, act=True))
+    assert {record.epoch for record in sent.values()} == {2}
+    assert one.answered(sent[FRA], FRA, HolderSays(granted=False, epoch=2, owner=OSL), 2.1) == [Depose(2, OSL)]
+
+
 def test_a_refusal_for_a_promise_alone_makes_the_owner_go_on_under_a_higher_epoch():
     one = kept()
     sent = writes(one.look(b"2", TRIO, 1.0))
