@@ -67,10 +67,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Time that a host must have been declared failed before operators there that may move are made again on others. Longer: partitions as
     long as that and the 4 to 5 s until the host is declared failed lose nothing. Shorter: answers go on sooner after a crash. Sources and
     sinks wait for their node in any case, and lose nothing in a partition."""
-    take_over: bool = True
-    """Has the records of queries taken here kept by two other agents, one of which owns them once this agent has failed; set it
-    alike on all agents. It needs three agents, and `heal`, without which it is off, too. Off: a query whose agent has failed runs on
-    unwatched, and waits for that agent."""
+    take_over: bool | None = None
+    """Has the records of queries taken here kept by two other agents, one of which owns them once this agent has failed; set it alike on
+    all agents. It needs three agents, and `heal`: `true` is refused without it. Not set: as `heal`. Off: a query whose agent has failed
+    runs on unwatched, and waits for that agent."""
     orphan_timeout_s: float = 0.0
     """Time after which operators here end if the home of their query has failed or left; 0 for never: they run until somebody drops the
     query (`sbon queries` lists it). Longer: a longer partition of the home costs nothing. Keep it above the longest partition that queries
@@ -79,7 +79,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     @property
     def inherits(self) -> bool:
         """Returns whether queries have keepers here: not where whoever takes one over would not make again what was lost."""
-        return self.take_over and self.heal
+        return self.heal and self.take_over is not False
 
     def __post_init__(self) -> None:
         if not 0 <= self.workers <= 1024:
@@ -106,6 +106,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 raise ValueError(f"{name} = {getattr(self, name)}, expected bytes, or 0")
         if self.state_memory_max and not self.state_disk_max:
             raise ValueError(f"state_memory_max = {self.state_memory_max}, expected state_disk_max with it: states beyond it go to disk")
+        if self.take_over and not self.heal:
+            raise ValueError("take_over = true, expected heal = true with it: who takes a query over makes again what was lost")
         for name in ("lost_input_s", "lost_consumer_s", "heal_after_s"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} = {getattr(self, name)}, expected 0 or more")

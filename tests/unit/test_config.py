@@ -179,3 +179,7 @@ def test_keepers_take_nothing_over_that_they_could_not_make_again():
     assert EngineConfig().inherits
     assert not EngineConfig(heal=False).inherits
     assert not EngineConfig(take_over=False).inherits
+    assert EngineConfig(take_over=True).inherits
+    with pytest.raises(ConfigError) as caught:
+        load(AgentConfig, "[engine]\nheal = false\ntake_over = true\n", "agent.toml")
+    assert str(caught.value).startswith("agent.toml:3: engine.take_over = true, expected heal = true with it")
