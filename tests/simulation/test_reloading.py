@@ -33,6 +33,7 @@ OTHER = {
     "membership.interval_s": 0.7,
     "membership.timeout_s_min": 0.21,
     "membership.timeout_s_max": 0.51,
+    "engine.take_over": False,
     "telemetry.mqtt": "mqtt://127.0.0.1/prefix",
     "telemetry.mqtt_user": "other",
     "telemetry.mqtt_password_file": "/other",
