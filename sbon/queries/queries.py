@@ -73,7 +73,18 @@ class OwnedQueries:
         self._events = events
         self.engine = engine
         me = Holder(directory.me, gossip.machine.own.boot)
-        self.ownership = Ownership(host, host.wall, directory, me, lambda: gossip.members, self.register, self, engine, self._resuming.keep)
+        self.ownership = Ownership(
+            host,
+            host.wall,
+            directory,
+            me,
+            lambda: gossip.members,
+            self.register,
+            self,
+            engine,
+            self._resuming.keep,
+            self._replication.catalog.get,
+        )
         alive, permit = lambda: frozenset(gossip.alive_labels()), self.ownership.permit
         self.recovering = Recovering(host, directory, alive, self._placing.replace, permit, self._recovered, self._shown)
         forecasting = Forecasting(host, gossip.estimated_rtt_ms, books, events.predicted)
@@ -189,12 +200,15 @@ class OwnedQueries:
         result.health.healing.after_s = (self.engine.heal_after_s, self.engine.lost_consumer_s)
         self.register.enter(result)
         self.ownership.look(result)
+        if named := result.health.healing.named:
+            self._replication.told("sink", result.name, result.plan.sql, named, query)
         if why := taken(kept_of(result), self._replication.catalog.latest):
             self._log.warning("query.dropped_elsewhere", query=query, name=result.name, reason=why)
             self.end(result, QueryState.STOPPING)
             return
         if result.name != query:
             self._replication.renew(result.name, query)
+            self.ownership.look(result)
         self._log.warning("query.inherited", query=query, name=result.name, keepers=result.health.healing.keepers)
         for node in set(result.nodes.values()) - self._gossip.alive_labels().keys():
             result.node_failed(node, left=False)

@@ -58,6 +58,10 @@ class Replication:
         """Enters what this agent had made before a restart, in the versions of that time: later changes by others take precedence."""
         self.catalog.merge(entry for entry in entries if entry.owner == self._directory.me)
 
+    def told(self, kind: str, name: str, sql: str, version: int, query: QueryId) -> None:
+        """Takes a version of a name that somebody else has entered, and that this agent may not have heard of."""
+        self._merge((Entry(kind, name, version, self._directory.me, False, sql, query=query),))
+
     def renew(self, name: str, query: QueryId) -> None:
         """Gives a sink of this agent the id that its query has after a restart, here and on all agents.
 

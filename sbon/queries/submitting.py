@@ -249,6 +249,7 @@ class Submitting:
                     self._owned.end(result, QueryState.STOPPING)
                     done(problem)
                     return
+                self._owned.ownership.look(result)
             said = (row["message"], result.bounds.note, exchanged_note(plan, result.plan), *auto_notes(result.plan))
             row["message"] = "; ".join(filter(None, said))
             row["query"] = plan.query

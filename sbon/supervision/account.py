@@ -185,6 +185,8 @@ class Healing:
         """The agents that keep the query's record, and take the query over if its owner fails."""
         self.holders: tuple[tuple[Holder, ...], ...] = ()
         """Sets of processes that may have the record, the owner among them: its next process must know them."""
+        self.named = 0
+        """Version of the sink's name in the catalogue, for whoever takes the query over and has not heard of it; 0: none."""
         self.ownership = ""
         """Describes why the owner changes nothing, or why nobody takes the query over; empty if all is well."""
         self.is_cut_off = False

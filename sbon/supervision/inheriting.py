@@ -276,6 +276,14 @@ class Inheriting:
         held = self._held[record.query] = _Held(record, max(epoch, record.epoch), self._me, Phase.WAITING, tries=1, is_written=True)
         held.due_s = now + self._pause_s(held)
 
+    def give_back(self, record: Record, promised: int, to: Holder, now: float) -> None:
+        """Keeps the record of a query that this agent owns no more, as it has promised it to a keeper.
+
+        If that one does not become the owner, perhaps as too few promise it to it, this agent asks for it again.
+        """
+        if not self.promises.is_over(record.query):
+            self._held[record.query] = _Held(record, max(promised, record.epoch), to, Phase.WAITING, due_s=now + TURN_S, tries=1)
+
     def owned(self, query: QueryId, epoch: int, owner: NodeId | None = None) -> None:
         """Forgets records of lower epochs than that under which another agent owns the query, or is taken for the owner.
 
@@ -309,7 +317,7 @@ class Inheriting:
         self._left = left
         out: list[Action] = []
         for query, held in list(self._held.items()):
-            if is_there(held.record.owner) and not held.is_written:
+            if is_there(held.record.owner) and held.record.owner != self._me and not held.is_written:
                 if held.phase is not Phase.KEEPING:
                     _turn(held, Event.BACK)
                     held.tries = 0
@@ -393,7 +401,7 @@ class Inheriting:
         return max(self._heard(query), *known)
 
     def _rank(self, record: Record, is_there: Callable[[Holder], bool]) -> int:
-        living = [one for one in record.holders if one != record.owner and (one == self._me or is_there(one))]
+        living = [one for one in record.holders if one == self._me or (one != record.owner and is_there(one))]
         return in_order(record.query, living).index(self._me)
 
     def _has_room(self, record: Record) -> bool:

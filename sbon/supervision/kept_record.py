@@ -45,6 +45,8 @@ class Content(msgspec.Struct, frozen=True):
     turned: tuple[OperatorId, ...] = ()
     """Operators of an attempt that has begun and is not known to be over: they are made again."""
     multicasts: tuple[KeptMulticast, ...] = ()
+    named: int = 0
+    """Version of its sink's name in the catalogue; 0 without a sink."""
 
 
 _ENCODER = msgspec.msgpack.Encoder(order="deterministic")
@@ -81,6 +83,7 @@ def encode_content(record: QueryRecord) -> bytes:
         record.history.latest(HISTORY_MAX),
         tuple(sorted(healing.turned)),
         record.multicasts.kept,
+        healing.named,
     )
     data = _ENCODER.encode(content)
     if len(data) > RECORD_BYTES_MAX:
@@ -131,6 +134,7 @@ def record_from(
     healing, account = record.health.healing, record.health.healing.account
     healing.is_on, healing.began_s = True, now - max(0.0, wall_s - content.started_wall_s)
     healing.attempted, healing.over = max(content.attempted, first_epoch(ownership)), set(content.over)
+    healing.named = content.named
     healing.turned = frozenset(content.turned) & record.specs.keys()
     healing.begun_at.update(content.begun_at)
     record.multicasts.restore(content.multicasts)

@@ -12,6 +12,7 @@ from sbon.errors import AuthorityError, LinkError, PlacementError, SbonError
 from sbon.execution.settings import EngineConfig
 from sbon.membership.members import Member, MemberStatus
 from sbon.ports import Clock, Timer
+from sbon.query.catalog import Entry
 from sbon.supervision import inheriting, owning
 from sbon.supervision.former import Former
 from sbon.supervision.inheriting import Ask, Attempt, Inherit, Inheriting
@@ -58,6 +59,7 @@ class Ownership:
     settings : say whether queries heal here, and so are kept
     save : writes the promises, and the holders of what this agent owns, to disk, and calls with "" when they are there, or with the reason
         why they are not
+    entry_of : returns the catalogue's entry of a name: whoever takes a query over may not have heard of its sink's
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Ownership:
         successor: Successor,
         settings: EngineConfig,
         save: Callable[[Callable[[str], None]], None],
+        entry_of: Callable[[str], Entry | None],
     ) -> None:
         self._clock = clock
         self._wall = wall
@@ -88,6 +91,7 @@ class Ownership:
         self.former = Former(messages, me, members, self.inheriting, save)
         self.wanting = Wanting(register, self.inheriting, self.owned)
         self._save = save
+        self._entry_of = entry_of
         self._saves = 0
         """Number of times that promises are being written to disk, and answers wait for it."""
         self._timer: Timer | None = None
@@ -214,6 +218,11 @@ class Ownership:
             if attempt.epoch <= one.machine.epoch:
                 return HolderSays(granted=False, epoch=one.machine.epoch)
             self._give_up(query, attempt.epoch, attempt.candidate.name)
+            said = self._promise(attempt)
+            if (version := one.machine.confirmed or one.inherited or one.machine.latest) is not None:
+                self.inheriting.give_back(version, attempt.epoch, attempt.candidate, self._clock.now())
+                self._arm(self.inheriting.next_wake())
+            return said
         if query in self.owned or query in self._register.running:
             return HolderSays(granted=False, epoch=known.epoch, owner=self._me)
         if query in self.former.anew:
@@ -291,6 +300,8 @@ class Ownership:
         query, machine = one.query, one.machine
         living = [Holder(member.name, member.boot) for member in self._members().values() if member.reachable]
         chosen = holders_of(query, self._me, living)
+        if record is not None and (entry := self._entry_of(record.name)) is not None and entry.query == query:
+            record.health.healing.named = entry.version
         try:
             content = one.inherited.content if record is None and one.inherited is not None else encode_content(record)  # type: ignore[arg-type]
         except ValueError as problem:

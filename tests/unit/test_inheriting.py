@@ -361,6 +361,47 @@ def test_a_keeper_whose_version_nobody_has_leaves_the_former_owner_alone():
     assert one.next_wake() is None
 
 
+def test_a_former_owner_that_has_promised_its_query_asks_for_it_again_unless_the_other_one_owns_it():
+    one = Inheriting(AMS, lambda query: 0)
+    one.give_back(record(3), 2, FIRST, 0.0)
+    assert look(one, 4.9, gone=()) == []
+    assert one.keep(record(2, 1, SECOND)) == HolderSays(granted=False, epoch=2), "it has promised a higher epoch"
+    asked = look(one, 5.0, gone=())
+    assert asked == [Ask(QUERY, 3, holder) for holder in (FRA, NYC)]
+    assert one.answered(Ask(QUERY, 3, FIRST), HolderSays(granted=True, epoch=3), 5.1) == [Inherit(record(3), 3)]
+
+    other = Inheriting(AMS, lambda query: 0)
+    other.promises.note(Promise(QUERY, 2, FIRST))
+    other.give_back(record(3), 2, FIRST, 0.0)
+    assert other.keep(record(4, 2, FIRST)).granted
+    assert look(other, 99.0, gone=()) == []
+
+
+def test_a_former_owner_asks_on_though_no_holder_knows_another_owner():
+    one = Inheriting(AMS, lambda query: 0)
+    one.give_back(record(3), 2, FIRST, 0.0)
+    for asked in look(one, 5.0, gone=()):
+        assert isinstance(asked, Ask)
+        assert one.answered(asked, HolderSays(granted=False, epoch=2), 5.1) == []
+    assert ask_twice(one) == 4
+
+
+def test_what_has_ended_is_not_given_back():
+    one = Inheriting(AMS, lambda query: 0)
+    one.ended(QUERY)
+    one.give_back(record(3), 2, FIRST, 0.0)
+    assert one.records == {}
+
+
+def ask_twice(one: Inheriting) -> int:
+    """Has a record asked for again; returns the epoch."""
+    due_s = one.next_wake()
+    assert due_s is not None
+    epochs = {asked.epoch for asked in look(one, due_s, gone=()) if isinstance(asked, Ask)}
+    assert len(epochs) == 1
+    return epochs.pop()
+
+
 def test_a_holder_that_has_promised_more_may_have_the_version():
     one = handed_back()
     assert one.answered(ask_again(one), HolderSays(granted=False, epoch=7), 2.0) == []

@@ -38,7 +38,7 @@ def record() -> QueryRecord:
     one.reported(OperatorReport(CAST, "running", "rio", links=((LINK.id, 0, 0, 0.0, 0.0),)))
     healing = one.health.healing
     healing.attempted, healing.turned = 2**17, frozenset({SINK, "another"})
-    healing.begun_at[SINK] = 12
+    healing.begun_at[SINK], healing.named = 12, 7
     healing.over.add("x")
     healing.account.add(Recovered({MAP: "fra"}, 65_536, (LINK,), {MAP: Continuation(lost_rows={LINK.id: 4}, is_exact=False)}, 1, 2.5))
     return one
@@ -59,7 +59,7 @@ def test_the_next_owner_knows_what_the_former_one_knew():
     assert (after.started_wall_s, after.bounds.told_ms, after.owner) == (100.0, 7.5, "osl")
     ours, theirs = after.health.healing, before.health.healing
     assert ours.is_on
-    assert (ours.attempted, ours.begun_at, ours.over) == (theirs.attempted, theirs.begun_at, theirs.over)
+    assert (ours.attempted, ours.begun_at, ours.over, ours.named) == (theirs.attempted, theirs.begun_at, theirs.over, 7)
     assert ours.turned == {SINK}
     assert ours.began_s == 970.0
     assert (ours.account.rows, ours.account.missing, ours.account.is_exact, ours.account.recoveries) == (4, {LINK.id: 4}, False, 1)

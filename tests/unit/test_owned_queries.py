@@ -381,6 +381,32 @@ def test_a_query_that_was_dropped_meanwhile_is_taken_over_only_to_be_ended(world
     assert world.told(Release) == sorted(set(record.nodes.values()))
 
 
+def kept_by_a_keeper(world: World) -> QueryRecord:
+    """The record of a query of agent a, whose owner had told the keeper which version of the name is the query's."""
+    record = taken_over(world)
+    record.health.healing.named = 5
+    return record
+
+
+@pytest.mark.parametrize("known", [None, 3], ids=["unheard", "an earlier sink of this name"])
+def test_a_query_is_taken_over_by_an_agent_that_has_not_heard_of_its_name(world: World, known: int | None) -> None:
+    record = kept_by_a_keeper(world)
+    if known is not None:
+        world.tables.catalog.put("sink", "out", sql=SINK, owner="a", stamp=known, query=query_id("a", 1, 9))
+    world.queries.inherited(THEIRS, record)
+    assert world.queries.records == {THEIRS: record}
+    entry = world.tables.catalog.living["out"]
+    assert (entry.query, entry.owner, entry.version) == (THEIRS, "b", 6)
+
+
+def test_a_name_that_was_dropped_or_given_to_another_query_later_ends_the_query_that_is_taken_over(world: World) -> None:
+    record = kept_by_a_keeper(world)
+    world.tables.catalog.put("sink", "out", sql=SINK, owner="a", stamp=7, query=query_id("a", 1, 9))
+    world.queries.inherited(THEIRS, record)
+    assert world.queries.records == {}
+    assert world.tables.catalog.living["out"].version == 7
+
+
 def test_a_record_that_cannot_be_read_is_left(world: World) -> None:
     world.queries.inherited(THEIRS, ValueError("format 9"))
     assert (world.queries.records, world.events.calls, world.kept) == ({}, [], 0)

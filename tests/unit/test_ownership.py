@@ -109,6 +109,7 @@ class Agent:
             self.successor,
             EngineConfig(take_over=True),
             lambda done: done(""),
+            {}.get,
         )
 
     def says(self, message: Keep | PromiseAsk) -> HolderSays:
@@ -213,6 +214,24 @@ def test_a_record_is_handed_back_if_too_few_take_the_first_version() -> None:
     one.services.answer(Keep, {"nyc": refusal, "ams": refusal})
     assert one.ownership.owned == {}
     assert one.ownership.inheriting.records == {QUERY: record()}
+
+
+def test_an_owner_that_is_cut_off_and_promises_its_query_keeps_the_record() -> None:
+    """Whom it has promised the query to may get no majority: then nobody would own it, and keepers would take it for ended."""
+    one = Agent(AMS, *TRIO)
+    one.register.enter(QueryRecord(Plan(QUERY, "k", "", (), ()), Deployed((), (), {}), "ams", 0.0))
+    one.ownership.look(one.register.running[QUERY])
+    one.services.answer(Keep, {"fra": HolderSays(granted=True, epoch=0)})
+    kept = one.ownership.owned[QUERY].machine.confirmed
+    one.ownership.permit(one.register.running[QUERY], lambda problem: None)
+    one.services.answer(Keep, {})
+    assert one.says(PromiseAsk(query=QUERY, epoch=0, holder=FRA)) == HolderSays(granted=False, epoch=0)
+    assert one.ownership.owned
+    assert one.says(PromiseAsk(query=QUERY, epoch=4, holder=FRA)) == HolderSays(granted=True, epoch=4, record=kept)
+    assert (one.ownership.owned, one.successor.given_up) == ({}, [QUERY])
+    assert one.ownership.inheriting.records == {QUERY: kept}
+    assert one.says(PromiseAsk(query=QUERY, epoch=4, holder=NYC)) == HolderSays(granted=False, epoch=4)
+    assert one.ownership.wanting.answer(WantedAsk(queries=(QUERY,))).queries == ()
 
 
 @pytest.mark.parametrize("has_ended", [False, True])

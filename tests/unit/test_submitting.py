@@ -41,10 +41,12 @@ class World:
             then=lambda done: lambda result: (self.saved.append(result), done(result)), find=lambda query: None, count=0
         )
         self.register = Register("b")
+        self.looked: list[set[str]] = []
+        """The names that there were whenever the record of a query was looked at."""
         self.owned = Recorder(
             register=self.register,
             records=self.register.running,
-            ownership=SimpleNamespace(former=SimpleNamespace(ask=None)),
+            ownership=SimpleNamespace(former=SimpleNamespace(ask=None), look=lambda record: self.looked.append(names(self))),
             new_id=iter(f"b.new.{number}" for number in range(1, 99)).__next__,
         )
         connectors = Recorder(extensions=Extensions, check_source=lambda source, runs_here: "")
@@ -218,6 +220,7 @@ def test_a_sink_gets_its_name_once_it_runs(world: World) -> None:
     assert "out" not in names(world)
     world.begins()
     assert world.tables.catalog.living["out"].query == "b.new.1"
+    assert "out" in world.looked[-1], "keepers are told of the name"
     assert [(row["statement"], row["name"], row["query"]) for row in world.rows] == [("sink", "out", "b.new.1")]
 
 
