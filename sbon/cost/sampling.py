@@ -13,21 +13,18 @@ from sbon.cost.figure import Source, by_rule
 from sbon.cost.placed_query import LEAST_FLOW
 from sbon.cost.statistics import OperatorFit, OperatorStatistics
 from sbon.ports import Meter
+from sbon.query.estimate import PASSING
 from sbon.query.plan import (
     WATERMARK_END,
-    AssignParams,
     DeduplicateParams,
     JoinParams,
     LinkSpec,
-    MapParams,
     MatchParams,
     OperatorSpec,
     OverParams,
     Params,
     SessionParams,
     TopParams,
-    UnionParams,
-    UnnestParams,
     WindowJoinParams,
     WindowParams,
 )
@@ -48,8 +45,6 @@ ROWS_OUT_MAX = 65_536
 """Rows that one operator gives at most."""
 BATCHES = (20, 80, 400)
 """Sizes of the batches: batches of one size could not tell what a batch costs from what its rows do."""
-PASSING = MapParams | AssignParams | UnnestParams | UnionParams
-"""Operators of which a row gives the same rows whatever comes before it, so that few rows tell the share that passes."""
 KEEPING = WindowParams | SessionParams | TopParams | OverParams | MatchParams | DeduplicateParams | JoinParams | WindowJoinParams
 """Operators whose answers depend on rates and on more rows than a sample has: the sample tells their costs only."""
 

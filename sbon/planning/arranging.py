@@ -12,6 +12,7 @@ import numpy as np
 from sbon.cost.highest_rate import Rates
 from sbon.cost.throughput import Limit
 from sbon.planning.orders import PlanOrder
+from sbon.planning.samples import known_shares
 from sbon.query.estimate import estimate
 from sbon.query.plan import Plan, SinkParams, SourceParams
 from sbon.search.best_rates import ROUNDS, best_rates
@@ -70,5 +71,5 @@ def arranged(rates: Rates, configuration: RatesPlacement) -> Arranged:
     )
     plan = msgspec.structs.replace(order.plan, operators=operators)
     if order.plan is not rates.query.plan:
-        plan = estimate(plan)
+        plan = estimate(plan, shares=known_shares(plan, lambda spec: rates.query.statistics.get(spec.id)))
     return Arranged(plan, nodes, configuration.limits())

@@ -12,6 +12,7 @@ from sbon.cost.placed_query import PlacedQuery
 from sbon.cost.prediction import predict
 from sbon.cost.resources import Network, UseSeries
 from sbon.planning.options import number
+from sbon.planning.samples import known_shares
 from sbon.query.estimate import estimate
 from sbon.types import FloatArray, NodeId
 
@@ -31,7 +32,8 @@ def at_rates(query: PlacedQuery, factor: float) -> PlacedQuery:
         msgspec.structs.replace(
             query.plan,
             links=tuple(msgspec.structs.replace(link, rate_rows_per_s=link.rate_rows_per_s * factor) for link in query.plan.links),
-        )
+        ),
+        shares=known_shares(query.plan, lambda spec: query.statistics[spec.id]),
     )
     arrivals = {
         operator: Series(one.start_s, one.width_s, one.rows * factor, one.batches, one.size_bytes * factor)

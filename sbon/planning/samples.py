@@ -4,9 +4,12 @@ from collections.abc import Callable
 from functools import partial
 
 from sbon.cost.books import Books
+from sbon.cost.figure import Source
+from sbon.cost.statistics import OperatorStatistics
 from sbon.errors import SbonError
 from sbon.peers.directory import Directory
-from sbon.query.plan import Plan, SinkParams, SourceParams
+from sbon.query.estimate import PASSING, estimate
+from sbon.query.plan import OperatorSpec, Plan, SinkParams, SourceParams
 from sbon.types import NodeId, OperatorId
 from sbon.wire.candidates import SampleAsk, Sampled
 from sbon.wire.costs import TOLD_MAX
@@ -39,19 +42,41 @@ def questions(plan: Plan, is_known: Callable[[str], bool]) -> dict[NodeId, Sampl
     return found
 
 
-def ask_samples(plan: Plan, books: Books, directory: Directory, now: Callable[[], float], done: Callable[[], None]) -> None:
-    """Asks for samples, and calls `done` once all hosts have answered, or are too late; the books have then what they told."""
+def known_shares(plan: Plan, known: Callable[[OperatorSpec], OperatorStatistics | None]) -> dict[str, float]:
+    """Returns the rows out per row in, by signature, of operators of which samples or batches have told it and whose share does not depend
+    on rates.
+
+    Where no row of a sample passed, the share is that of one row.
+    """
+    found = {}
+    for spec in plan.operators:
+        if not isinstance(spec.params, PASSING) or (statistics := known(spec)) is None or len(statistics.ports) != 1:
+            continue
+        share = statistics.ports[0].selectivity
+        if share.source in (Source.MEASURED, Source.SAMPLED):
+            found[spec.signature] = share.value or share.high / 3
+    return found
+
+
+def with_known_shares(plan: Plan, books: Books, now: float) -> Plan:
+    """Returns the plan with the rates of links that follow from what the books know of its operators."""
+    shares = known_shares(plan, lambda spec: books.statistics.of(spec.signature, now))
+    return estimate(plan, shares=shares) if shares else plan
+
+
+def ask_samples(plan: Plan, books: Books, directory: Directory, now: Callable[[], float], done: Callable[[Plan], None]) -> None:
+    """Asks for samples; once all hosts have answered, or are too late, calls `done` with the plan at the rates that follow from them."""
     asked = questions(plan, lambda signature: books.statistics.of(signature, now()) is not None)
     waiting = set(asked)
     if not waiting:
-        done()
+        done(with_known_shares(plan, books, now()))
 
     def answered(node: NodeId, result: Message | SbonError) -> None:
         if isinstance(result, Sampled):
             books.hear_sample(node, result.costs, {spec.signature for spec in asked[node].operators}, now())
         waiting.discard(node)
         if not waiting:
-            done()
+            done(with_known_shares(plan, books, now()))
 
     for node in sorted(asked):
         directory.request(node, asked[node], partial(answered, node), ANSWER_S)

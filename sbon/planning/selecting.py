@@ -109,14 +109,17 @@ def _sized(query: "PlacedQuery", build: Callable[[Sequence[int]], Plan]) -> Size
     LatencyBoundError
         No number of instances keeps the query's bound, by costs that are known.
     """
+    from sbon.planning.samples import known_shares
     from sbon.planning.sizing import chosen, with_measured_rates
+    from sbon.query.estimate import estimate
 
+    shares = known_shares(query.plan, lambda spec: query.statistics[spec.id])
     found = chosen(with_measured_rates(query))
     if found.problem and found.is_certain and query.plan.max_latency_ms is not None:
         raise LatencyBoundError(found.problem)
-    plan = found.of(build(found.numbers))
+    plan = found.of(estimate(build(found.numbers), shares=shares))
     most = tuple(max(one.most, number) for one, number in zip(found.sizings, found.numbers, strict=True))
-    larger = None if most == found.numbers or query.plan.max_latency_ms is None else found.of(build(most))
+    larger = None if most == found.numbers or query.plan.max_latency_ms is None else found.of(estimate(build(most), shares=shares))
     return Sized(plan, larger, found.problem)
 
 

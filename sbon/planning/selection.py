@@ -11,6 +11,7 @@ import msgspec
 from sbon.cost.figure import Source
 from sbon.cost.latency_prediction import likely_worst_s
 from sbon.cost.placed_query import PlacedQuery
+from sbon.planning.samples import known_shares
 from sbon.query.estimate import estimate
 from sbon.query.moves import moved, moves
 from sbon.query.plan import Plan
@@ -66,7 +67,7 @@ def selected(query: PlacedQuery) -> Selected:
 def in_order(query: PlacedQuery, plan: Plan) -> PlacedQuery:
     """Returns a placed query in another order of its operators, each on the node where it was and with its own costs.
 
-    Rates of streams follow from what is expected of their operators.
+    Rates of streams follow from what is known or expected of their operators.
     """
     was = {spec.id: spec for spec in query.plan.operators}
     statistics = {}
@@ -74,7 +75,8 @@ def in_order(query: PlacedQuery, plan: Plan) -> PlacedQuery:
         known = query.statistics[spec.id]
         same = spec.signature == was[spec.id].signature
         statistics[spec.id] = known if same else msgspec.structs.replace(known, row_bytes=None)
-    return msgspec.structs.replace(query, plan=estimate(plan), statistics=statistics)
+    shares = known_shares(plan, lambda spec: statistics[spec.id])
+    return msgspec.structs.replace(query, plan=estimate(plan, shares=shares), statistics=statistics)
 
 
 def _is_better(value: tuple[float, float], than: tuple[float, float]) -> bool:

@@ -18,6 +18,7 @@ from sbon.cost.resources import NS_PER_S
 from sbon.cost.stages import Cluster, Job, Settings, saturation_rate
 from sbon.planning.latency_bound import network_s
 from sbon.planning.resources import stages_of
+from sbon.planning.samples import known_shares
 from sbon.query.estimate import Rate, estimate
 from sbon.query.limits import INSTANCES_MAX
 from sbon.query.plan import Plan, Sizing, SourceParams
@@ -95,7 +96,10 @@ def with_measured_rates(query: PlacedQuery) -> PlacedQuery:
         port = query.statistics[spec.id].ports[0]
         if isinstance(spec.params, SourceParams) and port.law.source is Source.MEASURED and port.rows_per_s > rates.get(spec.id, 0.0):
             known[spec.signature] = Rate(port.rows_per_s)
-    return msgspec.structs.replace(query, plan=estimate(query.plan, known)) if known else query
+    if not known:
+        return query
+    shares = known_shares(query.plan, lambda spec: query.statistics[spec.id])
+    return msgspec.structs.replace(query, plan=estimate(query.plan, known, shares))
 
 
 def chosen(

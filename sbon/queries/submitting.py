@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sbon.errors import LatencyBoundError, PlacementError, QueryError, SbonError
 from sbon.optimiser.placed import Placed
 from sbon.optimiser.unsettled import unsettled
-from sbon.planning.samples import ask_samples
+from sbon.planning.samples import ask_samples, with_known_shares
 from sbon.planning.selecting import Sized, exchanged_note, in_order_of, select, size, with_any_number
 from sbon.ports import Executor
 from sbon.queries.parts import QueryParts
@@ -100,7 +100,7 @@ class Submitting:
             if effect is None or effect.plan is None:
                 done(QueryError("there is no query to explain", hint="give a SELECT or a CREATE SINK"))
                 return
-            given = effect.plan
+            given, build = effect.plan, effect.build
 
             def sized(found: Sized | SbonError) -> None:
                 if isinstance(found, SbonError):
@@ -109,8 +109,8 @@ class Submitting:
                 note = [found.note] if found.note else []
                 select(found.plan, self._placing, self._host.execute, lambda plan, text: chosen(effect, plan, [*note, text], found.larger))
 
-            def told() -> None:
-                size(given, effect.build, self._placing, self._host.execute, sized)
+            def told(expected: Plan) -> None:
+                size(expected, build, self._placing, self._host.execute, sized)
 
             ask_samples(given, self._placing.books, self._directory, self._host.now, told)
 
@@ -225,6 +225,18 @@ class Submitting:
         self._owned.register.begin(plan.query)
         row["message"] = "; ".join([effect.message, *unsettled(plan, self._gossip.alive_labels(), self._gossip.coordinates())])
 
+        def known(expected: Plan) -> None:
+            self._run(effect, expected, row, done)
+
+        books, now = self._placing.books, self._host.now
+        if plan.max_latency_ms is not None or plan.profile or plan.sizings:
+            ask_samples(plan, books, self._directory, now, known)
+        else:
+            known(with_known_shares(plan, books, now()))
+
+    def _run(self, effect: Prepared, plan: Plan, row: dict[str, Any], done: Done) -> None:
+        """Chooses the numbers of instances and the order of operators, and has the query deployed."""
+
         def sized(found: Sized | SbonError) -> None:
             if isinstance(found, SbonError):
                 begun(found)
@@ -266,16 +278,10 @@ class Submitting:
             self._owned.forget_sink(effect.name, effect.replaces)
             size(plan, effect.build, self._placing, self._host.execute, sized)
 
-        def known() -> None:
-            if effect.replaces:
-                self._homes.end(effect.replaces, ended)
-            else:
-                size(plan, effect.build, self._placing, self._host.execute, sized)
-
-        if plan.max_latency_ms is not None or plan.profile or plan.sizings:
-            ask_samples(plan, self._placing.books, self._directory, self._host.now, known)
+        if effect.replaces:
+            self._homes.end(effect.replaces, ended)
         else:
-            known()
+            size(plan, effect.build, self._placing, self._host.execute, sized)
 
     def _end_by_name(self, effect: Prepared, row: dict[str, Any], done: Done) -> None:
         def ended(problem: SbonError | None) -> None:

@@ -1,8 +1,8 @@
 """Estimates the rows and bytes a second on every link of a plan, before or while it runs.
 
 Declared rates of sources, and rules of thumb for the rest; where a running operator with the same signature has been measured, its rate
-replaces the rule. Bytes follow from rows by the encoding of links (`sbon.query.link_bytes`). The placement needs the rates of
-links relative to each other, so that rules within a factor of a few do.
+replaces the rule, and so does the share of rows that a sample has told. Bytes follow from rows by the encoding of links
+(`sbon.query.link_bytes`). The placement needs the rates of links relative to each other, so that rules within a factor of a few do.
 """
 
 import math
@@ -26,6 +26,7 @@ from sbon.query.plan import (
     SessionParams,
     SourceParams,
     TopParams,
+    UnionParams,
     UnnestParams,
     WindowJoinParams,
     WindowParams,
@@ -33,6 +34,8 @@ from sbon.query.plan import (
 from sbon.query.schema import ColumnType, Schema
 from sbon.query.system import SourceDefinition
 
+PASSING = MapParams | AssignParams | UnnestParams | UnionParams
+"""Operators of which a row gives the same rows whatever comes before it: their share of rows out is the same at any rate."""
 DISTINCT_VALUES = 10.0
 """Assumed number of distinct values of a key; a BOOL has 2."""
 FIRST_ROWS = 0.5
@@ -169,19 +172,20 @@ def _session_rows(params: SessionParams, schema: Schema, rate: float) -> float:
     return min(groups, rate * seconds) / seconds
 
 
-def estimate(plan: Plan, measured: Mapping[str, Rate] | None = None) -> Plan:
+def estimate(plan: Plan, measured: Mapping[str, Rate] | None = None, shares: Mapping[str, float] | None = None) -> Plan:
     """Returns the plan with expected rates on all links and expected selectivities.
 
     Parameters
     ----------
     plan : the rates of its sources are those of the links that leave them
     measured : rates of running operators by signature; they override every expectation, of sources too
+    shares : known rows out per row in by signature, of operators that have the same share at any rate
 
     Examples
     --------
     A source measured at 20 rows a second instead of 10 doubles the expectation of all that follows.
     """
-    known = measured or {}
+    known, share_of = measured or {}, shares or {}
     declared = {link.source: link.rate_rows_per_s for link in plan.links}
     incoming: dict[str, list[LinkSpec]] = {}
     for link in plan.links:
@@ -199,6 +203,8 @@ def estimate(plan: Plan, measured: Mapping[str, Rate] | None = None) -> Plan:
             out = rate.rows_per_s
         elif isinstance(operator.params, SourceParams):
             out = declared.get(operator.id, 0.0)
+        elif operator.signature in share_of:
+            out = share_of[operator.signature] * sum(ports)
         else:
             # An instance has its share of the keys, and so of the answers that all would give.
             share = min((link.share for link in incoming.get(operator.id, [])), default=1.0)

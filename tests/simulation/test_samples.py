@@ -40,3 +40,24 @@ def test_a_running_query_is_measured_and_no_longer_sampled():
     shown = world.ask(HERE, "explain", sql=QUERY)
 
     assert shown["prediction"]["operators"]["sampled"] == 0
+
+
+def test_streams_have_the_rates_that_the_sample_tells_so_that_a_join_runs_at_the_stronger_one():
+    """By rule a third of the first source's rows would pass, and find so many pairs that the join would run at the sink; one in a hundred
+    does."""
+    world = world_of()
+    one, other = world.nodes[THERE], world.nodes[2]
+    world.submit(TRADES.format(node=other).replace("trades", "quotes").replace("1000", "200"), at=HERE)
+    text = (
+        "SELECT f.ts AS at, f.k, f.price FROM (SELECT * FROM trades WHERE price > 0.99) f "
+        "JOIN quotes q ON f.k = q.k AND f.price = q.price AND q.ts BETWEEN f.ts - INTERVAL '1 s' AND f.ts"
+    )
+
+    shown = world.ask(HERE, "explain", sql=text)
+
+    node_of = {operator["kind"]: operator["node"] for operator in shown["operators"]}
+    passing = next(link for link in shown["links"] if link["target_node"] == other and link["source_node"] == one)
+    assert 2 < passing["rate_rows_per_s"] < 30
+    assert node_of["join"] == other
+    world.submit(text, at=HERE)
+    assert {row["node"] for row in world.ask(2, "operators") if row["kind"] == "join"} == {other}

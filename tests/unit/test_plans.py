@@ -247,6 +247,17 @@ def test_measured_rates_take_the_place_of_expected_ones() -> None:
     assert select.signature not in measured
 
 
+def test_known_shares_of_rows_take_the_place_of_the_rules() -> None:
+    made = plan_of("SELECT k, w FROM u WHERE w > 2")
+    source, select, *_ = made.operators
+    again = estimate(made, shares={select.signature: 0.02})
+    assert [rate for rate, _ in rates(again)][:2] == [10.0, 0.2]
+    assert (
+        estimate(made, {source.signature: Rate(50.0), select.signature: Rate(5.0)}, {select.signature: 0.02}).operators[1].selectivity
+        == 0.1
+    )
+
+
 def test_a_declared_rate_is_each_nodes() -> None:
     catalog_rate = plan_of("SELECT * FROM u").links[0].rate_rows_per_s
     assert catalog_rate == 10.0

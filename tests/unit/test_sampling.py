@@ -11,13 +11,15 @@ import pytest
 
 from sbon.cost.books import Books, as_told
 from sbon.cost.figure import Source
+from sbon.cost.placed_query import by_rule_of
 from sbon.cost.resources import KERNEL_REFERENCE_NS
 from sbon.cost.sampling import BYTES_MAX, ROWS_MAX, ROWS_OUT_MAX, Given, sampled
 from sbon.cost.statistics import OperatorStatistics, tellable
 from sbon.execution.sampling import Apart as Machine
 from sbon.execution.sampling import Sampling
 from sbon.operators.registry import build
-from sbon.planning.samples import questions
+from sbon.planning.samples import known_shares, questions
+from sbon.query.estimate import estimate
 from sbon.query.plan import Plan, SinkParams, SourceParams, WindowParams
 from sbon.wire.candidates import SampleAsk, Sampled
 from sbon.wire.costs import OperatorCosts
@@ -73,6 +75,21 @@ def test_windows_and_joins_tell_their_costs_and_keep_the_share_that_the_rules_sa
             assert told[spec.signature].source is Source.SAMPLED
             assert {port.selectivity.source for port in told[spec.signature].ports} == {Source.RULE}
         assert {spec.signature for spec in plan.operators} - told.keys() == {plan.operators[-1].signature}, "all but the sink"
+
+
+def test_rates_of_links_follow_from_shares_that_a_sample_told_but_not_from_those_of_rules():
+    plan = plan_of(WINDOW.replace("w > 2", "w > 1e9"))
+    told = told_of(plan_of(WINDOW)) | told_of(plan)
+    source, passing, *_ = plan.operators
+
+    shares = known_shares(plan, lambda spec: told.get(spec.signature))
+
+    assert shares.keys() == {passing.signature}
+    rows = rows_of(source, ROWS_MAX).head(ROWS_MAX).height
+    assert shares[passing.signature] == pytest.approx(1 / rows, rel=1e-3), "no row passed: less than one of them does"
+    few = estimate(plan, shares=shares)
+    assert few.links[1].rate_rows_per_s == pytest.approx(few.links[0].rate_rows_per_s / rows, rel=1e-3)
+    assert known_shares(plan, lambda spec: by_rule_of(spec, 0.3)) == {}
 
 
 def test_few_rows_tell_no_costs():

@@ -28,7 +28,7 @@ class World:
         self.host = FakeHost()
         self.directory = Recorder(me="b")
         gossip: Any = FakeGossip("b", "a")
-        self.costs: object = "known"
+        self.costs: object = SimpleNamespace(ports=())
         self.books = Recorder(statistics=SimpleNamespace(of=lambda signature, now: self.costs))
         self.placing, self.reaches = Recorder(books=self.books), Recorder()
         self.homes = Recorder(doubts=self.doubt)
