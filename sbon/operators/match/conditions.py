@@ -96,6 +96,11 @@ class Conditions:
         self._place = {name: place for place, name in enumerate(late)}
 
     @property
+    def read_columns(self) -> list[str]:
+        """Returns the columns of a row that the first parts read."""
+        return list(dict.fromkeys(name for value, _ in self._own.values() for name in value.meta.root_names()))
+
+    @property
     def value_count(self) -> int:
         """Returns the number of operands with a value on each row."""
         return len(self._values)

@@ -63,6 +63,7 @@ class Matcher:
         self.log = Log(links=self._behind > 0)
         self._partitions = Partitions()
         self._conditions = Conditions(params, columns)
+        self._read = self._conditions.read_columns
         self._program = compile_pattern(params.pattern)
         self._scanner = Scanner(Automaton(self._program))
         self._labeller = Labeller(self._program, self._scanner)
@@ -241,7 +242,7 @@ class Matcher:
         places = log.places.values[positions]
         is_ready = (places >= ready[rank]) & (places < until[rank])
         if positions.size:
-            masks = self._conditions.masks(log.taken(positions), rank)
+            masks = self._conditions.masks(log.taken(positions, self._read or None), rank)
             log.codes.values[positions[is_ready]] = self._scanner.classes(masks)[is_ready]
         parts.ready.values[lanes] = until
         pending = places >= until[rank]

@@ -16,6 +16,8 @@ from sbon.types import IntArray
 Classes = npt.NDArray[np.uint16]
 STEPS_MAX = 256
 """Steps of single rows after which jobs go on row by row, those in equal states together."""
+PAIRED_MAX = 32
+"""Most classes of which all pairs are looked at."""
 _UNKNOWN = -1
 
 
@@ -92,6 +94,19 @@ class Scanner:
         """Tells of which rows a match can begin with."""
         return ((self.masks & first_mask) != 0)[classes] if self._masks else np.zeros(classes.size, np.bool_)
 
+    def fails_at_once(self, classes: Classes) -> npt.NDArray[np.bool_]:
+        """Tells of each row but the last one whether a start there finds nothing, as the row behind it is no way on; where there are many
+        classes, of none."""
+        count = len(self._masks)
+        if count > PAIRED_MAX:
+            return np.zeros(classes.size - 1, np.bool_)
+        codes = np.arange(count, dtype=np.uint16)
+        one = self.step(np.full(count, self.automaton.first, np.int64), codes)
+        two = self.step(np.repeat((one >> 1).astype(np.int64), count), np.tile(codes, count))
+        fails = (two == 0) & np.repeat(one & 1 == 0, count)
+        found: npt.NDArray[np.bool_] = fails.take(classes[:-1] * np.uint16(count) + classes[1:])
+        return found
+
     def step(self, state: IntArray, classes: Classes) -> npt.NDArray[np.int32]:
         """Returns for each job twice its next state, plus 1 if a match ends with the row."""
         at = state * self._width + classes
@@ -141,9 +156,9 @@ class Scanner:
             self._jump(classes, live, at, state, stop, end, exits)
             done = (state == 0) | (at >= stop)
             if done.any():
-                over = live[done]
-                state_out[over], taken[over] = state[done], at[done]
-                left = ~done
+                now, left = np.flatnonzero(done), np.flatnonzero(~done)
+                over = live[now]
+                state_out[over], taken[over] = state[now], at[now]
                 live, at, state, stop = live[left], at[left], state[left], stop[left]
         return Scanned(state_out, end, taken)
 
@@ -242,6 +257,5 @@ def _settle(node: list[Any], state: int, taken: int, out: Scanned) -> None:
 
 def _exits(leaves: npt.NDArray[np.bool_]) -> IntArray:
     """Returns for each place the first one at or behind it that leaves; one place more than there are."""
-    size = leaves.size
-    places = np.where(leaves, np.arange(size), size)
-    return np.append(np.minimum.accumulate(places[::-1])[::-1], size)
+    places = np.append(np.flatnonzero(leaves), leaves.size)
+    return np.repeat(places, np.diff(places, prepend=-1))

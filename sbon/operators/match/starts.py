@@ -54,6 +54,8 @@ class Starts:
         self._behind = behind
         self._first = first_mask
         self._timeouts = timeouts
+        self._skips_failures = bool(first_mask) and not timeouts and not scanner.automaton.takes_nothing
+        """Starts that find nothing leave no trace."""
         self._forget = forget
         self.opens = Grown(np.int32)
         """Positions of the open starts by event time, with some that are settled by now (their slot is NO_ROW)."""
@@ -87,8 +89,14 @@ class Starts:
         slots = slots[ranks[self._lanes.values[slots]] >= 0]
         of_slot = ranks[self._lanes.values[slots]]
         begins = scanner.begins(codes, self._first) if self._first else np.ones(codes.size, np.bool_)
+        if self._skips_failures and codes.size > 1:
+            # What the row behind a start decides is known no later than the next attempt.
+            fails = scanner.fails_at_once(codes)
+            ends = text.ends[text.ends > 0] - 1
+            fails[ends[ends < fails.size]] = False
+            begins[:-1] &= ~fails
         starts = np.flatnonzero(begins)
-        of_start = np.searchsorted(text.ends, starts, side="right")
+        of_start = np.repeat(np.arange(text.ends.size), text.ends - text.begins)[starts]
         first = np.full(starts.size, scanner.automaton.first, np.int64)
         before = self._states.values[slots]
         jobs = Jobs(
