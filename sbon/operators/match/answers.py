@@ -16,6 +16,8 @@ from sbon.query.schema import ColumnType
 from sbon.types import IntArray
 
 _ROW = "\0row"
+_ROWS_AN_ANSWER = 4
+"""Rows of a match that take about as long as an answer, where a match has one."""
 
 
 class Answers:
@@ -49,7 +51,8 @@ class Answers:
         keys : returns the partition columns of partitions
         """
         matches = matches.ordered(_order(matches, keys))
-        sizes = np.cumsum(np.maximum(1, np.diff(matches.offsets)))
+        lengths = np.diff(matches.offsets)
+        sizes = np.cumsum(np.maximum(1, lengths // _ROWS_AN_ANSWER if self._params.passed is None else lengths))
         cuts = [0, *(np.flatnonzero(np.diff(sizes // rows_max)) + 1).tolist(), sizes.size]
         for begin, end in pairwise(cuts):
             if begin < end:
@@ -94,11 +97,20 @@ class Answers:
 
 
 def _order(matches: Matches, keys: Callable[[IntArray], pl.DataFrame]) -> IntArray:
-    """Returns the order of matches: by the instant at which they are known, then by partition, then from left to right."""
+    """Returns the order of matches: by the instant at which they are known, then by partition, then from left to right.
+
+    Parameters
+    ----------
+    matches : those of one partition beside each other, from left to right
+    """
+    order = np.argsort(matches.known, kind="stable")
+    known, of = matches.known[order], matches.lanes[order]
+    if not ((known[1:] == known[:-1]) & (of[1:] != of[:-1])).any():
+        return order
     lanes, inverse = np.unique(matches.lanes, return_inverse=True)
     frame = keys(lanes)
     ranks = np.zeros(lanes.size, np.int64)
     if frame.width:
         numbered = frame.with_columns_seq(pl.int_range(pl.len()).alias(_ROW))
         ranks[numbered.sort(frame.columns, maintain_order=True)[_ROW].to_numpy()] = np.arange(lanes.size)
-    return np.lexsort((np.arange(matches.lanes.size), ranks[inverse], matches.known))
+    return np.lexsort((ranks[inverse], matches.known))

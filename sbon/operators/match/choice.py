@@ -115,7 +115,9 @@ class Choice:
         log, parts = self._log, self._partitions
         needed = np.full(asked.size, NO_ROW, np.int64)
         matched = events.kinds == MATCHED
-        np.maximum.at(needed, events.lanes[matched], events.last[matched])
+        if matched.size:
+            begins = np.append(0, np.flatnonzero(np.diff(events.lanes)) + 1)
+            needed[events.lanes[begins]] = np.maximum.reduceat(np.where(matched, events.last, NO_ROW), begins)
         opens = self._opens_after(asked, needed)
         chosen, resume, blocks, dropped = self._walk(events, opens)
         self._drop(dropped)
@@ -133,10 +135,10 @@ class Choice:
         block = np.where(self._blocked[events.lanes] >= 0, self._blocked[events.lanes], _BLOCKED)
         late = events.first > block
         self._held = Candidates.joined([self._held, events.at(late)])
-        keys = events.lanes << 32 | events.first
-        before = np.searchsorted(keys[chosen], keys, side="left") - 1
-        inside = np.zeros(keys.size, np.bool_)
+        inside = np.zeros(events.first.size, np.bool_)
         if chosen.size:
+            inside[chosen] = True
+            before = np.cumsum(inside) - inside - 1
             inside = (before >= 0) & (events.lanes[chosen][before] == events.lanes) & (resume[before] > events.first)
         attempts = np.flatnonzero(~late & ~inside)
         known = self._known(events.lanes[attempts], events.known[attempts])
@@ -160,12 +162,13 @@ class Choice:
             behind[with_rows] = self._skips(events.at(which[with_rows]))
         elif skip_to == "past":
             behind = np.maximum(behind, events.last[which] + 1)
-        lanes = np.concatenate([events.lanes[which], log.lanes.values[opens].astype(np.int64)])
-        first = np.concatenate([events.first[which], opens])
-        order = np.argsort(lanes << 32 | first, kind="stable")
-        event = np.append(which, np.full(opens.size, NO_ROW))[order]
-        lanes, first = lanes[order], first[order]
-        behind = np.append(behind, np.full(opens.size, _LANE_END))[order]
+        event, lanes, first = which, events.lanes[which], events.first[which]
+        if opens.size:
+            lanes, first = np.concatenate([lanes, log.lanes.values[opens].astype(np.int64)]), np.concatenate([first, opens])
+            order = np.argsort(lanes << 32 | first, kind="stable")
+            event = np.append(which, np.full(opens.size, NO_ROW))[order]
+            lanes, first = lanes[order], first[order]
+            behind = np.append(behind, np.full(opens.size, _LANE_END))[order]
         # Behind one that counts, the next one that counts is the first that begins where its match lets it, or the next partition's first.
         follows = np.maximum(np.searchsorted(lanes << 32 | first, lanes << 32 | behind), np.arange(1, first.size + 1)).tolist()
         counts, at = [], 0

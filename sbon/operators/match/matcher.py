@@ -27,7 +27,8 @@ from sbon.operators.match.scan import Scanner
 from sbon.operators.match.sequential import Sequential
 from sbon.operators.match.starts import Starts
 from sbon.operators.match.trials import Trials
-from sbon.query.plan import WATERMARK_END, MatchNumber, MatchParams, Navigation
+from sbon.query.plan import WATERMARK_END, MatchNumber, MatchParams, Navigation, Tally
+from sbon.query.rewrite import columns_of
 from sbon.query.row_pattern import first_variables, may_be_empty
 from sbon.query.schema import ColumnType
 from sbon.types import IntArray
@@ -60,6 +61,14 @@ class Matcher:
         self._before, self._behind = max([0, *(-shift for shift in shifts)]), max([0, *shifts])
         self._keeps_lanes = self._before > 0 or any(isinstance(one, MatchNumber) for one in params.operands)
         """A partition is remembered when all its rows are settled."""
+        self._may_be_nan = any(schema[name].is_float() for name in params.partition)
+        read = columns_of([value for _, value in params.measures])
+        self._labels = params.passed is not None or any(
+            isinstance(one, Navigation | Tally) and (one.variables or getattr(one, "value", one) is None)
+            for one in params.operands
+            if one.name in read
+        )
+        """Answers tell what rows were taken for, or read rows of variables."""
         self.log = Log(links=self._behind > 0)
         self._partitions = Partitions()
         self._conditions = Conditions(params, columns)
@@ -127,7 +136,11 @@ class Matcher:
         chosen, numbers = chosen_
         timed_out = chosen.kinds == TIMED_OUT
         with_rows = (chosen.kinds == MATCHED) | timed_out
-        offsets, positions, labels = self._labelled(chosen.at(with_rows))
+        if self._labels:
+            offsets, positions, labels = self._labelled(chosen.at(with_rows))
+        else:
+            positions, offsets = self.log.spans(chosen.first[with_rows], chosen.last[with_rows])
+            labels = np.zeros(positions.size, np.int64)
         lengths = np.zeros(chosen.first.size, np.int64)
         lengths[with_rows] = np.diff(offsets)
         offsets = np.append(0, np.cumsum(lengths))
@@ -158,7 +171,7 @@ class Matcher:
         ids = groups.ids[order]
         begins = np.append(0, np.flatnonzero(ids[1:] != ids[:-1]) + 1)
         keys = rows[pl.Series(order[begins])].select_seq(by).rows() if by else [()]
-        lanes = self._partitions.numbered([_key(values) for values in keys])
+        lanes = self._partitions.numbered([_key(values) for values in keys] if self._may_be_nan else keys)
         return self._logged(rows, order, lanes, begins)
 
     def _logged(self, rows: pl.DataFrame, order: IntArray, lanes: IntArray, begins: IntArray) -> tuple[IntArray, IntArray, IntArray]:
