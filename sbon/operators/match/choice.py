@@ -23,6 +23,10 @@ _BLOCKED = 2**62
 """Behind every row."""
 _LANE_END = 2**32 - 1
 """Behind every row of a partition, where partition and position are one number."""
+_LOOKS = 8
+"""Starts behind a match that are looked at one after the other, before they are searched."""
+_DOUBLED = 4
+"""How often leaps are doubled: 16 places become one step."""
 
 
 class Candidates(NamedTuple):
@@ -169,13 +173,7 @@ class Choice:
             event = np.append(which, np.full(opens.size, NO_ROW))[order]
             lanes, first = lanes[order], first[order]
             behind = np.append(behind, np.full(opens.size, _LANE_END))[order]
-        # Behind one that counts, the next one that counts is the first that begins where its match lets it, or the next partition's first.
-        follows = np.maximum(np.searchsorted(lanes << 32 | first, lanes << 32 | behind), np.arange(1, first.size + 1)).tolist()
-        counts, at = [], 0
-        while at < len(follows):
-            counts.append(at)
-            at = follows[at]
-        counting = np.array(counts, np.int64)
+        counting = _reached(_follows(lanes << 32 | first, lanes << 32 | behind))
         blocks = counting[event[counting] < 0]
         chosen = counting[event[counting] >= 0]
         is_open = np.flatnonzero(event < 0)
@@ -249,3 +247,45 @@ class Choice:
         held = self._held
         self._held = held._replace(first=moved[held.first].astype(np.int64), last=moved[held.last].astype(np.int64))
         self._blocked = moved[self._blocked].astype(np.int64)
+
+
+def _follows(keys: IntArray, behind: IntArray) -> IntArray:
+    """Returns for each start the next one that counts if it does: the first one that begins where its match lets it, or the next
+    partition's first.
+
+    Parameters
+    ----------
+    keys : of starts, in order
+    behind : least key that the next one may have
+    """
+    found, short = np.arange(1, keys.size + 1), np.flatnonzero(keys[1:] < behind[:-1])
+    for _ in range(_LOOKS):  # it is mostly near
+        if not short.size:
+            return found
+        found[short] += 1
+        short = short[found[short] < keys.size]
+        short = short[keys[found[short]] < behind[short]]
+    found[short] = np.searchsorted(keys, behind[short])
+    return found
+
+
+def _reached(follows: IntArray) -> IntArray:
+    """Returns the places that are reached from the first one, in order.
+
+    Parameters
+    ----------
+    follows : for each place the one behind it that it leads to; their number leads nowhere
+    """
+    leaps = [np.append(follows, follows.size)]
+    for _ in range(_DOUBLED):
+        leaps.append(leaps[-1][leaps[-1]])
+    far, at, found = memoryview(leaps.pop()), 0, []
+    while at < follows.size:  # few places, from which the others are reached side by side
+        found.append(at)
+        at = far[at]
+    places = np.array(found, np.int64)
+    for leap in leaps:
+        places = np.concatenate([places, leap[places]])
+    reached = np.zeros(follows.size + 1, np.bool_)
+    reached[places] = True
+    return np.flatnonzero(reached[:-1])

@@ -201,9 +201,8 @@ def _shifted(column: pl.Series, shift: int, lanes: IntArray | None) -> pl.Series
     """Returns for each row the value of the row so far behind it in its partition; NULL where there is none."""
     if shift == 0 or lanes is None:
         return column
-    places = np.arange(lanes.size) + shift
-    inside = (places >= 0) & (places < lanes.size)
-    places = np.clip(places, 0, max(0, lanes.size - 1))
-    same = inside & (lanes[places] == lanes)
+    same = np.zeros(lanes.size, np.bool_)
+    near, far = (slice(shift, None), slice(None, -shift)) if shift > 0 else (slice(None, shift), slice(-shift, None))
+    same[far] = lanes[near] == lanes[far]
     shifted = column.shift(-shift)
     return shifted if same.all() else shifted.set(pl.Series(~same), None)

@@ -167,8 +167,7 @@ class Matcher:
             return nothing, nothing, nothing
         by = list(self._params.partition)
         groups = Groups.of(rows, by) if by else Groups(np.zeros(rows.height, np.int64), 1, rows[:1].select_seq([]))
-        order = self._ordered(rows, groups.ids)
-        ids = groups.ids[order]
+        order, ids = self._ordered(rows, groups.ids)
         begins = np.append(0, np.flatnonzero(ids[1:] != ids[:-1]) + 1)
         keys = rows[pl.Series(order[begins])].select_seq(by).rows() if by else [()]
         lanes = self._partitions.numbered([_key(values) for values in keys] if self._may_be_nan else keys)
@@ -201,24 +200,28 @@ class Matcher:
             self._sequential.add(lanes, ends - lengths, ends)
         return lanes, ends - lengths, ends
 
-    def _ordered(self, rows: pl.DataFrame, ids: IntArray) -> IntArray:
-        """Returns the order of rows by partition, event time and ties."""
+    def _ordered(self, rows: pl.DataFrame, ids: IntArray) -> tuple[IntArray, IntArray]:
+        """Returns the order of rows by partition, event time and ties; and their partitions in this order."""
         times = rows[TIME].to_numpy()
         if (times[1:] >= times[:-1]).all():
             small = int(ids.max(initial=0)) < _SMALL  # numbers of 16 bits are sorted in linear time
             order = np.argsort(ids.astype(np.uint16) if small else ids, kind="stable")
         else:
             order = np.lexsort((times, ids))
-        same = (ids[order[1:]] == ids[order[:-1]]) & (times[order[1:]] == times[order[:-1]])
-        if not same.any() or not self._params.ties:
-            return order
+        ids = ids[order]
+        if not self._params.ties:
+            return order, ids
+        times = times[order]
+        same = (ids[1:] == ids[:-1]) & (times[1:] == times[:-1])
+        if not same.any():
+            return order, ids
         tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
         runs = np.cumsum(~np.append(False, same))[tied]
         values = rows[pl.Series(order[tied])].select_seq(self._params.ties)
         sorted_ = values.with_columns_seq(pl.Series("\0run", runs), pl.Series("\0at", np.arange(tied.size)))
         by = sorted_.sort(["\0run", *self._params.ties], nulls_last=True, maintain_order=True)["\0at"].to_numpy()
         order[tied] = order[tied[by]]
-        return order
+        return order, ids
 
     def _classified(self, rows: pl.DataFrame, lanes: IntArray, begins: IntArray, ends: IntArray, watermark_us: int) -> Text:
         """Computes what single rows decide, for the rows of which it can be known."""

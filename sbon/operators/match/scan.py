@@ -44,6 +44,19 @@ class Scanned(NamedTuple):
     """Place behind the last row taken."""
 
 
+class _Exits(NamedTuple):
+    """The places whose rows leave a state."""
+
+    places: IntArray
+    """These, and the number of all places."""
+    before: IntArray
+    """For each place, and for their number, how many of them lie before it."""
+
+    def behind(self, at: IntArray) -> IntArray:
+        """Returns for places the first one at or behind each that leaves."""
+        return self.places[self.before[at]]
+
+
 class Scanner:
     """The automaton as tables over classes of rows: rows that meet the same conditions are of one class."""
 
@@ -138,7 +151,7 @@ class Scanner:
         state_out, end, taken = jobs.state.copy(), np.full(count, -1, np.int64), jobs.begin.copy()
         live = np.flatnonzero((jobs.begin < jobs.stop) & (jobs.state != 0))
         at, state, stop = jobs.begin[live], jobs.state[live], jobs.stop[live]
-        exits: dict[int, tuple[IntArray, bool] | None] = {}
+        exits: dict[int, tuple[_Exits, bool] | None] = {}
         steps = 0
         while live.size:
             if steps >= STEPS_MAX and jobs.shared[live].any():
@@ -170,7 +183,7 @@ class Scanner:
         state: IntArray,
         stop: IntArray,
         end: IntArray,
-        exits: dict[int, tuple[IntArray, bool] | None],
+        exits: dict[int, tuple[_Exits, bool] | None],
     ) -> None:
         """Moves jobs over rows that leave their state as it is. Changes `at` and `end`."""
         counts = np.bincount(state)
@@ -186,7 +199,7 @@ class Scanner:
                 continue
             places, loud = known
             here = np.flatnonzero((state == one) & (at < stop)) if counts[one] < state.size else np.flatnonzero(at < stop)
-            to = np.minimum(places[at[here]], stop[here])
+            to = np.minimum(places.behind(at[here]), stop[here])
             if loud:
                 moved = to > at[here]
                 end[live[here[moved]]] = to[moved]
@@ -255,7 +268,8 @@ def _settle(node: list[Any], state: int, taken: int, out: Scanned) -> None:
         stack += [(inner, told) for inner in nodes]
 
 
-def _exits(leaves: npt.NDArray[np.bool_]) -> IntArray:
-    """Returns for each place the first one at or behind it that leaves; one place more than there are."""
-    places = np.append(np.flatnonzero(leaves), leaves.size)
-    return np.repeat(places, np.diff(places, prepend=-1))
+def _exits(leaves: npt.NDArray[np.bool_]) -> _Exits:
+    """Returns the places that leave."""
+    before = np.cumsum(leaves)
+    before -= leaves
+    return _Exits(np.append(np.flatnonzero(leaves), leaves.size), np.append(before, np.count_nonzero(leaves)))

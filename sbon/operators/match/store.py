@@ -42,12 +42,12 @@ class RowStore:
 
     def taken(self, numbers: IntArray, columns: Sequence[str] | None = None) -> pl.DataFrame:
         """Returns rows by their numbers, maybe only some columns; for -1 a row of NULLs."""
-        index = pl.Series(numbers, dtype=pl.Int64)
+        index = pl.Series(numbers.astype(np.uint32))
         if (numbers < 0).any():
-            index = index.set(index < 0, None)
+            index = index.set(pl.Series(numbers < 0), None)
         whole = self._frames[0] if len(self._frames) == 1 else pl.concat(self._frames, rechunk=False)
         wanted = pl.all() if columns is None else pl.col(list(columns))
-        return whole.select_seq(wanted.gather(index.cast(pl.UInt32)))
+        return whole.select_seq(wanted.gather(index))
 
     def needs_compaction(self, live: int) -> bool:
         """Tells whether many rows are not needed."""
