@@ -15,6 +15,7 @@ from sbon.operators.match.bindings import SUM_MAX, added, answered, begun, ratio
 from sbon.operators.match.conditions import operand_type
 from sbon.operators.match.found import NO_NUMBER, Matches
 from sbon.operators.match.log import NO_ROW, Log
+from sbon.query.expression import Column
 from sbon.query.plan import MatchNumber, MatchParams, Navigation, Operand, Tally
 from sbon.query.schema import ColumnType
 from sbon.types import IntArray
@@ -81,7 +82,9 @@ class Readings:
         if operand.shift:
             positions = self._log.moved(positions, operand.shift)
         value = self._values[name]
-        return _with_nulls(computed(self._log.taken(positions, value.meta.root_names()), [value])[name], positions < 0)
+        read = self._log.taken(positions, value.meta.root_names())
+        column = read.to_series().alias(name) if isinstance(operand.value, Column) else computed(read, [value])[name]
+        return _with_nulls(column, positions < 0)
 
     def _navigated(self, operand: Navigation, rows: Rows) -> IntArray:
         """Returns the row of the match that each answer reads: its place among all rows of the matches, or NO_ROW. For CLASSIFIER, the
