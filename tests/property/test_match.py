@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sbon.errors import QueryError
 from sbon.operators.frames import arranged
-from sbon.operators.match import conditions, labels, matcher, operator, program, scan, sequential, starts, store, trials
+from sbon.operators.match import choice, conditions, grown, labels, log, matcher, operator, program, scan, sequential, starts, store, trials
 from sbon.operators.operator import Operator
 from sbon.operators.registry import build
 from sbon.query.plan import WATERMARK_END, MatchParams, SinkParams, SourceParams
@@ -262,6 +262,11 @@ def test_starts_that_are_looked_at_together_are_those_of_attempts_one_by_one(see
                 (starts, "_SLOTS_MIN", 1),
                 (labels, "TOGETHER_MIN", 2),
                 (store, "SLACK_ROWS", 1),
+                (choice, "_LOOKS", 1),
+                (grown, "_LARGE", 8),
+                (grown, "_PIECE", 4),
+                (log, "_PIECE", 4),
+                (log, "_SMALL_MAX", 5),
             ):
                 patch.setattr(module, name, value)
             patch.setattr(matcher, "PARTITIONS_MIN", 0)

@@ -26,7 +26,7 @@ _LANE_END = 2**32 - 1
 _LOOKS = 8
 """Starts behind a match that are looked at one after the other, before they are searched."""
 _DOUBLED = 4
-"""How often leaps are doubled: 16 places become one step."""
+"""Leaps are doubled so often: 16 places become one step."""
 
 
 class Candidates(NamedTuple):
@@ -279,7 +279,7 @@ def _reached(follows: IntArray) -> IntArray:
     leaps = [np.append(follows, follows.size)]
     for _ in range(_DOUBLED):
         leaps.append(leaps[-1][leaps[-1]])
-    far, at, found = memoryview(leaps.pop()), 0, []
+    far, at, found = leaps.pop().data, 0, []
     while at < follows.size:  # few places, from which the others are reached side by side
         found.append(at)
         at = far[at]

@@ -1,5 +1,6 @@
 """An array that grows at its end."""
 
+import mmap
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -10,6 +11,15 @@ T = TypeVar("T", bound=np.generic)
 _SIZE_MIN = 1_024
 _LARGE = 2**20
 """From so many values on, memory counts more than how often they are copied."""
+_PIECE = 2**16
+"""Values that are moved at once, so that no second array of all is needed."""
+
+
+def _room(size: int, dtype: npt.DTypeLike) -> npt.NDArray[T]:
+    """Returns an array whose memory, if it is much, is its own: it goes back to the system at once, and takes nothing until it is used."""
+    if size < _LARGE:
+        return np.empty(size, dtype)
+    return np.frombuffer(mmap.mmap(-1, size * np.dtype(dtype).itemsize), dtype)
 
 
 class Grown(Generic[T]):
@@ -28,9 +38,7 @@ class Grown(Generic[T]):
         """Appends values."""
         size = self.size + values.size
         if size > self._room.size:
-            room = np.empty(max(2 * self._room.size, size) if size < _LARGE else size + size // 8, self._room.dtype)
-            room[: self.size] = self.values
-            self._room = room
+            self._move(max(2 * self._room.size, size) if size < _LARGE else size + size // 8)
         self._room[self.size : size] = values
         self.size = size
 
@@ -40,14 +48,23 @@ class Grown(Generic[T]):
 
     def keep(self, which: npt.NDArray[np.bool_]) -> None:
         """Keeps only some values."""
-        kept = self.values[which]
-        if 2 * kept.size < self._room.size:
-            self.replace(kept)
-        else:
-            self._room[: kept.size], self.size = kept, kept.size
+        end = 0
+        for begin in range(0, self.size, _PIECE):
+            kept = self.values[begin : begin + _PIECE][which[begin : begin + _PIECE]]
+            self._room[end : end + kept.size] = kept
+            end += kept.size
+        self.size = end
+        if 2 * end < self._room.size:
+            self._move(max(_SIZE_MIN, end + end // 8))
 
     def replace(self, values: npt.NDArray[T]) -> None:
         """Takes other values instead."""
-        room = np.empty(max(_SIZE_MIN, values.size + values.size // 8), self._room.dtype)
+        room: npt.NDArray[T] = _room(max(_SIZE_MIN, values.size + values.size // 8), self._room.dtype)
         room[: values.size] = values
         self._room, self.size = room, values.size
+
+    def _move(self, size: int) -> None:
+        """Takes other room."""
+        room: npt.NDArray[T] = _room(size, self._room.dtype)
+        room[: self.size] = self.values
+        self._room = room

@@ -17,27 +17,36 @@ from sbon.types import IntArray
 NO_ROW = -1
 TIME = "\0time"
 """Column with the event time in microseconds, beside those of the input."""
+_SMALL_MAX = 2**31 - 1
+_PIECE = 2**16
 
 
 class Log:
     """Rows by position.
+
+    Parameters
+    ----------
+    columns : of the rows, without TIME
+    time_column : the one of the event times
+    links : values of later rows are read
 
     Attributes
     ----------
     times : event times, microseconds
     lanes : numbers of their partitions
     places : counted from the first row of the partition ever
-    numbers : of the rows in `store`, which has them without TIME
     codes : classes of the rows by the conditions that they meet
     slots : of the attempt that begins there; NO_ROW if none does, or it is settled
     """
 
-    def __init__(self, *, links: bool) -> None:
+    def __init__(self, columns: Sequence[str], time_column: str, *, links: bool) -> None:
+        self._columns = list(columns)
+        self._time = time_column if len(self._columns) > 1 else None
+        """The column whose values are `times`; `store` has the others."""
         self.store = RowStore()
         self.times = Grown(np.int64)
         self.lanes = Grown(np.int32)
-        self.places = Grown(np.int64)
-        self.numbers = Grown(np.int32)
+        self.places: Grown[np.int32] | Grown[np.int64] = Grown(np.int32)
         self.codes = Grown(np.uint16)
         self.slots = Grown(np.int32)
         self._prev = Grown(np.int32)
@@ -49,19 +58,24 @@ class Log:
         """Returns the number of rows, with those that nobody needs any more."""
         return self.times.size
 
-    def add(self, times: IntArray, lanes: IntArray, places: IntArray, numbers: IntArray, tails: IntArray, begins: IntArray) -> None:
+    def add(self, rows: pl.DataFrame, lanes: IntArray, places: IntArray, tails: IntArray, begins: IntArray) -> None:
         """Appends rows of several partitions.
 
         Parameters
         ----------
+        rows : with TIME; those of one partition beside each other, in order
         tails : of each partition, in their order here, the position of its last row so far, or NO_ROW
         begins : of each partition, the place of its first new row among the new ones
         """
-        size, count = self.size, times.size
-        self.times.extend(times)
+        size, count = self.size, rows.height
+        self.times.extend(rows[TIME].to_numpy())
+        self.store.add(rows.select_seq([name for name in self._columns if name != self._time]))
         self.lanes.extend(lanes.astype(np.int32))
-        self.places.extend(places)
-        self.numbers.extend(numbers.astype(np.int32))
+        if self.places.values.dtype != np.int64 and int(places.max(initial=0)) > _SMALL_MAX:
+            wide = Grown(np.int64)
+            wide.extend(self.places.values.astype(np.int64))
+            self.places = wide
+        self.places.extend(places.astype(self.places.values.dtype))
         self.codes.fill(count, 0)
         self.slots.fill(count, NO_ROW)
         prev = np.arange(size - 1, size + count - 1, dtype=np.int32)
@@ -93,7 +107,16 @@ class Log:
 
     def taken(self, positions: IntArray, columns: Sequence[str] | None = None) -> pl.DataFrame:
         """Returns rows by position, without TIME and maybe only some columns; for NO_ROW a row of NULLs."""
-        return self.store.taken(np.where(positions < 0, NO_ROW, self.numbers.values[positions]), columns)
+        names = self._columns if columns is None else columns
+        found: list[pl.Series] = []
+        if stored := [name for name in names if name != self._time]:
+            found = self.store.taken(positions, stored).get_columns()
+        if len(stored) < len(names):
+            times = self.times.values[positions] if self.size else np.zeros(positions.size, np.int64)
+            series = pl.Series(self._time, times).cast(pl.Datetime("us"))
+            missing = positions < 0
+            found.insert(list(names).index(str(self._time)), series.set(pl.Series(missing), None) if missing.any() else series)
+        return pl.DataFrame(found)
 
     def spans(self, first: IntArray, last: IntArray) -> tuple[IntArray, IntArray]:
         """Returns the rows of stretches of partitions one behind the other, and where each begins among them, with their number at the end.
@@ -120,11 +143,13 @@ class Log:
         """Keeps only some rows; returns for each position the new one, NO_ROW for those that are gone, and NO_ROW once more at the end."""
         moved = np.full(live.size + 1, NO_ROW, np.int32)
         moved[:-1][live] = np.arange(np.count_nonzero(live), dtype=np.int32)
-        self.numbers.replace(self.store.compact(self.numbers.values, live))
+        self.store.compact(live)
         for column in (self.times, self.places, self.lanes, self.slots, self.codes):
             column.keep(live)
         for links in (self._prev, self._next):
             if links is not None:
                 links.keep(live)
-                links.values[:] = moved[links.values]
+                for begin in range(0, links.size, _PIECE):
+                    piece = links.values[begin : begin + _PIECE]
+                    piece[:] = moved[piece]
         return moved

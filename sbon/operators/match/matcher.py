@@ -69,7 +69,7 @@ class Matcher:
             if one.name in read
         )
         """Answers tell what rows were taken for, or read rows of variables."""
-        self.log = Log(links=self._behind > 0)
+        self.log = Log([name for name in schema if name != TIME], params.time_column, links=self._behind > 0)
         self._partitions = Partitions()
         self._conditions = Conditions(params, columns)
         self._read = self._conditions.read_columns
@@ -124,7 +124,7 @@ class Matcher:
         ----------
         watermark_us : no row below it is still to come; WATERMARK_END settles all
         """
-        return self._find(self._classified(rows, *self._arrived(rows), watermark_us), watermark_us)
+        return self._find(self._classified(*self._arrived(rows), watermark_us), watermark_us)
 
     def _find(self, text: Text, watermark_us: int) -> Matches:
         if self._sequential is not None:
@@ -169,30 +169,26 @@ class Matcher:
         groups = Groups.of(rows, by) if by else Groups(np.zeros(rows.height, np.int64), 1, rows[:1].select_seq([]))
         order, ids = self._ordered(rows, groups.ids)
         begins = np.append(0, np.flatnonzero(ids[1:] != ids[:-1]) + 1)
-        keys = rows[pl.Series(order[begins])].select_seq(by).rows() if by else [()]
+        if (order[1:] < order[:-1]).any():
+            rows = rows.select_seq(pl.all().gather(pl.Series(order.astype(np.uint32))))
+        keys = rows.select_seq(pl.col(by).gather(pl.Series(begins))).rows() if by else [()]
         lanes = self._partitions.numbered([_key(values) for values in keys] if self._may_be_nan else keys)
-        return self._logged(rows, order, lanes, begins)
+        return self._logged(rows, lanes, begins)
 
-    def _logged(self, rows: pl.DataFrame, order: IntArray, lanes: IntArray, begins: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    def _logged(self, rows: pl.DataFrame, lanes: IntArray, begins: IntArray) -> tuple[IntArray, IntArray, IntArray]:
         """Adds rows to the log.
 
         Parameters
         ----------
-        order : of the rows, those of one partition beside each other
-        lanes, begins : partitions, and where their rows begin in this order
+        rows : those of one partition beside each other, in order
+        lanes, begins : partitions, and where their rows begin
         """
         parts, log = self._partitions, self.log
-        lengths = np.diff(np.append(begins, order.size))
-        inside = np.arange(order.size) - np.repeat(begins, lengths)
+        lengths = np.diff(np.append(begins, rows.height))
+        inside = np.arange(rows.height) - np.repeat(begins, lengths)
         first = log.size
-        log.add(
-            rows[TIME].to_numpy()[order],
-            np.repeat(lanes, lengths),
-            np.repeat(parts.count.values[lanes], lengths) + inside,
-            log.store.add(rows.drop(TIME)) + order,
-            parts.tail.values[lanes],
-            begins,
-        )
+        places = np.repeat(parts.count.values[lanes], lengths) + inside
+        log.add(rows, np.repeat(lanes, lengths), places, parts.tail.values[lanes], begins)
         parts.count.values[lanes] += lengths
         ends = first + begins + lengths
         parts.tail.values[lanes] = ends - 1
@@ -223,16 +219,16 @@ class Matcher:
         order[tied] = order[tied[by]]
         return order, ids
 
-    def _classified(self, rows: pl.DataFrame, lanes: IntArray, begins: IntArray, ends: IntArray, watermark_us: int) -> Text:
+    def _classified(self, lanes: IntArray, begins: IntArray, ends: IntArray, watermark_us: int) -> Text:
         """Computes what single rows decide, for the rows of which it can be known."""
         parts, log, ended = self._partitions, self.log, watermark_us >= WATERMARK_END
         if not (self._before or self._behind):
             parts.ready.values[lanes] = parts.count.values[lanes]
             first = int(begins[0]) if begins.size else log.size
-            if rows.height:
-                codes = self._scanner.classes(self._conditions.masks(rows))
-                log.codes.values[first:] = codes[log.numbers.values[first:] - int(log.numbers.values[first:].min())]
-            return Text(np.arange(first, log.size), lanes, begins - first, ends - first)
+            positions = np.arange(first, log.size)
+            if positions.size:
+                log.codes.values[first:] = self._scanner.classes(self._conditions.masks(log.taken(positions, self._read or None)))
+            return Text(positions, lanes, begins - first, ends - first)
         if ended and self._behind:
             rest = np.setdiff1d(np.flatnonzero(parts.count.values > parts.ready.values), lanes)
             lanes = np.append(lanes, rest)
@@ -295,8 +291,12 @@ class Matcher:
 
     def _live(self) -> npt.NDArray[np.bool_]:
         """Tells which rows of the log may be needed."""
-        least = self._partitions.start.values - self._before
-        return np.asarray(self.log.places.values >= least[self.log.lanes.values], np.bool_)
+        log, least = self.log, self._partitions.start.values - self._before
+        live = np.empty(log.size, np.bool_)
+        for begin in range(0, log.size, _SMALL):  # in pieces, so that memory is not needed twice
+            piece = slice(begin, begin + _SMALL)
+            live[piece] = log.places.values[piece] >= least[log.lanes.values[piece]]
+        return live
 
     # -------------------------------------------------------------------------------------------------------------- state
 
@@ -367,8 +367,8 @@ class Matcher:
         there = rows > 0
         begins = np.append(0, np.cumsum(rows[there]))[:-1]
         if kept.height:
-            logged = self._logged(kept, np.arange(kept.height), lanes[there], begins)
-            if self._find(self._classified(kept, *logged, watermark_us), watermark_us).lanes.size:
+            logged = self._logged(kept, lanes[there], begins)
+            if self._find(self._classified(*logged, watermark_us), watermark_us).lanes.size:
                 raise RemoteProtocolError("a snapshot has a match that should have left")
 
 

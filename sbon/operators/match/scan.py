@@ -270,6 +270,5 @@ def _settle(node: list[Any], state: int, taken: int, out: Scanned) -> None:
 
 def _exits(leaves: npt.NDArray[np.bool_]) -> _Exits:
     """Returns the places that leave."""
-    before = np.cumsum(leaves)
-    before -= leaves
+    before: IntArray = np.cumsum(leaves) - leaves
     return _Exits(np.append(np.flatnonzero(leaves), leaves.size), np.append(before, np.count_nonzero(leaves)))

@@ -26,16 +26,14 @@ class RowStore:
         """Returns the number of rows kept."""
         return self._size
 
-    def add(self, frame: pl.DataFrame) -> int:
-        """Appends rows; returns the number of the first one."""
-        number = self._size
+    def add(self, frame: pl.DataFrame) -> None:
+        """Appends rows."""
         self._frames.append(frame)
         self._size += frame.height
         # As in a binary counter, so that each row is copied a few times in all, and there are few frames.
         while len(self._frames) > 1 and self._combines(self._frames[-2].height, self._frames[-1].height):
             last = self._frames.pop()
             self._frames[-1] = pl.concat([self._frames[-1], last], rechunk=True)
-        return number
 
     def _combines(self, before: int, last: int) -> bool:
         return before <= 2 * last and before + last <= FRAME_ROWS_MAX
@@ -53,23 +51,14 @@ class RowStore:
         """Tells whether many rows are not needed."""
         return self._size > live + live // 4 + SLACK_ROWS
 
-    def compact(self, numbers: npt.NDArray[np.int32], live: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
-        """Keeps only some rows; returns their new numbers. A frame of which all rows are kept is not copied.
-
-        Parameters
-        ----------
-        numbers : of all rows, those of one frame beside each other
-        """
-        found = [numbers[:0]]
+    def compact(self, live: npt.NDArray[np.bool_]) -> None:
+        """Keeps only some rows, in their order. A frame of which all rows are kept is not copied."""
         frames, self._frames, self._size, begin = self._frames[::-1], [], 0, 0
         while frames:
             frame = frames.pop()
-            end = begin + frame.height
-            kept = numbers[begin:end][live[begin:end]] - begin
+            kept = np.flatnonzero(live[begin : begin + frame.height])
+            begin += frame.height
             if kept.size < frame.height:
                 frame = frame.select_seq(pl.all().gather(pl.Series(kept.astype(np.uint32))))
-                kept = np.arange(kept.size, dtype=np.int32)
             if kept.size:
-                found.append(kept + np.int32(self.add(frame)))
-            begin = end
-        return np.concatenate(found)
+                self.add(frame)
