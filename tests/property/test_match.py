@@ -87,6 +87,7 @@ MEASURES: list[tuple[str, Any]] = [
     ("FINAL LAST(v)", lambda here: here.value(None, final=True)),
     ("PREV(v)", lambda here: here.value(None, shift=-1)),
     ("NEXT(v, 2)", lambda here: here.value(None, shift=2)),
+    ("PREV(ts) IS NULL", lambda here: not here.taken or here.taken[-1][0] == 0),
     ("PREV(FIRST(a.v), 1)", lambda here: here.value("a", first=True, shift=-1)),
     ("CLASSIFIER()", lambda here: here.label(None)),
     ("FIRST(CLASSIFIER(u))", lambda here: here.label("u", first=True)),

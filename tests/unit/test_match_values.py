@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from sbon.operators.compile import compile_column
 from sbon.operators.frames import polars_type
 from sbon.operators.match.bindings import added, answered, begun
+from sbon.operators.match.log import NO_ROW, TIME, Log
 from sbon.operators.match.plain import evaluator
 from sbon.operators.match.store import SLACK_ROWS, RowStore
 from sbon.query.expression import Call, Column, Expression, Literal
@@ -114,6 +115,18 @@ def test_rows_of_a_store_keep_their_values(sizes: list[int], wanted: list[int], 
     assert store.taken(np.arange(len(live)))["x"].to_list() == live
     assert not store.needs_compaction(len(live))
     assert store.needs_compaction(0) == (len(live) > SLACK_ROWS)
+
+
+def test_a_log_tells_rows_as_they_came_though_it_keeps_their_time_once() -> None:
+    rows = pl.DataFrame({TIME: [7, 9], "x": [1, 2], "at": pl.Series([7, 9]).cast(pl.Datetime("us")), "y": ["a", "b"]})
+    log = Log(["x", "at", "y"], "at", links=False)
+    log.add(rows, np.array([0, 0]), np.array([0, 1]), np.array([NO_ROW]), np.array([0]))
+    positions = np.array([1, NO_ROW, 0])
+    expected = rows.drop(TIME)[[1, 0, 0]].with_columns(pl.when(pl.Series(positions) >= 0).then(pl.all()))
+
+    assert log.taken(positions).equals(expected, null_equal=True)
+    assert log.taken(positions, ["at"]).equals(expected.select("at"), null_equal=True)
+    assert log.taken(positions, ["y", "at"]).equals(expected.select("y", "at"), null_equal=True)
 
 
 @pytest.mark.parametrize(
