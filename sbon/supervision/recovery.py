@@ -479,13 +479,18 @@ class Recovery:
         """Returns rows that count as given between two operators that are both made again, and how many are not given once more.
 
         A source whose whole input is worked through again gives nothing twice to a target that goes on: the last report tells how far that
-        was. Other sources count on from what they had made, as their targets do.
+        was. Other sources count on from what they had made, as their targets do. Rows that earlier recoveries have counted as lost were
+        made, and never taken; they are not given now, either.
         """
         assert self._picture is not None
+        name = first_name(link.id)
+        missing = self._picture.missing.get(name, 0)
         if link.source not in self._at.zero:
-            return self._at.go_on[link.source].rows_out, 0
-        taken = 0 if link.target in self._at.zero else self._picture.taken.get(first_name(link.id), 0)
-        return taken, taken
+            return max(0, self._at.go_on[link.source].rows_out - missing), 0
+        if link.target in self._at.zero:
+            return 0, 0
+        taken = self._picture.taken.get(name, 0)
+        return taken, taken + missing
 
     def _next_stage(self, now: float) -> list[Action]:
         if not self._at.stages and self.phase is Phase.FENCING and not self._at.asks_feeders:

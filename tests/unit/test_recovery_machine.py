@@ -161,6 +161,35 @@ def test_two_lost_neighbours_are_made_together_consumers_first():
     assert (made.step.message.outputs[0].rows, sink.step.message.inputs[0].rows) == (10, 10)
 
 
+def test_rows_that_were_lost_before_are_behind_both_ends_of_a_link_between_two_operators_that_are_made_together():
+    recovery = machine()
+    recovery.look(picture({MAP, SINK}, missing={TO_SINK: 4}), 1.0)
+    [feeder] = asked(recovery.placed(1, {MAP: "rio", SINK: "nyc"}, 1.0), Renew)
+    [sink] = asked(recovery.answered(feeder.step, renewed(feeder, 3, 30, made=10), 1.1), Instantiate)
+    [made] = asked(recovery.answered(sink.step, Done(), 1.2), Instantiate)
+    assert isinstance(sink.step.message, Instantiate)
+    assert isinstance(made.step.message, Instantiate)
+    assert made.step.message.taken_up is not None
+    assert made.step.message.taken_up.rows_out == 10
+    assert (made.step.message.outputs[0].rows, sink.step.message.inputs[0].rows) == (6, 6), "the sink has never had the others"
+
+
+def test_what_works_through_a_file_once_more_does_not_give_rows_that_were_lost_before_instead_of_others():
+    recovery = machine()
+    source = msgspec.structs.replace(SPECS[SOURCE], params=SourceParams("s", "file", (), (), None))
+    recovery.look(picture({SOURCE, MAP, SINK}, specs={**SPECS, SOURCE: source}, taken={TO_SINK: 7}, missing={TO_SINK: 4}), 1.0)
+    actions = recovery.placed(1, {SOURCE: "fra", MAP: "rio", SINK: "nyc"}, 1.0)
+    ends: dict[str, Instantiate] = {}
+    for _ in SPECS:
+        [made] = asked(actions, Instantiate)
+        assert isinstance(made.step.message, Instantiate)
+        ends[made.step.message.spec.id] = made.step.message
+        actions = recovery.answered(made.step, Done(), 1.1)
+    [given], [taken] = ends[MAP].outputs, ends[SINK].inputs
+    assert (given.rows, given.skip_rows, taken.rows) == (7, 11, 7)
+    assert (ends[SOURCE].outputs[0].rows, ends[SOURCE].outputs[0].skip_rows, ends[MAP].inputs[0].rows) == (0, 0, 0)
+
+
 def test_an_operator_waits_for_what_it_feeds():
     chosen, why = makeable(picture({MAP}, ALIVE - {"osl", "nyc"}), {MAP})
     assert chosen == frozenset()
