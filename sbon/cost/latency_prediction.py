@@ -94,7 +94,7 @@ def predicted_latency(query: PlacedQuery) -> LatencyPrediction:
     ------
     Mace, sections IV, VI-C and VII.
     """
-    expected, most = _case(query, Edge.EXPECTED), _case(query, Edge.HIGH)
+    expected, most = _expected_case(query), _case(query, Edge.HIGH)
     overloaded, at_worst = expected.overloaded(), most.overloaded()
     if overloaded:
         return LatencyPrediction(worst_s=None, p99_s=None, mean_s=None, parts_s={}, overloaded=overloaded, at_worst_overloaded=at_worst)
@@ -139,7 +139,7 @@ def propagation_s(query: PlacedQuery, source: NodeId, target: NodeId, edge: Edge
 
 def likely_worst_s(query: PlacedQuery) -> tuple[float, float]:
     """Returns what orders placements of one query: the greatest load beside capacity if that is above 1, and the expected worst case."""
-    case = _case(query, Edge.EXPECTED)
+    case = _expected_case(query)
     most = max(loads(query).values())
     return (most, 0.0) if most > 1 else (1.0, float(case.expected().likely_s.max()))
 
@@ -159,6 +159,18 @@ def loads(query: PlacedQuery) -> dict[NodeId, float]:
     np.add.at(load, case.node_of, case.work.sum(axis=1))
     can = case.nodes.per_interval(case.width_s, case.work.shape[1]).sum(axis=1)
     return dict(zip(case.names, (load / can).tolist(), strict=False))
+
+
+def _expected_case(query: PlacedQuery) -> "_Case":
+    """Returns the case of what is expected: the shortest stretch in which the peak of the query's own work is done, or the last minute of
+    all that uses its nodes, if a burst of others or of running queries makes answers later there.
+
+    The short stretches see what others use in the latest seconds alone.
+    """
+    short, minute = _case(query, Edge.EXPECTED), _Case(query, Edge.EXPECTED, *LADDER[-1])
+    if short.width_s == minute.width_s or not minute.is_behind() or minute.overloaded():
+        return short
+    return max(short, minute, key=lambda case: float(case.expected().likely_s.max()))
 
 
 def _case(query: PlacedQuery, edge: Edge) -> "_Case":
@@ -222,6 +234,10 @@ class _Case:
     def is_drained(self) -> bool:
         """Tells whether no node or link is behind at the end."""
         return float(excess_s(self.work, self.node_of, self.nodes, self.width_s)[:, -1].max()) <= DRAINED_S
+
+    def is_behind(self) -> bool:
+        """Tells whether a node or link is behind at any time."""
+        return float(excess_s(self.work, self.node_of, self.nodes, self.width_s).max()) > DRAINED_S
 
     def overloaded(self) -> tuple[str, ...]:
         """Returns the nodes and links with more load than capacity over the whole time."""

@@ -80,6 +80,35 @@ def test_more_load_than_capacity_never_ends() -> None:
     assert latency.figures()["worst_ms"] is None
 
 
+@pytest.mark.parametrize(("others", "runs"), [((30, 35), (30, 35)), ((30, 35), (45, 50)), ((2, 3), (60, 60))])
+def test_bursts_of_others_and_of_running_queries_that_coincide_make_answers_late_and_those_apart_do_not(
+    others: tuple[int, int], runs: tuple[int, int]
+) -> None:
+    """Each of the two uses 0.9 of two cores for some seconds of the last minute; the query needs 0.8 cores of the 0.4 that both leave."""
+    plan = plan_of(PLAIN)
+    books = measured_books(plan, batch_ns=4e6)
+    node = next(spec.pinned for spec in plan.operators if spec.pinned is not None)
+    other, spent_ns = Books(node), 0.0
+    other.timed([KERNEL_REFERENCE_NS] * 9)
+    for second in range(61):
+        of_queries = 0.9 * (runs[0] <= second < runs[1])
+        spent_ns += of_queries * 1e9
+        other.sample(float(second), 0.9 * (others[0] <= second < others[1]) + of_queries, {"x": round(spent_ns)})
+    books.hear(node, other.own(2, 1e9, now=61.0), (), now=61.0)
+
+    latency = predict(query_of(PLAIN, books)).latency
+
+    assert latency.worst_s is not None
+    assert latency.mean_s is not None
+    if others == runs:
+        assert latency.worst_s.value == pytest.approx(2.2, rel=0.1), "0.4 core seconds in each of five, in operators that run as a chain"
+        assert latency.mean_s < 0.5
+        assert latency.parts_s.keys() >= {node, "network"}
+    else:
+        assert latency.worst_s.value < 0.05
+        assert latency.worst_s.high < 0.2
+
+
 def test_a_query_that_never_ran_rests_on_rules_and_says_so() -> None:
     found = predict(query_of(PLAIN, Books("b")))
 
