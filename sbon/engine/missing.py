@@ -4,14 +4,28 @@
 and the time that consumers take.
 """
 
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
 from sbon.deadline_scheduling.on_miss import LateRows
 from sbon.engine.polling import Polling
 from sbon.execution.ends import Input
 from sbon.execution.instance import Instance, deferred_rows, defers
 from sbon.execution.life import State
+from sbon.execution.rows import Rows
 from sbon.execution.settings import EngineConfig
 from sbon.execution.work import Task
+from sbon.links.batch import Batch
 from sbon.ports import Clock
+from sbon.types import LinkId
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from sbon.types import IntArray
 
 PUT_OFF_HELD_MAX = 4
 """Most batches of an output that may be unacknowledged when rows are worked on that were put off: others wait behind them."""
@@ -30,24 +44,47 @@ class Missing:
         task.now = self._host.now()
         self._polling.look_for_acknowledgements(instance)
         now_s = self._host.wall() + self._config.quantum_s + instance.polls.answered_s
+        fresh: list[tuple[LinkId, Batch]] = []
         for other in instance.inputs.values():
             for batch in reversed(other.queue):
                 if misses.knows(other.link.id, batch.sequence):
                     break
-                misses.wait(other.link.id, batch.sequence, batch.rows, batch.stimulus_s, now_s)
-        late = [misses.of(incoming.link.id, batch.sequence, task.begin, task.end or batch.rows, now_s) for batch in task.batches]
-        if not defers(instance) or getattr(instance.operator, "deferred_bytes", 0) < self._config.deferred_bytes:
-            task.late = late
+                fresh.append((other.link.id, batch))
+        takes = not defers(instance) or getattr(instance.operator, "deferred_bytes", 0) < self._config.deferred_bytes
+        task.leave_out = partial(_leave_out, misses, instance.operator, incoming.link.id, fresh, now_s, takes)
 
     def measure(self, misses: LateRows, instance: Instance, task: Task) -> None:
         """Records the time from one task to the next, while rows wait, or what this one took, and how many rows were worked on."""
         now = self._host.now()
         began_s = task.now if misses.since_s is None else misses.since_s
         if task.steps[0].rows:
-            misses.took(now - began_s, [task.steps[0].rows], now)
+            misses.took(now - began_s, task.worked if task.batches else (task.steps[0].rows,), now)
         elif task.late_rows and misses.gave_none(now):
             self._polling.forget_half(instance)
         misses.since_s = now if any(incoming.queue for incoming in instance.inputs.values()) else None
+
+
+def _leave_out(
+    misses: LateRows, operator: object, link: LinkId, fresh: Sequence[tuple[LinkId, Batch]], now_s: float, takes: bool, task: Task
+) -> None:
+    """Decides which rows of a task are left out, on its thread.
+
+    Parameters
+    ----------
+    fresh : batches that have come since the last task, with their links
+    takes : whether the operator leaves rows out, or has room for more that are put off
+    """
+    classes: Callable[[pl.DataFrame], IntArray] | None = getattr(operator, "cost_classes", None)
+    for other, batch in fresh:
+        kinds = classes(batch.payload.frame()) if classes is not None and isinstance(batch.payload, Rows) else None
+        misses.wait(other, batch.sequence, batch.rows, batch.stimulus_s, now_s, kinds)
+    parts = [(batch.sequence, task.begin, task.end or batch.rows) for batch in task.batches]
+    late = [misses.of(link, *part, now_s) for part in parts]
+    kept = np.sum([misses.classes(link, *part) for part in parts], axis=0)
+    if takes:
+        task.late = late
+        kept -= misses.counted([kinds for _, kinds in late])
+    task.worked = kept
 
 
 def may_work_off(instance: Instance) -> bool:

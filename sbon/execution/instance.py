@@ -79,7 +79,7 @@ class Instance(Life):
         self.users = Users()
         self.inputs: dict[LinkId, Input] = {}
         self.outputs: dict[str, Output] = {}
-        self.waiting = Waiting(self.inputs, _misses(spec.on_miss) if isinstance(spec.on_miss, MissRule) else None)
+        self.waiting = Waiting(self.inputs, _misses(spec, spec.on_miss) if isinstance(spec.on_miss, MissRule) else None)
         self.figures = Figures()
         self.polls: Polls[Promise] = Polls()
         self.operator: Operator | None = None
@@ -223,10 +223,11 @@ def deferred_rows(instance: Instance) -> int:
     return int(getattr(instance.operator, "deferred_rows", 0))
 
 
-def _misses(rule: MissRule) -> "LateRows":
+def _misses(spec: OperatorSpec, rule: MissRule) -> "LateRows":
     from sbon.deadline_scheduling.on_miss import LateRows
 
-    return LateRows(rule.latency_ms / 1000, rule.fairness)
+    has_keys = isinstance(spec.params, FunctionParams) and bool(spec.params.partition)
+    return LateRows(rule.latency_ms / 1000, rule.fairness, classes=2 if has_keys else 1)
 
 
 def is_threaded(instance: Instance) -> bool:

@@ -77,8 +77,12 @@ class Task(msgspec.Struct, eq=False):
     """Batches that the first operator takes from one link, in order, as if they were one; empty for a source, or when it continues
     `closing`."""
     closing: Closing | None = None
+    leave_out: "Callable[[Task], None] | None" = None
+    """Sets `late` and `worked`, for operators with `waiting.misses`; it looks at rows, so it runs on the task's thread."""
     late: Sequence[tuple["IntArray", "IntArray"]] = ()
     """For each batch, the places of its rows that are left out or put off because they would be late, and their cost classes."""
+    worked: "Sequence[int] | IntArray" = ()
+    """The other rows, by cost class."""
     begin: int = 0
     end: int = 0
     """Rows of a single batch that belong to this task, `begin` to `end`; `end` 0 means all."""
@@ -257,6 +261,8 @@ def _begin(task: Task, stage: Stage, is_over: Callable[[], bool]) -> tuple[int, 
     if payload is not None and task.end:
         part = payload.frame().slice(task.begin, task.end - task.begin)
         rows = part.height
+    if task.leave_out is not None:
+        task.leave_out(task)
     if payload is not None and task.late_rows:
         part = _without_late(task, stage.instance, payload.frame() if part is None else part)
         rows = part.height

@@ -19,6 +19,7 @@ from sbon.query.plan import WATERMARK_MIN, FunctionParams
 from sbon.state.ids import grouped, identities
 from sbon.state.room import StateRoom
 from sbon.state.store import States
+from sbon.types import IntArray
 
 _ROW = "row number"
 
@@ -98,6 +99,17 @@ class Keyed(Operator):
         self._states.put(places, self._of_states(given[0], keys.height, "update"))
         return () if given[1] is None else checked_output(self._what, given[1], self._outputs)
 
+    def cost_classes(self, frame: pl.DataFrame) -> IntArray:
+        """Returns 1 for each row of which a state is on disk, and so must be read, and 0 for each other one, (rows,)."""
+        found = np.zeros(frame.height, np.int64)
+        if self._states.uses_disk:
+            rows = frame.select_seq(self._inputs).with_row_index(_ROW)
+            if self._slide_us:
+                rows = self._by_window(rows)
+            away = self._states.on_disk(identities([rows[name] for name in self._by]))
+            found[rows[_ROW].to_numpy()[away]] = 1
+        return found
+
     def advance_in_steps(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
         """Finalises windows that have ended, in the order of their ends and keys."""
         self._watermark = max(self._watermark, watermark_us)
@@ -166,15 +178,19 @@ class Keyed(Operator):
 
     def _in_windows(self, rows: pl.DataFrame) -> tuple[pl.DataFrame, int]:
         """Returns each row once for each window that it is in and that has not ended, and the number of rows that have none."""
+        found = self._by_window(rows.with_row_index(_ROW))
+        return found.drop(_ROW), rows.height - found[_ROW].n_unique()
+
+    def _by_window(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Returns each row once for each window that it is in and that has not ended."""
         assert self._time is not None
         time = pl.col(self._time).to_physical()
         copies = math.ceil(self._size_us / self._slide_us)
         first = (time // self._slide_us + 1) * self._slide_us
         ends = pl.concat_list([first + number * self._slide_us for number in range(copies)])
         is_open = (pl.col(WINDOW_END) <= time + self._size_us) & (pl.col(WINDOW_END) > max(self._watermark, self.late_before_us))
-        found = rows.with_row_index(_ROW).with_columns_seq(ends.alias(WINDOW_END)).explode(WINDOW_END).filter(is_open.fill_null(False))
-        late_rows = rows.height - found[_ROW].n_unique()
-        return found.drop(_ROW).with_columns_seq(pl.col(WINDOW_END).cast(pl.Datetime("us"))), late_rows
+        found = rows.with_columns_seq(ends.alias(WINDOW_END)).explode(WINDOW_END).filter(is_open.fill_null(False))
+        return found.with_columns_seq(pl.col(WINDOW_END).cast(pl.Datetime("us")))
 
     def _of_states(self, given: Any, count: int, where: str) -> pl.DataFrame:
         """Checks states that the function gave."""

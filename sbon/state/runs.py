@@ -103,7 +103,7 @@ class Run:
         StateError
             The files cannot be read, or are damaged.
         """
-        maybe = np.flatnonzero(self._may_have(asked))
+        maybe = np.flatnonzero(self.may_have(asked))
         if not maybe.size:
             return maybe, np.empty((0, self._width), np.uint64), None
         firsts = asked[maybe, 0]
@@ -156,7 +156,8 @@ class Run:
         texts = pl.concat([self._texts(chunk) for chunk in chunks])
         return Entries(words[start:stop], texts[row - chunks.start * self._text_rows : last - chunks.start * self._text_rows])
 
-    def _may_have(self, ids: Words) -> npt.NDArray[np.bool_]:
+    def may_have(self, ids: Words) -> npt.NDArray[np.bool_]:
+        """Tells which identities may be there, (n,); of others it says so of some 2 %."""
         bits = _filter_bits(ids)
         found: npt.NDArray[np.bool_] = (self._filter[_filter_words(ids, self._filter.size)] & bits) == bits
         return found

@@ -72,7 +72,7 @@ class States:
         return self._count
 
     @property
-    def on_disk(self) -> bool:
+    def uses_disk(self) -> bool:
         """Tells whether some states are on disk."""
         return bool(self._runs)
 
@@ -89,6 +89,15 @@ class States:
     def held(self, ids: Words) -> npt.NDArray[np.bool_]:
         """Tells which states are in memory, (n,)."""
         return self._hot.places(ids) >= 0
+
+    def on_disk(self, ids: Words) -> npt.NDArray[np.bool_]:
+        """Tells which states must be read from disk, (n,), without reading: of keys that have none, a few are said to."""
+        found = np.zeros(len(ids), np.bool_)
+        if self._runs:
+            away = np.flatnonzero(self._hot.places(ids) < 0)
+            for run in self._runs:
+                found[away] |= run.may_have(ids[away])
+        return found
 
     def places(self, keys: pl.DataFrame, ids: Words, uses: Places | None = None) -> Places:
         """Returns the place of the state of each key, -1 where there is none, (n,). Places hold until the next call.

@@ -80,10 +80,12 @@ def deadlines_command(
                 found = result[one.value] = evaluate(seconds, seed, progress)
                 shows.append(lambda one=one, by=by, found=found: show_policies(one.value, by, found))  # type: ignore[misc]
     if Part.AGENTS in wanted:
-        from sbon_testbed.deadlines.agents import evaluate_agents
+        from sbon_testbed.deadlines.agents import evaluate_agents, evaluate_agents_disk
 
         result["agents"] = evaluate_agents(seconds, seed, progress)
+        result["agents_disk"] = evaluate_agents_disk(seconds, seed, progress)
         shows.append(lambda: show_agents(result["agents"]))
+        shows.append(lambda: show_agents_disk(result["agents_disk"]))
     if json is not None:
         write_json(json, result)
     if json != "-":
@@ -159,3 +161,10 @@ def show_agents(found: dict[str, Any]) -> None:
     rows = [[name, *(f"{one[key]:.3f}" for key in keys), *(f"{one[key]:,}" for key in counts)] for name, one in found.items()]
     titles = (*(key.replace("_", " ") for key in keys), "rows shed", "deferred")
     print_table((Column("M rows/s"), *(Column(title, right=True) for title in titles)), rows)
+
+
+def show_agents_disk(found: dict[str, Any]) -> None:
+    """The part `agents` with states on disk as a table for people."""
+    print_note("agents, most states on disk: share of rows in time, and rows shed whose states were in memory and on disk")
+    rows = [[name, f"{one['in_time']:.3f}", *(f"{shed:,}" for shed in one["shed_rows"] or (0, 0))] for name, one in found.items()]
+    print_table((Column("on_miss"), *(Column(title, right=True) for title in ("in time", "in memory", "on disk"))), rows)

@@ -16,7 +16,7 @@ class VirtualDisk:
         self.failing = False
         """Makes every write fail."""
         self.delay_s = 0.0
-        """Seconds that each call takes."""
+        """Seconds that each write takes, and each part that is read."""
         self.bytes_written = 0
         self.peak_bytes = 0
         self._owed_s = 0.0
@@ -45,7 +45,7 @@ class VirtualDisk:
 
     def read_each(self, name: str, offsets: Sequence[int], size_bytes: int) -> bytes:
         """Returns parts of a file that have one size, one behind the other."""
-        self._owed_s += self.delay_s
+        self._owed_s += self.delay_s * len(offsets)
         if name not in self.files:
             raise OSError(errno.ENOENT, "No such file or directory")
         return b"".join([bytes(self.files[name][offset : offset + size_bytes]) for offset in offsets])

@@ -379,6 +379,11 @@ RESULT_TABLES: dict[str, tuple[Callable[..., None], dict[str, Any], list[list[st
         },
         [["M rows/s", "load", "finish", "shed", "defer", "bound", "of bound", "rows shed", "deferred"]],
     ),
+    "deadlines agents, disk": (
+        deadlines.show_agents_disk,
+        {"shed_fairness 0.8": {"in_time": 0.975, "rows": 1_234_567, "shed_rows": [1_234_567, 1_234_567]}},
+        [["on_miss", "in time", "in memory", "on disk"]],
+    ),
     "throughput small": (
         partial(throughput.show_small, queries=100),
         {"two_phase_exhaustive": SHARES},

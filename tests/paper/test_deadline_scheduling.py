@@ -1,6 +1,7 @@
 """Policies choose the rows to work on when not all can be in time: claims of latency-constrained analytics, section 4, and of cells."""
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from sbon.deadline_scheduling.on_miss import LateRows
 from sbon.deadline_scheduling.tree import DeadlineTree, Tree
 from sbon.deadline_scheduling.tuples import Tuples, Waiting, is_schedulable, largest_schedulable_subset
 from sbon.errors import ShapeError
+from sbon.types import FloatArray
 from sbon_testbed.deadlines.overload import Trace, compare, policies, serve, trace
 
 DISK = (0.00004, 0.0006)
@@ -266,6 +268,49 @@ def test_a_cost_that_was_wrong_is_forgotten_when_nothing_is_worked_on():
     assert left_out[-1] < 10
     late.took(0.010, [10], now_s=40.0)
     assert not late.gave_none(40.5)
+
+
+def costs_after(tasks: int, cost_s: Sequence[float], seed: int, dear: float = 0.2) -> FloatArray:
+    """Costs that are found from tasks of both classes, which take a tenth more or less than their rows."""
+    rng, late = np.random.default_rng(seed), LateRows(1.0, classes=2)
+    for _ in range(tasks):
+        rows = rng.multinomial(int(rng.integers(50, 150)), [1 - dear, dear])
+        late.took(float(rows @ cost_s) * rng.uniform(0.9, 1.1), rows, 0.0)
+    return late._costs.of_class
+
+
+def test_costs_of_classes_are_found_from_tasks_that_have_rows_of_both():
+    for seed in range(20):
+        cheap, dear = costs_after(200, (0.001, 0.010), seed)
+        assert cheap == pytest.approx(0.001, rel=0.5)  # seen: within 0.33
+        assert dear == pytest.approx(0.010, rel=0.25)  # seen: within 0.14
+    cheap, dear = costs_after(200, (0.001, 0.001), 1)
+    assert 0.5 < dear / cheap < 2
+
+
+def test_a_class_that_is_never_worked_on_comes_to_the_cost_of_the_others():
+    late = LateRows(1.0, classes=2)
+    for _ in range(100):
+        late.took(80 * 0.001 + 20 * 0.010, (80, 20), 0.0)
+        late.took(0.1, (100,), 0.0)
+    before = late._costs.of_class.copy()
+    for _ in range(1500):
+        late.took(0.1, (100,), 0.0)
+
+    assert before.tolist() == pytest.approx([0.001, 0.010], rel=0.05)
+    assert late._costs.of_class.tolist() == pytest.approx([0.001, 0.001], rel=0.05)
+
+
+def test_a_task_that_is_repeated_leaves_out_the_same_rows():
+    late = LateRows(0.028)
+    late.took(0.010, [10], now_s=0.0)
+    late.wait("link", 1, 10, stimulus_s=0.0, now_s=0.0)
+    first = late.of("link", 1, 0, 8, now_s=0.0)
+    again = late.of("link", 1, 0, 10, now_s=1.0)
+
+    assert first[0].tolist() == again[0][again[0] < 8].tolist()
+    assert first[0].size < 8
+    assert late.of("link", 1, 2, 8, now_s=5.0)[0].tolist() == first[0][first[0] >= 2].tolist()
 
 
 def test_what_makes_no_sense_is_refused():

@@ -13,12 +13,12 @@ from sbon.execution.figures import Figures
 from sbon.execution.instance import Instance, deferred_rows
 from sbon.execution.life import State
 from sbon.extensions import Extensions
-from sbon.functions import KeyedFunction, keyed_function
 from sbon.query.plan import FunctionParams
 from sbon.sealing import KeyRing
 from sbon_agent.config import AgentConfig
 from sbon_agent.host import Host
 from sbon_agent.node import Agent
+from sbon_testbed.deadlines.agents import NumberedWords, declared, overload
 from sbon_testbed.simulator.cpu import CpuConfig
 from tests.worlds import settled_world
 
@@ -33,32 +33,7 @@ SELECT * FROM counts;
 """
 
 
-def declared(name: str, **more: Any) -> Any:
-    return keyed_function(
-        name=name,
-        version="1",
-        inputs={"ts": "time", "word": "text"},
-        outputs={"ts": "time", "word": "text", "n": "int"},
-        states={"seen": "int"},
-        event_time="ts",
-        commutes=True,
-        **more,
-    )
-
-
-class Counting(KeyedFunction):
-    """Gives each row with how many of its word have come."""
-
-    def init(self, keys: pl.DataFrame) -> pl.DataFrame:
-        return pl.select(seen=pl.zeros(keys.height, dtype=pl.Int64))
-
-    def update(self, rows: pl.DataFrame, states: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-        n = states["seen"].gather(rows["state"]) + rows.select(pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("state")).to_series()
-        counts = rows.group_by("state").len().sort("state")["len"].cast(pl.Int64)
-        return pl.DataFrame({"seen": states["seen"] + counts}), rows.select("ts", "word", n.alias("n"))
-
-
-class InWindows(Counting):
+class InWindows(NumberedWords):
     """Gives how many of each word there are in each window."""
 
     def update(self, rows: pl.DataFrame, states: pl.DataFrame) -> tuple[pl.DataFrame, None]:
@@ -68,7 +43,7 @@ class InWindows(Counting):
         return states.select(pl.col("window_end").alias("ts"), "word", pl.col("seen").alias("n"))
 
 
-FUNCTIONS = {"counting": declared("counting")(Counting), "in_windows": declared("in_windows", windows=True)(InWindows)}
+FUNCTIONS = {"counting": declared("counting"), "in_windows": declared("in_windows", InWindows, windows=True)}
 EXTENSIONS = Extensions(functions={name: lambda one=one: one for name, one in FUNCTIONS.items()})
 
 
@@ -200,6 +175,17 @@ def test_windows_wait_for_their_deferred_rows(moves: bool):
     assert sum(deferred.figures.deferred_rows) > ROWS / 10
     assert deferred.rows == finished.rows
     assert sum(row[2] for row in deferred.rows) == ROWS
+
+
+def test_rows_whose_states_are_on_disk_are_shed_first():
+    rows = 9_000
+    shed = overload("shed", 4000, rows, 1, on_disk=True)
+
+    in_memory, on_disk = shed.figures.shed_rows
+    assert shed.rows + in_memory + on_disk == shed.figures.rows_in == rows
+    assert in_memory == 0
+    assert on_disk > 30
+    assert shed.in_time > 0.95 * shed.rows
 
 
 def test_a_full_log_takes_no_more_and_no_row_is_lost(finish: Story):

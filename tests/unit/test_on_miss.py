@@ -21,9 +21,10 @@ from sbon.query.sql import CreateSink, parse
 from sbon.state import log, runs
 from sbon.state.log import RowLog
 from sbon.state.room import StateRoom
+from sbon_testbed.deadlines.agents import NumberedWords
 from sbon_testbed.simulator.disk import VirtualDisk
 from tests.query_worlds import NODES, make_catalog
-from tests.simulation.test_on_miss import EXTENSIONS, FUNCTIONS, Counting
+from tests.simulation.test_on_miss import EXTENSIONS, FUNCTIONS
 
 CATALOG = make_catalog("""
 CREATE SOURCE s (ts TIMESTAMP, word TEXT, v DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = 'a');
@@ -39,7 +40,7 @@ STUBBORN = keyed_function(
     outputs={"ts": "time", "word": "text", "n": "int"},
     states={"seen": "int"},
     event_time="ts",
-)(Counting)
+)(NumberedWords)
 ALL = Extensions(functions={**EXTENSIONS.functions, "stubborn": lambda: STUBBORN})
 
 
