@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -52,6 +52,16 @@ class Process:
         if self.process.stdout is not None and not self.process.stdout.closed:
             self.said = self.process.communicate(timeout=WAIT_S)[0].decode().strip()
         return self.process.returncode
+
+
+def two_agents(tmp_path: Path) -> Iterator[tuple[Process, Process]]:
+    """Yields the agents ams and nyc, which know each other; a fixture."""
+    ams = Process(tmp_path, "ams", "--bind", "127.0.0.1:0").wait_until_ready()
+    nyc = Process(tmp_path, "nyc", "--bind", "127.0.0.1:0", "--join", ams.ask("status")["address"]).wait_until_ready()
+    wait_until(lambda: ams.ask("status")["members"]["alive"] == nyc.ask("status")["members"]["alive"] == 2)
+    yield ams, nyc
+    ams.end()
+    nyc.end()
 
 
 def runs(process_id: int) -> bool:

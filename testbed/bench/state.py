@@ -25,6 +25,7 @@ import polars as pl
 
 from sbon.cli import tables
 from sbon.cli.output import count, number, print_table
+from sbon.errors import UsageError
 from sbon.state.ids import Places, Words, grouped, identities
 from sbon.state.room import StateRoom
 from sbon.state.runs import Entries, Run
@@ -47,7 +48,13 @@ def measure(
     ----------
     share : of the states that the memory holds, about
     kind : of the keys: int or text
+
+    Raises
+    ------
+    UsageError
+        The memory does not hold the states of a batch.
     """
+    _check_batch(keys, share, batch_rows, kind)
     result: dict[str, Any] = {
         "keys": keys,
         "share": share,
@@ -86,6 +93,16 @@ def show(result: dict[str, Any]) -> None:
     titles = ("new keys/s", "rows/s", "missed", "MB", "budget", "disk MB", "slowest ms")
     columns = (tables.Column("store"), *(tables.Column(title, right=True) for title in titles))
     print_table(columns, lines, title=f"{result['keys']:,} keys, {result['share']:g} in memory; by a core second")
+
+
+def _check_batch(keys: int, share: float, batch_rows: int, kind: str) -> None:
+    columns: dict[str, pl.DataType] = {"key": pl.String() if kind == "text" else pl.Int64()}
+    most = int(share * keys * _entry_bytes(kind) / States(columns, {"seen": pl.Int64()}).entry_bytes)
+    if batch_rows > most:
+        raise UsageError(
+            f"--batch {batch_rows}: memory for {share:g} of {keys:,} states does not hold one for each row; "
+            f"give --batch {most} or less, or more --keys or a larger --share"
+        )
 
 
 def _timed(store: str, keys: int, share: float, rows: int, batch_rows: int, kind: str, folder: str) -> dict[str, float]:

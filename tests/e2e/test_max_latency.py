@@ -1,13 +1,11 @@
 """Latency bounds on real agents: an impossible one is refused with what was predicted from measured costs, a possible one is kept."""
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from sbon.errors import SbonError
-from tests.processes import Process, wait_until
+from tests.processes import Process, two_agents, wait_until
 
 SOURCE = """CREATE SOURCE readings (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts)
 WITH (connector = 'datagen', nodes = 'ams', rows_per_second = 500, fields.key.min = 0, fields.key.max = 9);"""
@@ -15,14 +13,7 @@ QUERY = """CREATE SINK {name} AS SELECT window_end, key, count(*) AS n FROM TUMB
 GROUP BY window_end, key WITH (connector = 'discard', node = 'nyc'{bound});"""
 
 
-@pytest.fixture
-def agents(tmp_path: Path) -> Iterator[tuple[Process, Process]]:
-    ams = Process(tmp_path, "ams", "--bind", "127.0.0.1:0").wait_until_ready()
-    nyc = Process(tmp_path, "nyc", "--bind", "127.0.0.1:0", "--join", ams.ask("status")["address"]).wait_until_ready()
-    wait_until(lambda: ams.ask("status")["members"]["alive"] == nyc.ask("status")["members"]["alive"] == 2)
-    yield ams, nyc
-    ams.end()
-    nyc.end()
+agents = pytest.fixture(two_agents)
 
 
 def test_an_impossible_bound_is_refused_with_the_predicted_figure_and_a_possible_one_is_kept(agents: tuple[Process, Process]) -> None:

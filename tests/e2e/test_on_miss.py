@@ -1,12 +1,10 @@
 """`on_miss = 'shed'` on real agents: more rows come than there is time for, and each that is left out is counted."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.processes import Process, wait_until
+from tests.processes import Process, two_agents, wait_until
 
 COLUMNS = ", ".join(f"upper(replace(replace(word, 'word', 'expression {n}'), 'e', 'eee')) AS c{n}" for n in range(24))
 SQL = f"""CREATE SOURCE words (ts TIMESTAMP, word TEXT, WATERMARK FOR ts AS ts)
@@ -16,14 +14,7 @@ CREATE SINK wide AS SELECT ts, word, {COLUMNS} FROM words
 CREATE SINK plain AS SELECT ts, word, {COLUMNS} FROM words WITH (connector = 'discard', node = 'nyc');"""
 
 
-@pytest.fixture
-def agents(tmp_path: Path) -> Iterator[tuple[Process, Process]]:
-    ams = Process(tmp_path, "ams", "--bind", "127.0.0.1:0").wait_until_ready()
-    nyc = Process(tmp_path, "nyc", "--bind", "127.0.0.1:0", "--join", ams.ask("status")["address"]).wait_until_ready()
-    wait_until(lambda: ams.ask("status")["members"]["alive"] == nyc.ask("status")["members"]["alive"] == 2)
-    yield ams, nyc
-    ams.end()
-    nyc.end()
+agents = pytest.fixture(two_agents)
 
 
 def test_rows_given_and_rows_shed_are_the_rows_that_came(agents: tuple[Process, Process]) -> None:

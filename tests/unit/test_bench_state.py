@@ -2,6 +2,7 @@
 
 import pytest
 
+from sbon.errors import UsageError
 from sbon_testbed.bench import state
 from sbon_testbed.bench.state import AIM_ROWS_PER_S, measure
 
@@ -23,3 +24,9 @@ def test_stores_that_are_not_installed_are_left_out(monkeypatch: pytest.MonkeyPa
     told: list[str] = []
     assert measure(1_000, 0.5, 1_000, 100, "int", ["lmdb"], told.append)["stores"] == {}
     assert told == ["lmdb: not measured, the package lmdb is not installed"]
+
+
+def test_a_batch_that_the_memory_does_not_hold_is_refused_with_the_option_that_helps():
+    with pytest.raises(UsageError, match=r"--batch 16384: memory for 0\.1 of 100,000 states .* give --batch (\d+) or less") as refused:
+        measure(100_000, 0.1, 1_000, 16_384, "int", ["runs"], lambda what: None)
+    assert 1_000 < int(str(refused.value).partition("give --batch ")[2].split()[0]) < 10_000
