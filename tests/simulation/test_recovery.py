@@ -439,7 +439,8 @@ def test_an_operator_that_two_queries_use_is_made_again_once_for_both(partition:
     world.close()
 
 
-def test_who_shares_an_operator_whose_first_query_ended_while_its_host_was_dead_hears_what_to_do() -> None:
+@pytest.mark.parametrize("is_back", [False, True])
+def test_who_shares_an_operator_whose_first_query_ended_while_its_host_was_dead_hears_what_to_do(is_back: bool) -> None:
     world, first = shared_world()
     over = f"SELECT window_end, n + 100 AS n FROM ({SHARED}) WHERE n > 0"
     second = world.submit(over, OTHER)
@@ -457,6 +458,10 @@ def test_who_shares_an_operator_whose_first_query_ended_while_its_host_was_dead_
     world.run_until(lambda: window in left.reason, 60.0, "it is known that nobody makes the operator again")
     assert left.state is QueryState.DEGRADED
     assert f"was on {world.nodes[MIDDLE]}, which failed" in left.reason
+    if is_back:
+        world.start(MIDDLE)
+        world.run_until(lambda: f"{window} (shared with another query) is not on {world.nodes[MIDDLE]} any more" in left.reason, 60.0)
+        assert left.state is QueryState.DEGRADED
     assert f"`sbon drop {second}`, then submit it again" in left.reason
     world.ask(OTHER, "drop", query=second)
     tail = world.tail(world.submit(over, OTHER), OTHER)
