@@ -54,6 +54,7 @@ def capacity(
         say(f"{title}: {table(explained)[0]}")
         for line in table(explained)[1:]:
             say(line)
+    print_notes(result)
 
 
 def throughput(
@@ -95,6 +96,7 @@ def throughput(
             say(f"  {operator} on {node}")
         for operator, text in result["reordered"].items():
             say(f"  {operator} reordered: {text}")
+        print_notes(result)
     if not result["best"]["carries"]:
         print_note(f"no placement carries the profile: at best {result['best']['text']}")
         raise typer.Exit(1)
@@ -141,6 +143,13 @@ def resources(
     say(f"  predicted: {1000 * result['latency_s']:,.3g} ms; at most {result['rate_max']:,.0f} rows/s, by {result['limit']}")
     if result["rests_on_rules"]:
         say("  costs of some operators are rules of thumb: let the query run for a while, then plan again")
+    print_notes(result)
+
+
+def print_notes(result: dict[str, Any]) -> None:
+    """Prints what the agent notes on a query, as why it would be refused."""
+    for note in result["notes"]:
+        print_note(f"note: {note}")
 
 
 def ask_plan(question: str, file: str | None, command: str | None, socket: str | None, **options: Any) -> Any:

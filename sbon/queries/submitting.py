@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from sbon.errors import LatencyBoundError, PlacementError, QueryError, SbonError
 from sbon.optimiser.placed import Placed
 from sbon.optimiser.unsettled import unsettled
@@ -57,7 +59,8 @@ class Submitting:
     def explain(self, sql: str, done: Done) -> None:
         """Explains what `submit` would do with the last query of a text; nothing is created or run.
 
-        A query whose profile nothing carries is shown as it would be placed without one, with the reason for which it would be refused.
+        A query whose profile nothing carries, or whose answers nothing keeps within `max_latency`, is shown as it would be placed without
+        it, with the reason for which it would be refused.
         """
 
         def work(plan: Plan, placed: Placed, query: PlacedQuery) -> dict[str, Any]:
@@ -103,8 +106,11 @@ class Submitting:
             given, build = effect.plan, effect.build
 
             def sized(found: Sized | SbonError) -> None:
-                if isinstance(found, SbonError):
+                if isinstance(found, SbonError) and given.max_latency_ms is None:
                     done(located(found, effect.places))
+                    return
+                if isinstance(found, SbonError):
+                    chosen(effect, without_bound(given), [refused(found)])
                     return
                 note = [found.note] if found.note else []
                 select(found.plan, self._placing, self._host.execute, lambda plan, text: chosen(effect, plan, [*note, text], found.larger))
@@ -122,8 +128,11 @@ class Submitting:
                     chosen(effect, larger, said, before=result)
                     return
                 if isinstance(result, SbonError):
-                    result = with_any_number(before) if before is not None else result
-                    done(located(result, places))
+                    problem = with_any_number(before) if before is not None else result
+                    if plan.max_latency_ms is None:
+                        done(located(problem, places))
+                    else:
+                        self._placing.place(without_bound(plan), lambda found: unbounded(found, problem), reserve=False)
                     return
                 notes.extend(filter(None, (result.note,)))
                 query = self._placing.gather(plan, result)
@@ -136,9 +145,16 @@ class Submitting:
 
                 self._host.execute(lambda: work(result.plan, result, in_order_of(result, plan, query)), worked, rows=0)
 
+            def unbounded(result: Placed | SbonError, problem: SbonError) -> None:
+                if isinstance(result, SbonError):
+                    done(located(problem, places))
+                    return
+                notes.append(refused(problem))
+                placed(result)
+
             def carrying(result: Placed | SbonError) -> None:
                 if isinstance(result, SbonError):
-                    notes.append(f"it would be refused: {result}")
+                    notes.append(refused(result))
                     self._placing.place(plan, placed, reserve=False)
                     return
                 if changed := exchanged_note(plan, result.plan):
@@ -291,6 +307,16 @@ class Submitting:
                 done(problem or row)
 
         self._owned.drop(effect.name, ended)
+
+
+def without_bound(plan: Plan) -> Plan:
+    """Returns a plan that may answer as late as it likes."""
+    return structs.replace(plan, max_latency_ms=None)
+
+
+def refused(problem: SbonError) -> str:
+    """Returns the note on a query that is only imagined and would not run."""
+    return f"it would be refused: {problem}"
 
 
 def understand(host: Executor, work: Callable[[], list[Prepared]], then: Callable[[list[Prepared]], None], done: Done) -> None:

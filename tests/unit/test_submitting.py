@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sbon.errors import LinkError, PlacementError, QueryError, SbonError
+from sbon.errors import LatencyBoundError, LinkError, PlacementError, QueryError, SbonError
 from sbon.extensions import Extensions
 from sbon.queries.parts import QueryParts
 from sbon.queries.replication import Replication
@@ -346,6 +346,33 @@ def test_a_query_that_cannot_be_placed_is_not_explained(world: World) -> None:
     ask(world)
     world.placing.pop("place").done(PlacementError("nobody has room"))
     assert str(world.refusal) == "nobody has room"
+
+
+BOUNDED = "CREATE SINK out WITH (connector = 'discard', max_latency = '60 ms') AS SELECT k FROM plain"
+
+
+def test_a_query_that_nothing_keeps_within_its_bound_is_shown_without_it_and_with_the_reason(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sbon.planning.questions.answer", lambda *given: {"then": "later"})
+    ask(world, BOUNDED)
+    first = world.placing.pop("place")
+    assert first.given[0].max_latency_ms == 60
+    first.done(LatencyBoundError("90 ms are predicted"))
+    second = world.placing.pop("place")
+    assert (second.given[0].max_latency_ms, second.named) == (None, {"reserve": False})
+    second.done(placed(second.given[0]))
+    world.host.run()
+    [answer] = world.answers
+    assert answer["then"] == "later"
+    assert answer["notes"] == ["it would be refused: 90 ms are predicted"]
+
+
+def test_a_query_that_has_no_place_without_its_bound_either_is_refused_with_the_first_reason(world: World) -> None:
+    ask(world, BOUNDED)
+    world.placing.pop("place").done(LatencyBoundError("90 ms are predicted"))
+    world.placing.pop("place").done(PlacementError("nobody has room"))
+    assert str(world.refusal) == "90 ms are predicted"
 
 
 def test_hosts_of_sources_are_asked_for_samples_first_where_costs_are_not_known(world: World) -> None:
