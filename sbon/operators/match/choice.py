@@ -53,6 +53,10 @@ class Candidates(NamedTuple):
 
     def at(self, which: IntArray | npt.NDArray[np.bool_]) -> "Candidates":
         """Returns some of them."""
+        if which.dtype == np.bool_:
+            which = np.flatnonzero(which)
+            if which.size == self.first.size:
+                return self
         return Candidates(*(part[which] for part in self))
 
 
@@ -259,13 +263,14 @@ def _follows(keys: IntArray, behind: IntArray) -> IntArray:
     behind : least key that the next one may have
     """
     found, short = np.arange(1, keys.size + 1), np.flatnonzero(keys[1:] < behind[:-1])
+    place, least, ahead = short + 1, behind[short], np.append(keys, _BLOCKED)
     for _ in range(_LOOKS):  # it is mostly near
-        if not short.size:
-            return found
-        found[short] += 1
-        short = short[found[short] < keys.size]
-        short = short[keys[found[short]] < behind[short]]
-    found[short] = np.searchsorted(keys, behind[short])
+        place += 1
+        is_short = ahead[place] < least
+        found[short] = place
+        further = np.flatnonzero(is_short)
+        short, place, least = short[further], place[further], least[further]
+    found[short] = np.searchsorted(keys, least)
     return found
 
 

@@ -164,7 +164,7 @@ class Conditions:
             columns = [_shifted(own[name], shift, lanes) for name, (_, shift) in self._own.items()]
             truths = computed(pl.DataFrame(columns) if columns else rows, list(self._plain.values()))
             for variable in self._plain:
-                masks |= truths[f"v{variable}"].to_numpy().astype(np.int64) << variable
+                masks |= np.left_shift(truths[f"v{variable}"].to_numpy(), variable, dtype=np.int64)
         return masks
 
     def values(self, rows: pl.DataFrame) -> list[list[Any]]:

@@ -50,7 +50,7 @@ class Grown(Generic[T]):
         """Keeps only some values."""
         end = 0
         for begin in range(0, self.size, _PIECE):
-            kept = self.values[begin : begin + _PIECE][which[begin : begin + _PIECE]]
+            kept = self.values[begin : begin + _PIECE].compress(which[begin : begin + _PIECE])
             self._room[end : end + kept.size] = kept
             end += kept.size
         self.size = end

@@ -266,7 +266,7 @@ class Starts:
         opened = alive & ~up & (not ended)
         if opened.any():
             self._open(positions[opened], lanes[opened], scanned.state[opened], ends[opened])
-        done = ~opened
+        done = np.flatnonzero(~opened)
         taken = np.where(scanned.taken > starts, self._over(text, scanned.taken), positions)
         return self._settled(positions[done], ends[done], taken[done], alive[done])
 
