@@ -237,7 +237,8 @@ class Matcher:
         least = parts.ready.values[lanes] - self._before
         at = np.where(ends > begins, begins, NO_ROW)
         at = np.where(at >= 0, log.moved(np.maximum(at, 0), -1), parts.tail.values[lanes]) if log.size else at
-        found, ranks = [_ranges(begins, ends)], [np.repeat(np.arange(lanes.size), ends - begins)]
+        fresh = _ranges(begins, ends)
+        found, ranks = [fresh], [np.repeat(np.arange(lanes.size), ends - begins)]
         which = np.arange(lanes.size)
         while which.size:
             here = at[which] >= 0
@@ -250,6 +251,11 @@ class Matcher:
         order = np.argsort(rank << 32 | positions, kind="stable")
         positions, rank = positions[order], rank[order]
         count, ready = parts.count.values[lanes], parts.ready.values[lanes]
+        if not self._behind and fresh.size and (count - ready == ends - begins).all():  # all new rows are ready, and no others
+            parts.ready.values[lanes] = count
+            masks = self._conditions.masks(log.taken(positions, self._read or None), rank)
+            log.codes.values[fresh[0] :] = self._scanner.classes(masks[order < fresh.size])
+            return Text(fresh, lanes, begins - fresh[0], ends - fresh[0])
         until = count if ended else np.maximum(ready, count - self._behind)
         places = log.places.values[positions]
         is_ready = (places >= ready[rank]) & (places < until[rank])

@@ -49,7 +49,7 @@ class _Exits(NamedTuple):
 
     places: IntArray
     """These, and the number of all places."""
-    before: IntArray
+    before: npt.NDArray[np.int32]
     """For each place, and for their number, how many of them lie before it."""
 
     def behind(self, at: IntArray) -> IntArray:
@@ -270,5 +270,5 @@ def _settle(node: list[Any], state: int, taken: int, out: Scanned) -> None:
 
 def _exits(leaves: npt.NDArray[np.bool_]) -> _Exits:
     """Returns the places that leave."""
-    before: IntArray = np.cumsum(leaves) - leaves
-    return _Exits(np.append(np.flatnonzero(leaves), leaves.size), np.append(before, np.count_nonzero(leaves)))
+    before = np.cumsum(leaves, dtype=np.int32) - leaves
+    return _Exits(np.append(np.flatnonzero(leaves), leaves.size), np.append(before, np.int32(np.count_nonzero(leaves))))
