@@ -102,22 +102,24 @@ class Steady:
             self._counts.advance(now)
             self._at_s = now
             self._rates = self._mean()
-        return np.repeat(self._rates[:, None], intervals, axis=1)
+        found = np.empty((len(self._rates), intervals))
+        found[:] = self._rates[:, None]
+        return found
 
     def _mean(self) -> FloatArray:
         past, width_s = self._counts.past, self._counts.width_s
         length = past.shape[1]
         if not length:
             return np.full(len(past), 1 / width_s)
-        long = past[:, -self._long :]
-        # A mean over little is raised by two deviations.
-        total, length = long.sum(axis=1), long.shape[1]
-        means = (total + 2 * np.sqrt(total + 1) * min(1.0, self.LITTLE / length)) / (length * width_s)
-        short = past[:, -self._short :]
-        count = short.sum(axis=1)
-        sure = np.maximum(0.0, count - self._doubt * np.sqrt(count + 1)) / (short.shape[1] * width_s)
-        found: FloatArray = np.maximum(means, sure)
-        return found
+        long, short = past[:, -self._long :], past[:, -self._short :]
+        length, raised = long.shape[1], 2 * min(1.0, self.LITTLE / long.shape[1])
+        found = []
+        for total, count in zip(long.sum(axis=1).tolist(), short.sum(axis=1).tolist(), strict=True):
+            # A mean over little is raised by two deviations.
+            mean = (total + math.sqrt(total + 1) * raised) / (length * width_s)
+            sure = max(0.0, count - self._doubt * math.sqrt(count + 1)) / (short.shape[1] * width_s)
+            found.append(max(mean, sure))
+        return np.array(found)
 
 
 class Course:

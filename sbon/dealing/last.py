@@ -7,6 +7,7 @@ one whose rows are least likely to be late.
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -14,12 +15,13 @@ from sbon.cost.overlap import OverlapLaw
 from sbon.dealing.books import Book, Books, Setting
 from sbon.dealing.dealer import Silent
 from sbon.dealing.forecast import Forecaster
-from sbon.dealing.tail import allowed, log_tail
+from sbon.dealing.tail import THETAS, OneTail, allowed, log_tails
 from sbon.types import FloatArray
 
 INTERVALS = 20
 """Intervals of the scope of a window."""
 _MIDDLES = np.arange(INTERVALS) + 0.5
+_MIDDLES_LIST = _MIDDLES.tolist()
 
 
 class Last(Silent):
@@ -38,6 +40,9 @@ class Last(Silent):
         self._law: OverlapLaw | None = None
         self._costs = np.zeros((3, len(setting.opens), 1))
         """Costs of a row, a window and a pair by this law; (3, kinds, 1)."""
+        self._ones: list[OneTail] = []
+        self._one: OneTail | None = None
+        """The theta that was best lately; None where windows remember rows, so that these cost more in some than in others."""
 
     def arrived(self, at_s: float, kind: int) -> None:
         """Counts the row for the forecast."""
@@ -52,34 +57,71 @@ class Last(Silent):
         law = self.books.learn(at_s)
         if law is None:
             return min(range(len(books)), key=lambda one: (books[one].open, books[one].backlog_s(at_s)))
-        least, best = math.inf, 0
+        self._take(law)
+        columns, kept = rates.T.tolist(), -1
+        doubtful: list[int] = []
         for number in sorted(range(len(books)), key=lambda one: (-books[one].until_s, books[one].backlog_s(at_s))):
-            tail = self.tail(law, books[number], rates, at_s, width_s)
-            if tail <= self._limit:
-                return number
-            if tail < least:
-                least, best = tail, number
+            if self._one is not None and self._is_kept(self._one, law, books[number], columns, at_s, width_s):
+                kept = number
+                break
+            doubtful.append(number)
+        # Another theta may show that one of those before it keeps the bound, too.
+        least, best = math.inf, kept
+        for some in [doubtful] if self._one is not None else [doubtful[:1], doubtful[1:]]:
+            for number, tail in zip(some, self.tails(law, [books[one] for one in some], rates, at_s, width_s), strict=True):
+                if tail <= self._limit:
+                    return number
+                if kept < 0 and tail < least:
+                    least, best = tail, number
         return best
 
-    def tail(self, law: OverlapLaw, book: Book, rates: FloatArray, now: float, width_s: float) -> float:
-        """Returns a bound on the logarithm of the probability that a row is late at an instance that gets the window."""
+    def tails(self, law: OverlapLaw, books: Sequence[Book], rates: FloatArray, now: float, width_s: float) -> list[float]:
+        """Returns for each instance a bound on the logarithm of the probability that a row is late there if it gets the window."""
+        if not books:
+            return []
         setting, seen = self.setting, self.books.seen
-        if law is not self._law:
-            self._law = law
-            parts = [(one.row_s, one.window_s, one.pair_s) for one in law.kinds]
-            self._costs = np.array(parts).T[:, :, None]
+        self._take(law)
         rows_s, windows_s, pairs_s = self._costs
-        middles = now + width_s * _MIDDLES
-        is_open = np.array(book.closes_s)[:, None] >= middles
-        windows = 1.0 + is_open.sum(axis=0)
-        costs = rows_s + windows_s * windows
-        if True in setting.counted:
-            come = rates[self._counted].sum(axis=0)
-            marks = seen + np.array(book.marks_of) @ is_open
-            costs += pairs_s * (windows * (seen + np.cumsum(come) * width_s) - marks)
-        # The row that opens the window: the dearest kind that can.
-        opening_s = max(
-            one.cost_s(True, book.open + 1, book.pairs(seen)) for one, opens in zip(law.kinds, setting.opens, strict=True) if opens
+        middles, costs = now + width_s * _MIDDLES, np.empty((len(rows_s), len(books), INTERVALS))
+        for number, book in enumerate(books):
+            is_open = np.array(book.closes_s)[:, None] >= middles
+            windows = 1.0 + is_open.sum(axis=0)
+            costs[:, number] = rows_s + windows_s * windows
+            if True in setting.counted:
+                come = rates[self._counted].sum(axis=0)
+                marks = seen + np.array(book.marks_of) @ is_open
+                costs[:, number] += pairs_s * (windows * (seen + np.cumsum(come) * width_s) - marks)
+        begun_s = np.array([self._begun_s(law, book, now) for book in books])
+        tails = log_tails(rates, costs, width_s, begun_s, setting.bound_s)
+        found: list[float] = np.minimum.reduce(tails, axis=0).max(axis=-1).tolist()
+        kept = next((number for number, tail in enumerate(found) if tail <= self._limit), None)
+        if kept is not None and self._one is not None:
+            self._one = self._ones[int(np.maximum.reduce(tails[:, kept], axis=-1).argmin())]
+        return found
+
+    def _take(self, law: OverlapLaw) -> None:
+        """Takes a law: it is a new one now and then."""
+        if law is self._law:
+            return
+        self._law = law
+        self._costs = np.array([(one.row_s, one.window_s, one.pair_s) for one in law.kinds]).T[:, :, None]
+        kinds = [(one.row_s, one.window_s) for one in law.kinds]
+        self._ones = [OneTail(number, kinds, self.setting.bound_s) for number in range(THETAS)]
+        if True not in self.setting.counted:
+            self._one = self._ones[THETAS // 2 if self._one is None else self._one.number]
+
+    def _begun_s(self, law: OverlapLaw, book: Book, now: float) -> float:
+        """Returns the work that waits at an instance behind the row that opens the window: the dearest kind that can."""
+        seen, opens = self.books.seen, self.setting.opens
+        return book.backlog_s(now) + max(
+            one.cost_s(True, book.open + 1, book.pairs(seen)) for one, does in zip(law.kinds, opens, strict=True) if does
         )
-        begun_s = np.array([book.backlog_s(now) + opening_s])
-        return float(log_tail(rates, costs[:, None, :], width_s, begun_s, setting.bound_s).max())
+
+    def _is_kept(self, one: OneTail, law: OverlapLaw, book: Book, rates: list[list[float]], now: float, width_s: float) -> bool:
+        """Tells whether one theta shows that the bound is kept. Where it does not, another one may."""
+        closes, windows, passed = sorted(book.closes_s), [], 0
+        for middle in _MIDDLES_LIST:
+            while passed < len(closes) and closes[passed] < now + width_s * middle:
+                passed += 1
+            windows.append(1 + len(closes) - passed)
+        return one.keeps(rates, windows, width_s, self._begun_s(law, book, now), self._limit)

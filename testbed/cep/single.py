@@ -182,7 +182,7 @@ class _Predicting(Model):
         while high > 1.005 * low:
             middle = math.sqrt(low * high)
             last = Last(msgspec.structs.replace(self.setting, bound_s=middle), self.books, self._steady)
-            is_kept = last.tail(self.setting.law, book, rates, now, width_s) <= math.log(0.01)
+            is_kept = last.tails(self.setting.law, [book], rates, now, width_s)[0] <= math.log(0.01)
             low, high = (low, middle) if is_kept else (middle, high)
         return high
 

@@ -17,10 +17,11 @@ from sbon.dealing.forecast import Course, Steady
 from sbon.dealing.last import Last
 from sbon.dealing.model import Model
 from sbon.dealing.replay import Candidate, Replaying, Trace, replay
-from sbon.dealing.tail import log_tail
+from sbon.dealing.tail import THETAS, OneTail, log_tail, log_tails
 from sbon.dealing.turns import Turns
 from sbon.errors import ShapeError
 from sbon_testbed.cep.stories import FACES, STORIES, TRAFFIC, cars
+from tests.examples import examples
 
 LAW = OverlapLaw((RowLaw(0.01, 0.3, 0.02, 0.001), RowLaw(0.02, 0.0, 0.05, 0.004)), (True, False))
 
@@ -103,6 +104,20 @@ def test_the_tail_counts_what_waits_at_the_start():
 
     assert empty[0] < -5 < full[0]
     assert full[0] > full[-1] - 1e-9
+
+
+@examples(60)
+@given(seed=st.integers(0, 2**32))
+def test_one_theta_without_arrays_says_what_it_says_among_all(seed):
+    rng = np.random.default_rng(seed)
+    kinds, windows = [(0.1, 0.3), (0.0, 0.25)], rng.integers(1, 6, 20).tolist()
+    rates, begun_s, limit = rng.exponential(0.7, (2, 20)), float(rng.exponential(4)), float(rng.uniform(-12, 0))
+    costs = np.array([[row_s + window_s * one for one in windows] for row_s, window_s in kinds])
+
+    tails = log_tails(rates, costs[:, None], 0.5, np.array([begun_s]), 15.0)[:, 0].max(axis=-1)
+
+    found = [OneTail(number, kinds, 15.0).keeps(rates.T.tolist(), windows, 0.5, begun_s, limit) for number in range(THETAS)]
+    assert found == (tails <= limit).tolist()
 
 
 def test_a_passing_overload_may_be_within_the_bound():
