@@ -9,6 +9,7 @@ from sbon.errors import LinkError, SbonError
 from sbon.membership.members import Member
 from sbon.supervision.claiming import Claiming, Outcome
 from sbon.supervision.inheriting import Inheriting
+from sbon.supervision.owners import Owner, Owners
 from sbon.supervision.succession import ANSWER_S
 from sbon.types import NodeId, QueryId
 from sbon.wire.messages import Message
@@ -28,6 +29,7 @@ class Former:
     Parameters
     ----------
     save : as for `sbon.supervision.ownership.Ownership`
+    owners : gets this agent as the owner of what it runs anew, so that it ends the former operators of a query that others took over once
     """
 
     def __init__(
@@ -37,12 +39,14 @@ class Former:
         members: Callable[[], Mapping[NodeId, Member]],
         inheriting: Inheriting,
         save: Callable[[Callable[[str], None]], None],
+        owners: Owners,
     ) -> None:
         self._messages = messages
         self._me = me
         self._members = members
         self._inheriting = inheriting
         self._save = save
+        self._owners = owners
         self.anew: dict[QueryId, int] = {}
         """Queries of a former process that this one runs anew, with the epochs of the claims."""
 
@@ -95,6 +99,7 @@ class Former:
             found[claim.query] = Outcome.KEPT if claim.outcome is Outcome.FREE and not is_ours else claim.outcome
             if found[claim.query] is Outcome.FREE:
                 self.anew[claim.query] = claim.epoch
+                self._owners.heard(claim.query, Owner(self._me.name, self._me.boot, claim.epoch))
             if not waiting:
                 done(found)
 

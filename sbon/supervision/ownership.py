@@ -88,7 +88,7 @@ class Ownership:
         """The queries that this agent owns."""
         self._succession = Succession(clock, wall, messages, me, members, register, self._take_over)
         self.inheriting = Inheriting(me, lambda query: register.owners.of(query).epoch)
-        self.former = Former(messages, me, members, self.inheriting, save)
+        self.former = Former(messages, me, members, self.inheriting, save, register.owners)
         self.wanting = Wanting(register, self.inheriting, self.owned)
         self._save = save
         self._entry_of = entry_of

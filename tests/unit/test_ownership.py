@@ -503,6 +503,17 @@ def test_a_home_that_has_given_its_query_up_lets_a_later_owner_begin_it_anew() -
     assert home.says(PromiseAsk(query=QUERY, epoch=5, holder=Holder("fra", 77), of=AMS, is_anew=True)).granted
 
 
+def test_a_query_of_another_first_owner_that_is_begun_anew_ends_its_former_operators() -> None:
+    """They ask whom they were told to take for the owner; its former process did not write down that it had become that."""
+    again = Holder("fra", 77)
+    one = Agent(again, again, AMS, NYC)
+    assert one.ownership.wanting.answer(WantedAsk(queries=(QUERY,))).queries == ()
+    one.ownership.former.claims({QUERY: (TRIO,)}, lambda found: None)
+    one.services.answer(ClaimsAsk, {})
+    one.services.answer(PromiseAsk, {"nyc": HolderSays(granted=True, epoch=1)})
+    assert one.ownership.wanting.answer(WantedAsk(queries=(QUERY,))).queries == (QUERY,)
+
+
 def test_a_query_that_nobody_else_has_ever_held_is_free() -> None:
     again = Holder("ams", 77)
     one, found = Agent(again, again, FRA), []
