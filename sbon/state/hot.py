@@ -13,16 +13,16 @@ from sbon.state.ids import Places, Words
 from sbon.state.index import CELLS_A_KEY, Index
 from sbon.state.runs import Entries
 
-GROWTH = 1.2
-"""Factor by which arrays grow."""
+GROWTH = 1.06
+"""Factor by which arrays grow, where they are: large ones move without being copied."""
 KEY_BYTES = 48
 """Bytes assumed of a key until some are there."""
 TEXT_BYTES = 80
 """Bytes assumed of a text in a state."""
 SLACK = 1.5
-"""Factor for what arrays have free, and for copies while states go to disk."""
+"""Factor for what arrays have free, since they grow and shrink."""
 _ROOM_MIN = 64
-_STEP_ROWS = 65_536
+_STEP_ROWS = 16_384
 _FRAME_ROWS = 16_384
 _LOOSE_FRAMES = 64
 
@@ -69,7 +69,7 @@ class Hot:
         first, self.held = self.held, self.held + len(words)
         if self.held > len(self.words):
             longer = max(self.held, int(GROWTH * len(self.words)) + _ROOM_MIN)
-            self.words = _grown(self.words, longer)
+            self.words.resize((longer, self.words.shape[1]), refcheck=False)
             self.columns = {name: _grown(column, longer) for name, column in self.columns.items()}
         self.words[first : self.held] = words
         for name in self._texts:
@@ -83,27 +83,31 @@ class Hot:
             self._keep(loose)
         return np.arange(first, self.held)
 
-    def entries(self, places: Places | None = None) -> Entries:
-        """Returns states, by their places in ascending order; None: all."""
-        if places is None:
-            places = np.arange(self.held)
+    def entries(self) -> Entries:
+        """Returns all states."""
+        places = np.arange(self.held)
+        return Entries(self.words[places], self.rows(places))
+
+    def rows(self, places: Places) -> pl.DataFrame:
+        """Returns keys and texts of states, by their places in ascending order."""
         edges = np.cumsum([0, *(frame.height for frame in self._frames)])
         cut = np.searchsorted(places, edges)
         parts = [frame[places[a:b] - edge] for frame, edge, a, b in zip(self._frames, edges, cut, cut[1:], strict=False) if b > a]
         rows = pl.concat(parts) if parts else pl.DataFrame(schema=self._keys)
         texts = [pl.Series(name, self.columns[name][places].tolist(), dtype=pl.String) for name in self._texts]
-        return Entries(self.words[places], rows.hstack(texts) if texts else rows)
+        return rows.hstack(texts) if texts else rows
 
     def retain(self, staying: npt.NDArray[np.bool_]) -> None:
         """Keeps some states, and drops the others, (held,). No array is copied as a whole."""
-        kept, at = np.flatnonzero(staying), 0
-        for start in range(0, kept.size, _STEP_ROWS):
-            chosen = kept[start : start + _STEP_ROWS]  # none lies before the place that it goes to
-            self.words[start : start + chosen.size] = self.words[chosen]
+        kept = at = 0
+        for start in range(0, self.held, _STEP_ROWS):
+            chosen = start + np.flatnonzero(staying[start : start + _STEP_ROWS])  # none lies before the place that it goes to
+            self.words[kept : kept + chosen.size] = self.words[chosen]
             for column in self.columns.values():
-                column[start : start + chosen.size] = column[chosen]
+                column[kept : kept + chosen.size] = column[chosen]
+            kept += chosen.size
         for column in self.columns.values():
-            column[kept.size :] = None
+            column[kept:] = None
         frames, self._frames, waiting = self._frames[::-1], [], list[pl.DataFrame]()
         self._loose, self._frame_bytes, self._frame_rows = 0, 0.0, 0
         while frames:
@@ -113,8 +117,9 @@ class Hot:
             if not frames or sum(one.height for one in waiting) >= _FRAME_ROWS:
                 self._keep(waiting)
                 waiting = []
-        self.held, self._index = kept.size, Index(kept.size)
-        self._index.add(0, kept.size, self.words)
+        self.held = kept
+        self._index.clear(kept)
+        self._index.add(0, kept, self.words)
 
     def copy(self) -> Self:
         """Returns the same states."""

@@ -8,6 +8,8 @@ from sbon.state.ids import Places, Words
 CELLS_A_KEY = 2
 """Least cells for each key; fewer make longer probes."""
 _CELLS_MIN = 1024
+_STEP_KEYS = 16_384
+"""Keys that are added at once, so that little memory is needed beside the table."""
 
 
 class Index:
@@ -40,19 +42,28 @@ class Index:
             self._make(self._used + count)
             first, count = 0, first + count
         self._used = first + count
-        adding = np.arange(first, first + count, dtype=np.int32)
-        at = self._home(ids[first : first + count])
-        while adding.size:
-            free = self._cells[at] < 0
-            self._cells[at[free]] = adding[free]  # of several for one cell, the last stays
-            left = self._cells[at] != adding
-            adding, at = adding[left], self._next(at[left])
+        for start in range(first, self._used, _STEP_KEYS):
+            end = min(self._used, start + _STEP_KEYS)
+            adding = np.arange(start, end, dtype=np.int32)
+            at = self._home(ids[start:end])
+            while adding.size:
+                free = self._cells[at] < 0
+                self._cells[at[free]] = adding[free]  # of several for one cell, the last stays
+                left = self._cells[at] != adding
+                adding, at = adding[left], self._next(at[left])
+
+    def clear(self, room: int) -> None:
+        """Removes all, and makes room for so many keys."""
+        self._make(room)
 
     def _make(self, keys: int) -> None:
         cells = _CELLS_MIN
         while cells < CELLS_A_KEY * keys:
             cells *= 2
-        self._cells = np.full(cells, -1, np.int32)
+        if cells != self._cells.size:
+            self._cells = np.empty(0, np.int32)  # the old ones go before the new ones come
+            self._cells = np.empty(cells, np.int32)
+        self._cells.fill(-1)
         self._used = 0
 
     def _home(self, ids: Words) -> Places:

@@ -30,6 +30,8 @@ FILTER_BITS = 12
 """Bits of the filter for each key: of keys that are not there, some 2 % are looked for."""
 MERGE_ROWS = 16_384
 """Rows that one step of a merge takes, which is a few milliseconds."""
+FOUND_KEYS = 512
+"""Keys that are looked up at once. More: fewer steps, more memory for blocks."""
 ID_WORDS, USES = 2, 2
 """Words of the identity; place of the uses, behind which the numbers are."""
 _HEAD_WORDS = 1
@@ -104,8 +106,14 @@ class Run:
             The files cannot be read, or are damaged.
         """
         maybe = np.flatnonzero(self.may_have(asked))
-        if not maybe.size:
+        parts = [self._find(asked, maybe[at : at + FOUND_KEYS]) for at in range(0, maybe.size, FOUND_KEYS)]
+        if not parts:
             return maybe, np.empty((0, self._width), np.uint64), None
+        texts = [part[2] for part in parts if part[2] is not None]
+        return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts]), pl.concat(texts) if texts else None
+
+    def _find(self, asked: Words, maybe: Places) -> tuple[Places, Words, pl.DataFrame | None]:
+        """Looks up those that may be there."""
         firsts = asked[maybe, 0]
         block = np.searchsorted(self._firsts, firsts, "right") - 1
         before = np.searchsorted(self._firsts, firsts, "left") - 1  # the same half may begin in the block before
@@ -217,6 +225,11 @@ class Writing:
         self._firsts: list[Words] = []
         self._run._filter = np.zeros(max(1, rows * FILTER_BITS // 64), np.uint64)
 
+    @property
+    def memory_bytes(self) -> int:
+        """Returns the bytes that the run takes in memory until it is finished, beside rows that have not been written yet."""
+        return int(self._run._filter.nbytes)
+
     def add(self, entries: Entries) -> None:
         """Adds entries behind those before.
 
@@ -286,6 +299,11 @@ class Merge:
         self.runs = runs
         self._ranges = ranges(runs, MERGE_ROWS)
         self._writing = Writing(room, width, has_texts=has_texts, rows=sum(run.rows for run in runs))
+
+    @property
+    def memory_bytes(self) -> int:
+        """Returns the bytes that the run being made takes in memory."""
+        return self._writing.memory_bytes
 
     def step(self, alive: Callable[[Entries], Places]) -> int | Run:
         """Merges some rows, and keeps those of them that `alive` returns; returns their number, or the run once it is complete.

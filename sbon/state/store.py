@@ -17,19 +17,25 @@ import polars as pl
 
 from sbon.errors import StateError, StateFullError
 from sbon.state.hot import Hot
-from sbon.state.ids import Places, Words, grouped, identities
+from sbon.state.ids import Places, Words, grouped, identities, sorted_by_id
 from sbon.state.room import StateRoom
 from sbon.state.runs import ID_WORDS, USES, Entries, Merge, Run, Writing, joined, ranges
 
 EVICTED_SHARE = 8
 """A part of this many of the states in memory goes to disk at once. Fewer: more and smaller runs. More: less stays in memory."""
+COPIES_SHARE = 8
+"""A part of this many of the memory is for blocks that are read, rows that are merged, and freed memory that the process keeps."""
 MERGE_SHARE = 12
 """Rows that are merged for each state that goes to disk, while there is something to merge."""
 USES_REMEMBERED = 8
 """Uses for each state in memory after which all counts are halved. Fewer: new hot keys come in sooner. More: rarer keys are told apart."""
+WRITTEN_ROWS = 8192
+"""States that are written at once when some leave. More: fewer writes, more memory for copies."""
 _NEVER = -(2**63)
 _PIECE_ROWS = 65_536
 _USES_MAX = 2**32 - 1
+_USES_TOLD = 1023
+"""Uses from which on states count as used equally, when the least used ones are looked for."""
 
 Values = npt.NDArray[Any]
 
@@ -239,25 +245,23 @@ class States:
         """Moves states to disk, if the memory does not hold so many more; tells whether it has."""
         if self._room is None:
             return False
-        free = self._room.memory_bytes - sum(run.memory_bytes for run in self._runs)
+        free = self._room.memory_bytes * (1 - 1 / COPIES_SHARE) - sum(run.memory_bytes for run in self._runs)
+        free -= self._merge.memory_bytes if self._merge is not None else 0
         most = max(int(max(free, self._room.memory_bytes / 2) / self._hot.entry_bytes), len(ids))
         hot = self._hot
         if hot.held + more <= most:
             return False
         self._check_batch(len(ids))
         count = min(hot.held, max(hot.held + more - most, hot.held // EVICTED_SHARE))
-        uses = hot.words[: hot.held, USES].astype(np.uint32)
-        uses[found[found >= 0]] = _USES_MAX  # what this batch needs stays as long as anything else is left
-        limit = np.partition(uses, count - 1)[count - 1]
-        staying, equal = uses > limit, np.flatnonzero(uses == limit)
-        staying[equal[equal.size - (hot.held - count - np.count_nonzero(staying)) :]] = True  # of equal ones, those that came last
-        leaving = np.flatnonzero(~staying)
-        self._runs.insert(0, self._written(hot.entries(leaving).in_order()))
+        uses = np.minimum(hot.words[: hot.held, USES], _USES_TOLD, dtype=np.uint64, casting="unsafe", out=np.empty(hot.held, np.uint16))
+        uses[found[found >= 0]] = _USES_TOLD + 1  # what this batch needs stays as long as anything else is left
+        leaving = _least(uses, count)
+        self._runs.insert(0, self._written(np.flatnonzero(leaving)))
         self._merge_rows += MERGE_SHARE * count
         if self._uses > USES_REMEMBERED * hot.held:
             hot.words[: hot.held, USES] >>= np.uint64(1)
             self._uses = 0
-        hot.retain(staying)
+        hot.retain(~leaving)
         return True
 
     def _check_batch(self, rows: int) -> None:
@@ -275,14 +279,18 @@ class States:
             return np.arange(len(entries.words))
         return np.flatnonzero((entries.texts[self._time].to_physical() > self._ended_us).to_numpy())
 
-    def _written(self, entries: Entries) -> Run:
+    def _written(self, places: Places) -> Run:
+        """Writes states to disk, by their places in ascending order, some at a time."""
         assert self._room is not None
-        why = ""
+        hot, why = self._hot, ""
+        order, rows = sorted_by_id(hot.words[places, :ID_WORDS]), hot.rows(places)
         try:
-            writing = Writing(self._room, self._width, has_texts=bool(self._texts), rows=len(entries.words))
-            writing.add(entries)
+            writing = Writing(self._room, self._width, has_texts=bool(self._texts), rows=places.size)
+            for start in range(0, places.size, WRITTEN_ROWS):
+                part = order[start : start + WRITTEN_ROWS]
+                writing.add(Entries(hot.words[places[part]], rows[part]))
             run = writing.finished()
-            run.last_us = int(entries.texts[self._time].to_physical().to_numpy().max()) if self._time else 0
+            run.last_us = int(rows[self._time].to_physical().to_numpy().max()) if self._time else 0
             return run
         except OSError as problem:
             why = f"states cannot be written to disk: {problem.strerror or problem}"
@@ -335,6 +343,21 @@ class States:
             found = texts[name]
             return found if isinstance(found, pl.Series) else pl.Series(name, found.tolist(), dtype=pl.String)
         return _as_series(name, np.ascontiguousarray(words[:, USES + 1 + self._numbers.index(name)]), self._schema[name])
+
+
+def _least(uses: npt.NDArray[np.uint16], count: int) -> npt.NDArray[np.bool_]:
+    """Returns which states leave: so many of those used least; of those used equally, the oldest."""
+    upto = np.cumsum(np.bincount(uses, minlength=_USES_TOLD + 2))
+    limit = int(np.searchsorted(upto, count))
+    found = uses < limit
+    equal = count - (int(upto[limit - 1]) if limit else 0)
+    for start in range(0, len(uses), WRITTEN_ROWS):
+        if not equal:
+            break
+        oldest = start + np.flatnonzero(uses[start : start + WRITTEN_ROWS] == limit)[:equal]
+        found[oldest] = True
+        equal -= oldest.size
+    return found
 
 
 def _to_merge(rows: list[int]) -> int:

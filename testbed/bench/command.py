@@ -202,12 +202,13 @@ def nexmark(
     ] = None,
     events: Annotated[int, typer.Option(metavar="N", help="Events of each timed run, all kinds together.")] = 20_000_000,
     runs: Annotated[int, typer.Option(metavar="R", help="Timed runs of each query; figures are their medians.")] = 1,
+    instances: Annotated[int, typer.Option(metavar="N", help="Instances of each operator with keys.")] = 1,
     json: Json = False,
 ) -> None:
     """Show how many events the queries of Nexmark take a second in one agent, and whether their answers are right."""
     from sbon_testbed.nexmark.bench import measure, show
 
-    result = measure(query or [], events, runs, _progress)
+    result = measure(query or [], events, runs, _progress, instances=instances)
     _tell(result, show, json)
     if not all(one["answers_equal"] for one in result["queries"].values()):
         raise typer.Exit(1)

@@ -9,6 +9,8 @@ The files are in the page cache: what a disk's reads and writes take comes on to
 """
 
 import abc
+import ctypes
+import gc
 import os
 import resource
 from collections.abc import Callable, Iterator
@@ -28,7 +30,7 @@ from sbon.cli.output import count, number, print_table
 from sbon.errors import UsageError
 from sbon.state.ids import Places, Words, grouped, identities
 from sbon.state.room import StateRoom
-from sbon.state.runs import Entries, Run
+from sbon.state.runs import Run
 from sbon.state.store import States
 from sbon_agent.disk import FolderDisk
 from sbon_testbed.leftovers import run_directory
@@ -121,6 +123,7 @@ def _timed(store: str, keys: int, share: float, rows: int, batch_rows: int, kind
         states: States = {"lmdb": _Lmdb, "rocksdb": _Rocks}.get(store, States)(columns, state, room)
         if isinstance(states, _Lmdb | _Rocks):
             states.open(str(place))
+        _give_back()
         before_mb, peak_mb, slowest_ms = _memory_mb(), 0.0, 0.0
         began = process_time()
         for batch in _batches(order, min(LOAD_ROWS, max(batch_rows, 1)), kind):
@@ -175,6 +178,13 @@ def _count(states: States, keys: pl.Series) -> int:
     return int(found.rows[~held].sum())
 
 
+def _give_back() -> None:
+    """Returns freed memory to the system: blocks that are used again later would hide what the states take."""
+    gc.collect()
+    with suppress(AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def _memory_mb() -> float:
     """Returns the memory of this process, without what maps files."""
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
@@ -191,13 +201,14 @@ class _Foreign(States, abc.ABC):
     def open(self, folder: str) -> None:
         """Opens the store."""
 
-    def _written(self, entries: Entries) -> Run:
-        ids = entries.words[:, [1, 0]].byteswap()
-        values = np.ascontiguousarray(entries.words[:, 2:])
+    def _written(self, places: Places) -> Run:
+        words = self._hot.words[places]
+        ids = words[:, [1, 0]].byteswap()
+        values = np.ascontiguousarray(words[:, 2:])
         size = values.shape[1] * 8
         keys, rest = ids.tobytes(), values.tobytes()
-        order = np.lexsort((entries.words[:, 0], entries.words[:, 1]))
-        texts = entries.texts["key"].cast(pl.String).to_list()
+        order = np.lexsort((words[:, 0], words[:, 1]))
+        texts = self._hot.rows(places)["key"].cast(pl.String).to_list()
         self._put([(keys[16 * at : 16 * at + 16], rest[size * at : size * at + size] + texts[at].encode()) for at in order.tolist()])
         assert self._room is not None
         return Run(self._room, "none", self._width, 1)

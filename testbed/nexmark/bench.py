@@ -17,6 +17,7 @@ from typing import Any
 from sbon.cli.output import count, number, print_note, print_table
 from sbon.cli.tables import Column
 from sbon.errors import UsageError
+from sbon.query.limits import INSTANCES_MAX
 from sbon_testbed.answers import equal, written
 from sbon_testbed.bench.agent_process import AgentProcess, one_agent
 from sbon_testbed.nexmark.catalogue import OFFERED, QUERIES
@@ -44,6 +45,7 @@ def measure(
     runs: int = 1,
     progress: Progress = lambda what: None,
     checked_events: int = CHECKED_EVENTS,
+    instances: int = 1,
 ) -> dict[str, Any]:
     """Returns events/s and whether answers are right, as medians over runs.
 
@@ -53,6 +55,7 @@ def measure(
     events : of all kinds together, in each timed run
     runs : timed runs of each query, in one agent
     checked_events : of all kinds together, in the run whose answers are compared
+    instances : of each operator with keys
 
     Raises
     ------
@@ -70,20 +73,23 @@ def measure(
         raise UsageError(f"--events {events}, expected at least {EVENTS_MIN}")
     if runs < 1:
         raise UsageError(f"--runs {runs}, expected at least 1")
+    if not 1 <= instances <= INSTANCES_MAX:
+        raise UsageError(f"--instances {instances}, expected 1 to {INSTANCES_MAX}")
+    more = f", instances = {instances}" if instances > 1 else ""
     found = {}
     tables = {kind: Stream(kind, Events(SEED, EVENTS_PER_S), POOL_EVENTS).all_rows(checked_events).lazy() for kind in KINDS}
     for name in chosen:
         with one_agent() as agent:
             progress(f"{name}: answers over {checked_events:,} events")
-            right = _right(agent, name, checked_events, tables)
-            _timed(agent, name, min(events, POOL_EVENTS))  # creates the pool, and loads modules
+            right = _right(agent, name, checked_events, tables, more)
+            _timed(agent, name, min(events, POOL_EVENTS), more)  # creates the pool, and loads modules
             timed = []
             for run in range(1, runs + 1):
                 progress(f"{name}: {events:,} events, run {run} of {runs}")
-                timed.append(_timed(agent, name, events))
+                timed.append(_timed(agent, name, events, more))
         found[name] = {key: median(one[key] for one in timed) for key in timed[0]} | {"answers_equal": right}
     missing = {} if queries else {name: query.missing for name, query in QUERIES.items() if query.missing}
-    figures = {"events": events, "runs": runs, "cores": os.cpu_count(), "checked_events": checked_events}
+    figures = {"events": events, "runs": runs, "instances": instances, "cores": os.cpu_count(), "checked_events": checked_events}
     figures |= {"events_per_second_of_event_time": EVENTS_PER_S, "pool_events": POOL_EVENTS}
     return {**figures, "queries": found, "missing": missing}
 
@@ -91,6 +97,8 @@ def measure(
 def show(result: dict[str, Any]) -> None:
     """Prints the result as a table for people."""
     titles = ("events read", "events/s", "events/s/core", "cores used", "answers")
+    if result.get("instances", 1) != 1:
+        print_note(f"instances of each operator with keys: {result['instances']}")
     columns = (Column("query"), *(Column(title, right=True) for title in titles))
     rows = [_row(name, result["queries"].get(name)) for name in QUERIES if name in result["queries"] or name in result["missing"]]
     print_table(columns, rows, title=f"{result['events']:,} events of a pool, median of {result['runs']}")
@@ -134,21 +142,21 @@ def _text(name: str) -> str:
     return (resources.files("sbon_testbed.nexmark") / "queries" / f"{name}.sql").read_text(encoding="utf-8")
 
 
-def _right(agent: AgentProcess, name: str, events: int, tables: Tables) -> bool:
+def _right(agent: AgentProcess, name: str, events: int, tables: Tables, more: str) -> bool:
     """Tells whether the answers over the first events equal those of the reference over these rows."""
     sink = f"checked_{name}"
-    with_ = f"connector = 'file', path = '{sink}', format = 'parquet'"
+    with_ = f"connector = 'file', path = '{sink}', format = 'parquet'{more}"
     agent.submit(statements(name, events, sink, with_))
     agent.wait_until(lambda: agent.finished(sink), f"{name} over {events:,} events", TIMEOUT_S)
     expected = answer(name, tables)
     return equal(written(agent.data_dir / sink, "parquet", expected.schema), expected)
 
 
-def _timed(agent: AgentProcess, name: str, events: int) -> dict[str, float]:
+def _timed(agent: AgentProcess, name: str, events: int, more: str) -> dict[str, float]:
     """Runs a query once over all events."""
     sink = f"timed_{name}"
     used, began = agent.cpu_s(), time.monotonic()
-    agent.submit(statements(name, events, sink, "connector = 'discard'"))
+    agent.submit(statements(name, events, sink, f"connector = 'discard'{more}"))
     agent.wait_until(lambda: agent.finished(sink), f"{name} over {events:,} events", TIMEOUT_S)
     used, took_s = agent.cpu_s() - used, time.monotonic() - began
     rows = sum(Stream(kind, Events(), CYCLE).total(events) for kind in KINDS if re.search(_READS.format(kind=kind), _select(name)))

@@ -1,8 +1,10 @@
 """States of keys in memory and on disk, against a plain dict: any operations, any memory."""
 
 import errno
+import tracemalloc
 from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from sbon.state.ids import grouped, identities
 from sbon.state.index import Index
 from sbon.state.room import StateRoom
 from sbon.state.store import States
+from sbon_agent.disk import FolderDisk
 from sbon_testbed.simulator.disk import VirtualDisk
 from tests.examples import examples
 
@@ -269,3 +272,39 @@ def test_a_full_disk_has_the_error_of_a_full_disk():
     with pytest.raises(OSError, match="state_disk_max") as found:
         room.append("x", [bytes(11)])
     assert found.value.errno == errno.ENOSPC
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_of_those_used_least_the_oldest_leave(seed: int):
+    rng = np.random.default_rng(seed)
+    uses = np.minimum(rng.zipf(1.3, 30_000), store._USES_TOLD + 1).astype(np.uint16)
+    count = int(rng.integers(1, 30_000))
+
+    leaving = store._least(uses, count)
+
+    assert set(np.flatnonzero(leaving).tolist()) == set(np.argsort(uses, kind="stable")[:count].tolist())
+
+
+def test_copies_while_states_leave_and_come_back_are_small(tmp_path: Path):
+    """Peaks of arrays, in parts of the budget."""
+    budget, batch = 8_000_000, 4_000
+
+    def peak_of(states: States, first: int, count: int) -> float:
+        tracemalloc.reset_peak()
+        for start in range(first, first + count, batch):
+            keys = pl.DataFrame({"k": np.arange(start, start + batch)})
+            ids = identities([keys["k"]])
+            new = states.places(keys, ids) < 0
+            if new.any():
+                states.add(keys, ids, pl.DataFrame({"n": np.zeros(batch, np.int64)}))
+        return tracemalloc.get_traced_memory()[1] / budget
+
+    tracemalloc.start()
+    try:
+        for memory_bytes in (budget // 8, budget):  # the first loads what is loaded when it is first used
+            states = States({"k": pl.Int64()}, {"n": pl.Int64()}, StateRoom(FolderDisk(tmp_path), memory_bytes, budget, 10**12, batch))
+            before = tracemalloc.get_traced_memory()[0] / budget
+            peaks = [peak_of(states, first, memory_bytes // 40) - before for first in (0, memory_bytes // 40, 0)]
+    finally:
+        tracemalloc.stop()
+    assert max(peaks) < 1.2, peaks  # seen: 1.10
