@@ -75,6 +75,11 @@ def source_rate(definition: SourceDefinition) -> float:
     return _CONNECTOR_ROWS_PER_S.get(definition.connector, 100.0)
 
 
+def is_rate_told(definition: SourceDefinition) -> bool:
+    """Tells whether a source's rate is declared, in its profile, or set by its connector, and not assumed."""
+    return definition.rows_per_s is not None or bool(definition.profile) or definition.connector in ("datagen", "system")
+
+
 def predicate_selectivity(predicate: Expression | None) -> float:
     """Estimates the share of rows for which a condition holds, between 0 and 1, from its form."""
     match predicate:

@@ -16,7 +16,7 @@ from sbon.errors import QueryError
 from sbon.extensions import NOTHING, Extensions
 from sbon.query.binder import bind
 from sbon.query.catalog import Catalog, did_you_mean
-from sbon.query.estimate import estimate, map_bytes_ratio, source_rate
+from sbon.query.estimate import estimate, is_rate_told, map_bytes_ratio, source_rate
 from sbon.query.expression import Call, Column, Expression, Literal
 from sbon.query.fold import fold
 from sbon.query.instances import NO_KEYS, dealing_of
@@ -226,6 +226,7 @@ class _Builder:
         """Operators whose number of instances is the planner's choice."""
         self._omits_begun = wishes.after_crash != INCOMPLETE
         self._defers = wishes.on_miss == DEFER
+        self._is_bounded = wishes.latency_ms is not None
         self._rule: MissRule | None = None
         if wishes.on_miss in (DEFER, SHED) and wishes.latency_ms is not None:
             self._rule = MissRule(wishes.latency_ms, wishes.fairness or 0.0)
@@ -294,19 +295,26 @@ class _Builder:
         hosts = source.hosts(self._nodes)
         absent = source.absent(self._nodes)
         if absent:
-            note = f"source {source.name}: node {_listed(absent)} is not alive; planned without it"
-            if note not in self._notes:
-                self._notes.append(note)
+            self._note(f"source {source.name}: node {_listed(absent)} is not alive; planned without it")
         if not hosts:
             wanted = ", ".join(f"{label}={value}" for label, value in source.labels)
             where = f"no living node has {wanted}" if wanted else f"{_listed(absent)} is not alive"
             self._empty.append(f"source {source.name} is nowhere: {where}")
         return hosts
 
+    def _note(self, note: str) -> None:
+        if note not in self._notes:
+            self._notes.append(note)
+
     def _source(self, source: SourceDefinition, node: NodeId) -> OperatorSpec:
         params = source.params
         operator = self._add(params, source.columns, source.time_column, [], node, node)
-        self._rates[operator.id] = source_rate(source)
+        self._rates[operator.id] = rate = source_rate(source)
+        if self._is_bounded and not is_rate_told(source):
+            self._note(
+                f"the latency rests on {rate:g} rows/s of source {source.name}, which are assumed; declare estimated_rows_per_second in "
+                "CREATE SOURCE"
+            )
         if source.profile:
             self._profiles[operator.id] = source.profile
         return operator

@@ -258,6 +258,22 @@ def test_known_shares_of_rows_take_the_place_of_the_rules() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("bound", "rate", "asked"),
+    [(", max_latency = '1 s'", "", True), (", max_latency = '1 s'", ", estimated_rows_per_second = 5", False), ("", "", False)],
+)
+def test_a_latency_bound_over_a_source_without_a_rate_asks_for_one(bound: str, rate: str, asked: bool) -> None:
+    catalog = make_catalog(f"CREATE SOURCE far (k TEXT) WITH (connector = 'tcp', port = 7000, nodes = 'b'{rate})")
+    (statement,) = parse(f"CREATE SINK out WITH (connector = 'discard'{bound}) AS SELECT k FROM far")
+    assert isinstance(statement, CreateSink)
+    notes: list[str] = []
+
+    plan(statement, catalog, NODES, "a", "q", notes=notes)
+
+    told = "the latency rests on 100 rows/s of source far, which are assumed; declare estimated_rows_per_second in CREATE SOURCE"
+    assert notes == ([told] if asked else [])
+
+
 def test_a_declared_rate_is_each_nodes() -> None:
     catalog_rate = plan_of("SELECT * FROM u").links[0].rate_rows_per_s
     assert catalog_rate == 10.0
