@@ -1,6 +1,7 @@
 """The state of one simulated seed that faults and checkers share: world, workload, trace, and what faults have destroyed."""
 
 from collections.abc import Iterator, Mapping
+from copy import copy
 
 from sbon.execution.instance import Instance
 from sbon.execution.life import State
@@ -80,7 +81,8 @@ class Run:
                 register = agent.queries.register
                 record = self._of(register.ended, name) or self._of(register.running, name)
                 if name not in self.finished and record is not None and record.state is QueryState.FINISHED:
-                    self.finished[name] = record
+                    # An owner that may not end the query yet, as too few keepers answer, calls it running again until they do.
+                    self.finished[name] = copy(record)
 
     def served_by(self, agent: Agent) -> set[str]:
         """Returns the names of the queries that lose something if this agent ends now: rows, or the news that the sink has them all."""

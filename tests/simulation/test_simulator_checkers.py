@@ -27,6 +27,7 @@ from sbon_testbed.simulator.checkers.links import Links
 from sbon_testbed.simulator.checkers.members import Members
 from sbon_testbed.simulator.checkers.owners import Owners
 from sbon_testbed.simulator.checkers.rows import Rows
+from sbon_testbed.simulator.run_state import Run
 from sbon_testbed.simulator.workload import Asked
 
 WINDOW = LinkConfig(window_batches=2)
@@ -255,6 +256,26 @@ def test_rows_that_one_node_does_not_give_are_found(tmp_path: Path, rows: str, p
 
     assert problem in found
     assert bool(found) == bool(problem)
+
+
+def test_a_query_has_ended_whose_owner_waits_for_its_keepers_and_crashes() -> None:
+    """Such an owner calls the query running again; what its sink had finished stays finished."""
+    record = SimpleNamespace(id="q", name="k0", state=QueryState.FINISHED)
+    register = SimpleNamespace(running={"q": record}, ended={})
+    home = SimpleNamespace(queries=SimpleNamespace(records=register.running, register=register))
+
+    class Lone(Run):
+        def agents(self) -> Any:
+            return iter(alive)
+
+    alive: list[Any] = [(0, home)]
+    run = Lone(SimpleNamespace(), SimpleNamespace(), SimpleNamespace(now=1.0))  # type: ignore[arg-type]
+    run.ids["k0"] = "q"
+    run.watch_ends()
+    record.state = QueryState.RUNNING
+    assert run.record_of("k0").state is QueryState.RUNNING  # type: ignore[union-attr]
+    alive.clear()
+    assert run.record_of("k0").state is QueryState.FINISHED  # type: ignore[union-attr]
 
 
 def test_a_query_that_does_not_end_is_found(tmp_path: Path) -> None:
