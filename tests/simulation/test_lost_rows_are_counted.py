@@ -95,12 +95,16 @@ def ended(folder: Path, seed: int) -> tuple[Account, list[tuple[int, ...]]]:
     return record.health.healing.account, found
 
 
-@pytest.mark.parametrize("seed", seeds([0, 6, 41], [1, 9, 21, 25, 51, 56, 104, 150, 245]))
-def test_rows_that_are_counted_as_lost_are_exactly_those_that_are_missing(seed: int) -> None:
-    with run_directory() as folder:  # other paths would lead to other schedules
-        account, found = ended(folder, seed)
+@pytest.mark.parametrize("numbers", seeds([[0, 6, 41]], [[*range(first, first + 20)] for first in range(1, 101, 20)]))
+def test_rows_that_are_counted_as_lost_are_exactly_those_that_are_missing(numbers: list[int]) -> None:
+    """Where an operator crashes with the sink that it feeds, the query does not count exactly, and says so: not in all of them."""
     expected = [(i, item) for i in range(ROWS) for item in (i, i + ROWS)]
-    assert account.is_exact
-    assert account.rows > 0
-    assert unaccounted(found, expected, account) == ""
-    assert found == [row for row in expected if row in set(found)], "they are in order"
+    counted = []
+    for seed in numbers:
+        with run_directory() as folder:  # other paths would lead to other schedules
+            account, found = ended(folder, seed)
+        assert unaccounted(found, expected, account) == "", seed
+        if account.is_exact:
+            assert found == [row for row in expected if row in set(found)], f"{seed}: they are in order"
+            counted.append(account.rows)
+    assert any(counted)
