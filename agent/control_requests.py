@@ -14,6 +14,7 @@ from sbon.execution.operator_row import operator_row
 from sbon.extensions import described
 from sbon.membership.members import Member, MemberStatus
 from sbon.query.catalog import did_you_mean, no_query
+from sbon.query.limits import INSTANCES_MAX
 from sbon.query.plan import SinkParams
 from sbon.query.system import SYSTEM_STREAMS
 from sbon.types import NodeId, OperatorId
@@ -46,6 +47,7 @@ class ControlRequests:
             "drop": self._drop,
             "keys": lambda arguments, done: agent.keys.change(_text(arguments, "action"), arguments, done),
             "migrate": self._migrate,
+            "replan": self._replan,
             "leave": self._leave,
             "shape": self._shape,
         }
@@ -246,6 +248,12 @@ class ControlRequests:
             hint = did_you_mean(node, agent.gossip.alive_labels())
             raise ConfigError(f"there is no living member {node}; {hint or '`sbon members` lists them'}")
         agent.migrations.migrate(operator, node, "asked for by a person", lambda record: done(msgspec.to_builtins(record)))
+
+    def _replan(self, arguments: dict[str, Any], done: Callable[[Any], None]) -> None:
+        name, instances = _text(arguments, "query"), arguments.get("instances")
+        if instances is not None and (not isinstance(instances, int) or isinstance(instances, bool) or not 1 <= instances <= INSTANCES_MAX):
+            raise ConfigError(f"instances = {instances!r}, expected 1 to {INSTANCES_MAX}")
+        self._agent.queries.replan(name, instances, done)
 
     def _elsewhere(self, operator: OperatorId) -> NodeId:
         """Returns the other host of an operator, as far as this agent knows: it is the home of its query, hosted it, or has a link with

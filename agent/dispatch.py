@@ -12,6 +12,7 @@ import msgspec
 
 from sbon.addresses import format_address
 from sbon.errors import LinkError, RemoteProtocolError, SbonError, UnsupportedError
+from sbon.execution.crossing import cross, cut, given_before, retire, uncut
 from sbon.execution.refeeding import refeed, replaced
 from sbon.execution.renewing import renew
 from sbon.links.frames import Data
@@ -27,6 +28,7 @@ from sbon.wire.links import Acknowledge, DeadEnd, Handed, Moved, NoSuchLink
 from sbon.wire.messages import Done as DoneMessage
 from sbon.wire.messages import Message, decode, encode
 from sbon.wire.ownership import ClaimsAsk, Forget, Keep, Own, PromiseAsk
+from sbon.wire.replanning import Cross, Cut, Retire, Uncut
 from sbon.wire.replication import CatalogUpdate, Drop, EndOrphan, PushPull, QueriesAsk, WantedAsk
 from sbon.wire.replication import Queries as QueriesAnswer
 from sbon.wire.reports import DelaySlack, OperatorsAsk, UpstreamDelay
@@ -144,6 +146,8 @@ class Dispatch:
                 left = refeed(operators, agent.flow, agent.migrations.is_leaving, message)
                 if left is not None:
                     agent.directory.tell(left[0], Replaced(link=left[1]))
+            case Cross():
+                cross(operators, agent.flow, agent.config.links, message)
             case Replaced(link):
                 replaced(operators, agent.flow, link)
             case Moved(operator, node, epoch):
@@ -173,6 +177,12 @@ class Dispatch:
                 self._use(message, respond)
             case Renew():
                 respond(renew(agent.name, agent.flow, agent.migrations.gives_way, message))
+            case Cut():
+                respond(cut(operators, message))
+            case Uncut():
+                respond(uncut(operators, message))
+            case Retire():
+                respond(retire(operators, agent.flow, agent.migrations.is_leaving, message))
             case Handed():
                 agent.telling.handle(message, respond)
             case RttsAsk():
@@ -208,6 +218,7 @@ class Dispatch:
         """Makes a query use an operator and, by asking on, all operators upstream of it."""
         self._agent.sharing.check(message)
         instance = self._agent.operators.use(message.operator, message.user, message.outputs, message.through)
+        before_rows, before_us = given_before(instance, message.outputs)
         found: dict[OperatorId, NodeId] = {instance.id: self._agent.directory.me}
         waiting = {incoming.link.id for incoming in instance.inputs.values()}
         problems: list[SbonError] = []
@@ -222,7 +233,7 @@ class Dispatch:
                 respond(problems[0] if problems else Used(operators=tuple(sorted(found.items()))))
 
         if not waiting:
-            respond(Used(operators=tuple(found.items())))
+            respond(Used(operators=tuple(found.items()), before_rows=before_rows, before_us=before_us))
         for incoming in list(instance.inputs.values()):
             ask = Use(operator=incoming.link.source, user=message.user, through=incoming.link.id)
             self._agent.directory.request(incoming.node, ask, partial(used, incoming.link.id))

@@ -278,6 +278,7 @@ class Agent:
         self.periodic.stop()
         self.resuming.close()
         self.queries.recovering.close()
+        self.queries.replans.close()
         self.queries.ownership.close()
         self.shutdown.close()
         self.rebalancing.stop()

@@ -39,6 +39,7 @@ COMMANDS = (
     "drop",
     "keys",
     "migrate",
+    "replan",
     "leave",
     "reload",
     "shape",

@@ -1,4 +1,4 @@
-"""Commands that take SQL, or name a query or one of its operators: sql, explain, tail, drop, migrate."""
+"""Commands that take SQL, or name a query or one of its operators: sql, explain, tail, drop, migrate, replan."""
 
 import contextlib
 import difflib
@@ -26,6 +26,7 @@ from sbon.cli.tables import Column, Shorten
 from sbon.cost.explaining import table
 from sbon.printable import printable
 from sbon.query.ids import is_short_for
+from sbon.query.limits import INSTANCES_MAX
 
 QueryName = Annotated[
     str, typer.Argument(metavar="QUERY", help="Id, an unambiguous beginning or end of it, or name, as `sbon queries` lists them.")
@@ -90,7 +91,7 @@ MIGRATE_TIMEOUT_S = 900.0
 
 def register(app: typer.Typer) -> None:
     """Adds the commands to the program."""
-    for command in (sql, explain, tail, drop, migrate):
+    for command in (sql, explain, tail, drop, migrate, replan):
         app.command()(command)
 
 
@@ -301,6 +302,35 @@ def migrate(
         raise RefusedError(f"{operator} runs where it was: {result['outcome']}")
     if result["outcome"]:
         raise RefusedError(f"{operator} has moved to {node} and is lost with it: {result['outcome']}; see `sbon queries`")
+
+
+def replan(
+    query: QueryName,
+    instances: Annotated[
+        int | None,
+        typer.Option(min=1, max=INSTANCES_MAX, help="Of each operator with keys; default: as rates want.", show_default=False),
+    ] = None,
+    socket: Socket = None,
+    json: Json = False,
+) -> None:
+    """Give a running query another number of instances.
+
+    Ask the agent that owns the query. The other instances begin beside the present ones, and take over where windows end; no answer is
+    lost or repeated.
+
+    \b
+    Examples:
+      sbon replan totals --instances 4
+      sbon replan totals
+    """
+    with ControlClient(find_socket(socket), MIGRATE_TIMEOUT_S) as agent:
+        result = agent.ask("replan", query=resolve_query(agent, query, DROPPING), instances=instances)
+    if json:
+        print_json(result)
+        return
+    numbers = ", ".join(map(str, result["instances"]))
+    where = f"; they take over at event time {result['crosses_at']}" if result["crosses_at"] else ""
+    say(f"{result['name']} gets {numbers} instances{where}: `sbon queries --history` shows when they have")
 
 
 def resolve_query(agent: ControlClient, name: str, instead: dict[str, str]) -> str:

@@ -322,7 +322,9 @@ def _take(
     if instance.is_multicast:
         return Made(watermark_us, payload, watermark_us)  # passed on without decoding
     if instance.sink is not None:
-        if part is not None or payload is not None:
+        if instance.change is not None:
+            _write_of_plan(stage, payload, part, watermark_us)
+        elif part is not None or payload is not None:
             _write_behind(stage, payload, part)
         return Made(watermark_us, None, watermark_us)
     operator, incoming = instance.operator, stage.incoming
@@ -393,6 +395,42 @@ def _write_behind(stage: Stage, payload: Rows | None, part: "pl.DataFrame | None
             part = payload.frame()
         _write(stage, None, None if part is None else part.slice(skipped))
     incoming.skip_rows -= skipped
+
+
+def _write_of_plan(stage: Stage, payload: Rows | None, part: "pl.DataFrame | None", watermark_us: int) -> None:
+    """Writes the rows of one of two plans that are to be written now, without those that the sink's former copy has written."""
+    from sbon.execution.crossing import both_passed
+
+    instance, incoming, change = stage.instance, stage.incoming, stage.instance.change
+    assert change is not None
+    assert incoming is not None
+    frame = part if part is not None else payload.frame() if payload is not None else None
+    skipped = 0 if frame is None else min(incoming.skip_rows, frame.height)
+    if frame is not None and skipped:
+        frame = frame.slice(skipped)
+    passed, is_end = both_passed(change, instance, incoming, watermark_us), watermark_us >= WATERMARK_END
+    step = change.step(incoming.link.id, frame, both_passed=passed, is_end=is_end)
+    if step.rows is not None and step.rows.height:
+        _write(stage, None, step.rows)
+    incoming.skip_rows -= skipped
+    change.commit(step)
+
+
+def write_held(instance: Instance) -> None:
+    """Writes what waits in a sink whose change to another plan has been decided. Called on the event loop.
+
+    Raises
+    ------
+    Congested
+        The sink takes nothing at present.
+    """
+    change = instance.change
+    if change is None or not (change.is_called_off or change.has_crossed):
+        return
+    step = change.step("", None, both_passed=False)
+    if step.rows is not None and step.rows.height:
+        _write(Stage(instance, None, WATERMARK_END, ()), None, step.rows)
+    change.commit(step)
 
 
 def _write(stage: Stage, payload: Rows | None, part: "pl.DataFrame | None") -> None:

@@ -61,7 +61,7 @@ class Forecast:
         self.why = ""
         """Why it was predicted anew the last time; empty for the first prediction."""
         self._late = ""
-        self._candidates = tuple(candidates)
+        self.candidates = tuple(candidates)
         self.resizing = resizing_of(plan)
         """Numbers of instances that its operators should have; None if the planner has not chosen them."""
         self._due_s: float | None = now + FIRST_S
@@ -149,7 +149,7 @@ class Forecast:
             own_cores=self._own_cores(reports),
             now=now,
         )
-        others = {node: books.nodes.of(node, now) for node in self._candidates}
+        others = {node: books.nodes.of(node, now) for node in self.candidates}
         return msgspec.structs.replace(found, nodes={**others, **found.nodes})
 
     def _own_cores(self, reports: Mapping[OperatorId, OperatorReport]) -> dict[NodeId, float]:

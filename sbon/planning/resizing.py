@@ -6,11 +6,13 @@ What it was planned for is then what was measured at that moment, so that a rate
 than runs must carry `sizing.ROOM_LESS` times the rate, a larger one only has to be needed: a rate that goes up and down does not change it
 each time.
 
-The number of a running query does not change: nobody can divide the state of a keyed operator by ranges of keys yet, nor let answers of
-the old and the new instances follow each other without a gap. So the query says what it needs, and gets it when it is submitted again.
+The number of a running query does not change by itself: the query says what it needs, and gets it when somebody asks for it
+(`sbon.queries.replanning`).
 """
 
 from collections.abc import Mapping
+
+from msgspec import structs
 
 from sbon.cost.placed_query import PlacedQuery
 from sbon.query.plan import Plan, Sizing
@@ -85,6 +87,12 @@ class Resizing:
         self.wanted, self.problem = numbers, problem
         self._planned, self._is_asked, self._off_since_s = list(self._latest), False, None
 
+    def as_planned(self, plan: Plan) -> Plan:
+        """Returns a plan with the wanted numbers as planned for what was measured last."""
+        known = zip(plan.sizings, self._sizings, self._planned, strict=True)
+        sizings = [structs.replace(one, rate_rows_per_s=rate, cores=cores, most=was.most) for one, was, (rate, cores) in known]
+        return structs.replace(plan, sizings=tuple(sizings))
+
     def failed(self) -> None:
         """Tries again in a minute."""
         self._is_asked, self._off_since_s = False, None
@@ -99,7 +107,7 @@ class Resizing:
             if wanted > len(sizing.operators)
         ]
         if said:
-            said.append("drop the query and submit it again, as their number does not change while it runs")
+            said.append("`sbon replan` gives them to it")
         return "; ".join(filter(None, [*said, self.problem]))
 
 

@@ -17,6 +17,7 @@ from sbon.queries.homes import Homes
 from sbon.queries.queries import OwnedQueries
 from sbon.supervision.wanting import Question, questions
 from sbon.types import NodeId, QueryId
+from sbon.wire.authority import query_of
 from sbon.wire.messages import Message
 from sbon.wire.ownership import Claims
 from sbon.wire.replication import Unwanted
@@ -71,6 +72,8 @@ class Wanted:
             if self._to_ask(query, told) is None:  # the home has restarted since it was asked: its next process has answered
                 continue
             self._release(query)
+        for operator in result.retired:
+            self._operators.give_up(operator, query_of(operator))
         for operator, epoch in result.operators:
             found = instances.get(operator)
             if found is not None and found.epoch == epoch:

@@ -909,6 +909,20 @@ def may_miss(params: "Params", *, defers: bool) -> bool:
     return not isinstance(params, SourceParams | SinkParams | MulticastParams | ExchangeParams | MergeParams | LookupParams)
 
 
+def newest_us(params: "Params", watermark_us: int) -> int:
+    """Returns an event time that no row has exceeded which a source has given up to a watermark.
+
+    Examples
+    --------
+    >>> source = SourceParams("s", "file", (), (), "ts", watermark_delay_us=5)
+    >>> newest_us(source, 100), newest_us(source, WATERMARK_MIN) == WATERMARK_MIN, newest_us(source, WATERMARK_END) == WATERMARK_END
+    (105, True, True)
+    """
+    if not isinstance(params, SourceParams) or not WATERMARK_MIN < watermark_us < WATERMARK_END:
+        return watermark_us
+    return min(watermark_us + params.watermark_delay_us, WATERMARK_END)
+
+
 def held_for_s(params: "Params") -> float:
     """Returns for how many seconds of event time an operator holds each row, as far as its parameters tell; 0 if they do not."""
     match params:

@@ -9,6 +9,7 @@ and `region` are worked out for each of them here, and nodes whose rows they wou
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -140,10 +141,16 @@ def planning(
     *,
     notes: list[str] | None = None,
     extensions: Extensions = NOTHING,
+    instances: int | None = None,
 ) -> tuple[Plan, Build]:
-    """Plans a query like `plan`; returns also what plans it with other numbers of instances, whatever becomes of the catalogue."""
+    """Plans a query like `plan`; returns also what plans it with other numbers of instances, whatever becomes of the catalogue.
+
+    Parameters
+    ----------
+    instances : number of instances of each operator with keys, whatever the statement says
+    """
     try:
-        build = _planning(statement, catalog, nodes, here, query, [] if notes is None else notes, extensions)
+        build = _planning(statement, catalog, nodes, here, query, [] if notes is None else notes, extensions, instances)
         return build(()), build
     except QueryError as error:
         if error.line:
@@ -160,8 +167,11 @@ def _planning(
     query: QueryId,
     notes: list[str],
     extensions: Extensions,
+    number: int | None = None,
 ) -> Build:
     bound, wishes = bind(statement, catalog, nodes, extensions)
+    if number is not None:
+        wishes = replace(wishes, instances=number)
     lowered = lower_query(bound)
     columns = None if lowered.is_plain else lowered.columns
     instances = 1 if wishes.instances is None else wishes.instances

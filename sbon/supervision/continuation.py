@@ -73,6 +73,7 @@ def continuations(
     missing: Mapping[LinkId, int],
     begun_at: Collection[OperatorId] = (),
     lacking: Mapping[OperatorId, int] = {},
+    joined: Mapping[LinkId, int] = {},
 ) -> dict[OperatorId, Continuation]:
     """Returns from where each lost operator goes on.
 
@@ -84,6 +85,7 @@ def continuations(
     missing : rows of a link that earlier recoveries have counted as lost
     begun_at : sinks that can find out what their former copies have written
     lacking : event times up to which former copies that had begun empty, too, lacked rows
+    joined : rows that sources had given before a link of a later plan began, by first names
     """
     delay_us = delay_of(specs.values())
     found: dict[OperatorId, Continuation] = {}
@@ -97,7 +99,7 @@ def continuations(
         known = counts.get(operator)
         taken = {
             # Each part is counted by what its consumer has had; a whole stream by what was ever made of it.
-            name: consumers[name].rows + (missing.get(name, 0) if link.part is None or known is None else 0)
+            name: consumers[name].rows + joined.get(name, 0) + (missing.get(name, 0) if link.part is None or known is None else 0)
             for link in links
             if link.source == operator and (name := first_name(link.id)) in consumers
         }

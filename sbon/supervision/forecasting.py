@@ -22,6 +22,14 @@ def forecast_of(plan: Plan, placed: Placed, now: float) -> "Forecast":
     return Forecast(plan, decision.assignment, frozenset(decision.reused), decision.begun_ms, now, decision.candidates)
 
 
+def forecast_again(record: QueryRecord, now: float) -> "Forecast | None":
+    """Returns the forecast of a query that has another plan; None if nobody predicts it."""
+    from sbon.planning.forecast import Forecast
+
+    before = record.forecast
+    return None if before is None else Forecast(record.plan, record.nodes, frozenset(), {}, now, before.candidates)
+
+
 class Executor(Protocol):
     """Monotonic time, and threads."""
 

@@ -29,7 +29,7 @@ class Happening(msgspec.Struct, frozen=True):
 
     at_wall_s: float
     event: str
-    """One of: placed, restarted, inherited, moved, recovering, recovered, ended."""
+    """One of: placed, restarted, inherited, moved, recovering, recovered, replanned, ended."""
     operators: tuple[Change, ...] = ()
     reason: str = ""
     seconds: float | None = None
@@ -120,6 +120,13 @@ class History:
         happening = Happening(wall_s, "recovered", changes, "", done.seconds, done.attempts, cost.rows, cost.windows, cost.is_exact)
         self._happenings.append(happening)
         return happening
+
+    def replanned(self, nodes: Mapping[OperatorId, NodeId], reason: str, wall_s: float) -> None:
+        """Notes that the query has another plan."""
+        before, self._places = self._places, dict(nodes)
+        gone = [Change(operator, node, None) for operator, node in before.items() if operator not in nodes]
+        new = [Change(operator, None, node) for operator, node in nodes.items() if operator not in before]
+        self._happenings.append(Happening(wall_s, "replanned", (*gone, *new), reason))
 
     def ended(self, how: str, wall_s: float) -> None:
         """Notes that the query is over."""

@@ -11,6 +11,7 @@ from sbon.supervision.history import Happening
 from sbon.supervision.multicasts import KeptMulticast
 from sbon.supervision.record import QueryRecord, is_undecided
 from sbon.supervision.recovery import Recovered, first_epoch
+from sbon.supervision.replanning import OtherPlan
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.ownership import RECORD_BYTES_MAX
 from sbon.wire.reports import OperatorReport
@@ -47,6 +48,12 @@ class Content(msgspec.Struct, frozen=True):
     multicasts: tuple[KeptMulticast, ...] = ()
     named: int = 0
     """Version of its sink's name in the catalogue; 0 without a sink."""
+    other: OtherPlan | None = None
+    """The plan that is about to take the place of the present one, unless the sink has been told otherwise."""
+    retiring: Mapping[OperatorId, NodeId] = {}
+    retired: tuple[OperatorId, ...] = ()
+    joined: Mapping[LinkId, int] = {}
+    is_replanned: bool = False
 
 
 _ENCODER = msgspec.msgpack.Encoder(order="deterministic")
@@ -84,6 +91,11 @@ def encode_content(record: QueryRecord) -> bytes:
         tuple(sorted(healing.turned)),
         record.multicasts.kept,
         healing.named,
+        record.other,
+        record.retiring,
+        record.retired,
+        record.joined,
+        record.is_replanned,
     )
     data = _ENCODER.encode(content)
     if len(data) > RECORD_BYTES_MAX:
@@ -130,6 +142,8 @@ def record_from(
     links = tuple(msgspec.structs.replace(link, id=names.get(first_name(link.id), link.id)) for link in content.links)
     record = QueryRecord(content.plan, Deployed(content.operators, links, dict(content.nodes)), me, content.started_wall_s)
     record.epochs.update(content.epochs)
+    record.other, record.retired, record.is_replanned = content.other, content.retired, content.is_replanned
+    record.retiring, record.joined = dict(content.retiring), dict(content.joined)
     record.former, record.bounds.told_ms = content.former, content.told_ms
     healing, account = record.health.healing, record.health.healing.account
     healing.is_on, healing.began_s = True, now - max(0.0, wall_s - content.started_wall_s)
@@ -141,6 +155,10 @@ def record_from(
     account.missing.update(content.missing)
     account.is_exact, account.recoveries, account.history = content.is_exact, content.recoveries, list(content.history)
     for report in found.values():
+        if record.other is not None:
+            record.other.moved(report.id, report.node, report.epoch)
+        if report.id in record.retiring:
+            record.retiring[report.id] = report.node
         if report.id in record.nodes and report.epoch >= record.epochs.get(report.id, 0):
             record.nodes[report.id], record.epochs[report.id] = report.node, report.epoch
     record.history.inherited(content.happenings, content.migrations, former, record.nodes, wall_s)

@@ -126,6 +126,7 @@ def picture_of(record: QueryRecord, alive: frozenset[NodeId], now: float) -> Pic
         missing=record.health.healing.account.missing,
         lacking=record.health.healing.account.lacking,
         begun_at=record.health.healing.begun_at,
+        joined=record.joined,
         users={operator: report.users for operator, report in record.reports.items()},
         seconds=now - record.health.healing.began_s,
         attempted=record.health.healing.attempted,

@@ -143,6 +143,8 @@ class Picture(msgspec.Struct, frozen=True):
     """Time since the query began."""
     begun_at: Mapping[OperatorId, int] = {}
     """For sinks, where in their files the query's rows begin."""
+    joined: Mapping[LinkId, int] = {}
+    """Rows that sources had given before a link of a later plan began, by first names."""
     users: Mapping[OperatorId, tuple[User, ...]] = {}
     """All queries that use an operator, by its last report."""
     lacking: Mapping[OperatorId, int] = {}
@@ -430,6 +432,7 @@ class Recovery:
             picture.missing,
             picture.begun_at,
             picture.lacking,
+            picture.joined,
         )
         staged: dict[int, list[Step]] = {}
         depth: dict[OperatorId, int] = {}
@@ -487,10 +490,11 @@ class Recovery:
         missing = self._picture.missing.get(name, 0)
         if link.source not in self._at.zero:
             return max(0, self._at.go_on[link.source].rows_out - missing), 0
+        joined = self._picture.joined.get(name, 0)
         if link.target in self._at.zero:
-            return 0, 0
+            return 0, joined
         taken = self._picture.taken.get(name, 0)
-        return taken, taken + missing
+        return taken, taken + missing + joined
 
     def _next_stage(self, now: float) -> list[Action]:
         if not self._at.stages and self.phase is Phase.FENCING and not self._at.asks_feeders:

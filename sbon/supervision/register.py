@@ -99,6 +99,10 @@ class Register:
         known |= {operator: epoch for record in self.running.values() for operator, epoch in record.epochs.items()}
         return tuple((operator, epoch) for operator, epoch in operators if generation(epoch) < generation(known.get(operator, 0)))
 
+    def given_up(self, operators: Iterable[OperatorId]) -> tuple[OperatorId, ...]:
+        """Returns those of these operators that running queries have given up for those of another plan."""
+        return tuple(one for one in operators if (record := self.running.get(query_of(one))) is not None and one in record.retired)
+
     def owner_of(self, query: QueryId) -> NodeId:
         """Returns the agent that owns a query, as far as is known here."""
         return self.owners.of(query).name

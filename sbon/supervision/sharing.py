@@ -12,6 +12,7 @@ from sbon.execution.operators import Operators
 from sbon.optimiser.offers import why_not_share
 from sbon.placement.reservations import HostingConfig
 from sbon.types import OperatorId
+from sbon.wire.authority import query_of
 from sbon.wire.deployment import Use
 
 STALLED_SAMPLES = 2
@@ -53,6 +54,8 @@ class Sharing:
         instance = self._operators.instances.get(request.operator)
         if instance is None or all(end.link.id in instance.outputs for end in request.outputs):
             return
+        if query_of(request.operator) == request.user.query:
+            return  # its own query gets another plan, and will need fewer outputs again
         refusal = "it has ended" if instance.state is State.FINISHED else self._refusal(instance)
         if refusal:
             raise PlacementError(f"operator {instance.id} is not shared: {refusal}")

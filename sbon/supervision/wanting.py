@@ -93,6 +93,7 @@ class Wanting:
             queries=self._register.unwanted([query for query in queries if query not in records]),
             operators=self._register.outlived(ask.operators),
             taken=(*mine, *taken),
+            retired=self._register.given_up(operator for operator, _ in ask.operators),
         )
 
     def disowned(self, by: NodeId, asked: Question, said: Unwanted, instances: Iterable[Instance]) -> list[QueryId]:

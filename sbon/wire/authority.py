@@ -23,7 +23,7 @@ from sbon.links.frames import Data
 from sbon.links.places import Standing, Whereabouts, standing_by_places
 from sbon.query.plan import MULTICAST_MARK, LinkSpec, link_id, target_of
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
-from sbon.wire import candidates, deployment, keys, links, messages, migration, ownership, replication, reports
+from sbon.wire import candidates, deployment, keys, links, messages, migration, ownership, replanning, replication, reports
 
 
 class Way(enum.Flag):
@@ -201,6 +201,13 @@ def _renew(message: deployment.Renew, speaker: NodeId, facts: Facts) -> Standing
     return _if(facts.owner_of(message.query) == speaker and message.query in ends and _is_named_for(link))
 
 
+def _cross(message: replanning.Cross, speaker: NodeId, facts: Facts) -> Standing:
+    """Allows the owner of a query to give its own sink further links."""
+    own = query_of(message.operator) == message.query
+    inputs = all(end.link.target == message.operator and _is_named_for(end.link) for end in message.inputs)
+    return _if(facts.owner_of(message.query) == speaker and own and inputs)
+
+
 def _owns(query: QueryId, epoch: int, owner: NodeId, speaker: NodeId, facts: Facts) -> Standing:
     """Allows a member to say of itself that it owns a query, under a higher epoch than that of any owner heard of."""
     if owner != speaker:
@@ -308,6 +315,11 @@ TABLE: dict[type, Rule] = {
     candidates.SampleAsk: Rule(Way.ASKED, _MEMBER, _anybody),
     candidates.Reserve: Rule(Way.ASKED, _HOME, _home),
     candidates.RttsAsk: Rule(Way.ASKED, _MEMBER, _anybody),
+    # Another plan for a running query.
+    replanning.Cross: Rule(Way.ASKED, _HOME + " of the sink", _cross),
+    replanning.Cut: Rule(Way.ASKED, _HOME, _home),
+    replanning.Uncut: Rule(Way.ASKED, _HOME, _home),
+    replanning.Retire: Rule(Way.ASKED, _HOME, _home),
     # Migration.
     migration.Lock: Rule(Way.ASKED, "the operator's host, as known here", _lock),
     migration.Unlock: Rule(Way.ASKED, "the host that asked for the lock", _unlock),
@@ -341,6 +353,8 @@ TABLE: dict[type, Rule] = {
     keys.KeyUse: Rule(Way.ASKED, _MEMBER + ", for a person there", _anybody),
     keys.KeyRemove: Rule(Way.ASKED, _MEMBER + ", for a person there", _anybody),
     # Answers.
+    replanning.Crossing: Rule(Way.ANSWER, _NEVER, _nobody),
+    replanning.Retired: Rule(Way.ANSWER, _NEVER, _nobody),
     deployment.Used: Rule(Way.ANSWER, _NEVER, _nobody),
     deployment.Renewed: Rule(Way.ANSWER, _NEVER, _nobody),
     reports.OperatorReports: Rule(Way.ANSWER, _NEVER, _nobody),

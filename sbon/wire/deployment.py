@@ -81,6 +81,10 @@ class Used(msgspec.Struct, frozen=True, tag="used"):
     """The operator and all that feeds it, with their hosts."""
 
     operators: Annotated[tuple[tuple[Operator, Node], ...], MANY]
+    before_rows: Count = 0
+    """Rows that the operator had given before it got the outputs of the question."""
+    before_us: Watermark = WATERMARK_MIN
+    """At least the event time of each of them, if the operator is a source."""
 
 
 class Begin(msgspec.Struct, frozen=True, tag="begin"):

@@ -11,6 +11,7 @@ from sbon.wire.keys import KeyInstall, KeyRemove, KeysAsk, KeysHeld, KeyUse
 from sbon.wire.links import Acknowledge, DeadEnd, Handed, Moved, NoSuchLink
 from sbon.wire.migration import Abandon, Activate, Lock, Outcome, OutcomeAsk, Prepare, StateChunk, Unlock
 from sbon.wire.ownership import Claims, ClaimsAsk, Forget, HolderSays, Keep, Own, PromiseAsk
+from sbon.wire.replanning import Cross, Crossing, Cut, Retire, Retired, Uncut
 from sbon.wire.replication import CatalogUpdate, Drop, EndOrphan, OrphanEnded, PushPull, Queries, QueriesAsk, Unwanted, WantedAsk
 from sbon.wire.reports import DelaySlack, OperatorReports, OperatorsAsk, UpstreamDelay
 
@@ -39,6 +40,12 @@ Message: TypeAlias = (
     | Renew
     | Renewed
     | Replaced
+    | Cross
+    | Cut
+    | Uncut
+    | Crossing
+    | Retire
+    | Retired
     | CandidateAsk
     | CandidateAnswer
     | SampleAsk

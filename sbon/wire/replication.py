@@ -94,3 +94,5 @@ class Unwanted(msgspec.Struct, frozen=True, tag="unwanted"):
     """Copies of operators that have begun anew elsewhere since, with the epochs that were asked about."""
     taken: Annotated[tuple[Own, ...], MANY] = ()
     """Queries that other agents own by now: they are to be asked."""
+    retired: Annotated[tuple[Operator, ...], MANY] = ()
+    """Those of these operators that their query does not use any more."""

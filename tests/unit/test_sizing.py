@@ -266,10 +266,7 @@ def test_a_rate_that_doubles_for_a_minute_asks_for_more_instances_and_then_stays
     minutes(resizing, 3000.0, int(OFF_S) + 1, 300.0)
 
     assert resizing.wanted == [4]
-    assert resizing.reason == (
-        "2 of window were planned for 1,500 rows/s, 3,000 rows/s come and need 4; "
-        "drop the query and submit it again, as their number does not change while it runs"
-    )
+    assert resizing.reason == ("2 of window were planned for 1,500 rows/s, 3,000 rows/s come and need 4; `sbon replan` gives them to it")
     minutes(resizing, 2400.0, 300, 400.0)
     assert resizing.wanted == [4], "a fifth less is still what was planned for"
     minutes(resizing, 1400.0, 300, 800.0)

@@ -1,0 +1,103 @@
+"""Says how far back the answers of a plan look, and which plans can be exchanged while their query runs (docs/replanning.md).
+
+A plan that begins beside another one lacks the rows that came before. Its answers are right from the event time on that is farther behind
+the last of these rows than any answer looks back. Where answers may depend on all rows that ever came, there is no such event time.
+"""
+
+from collections.abc import Mapping
+
+from sbon.errors import QueryError
+from sbon.query.plan import (
+    AssignParams,
+    DeduplicateParams,
+    ExchangeParams,
+    FunctionParams,
+    JoinParams,
+    LookupParams,
+    MapParams,
+    MatchParams,
+    MergeParams,
+    MissRule,
+    OperatorSpec,
+    OverParams,
+    Params,
+    Plan,
+    SessionParams,
+    SinkParams,
+    SourceParams,
+    TopParams,
+    UnionParams,
+    UnnestParams,
+    WindowJoinParams,
+    WindowParams,
+)
+from sbon.types import OperatorId
+
+_WHY: Mapping[type, str] = {
+    SessionParams: "nobody knows when its sessions end",
+    DeduplicateParams: "which row is the first depends on all rows before it",
+    OverParams: "its aggregates go over rows that may have come long ago",
+    MatchParams: "where a pattern begins depends on where the one before it has ended",
+    LookupParams: "its lookup table would have to be read again",
+    FunctionParams: "nobody knows what its function remembers",
+}
+_ORDERED = WindowParams | WindowJoinParams
+"""Operators behind which no row is late or has no event time."""
+
+
+def reach_us(plan: Plan) -> int:
+    """Returns by how much the earliest row of an answer may be before the answer's event time, in microseconds.
+
+    Raises
+    ------
+    QueryError
+        There is no such time: the plan cannot be exchanged while it runs.
+    """
+    specs = {spec.id: spec for spec in plan.operators}
+    feeding: dict[OperatorId, list[OperatorId]] = {spec.id: [] for spec in plan.operators}
+    for link in plan.links:
+        feeding[link.target].append(link.source)
+    reach: dict[OperatorId, int] = {}
+    ordered: dict[OperatorId, bool] = {}
+    for spec in plan.operators:
+        own = _own_us(spec)
+        before = feeding[spec.id]
+        reach[spec.id] = own + max((reach[source] for source in before), default=0)
+        ordered[spec.id] = isinstance(spec.params, _ORDERED) or (bool(before) and all(ordered[source] for source in before))
+    sink = plan.operators[-1]
+    for source in feeding[sink.id]:
+        if specs[source].time_column is None:
+            raise _refusal("its answers have no event time", "select window_end, too")
+        if not ordered[source]:
+            raise _refusal("rows come to its sink that have passed no window: some may be late, or have no event time")
+    if len({specs[source].time_column for source in feeding[sink.id]}) > 1:
+        raise _refusal("its answers have their event times in several columns")
+    return reach[sink.id]
+
+
+def time_column(plan: Plan) -> str:
+    """Returns the event time of the rows that come to the sink of a plan with a reach."""
+    sink = plan.operators[-1].id
+    found = {spec.id: spec.time_column for spec in plan.operators}
+    return next(column for link in plan.links if link.target == sink and (column := found[link.source]) is not None)
+
+
+def _own_us(spec: OperatorSpec) -> int:
+    if isinstance(spec.on_miss, MissRule):
+        raise _refusal("it may leave out rows that would be late (on_miss)")
+    params: Params = spec.params
+    match params:
+        case WindowParams(size_us=size_us) | WindowJoinParams(size_us=size_us) | AssignParams(size_us=size_us):
+            return size_us
+        case JoinParams(before_us=before_us, after_us=after_us):
+            return max(0, before_us) + max(0, after_us)
+        case SourceParams(is_table=False) | MapParams() | UnnestParams() | UnionParams() | ExchangeParams() | MergeParams() | TopParams():
+            return 0
+        case SinkParams():
+            return 0
+        case _:
+            raise _refusal(_WHY.get(type(params), "its lookup table would have to be read again"))
+
+
+def _refusal(why: str, hint: str = "drop the query and submit it again") -> QueryError:
+    return QueryError(f"its plan cannot change while it runs: {why}", hint=hint)

@@ -1,0 +1,202 @@
+"""Running queries get other plans: the answers are those of one plan, whatever moves, is lost or crashes meanwhile."""
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sbon.errors import LocalProtocolError, SbonError
+from sbon.execution import crossing
+from sbon.links.config import LinkConfig
+from sbon.wire.replanning import Cross, Cut, Uncut
+from tests.examples import seeds
+from tests.simulation.test_recovery import HOME, MIDDLE, OTHER, SINK, SOURCE, Story
+
+Answers = Callable[[str], list[list[str]]]
+BY_KEY = "SELECT window_start, window_end, v % 5 AS k, COUNT(*) AS n, SUM(v) AS s FROM TUMBLE(r, ts, INTERVAL '1 second') GROUP BY 1, 2, 3"
+HOPS = BY_KEY.replace("TUMBLE(r, ts,", "HOP(r, ts, INTERVAL '500 milliseconds',")
+
+
+class Dealt(Story):
+    """The story of a query with two instances of its window."""
+
+    OPTIONS = ", instances = 2"
+
+    def replan(self, instances: int | None, number: int = HOME) -> dict[str, Any]:
+        """Asks for another number of instances; returns the answer."""
+        found = self.world.ask(self.world.nodes[number], "replan", query="k", instances=instances)
+        assert isinstance(found, dict)
+        return found
+
+    @property
+    def home(self) -> Any:
+        """The agent that took the query."""
+        return self._agent(HOME)
+
+    @property
+    def queries(self) -> Any:
+        """Its queries."""
+        return self.home.queries
+
+    def rows_out(self) -> int:
+        """Returns how many answers the sink has written."""
+        return int(self._agent(SINK).operators.instances[self.record.sink].figures.rows_in)
+
+    def gather(self, number: int) -> None:
+        """Moves all operators that may move to one host."""
+        there = self.world.nodes[number]
+        for operator, spec in self.record.specs.items():
+            if spec.pinned is None and self.record.nodes[operator] != there:
+                assert self.world.ask(self.record.nodes[operator], "migrate", operator=operator, node=there)["committed"]
+                self.world.run(0.5)
+
+    def kinds(self) -> list[str]:
+        """Returns the kinds of the operators that run anywhere."""
+        found = [agent.operators.instances.values() for agent in self.world.agents if agent is not None]
+        return sorted(one.spec.params.__struct_config__.tag for instances in found for one in instances)
+
+    def settled(self) -> bool:
+        """Tells whether nothing of a change is left."""
+        return not self.record.replanning and self.record.other is None and not self.record.retiring
+
+
+@pytest.fixture
+def story(tmp_path: Path) -> Iterator[Any]:
+    made: list[Dealt] = []
+
+    def make(sql: str, **options: Any) -> Dealt:
+        made.append(Dealt(tmp_path, sql, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.world.close()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> "Answers":
+    """The answers of one plan, by its statement."""
+    return cache(lambda sql: Story(tmp_path_factory.mktemp("undisturbed"), sql).answers())
+
+
+@pytest.mark.parametrize("sql", seeds((BY_KEY,), (HOPS,)))
+def test_more_instances_take_over_without_a_row_lost_or_repeated(story: Any, sql: str, undisturbed: Answers) -> None:
+    told = story(sql)
+    before = told.kinds()
+    answer = told.replan(3)
+    assert answer["instances"] == [3]
+    assert answer["crosses_at"] is not None
+    told.world.run_until(told.settled, 20.0, "the change is over")
+    assert told.kinds() == sorted([*before, "window"]), "the operators of the former plan have ended"
+    assert told.record.history.latest(1)[0].event == "replanned"
+
+    assert told.answers() == undisturbed(sql)
+
+
+@pytest.mark.soak
+def test_a_change_that_is_called_off_leaves_nothing(story: Any, undisturbed: Answers) -> None:
+    told = story(BY_KEY)
+    before, first = told.kinds(), told.record.plan
+    told.replan(4)
+    told.queries.replans.call_off(told.record.id)
+    told.world.run_until(told.settled, 20.0, "all of it is ended")
+    assert told.kinds() == before
+    assert told.record.plan == first
+
+    assert told.replan(1)["instances"] == []
+    assert told.answers() == undisturbed(BY_KEY)
+
+
+def test_a_sink_answers_for_no_other_change_and_takes_part_in_none_that_is_called_off(story: Any) -> None:
+    told = story(BY_KEY)
+    told.replan(3)
+    told.world.run_until(told.settled, 20.0, "the first change is over")
+    operators = told.world.agents[SINK].operators
+    change = operators.instances[told.record.sink].change
+    assert change.has_crossed
+    number, asked = change.number + 1, {"query": told.record.id, "operator": told.record.sink}
+
+    said = crossing.uncut(operators, Uncut(number=number, **asked))
+    assert (said.has_crossed, said.is_called_off) == (False, True)
+    with pytest.raises(LocalProtocolError, match="called off"):
+        crossing.cross(operators, told.world.agents[SINK].flow, LinkConfig(), Cross(number=number, inputs=(), time_column="t", **asked))
+    with pytest.raises(LocalProtocolError):
+        crossing.cut(operators, Cut(number=number - 1, after_us=0, **asked))
+    assert crossing.uncut(operators, Uncut(number=number - 1, **asked)).is_called_off
+
+
+@pytest.mark.soak
+def test_a_host_of_the_other_plan_crashes_and_the_present_one_goes_on(story: Any, undisturbed: Answers) -> None:
+    told = story(BY_KEY)
+    told.gather(OTHER)
+    told.replan(3)
+    other, there = told.record.other, told.world.nodes[MIDDLE]
+    window = next(spec.id for spec in other.plan.operators if spec.params.__struct_config__.tag == "window")
+    if other.nodes[window] != there:
+        assert told.world.ask(other.nodes[window], "migrate", operator=window, node=there)["committed"]
+    assert told.record.other is other, "it has not crossed"
+    told.world.kill(MIDDLE)
+    told.world.run_until(told.settled, 30.0, "it is called off, and all of it is ended")
+    assert told.answers() == undisturbed(BY_KEY)
+
+
+@pytest.mark.parametrize("after_s", seeds((1.5,), (0.2, 0.7)))
+def test_the_next_owner_ends_what_it_finds_begun(story: Any, after_s: float, undisturbed: Answers) -> None:
+    """It calls the change off, or ends the former operators if the sink has crossed while nobody asked it."""
+    told = story(BY_KEY)
+    told.world.run(2.0)
+    told.replan(3)
+    told.world.run(after_s)
+    told.world.kill(HOME)
+    agents = [agent for agent in told.world.agents if agent is not None]
+    told.world.run_until(lambda: any(a.queries.records for a in agents), 30.0, "somebody owns the query")
+    told.record = next(record for a in agents for record in a.queries.records.values())
+    told.world.run_until(told.settled, 30.0, "nothing is left of the change")
+    windows = told.kinds().count("window")
+    assert windows == len([one for one in told.record.specs.values() if one.params.__struct_config__.tag == "window"])
+    assert told.answers() == undisturbed(BY_KEY)
+
+
+def test_a_source_that_crashes_later_gives_the_other_plan_no_row_twice(story: Any, undisturbed: Answers) -> None:
+    told = story(BY_KEY)
+    told.replan(3)
+    told.world.run_until(told.settled, 20.0, "the change is over")
+    told.gather(OTHER)
+    told.crash(SOURCE)
+    assert told.answers() == undisturbed(BY_KEY)
+
+
+@pytest.mark.soak
+def test_a_sink_that_crashes_later_leaves_out_no_answer(story: Any, undisturbed: Answers) -> None:
+    """Its file has rows of two plans: it skips none, and says that some may come twice."""
+    told = story(BY_KEY)
+    told.replan(3)
+    told.world.run_until(told.settled, 20.0, "the change is over")
+    told.world.run(3.0)
+    told.crash(SINK)
+    found = told.answers()
+    assert {tuple(row) for row in found} == {tuple(row) for row in undisturbed(BY_KEY)}
+    assert len(found) <= len(undisturbed(BY_KEY)) + 10
+
+
+@pytest.mark.soak
+def test_a_query_may_end_while_its_plan_changes(story: Any, undisturbed: Answers) -> None:
+    told = story(BY_KEY)
+    told.world.run_until(lambda: told.world.now > 0 and told.rows_out() >= 85, 60.0, "the file is nearly at its end")
+    told.replan(3)
+    assert told.answers() == undisturbed(BY_KEY)
+    told.world.run_until(lambda: not told.kinds(), 60.0, "everything of both plans ends")
+
+
+def test_refusals_take_one_line(story: Any) -> None:
+    told = story(BY_KEY)
+    told.world.settle()
+    for instances, why in ((2, "already"), (None, "say how many")):
+        with pytest.raises(SbonError, match=why) as refused:
+            told.replan(instances)
+        assert "\n" not in str(refused.value)
+    told.replan(3)
+    with pytest.raises(SbonError, match="about to get another plan"):
+        told.replan(4)

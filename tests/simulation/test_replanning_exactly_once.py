@@ -1,0 +1,162 @@
+"""Queries whose plans change while rows flow lose and repeat nothing, with moves, lost messages, cuts and changes that are called off.
+
+By a seed, the number of instances of a query is changed again and again, operators of either plan are moved, nodes are cut off for a
+while, and changes are called off. The rows are those of the same query run on one node, in order. The first words of every failure message
+are the seed.
+"""
+
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sbon.errors import SbonError
+from sbon.supervision.record import QueryRecord
+from sbon_testbed.simulator.harness import World
+from sbon_testbed.simulator.network import NetworkConfig
+from tests.examples import seeds
+from tests.worlds import settled_world
+
+SEEDS = range(0, 4, 4)
+SOAK_SEEDS = range(4, 500, 4)
+SEEDS_PER_TEST = 4
+NODES = 5
+ROWS = 4_000
+
+SOURCES = f"""
+CREATE SOURCE l (ts TIMESTAMP, key BIGINT, value BIGINT, WATERMARK FOR ts AS ts - INTERVAL '300 milliseconds') WITH (connector = 'datagen',
+    nodes = '{{left}}', rows_per_second = 250, rows = {ROWS}, seed = 1, 'start' = '2026-01-01T00:00:00',
+    fields.key.min = 0, fields.key.max = 20, fields.value.min = 0, fields.value.max = 9);
+CREATE SOURCE r (ts TIMESTAMP, key BIGINT, value BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{{right}}',
+    rows_per_second = 125, rows = {ROWS // 2}, seed = 2, 'start' = '2026-01-01T00:00:00',
+    fields.key.min = 0, fields.key.max = 20, fields.value.min = 0, fields.value.max = 9);
+"""
+AGGREGATES = "COUNT(*) AS n, SUM(value) AS total"
+QUERIES = (
+    f"SELECT window_end, key, {AGGREGATES} FROM TUMBLE(l, ts, INTERVAL '500 milliseconds') WHERE value > 1 GROUP BY window_end, key",
+    f"SELECT window_end, key, {AGGREGATES} FROM HOP(l, ts, INTERVAL '200 milliseconds', INTERVAL '1 second') GROUP BY window_end, key",
+    f"WITH b AS (SELECT ts, key, value FROM l UNION ALL SELECT ts, key, value FROM r) "
+    f"SELECT window_end, key, {AGGREGATES} FROM TUMBLE(b, ts, INTERVAL '500 milliseconds') GROUP BY window_end, key",
+    "WITH j AS (SELECT l.ts AS ts, l.key AS key, r.value AS value FROM l LEFT JOIN r ON l.key = r.key "
+    "AND r.ts BETWEEN l.ts - INTERVAL '200 milliseconds' AND l.ts) "
+    f"SELECT window_end, key, {AGGREGATES} FROM TUMBLE(j, ts, INTERVAL '500 milliseconds') GROUP BY window_end, key",
+)
+
+
+def make_world(nodes: int, seed: int, network: NetworkConfig | None = None, window_batches: int = 64) -> World:
+    settings = {
+        "engine": {"batch_interval_s": 0.1, "heal_after_s": 300.0},  # longer than any cut: whoever is back goes on as it was
+        "optimiser": {"enabled": False},
+        "placement": {"reuse": False},
+        "telemetry": {"enabled": False},
+        "links": {"window_batches": window_batches},
+        "membership": {"interval_s": 0.5},
+        "migration": {"timeout_s": 4.0, "lease_s": 8.0},
+    }
+    return settled_world(nodes, seed=seed, network=network, settings=settings)
+
+
+def submitted(world: World, sql: str, right: int) -> tuple[Any, QueryRecord]:
+    world.submit(SOURCES.format(left=world.nodes[1 % len(world.nodes)], right=world.nodes[right % len(world.nodes)]))
+    query = world.submit(sql)
+    home: Any = world.agents[0]
+    return world.tail(query), home.queries.records[query]
+
+
+@cache
+def rows_on_one_node(sql: str) -> list[str]:
+    world = make_world(1, seed=1)
+    tail, _ = submitted(world, sql, 0)
+    world.run_until(lambda: tail.finished)
+    world.close()
+    assert len(tail.rows) > 100
+    return list(map(str, tail.rows))
+
+
+class Gardener:
+    """Changes the plan, moves operators, cuts nodes off and calls changes off, by a seed."""
+
+    def __init__(self, world: World, record: QueryRecord, seed: int) -> None:
+        self.world, self.record = world, record
+        self.rng = np.random.default_rng(seed)
+        self.heals_at: float | None = None
+        self.crossed = self.called_off = 0
+        self.home: Any = world.agents[0]
+
+    def step(self) -> None:
+        draw = self.rng.random()
+        if draw < 0.3:
+            self.replan()
+        elif draw < 0.75:
+            self.move()
+        elif draw < 0.77:
+            self.home.queries.replans.call_off(self.record.id)
+        now = self.world.now
+        if self.heals_at is not None and now >= self.heals_at:
+            self.world.heal()
+            self.heals_at = None
+        elif self.heals_at is None and self.rng.random() < 0.03:
+            cut = [int(n) for n in self.rng.permutation(len(self.world.nodes))[: int(self.rng.integers(1, 3))]]
+            self.world.partition([cut])
+            self.heals_at = now + float(self.rng.uniform(0.5, 3.0))
+
+    def replan(self) -> None:
+        def done(result: object) -> None:
+            self.called_off += isinstance(result, SbonError)
+
+        with suppress(SbonError):  # it is changing already, or not all of it runs
+            self.home.queries.replan(self.record.id, int(self.rng.integers(2, 5)), done)
+
+    def move(self) -> None:
+        there = self.world.nodes[int(self.rng.integers(len(self.world.nodes)))]
+        movable = [
+            (agent, operator)
+            for agent in self.world.agents
+            if agent is not None
+            for operator, instance in agent.operators.instances.items()  # type: ignore[attr-defined]
+            if instance.movable
+        ]
+        if movable:
+            agent, operator = movable[int(self.rng.integers(len(movable)))]
+            with suppress(SbonError):  # it or a neighbour is moving already
+                agent.migrations.migrate(operator, there, "moved by the gardener", lambda _: None)
+
+
+def run_story(seed: int) -> int:
+    """Runs one seed; returns how often the plan has changed."""
+    rng = np.random.default_rng(seed + 1_000)
+    loss, duplicate, reorder, jitter_ms, split = rng.uniform([0, 0, 0, 0.2, 0], [0.06, 0.06, 0.12, 10.0, 0.6])
+    network = NetworkConfig(
+        loss=float(loss), duplicate=float(duplicate), reorder=float(reorder), jitter_ms=float(jitter_ms), split=float(split),
+        stream_timeout_s=float(rng.choice([1.0, 3.0])),
+    )  # fmt: skip
+    sql = QUERIES[seed % len(QUERIES)]
+    world = make_world(NODES, seed, network, window_batches=int(rng.choice([2, 8, 64])))
+    tail, record = submitted(world, sql, 1 + seed % 2)
+    gardener = Gardener(world, record, seed)
+    while not tail.finished and world.now < 90.0:
+        world.run(float(rng.uniform(0.05, 0.4)))
+        gardener.step()
+    world.heal()
+    world.run_until(lambda: tail.finished, 300.0, f"seed {seed}: the query ends: {record.replanning}, {record.reason}")
+    changes = sum(one.event == "replanned" for one in record.history.latest(100))
+    found = list(map(str, tail.rows))
+    expected = rows_on_one_node(sql)
+    assert found == expected, f"seed {seed}: {changes} changes, {len(found)} of {len(expected)} rows, {_differ(found, expected)}"
+    running: list[Any] = [agent for agent in world.agents if agent is not None]
+    world.run_until(lambda: not any(agent.operators.instances for agent in running), 120.0, f"seed {seed}: nothing is left")
+    world.close()
+    return changes
+
+
+def _differ(found: list[str], expected: list[str]) -> str:
+    place = next((i for i, (one, other) in enumerate(zip(found, expected, strict=False)) if one != other), min(len(found), len(expected)))
+    return f"from row {place}: {found[place : place + 3]}, expected {expected[place : place + 3]}"
+
+
+@pytest.mark.parametrize("first", seeds(SEEDS, SOAK_SEEDS))
+def test_answers_are_those_of_one_plan_whatever_happens_while_plans_change(first: int) -> None:
+    changes = [run_story(seed) for seed in range(first, first + SEEDS_PER_TEST)]
+    assert sum(changes) > 0, f"seeds from {first}: no plan has changed"
