@@ -14,7 +14,6 @@ from sbon.execution.operator_row import operator_row
 from sbon.extensions import described
 from sbon.membership.members import Member, MemberStatus
 from sbon.query.catalog import did_you_mean, no_query
-from sbon.query.limits import INSTANCES_MAX
 from sbon.query.plan import SinkParams
 from sbon.query.system import SYSTEM_STREAMS
 from sbon.types import NodeId, OperatorId
@@ -47,7 +46,7 @@ class ControlRequests:
             "drop": self._drop,
             "keys": lambda arguments, done: agent.keys.change(_text(arguments, "action"), arguments, done),
             "migrate": self._migrate,
-            "replan": self._replan,
+            "replan": lambda arguments, done: agent.queries.statements.replan(_text(arguments, "query"), arguments.get("instances"), done),
             "leave": self._leave,
             "shape": self._shape,
         }
@@ -113,8 +112,7 @@ class ControlRequests:
         }
 
     def _functions(self, arguments: dict[str, Any], done: Callable[[Any], None]) -> None:
-        extensions = self._agent.extensions
-        self._agent.host.execute(lambda: described(extensions()), done, rows=0)
+        self._agent.host.execute(lambda: described(self._agent.extensions()), done, rows=0)
 
     def members(self) -> list[dict[str, Any]]:
         """Returns all known members, by name."""
@@ -248,12 +246,6 @@ class ControlRequests:
             hint = did_you_mean(node, agent.gossip.alive_labels())
             raise ConfigError(f"there is no living member {node}; {hint or '`sbon members` lists them'}")
         agent.migrations.migrate(operator, node, "asked for by a person", lambda record: done(msgspec.to_builtins(record)))
-
-    def _replan(self, arguments: dict[str, Any], done: Callable[[Any], None]) -> None:
-        name, instances = _text(arguments, "query"), arguments.get("instances")
-        if instances is not None and (not isinstance(instances, int) or isinstance(instances, bool) or not 1 <= instances <= INSTANCES_MAX):
-            raise ConfigError(f"instances = {instances!r}, expected 1 to {INSTANCES_MAX}")
-        self._agent.queries.replan(name, instances, done)
 
     def _elsewhere(self, operator: OperatorId) -> NodeId:
         """Returns the other host of an operator, as far as this agent knows: it is the home of its query, hosted it, or has a link with

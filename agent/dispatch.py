@@ -178,11 +178,11 @@ class Dispatch:
             case Renew():
                 respond(renew(agent.name, agent.flow, agent.migrations.gives_way, message))
             case Cut():
-                respond(cut(operators, message))
+                respond(cut(operators, agent.engine, message))
             case Uncut():
-                respond(uncut(operators, message))
+                respond(uncut(operators, agent.engine, message))
             case Retire():
-                respond(retire(operators, agent.flow, agent.migrations.is_leaving, message))
+                respond(retire(operators, agent.engine, agent.flow, agent.migrations.is_leaving, message))
             case Handed():
                 agent.telling.handle(message, respond)
             case RttsAsk():

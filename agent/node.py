@@ -278,7 +278,6 @@ class Agent:
         self.periodic.stop()
         self.resuming.close()
         self.queries.recovering.close()
-        self.queries.replans.close()
         self.queries.ownership.close()
         self.shutdown.close()
         self.rebalancing.stop()

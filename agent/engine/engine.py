@@ -122,13 +122,8 @@ class BuiltInEngine:
         self._execution.consider(instance)
 
     def advance(self, instance: Instance, watermark_us: int) -> None:
-        """Raises the watermark of an idle operator without a batch, and lets it give its answers. A sink has none to give."""
-        if instance.sink is None:
-            self._execution.advance(instance, watermark_us)
-            return
-        instance.watermark_us = watermark_us
-        if instance.ended:
-            self._lives.ended(instance)
+        """Raises the watermark of an idle operator without a batch, and lets it give its answers."""
+        self._execution.advance(instance, watermark_us)
 
     def join(self, operator: Instance, multicast: Instance) -> None:
         """Starts a multicast, as part of the task that the operator before it is in, if any."""

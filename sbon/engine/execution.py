@@ -32,7 +32,7 @@ from sbon.execution.ends import Input
 from sbon.execution.instance import Instance, is_threaded
 from sbon.execution.life import Event, State
 from sbon.execution.settings import EngineConfig
-from sbon.execution.work import Task, advancing, run, working_off
+from sbon.execution.work import Task, WriteHeld, advancing, run, working_off
 from sbon.links.batch import Batch
 from sbon.operators.values import FEW_ROWS
 from sbon.ports import Executor
@@ -98,8 +98,9 @@ class Execution:
         self._pump()
 
     def advance(self, instance: Instance, watermark_us: int) -> None:
-        """Raises the watermark of an idle operator without a batch, and lets it give its answers."""
-        instance.closing = Closing(advancing(instance, watermark_us), watermark_us)
+        """Raises the watermark of an idle operator without a batch, and lets it give its answers, or a sink write what waits in it."""
+        steps = advancing(instance, watermark_us) if instance.sink is None else WriteHeld(instance)
+        instance.closing = Closing(steps, watermark_us)
         instance.closing.stimulus_s = self._host.wall()
         instance.busy = True
         self.consider(instance)

@@ -67,6 +67,8 @@ class TaskAccounting:
                 instance.figures.late(instance.waiting.misses.counted([kinds for _, kinds in task.late]), defers=defers(instance))
             if stage.incoming is not None:
                 self._count(instance, stage.incoming, batch, task, first=number == 0)
+            elif instance.sink is not None:  # it has written what waited in it
+                self._delivered(instance, Batch(0, task.stimulus_s, made.watermark_us, None))
             batch = carried
             if instance.ended and instance.state is State.RUNNING:
                 self._ended(instance)

@@ -86,8 +86,10 @@ def first_stages(stages: Sequence[Stage]) -> int:
 def _stage(instance: Instance, incoming: Input | None, me: NodeId) -> Stage:
     others_us = WATERMARK_END
     packing: tuple[tuple[Part | None, Codec], ...] = ()
+    # While a sink has inputs of two plans, it waits for all of them: what is lost of one may be what is to be written.
+    waits = instance.waiting.change is not None and instance.waiting.change.has_both(instance.inputs)
     for other in instance.inputs.values():
-        if other is not incoming and not other.lost:
+        if other is not incoming and (waits or not other.lost):
             others_us = min(others_us, other.watermark_us)
     for output in instance.outputs.values():
         wanted = (output.link.part, output.packing.codec)

@@ -15,19 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from sbon.connectors.interface import Congested
-from sbon.errors import LocalProtocolError, SbonError
+from sbon.errors import LocalProtocolError
 from sbon.execution.ends import Input
+from sbon.execution.engine import Engine
 from sbon.execution.host_links import Links
 from sbon.execution.instance import Instance
 from sbon.execution.life import State
 from sbon.execution.operators import Operators
 from sbon.execution.renewing import STEADY
-from sbon.execution.work import write_held
 from sbon.links.config import LinkConfig
 from sbon.links.receiver import LinkReceiver
 from sbon.query.plan import MULTICAST_MARK, WATERMARK_MIN, SinkParams, first_name, newest_us
-from sbon.types import LinkId, OperatorId
+from sbon.types import LinkId, OperatorId, QueryId
 from sbon.wire.deployment import End
 from sbon.wire.replanning import Cross, Crossing, Cut, Retire, Retired, Uncut
 
@@ -127,6 +126,15 @@ class PlanChange:
         self.is_ready, self.is_called_off = step.is_ready, step.is_called_off
 
     @property
+    def waits(self) -> bool:
+        """True if something waits that is to be written, or dropped, as the change has been decided."""
+        return (self.has_crossed or self.is_called_off) and any(one is not None for one in self._held)
+
+    def has_both(self, links: Iterable[LinkId]) -> bool:
+        """Tells whether there are links of both plans among some."""
+        return len({first_name(link) in self.links for link in links}) > 1
+
+    @property
     def told(self) -> Crossing:
         """Returns how far the sink is."""
         at_us = WATERMARK_MIN if self.at_us is None else self.at_us
@@ -181,13 +189,13 @@ def cross(operators: Operators, links: Links, config: LinkConfig, message: Cross
         It is not possible now, or not here: ask again.
     """
     instance = _sink(operators, message.query, message.operator)
-    before = instance.change
+    before = instance.waiting.change
     if before is not None and before.number >= message.number:
         if before.number > message.number or before.is_called_off:
             raise LocalProtocolError(f"the change of sink {message.operator} has been called off")
         return
     names = frozenset(first_name(end.link.id) for end in message.inputs)
-    instance.change = _next_change(instance, names, message.time_column, message.number)
+    instance.waiting.change = _next_change(instance, names, message.time_column, message.number)
     for end in message.inputs:
         receiver = LinkReceiver(end.link.id, config)
         incoming = instance.inputs[end.link.id] = Input(end.link, end.node, end.schema, receiver, end.watermark_us, end.epoch)
@@ -203,14 +211,14 @@ def given_before(instance: Instance, ends: Iterable[End]) -> tuple[int, int]:
         A multicast has one of the outputs by now.
     """
     found = [instance.outputs.get(end.link.id) for end in ends]
-    known = [output.before for output in found if output is not None]
+    known = [output.sender.before for output in found if output is not None]
     if len(known) < len(found):
         raise LocalProtocolError(f"a multicast carries an output of {instance.id}")
     rows, watermark_us = max(known, default=(0, WATERMARK_MIN))
     return rows, newest_us(instance.spec.params, watermark_us)
 
 
-def cut(operators: Operators, message: Cut) -> Crossing:
+def cut(operators: Operators, engine: Engine, message: Cut) -> Crossing:
     """Chooses where a sink crosses to the other plan; repeating it tells how far the sink is.
 
     Raises
@@ -219,17 +227,17 @@ def cut(operators: Operators, message: Cut) -> Crossing:
         It is not possible now, or not here: ask again.
     """
     instance = _sink(operators, message.query, message.operator)
-    change = instance.change
+    change = instance.waiting.change
     if change is None or change.number != message.number or instance.busy:
         raise LocalProtocolError(f"sink {instance.id} is at work on a batch, or about another change")
     change.cut(message.after_us)
     if message.go:
         change.go()
-        _write_held(instance)
+        write_waiting(engine, instance)
     return change.told
 
 
-def uncut(operators: Operators, message: Uncut) -> Crossing:
+def uncut(operators: Operators, engine: Engine, message: Uncut) -> Crossing:
     """Lets the present plan of a sink go on, unless the sink has crossed; repeating it does nothing.
 
     Raises
@@ -240,13 +248,13 @@ def uncut(operators: Operators, message: Uncut) -> Crossing:
     instance = _sink(operators, message.query, message.operator)
     if instance.busy:
         raise LocalProtocolError(f"sink {instance.id} is at work on a batch")
-    change = instance.change
+    change = instance.waiting.change
     if change is None or change.number < message.number:
-        change = instance.change = _next_change(instance, frozenset(), "" if change is None else change.time_column, message.number)
+        change = instance.waiting.change = _next_change(instance, frozenset(), "" if change is None else change.time_column, message.number)
     if change.number > message.number:
         return Crossing(at_us=WATERMARK_MIN, has_crossed=False, is_called_off=True)
     change.call_off()
-    _write_held(instance)
+    write_waiting(engine, instance)
     return change.told
 
 
@@ -258,12 +266,11 @@ def _next_change(instance: Instance, links: frozenset[LinkId], time_column: str,
     LocalProtocolError
         The present one is not over.
     """
-    before = instance.change
+    before = instance.waiting.change
     if before is None:
         return PlanChange(links, time_column, number=number)
-    if instance.busy or not (before.has_crossed or before.is_called_off):
+    if instance.busy or before.waits or not (before.has_crossed or before.is_called_off):
         raise LocalProtocolError(f"sink {instance.id} is about to change to another plan already")
-    _write_held(instance)
     floor_us = before.at_us if before.has_crossed and before.at_us is not None else before.floor_us
     return PlanChange(links, time_column, floor_us, number)
 
@@ -277,7 +284,7 @@ def _sink(operators: Operators, query: str, operator: OperatorId) -> Instance:
     return instance
 
 
-def retire(operators: Operators, links: Links, is_leaving: Callable[[OperatorId], bool], message: Retire) -> Retired:
+def retire(operators: Operators, engine: Engine, links: Links, is_leaving: Callable[[OperatorId], bool], message: Retire) -> Retired:
     """Ends a query's use of operators here, and its links to and from them; repeating it does nothing.
 
     Raises
@@ -294,14 +301,15 @@ def retire(operators: Operators, links: Links, is_leaving: Callable[[OperatorId]
         if instance.id not in gone and _is_fed_by(instance, gone):
             if instance.busy:
                 raise LocalProtocolError(f"operator {instance.id} is at work on a batch")
+            if instance.waiting.change is not None and instance.waiting.change.waits:
+                write_waiting(engine, instance)
+                raise LocalProtocolError(f"sink {instance.id} has yet to write what waited in it")
             if instance.state not in (State.RUNNING, State.FINISHED):
                 raise LocalProtocolError(f"operator {instance.id} is {instance.state.value}")
     for instance in list(operators.instances.values()):
         if message.query not in instance.users or instance.id in gone:
             continue
-        _write_held(instance)
-        for incoming in [one for one in instance.inputs.values() if _of(one.link.source) in gone]:
-            operators.drop_input(instance, incoming)
+        drop_inputs(engine, links, instance, [one for one in instance.inputs.values() if _of(one.link.source) in gone])
         for output in [one for one in instance.outputs.values() if one.link.target in gone]:
             output.users.discard(message.query)
             if not output.users:
@@ -309,17 +317,35 @@ def retire(operators: Operators, links: Links, is_leaving: Callable[[OperatorId]
     for operator in message.operators:
         if operator not in operators.instances and (place := links.ends.place(operator)) is not None:
             moved.append((operator, *place))
-        operators.give_up(operator, message.query)
+        give_up(operators, operator, message.query)
     return Retired(moved=tuple(moved))
 
 
-def _write_held(instance: Instance) -> None:
-    if instance.change is None or instance.busy:
-        return
-    try:
-        write_held(instance)
-    except (Congested, SbonError) as problem:
-        raise LocalProtocolError(f"sink {instance.id} cannot write what waits: {problem}") from problem
+def drop_inputs(engine: Engine, links: Links, instance: Instance, dropped: Iterable[Input]) -> None:
+    """Removes inputs of an idle operator. What waits of them is dropped; the operator may have had everything else."""
+    for incoming in dropped:
+        while incoming.queue:
+            instance.waiting.dequeue(incoming)
+        del instance.inputs[incoming.link.id]
+        links.drop_input(incoming.link.id)
+    if instance.state is State.RUNNING and instance.inputs and instance.watermark_in_us > instance.watermark_us:
+        engine.advance(instance, instance.watermark_in_us)
+    engine.consider(instance)
+
+
+def write_waiting(engine: Engine, instance: Instance) -> None:
+    """Lets an idle sink write what waits for its change to another plan, if that has been decided."""
+    if instance.state is State.RUNNING and instance.waiting.change is not None and instance.waiting.change.waits:
+        engine.advance(instance, instance.watermark_us)
+
+
+def give_up(operators: Operators, operator: OperatorId, query: QueryId) -> None:
+    """Ends a query's use of an operator, if it is here; without any other query the operator ends."""
+    instance = operators.instances.get(operator)
+    if instance is not None:
+        instance.users.remove(query)
+        if not instance.users:
+            operators.destroy(operator)
 
 
 def _of(operator: OperatorId) -> OperatorId:

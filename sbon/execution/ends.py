@@ -125,7 +125,6 @@ class Output(End):
 
     __slots__ = (
         "absence",
-        "before",
         "behind",
         "byte_rate",
         "bytes_out",
@@ -177,8 +176,6 @@ class Output(End):
         """The same of operators behind a target without state, or of its parts (`sbon.wire.links.Acknowledge`); None if it keeps state."""
         self.skip_rows = 0
         """Next rows that are not given, because the target has taken them before a crash."""
-        self.before: tuple[int, int] = (0, WATERMARK_MIN)
-        """Rows that the operator had given when it got this output, and the watermark after them."""
         self.bytes_out = 0
         self.byte_rate = Rate()
         self.steady_rate = SteadyRate(link.rate_bytes_per_s)

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from sbon.deadline_scheduling.on_miss import LateRows
     from sbon.execution.ahead import Ahead
     from sbon.execution.closing import Closing
-    from sbon.execution.crossing import PlanChange
     from sbon.execution.rows import Rows
     from sbon.execution.work import Task
     from sbon.migration.state_copy import InputLog
@@ -86,8 +85,6 @@ class Instance(Life):
         self.operator: Operator | None = None
         self.source: SourceConnector | None = None
         self.sink: SinkConnector | None = None
-        self.change: PlanChange | None = None
-        """Which rows a sink writes whose query has got, or is about to get, another plan."""
         self.log: InputLog | None = None
         """Log of the operator's input while its state is copied to another host; None at other times."""
         self.watermark_us = WATERMARK_MIN

@@ -215,7 +215,7 @@ class Operators:
         sender = LinkSender.restored(end.link.id, self._config, (end.after + 1, end.rows, end.rows, ()))
         output = Output(end.link, end.node, end.epoch, instance.spec.schema, sender, {query})
         output.made, output.skip_rows = (end.after, None if end.after else 0), end.skip_rows
-        output.before = (instance.figures.rows_out, instance.watermark_out_us)
+        sender.before = (instance.figures.rows_out, instance.watermark_out_us)
         if instance.watermark_out_us >= 0 and instance.state is not State.BUILDING:
             # Earlier watermarks hold for the new consumer too, and nothing else may follow them: an ended source sends no more.
             sender.offer(self._clock.wall(), instance.watermark_out_us, None)
@@ -226,16 +226,6 @@ class Operators:
         """Removes an output; batches not acknowledged on it are lost, on purpose."""
         instance = self.known(operator)
         self._links.remove_output(instance, link)
-        self._engine.consider(instance)
-
-    def drop_input(self, instance: Instance, incoming: Input) -> None:
-        """Removes an input of an idle operator. What waits of it is dropped; the operator may have had everything else."""
-        while incoming.queue:
-            instance.waiting.dequeue(incoming)
-        del instance.inputs[incoming.link.id]
-        self._links.drop_input(incoming.link.id)
-        if instance.state is State.RUNNING and instance.inputs and instance.watermark_in_us > instance.watermark_us:
-            self._engine.advance(instance, instance.watermark_in_us)
         self._engine.consider(instance)
 
     def look_at_outputs(self, absence: Callable[[NodeId], Absence | None], patience_s: float) -> None:
@@ -381,14 +371,6 @@ class Operators:
         for instance in self.instances.values():
             if query in instance.users:
                 instance.users.slack_told(query, slack_ms, busy_slack_ms)
-
-    def give_up(self, operator: OperatorId, query: QueryId) -> None:
-        """Ends a query's use of an operator, if it is here; without any other query the operator ends."""
-        instance = self.instances.get(operator)
-        if instance is not None:
-            instance.users.remove(query)
-            if not instance.users:
-                self.destroy(operator)
 
     def release(self, query: QueryId) -> list[OperatorId]:
         """Ends the use by a query: destroys operators that only it used. Returns their ids."""

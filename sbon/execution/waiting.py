@@ -12,6 +12,7 @@ from sbon.types import LinkId, NodeId
 
 if TYPE_CHECKING:
     from sbon.deadline_scheduling.on_miss import LateRows
+    from sbon.execution.crossing import PlanChange
 
 
 class Waiting:
@@ -23,12 +24,14 @@ class Waiting:
     misses : chooses rows that are left out, or put off, because they would be late; None: none ever
     """
 
-    __slots__ = ("_heads", "_inputs", "blocked", "blocked_samples", "held_port", "misses", "starved")
+    __slots__ = ("_heads", "_inputs", "blocked", "blocked_samples", "change", "held_port", "misses", "starved")
 
     def __init__(self, inputs: dict[LinkId, Input], misses: "LateRows | None" = None) -> None:
         self.misses = misses
         self._inputs = inputs
         self._heads = EarliestStimulusFirst[LinkId]()
+        self.change: PlanChange | None = None
+        """Rows that wait in a sink whose query has got, or is about to get, another plan."""
         self.held_port: int | None = None
         """The input port that is ahead of another in event time, and is held back until that one has caught up."""
         self.blocked = False

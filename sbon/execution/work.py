@@ -322,7 +322,7 @@ def _take(
     if instance.is_multicast:
         return Made(watermark_us, payload, watermark_us)  # passed on without decoding
     if instance.sink is not None:
-        if instance.change is not None:
+        if instance.waiting.change is not None:
             _write_of_plan(stage, payload, part, watermark_us)
         elif part is not None or payload is not None:
             _write_behind(stage, payload, part)
@@ -357,6 +357,9 @@ def _take(
 def _go_on(task: Task, instance: Instance, closing: Closing, produced: "list[pl.DataFrame]", is_over: Callable[[], bool]) -> Made:
     """Takes as many of the answers to a watermark as fit into a quantum, and appends them to what the operator has produced."""
     produced += closing.part(task.quantum.rows, is_over)
+    if instance.sink is not None:
+        reached_us = closing.watermark_us if closing.done else instance.watermark_us
+        return Made(reached_us, None, reached_us, None if closing.done else closing)
     if closing.done:
         return _made(instance, _rows(instance, produced), closing.watermark_us)
     return Made(instance.watermark_us, _rows(instance, produced), instance.watermark_out_us, closing)
@@ -401,7 +404,7 @@ def _write_of_plan(stage: Stage, payload: Rows | None, part: "pl.DataFrame | Non
     """Writes the rows of one of two plans that are to be written now, without those that the sink's former copy has written."""
     from sbon.execution.crossing import both_passed
 
-    instance, incoming, change = stage.instance, stage.incoming, stage.instance.change
+    instance, incoming, change = stage.instance, stage.incoming, stage.instance.waiting.change
     assert change is not None
     assert incoming is not None
     frame = part if part is not None else payload.frame() if payload is not None else None
@@ -416,21 +419,28 @@ def _write_of_plan(stage: Stage, payload: Rows | None, part: "pl.DataFrame | Non
     change.commit(step)
 
 
-def write_held(instance: Instance) -> None:
-    """Writes what waits in a sink whose change to another plan has been decided. Called on the event loop.
+class WriteHeld:
+    """Writes what waits in a sink whose change to another plan has been decided, as the only step of its answers. A sink that refuses it is
+    offered it again."""
 
-    Raises
-    ------
-    Congested
-        The sink takes nothing at present.
-    """
-    change = instance.change
-    if change is None or not (change.is_called_off or change.has_crossed):
-        return
-    step = change.step("", None, both_passed=False)
-    if step.rows is not None and step.rows.height:
-        _write(Stage(instance, None, WATERMARK_END, ()), None, step.rows)
-    change.commit(step)
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        self._is_done = False
+
+    def __iter__(self) -> "Iterator[Sequence[pl.DataFrame]]":
+        return self
+
+    def __next__(self) -> "Sequence[pl.DataFrame]":
+        if self._is_done:
+            raise StopIteration
+        change = self._instance.waiting.change
+        if change is not None and change.waits:
+            step = change.step("", None, both_passed=False)
+            if step.rows is not None and step.rows.height:
+                _write(Stage(self._instance, None, WATERMARK_END, ()), None, step.rows)
+            change.commit(step)
+        self._is_done = True
+        return ()
 
 
 def _write(stage: Stage, payload: Rows | None, part: "pl.DataFrame | None") -> None:

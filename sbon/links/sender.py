@@ -9,6 +9,7 @@ from sbon.errors import LocalProtocolError
 from sbon.links.backlog import Backlog, SpillBudget, SpillFetch, SpillWrite
 from sbon.links.batch import Batch, Payload
 from sbon.links.config import LinkConfig
+from sbon.query.plan import WATERMARK_MIN
 from sbon.types import LinkId
 
 
@@ -28,6 +29,8 @@ class LinkSender:
         """Highest number of the batches that have been dropped, as they are safe, or have been processed on this host."""
         self._sent = 0  # highest sequence handed out since the last rewind
         self._credit_end = config.window_batches
+        self.before: tuple[int, int] = (0, WATERMARK_MIN)
+        """Rows that the operator had given when it got this output, and the watermark after them."""
         self.rows_offered = 0
         self.rows_acknowledged = 0
         self.rows_left_out = 0

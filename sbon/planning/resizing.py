@@ -7,7 +7,7 @@ than runs must carry `sizing.ROOM_LESS` times the rate, a larger one only has to
 each time.
 
 The number of a running query does not change by itself: the query says what it needs, and gets it when somebody asks for it
-(`sbon.queries.replanning`).
+(`sbon.supervision.replans`).
 """
 
 from collections.abc import Mapping

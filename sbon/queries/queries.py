@@ -17,15 +17,13 @@ from sbon.execution.settings import EngineConfig
 from sbon.optimiser.placed import Placed
 from sbon.planning.selecting import Sized, size, with_any_number
 from sbon.queries.parts import QueryParts
-from sbon.queries.replanning import Replans
 from sbon.queries.submitting import Submitting, understand
 from sbon.query.catalog import Entry
 from sbon.query.ids import is_short_for, query_id
-from sbon.query.instances import sets_of
 from sbon.query.plan import Plan, SinkParams
 from sbon.supervision.deploying import Deploying
 from sbon.supervision.deployment import Deployed
-from sbon.supervision.forecasting import Forecasting, forecast_again, forecast_of
+from sbon.supervision.forecasting import Forecasting, forecast_of
 from sbon.supervision.history import Happening
 from sbon.supervision.homes import HomeState
 from sbon.supervision.owners import Owners
@@ -89,7 +87,6 @@ class OwnedQueries:
         )
         alive, permit = lambda: frozenset(gossip.alive_labels()), self.ownership.permit
         self.recovering = Recovering(host, directory, alive, self._placing.replace, permit, self._recovered, self._shown)
-        self.replans = Replans(host, directory, alive, self._placing.replace, permit, self._replanned)
         forecasting = Forecasting(host, gossip.estimated_rtt_ms, books, events.predicted)
         self.watching = Watching(
             host, directory, self.records, self._settle, books, forecasting, self.register.owner_of, gossip.departure_of
@@ -193,55 +190,6 @@ class OwnedQueries:
 
         understand(self._host, work, prepared, placed)
 
-    # ------------------------------------------------------------------------------------------------------ other plans
-
-    def replan(self, name: str, instances: int | None, done: Done) -> None:
-        """Gives a running query a plan with other numbers of instances; `done` gets where its sink changes to it.
-
-        Parameters
-        ----------
-        instances : of each operator with keys; None: as many as the planner wants by now, where it has chosen them
-        """
-        record = self.find(name)
-        if record is None or record.id not in self.records:
-            owner, _ = home_and_id(name, self._replication.catalog, self.register.owners)
-            where = f"; ask {owner}, its owner" if owner and owner != self._directory.me else "; `sbon queries` lists those that do"
-            raise QueryError(f"no query {name} of {self._directory.me} runs{where}")
-        self.replans.check(record)
-        wanted = record.forecast.resizing if record.forecast is not None else None
-        if instances is None and wanted is None:
-            raise QueryError(f"nobody has chosen the instances of {record.name} by its rates", hint="say how many there shall be")
-        entries = [entry for entry in self._replication.catalog.entries() if entry.name != record.name]
-        nodes, now_us = self._gossip.alive_labels(), int(self._host.wall() * 1e6)
-
-        def work() -> list[Prepared]:
-            ids = iter([record.id])
-            return prepare(record.plan.sql, entries, nodes, record.sink_node, ids, now_us, self._connectors, {}, instances)
-
-        def prepared(effects: list[Prepared]) -> None:
-            plan = effects[0].plan if len(effects) == 1 else None
-            build = effects[0].build if plan is not None else None
-            if plan is None or build is None:
-                done(QueryError(f"what is kept of {record.name} is no query"))
-                return
-            if instances is None and wanted is not None:
-                plan = wanted.as_planned(build(wanted.wanted))
-            if [len(one.operators) for one in sets_of(plan)] == [len(one.operators) for one in sets_of(record.plan)]:
-                done(QueryError(f"{record.name} has these numbers of instances already"))
-                return
-            self.replans.begin(record, plan, done)
-
-        understand(self._host, work, prepared, done)
-
-    def _replanned(self, record: QueryRecord, *, is_other: bool) -> None:
-        """Takes a step of the change of a query's plan."""
-        if is_other:
-            record.history.replanned(record.nodes, record.replanning, self._host.wall())
-            record.forecast = forecast_again(record, self._host.now())
-            self.watching.ask(record, self._settle)
-        self.ownership.look(record)
-        self._events.query_changed(record)
-
     # ---------------------------------------------------------------------------------------------------- ownership
 
     def inherited(self, query: QueryId, result: QueryRecord | ValueError) -> None:
@@ -265,7 +213,7 @@ class OwnedQueries:
         for node in set(result.nodes.values()) - self._gossip.alive_labels().keys():
             result.node_failed(node, left=False)
         self._events.query_changed(result)
-        self.replans.resume(result)
+        self.recovering.replans.resume(result)
         self._settle(result)
         self.watching.ask(result, self._settle)
         self._resuming.keep()
@@ -275,7 +223,6 @@ class OwnedQueries:
         if self.register.give_up(query) or self._resuming.forget(query):
             self.watching.forget(query)
             self.recovering.forget(query)
-            self.replans.forget(query)
             self._log.warning("query.owned_elsewhere", query=query, owner=self.register.owner_of(query))
             self._resuming.keep()
 
@@ -327,9 +274,7 @@ class OwnedQueries:
     def _settle(self, record: QueryRecord) -> None:
         record.history.look(record.nodes, self._host.wall())
         if record.id in self.records:
-            self.replans.look(record)
-            if not self.replans.holds(record.id):
-                self.recovering.look(record)
+            self.recovering.look(record)
         self._shown(record)
         sink = record.reports.get(record.sink)
         if sink is not None and sink.state == "finished" and record.id in self.records:
@@ -450,11 +395,11 @@ class OwnedQueries:
         self.records.pop(record.id, None)
         self.watching.forget(record.id)
         self.recovering.forget(record.id)
-        self.replans.forget(record.id)
         self.ownership.ended(record.id)
         self._reaches.ended(record.id)
-        others = {} if record.other is None else record.other.nodes
-        for node in sorted({*record.nodes.values(), *others.values(), *record.retiring.values()}):
+        plans = record.health.healing.plans
+        others = () if plans.other is None else plans.other.nodes.values()
+        for node in sorted({*record.nodes.values(), *others, *plans.retiring.values()}):
             self._directory.tell(node, Release(query=record.id))
         for old in self.register.end(record):
             self.forget_sink(old.name, old.id)

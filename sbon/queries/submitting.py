@@ -18,12 +18,14 @@ from sbon.planning.samples import ask_samples, with_known_shares
 from sbon.planning.selecting import Sized, exchanged_note, in_order_of, select, size, with_any_number
 from sbon.ports import Executor
 from sbon.queries.parts import QueryParts
-from sbon.query.instances import auto_notes
+from sbon.query.instances import auto_notes, sets_of
+from sbon.query.limits import INSTANCES_MAX
 from sbon.query.listing import Listing, listing_of_queries
 from sbon.query.places import located
 from sbon.query.plan import Plan
 from sbon.supervision.homes import Doubt
 from sbon.supervision.record import QueryRecord, QueryState
+from sbon.supervision.register import home_and_id
 from sbon.supervision.statements import Effect, Prepared, as_refusal, prepare
 from sbon.types import QueryId
 
@@ -89,6 +91,46 @@ class Submitting:
             return {"query": plan.query, "sql": plan.sql, **answer(question, query, options)}
 
         self._imagine(sql, work, done)
+
+    def replan(self, name: str, instances: object, done: Done) -> None:
+        """Gives a running query a plan with other numbers of instances; `done` gets where its sink changes to it.
+
+        Parameters
+        ----------
+        instances : of each operator with keys; None: as many as the planner wants by now, where it has chosen them
+        """
+        if instances is not None and (not isinstance(instances, int) or isinstance(instances, bool) or not 1 <= instances <= INSTANCES_MAX):
+            raise QueryError(f"instances = {instances!r}, expected 1 to {INSTANCES_MAX}")
+        replans, record = self._owned.recovering.replans, self._owned.find(name)
+        if record is None or record.id not in self._owned.records:
+            owner, _ = home_and_id(name, self._replication.catalog, self._owned.register.owners)
+            where = f"; ask {owner}, its owner" if owner and owner != self._directory.me else "; `sbon queries` lists those that do"
+            raise QueryError(f"no query {name} of {self._directory.me} runs{where}")
+        replans.check(record)
+        wanted = record.forecast.resizing if record.forecast is not None else None
+        if instances is None and wanted is None:
+            raise QueryError(f"nobody has chosen the instances of {record.name} by its rates", hint="say how many there shall be")
+        entries = [entry for entry in self._replication.catalog.entries() if entry.name != record.name]
+        nodes, now_us = self._gossip.alive_labels(), int(self._host.wall() * 1e6)
+
+        def work() -> list[Prepared]:
+            ids = iter([record.id])
+            return prepare(record.plan.sql, entries, nodes, record.sink_node, ids, now_us, self._connectors, {}, instances)
+
+        def prepared(effects: list[Prepared]) -> None:
+            plan = effects[0].plan if len(effects) == 1 else None
+            build = effects[0].build if plan is not None else None
+            if plan is None or build is None:
+                done(QueryError(f"what is kept of {record.name} is no query"))
+                return
+            if instances is None and wanted is not None:
+                plan = wanted.as_planned(build(wanted.wanted))
+            if [len(one.operators) for one in sets_of(plan)] == [len(one.operators) for one in sets_of(record.plan)]:
+                done(QueryError(f"{record.name} has these numbers of instances already"))
+                return
+            replans.begin(record, plan, done)
+
+        understand(self._host, work, prepared, done)
 
     def _imagine(self, sql: str, work: Callable[[Plan, Placed, PlacedQuery], dict[str, Any]], done: Done, *, carry: bool = False) -> None:
         """Places the last query of a text without starting it; `done` gets what `work` returns of it, on an executor thread.

@@ -11,6 +11,7 @@ from functools import partial
 import structlog
 
 from sbon.errors import SbonError
+from sbon.execution.crossing import give_up
 from sbon.execution.operators import Operators
 from sbon.peers.directory import Directory
 from sbon.queries.homes import Homes
@@ -73,7 +74,7 @@ class Wanted:
                 continue
             self._release(query)
         for operator in result.retired:
-            self._operators.give_up(operator, query_of(operator))
+            give_up(self._operators, operator, query_of(operator))
         for operator, epoch in result.operators:
             found = instances.get(operator)
             if found is not None and found.epoch == epoch:

@@ -8,6 +8,7 @@ import msgspec
 
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN
 from sbon.supervision.continuation import merged
+from sbon.supervision.plans import Plans
 from sbon.supervision.recovery import Recovered, next_generation
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire.ownership import Holder
@@ -178,6 +179,7 @@ class Healing:
         """For sinks, where in their files the query's rows begin."""
         self.attempted = 0
         """The highest epoch that an attempt, or a link that was replaced, has used, and that any former owner of the query may have."""
+        self.plans = Plans()
         self.turned: frozenset[OperatorId] = frozenset()
         """Operators of the present attempt, and of those that have failed: they count as lost until an attempt has made them, whoever owns
         the query by then."""

@@ -91,11 +91,11 @@ def encode_content(record: QueryRecord) -> bytes:
         tuple(sorted(healing.turned)),
         record.multicasts.kept,
         healing.named,
-        record.other,
-        record.retiring,
-        record.retired,
-        record.joined,
-        record.is_replanned,
+        healing.plans.other,
+        healing.plans.retiring,
+        healing.plans.retired,
+        healing.plans.joined,
+        healing.plans.is_replanned,
     )
     data = _ENCODER.encode(content)
     if len(data) > RECORD_BYTES_MAX:
@@ -142,23 +142,21 @@ def record_from(
     links = tuple(msgspec.structs.replace(link, id=names.get(first_name(link.id), link.id)) for link in content.links)
     record = QueryRecord(content.plan, Deployed(content.operators, links, dict(content.nodes)), me, content.started_wall_s)
     record.epochs.update(content.epochs)
-    record.other, record.retired, record.is_replanned = content.other, content.retired, content.is_replanned
-    record.retiring, record.joined = dict(content.retiring), dict(content.joined)
     record.former, record.bounds.told_ms = content.former, content.told_ms
     healing, account = record.health.healing, record.health.healing.account
     healing.is_on, healing.began_s = True, now - max(0.0, wall_s - content.started_wall_s)
     healing.attempted, healing.over = max(content.attempted, first_epoch(ownership)), set(content.over)
     healing.named = content.named
+    plans = healing.plans
+    plans.other, plans.retired, plans.is_replanned = content.other, content.retired, content.is_replanned
+    plans.retiring, plans.joined = dict(content.retiring), dict(content.joined)
     healing.turned = frozenset(content.turned) & record.specs.keys()
     healing.begun_at.update(content.begun_at)
     record.multicasts.restore(content.multicasts)
     account.missing.update(content.missing)
     account.is_exact, account.recoveries, account.history = content.is_exact, content.recoveries, list(content.history)
     for report in found.values():
-        if record.other is not None:
-            record.other.moved(report.id, report.node, report.epoch)
-        if report.id in record.retiring:
-            record.retiring[report.id] = report.node
+        plans.moved(report.id, report.node, report.epoch)
         if report.id in record.nodes and report.epoch >= record.epochs.get(report.id, 0):
             record.nodes[report.id], record.epochs[report.id] = report.node, report.epoch
     record.history.inherited(content.happenings, content.migrations, former, record.nodes, wall_s)

@@ -19,16 +19,11 @@ from sbon.supervision.history import History
 from sbon.supervision.losses import Losses
 from sbon.supervision.multicasts import QueryMulticasts
 from sbon.supervision.recovery import generation
-from sbon.supervision.replanning import OtherPlan
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.reports import OperatorReport
 
 if TYPE_CHECKING:
     from sbon.planning.forecast import Forecast
-
-
-RETIRED_MAX = 1_000
-"""Most operators that are remembered which a query has given up."""
 
 
 class QueryState(Enum):
@@ -91,18 +86,6 @@ class QueryRecord:
         """Predicted latency, beside the measured one; None if nobody predicts it."""
         self.late = ""
         """Describes by how much the delay bound is exceeded; empty if it is not."""
-        self.other: OtherPlan | None = None
-        """The plan that is about to take the place of the present one; None if none is."""
-        self.replanning = ""
-        """Describes how far that is; empty if nothing is under way."""
-        self.retiring: dict[OperatorId, NodeId] = {}
-        """Operators of a plan that is not wanted any more, which may not have ended yet, with their hosts."""
-        self.retired: tuple[OperatorId, ...] = ()
-        """The latest operators that the query has given up."""
-        self.joined: dict[LinkId, int] = {}
-        """Rows that a source had given before a link of a later plan began, by first names."""
-        self.is_replanned = False
-        """The query has had another plan: the rows in the file of its sink are not those of the present links."""
         self.delay_ms = delay_ms
         """Latency of the longest way from a producer to the sink, in ms: as its host last reported, or as predicted until it does."""
 
@@ -167,10 +150,8 @@ class QueryRecord:
 
     def moved(self, operator: OperatorId, node: NodeId, epoch: int) -> bool:
         """Takes the new host of an operator; older news than what is known is ignored. Returns whether the host has changed."""
-        if self.other is not None and self.other.moved(operator, node, epoch):
+        if self.health.healing.plans.moved(operator, node, epoch):
             return False
-        if operator in self.retiring:
-            self.retiring[operator] = node
         if operator not in self.nodes or epoch <= self.epochs.get(operator, -1):
             return False
         self.epochs[operator] = epoch
@@ -190,7 +171,7 @@ class QueryRecord:
         if report.state != "missing":
             self.reports[operator] = report
             # A copy that was made again says where it has opened the file: behind rows of the former copies.
-            if report.begun_at is not None and not generation(report.epoch) and not self.is_replanned:
+            if report.begun_at is not None and not generation(report.epoch) and not self.health.healing.plans.is_replanned:
                 self.health.healing.begun_at.setdefault(operator, report.begun_at)
             self.epochs[operator] = report.epoch
             self.losses.reported(report, self._links_from(operator))
@@ -265,35 +246,6 @@ class QueryRecord:
     def _links_from(self, operator: OperatorId) -> set[LinkId]:
         return {link.id for link in self.links if link.source == operator and link.target not in self.health.healing.over}
 
-    def take_other(self) -> dict[OperatorId, NodeId]:
-        """Takes the other plan in the place of the present one; returns the operators that the query does not use any more."""
-        other, before = self.other, dict(self.nodes)
-        assert other is not None
-        kept = {spec.id: spec for spec in other.plan.operators}
-        old = {operator: node for operator, node in before.items() if operator not in kept}
-        self.plan, self.links, self.specs, self.other = other.plan, other.links, kept, None
-        self.nodes = {operator: other.nodes.get(operator, before.get(operator, "")) for operator in kept}
-        self.epochs = {operator: epoch for operator, epoch in self.epochs.items() if operator in kept} | other.epochs
-        self.joined.update(other.before)
-        self.is_replanned = True
-        self.health.healing.begun_at.pop(self.sink, None)
-        self._gives_up(old)
-        return old
-
-    def leave_other(self) -> dict[OperatorId, NodeId]:
-        """Keeps the present plan; returns the operators of the other one."""
-        assert self.other is not None
-        old, self.other = dict(self.other.nodes), None
-        self._gives_up(old)
-        return old
-
-    def _gives_up(self, operators: dict[OperatorId, NodeId]) -> None:
-        self.retiring = {**self.retiring, **operators}
-        self.retired = (*self.retired, *operators)[-RETIRED_MAX:]
-        for operator in operators:
-            self.reports.pop(operator, None)
-            self.health.forget(operator)
-
     def node_failed(self, node: NodeId, *, left: bool = False) -> None:
         """Notes that a host has been declared failed, or has left in good order."""
         for operator, where in self.nodes.items():
@@ -361,7 +313,7 @@ class QueryRecord:
                 if self.nodes.keys() >= set(one.operators)
             ],
             "prediction": self.forecast.row() if self.forecast is not None else None,
-            "replanning": self.replanning or None,
+            "replanning": self.health.healing.plans.step or None,
             "migrations": self.history.migrations,
             "started_wall_s": self.started_wall_s,
         }

@@ -16,6 +16,7 @@ from sbon.supervision.health import GONE, WITH_HOST, Condition
 from sbon.supervision.record import QueryRecord
 from sbon.supervision.recovery import Action, Ask, Lose, Phase, Picture, Place, Recovered, Recovery, Step
 from sbon.supervision.replacing import plan_of
+from sbon.supervision.replans import Replans
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.deployment import User
 from sbon.wire.messages import Message
@@ -70,10 +71,14 @@ class Recovering:
         self.permit = permit
         self.recovered = recovered
         self.changed = changed
+        self.replans = Replans(clock, messages, alive, replace, permit, changed)
         self._of: dict[QueryId, _One] = {}
 
     def look(self, record: QueryRecord) -> None:
-        """Looks whether something of a query is lost that can be made again."""
+        """Looks whether something of a query is lost that can be made again; not while its sink may be about to take another plan."""
+        self.replans.look(record)
+        if self.replans.holds(record.id):
+            return
         one = self._of.get(record.id)
         if one is None:
             healing = record.health.healing
@@ -93,12 +98,14 @@ class Recovering:
 
     def forget(self, query: QueryId) -> None:
         """Ends the recovery of a query that has ended."""
+        self.replans.forget(query)
         one = self._of.pop(query, None)
         if one is not None:
             one.close()
 
     def close(self) -> None:
         """Stops all timers."""
+        self.replans.close()
         for query in list(self._of):
             self.forget(query)
 
@@ -126,7 +133,7 @@ def picture_of(record: QueryRecord, alive: frozenset[NodeId], now: float) -> Pic
         missing=record.health.healing.account.missing,
         lacking=record.health.healing.account.lacking,
         begun_at=record.health.healing.begun_at,
-        joined=record.joined,
+        joined=record.health.healing.plans.joined,
         users={operator: report.users for operator, report in record.reports.items()},
         seconds=now - record.health.healing.began_s,
         attempted=record.health.healing.attempted,

@@ -101,7 +101,8 @@ class Register:
 
     def given_up(self, operators: Iterable[OperatorId]) -> tuple[OperatorId, ...]:
         """Returns those of these operators that running queries have given up for those of another plan."""
-        return tuple(one for one in operators if (record := self.running.get(query_of(one))) is not None and one in record.retired)
+        gone = {one for record in self.running.values() for one in record.health.healing.plans.retired}
+        return tuple(gone.intersection(operators)) if gone else ()
 
     def owner_of(self, query: QueryId) -> NodeId:
         """Returns the agent that owns a query, as far as is known here."""

@@ -44,6 +44,11 @@ class Dealt(Story):
         """Returns how many answers the sink has written."""
         return int(self._agent(SINK).operators.instances[self.record.sink].figures.rows_in)
 
+    @property
+    def plans(self) -> Any:
+        """The change of its plan."""
+        return self.record.health.healing.plans
+
     def gather(self, number: int) -> None:
         """Moves all operators that may move to one host."""
         there = self.world.nodes[number]
@@ -59,7 +64,7 @@ class Dealt(Story):
 
     def settled(self) -> bool:
         """Tells whether nothing of a change is left."""
-        return not self.record.replanning and self.record.other is None and not self.record.retiring
+        return not self.plans.step and self.plans.other is None and not self.plans.retiring
 
 
 @pytest.fixture
@@ -100,7 +105,7 @@ def test_a_change_that_is_called_off_leaves_nothing(story: Any, undisturbed: Ans
     told = story(BY_KEY)
     before, first = told.kinds(), told.record.plan
     told.replan(4)
-    told.queries.replans.call_off(told.record.id)
+    told.queries.recovering.replans.call_off(told.record.id)
     told.world.run_until(told.settled, 20.0, "all of it is ended")
     assert told.kinds() == before
     assert told.record.plan == first
@@ -113,18 +118,19 @@ def test_a_sink_answers_for_no_other_change_and_takes_part_in_none_that_is_calle
     told = story(BY_KEY)
     told.replan(3)
     told.world.run_until(told.settled, 20.0, "the first change is over")
-    operators = told.world.agents[SINK].operators
-    change = operators.instances[told.record.sink].change
+    agent = told.world.agents[SINK]
+    operators = agent.operators
+    change = operators.instances[told.record.sink].waiting.change
     assert change.has_crossed
     number, asked = change.number + 1, {"query": told.record.id, "operator": told.record.sink}
 
-    said = crossing.uncut(operators, Uncut(number=number, **asked))
+    said = crossing.uncut(operators, agent.engine, Uncut(number=number, **asked))
     assert (said.has_crossed, said.is_called_off) == (False, True)
     with pytest.raises(LocalProtocolError, match="called off"):
-        crossing.cross(operators, told.world.agents[SINK].flow, LinkConfig(), Cross(number=number, inputs=(), time_column="t", **asked))
+        crossing.cross(operators, agent.flow, LinkConfig(), Cross(number=number, inputs=(), time_column="t", **asked))
     with pytest.raises(LocalProtocolError):
-        crossing.cut(operators, Cut(number=number - 1, after_us=0, **asked))
-    assert crossing.uncut(operators, Uncut(number=number - 1, **asked)).is_called_off
+        crossing.cut(operators, agent.engine, Cut(number=number - 1, after_us=0, **asked))
+    assert crossing.uncut(operators, agent.engine, Uncut(number=number - 1, **asked)).is_called_off
 
 
 @pytest.mark.soak
@@ -132,11 +138,11 @@ def test_a_host_of_the_other_plan_crashes_and_the_present_one_goes_on(story: Any
     told = story(BY_KEY)
     told.gather(OTHER)
     told.replan(3)
-    other, there = told.record.other, told.world.nodes[MIDDLE]
+    other, there = told.plans.other, told.world.nodes[MIDDLE]
     window = next(spec.id for spec in other.plan.operators if spec.params.__struct_config__.tag == "window")
     if other.nodes[window] != there:
         assert told.world.ask(other.nodes[window], "migrate", operator=window, node=there)["committed"]
-    assert told.record.other is other, "it has not crossed"
+    assert told.plans.other is other, "it has not crossed"
     told.world.kill(MIDDLE)
     told.world.run_until(told.settled, 30.0, "it is called off, and all of it is ended")
     assert told.answers() == undisturbed(BY_KEY)

@@ -92,7 +92,7 @@ class Gardener:
         elif draw < 0.75:
             self.move()
         elif draw < 0.77:
-            self.home.queries.replans.call_off(self.record.id)
+            self.home.queries.recovering.replans.call_off(self.record.id)
         now = self.world.now
         if self.heals_at is not None and now >= self.heals_at:
             self.world.heal()
@@ -107,7 +107,7 @@ class Gardener:
             self.called_off += isinstance(result, SbonError)
 
         with suppress(SbonError):  # it is changing already, or not all of it runs
-            self.home.queries.replan(self.record.id, int(self.rng.integers(2, 5)), done)
+            self.home.queries.statements.replan(self.record.id, int(self.rng.integers(2, 5)), done)
 
     def move(self) -> None:
         there = self.world.nodes[int(self.rng.integers(len(self.world.nodes)))]
@@ -140,7 +140,7 @@ def run_story(seed: int) -> int:
         world.run(float(rng.uniform(0.05, 0.4)))
         gardener.step()
     world.heal()
-    world.run_until(lambda: tail.finished, 300.0, f"seed {seed}: the query ends: {record.replanning}, {record.reason}")
+    world.run_until(lambda: tail.finished, 300.0, f"seed {seed}: the query ends: {record.health.healing.plans.step}, {record.reason}")
     changes = sum(one.event == "replanned" for one in record.history.latest(100))
     found = list(map(str, tail.rows))
     expected = rows_on_one_node(sql)

@@ -86,6 +86,13 @@ def test_a_sink_that_has_heard_of_no_change_takes_note_that_one_is_called_off():
     assert step.rows.height == 1
 
 
+def test_a_sink_with_inputs_of_both_plans_does_not_end_without_one_that_is_lost():
+    change = PlanChange(frozenset({NEW}), "t")
+    assert change.has_both([OLD, f"{NEW}+3"])
+    assert not change.has_both([OLD])
+    assert not change.has_both([NEW, f"{NEW}+3"])
+
+
 def test_after_it_has_crossed_it_cannot_be_called_off():
     sink = Sink()
     sink.change.cut(9)
@@ -192,7 +199,7 @@ def test_what_a_sink_refuses_is_offered_again_whole(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(work, "_write", write)
     incoming = SimpleNamespace(link=SimpleNamespace(id=OLD), skip_rows=0, watermark_us=90, lost=False)
-    instance = SimpleNamespace(change=sink.change, inputs={OLD: incoming}, watermark_us=5)
+    instance = SimpleNamespace(waiting=SimpleNamespace(change=sink.change), inputs={OLD: incoming}, watermark_us=5)
     stage: Any = SimpleNamespace(instance=instance, incoming=incoming)
     with pytest.raises(Congested):
         work._write_of_plan(stage, None, None, 100)

@@ -1,26 +1,25 @@
 """Gives running queries of this agent other plans (`sbon.supervision.replanning`): has them planned, placed, and asks the hosts.
 
-The owner of the queries calls it, and shows it what is known of a query whenever that changes.
+`Recovering` calls it, as nothing is recovered of a query whose sink may be about to cross.
 """
 
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import structlog
 
 from sbon.errors import PlacementError, QueryError, SbonError
-from sbon.peers.directory import Directory
 from sbon.ports import Clock, Timer
 from sbon.query.handing_over import reach_us
 from sbon.query.instances import sets_of
 from sbon.query.plan import WATERMARK_MIN, Plan, SinkParams, SourceParams, is_multicast
 from sbon.supervision.deploying import INSTANTIATE_TIMEOUT_S
+from sbon.supervision.forecasting import forecast_again
 from sbon.supervision.health import GONE, LOST, Condition
 from sbon.supervision.record import QueryRecord, QueryState
-from sbon.supervision.recovering import Hosts, Permit, Replace
 from sbon.supervision.replanning import (
     Action,
     Ask,
@@ -39,18 +38,16 @@ from sbon.types import NodeId, OperatorId, QueryId
 from sbon.wire.deployment import User
 from sbon.wire.messages import Message
 from sbon.wire.reports import OperatorReports, OperatorsAsk
+from sbon.wire.requests import Messages
+
+if TYPE_CHECKING:
+    from sbon.supervision.recovering import Hosts, Permit, Replace
 
 LOOK_S = 1.0
 """Pause between two questions to the hosts of a plan that does not give answers yet, in seconds."""
 
 Done = Callable[[dict[str, Any] | SbonError], None]
 Planned = Callable[[Plan | SbonError], None]
-
-
-class Changed(Protocol):
-    """Takes that a query has another plan."""
-
-    def __call__(self, record: QueryRecord, *, is_other: bool) -> None: ...
 
 
 class Replans:
@@ -61,26 +58,26 @@ class Replans:
     alive : returns the nodes that are alive
     replace : chooses hosts
     permit : writes down that a query is about to be changed
-    changed : called with a query after each step; `is_other` once the query has another plan
+    changed : called with a query once it has another plan, or keeps its own
     """
 
     def __init__(
         self,
         clock: Clock,
-        directory: Directory,
+        messages: Messages,
         alive: Callable[[], frozenset[NodeId]],
-        replace: Replace,
-        permit: Permit,
-        changed: Changed,
+        replace: "Replace",
+        permit: "Permit",
+        changed: Callable[[QueryRecord], None],
     ) -> None:
         self._clock = clock
-        self._directory = directory
+        self._messages = messages
         self._alive = alive
         self._replace = replace
         self._permit = permit
         self._changed = changed
         self._of: dict[QueryId, _One] = {}
-        self._log = structlog.get_logger("agent").bind(node=directory.me)
+        self._log = structlog.get_logger("agent").bind(node=messages.me)
 
     # ------------------------------------------------------------------------------------------------------- questions
 
@@ -118,7 +115,7 @@ class Replans:
         try:
             self.check(record)
             reach_us(plan)
-            used = [*record.specs, *record.retired]
+            used = [*record.specs, *record.health.healing.plans.retired]
             first = 1 + max(int(text) for operator in used if (text := operator.rpartition(".")[2]).isdecimal())
             try:
                 plan = renamed(plan, record.specs, first)
@@ -131,7 +128,7 @@ class Replans:
         plan = msgspec.structs.replace(plan, sql=record.plan.sql, **bounds)
         settled = frozenset(spec.id for spec in plan.operators if isinstance(spec.params, SourceParams | SinkParams))
 
-        def placed(result: Hosts | SbonError) -> None:
+        def placed(result: "Hosts | SbonError") -> None:
             if isinstance(result, SbonError):
                 done(result)
                 return
@@ -141,8 +138,8 @@ class Replans:
                 done(problem)
                 return
             made = {operator: node for operator, node in result.items() if operator not in settled}
-            record.other = other_plan(plan, first, record.nodes, made)
-            machine = Replanning(self._user(record), record.other, record.nodes)
+            record.health.healing.plans.other = other_plan(plan, first, record.nodes, made)
+            machine = Replanning(self._user(record), record.health.healing.plans.other, record.nodes)
             one = self._of[record.id] = _One(self, record, machine, done)
             one.do(machine.begin())
 
@@ -150,14 +147,14 @@ class Replans:
 
     def resume(self, record: QueryRecord) -> None:
         """Goes on with what a former owner of a query has begun."""
-        if record.other is not None:
-            machine = Replanning(self._user(record), record.other, record.nodes)
+        if record.health.healing.plans.other is not None:
+            machine = Replanning(self._user(record), record.health.healing.plans.other, record.nodes)
             one = self._of[record.id] = _One(self, record, machine, _ignored)
             one.do(machine.resume())
-        elif record.retiring:
+        elif record.health.healing.plans.retiring:
             machine = Replanning(self._user(record), None, record.nodes)
             one = self._of[record.id] = _One(self, record, machine, _ignored)
-            one.do(machine.retire(record.retiring, record.nodes.values()))
+            one.do(machine.retire(record.health.healing.plans.retiring, record.nodes.values()))
 
     def look(self, record: QueryRecord) -> None:
         """Looks whether something is lost of a query that is about to get another plan."""
@@ -182,13 +179,13 @@ class Replans:
 
     def _user(self, record: QueryRecord) -> User:
         slack_ms = record.bounds.told_ms if record.plan.delay_bound_ms is not None else None
-        return User(record.id, self._directory.me, slack_ms, record.plan.max_latency_ms)
+        return User(record.id, self._messages.me, slack_ms, record.plan.max_latency_ms)
 
     def over(self, record: QueryRecord) -> None:
         """Takes that everything has ended that a query does not use any more."""
-        record.retiring = {}
+        record.health.healing.plans.retiring = {}
         self.forget(record.id)
-        self._changed(record, is_other=False)
+        self._changed(record)
 
 
 class _One:
@@ -205,13 +202,13 @@ class _One:
 
     def close(self) -> None:
         self._is_closed = True
-        self._record.replanning = ""
+        self._record.health.healing.plans.step = ""
         if self._timer is not None:
             self._timer.cancel()
         self._tell(PlacementError(f"{self._record.name} has ended, or has another owner"))
 
     def look(self) -> None:
-        record, other = self._record, self._record.other
+        record, other = self._record, self._record.health.healing.plans.other
         if self._is_closed or other is None:
             return
         gone = set(other.nodes.values()) - self._parent._alive()
@@ -232,21 +229,23 @@ class _One:
                 case Note():
                     parent._permit(record, lambda problem: parent._clock.call_soon(partial(self._noted, problem)))
                 case Ask(step):
-                    parent._directory.request(step.node, step.message, partial(self._answered, step), INSTANTIATE_TIMEOUT_S)
+                    parent._messages.request(step.node, step.message, partial(self._answered, step), INSTANTIATE_TIMEOUT_S)
                 case Check():
                     self._check()
                 case Take():
-                    old = record.take_other()
+                    old = take_other(record)
+                    record.history.replanned(record.nodes, "", parent._clock.wall())
+                    record.forecast = forecast_again(record, parent._clock.now())
                     parent._log.info("query.replanned", query=record.id, name=record.name, instances=_instances(record.plan))
-                    parent._changed(record, is_other=True)
+                    parent._changed(record)
                     self._tell(self._told())
                     self.do(self.machine.retire(old, record.nodes.values()))
                     return
                 case Leave(reason):
-                    old = record.leave_other()
+                    old = leave_other(record)
                     parent._log.warning("query.not_replanned", query=record.id, name=record.name, reason=reason)
                     self._tell(PlacementError(f"{record.name} keeps its plan: {reason}"))
-                    parent._changed(record, is_other=False)
+                    parent._changed(record)
                     self.do(self.machine.retire(old, record.nodes.values()))
                     return
                 case Over():
@@ -256,7 +255,7 @@ class _One:
             return
         if self.machine.at_us is not None and self.machine.phase is Phase.CROSSING:
             self._tell(self._told())
-        record.replanning = self._text()
+        record.health.healing.plans.step = self._text()
         if self._timer is not None:
             self._timer.cancel()
         due_s = self.machine.next_wake()
@@ -265,9 +264,9 @@ class _One:
     def _check(self) -> None:
         """Asks all hosts whether every operator of both plans is there."""
         record, parent = self._record, self._parent
-        assert record.other is not None
+        assert record.health.healing.plans.other is not None
         by_node: dict[NodeId, list[OperatorId]] = {}
-        for operator, node in {**record.nodes, **record.other.nodes}.items():
+        for operator, node in {**record.nodes, **record.health.healing.plans.other.nodes}.items():
             if not is_multicast(operator):
                 by_node.setdefault(node, []).append(operator)
         waiting, problems = set(by_node), list[str]()
@@ -285,7 +284,7 @@ class _One:
 
         for node, operators in sorted(by_node.items()):
             ask = OperatorsAsk(operators=tuple(operators), query=record.id)
-            parent._directory.request(node, ask, partial(answered, node), INSTANTIATE_TIMEOUT_S)
+            parent._messages.request(node, ask, partial(answered, node), INSTANTIATE_TIMEOUT_S)
 
     def _hear(self, result: OperatorReports) -> None:
         """Takes where operators of either plan have moved to."""
@@ -296,21 +295,21 @@ class _One:
     def _wake(self) -> None:
         now = self._parent._clock.now()
         self.do(self.machine.wake(now, self._parent._alive().union(self._record.nodes.values())))
-        if not self._is_closed and self._record.other is not None and now - self._looked_s >= LOOK_S:
+        if not self._is_closed and self._record.health.healing.plans.other is not None and now - self._looked_s >= LOOK_S:
             self._looked_s = now
-            self._ask_hosts(self._record.other.nodes)
+            self._ask_hosts(self._record.health.healing.plans.other.nodes)
 
-    def _ask_hosts(self, nodes: Hosts) -> None:
+    def _ask_hosts(self, nodes: "Hosts") -> None:
         """Asks whether the operators of the other plan are still there."""
         by_node: dict[NodeId, list[OperatorId]] = {}
         for operator, node in nodes.items():
             by_node.setdefault(node, []).append(operator)
         for node, operators in sorted(by_node.items()):
             ask = OperatorsAsk(operators=tuple(operators), query=self._record.id)
-            self._parent._directory.request(node, ask, partial(self._reported, node), INSTANTIATE_TIMEOUT_S)
+            self._parent._messages.request(node, ask, partial(self._reported, node), INSTANTIATE_TIMEOUT_S)
 
     def _reported(self, node: NodeId, result: Message | SbonError) -> None:
-        other = self._record.other
+        other = self._record.health.healing.plans.other
         if self._is_closed or other is None or not isinstance(result, OperatorReports) or self.machine.phase is not Phase.CROSSING:
             return
         for report in result.reports:
@@ -334,7 +333,7 @@ class _One:
 
     def _told(self) -> dict[str, Any]:
         record = self._record
-        plan = record.plan if record.other is None else record.other.plan
+        plan = record.plan if record.health.healing.plans.other is None else record.health.healing.plans.other.plan
         return {"query": record.id, "name": record.name, "instances": _instances(plan), "crosses_at": _instant(self.machine.at_us)}
 
     def _text(self) -> str:
@@ -348,6 +347,38 @@ class _One:
                 return "operators that it does not use any more are ended"
             case _:
                 return "the operators of another plan are made"
+
+
+def take_other(record: QueryRecord) -> dict[OperatorId, NodeId]:
+    """Gives a query the plan that was about to come; returns the operators that it does not use any more, with their hosts."""
+    plans, before = record.health.healing.plans, dict(record.nodes)
+    other = plans.other
+    assert other is not None
+    kept = {spec.id: spec for spec in other.plan.operators}
+    old = {operator: node for operator, node in before.items() if operator not in kept}
+    record.plan, record.links, record.specs = other.plan, other.links, kept
+    record.nodes = {operator: other.nodes.get(operator, before.get(operator, "")) for operator in kept}
+    record.epochs = {operator: epoch for operator, epoch in record.epochs.items() if operator in kept} | other.epochs
+    plans.joined.update(other.before)
+    plans.is_replanned = True
+    record.health.healing.begun_at.pop(record.sink, None)
+    _gives_up(record, old)
+    return old
+
+
+def leave_other(record: QueryRecord) -> dict[OperatorId, NodeId]:
+    """Lets a query keep its plan; returns the operators of the other one, with their hosts."""
+    other = record.health.healing.plans.other
+    assert other is not None
+    _gives_up(record, other.nodes)
+    return dict(other.nodes)
+
+
+def _gives_up(record: QueryRecord, operators: dict[OperatorId, NodeId]) -> None:
+    record.health.healing.plans.gives_up(operators)
+    for operator in operators:
+        record.reports.pop(operator, None)
+        record.health.forget(operator)
 
 
 def _instances(plan: Plan) -> list[int]:
