@@ -23,6 +23,7 @@ from sbon.wire.links import Acknowledge, DeadEnd, Handed, Moved, NoSuchLink
 from sbon.wire.messages import encode
 from sbon.wire.migration import Abandon, Activate, Lock, OutcomeAsk, Prepare, StateChunk, Unlock
 from sbon.wire.ownership import ClaimsAsk, Forget, Holder, Keep, Own, PromiseAsk, Record
+from sbon.wire.replanning import Cross, Cut, Retire, Uncut
 from sbon.wire.replication import EndOrphan, QueriesAsk, WantedAsk
 from sbon.wire.reports import DelaySlack, OperatorsAsk, UpstreamDelay
 from sbon_agent.node import Agent
@@ -116,6 +117,10 @@ def forged(victim: Agent, evil: Agent, home: Agent) -> Iterator[Any]:
             new = LinkSpec(f"{link.id}+1", link.source, link.target, link.port, 1.0, 1.0)
             yield Refeed(query, link.id, End(new, me, ()), gives=False)
             yield Renew(query, End(new, me, (), 99), gives=False)
+            yield Cross(query, instance.id, 7, (End(new, me, ()),), "ts")
+            yield Cut(query, instance.id, 7, 0, go=True)
+            yield Uncut(query, instance.id, 7)
+            yield Retire(query, (instance.id, link.source))
             yield Moved(link.source, me, 99)
         for output in list(instance.outputs.values()):
             yield Acknowledge(output.link.id, output.sender.offered, 1000, False)
