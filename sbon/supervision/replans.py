@@ -128,12 +128,16 @@ class Replans:
         plan = msgspec.structs.replace(plan, sql=record.plan.sql, **bounds)
         settled = frozenset(spec.id for spec in plan.operators if isinstance(spec.params, SourceParams | SinkParams))
 
+        known = (record.plan, record.health.healing.plans.retired)
+
         def placed(result: "Hosts | SbonError") -> None:
             if isinstance(result, SbonError):
                 done(result)
                 return
             try:
                 self.check(record)
+                if known != (record.plan, record.health.healing.plans.retired):  # the ids have been used since
+                    raise PlacementError(f"{record.name} was about to get another plan meanwhile; try again")
             except SbonError as problem:
                 done(problem)
                 return
