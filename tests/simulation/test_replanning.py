@@ -1,7 +1,7 @@
 """Running queries get other plans: the answers are those of one plan, whatever moves, is lost or crashes meanwhile."""
 
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +194,28 @@ def test_a_query_may_end_while_its_plan_changes(story: Any, undisturbed: Answers
     told.replan(3)
     assert told.answers() == undisturbed(BY_KEY)
     told.world.run_until(lambda: not told.kinds(), 60.0, "everything of both plans ends")
+
+
+def test_of_two_changes_that_are_placed_at_once_one_is_refused(story: Any, undisturbed: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one would use the same ids and the same number, and the sink would take it for the first."""
+    told, said, late = story(BY_KEY), [], []
+    replans, replan = told.queries.recovering.replans, told.queries.statements.replan
+    replace = replans._replace
+
+    def slowly(*given: Any) -> None:
+        replace(*given[:-1], lambda result: late.append(partial(given[-1], result)))
+
+    monkeypatch.setattr(replans, "_replace", slowly)
+    replan("k", 4, said.append)
+    told.world.run_until(lambda: late, 20.0, "it is placed")
+    monkeypatch.setattr(replans, "_replace", replace)
+    replan("k", 3, said.append)
+    told.world.run_until(lambda: said and told.settled(), 20.0, "the later request is carried out")
+    late.pop()()
+    assert len(said) == 2
+    assert isinstance(said[1], SbonError)
+    assert str(said[1]).endswith("try again")
+    assert told.answers() == undisturbed(BY_KEY)
 
 
 def test_refusals_take_one_line(story: Any) -> None:

@@ -64,6 +64,14 @@ def test_rows_that_the_other_instances_have_taken_do_not_count_as_lost():
     assert found["x"].lost_rows.keys() == consumers.keys()
 
 
+def test_a_source_that_reads_again_skips_what_it_had_given_before_a_later_plan_got_its_link():
+    specs, links = chain(FILE, FILTER)
+    name = links[0].id
+    found = continuations(specs, links, {"s"}, {name: answer(links[0], 1, 7)}, {}, {}, joined={name: 40})
+
+    assert found["s"].skip_rows == {name: 47}
+
+
 @given(st.integers(0, 1000), st.integers(0, 1000), st.integers(0, 50))
 def test_rows_of_a_filter_are_skipped_or_lost_so_that_each_counts_once(made: int, taken: int, missing: int):
     specs, links = chain(SOURCE, FILTER, SINK)

@@ -9,6 +9,7 @@ import pytest
 from sbon.connectors.interface import Congested
 from sbon.execution import crossing, work
 from sbon.execution.crossing import PlanChange, both_passed
+from sbon.execution.life import State
 
 OLD, NEW = "q.1>q.9:0", "q.5>q.9:0"
 
@@ -178,7 +179,9 @@ def test_an_input_whose_source_is_lost_is_waited_for():
     instance, [old, new] = instance_of(90, 120, watermark_us=90)
     old.lost = True
     assert not both_passed(change, instance, new, 130)
-    old.lost, instance.watermark_us = False, 130  # it is back, and behind
+    old.watermark_us = 120
+    assert not both_passed(change, instance, new, 130), "what it had promised does not hold for the one that is made in its place"
+    old.lost, old.watermark_us, instance.watermark_us = False, 90, 130  # it is back, and behind
     assert not both_passed(change, instance, old, 130)
     old.watermark_us = 100
     assert both_passed(change, instance, old, 130)
@@ -205,3 +208,15 @@ def test_what_a_sink_refuses_is_offered_again_whole(monkeypatch: pytest.MonkeyPa
         work._write_of_plan(stage, None, None, 100)
     work._write_of_plan(stage, None, None, 100)
     assert written == [None, 1]
+
+
+@pytest.mark.parametrize("advanced", [[120], []], ids=["held back", "not held back"])
+def test_an_input_that_is_dropped_holds_the_event_time_of_an_operator_back_no_more(advanced: list[int]):
+    """The last batch of the other inputs may have come before: nothing else would tell the operator."""
+    told: list[int] = []
+    engine: Any = SimpleNamespace(advance=lambda instance, watermark_us: told.append(watermark_us), consider=lambda instance: None)
+    links: Any = SimpleNamespace(drop_input=lambda link: None)
+    ends = {link: SimpleNamespace(link=SimpleNamespace(id=link), queue=[], watermark_us=us) for link, us in ((OLD, 90), (NEW, 120))}
+    instance: Any = SimpleNamespace(state=State.RUNNING, inputs=ends, watermark_us=90 if advanced else 120, watermark_in_us=120)
+    crossing.drop_inputs(engine, links, instance, [ends[OLD]])
+    assert (list(instance.inputs), told) == ([NEW], advanced)

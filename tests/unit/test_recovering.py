@@ -8,6 +8,7 @@ from sbon.supervision.deployment import Deployed
 from sbon.supervision.record import QueryRecord
 from sbon.supervision.recovering import Recovering
 from sbon.wire.deployment import Instantiate, Renew, Renewed
+from sbon.wire.reports import OperatorReport
 from tests.recorder import FakeHost, Recorder
 
 QUERY = "ams.0000001.01"
@@ -44,3 +45,28 @@ def test_an_operator_is_made_when_it_is_known_what_is_lost_with_the_former_one(p
     asked = [call.given[1] for call in messages.calls]
     assert [type(message) for message in asked] == ([Instantiate] if problem is None else [])
     assert healing.step.endswith("are being made again on rio" if problem is None else "too few keepers answer")
+
+
+def test_nothing_is_made_again_while_a_sink_may_be_about_to_take_another_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = QueryRecord(Plan(QUERY, "k", "", SPECS, LINKS), Deployed(SPECS, LINKS, {SOURCE: "fra", MAP: "osl", SINK: "nyc"}), "ams", 0.0)
+    record.health.healing.is_on = True
+    owners, alive = Recorder(), frozenset({"ams", "fra", "nyc", "rio"})
+    recovering = Recovering(
+        FakeHost(), Recorder(me="ams"), lambda: alive, Recorder().replace, owners.permit, lambda *given: None, lambda record: None
+    )
+    holds = {QUERY}
+    monkeypatch.setattr(recovering.replans, "holds", holds.__contains__)
+    record.node_failed("osl")
+    recovering.look(record)
+    assert owners.calls == []
+    holds.clear()
+    recovering.look(record)
+    assert owners.calls_of("permit")
+
+
+def test_a_sink_s_file_has_rows_of_former_plans_so_that_nobody_knows_where_those_of_the_present_one_begin() -> None:
+    for is_replanned, begun_at in ((False, {SINK: 12}), (True, {})):
+        record = QueryRecord(Plan(QUERY, "k", "", SPECS, LINKS), Deployed(SPECS, LINKS, {SOURCE: "fra", SINK: "nyc"}), "ams", 0.0)
+        record.health.healing.plans.is_replanned = is_replanned
+        record.reported(OperatorReport(SINK, "running", "nyc", begun_at=12))
+        assert record.health.healing.begun_at == begun_at
