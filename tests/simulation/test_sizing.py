@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from sbon.errors import SbonError
+from sbon.planning import resizing
 from sbon_testbed.simulator.cpu import CpuConfig
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.topology import Topology
@@ -64,26 +65,34 @@ def instances(world: World, query: str) -> tuple[int, int | None]:
     return len(one["operators"]), one["wanted"]
 
 
-def test_a_rate_that_doubles_asks_for_more_instances_and_the_next_submission_has_them() -> None:
+def test_a_rate_that_doubles_asks_for_more_instances_which_a_change_of_the_plan_or_the_next_submission_gives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(resizing, "OFF_S", 20.0)
     world = make_world()
     declare(world)
     query = submitted(world, "o")
-    world.run(100)
+    world.run(40)
     assert instances(world, query) == (1, 1)
     assert row(world, query)["state"] == "running"
 
     give(world, 2.0)
+    world.run(15)
+    assert instances(world, query) == (1, 1), "half of the time is no reason"
     world.run(30)
-    assert instances(world, query) == (1, 1), "half a minute is no reason"
-    world.run(60)
     seen = row(world, query)
     assert instances(world, query) == (1, 2)
     assert seen["state"] == "degraded"
     assert "1 of window were planned for 2,200 rows/s, 4,3" in seen["reason"]
-    assert "rows/s come and need 2; drop the query and submit it again" in seen["reason"]
+    assert "rows/s come and need 2; `sbon replan` gives them to it" in seen["reason"]
     give(world, 0.9)
-    world.run(200)
+    world.run(60)
     assert instances(world, query) == (1, 2), "it stays"
+
+    assert len(world.ask(HOME, "replan", query=query)["instances"]) == 1
+    world.run(30)
+    assert instances(world, query) == (2, 2)
+    assert row(world, query)["state"] == "running"
 
     world.ask(HOME, "drop", query=query)
     again = submitted(world, "o")
