@@ -142,7 +142,8 @@ def test_a_former_owner_that_goes_on_is_found() -> None:
 
 def test_an_epoch_that_goes_back_is_found() -> None:
     run: Any = Agents()
-    record = SimpleNamespace(specs={"b"}, epochs={"b": 4}, nodes={"b": "n0"})
+    healing = SimpleNamespace(over=set())
+    record = SimpleNamespace(specs={"b"}, epochs={"b": 4}, nodes={"b": "n0"}, health=SimpleNamespace(healing=healing))
     for agent in run.made:
         agent.queries.records = {"q1": record} if agent.name == "n0" else {}
     epochs = Epochs(run)
@@ -151,6 +152,8 @@ def test_an_epoch_that_goes_back_is_found() -> None:
     assert epochs.look() == "b is on n1 in epoch 4, and was on n0"
     record.nodes["b"], record.epochs["b"] = "n0", 3
     assert epochs.look() == "b is in epoch 3, and was in 4 before"
+    healing.over.add("b")
+    assert not epochs.look(), "nothing of it runs any more"
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ class Epochs(Checker):
         for _, agent in self.run.agents():
             for record in agent.queries.records.values():
                 for operator, epoch in record.epochs.items():
-                    if operator not in record.specs:
-                        continue
+                    if operator not in record.specs or operator in record.health.healing.over:
+                        continue  # what is over has no host: its place is that of the attempts that threw it away
                     node = record.nodes[operator]
                     key = (agent.name, operator)
                     before, there = self._seen.get(key, (epoch, node))
