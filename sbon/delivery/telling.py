@@ -99,16 +99,17 @@ class Telling:
         """Says where operators run that have moved here, to the hosts of inputs that have brought nothing.
 
         The former host says it and repeats it, but may crash before a neighbour has heard, and nobody else knows: the neighbour would send
-        there for ever. It is asked again after the pauses of `sbon.links.ends.pause_s`, as an input may just have no rows.
+        there for ever. It is asked again after the pauses of `sbon.links.ends.pause_s`, as an input may just have no rows. A neighbour on
+        this host may have been made again after the move, by an owner that had not heard of it.
         """
         now, me = self._host.now(), self._directory.me
-        silent = {
-            incoming.link.id: (instance, incoming)
-            for instance in self._operators.instances.values()
-            if instance.state is State.RUNNING and instance.epoch
-            for incoming in instance.inputs.values()
-            if incoming.node != me and incoming.reply is None
-        }
+        moved = [one for one in self._operators.instances.values() if one.state is State.RUNNING and one.epoch]
+        inputs = [(instance, incoming) for instance in moved for incoming in instance.inputs.values()]
+        for instance, incoming in inputs:
+            giving = self._flow.ends.gives(incoming.link.id)
+            if giving is not None and giving[1].node != me:
+                self._flow.moved(instance.id, me, instance.epoch)
+        silent = {one.link.id: (instance, one) for instance, one in inputs if one.node != me and one.reply is None}
         self._said = {link: self._said.get(link, (1, now + pause_s(1))) for link in silent}
         for link, (tries, due_s) in self._said.items():
             if due_s <= now:

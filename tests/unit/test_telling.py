@@ -110,7 +110,8 @@ def test_an_operator_that_has_moved_here_says_where_it_runs_until_a_batch_comes(
     still = SimpleNamespace(id="q.3", state=State.RUNNING, epoch=0, inputs={"d": incoming("d", "far")})
     prepared = SimpleNamespace(id="q.4", state=State.PREPARED, epoch=5, inputs={"e": incoming("e", "far")})
     operators = SimpleNamespace(instances={one.id: one for one in (moved, still, prepared)})
-    machine = Telling(world.boot(0), directory, operators, SimpleNamespace(), lambda operator: False)
+    flow = SimpleNamespace(ends=SimpleNamespace(gives=lambda link: None))
+    machine = Telling(world.boot(0), directory, operators, flow, lambda operator: False)
 
     for second in range(40):
         world.time.run_until(float(second))
@@ -123,3 +124,14 @@ def test_an_operator_that_has_moved_here_says_where_it_runs_until_a_batch_comes(
     world.time.run_until(100.0)
     machine.say_where()
     assert directory.asked == []
+
+
+@pytest.mark.parametrize(("node", "told"), [("far", [("q.2", "here", 3)]), ("here", [])])
+def test_a_neighbour_here_that_was_made_by_who_had_not_heard_of_the_move_is_told(node, told):
+    world, found = SimulatedWorld(np.zeros((1, 1)), 1), []
+    incoming = SimpleNamespace(link=SimpleNamespace(id="a"), node="here", reply=None)
+    moved = SimpleNamespace(id="q.2", state=State.RUNNING, epoch=3, inputs={"a": incoming})
+    ends = SimpleNamespace(gives=lambda link: (None, SimpleNamespace(node=node)))
+    flow = SimpleNamespace(ends=ends, moved=lambda *given: found.append(given))
+    Telling(world.boot(0), Directory(), SimpleNamespace(instances={"q.2": moved}), flow, lambda operator: False).say_where()
+    assert found == told
