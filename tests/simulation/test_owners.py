@@ -390,21 +390,44 @@ def test_an_owner_without_its_keepers_changes_nothing_and_says_so(story: Any) ->
 @pytest.mark.parametrize(
     ("seed", "faults"),
     [
-        pytest.param(9, KINDS, id="a host that had not heard of the new owner asked nobody whether the query had ended"),
-        pytest.param(34, KINDS, id="a query that begins anew twice"),
-        pytest.param(19, ("kills", "partitions", "moves", "restarts", "leaving"), id="a home restarts in a partition"),
-        pytest.param(38, SPLIT, id="an agent with two places among the holders was asked twice"),
-        pytest.param(7, KINDS, id="a holder that took the first home for the owner refused another one's version"),
-        pytest.param(181, KINDS, id="an owner told all of an epoch that did not count"),
-        pytest.param(152, KINDS, id="the next owner left, and the former one promised nothing as it had no record"),
-        pytest.param(105, KINDS, id="the next owner did not know of a multicast that had crashed, and asked its feeder for its links"),
-        pytest.param(28, KINDS, id="a link of an operator that was being made again got the name that the attempt had given it"),
-        pytest.param(2, SPLIT, id="a join that was worked through again gave its rows in another order"),
+        pytest.param(
+            9, KINDS, id="a host that had not heard of the new owner asked nobody whether the query had ended", marks=pytest.mark.soak
+        ),
+        pytest.param(34, KINDS, id="a query that begins anew twice", marks=pytest.mark.soak),
+        pytest.param(
+            19, ("kills", "partitions", "moves", "restarts", "leaving"), id="a home restarts in a partition", marks=pytest.mark.soak
+        ),
+        pytest.param(38, SPLIT, id="an agent with two places among the holders was asked twice", marks=pytest.mark.soak),
+        pytest.param(7, KINDS, id="a holder that took the first home for the owner refused another one's version", marks=pytest.mark.soak),
+        pytest.param(181, KINDS, id="an owner told all of an epoch that did not count", marks=pytest.mark.soak),
+        pytest.param(152, KINDS, id="the next owner left, and the former one promised nothing as it had no record", marks=pytest.mark.soak),
+        pytest.param(
+            105,
+            KINDS,
+            id="the next owner did not know of a multicast that had crashed, and asked its feeder for its links",
+            marks=pytest.mark.soak,
+        ),
+        pytest.param(
+            28,
+            KINDS,
+            id="a link of an operator that was being made again got the name that the attempt had given it",
+            marks=pytest.mark.soak,
+        ),
+        pytest.param(2, SPLIT, id="a join that was worked through again gave its rows in another order", marks=pytest.mark.soak),
         pytest.param(294, KINDS, id="all that had the record were killed, the next owner before the query ran there"),
-        pytest.param(1099, KINDS, id="an owner was killed before those that it had chosen for keepers had its record"),
-        pytest.param(1288, KINDS, id="the first version of a query that had begun anew did not say which it had been"),
+        pytest.param(
+            1099, KINDS, id="an owner was killed before those that it had chosen for keepers had its record", marks=pytest.mark.soak
+        ),
+        pytest.param(
+            1288, KINDS, id="the first version of a query that had begun anew did not say which it had been", marks=pytest.mark.soak
+        ),
         pytest.param(76, KINDS, id="a query had ended, and its home was killed while it asked for the last figures"),
-        pytest.param(182, KINDS, id="the home had given up its query, which its next owner was to begin anew, and refused the promise"),
+        pytest.param(
+            182,
+            KINDS,
+            id="the home had given up its query, which its next owner was to begin anew, and refused the promise",
+            marks=pytest.mark.soak,
+        ),
         pytest.param(2017, KINDS, id="an owner left before all hosts had heard that the query had ended"),
     ],
 )

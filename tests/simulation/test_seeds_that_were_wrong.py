@@ -9,7 +9,7 @@ AGAIN = "an operator had finished, and its source was made again for another con
 TOO_MUCH = "an operator that was to move gave the rest of a batch without credit"
 
 
-@pytest.mark.parametrize(("seed", "why"), seeds([(1655, AGAIN), (337, TOO_MUCH)], [(1597, TOO_MUCH)]))
+@pytest.mark.parametrize(("seed", "why"), seeds([(1655, AGAIN)], [(337, TOO_MUCH), (1597, TOO_MUCH)]))
 def test_seeds_that_were_wrong_are_right(seed: int, why: str) -> None:
     assert simulate(seed).problem == "", why
 

@@ -156,6 +156,17 @@ def test_an_epoch_that_goes_back_is_found() -> None:
     assert not epochs.look(), "nothing of it runs any more"
 
 
+def test_an_owner_may_have_heard_of_fewer_moves_than_the_one_before_but_of_no_fewer_recoveries() -> None:
+    run: Any = Agents()
+    health = SimpleNamespace(healing=SimpleNamespace(over=set()))
+    home, other = run.made
+    other.queries.records = {}
+    epochs = Epochs(run)
+    for epoch, problem in ((GENERATION + 2, ""), (GENERATION + 1, ""), (2, f"b is in epoch 2, and was in {GENERATION + 1} before")):
+        home.queries.records = {"q1": SimpleNamespace(specs={"b"}, epochs={"b": epoch}, nodes={"b": "n0"}, health=health)}
+        assert epochs.look() == problem
+
+
 @pytest.mark.parametrize(
     ("offered", "acknowledged", "processed", "received", "problem"),
     [

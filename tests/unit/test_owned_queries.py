@@ -165,6 +165,19 @@ def test_a_query_has_ended_when_its_sink_has_finished(world: World, state: str) 
     assert bool(world.told(Release)) is (state == "finished")
 
 
+@pytest.mark.parametrize("problem", [None, PlacementError("too few keepers answer")])
+def test_a_query_ends_once_its_keepers_know_of_it(world: World, monkeypatch: pytest.MonkeyPatch, problem: PlacementError | None) -> None:
+    """A keeper that does not know would take the query over, and make what has ended again."""
+    record, asked = world.deploy(), list[Any]()
+    monkeypatch.setattr(world.queries.ownership, "permit", lambda record, done: asked.append(done))
+    world.queries.node_alive("a")
+    world.report(record, "finished")
+    world.report(record, "finished")
+    assert MINE in world.queries.records
+    asked.pop()(problem)
+    assert (MINE in world.queries.records) is (problem is not None)
+
+
 def test_the_end_is_handled_once_however_often_it_is_reported(world: World) -> None:
     record = world.deploy()
     world.queries.finished(record.sink)

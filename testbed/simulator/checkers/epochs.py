@@ -2,6 +2,8 @@
 
 The next owner may know less: a move is in the record some seconds later."""
 
+from sbon.supervision.record import QueryRecord
+from sbon.supervision.recovery import generation
 from sbon.types import NodeId, OperatorId
 from sbon_testbed.simulator.checkers.base import Checker
 from sbon_testbed.simulator.run_state import Run
@@ -12,7 +14,7 @@ class Epochs(Checker):
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
-        self._seen: dict[tuple[NodeId, OperatorId], tuple[int, NodeId]] = {}
+        self._seen: dict[tuple[NodeId, OperatorId], tuple[int, NodeId, QueryRecord]] = {}
 
     def look(self) -> str:
         """Returns the first operator whose epoch has gone back, or that is elsewhere in the same epoch."""
@@ -23,10 +25,11 @@ class Epochs(Checker):
                         continue  # what is over has no host: its place is that of the attempts that threw it away
                     node = record.nodes[operator]
                     key = (agent.name, operator)
-                    before, there = self._seen.get(key, (epoch, node))
-                    if epoch < before:
+                    before, there, known = self._seen.get(key, (epoch, node, record))
+                    # The last owner may have heard of a move that no keeper had; a recovery is in the record before it begins.
+                    if epoch < before if known is record else generation(epoch) < generation(before):
                         return f"{operator} is in epoch {epoch}, and was in {before} before"
-                    if epoch == before and node != there and key in self._seen:
+                    if epoch == before and node != there and known is record:
                         return f"{operator} is on {node} in epoch {epoch}, and was on {there}"
-                    self._seen[key] = (epoch, node)
+                    self._seen[key] = (epoch, node, record)
         return ""
