@@ -61,7 +61,6 @@ class Cells:
         self._lost_at_s = -math.inf
         self._work_per_s = self._fresh_s = self._watched_s = 0.0
         self._lost = Lost()
-        self.lost_by_class = np.zeros(self._classes, dtype=np.int64)
 
     @property
     def _counts(self) -> IntArray:
@@ -176,12 +175,8 @@ class Cells:
         most = int(self._spare(place)[place, cost_class])
         if most <= 0:
             return False
-        self._lose(self._taken(place, cost_class, most), cost_class)
+        self._lost.add(self._taken(place, cost_class, most))
         return True
-
-    def _lose(self, rows: IntArray, cost_class: int) -> None:
-        self._lost.add(rows)
-        self.lost_by_class[cost_class] += rows.size
 
     def take_lost(self) -> IntArray:
         """Returns rows that were left out."""
@@ -263,7 +258,7 @@ class Cells:
                     if wanted <= 0:
                         break
                     lost = self._taken(earlier, cost_class, min(wanted, int(table[earlier, cost_class])))
-                    self._lose(lost, cost_class)
+                    self._lost.add(lost)
                     wanted -= lost.size
                     freed_s += lost.size * float(costs[cost_class])
                 if freed_s >= excess_s - 1e-12:
