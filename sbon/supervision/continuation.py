@@ -121,6 +121,8 @@ def continuations(
         if counted_us is not None:
             until_us = counted_us if until_us is None else max(until_us, counted_us)
         begin_us = seen_us
+        # A consumer that is lost, too, has not had the end of the stream, whatever the others have.
+        most_us = WATERMARK_END - 1 if any(link.target in lost for link in outputs) else WATERMARK_END
         if until_us is not None and WATERMARK_MIN < seen_us < WATERMARK_END:
             begin_us = begin_of(spec.params, seen_us)
         found[operator] = Continuation(
@@ -130,8 +132,8 @@ def continuations(
             is_exact=(exact and (bool(taken) or all(link.target in counts for link in outputs)))
             or is_table(spec)
             or (isinstance(spec.params, SinkParams) and len(inputs) == 1 and operator in begun_at and inputs[0].source not in unordered),
-            watermark_us=begin_us,
-            watermark_out_us=seen_us,
+            watermark_us=min(begin_us, most_us),
+            watermark_out_us=min(seen_us, most_us),
             state_until_us=until_us,
             repeats_all=isinstance(spec.params, SourceParams) and spec.params.connector == "datagen",
             windows=windows_left_out(spec.params, seen_us, until_us, counted_us) if isinstance(spec.params, WindowParams) else 0,

@@ -64,6 +64,19 @@ def test_rows_that_the_other_instances_have_taken_do_not_count_as_lost():
     assert found["x"].lost_rows.keys() == consumers.keys()
 
 
+@pytest.mark.parametrize("operator", [FILTER, spec("f", WINDOW)], ids=["without state", "window"])
+@pytest.mark.parametrize(("lost", "end_us"), [({"f"}, WATERMARK_END), ({"f", "k2"}, WATERMARK_END - 1)])
+def test_the_end_of_a_stream_is_given_again_where_a_consumer_is_lost_too(operator: OperatorSpec, lost: set[str], end_us: int):
+    specs, links = chain(SOURCE, operator, SINK)
+    specs["k2"] = spec("k2", SinkParams("k2", "file", ()))
+    links.append(LinkSpec(link_id("f", "k2", 0), "f", "k2", 0, 1.0, 1.0))
+    living = [link for link in links if link.source == "f" and link.target not in lost]
+    consumers = {link.id: answer(link, 3, 7, WATERMARK_END) for link in living}
+    found = continuations(specs, links, lost, consumers, {links[0].id: answer(links[0], 1, 9)}, {})["f"]
+
+    assert (found.watermark_us, found.watermark_out_us) == (end_us, end_us)
+
+
 def test_a_source_that_reads_again_skips_what_it_had_given_before_a_later_plan_got_its_link():
     specs, links = chain(FILE, FILTER)
     name = links[0].id
