@@ -43,8 +43,7 @@ def test_a_running_query_is_measured_and_no_longer_sampled():
 
 
 def test_streams_have_the_rates_that_the_sample_tells_so_that_a_join_runs_at_the_stronger_one():
-    """By rule a third of the first source's rows would pass, and find so many pairs that the join would run at the sink; one in a hundred
-    does."""
+    """One in a hundred rows of the first source passes; by rule a third would, and the join with all its pairs would run at the sink."""
     world = world_of()
     one, other = world.nodes[THERE], world.nodes[2]
     world.submit(TRADES.format(node=other).replace("trades", "quotes").replace("1000", "200"), at=HERE)

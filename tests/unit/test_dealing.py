@@ -301,7 +301,7 @@ def test_turns_deals_to_all_until_the_costs_are_known():
 
 
 def test_turns_opens_no_instance_where_that_helps_nothing():
-    """What waits at the first instance is above the bound, whoever gets the next window."""
+    """The work that waits at the first instance is above the bound, whoever gets the next window."""
     told = setting(5.0, 3, law=OverlapLaw((RowLaw(window_s=1e-6), RowLaw(window_s=1e-6)), (False, False)), counted=(False, False))
     books = Books(told)
     books.of[0].opened(Window(0.0, 10.0, 0))

@@ -217,7 +217,7 @@ def test_a_record_is_handed_back_if_too_few_take_the_first_version() -> None:
 
 
 def test_an_owner_that_is_cut_off_and_promises_its_query_keeps_the_record() -> None:
-    """Whom it has promised the query to may get no majority: then nobody would own it, and keepers would take it for ended."""
+    """The keeper that has its promise may get no majority: then nobody would own the query, and other keepers would take it for ended."""
     one = Agent(AMS, *TRIO)
     one.register.enter(QueryRecord(Plan(QUERY, "k", "", (), ()), Deployed((), (), {}), "ams", 0.0))
     one.ownership.look(one.register.running[QUERY])

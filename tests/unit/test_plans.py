@@ -1,4 +1,4 @@
-"""What plans look like: golden plans, pinning, pruning, sharing, rates."""
+"""Plans of queries: golden plans, pinning, pruning, sharing, rates."""
 
 import msgspec
 import pytest

@@ -43,7 +43,7 @@ class Lap:
 
 
 def told_of(plan: Plan, *, rows: int = ROWS_MAX, seconds: float = 0.0, make: Callable[..., Any] = build) -> dict[str, OperatorStatistics]:
-    """What a sample tells, by signature, where each look at the clock takes `seconds`."""
+    """Returns the statistics that a sample gives, by signature, where each look at the clock takes `seconds`."""
     now = iter(range(10**6))
     given = {spec.id: Given(rows_of(spec, rows), 90_000) for spec in plan.operators if isinstance(spec.params, SourceParams)}
     found = sampled(plan.operators, plan.links, given, make, Lap, lambda: next(now) * seconds)

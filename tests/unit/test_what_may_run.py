@@ -1,4 +1,4 @@
-"""Which operators may run: the queue of those that are ready, and word of others that lets one run on."""
+"""Operators enter the queue of those that are ready, and run on when word of others gives them room."""
 
 from collections import deque
 from types import SimpleNamespace
