@@ -55,18 +55,19 @@ class Run:
             for instance in agent.operators.instances.values():
                 yield agent, instance
 
-    def owners_of(self, name: str) -> list[Agent]:
-        """Returns the running agents that own a query, or have ended it, by the name of its sink: its home, or who has taken it over."""
-        running = [agent for _, agent in self.agents() if self._of(agent.queries.records, name)]
-        return running or [agent for _, agent in self.agents() if self._of(agent.queries.register.ended, name)]
-
     def record_of(self, name: str) -> QueryRecord | None:
-        """Returns what the owner of a query knows of it, or knew at its end; None if nobody owns it at present."""
-        owners = self.owners_of(name)
-        if not owners:
-            return self.finished.get(name)
-        register = owners[0].queries.register
-        return self._of(register.running, name) or self._of(register.ended, name)
+        """Returns what the owner of a query knows of it, or knew at its end; None if nobody owns it at present.
+
+        Of several agents that call themselves its owner, or have ended it, it is the one under the highest ownership epoch: a former owner
+        may not have heard yet that another one has followed it. A query that its home has begun anew counts above all.
+        """
+        found = [
+            (bool(record.former), register.owners.of(record.id).epoch, records is register.running, record)
+            for register in (agent.queries.register for _, agent in self.agents())
+            for records in (register.running, register.ended)
+            if (record := self._of(records, name)) is not None
+        ]
+        return max(found, key=lambda one: one[:3])[3] if found else self.finished.get(name)
 
     def is_anew(self, name: str) -> bool:
         """Tells whether the home of a query has restarted and begun it anew, as nobody had its record: its sink adds to what is there."""

@@ -13,6 +13,7 @@ from sbon.links.config import LinkConfig
 from sbon.links.receiver import LinkReceiver
 from sbon.links.sender import LinkSender
 from sbon.membership.members import MemberStatus
+from sbon.supervision import owners
 from sbon.supervision.owning import Phase
 from sbon.supervision.record import QueryState
 from sbon.supervision.recovery import GENERATION
@@ -32,6 +33,7 @@ from sbon_testbed.simulator.workload import Asked
 
 WINDOW = LinkConfig(window_batches=2)
 LINK = "a>b"
+QUERY = "n0.abc.01"
 
 
 class Agents:
@@ -272,19 +274,35 @@ def test_rows_that_one_node_does_not_give_are_found(tmp_path: Path, rows: str, p
     assert bool(found) == bool(problem)
 
 
-def test_a_query_has_ended_whose_owner_waits_for_its_keepers_and_crashes() -> None:
-    """Such an owner calls the query running again; what its sink had finished stays finished."""
-    record = SimpleNamespace(id="q", name="k0", state=QueryState.FINISHED)
-    register = SimpleNamespace(running={"q": record}, ended={})
-    home = SimpleNamespace(queries=SimpleNamespace(records=register.running, register=register))
+def run_of_registers(*registers: Any) -> tuple[Run, list[Any]]:
+    """Returns a run of the query k0 and its agents, which know no more than these registers."""
+    alive: list[Any] = [(n, SimpleNamespace(queries=SimpleNamespace(records=it.running, register=it))) for n, it in enumerate(registers)]
 
     class Lone(Run):
         def agents(self) -> Any:
             return iter(alive)
 
-    alive: list[Any] = [(0, home)]
     run = Lone(SimpleNamespace(), SimpleNamespace(), SimpleNamespace(now=1.0))  # type: ignore[arg-type]
-    run.ids["k0"] = "q"
+    run.ids["k0"] = QUERY
+    return run, alive
+
+
+def test_the_record_is_that_of_the_latest_owner() -> None:
+    """A former owner that was cut off has not heard yet that another one has followed it, and ended the query."""
+    former, latest = (SimpleNamespace(id=QUERY, name="k0", former="") for _ in range(2))
+    heard = owners.Owners()
+    heard.heard(QUERY, owners.Owner("n1", 1, 1))
+    before = SimpleNamespace(running={QUERY: former}, ended={}, owners=owners.Owners())
+    after = SimpleNamespace(running={}, ended={QUERY: latest}, owners=heard)
+    run, _ = run_of_registers(before, after)
+
+    assert run.record_of("k0") is latest
+
+
+def test_a_query_has_ended_whose_owner_waits_for_its_keepers_and_crashes() -> None:
+    """Such an owner calls the query running again; what its sink had finished stays finished."""
+    record = SimpleNamespace(id=QUERY, name="k0", former="", state=QueryState.FINISHED)
+    run, alive = run_of_registers(SimpleNamespace(running={QUERY: record}, ended={}, owners=owners.Owners()))
     run.watch_ends()
     record.state = QueryState.RUNNING
     assert run.record_of("k0").state is QueryState.RUNNING  # type: ignore[union-attr]
