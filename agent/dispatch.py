@@ -134,8 +134,6 @@ class Dispatch:
         match message:
             case Reserve():
                 agent.surveying.reserve(message)
-            case Begin(query):
-                operators.begin(query)
             case Release(query):
                 operators.release(query)
             case DelaySlack(query, slack_ms, busy_slack_ms):
@@ -175,6 +173,8 @@ class Dispatch:
                 operators.instantiate(message, lambda problem: respond(problem or DoneMessage()), asked_by=sender)
             case Use():
                 self._use(message, respond)
+            case Begin(query):
+                respond(agent.reports.report(operators.begin(query), query))
             case Renew():
                 respond(renew(agent.name, agent.flow, agent.migrations.gives_way, message))
             case Cut():

@@ -129,8 +129,8 @@ class Operators:
             self.connect(spec.id, end, request.user.query)
         return instance
 
-    def begin(self, query: QueryId) -> None:
-        """Starts the sinks of a query, once all its operators run. A repeated call does nothing.
+    def begin(self, query: QueryId) -> list[OperatorId]:
+        """Starts the sinks of a query, once all its operators run, and returns them. A repeated call does nothing else.
 
         Raises
         ------
@@ -142,6 +142,7 @@ class Operators:
             raise LocalProtocolError(f"{self.me} has no sink of query {query}")
         for instance in sinks:
             self._engine.begin(instance)
+        return [instance.id for instance in sinks]
 
     def destroy(self, operator: OperatorId) -> None:
         """Stops and removes an operator, if it is here."""

@@ -123,6 +123,8 @@ class OwnedQueries:
             healing, engine = record.health.healing, self.engine
             healing.is_on, healing.after_s, healing.began_s = engine.heal, (engine.heal_after_s, engine.lost_consumer_s), self._host.now()
             record.history.placed(record.nodes, self._host.wall())
+            for report in running.sinks:
+                record.reported(report)
             if former:
                 record.former = former
                 record.history.restarted(former, self._host.wall())

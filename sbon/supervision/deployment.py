@@ -20,6 +20,7 @@ from sbon.query.schema import Schema
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire.deployment import Begin, End, Instantiate, Use, Used, User
 from sbon.wire.messages import Message
+from sbon.wire.reports import OperatorReport, OperatorReports
 
 BEGIN_TRIES = 3
 """Number of times that a Begin whose answer is lost is repeated."""
@@ -81,6 +82,8 @@ class Deployed(msgspec.Struct, frozen=True):
     links: tuple[LinkSpec, ...]
     nodes: dict[OperatorId, NodeId]
     """Hosts of all operators that the query uses, including reused ones and those upstream of them."""
+    sinks: tuple[OperatorReport, ...] = ()
+    """Reports of the sinks as they begin."""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -200,6 +203,7 @@ class Deployment:
         self._stages: list[list[Step]] = []
         self._waiting = 0
         self._nodes: dict[OperatorId, NodeId] = {}
+        self._sinks: list[OperatorReport] = []
         self._touched: set[NodeId] = set()
         self._refusing: set[NodeId] = set()
         self._problem: SbonError | None = None
@@ -237,6 +241,8 @@ class Deployment:
             self._problem = _blamed(step, result, self._me)
         elif isinstance(result, Used):
             self._nodes.update(dict(result.operators))
+        elif isinstance(result, OperatorReports):
+            self._sinks += result.reports
         if self._waiting:
             self._turn(Event.ANSWERED)
             return []
@@ -248,7 +254,7 @@ class Deployment:
         if self.phase is Phase.BEGINNING:
             self._turn(Event.ALL_BEGUN)
             made = tuple(op for op in self._plan.operators if op.id in self._assignment.nodes)
-            return [Run(Deployed(made, rewired(self._plan, self._assignment), self._nodes))]
+            return [Run(Deployed(made, rewired(self._plan, self._assignment), self._nodes, tuple(self._sinks)))]
         stage = self._stages.pop(0)
         self._turn(Event.ANSWERED if self._stages else Event.ALL_MADE)
         self._waiting = len(stage)

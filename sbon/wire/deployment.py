@@ -89,7 +89,8 @@ class Used(msgspec.Struct, frozen=True, tag="used"):
 
 class Begin(msgspec.Struct, frozen=True, tag="begin"):
     """All operators of a query run, so its sinks here may take rows. Until then their input waits, so that a deployment that fails
-    half-way leaves no row behind. Repeating the message has no effect."""
+    half-way leaves no row behind. Repeating the message has no effect. The answer, `OperatorReports`, says where in their files these sinks
+    begin: should their host crash at once, the home knows which rows are the query's."""
 
     query: Query
 

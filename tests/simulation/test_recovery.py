@@ -34,6 +34,8 @@ class Story:
     """More options of the sink."""
     LINKS: ClassVar[Layer] = {}
     """Settings of links."""
+    RUNS_S = 2.0
+    """How long the query has run when the story begins: its home has had a report."""
 
     def __init__(self, folder: Path, sql: str, *, records: bool = False, **engine: Any) -> None:
         settings = {
@@ -60,7 +62,7 @@ class Story:
             f"CREATE SINK k AS {sql} WITH (connector = 'file', path = 'k.csv', node = '{world.nodes[SINK]}'{self.OPTIONS})"
         )
         self.record: QueryRecord = self._agent(HOME).queries.find(query)
-        world.run(2.0)
+        world.run(self.RUNS_S)
 
     def _agent(self, number: int) -> Any:
         found = self.world.agents[number]
@@ -106,6 +108,12 @@ class Incomplete(Story):
     OPTIONS = ", after_crash = 'incomplete'"
 
 
+class AtOnce(Story):
+    """The story of a query that has just begun; its home has not asked for reports yet."""
+
+    RUNS_S = 0.7
+
+
 @pytest.fixture
 def story(tmp_path: Path) -> Iterator[Any]:
     made: list[Story] = []
@@ -126,6 +134,14 @@ def test_a_filter_between_files_loses_and_repeats_nothing_when_a_host_crashes(st
     told.crash(host, silent=silent)
     assert [int(v) for v, _ in told.answers()] == list(range(0, ROWS, 3))
     assert told.record.health.healing.account.rows == 0
+
+
+def test_a_sink_knows_its_rows_though_its_host_crashes_before_anybody_has_asked_it(tmp_path: Path) -> None:
+    told = AtOnce(tmp_path, FILTER)
+    assert next(tmp_path.rglob("k.csv")).read_text().count("\n") > 1
+    told.crash(SINK, silent=True)
+    assert [int(v) for v, _ in told.answers()] == list(range(0, ROWS, 3))
+    told.world.close()
 
 
 def test_both_hosts_may_crash_one_after_the_other(story: Any) -> None:

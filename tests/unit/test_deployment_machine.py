@@ -22,6 +22,7 @@ from sbon.supervision.deployment import (
 )
 from sbon.wire.deployment import Begin, Instantiate, Use, Used
 from sbon.wire.messages import Done
+from sbon.wire.reports import OperatorReport, OperatorReports
 
 SPECS = (
     OperatorSpec("q.source", SourceParams("s", "datagen", (), (), None), (), None, "a", "source"),
@@ -71,6 +72,15 @@ def test_operators_are_made_downstream_first_and_sinks_begin_last():
     [run] = actions
     assert isinstance(run, Run)
     assert (run.deployed.operators, run.deployed.links, run.deployed.nodes) == (SPECS, LINKS, NODES)
+
+
+def test_what_sinks_say_as_they_begin_is_told():
+    machine, actions = deployment()
+    actions = until(machine, actions, Begin)
+    report = OperatorReport("q.sink", "running", "c", begun_at=12)
+    [run] = machine.answered(actions[0].step, OperatorReports((report,)))
+
+    assert run.deployed.sinks == (report,)
 
 
 def test_reused_operators_are_connected_after_all_that_are_made():
