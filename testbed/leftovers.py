@@ -16,6 +16,18 @@ from sbon.errors import SbonError
 
 PREFIX = "sbon-testbed-"
 _LOCK = "owner.lock"
+MEMORY = Path("/dev/shm")
+MEMORY_BYTES_MIN = 2**30
+
+
+def memory_folder() -> str:
+    """Returns a folder whose files are in memory, for runs with virtual disks: nobody needs their files after a crash of this machine.
+    Empty, which is the temporary folder, if there is none with room."""
+    try:
+        room = os.statvfs(MEMORY)
+    except OSError:
+        return ""
+    return str(MEMORY) if os.access(MEMORY, os.W_OK) and room.f_bavail * room.f_frsize >= MEMORY_BYTES_MIN else ""
 
 
 @contextmanager
@@ -24,7 +36,8 @@ def run_directory(within: str = "") -> Iterator[Path]:
 
     Parameters
     ----------
-    within : where it is made, for a run that measures a disk, though nobody looks there for leftovers; empty: the temporary folder
+    within : where it is made: `memory_folder()`, or a disk that a run measures, though nobody looks there for leftovers; empty: the
+        temporary folder
     """
     directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=within or None))
     # The file is renamed when it is locked, so nobody ever finds it unlocked while this process lives, nor while it removes the folder.
@@ -46,7 +59,7 @@ def remove_leftovers() -> list[Path]:
         A folder cannot be removed.
     """
     removed = []
-    for directory in sorted(Path(tempfile.gettempdir()).glob(PREFIX + "*")):
+    for directory in sorted(found for place in {Path(tempfile.gettempdir()), MEMORY} for found in place.glob(PREFIX + "*")):
         if directory.is_symlink() or not directory.is_dir() or directory.stat().st_uid != os.geteuid():
             continue
         try:

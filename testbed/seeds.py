@@ -1,5 +1,6 @@
 """Runs one function for many seeds, on all cores."""
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -34,15 +35,25 @@ def outcomes_of(one: Callable[[int], T], seeds: int, first: int, jobs: int) -> I
 
 def _each(one: Callable[[int], T], seeds: range, jobs: int) -> Iterator[T]:
     if jobs == 1:
-        yield from map(one, seeds)
+        before = gc.get_threshold()
+        _collect_seldom()
+        try:
+            yield from map(one, seeds)
+        finally:
+            gc.set_threshold(*before)
         return
     # Only this process handles Ctrl-C and ends the others, which start with it blocked. (Starting the tracker meanwhile would unblock it.)
     resource_tracker.ensure_running()
     heard = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         # Fresh processes: polars and its threads do not survive a fork.
-        pool = multiprocessing.get_context("spawn").Pool(jobs)
+        pool = multiprocessing.get_context("spawn").Pool(jobs, _collect_seldom)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, heard)
     with pool:
         yield from pool.imap_unordered(one, seeds)
+
+
+def _collect_seldom() -> None:
+    """Lets the collector of cycles look for more objects at a time: most of a virtual world live as long as it does."""
+    gc.set_threshold(50_000, 20, 20)

@@ -50,6 +50,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
                 with contextlib.suppress(ImportError):  # an extra that is not installed
                     importlib.import_module(module.name)
+    gc.set_threshold(50_000, 20, 20)  # Virtual worlds make many objects, which live as long as their tests.
     gc.freeze()  # Modules and tests stay: the collector need not look through them again and again.
 
 

@@ -28,7 +28,7 @@ from collections.abc import Callable
 import polars as pl
 
 from sbon.connectors.interface import BATCH_ROWS, BATCH_ROWS_MAX, Polled
-from sbon.connectors.pace import InOrder, Pace
+from sbon.connectors.pace import InOrder, Pace, newest_us, times_us
 from sbon.connectors.watermark import Watermark
 from sbon.errors import ConnectorError
 from sbon.formats.time_format import TimeFormat
@@ -143,8 +143,8 @@ class FileSource:
             return Polled(None, self._watermark.us, due_at)
         frame = self._chunk.head(count)
         self._chunk = self._chunk.slice(count) if count < self._chunk.height else None
-        newest = frame[self._time_column].to_physical().max() if self._time_column is not None else None
-        return Polled(frame, self._watermark.seen(newest if isinstance(newest, int) else None), due_at)
+        newest = newest_us(times_us(frame[self._time_column])) if self._time_column is not None else None
+        return Polled(frame, self._watermark.seen(newest), due_at)
 
     def stop(self) -> None:
         """Close the file, as soon as no read is under way."""
@@ -156,7 +156,7 @@ class FileSource:
         """Returns how many of these rows may go now, and when to ask again."""
         if self._pace is None or self._time_column is None:
             return rows.height, now
-        return self._pace.due(rows[self._time_column], now)
+        return self._pace.due(times_us(rows[self._time_column]), now)
 
     def _next_rows(self) -> pl.DataFrame | None:
         """Those of the next part that has any; None where it is not here yet, or there is none."""

@@ -12,17 +12,16 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
+import polars as pl
+
+from sbon.connectors.pace import newest_us, times_us
 from sbon.connectors.watermark import TIME_MAX_US
 from sbon.misfits import Misfits
 from sbon.operators.frames import frame_of_values
 from sbon.operators.values import Values
 from sbon.options import Options
 from sbon.query.schema import Schema
-
-if TYPE_CHECKING:
-    import polars as pl
 
 TOLD_AHEAD_US = 86_400_000_000
 """An event time at least this far ahead of the clock is reported, in microseconds."""
@@ -70,13 +69,12 @@ class AheadGuard:
         """Does the same for a frame."""
         if self._place is None or frame.is_empty():
             return frame
-        times = frame.to_series(self._place).to_physical()
-        newest = times.max()
-        limit_us = self._limit_us(newest if isinstance(newest, int) else None, wall)
+        times = times_us(frame.to_series(self._place))
+        limit_us = self._limit_us(newest_us(times), wall)
         if limit_us is None:
             return frame
         self._count(frame, limit_us)
-        return frame.filter((times <= limit_us).fill_null(True))
+        return frame.filter(pl.Series(times <= limit_us))
 
     def _count(self, frame: pl.DataFrame, limit_us: int) -> None:
         """Counts the rows beyond the limit."""

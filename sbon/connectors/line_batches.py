@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from sbon.connectors.ahead import AheadGuard
 from sbon.connectors.interface import BATCH_ROWS_MAX, Polled
+from sbon.connectors.pace import newest_us, times_us
 from sbon.connectors.watermark import Watermark
 from sbon.formats.json_rows import JsonRows
 from sbon.formats.time_format import TimeFormat
@@ -68,6 +69,5 @@ class LineBatches:
     def _of_many(self, many: pl.DataFrame, wall: float, next_poll: float | None) -> Polled:
         frame = self._ahead.taken_of_many(many, wall)
         if self._time_place is not None and frame.height:
-            newest = frame.to_series(self._time_place).to_physical().max()
-            self._watermark.seen(newest if isinstance(newest, int) else None)
+            self._watermark.seen(newest_us(times_us(frame.to_series(self._time_place))))
         return Polled(frame if frame.height else None, self._watermark.us, next_poll)

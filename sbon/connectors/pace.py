@@ -2,9 +2,26 @@
 
 from typing import Generic, TypeVar
 
+import numpy as np
 import polars as pl
 
+from sbon.types import IntArray
+
 T = TypeVar("T")
+
+NO_TIME = -(2**63)
+"""A NULL among times in microseconds."""
+
+
+def times_us(column: pl.Series) -> IntArray:
+    """Returns event times in microseconds, `NO_TIME` for NULL; takes 1 µs, where an expression of polars takes 20."""
+    return column.to_numpy().view(np.int64)
+
+
+def newest_us(times: IntArray) -> int | None:
+    """Returns the latest of event times (`times_us`); None if there is none."""
+    newest = int(times.max(initial=NO_TIME))
+    return newest if newest != NO_TIME else None
 
 
 class Pace:
@@ -25,20 +42,19 @@ class Pace:
         """Begins a replay that has been going on for this time elsewhere."""
         self._ahead_s = seconds
 
-    def due(self, times: pl.Series, now: float) -> tuple[int, float]:
-        """Returns how many rows with these event times may go now, and when to ask again."""
-        times = times.to_physical()
+    def due(self, times: IntArray, now: float) -> tuple[int, float]:
+        """Returns how many rows with these event times (`times_us`) may go now, and when to ask again."""
         if self._began is None:
-            first = times.drop_nulls().head(1)
-            if first.is_empty():
+            there = np.flatnonzero(times != NO_TIME)
+            if not there.size:
                 return len(times), now
-            self._began = now - self._ahead_s, int(first[0])
+            self._began = now - self._ahead_s, int(times[there[0]])
         began, origin = self._began
         late = times > origin + (now - began) * 1e6 * self._speed
-        first_late = late.arg_max() if late.any() else None
-        if first_late is None:
+        if not late.any():
             return len(times), now
-        # A row without a time goes with the one before it.
+        # A row without a time is never late: it goes with the one before it.
+        first_late = int(late.argmax())
         return first_late, began + (int(times[first_late]) - origin) / (1e6 * self._speed)
 
 

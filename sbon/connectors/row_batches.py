@@ -8,6 +8,7 @@ from typing import TypeAlias
 import polars as pl
 
 from sbon.connectors.interface import Polled
+from sbon.connectors.pace import newest_us, times_us
 from sbon.connectors.watermark import Watermark
 from sbon.operators.frames import frame_of_values
 from sbon.operators.values import FEW_ROWS, Values
@@ -48,8 +49,7 @@ def _newest_us(rows: Rows, time_place: int | None) -> int | None:
         return None
     if isinstance(rows, Values):
         return max((time for time in rows.columns[time_place] if time is not None), default=None)
-    newest = rows.to_series(time_place).to_physical().max()
-    return newest if isinstance(newest, int) else None
+    return newest_us(times_us(rows.to_series(time_place)))
 
 
 def count(rows: Rows) -> int:

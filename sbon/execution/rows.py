@@ -4,7 +4,7 @@ no operator needs as a frame.
 Each form is made once from another when first needed, preferably on an executor thread. polars is imported only to make a frame.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -70,8 +70,7 @@ class Rows:
         texts = 0
         for place, field in enumerate(schema):
             if held_type(field.type) is ColumnType.TEXT:
-                # Not the column's own size estimate: it counts a text shared by all rows, such as a constant, only once.
-                texts += int(frame.to_series(place).str.len_bytes().sum())
+                texts += _text_bytes(frame.to_series(place))
         return cls(frame.height, _size_bytes(frame.height, schema, texts), schema, frame)
 
     @classmethod
@@ -80,7 +79,7 @@ class Rows:
         texts = 0
         for field, column in zip(schema, values.columns, strict=True):
             if held_type(field.type) is ColumnType.TEXT:
-                texts += sum(len(text.encode()) for text in column if text)
+                texts += _bytes_of_few(column)
         made = cls(values.rows, _size_bytes(values.rows, schema, texts), schema, None)
         made._values = values
         return made
@@ -220,6 +219,18 @@ class Rows:
     def data(self) -> Buffer:
         """Returns the rows as Arrow IPC; packed if they came packed."""
         return self.packed(Codec.NONE).data
+
+
+def _text_bytes(column: "pl.Series") -> int:
+    """Returns the bytes of all texts of a column, each counted as often as it is there."""
+    if column.len() <= FEW_ROWS:
+        return _bytes_of_few(column.to_list())
+    # Not the column's own size estimate: it counts a text shared by all rows, such as a constant, only once.
+    return int(column.str.len_bytes().sum())
+
+
+def _bytes_of_few(texts: Iterable[str | None]) -> int:
+    return sum(len(text.encode()) for text in texts if text)
 
 
 def _size_bytes(rows: int, schema: Schema, texts: int) -> int:

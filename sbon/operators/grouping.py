@@ -2,12 +2,13 @@
 
 Integers and times that lie close together are addressed directly (a slot is the number minus the least one; panes and keys together form a
 grid), which takes a nanosecond a row. Grids with many more slots than rows are sorted (`runs`). Texts, NULLs, floats and numbers too far
-apart go through a hash table of polars, a column at a time, since one number hashes several times as fast as a row. `measures` and `exact`
-then aggregate by slot.
+apart go through a hash table of polars, a column at a time, since one number hashes several times as fast as a row; of few rows, through a
+dict. `measures` and `exact` then aggregate by slot.
 """
 
+import math
 from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,8 @@ SLOTS_PER_ROW = 2
 SLOTS_MIN = 4096
 """Number of slots that is always affordable; above it, SLOTS_PER_ROW slots are allowed for each row."""
 
+NUMBERED_ROWS_MAX = 128
+"""Rows up to which values are numbered one by one: a query of polars takes as long as for many more."""
 _FIRST = "first"
 _SIZE_MAX = 2**62
 
@@ -157,12 +160,27 @@ class Groups:
 
 def _hashed(column: pl.Series) -> tuple[IntArray, IntArray]:
     """Numbers equal values alike in order of appearance; returns the numbers and the row of each value's first appearance."""
+    if len(column) <= NUMBERED_ROWS_MAX and not column.dtype.is_temporal():
+        return _numbered(column.to_list())
     rows = column.alias("x").to_frame().with_row_index(_FIRST)
     first = rows.select_seq(pl.col(_FIRST).first().over("x")).to_series().to_numpy()
     leaders = np.flatnonzero(first == np.arange(first.size))
     numbers = np.empty(first.size, np.int64)
     numbers[leaders] = np.arange(leaders.size)
     return numbers[first], leaders
+
+
+def _numbered(values: list[Any]) -> tuple[IntArray, IntArray]:
+    """Does what `_hashed` does, one value after another."""
+    numbers: dict[Any, int] = {}
+    ids: list[int] = []
+    leaders: list[int] = []
+    for row, value in enumerate(values):
+        number = numbers.setdefault(value if value == value else math.nan, len(numbers))  # one object: NaN equals nothing but itself
+        if number == len(leaders):
+            leaders.append(row)
+        ids.append(number)
+    return np.array(ids, np.int64), np.array(leaders, np.int64)
 
 
 def physical(values: pl.Series) -> IntArray:

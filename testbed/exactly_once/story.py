@@ -27,7 +27,7 @@ from sbon_testbed.exactly_once.home import NAME, Home
 from sbon_testbed.exactly_once.queries import BEGIN, EARLIEST, PAIRS, QUERIES, ROWS, ROWS_PER_S, SETTLED_S, WITHOUT_KEYS, sources
 from sbon_testbed.exactly_once.sinks import FORMATS, Filed, Place, Sink, Watched
 from sbon_testbed.exactly_once.trouble import Trouble, network_of
-from sbon_testbed.leftovers import run_directory
+from sbon_testbed.leftovers import memory_folder, run_directory
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.simulator.network import NetworkConfig
 
@@ -268,7 +268,7 @@ def tell(seed: int, chosen: Sequence[str] | None = None, *, take_over: bool = Fa
     chosen : names of its queries; chosen by the seed if not given
     take_over : whether keepers take queries over
     """
-    with run_directory() as folder:
+    with run_directory(memory_folder()) as folder:
         story = Story(seed, chosen or PAIRS[seed % len(PAIRS)], folder, take_over=take_over)
         story.run()
         problem = story.problem()

@@ -5,6 +5,8 @@ dialects differ on purpose, a macro or the query's text for DuckDB gives our mea
 """
 
 from collections.abc import Iterable, Sequence
+from functools import cache
+from itertools import count
 from typing import Any
 
 import duckdb
@@ -73,6 +75,8 @@ CREATE MACRO dated(a) AS CASE WHEN epoch_us(a) BETWEEN -62135596800000000 AND 25
 CREATE MACRO m_text(a) AS strftime(a, '%Y-%m-%dT%H:%M:%S.%fZ');
 """
 
+_NUMBERS = count()
+
 
 def literal(value: Any, kind: str) -> str:
     """Returns a value as a literal of DuckDB."""
@@ -95,8 +99,9 @@ class Oracle:
     """A DuckDB in memory with the streams as tables."""
 
     def __init__(self, data: DataSet | None = None) -> None:
-        self.connection = duckdb.connect(config={"threads": 1, "order_by_non_integer_literal": True})
-        self.connection.execute(MACROS)
+        self.connection = _with_macros().cursor()
+        self._name = f"data{next(_NUMBERS)}"
+        self.connection.execute(f"ATTACH ':memory:' AS {self._name}; SET search_path = '{self._name}.main,memory.main'")
         if data is not None:
             self.load(data.tables.values())
 
@@ -126,8 +131,17 @@ class Oracle:
         return int(found.fetchall()[0][0])
 
     def close(self) -> None:
-        """Closes the database."""
+        """Drops the tables."""
+        self.connection.execute(f"USE memory; DETACH {self._name}")
         self.connection.close()
+
+
+@cache
+def _with_macros() -> duckdb.DuckDBPyConnection:
+    """Returns a database with the macros, which take longer to make than most questions to answer."""
+    connection = duckdb.connect(config={"threads": 1, "order_by_non_integer_literal": True})
+    connection.execute(MACROS)
+    return connection
 
 
 def _as_seconds(us: int | None) -> int | None:

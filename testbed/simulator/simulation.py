@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sbon.supervision.record import QueryState
-from sbon_testbed.leftovers import run_directory
+from sbon_testbed.leftovers import memory_folder, run_directory
 from sbon_testbed.simulator.checkers.base import Checker
 from sbon_testbed.simulator.checkers.bounds import Bounds
 from sbon_testbed.simulator.checkers.coordinates import Coordinates
@@ -65,7 +65,7 @@ def simulate(seed: int, kinds: Collection[str] = KINDS) -> Outcome:
     ----------
     kinds : the faults that happen, of `sbon_testbed.simulator.faults.KINDS`
     """
-    with run_directory() as folder:
+    with run_directory(memory_folder()) as folder:
         simulation: Simulation | None = None
         try:
             simulation = Simulation(seed, kinds, folder)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sbon.operators import measures
 from sbon.operators.frames import rows_where, stacked
-from sbon.operators.grouping import Groups, in_order, positions
+from sbon.operators.grouping import NUMBERED_ROWS_MAX, Groups, _hashed, in_order, positions
 from sbon.operators.runs import runs_of
 from tests.examples import examples
 
@@ -44,6 +44,15 @@ def groups_of(frame: pl.DataFrame, by: list[str]) -> dict[str, list[Any]]:
     for row in frame.select(*by, "x", "t").rows():
         found[repr(row[: len(by)])].append(row[len(by) :])
     return found
+
+
+@given(frames())
+def test_values_are_numbered_alike_one_by_one_and_by_polars(data: tuple[pl.DataFrame, list[str]]) -> None:
+    for few in data[0].get_columns():
+        if few.len():
+            many = pl.concat([few] * (NUMBERED_ROWS_MAX + 1), rechunk=True)
+            numbers, leaders = _hashed(many)
+            assert [found.tolist() for found in _hashed(few)] == [numbers[: few.len()].tolist(), leaders.tolist()]
 
 
 @examples(150)

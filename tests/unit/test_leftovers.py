@@ -14,12 +14,14 @@ import pytest
 
 import sbon_testbed
 from sbon.errors import SbonError
-from sbon_testbed.leftovers import remove_leftovers, run_directory
+from sbon_testbed import leftovers
+from sbon_testbed.leftovers import memory_folder, remove_leftovers, run_directory
 
 
 @pytest.fixture(autouse=True)
 def _temporary(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(leftovers, "MEMORY", tmp_path / "memory")
 
 
 def test_folder_goes_with_its_run(tmp_path):
@@ -33,6 +35,18 @@ def test_folder_goes_when_its_run_fails(tmp_path):
     with pytest.raises(ValueError, match="failed"), run_directory():
         raise ValueError("failed")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_folders_in_memory_are_found_where_there_is_room(tmp_path, monkeypatch):
+    assert memory_folder() == ""
+    (tmp_path / "memory" / "sbon-testbed-x").mkdir(parents=True)
+    (tmp_path / "memory" / "sbon-testbed-x" / "owner.lock").touch()
+    monkeypatch.setattr(leftovers, "MEMORY_BYTES_MIN", 2**62)
+    assert memory_folder() == ""
+    monkeypatch.setattr(leftovers, "MEMORY_BYTES_MIN", 0)
+    with run_directory(memory_folder()) as directory:
+        assert directory.parent == tmp_path / "memory"
+        assert remove_leftovers() == [tmp_path / "memory" / "sbon-testbed-x"]
 
 
 def test_folder_in_use_stays():
