@@ -228,8 +228,10 @@ def cut(operators: Operators, engine: Engine, message: Cut) -> Crossing:
     """
     instance = _sink(operators, message.query, message.operator)
     change = instance.waiting.change
-    if change is None or change.number != message.number or instance.busy:
-        raise LocalProtocolError(f"sink {instance.id} is at work on a batch, or about another change")
+    if change is None or change.number != message.number:
+        raise LocalProtocolError(f"sink {instance.id} is about another change")
+    if instance.busy and (message.go or change.at_us is None):
+        raise LocalProtocolError(f"sink {instance.id} is at work on a batch")
     change.cut(message.after_us)
     if message.go:
         change.go()

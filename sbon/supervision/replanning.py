@@ -33,6 +33,9 @@ from sbon.wire.replanning import Cross, Crossing, Cut, Retire, Retired, Uncut
 PAUSE_S = 0.2
 """First pause before a host is asked again, in seconds; each further one is longer by as much."""
 PAUSE_S_MAX = 2.0
+SPREAD = 0.618_034
+"""Pauses are shorter by up to a half, by turns that never repeat (the golden section): a sink that is at work once a second is not asked
+at just these times for ever."""
 TRIES = 20
 """Times that a host is asked for one step before the change is called off; each may take the time of a request."""
 
@@ -171,6 +174,8 @@ class Replanning:
         self._asked: dict[int, Step] = {}
         self._tries: dict[int, int] = {}
         self._again: dict[int, float] = {}
+        self._followed: dict[OperatorId, int] = {}
+        """Latest moves of operators that are to end: a host that knows of no later one is not asked again."""
 
     # ------------------------------------------------------------------------------------------------------- begins
 
@@ -326,7 +331,7 @@ class Replanning:
 
     def _later(self, step: Step, now: float) -> list[Action]:
         tries = self._tries[step.number] = self._tries.get(step.number, 0) + 1
-        self._again[step.number] = now + min(PAUSE_S * tries, PAUSE_S_MAX)
+        self._again[step.number] = now + min(PAUSE_S * tries, PAUSE_S_MAX) * (1 - (tries - 1) * SPREAD % 1 / 2)
         return []
 
     def _done(self, step: Step) -> None:
@@ -368,7 +373,9 @@ class Replanning:
         actions: list[Action] = []
         if isinstance(result, Retired):
             known = {one.node for one in self._asked.values()}
-            actions = self._ask(sorted({(node, step.message) for _, node, _ in result.moved if node not in known}, key=lambda one: one[0]))
+            news = [(operator, node, epoch) for operator, node, epoch in result.moved if epoch > self._followed.get(operator, -1)]
+            self._followed.update((operator, epoch) for operator, _, epoch in news)
+            actions = self._ask((node, step.message) for node in sorted({node for _, node, _ in news if node not in known}))
         return actions if self._asked else self._ended()
 
     def _ended(self) -> list[Action]:

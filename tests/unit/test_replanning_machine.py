@@ -240,6 +240,31 @@ def test_operators_that_have_moved_are_ended_where_they_are_and_hosts_that_are_g
     assert change.machine.answered(there, Retired(), 9.0) == [Over()]
 
 
+def test_a_sink_that_is_at_work_most_of_each_second_is_found_at_leisure():
+    change = Change()
+    step, now = change.until_crossing(), 1.0
+    for _ in range(60):
+        if 0.3 < now % 1 < 0.5:
+            break
+        change.machine.answered(step, LocalProtocolError("at work"), now)
+        now = change.machine.next_wake() or 0.0
+        assert change.machine.wake(now, frozenset("abc")) == [Ask(step)]
+    assert 0.3 < now % 1 < 0.5
+
+
+def test_hosts_that_say_that_an_operator_is_with_each_other_are_not_asked_for_ever():
+    change = Change()
+    asked = [action.step for action in change.machine.retire({"q.1": "c"}, ["d"])]
+    for _ in range(9):
+        if not asked:
+            break
+        step = asked.pop(0)
+        told = ("q.1", "d", 2) if step.node == "c" else ("q.1", "c", 1)
+        actions = change.machine.answered(step, Retired(moved=(told,)), 1.0)
+        asked += [action.step for action in actions if isinstance(action, Ask)]
+    assert actions == [Over()]
+
+
 def test_every_phase_but_the_last_leads_on():
     assert {before for before, _ in TABLE} == set(Phase) - {Phase.OVER}
     assert all((phase, Event.TROUBLE) in TABLE for phase in Phase if phase not in (Phase.UNDOING, Phase.RETIRING, Phase.OVER))
