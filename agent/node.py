@@ -233,7 +233,7 @@ class Agent:
             self.reaches,
             self.resuming,
         )
-        self.queries = OwnedQueries(parts, QueryReactions(self), self.books, self.owners, config.engine)
+        self.queries = OwnedQueries(parts, QueryReactions(self), self.books, self.owners, config.engine, lambda: self.config.optimiser)
         self.wanted = Wanted(self.directory, self.operators, self.homes, self.queries, lambda: self.config.engine.inherits)
 
     def _make_optimisers(self) -> None:

@@ -6,8 +6,7 @@ What it was planned for is then what was measured at that moment, so that a rate
 than runs must carry `sizing.ROOM_LESS` times the rate, a larger one only has to be needed: a rate that goes up and down does not change it
 each time.
 
-The number of a running query does not change by itself: the query says what it needs, and gets it when somebody asks for it
-(`sbon.supervision.replans`).
+The query says what it needs. It gets it by itself (`sbon.queries.adapting`), or when somebody asks for it.
 """
 
 from collections.abc import Mapping
@@ -47,10 +46,27 @@ class Resizing:
         self._off_since_s: float | None = None
         self._is_asked = False
         self._hot: list[tuple[float, ...]] = [()] * len(plan.sizings)
-        self.wanted = [len(sizing.operators) for sizing in plan.sizings]
+        self.wanted = self.running
         """Number of instances that each should have, by what was measured last."""
         self.problem = ""
         """One line on why no number is enough; empty if one is."""
+        self.outlook = ""
+        """Clause on whether the query gets the wanted number by itself; empty if it does not."""
+
+    @property
+    def running(self) -> list[int]:
+        """Returns the number of instances that each has."""
+        return [len(sizing.operators) for sizing in self._sizings]
+
+    @property
+    def why(self) -> str:
+        """Describes the change to the wanted numbers."""
+        return "; ".join(
+            f"{self._kinds[sizing.operators[0]]}: {wanted} instead of {len(sizing.operators)}, {rate:,.0f} rows/s come and "
+            f"{sizing.rate_rows_per_s:,.0f} were planned for"
+            for sizing, wanted, (rate, _) in zip(self._sizings, self.wanted, self._planned, strict=True)
+            if wanted != len(sizing.operators)
+        )
 
     def look(self, reports: Mapping[OperatorId, OperatorReport], now: float) -> bool:
         """Takes a round of reports; returns whether to plan anew now: then call `planned` or `failed`."""
@@ -78,8 +94,7 @@ class Resizing:
 
         cores = [one for _, one in self._latest]
         found, less = chosen(query, self._hot, cores), chosen(query, self._hot, cores, room=ROOM_LESS)
-        running = [len(sizing.operators) for sizing in self._sizings]
-        both = zip(found.numbers, less.numbers, running, strict=True)
+        both = zip(found.numbers, less.numbers, self.running, strict=True)
         return [number if number >= now else min(now, with_room) for number, with_room, now in both], found.problem
 
     def planned(self, numbers: list[int], problem: str) -> None:
@@ -107,7 +122,7 @@ class Resizing:
             if wanted > len(sizing.operators)
         ]
         if said:
-            said.append("`sbon replan` gives them to it")
+            said.append(self.outlook or "`sbon replan` gives them to it")
         return "; ".join(filter(None, [*said, self.problem]))
 
 

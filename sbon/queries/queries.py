@@ -14,8 +14,10 @@ import structlog
 from sbon.cost.books import Books
 from sbon.errors import LatencyBoundError, LinkError, QueryError, SbonError
 from sbon.execution.settings import EngineConfig
+from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.placed import Placed
 from sbon.planning.selecting import Sized, size, with_any_number
+from sbon.queries.adapting import Adapting
 from sbon.queries.parts import QueryParts
 from sbon.queries.submitting import Submitting, understand
 from sbon.query.catalog import Entry
@@ -62,9 +64,22 @@ class QueryEvents(Protocol):
 
 
 class OwnedQueries:
-    """All queries of one agent."""
+    """All queries of one agent.
 
-    def __init__(self, parts: QueryParts, events: QueryEvents, books: Books, owners: Owners, engine: EngineConfig) -> None:
+    Parameters
+    ----------
+    optimiser : returns the settings of what changes by itself
+    """
+
+    def __init__(
+        self,
+        parts: QueryParts,
+        events: QueryEvents,
+        books: Books,
+        owners: Owners,
+        engine: EngineConfig,
+        optimiser: Callable[[], OptimiserConfig],
+    ) -> None:
         host, directory, gossip = self._host, self._directory, self._gossip = parts.host, parts.directory, parts.gossip
         self.register = Register(directory.me, owners)
         self.records, self.tails = self.register.running, self.register.tails
@@ -87,11 +102,12 @@ class OwnedQueries:
         )
         alive, permit = lambda: frozenset(gossip.alive_labels()), self.ownership.permit
         self.recovering = Recovering(host, directory, alive, self._placing.replace, permit, self._recovered, self._shown)
-        forecasting = Forecasting(host, gossip.estimated_rtt_ms, books, events.predicted)
+        self.statements = Submitting(self, parts)
+        adapting = Adapting(host, directory.me, optimiser, self.recovering.replans, self.statements.resize)
+        forecasting = Forecasting(host, gossip.estimated_rtt_ms, books, events.predicted, adapting.look)
         self.watching = Watching(
             host, directory, self.records, self._settle, books, forecasting, self.register.owner_of, gossip.departure_of
         )
-        self.statements = Submitting(self, parts)
         self._numbers = count(1)
         self._log = structlog.get_logger("agent").bind(node=directory.me)
 

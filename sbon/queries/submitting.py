@@ -101,11 +101,21 @@ class Submitting:
         """
         if instances is not None and (not isinstance(instances, int) or isinstance(instances, bool) or not 1 <= instances <= INSTANCES_MAX):
             raise QueryError(f"instances = {instances!r}, expected 1 to {INSTANCES_MAX}")
-        replans, record = self._owned.recovering.replans, self._owned.find(name)
+        record = self._owned.find(name)
         if record is None or record.id not in self._owned.records:
             owner, _ = home_and_id(name, self._replication.catalog, self._owned.register.owners)
             where = f"; ask {owner}, its owner" if owner and owner != self._directory.me else "; `sbon queries` lists those that do"
             raise QueryError(f"no query {name} of {self._directory.me} runs{where}")
+        self.resize(record, done, instances)
+
+    def resize(self, record: QueryRecord, done: Done, instances: int | None = None, *, why: str = "") -> None:
+        """Gives a running query of this agent other numbers of instances, as `replan` does.
+
+        Parameters
+        ----------
+        why : reason for the query's history; empty if a person has asked
+        """
+        replans = self._owned.recovering.replans
         replans.check(record)
         wanted = record.forecast.resizing if record.forecast is not None else None
         if instances is None and wanted is None:
@@ -128,7 +138,7 @@ class Submitting:
             if [len(one.operators) for one in sets_of(plan)] == [len(one.operators) for one in sets_of(record.plan)]:
                 done(QueryError(f"{record.name} has these numbers of instances already"))
                 return
-            replans.begin(record, plan, done)
+            replans.begin(record, plan, done, why)
 
         understand(self._host, work, prepared, done)
 

@@ -41,16 +41,28 @@ class Executor(Protocol):
 
 
 class Forecasting:
-    """Predictions of the queries of one agent; `predicted` is called with a query after each, and once a minute with what is measured."""
+    """Predictions of the queries of one agent.
+
+    Parameters
+    ----------
+    predicted : called with a query after each prediction, and once a minute with what is measured
+    sized : called with a query each time that its numbers of instances have been compared with its rates
+    """
 
     def __init__(
-        self, host: Executor, rtt_ms: Callable[[NodeId, NodeId], float | None], books: Books, predicted: Callable[[QueryRecord], None]
+        self,
+        host: Executor,
+        rtt_ms: Callable[[NodeId, NodeId], float | None],
+        books: Books,
+        predicted: Callable[[QueryRecord], None],
+        sized: Callable[[QueryRecord], None],
     ) -> None:
-        self._host, self._rtt_ms, self._books, self._predicted = host, rtt_ms, books, predicted
+        self._host, self._rtt_ms, self._books, self._predicted, self._sized = host, rtt_ms, books, predicted, sized
 
     def look(self, record: QueryRecord) -> None:
         """Compares what is measured of a query with what was predicted, and predicts anew if it must."""
         self._resize(record)
+        self._sized(record)
         forecast, now = record.forecast, self._host.now()
         if forecast is None or not forecast.look(record.reports, self._books, now):
             if forecast is not None and forecast.is_to_tell(now):

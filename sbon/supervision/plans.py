@@ -3,6 +3,7 @@ ones (docs/replanning.md)."""
 
 from collections.abc import Mapping
 
+from sbon.supervision.own_changes import OwnChanges
 from sbon.supervision.replanning import OtherPlan
 from sbon.types import LinkId, NodeId, OperatorId
 
@@ -26,6 +27,8 @@ class Plans:
         """Rows that a source had given before a link of a later plan began, by first names."""
         self.is_replanned = False
         """The query has had another plan: the rows in the file of its sink are not those of the present links."""
+        self.own = OwnChanges()
+        """Changes without a person."""
 
     def moved(self, operator: OperatorId, node: NodeId, epoch: int) -> bool:
         """Takes the new host of an operator; returns whether it is not one of the present plan."""

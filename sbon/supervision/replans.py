@@ -86,6 +86,10 @@ class Replans:
         one = self._of.get(query)
         return one is not None and one.machine.phase not in (Phase.RETIRING, Phase.OVER)
 
+    def changes(self, query: QueryId) -> bool:
+        """Tells whether a query is about to get another plan, or what is left of a former one is being ended."""
+        return query in self._of
+
     def check(self, record: QueryRecord) -> None:
         """Checks that a query may get another plan now.
 
@@ -94,7 +98,7 @@ class Replans:
         QueryError, PlacementError
             It may not.
         """
-        if record.id in self._of:
+        if self.changes(record.id):
             raise PlacementError(f"{record.name} is about to get another plan, or what is left of a former one is being ended; try again")
         healing, is_over = record.health.healing, record.state in (QueryState.FINISHED, QueryState.STOPPING)
         if is_over or record.health.is_degraded or record.lost or healing.step or healing.turned:
@@ -105,12 +109,13 @@ class Replans:
 
     # --------------------------------------------------------------------------------------------------------- changes
 
-    def begin(self, record: QueryRecord, plan: Plan, done: Done) -> None:
+    def begin(self, record: QueryRecord, plan: Plan, done: Done, why: str = "") -> None:
         """Gives a query another plan; `done` gets where its sink is going to cross, or why the query keeps its plan.
 
         Parameters
         ----------
         plan : for the same statement, with any ids of operators
+        why : reason for the query's history; empty if a person has asked
         """
         try:
             self.check(record)
@@ -144,7 +149,7 @@ class Replans:
             made = {operator: node for operator, node in result.items() if operator not in settled}
             record.health.healing.plans.other = other_plan(plan, first, record.nodes, made)
             machine = Replanning(self._user(record), record.health.healing.plans.other, record.nodes)
-            one = self._of[record.id] = _One(self, record, machine, done)
+            one = self._of[record.id] = _One(self, record, machine, done, why)
             one.do(machine.begin())
 
         self._replace(plan, frozenset(), settled, placed)
@@ -195,11 +200,12 @@ class Replans:
 class _One:
     """The change of one query."""
 
-    def __init__(self, parent: Replans, record: QueryRecord, machine: Replanning, done: Done) -> None:
+    def __init__(self, parent: Replans, record: QueryRecord, machine: Replanning, done: Done, why: str = "") -> None:
         self.machine = machine
         self._parent = parent
         self._record = record
         self._done: Done = done
+        self._why = why
         self._timer: Timer | None = None
         self._is_closed = False
         self._looked_s = parent._clock.now()
@@ -238,9 +244,10 @@ class _One:
                     self._check()
                 case Take():
                     old = take_other(record)
-                    record.history.replanned(record.nodes, "", parent._clock.wall())
+                    record.history.replanned(record.nodes, self._why, parent._clock.wall())
                     record.forecast = forecast_again(record, parent._clock.now())
-                    parent._log.info("query.replanned", query=record.id, name=record.name, instances=_instances(record.plan))
+                    told = {"query": record.id, "name": record.name, "instances": _instances(record.plan)}
+                    parent._log.info("query.replanned", **told, why=self._why)
                     parent._changed(record)
                     self._tell(self._told())
                     self.do(self.machine.retire(old, record.nodes.values()))

@@ -1,5 +1,8 @@
 """Queries with `instances = 'auto'` on agents in virtual time: planned when they are submitted, and anew when the rate changes."""
 
+import csv
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -7,6 +10,7 @@ import pytest
 
 from sbon.errors import SbonError
 from sbon.planning import resizing
+from sbon.supervision import own_changes
 from sbon_testbed.simulator.cpu import CpuConfig
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.topology import Topology
@@ -23,19 +27,24 @@ SELECT window_end, key, COUNT(*) AS n, SUM(value) AS total FROM TUMBLE(s, ts, IN
 """
 
 
-def make_world() -> World:
+def make_world(*, changes: bool = False, pace_s: float = 0.05) -> World:
     topology = Topology("two", ("a", "b"), ({}, {}), RTT_MS, np.zeros(2))
-    settings = {"optimiser": {"enabled": False}, "membership": {"interval_s": 0.5}}
+    settings = {
+        "optimiser": {"enabled": changes, "interval_s": 1e6},
+        "engine": {"batch_interval_s": pace_s},
+        "membership": {"interval_s": 0.5},
+    }
     cpu = CpuConfig(cores=4, batch_us=100.0, row_ns=ROW_NS, timed=True)
     world = settled_world(topology, seed=5, settings=settings, cpu=cpu)
     world.run(30)
     return world
 
 
-def declare(world: World) -> None:
+def declare(world: World, rows: int | None = None) -> None:
     world.submit(
         "CREATE SOURCE s (ts TIMESTAMP, key BIGINT, value BIGINT, WATERMARK FOR ts AS ts) "
-        f"WITH (connector = 'datagen', nodes = 'a', rows_per_second = {RATE}, seed = 5, fields.key.max = 7, fields.value.max = 6)",
+        f"WITH (connector = 'datagen', nodes = 'a', rows_per_second = {RATE}, seed = 5, fields.key.max = 7, fields.value.max = 6"
+        + (f", rows = {rows})" if rows is not None else ")"),
         at=HOME,
     )
 
@@ -119,3 +128,48 @@ def test_a_query_with_a_bound_runs_with_the_instances_that_were_planned_and_one_
     assert "; auto: rate 4,4" in shown["text"]
     assert "\n" not in str(refused.value)
     assert str(refused.value).startswith(("max_latency = 30 ms cannot be kept", "the window gets"))
+
+
+def test_a_rate_that_doubles_and_halves_gets_its_instances_by_itself_and_no_answer_is_lost(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It rests before it goes back."""
+    monkeypatch.setattr(resizing, "OFF_S", 10.0)
+    monkeypatch.setattr(own_changes, "REST_S", 40.0)
+    rows, answers = 350_000, tmp_path / "answers.csv"
+    world = make_world(changes=True, pace_s=0.5)
+    declare(world, rows)
+    query = submitted(world, "o", connector="file", path=str(answers))
+    owner: Any = world.agents[HOME]
+    record = owner.queries.records[query]
+    world.run(25)
+    assert instances(world, query) == (1, 1)
+
+    give(world, 2.0)
+    world.run(8)
+    assert instances(world, query) == (1, 1), "a moment is no reason"
+    wait_for(world, lambda: instances(world, query) == (2, 2))
+    (happened,) = record.history.latest(1)
+    assert happened.event == "replanned"
+    assert happened.reason.startswith("window: 2 instead of 1, 4")
+
+    give(world, 0.5)
+    wait_for(world, lambda: instances(world, query) == (2, 1))
+    world.run(10)
+    assert instances(world, query) == (2, 1), "it rests"
+    wait_for(world, lambda: instances(world, query) == (1, 1))
+    wait_for(world, lambda: record.state.value == "finished")
+    assert [one.event for one in record.history.latest(9)].count("replanned") == 2
+
+    found = list(csv.DictReader(answers.open()))
+    assert len({(one["window_end"], one["key"]) for one in found}) == len(found)
+    assert sum(int(one["n"]) for one in found) == rows
+
+
+def wait_for(world: World, condition: Callable[[], bool]) -> None:
+    """Looks every two seconds whether a condition holds."""
+    for _ in range(60):
+        if condition():
+            return
+        world.run(2)
+    raise AssertionError(f"it has not come by {world.now:.0f} s")

@@ -10,6 +10,7 @@ from sbon.errors import LinkError, PlacementError, QueryError
 from sbon.execution.settings import EngineConfig
 from sbon.extensions import Extensions
 from sbon.membership.members import MemberStatus
+from sbon.optimiser.config import OptimiserConfig
 from sbon.queries.parts import QueryParts
 from sbon.queries.queries import OwnedQueries
 from sbon.queries.replication import Replication
@@ -61,7 +62,7 @@ class World:
             self.host, self.directory, self.gossip, self.placing, self.tables, self.homes, connectors, self.reaches, self.resuming
         )
         self.owners = Owners()
-        self.queries = OwnedQueries(parts, self.events, Books("b", 1e6), self.owners, EngineConfig(take_over=False))
+        self.queries = OwnedQueries(parts, self.events, Books("b", 1e6), self.owners, EngineConfig(take_over=False), OptimiserConfig)
         self.results: list[Any] = []
 
     def keep(self, done: Any = lambda problem: None) -> None:
