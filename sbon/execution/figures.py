@@ -6,7 +6,7 @@ from sbon.batching import Cost
 from sbon.digest import RecentDigest
 from sbon.execution.accounts import Accounts
 from sbon.execution.port_costs import PortCosts
-from sbon.execution.rates import Rate
+from sbon.execution.rates import BySecond, Rate
 from sbon.misfits import Misfits
 from sbon.wire.costs import OperatorCosts
 from sbon.wire.reports import LatencyTold
@@ -23,6 +23,7 @@ class Figures:
         "answers",
         "arrived_at_s",
         "batches_in",
+        "by_second",
         "costs_brought",
         "deferred_rows",
         "late_rows",
@@ -75,6 +76,8 @@ class Figures:
         """Laws of the processor time of batches, by input port."""
         self.rate_in = Rate()
         self.rate_out = Rate()
+        self.by_second: BySecond | None = None
+        """Rows that a source has given, by second; None for other operators."""
 
     def step(self, port: int | None, rows_in: int, rows_out: int, cpu_ns: int, spent_s: float) -> None:
         """Counts one step of a task: a batch, or a slice of one, at a port.

@@ -1,5 +1,6 @@
 """Mean rates of counters: over seconds for display, over minutes for decisions."""
 
+import itertools
 from collections import deque
 
 
@@ -24,6 +25,36 @@ class Rate:
             return 0.0
         (t0, v0), (t1, v1) = self._samples[0], self._samples[-1]
         return (v1 - v0) / (t1 - t0) if t1 > t0 else 0.0
+
+
+class BySecond(Rate):
+    """What a counter has gained in each second of the last minute, for predictions of a source whose rows come in bursts.
+
+    Examples
+    --------
+    >>> given = BySecond()
+    >>> for second, total in enumerate([0, 10, 20, 120, 130, 140]):
+    ...     given.sample(float(second), total)
+    >>> given.bursts
+    (10, 10, 100, 10, 10)
+    >>> for second in range(6, 70):
+    ...     given.sample(float(second), 140 + 10 * second)
+    >>> given.bursts
+    ()
+    """
+
+    __slots__ = ()
+
+    WINDOW = 60
+    UNEVEN = 1.5
+    """Ratio of the greatest second to the mean, up to which rows come evenly."""
+
+    @property
+    def bursts(self) -> tuple[int, ...]:
+        """Gains by second, oldest first; empty while they are even, or none are known."""
+        pairs = itertools.pairwise(self._samples)
+        gains = tuple(max(0, round((v1 - v0) / (t1 - t0))) for (t0, v0), (t1, v1) in pairs if t1 > t0)
+        return gains if gains and max(gains) > self.UNEVEN * sum(gains) / len(gains) else ()
 
 
 class SteadyRate:

@@ -6,17 +6,20 @@ Measured is off where its 99th percentile differs from the predicted one by more
 exceed it says which source gives more rows than expected, or on which host others use more than when it was predicted.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
 
+from sbon.cost.arrivals import Series
 from sbon.cost.books import Books
 from sbon.cost.latency_prediction import LatencyPrediction
 from sbon.cost.placed_query import PlacedQuery
 from sbon.cost.prediction import Prediction
 from sbon.planning.gathering import placed_query
 from sbon.planning.resizing import OFF_S, OFF_SHARE, resizing_of
+from sbon.query.link_bytes import SOURCE_BATCHES_PER_S
 from sbon.query.plan import LinkSpec, Plan, SourceParams
 from sbon.types import NodeId, OperatorId
 from sbon.wire.reports import LatencyTold, OperatorReport
@@ -147,10 +150,17 @@ class Forecast:
             shared=self.shared,
             begun_ms=self.begun_ms,
             own_cores=self._own_cores(reports),
+            arrivals=self._bursts(reports),
             now=now,
         )
         others = {node: books.nodes.of(node, now) for node in self.candidates}
         return msgspec.structs.replace(found, nodes={**others, **found.nodes})
+
+    def _bursts(self, reports: Mapping[OperatorId, OperatorReport]) -> dict[OperatorId, Series]:
+        """Returns the rows by second of those sources that give them in bursts."""
+        sources = (spec.id for spec in self.plan.operators if isinstance(spec.params, SourceParams))
+        told = {source: reports[source].bursts for source in sources if source in reports}
+        return {source: by_second(bursts) for source, bursts in told.items() if bursts is not msgspec.UNSET and any(bursts)}
 
     def _own_cores(self, reports: Mapping[OperatorId, OperatorReport]) -> dict[NodeId, float]:
         """Returns the cores that the query's own operators use, by node."""
@@ -231,6 +241,12 @@ class Forecast:
                 left.append(f"others use {use:.1f} cores of {node}, expected {before:.1f}")
         why = "; ".join(left) or "no source or host has left what was expected of it: the prediction was wrong"
         return f"answers took up to {self.measured.max_ms:.0f} ms, max_latency is {bound_ms:g} ms: {why}"
+
+
+def by_second(rows: Sequence[int]) -> Series:
+    """Returns the arrivals of a source that gave so many rows in each second, in batches as sources make them."""
+    given = np.array(rows, dtype=np.float64)
+    return Series(0.0, 1.0, given, np.minimum(given, SOURCE_BATCHES_PER_S), np.zeros(len(given)))
 
 
 def _use(books: Books, node: NodeId, now: float) -> float:

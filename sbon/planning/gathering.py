@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from sbon.cost.arrivals import Series
 from sbon.cost.books import Books
 from sbon.cost.latency import LatenciesOfPairs
 from sbon.cost.placed_query import PlacedQuery, by_rule_of
@@ -46,6 +47,7 @@ def placed_query(
     begun_ms: Mapping[OperatorId, float] | None = None,
     network_usage_bytes: float = 0.0,
     own_cores: Mapping[NodeId, float] | None = None,
+    arrivals: Mapping[OperatorId, Series] | None = None,
     now: float,
 ) -> PlacedQuery:
     """Returns a query with a placement, and what the books know of its parts; of the rest, rules.
@@ -57,6 +59,7 @@ def placed_query(
     shared : operators that run already for other queries; their inputs flow anyway
     begun_ms : of those, the latency from a source to them, as far as it is known
     own_cores : cores that the query uses already, by node, apart from `shared`; they do not count as used by others
+    arrivals : measured ones of sources whose rows come in bursts
     """
     operators = tuple(spec for spec in plan.operators if spec.id in node_of)
     kept = tuple(link for link in plan.links if link.source in node_of and link.target in node_of and link.target not in shared)
@@ -80,6 +83,7 @@ def placed_query(
             LatenciesOfPairs({(source, target): latency_ms for source, target, latency_ms, _ in pairs}),
             lambda source, target: (source, target) in measured,
         ),
+        arrivals=arrivals or {},
         network_usage_bytes=network_usage_bytes,
         now=now,
     )

@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 
 from sbon.misfits import KINDS_REPORTED_MAX, Misfit
-from sbon.wire.costs import TOLD_MAX, NodeTold, OperatorCosts
+from sbon.wire.costs import BINS, TOLD_MAX, NodeTold, OperatorCosts
 from sbon.wire.deployment import User
 from sbon.wire.limits import MANY, Amount, Count, Delay, Epoch, Link, Node, Operator, Query, Slack, Text
 
@@ -98,6 +98,8 @@ class OperatorReport(msgspec.Struct, frozen=True):
     """Why a source or an operator has left rows out: the kinds with the most rows."""
     latency: LatencyTold | None = None
     """Latency of a sink that has taken rows."""
+    bursts: Annotated[tuple[Count, ...], BINS] | msgspec.UnsetType = msgspec.UNSET
+    """Rows that a source gave in each second of the last minute, oldest first, if they come in bursts."""
     missed: MissedRows | msgspec.UnsetType = msgspec.UNSET
     """Rows that would have been late, if the operator may leave any out; they are among `rows_in`."""
 

@@ -1,11 +1,13 @@
 """Predictions of queries before they run, beside the measurements of running ones."""
 
+import msgspec
 import pytest
 
 from sbon.cost.books import Books
 from sbon.cost.figure import Source
 from sbon.errors import SbonError
 from sbon_agent.costs_file import CostsFile
+from sbon_testbed.simulator.harness import World
 from tests.simulation.test_delay_bounds import C, make_world, query_row, sink
 
 
@@ -160,3 +162,26 @@ def test_what_a_member_told_of_costs_is_forgotten_with_it() -> None:
     world.run_until(lambda: "a" not in world.agents[C].gossip.members, 120)
 
     assert books.nodes.of("a", world.now).speed.source is not Source.MEASURED
+
+
+def test_a_source_whose_rows_come_in_bursts_says_so(tmp_path) -> None:
+    world = World(2, seed=1, data_dir=tmp_path)
+    world.start_all()
+    world.settle()
+    path = world.data_dir_of(0) / "files" / "r.csv"
+    path.parent.mkdir(parents=True)
+    seconds = [second for second in range(40) for _ in range(200 if second % 10 == 5 else 10)]
+    path.write_text("\n".join(["ts,v", *(f"2026-01-01T00:00:{second:02d}.5,{n}" for n, second in enumerate(seconds)), ""]))
+    world.submit(
+        f"CREATE SOURCE r (ts TIMESTAMP, v BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'file', path = '{path}', "
+        f"nodes = '{world.nodes[0]}', replay = 'event_time')"
+    )
+    query = world.submit("SELECT v FROM r WHERE v >= 0")
+    world.run(30)
+
+    record = world.agents[0].queries.find(query)
+    [bursts] = [report.bursts for operator, report in record.reports.items() if record.kind_of(operator) == "source"]
+    assert max(bursts) >= 200
+    assert sorted(bursts)[len(bursts) // 2] <= 10
+    assert [report.bursts for report in record.reports.values()].count(msgspec.UNSET) == len(record.reports) - 1
+    world.close()

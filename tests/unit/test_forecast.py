@@ -8,11 +8,13 @@ import pytest
 
 from sbon.cost.books import Books
 from sbon.cost.figure import Figure, Source
+from sbon.cost.highest_rate import profile_of
 from sbon.cost.latency_prediction import LatencyPrediction
 from sbon.cost.line import Line
-from sbon.cost.prediction import Prediction
+from sbon.cost.prediction import Prediction, predict
 from sbon.planning.forecast import FIRST_S, TOLD_S, Forecast
 from sbon.planning.resizing import OFF_S
+from sbon.query.link_bytes import SOURCE_BATCHES_PER_S
 from sbon.wire.reports import LatencyTold, OperatorReport
 from tests.query_worlds import plan_of
 
@@ -89,6 +91,25 @@ def test_measured_that_leaves_predicted_for_a_minute_is_predicted_anew_and_says_
     assert row is not None
     assert row["anew_because"] == "99 % took 130 ms, predicted were 100 ms"
     assert not forecast.look(reports(130.0), books, now=1000.0)
+
+
+def test_rows_that_come_in_bursts_are_predicted_as_they_come() -> None:
+    """In the same mean rate, a second that has ten times the rows of the others makes answers later."""
+    forecast, even = make_forecast(), reports(100.0, 20_000.0)
+    bursts = tuple([10_000] * 9 + [110_000]) * 6
+    uneven = {**even, SOURCE: msgspec.structs.replace(even[SOURCE], bursts=bursts)}
+    nodes = {spec.id: spec.pinned or "a" for spec in PLAN.operators}
+
+    asked = [forecast.query(nodes, told, Books("b"), lambda a, b: 10.0, now=1.0) for told in (even, uneven)]
+    plain, bursty = (one for one in asked if one is not None)
+
+    assert plain.arrivals == {}
+    assert bursty.arrivals[SOURCE].rows.tolist() == list(bursts)
+    assert max(bursty.arrivals[SOURCE].batches) == SOURCE_BATCHES_PER_S
+    before, after = (predict(query).latency.worst_s for query in (plain, bursty))
+    assert before is not None
+    assert after is None or after.value > 2 * before.value
+    assert profile_of(bursty)[""][SOURCE] == 110_000, "without a declared profile, the greatest measured rate is the one to carry"
 
 
 def test_a_short_departure_is_forgotten() -> None:
