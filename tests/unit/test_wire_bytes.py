@@ -45,7 +45,7 @@ BYTES = {
     "lock": "ba0fa487a74f",
     "moved": "bb801489e82d",
     "nolink": "92ba4b54e54c",
-    "operators": "87154f632695",
+    "operators": "819b14c3ad3d",
     "operators?": "fe4110fc3acd",
     "orphanended": "813f6cc830b0",
     "outcome": "cc480248acb3",
