@@ -28,7 +28,7 @@ class Rate:
 
 
 class BySecond(Rate):
-    """What a counter has gained in each second of the last minute, for predictions of a source whose rows come in bursts.
+    """Gains of a counter in each second of the last minute, for predictions of a source whose rows come in bursts.
 
     Examples
     --------
