@@ -23,7 +23,6 @@ class Figures:
         "answers",
         "arrived_at_s",
         "batches_in",
-        "by_second",
         "costs_brought",
         "deferred_rows",
         "late_rows",
@@ -75,9 +74,7 @@ class Figures:
         self.port_costs = PortCosts()
         """Laws of the processor time of batches, by input port."""
         self.rate_in = Rate()
-        self.rate_out = Rate()
-        self.by_second: BySecond | None = None
-        """Rows that a source has given, by second; None for other operators."""
+        self.rate_out = BySecond()
 
     def step(self, port: int | None, rows_in: int, rows_out: int, cpu_ns: int, spent_s: float) -> None:
         """Counts one step of a task: a batch, or a slice of one, at a port.

@@ -12,7 +12,6 @@ from sbon.execution.ends import Input, Output
 from sbon.execution.figures import Figures
 from sbon.execution.life import Life, State
 from sbon.execution.polls import Polls
-from sbon.execution.rates import BySecond
 from sbon.execution.users import Users
 from sbon.execution.waiting import Waiting
 from sbon.links.sender import LinkSender
@@ -192,9 +191,6 @@ class Instance(Life):
         waiting = self.waiting
         waiting.blocked_samples = waiting.blocked_samples + 1 if waiting.blocked else 0
         self.figures.sample(now)
-        if self.source is not None:
-            self.figures.by_second = self.figures.by_second or BySecond()
-            self.figures.by_second.sample(now, self.figures.rows_out)
         for incoming in self.inputs.values():
             incoming.byte_rate.sample(now, incoming.bytes_in)
             incoming.steady_rate.sample(now, incoming.bytes_in)

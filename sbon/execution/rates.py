@@ -10,9 +10,10 @@ class Rate:
     __slots__ = ("_samples",)
 
     WINDOW = 10
+    KEPT = WINDOW
 
     def __init__(self) -> None:
-        self._samples: deque[tuple[float, float]] = deque(maxlen=self.WINDOW + 1)
+        self._samples: deque[tuple[float, float]] = deque(maxlen=self.KEPT + 1)
 
     def sample(self, now: float, total: float) -> None:
         """Takes the counter's value at an instant."""
@@ -23,12 +24,12 @@ class Rate:
         """Rate per second; 0 until there are two samples."""
         if len(self._samples) < 2:
             return 0.0
-        (t0, v0), (t1, v1) = self._samples[0], self._samples[-1]
+        (t0, v0), (t1, v1) = self._samples[max(0, len(self._samples) - self.WINDOW - 1)], self._samples[-1]
         return (v1 - v0) / (t1 - t0) if t1 > t0 else 0.0
 
 
 class BySecond(Rate):
-    """Gains of a counter in each second of the last minute, for predictions of a source whose rows come in bursts.
+    """A rate that also knows the gains of each second of the last minute, for predictions of a source whose rows come in bursts.
 
     Examples
     --------
@@ -39,13 +40,13 @@ class BySecond(Rate):
     (10, 10, 100, 10, 10)
     >>> for second in range(6, 70):
     ...     given.sample(float(second), 140 + 10 * second)
-    >>> given.bursts
-    ()
+    >>> given.bursts, given.per_s
+    ((), 10.0)
     """
 
     __slots__ = ()
 
-    WINDOW = 60
+    KEPT = 60
     UNEVEN = 1.5
     """Ratio of the greatest second to the mean, up to which rows come evenly."""
 

@@ -64,7 +64,7 @@ def operator_report(instance: Instance, node: NodeId, query: QueryId = "") -> Op
         begun_at=getattr(instance.sink, "begun_at", None),
         misfits=() if instance.misfits is None else instance.misfits.told(KINDS_REPORTED_MAX),
         latency=figures.latency(),
-        bursts=figures.by_second.bursts or msgspec.UNSET if figures.by_second is not None else msgspec.UNSET,
+        bursts=(figures.rate_out.bursts or msgspec.UNSET) if instance.source is not None else msgspec.UNSET,
         missed=missed_rows(instance),
     )
 
