@@ -2,7 +2,7 @@
 on its questions. The owner of the queries calls it whenever something has changed.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Protocol
 
@@ -10,7 +10,7 @@ import msgspec
 
 from sbon.errors import PlacementError, SbonError
 from sbon.ports import Clock, Timer
-from sbon.query.plan import Plan, first_name, is_multicast
+from sbon.query.plan import LinkSpec, Plan, first_name, is_multicast
 from sbon.supervision.deployment import schemas_of
 from sbon.supervision.health import GONE, WITH_HOST, Condition
 from sbon.supervision.record import QueryRecord
@@ -123,7 +123,7 @@ def picture_of(record: QueryRecord, alive: frozenset[NodeId], now: float) -> Pic
         links=record.links,
         nodes=dict(record.nodes),
         epochs=dict(record.epochs),
-        lost=record.lost,
+        lost=record.lost | over_beside(record.links, record.lost, record.health.healing.over),
         away=frozenset(one for one in record.lost if record.health.of(one) is Condition.AWAY),
         alive=alive,
         schemas=schemas_of(record.plan, record.links),
@@ -138,6 +138,19 @@ def picture_of(record: QueryRecord, alive: frozenset[NodeId], now: float) -> Pic
         seconds=now - record.health.healing.began_s,
         attempted=record.health.healing.attempted,
     )
+
+
+def over_beside(links: Iterable[LinkSpec], lost: Iterable[OperatorId], over: Collection[OperatorId]) -> frozenset[OperatorId]:
+    """Returns the operators next to lost ones that were not made again, as their consumers had had everything: they count as lost, too.
+
+    A lost one that fed such an operator has nobody to feed; one that was fed by it has nobody who feeds it, unless it is made again.
+    """
+    found, beside = frozenset[OperatorId](), frozenset(lost)
+    while beside:
+        ends = frozenset(end for link in links for end in (link.source, link.target) if {link.source, link.target} & beside)
+        beside = (ends & frozenset(over)) - found
+        found |= beside
+    return found
 
 
 def given_up(record: QueryRecord) -> frozenset[LinkId]:
@@ -178,7 +191,7 @@ def take_over(record: QueryRecord, done: Recovered) -> Recovered:
     for operator in done.over:
         record.health.forget(operator)
         record.reports.pop(operator, None)
-    record.health.healing.over |= done.over
+    record.health.healing.over = record.health.healing.over - done.nodes.keys() | done.over
     cost = record.health.healing.account.add(done) or done
     record.nodes.update((operator, node) for operator, node in cost.nodes.items() if operator in done.over)
     return cost

@@ -6,7 +6,8 @@ from sbon.errors import PlacementError, SbonError
 from sbon.query.plan import LinkSpec, MapParams, OperatorSpec, Plan, SinkParams, SourceParams, link_id
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.record import QueryRecord
-from sbon.supervision.recovering import Recovering
+from sbon.supervision.recovering import Recovering, over_beside, picture_of, take_over
+from sbon.supervision.recovery import GENERATION, Recovered
 from sbon.wire.deployment import Instantiate, Renew, Renewed
 from sbon.wire.reports import OperatorReport
 from tests.recorder import FakeHost, Recorder
@@ -70,3 +71,24 @@ def test_a_sink_s_file_has_rows_of_former_plans_so_that_nobody_knows_where_those
         record.health.healing.plans.is_replanned = is_replanned
         record.reported(OperatorReport(SINK, "running", "nyc", begun_at=12))
         assert record.health.healing.begun_at == begun_at
+
+
+def test_an_operator_that_was_over_is_lost_again_with_what_is_beside_it() -> None:
+    """What fed it has nobody to feed otherwise, and what it fed nobody who feeds it: the attempt would be repeated for ever."""
+    record = QueryRecord(Plan(QUERY, "k", "", SPECS, LINKS), Deployed(SPECS, LINKS, {SOURCE: "fra", MAP: "osl", SINK: "nyc"}), "ams", 0.0)
+    record.health.healing.over = {SOURCE, MAP}
+    alive = frozenset({"ams", "fra", "nyc", "osl"})
+    assert picture_of(record, alive, 1.0).lost == frozenset()
+    record.node_failed("nyc")
+    assert picture_of(record, alive, 1.0).lost == {SOURCE, MAP, SINK}
+
+    take_over(record, Recovered({SINK: "nyc", MAP: "osl"}, GENERATION, (), {}, 1, 2.0, over=frozenset({SOURCE})))
+    assert record.health.healing.over == {SOURCE}
+    assert picture_of(record, alive, 1.0).lost == frozenset()
+
+
+def test_of_what_was_over_only_what_is_beside_a_lost_one_is_lost() -> None:
+    links = tuple(LinkSpec(link_id(a, b, 0), a, b, 0, 1.0, 1.0) for a, b in ("ab", "bc", "cd", "de"))
+    assert over_beside(links, {"b"}, {"a", "c", "e"}) == {"a", "c"}
+    assert over_beside(links, {"b"}, {"a", "c", "d", "e"}) == {"a", "c", "d", "e"}
+    assert over_beside(links, set(), {"a", "c"}) == frozenset()
