@@ -105,7 +105,7 @@ def insert(world: World, there: str, count: int = 2) -> tuple[str, Agent]:
 def usage_with(**how: bool) -> float:
     world = make_world(**how)
     ask_everywhere(world)
-    world.run(60.0)
+    world.run(30.0)
     usages = []
     for _ in range(3):
         world.run(4.0)

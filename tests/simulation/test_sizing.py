@@ -112,9 +112,8 @@ def test_a_query_with_a_bound_runs_with_the_instances_that_were_planned_and_one_
     world = make_world()
     declare(world)
     learning = submitted(world, "free", 1)
-    world.run(30)
     give(world, 2.0)
-    world.run(240)
+    world.run(160)
     world.ask(HOME, "drop", query=learning)
     world.run(5)
 

@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -140,6 +141,26 @@ def test_costs_are_kept_in_reference_ns():
     measured(fit, np.random.default_rng(1), 50_000, 20, scatter=0.0)
 
     assert fit.law(7.0).per_row_ns == pytest.approx(40, rel=0.01)
+
+
+def test_the_first_few_batches_correct_a_prior_that_is_far_off_for_small_ones_too():
+    fit = CostFit()
+    for rows in (1, 30, 1_000) * 16:
+        fit.took(rows, 100 + 500 * rows, at_s=1.0)
+    law = fit.law(1.0)
+    assert [law.cost_ns(rows).value for rows in (1, 30, 1_000)] == pytest.approx([600, 15_100, 500_100], rel=0.05)
+
+
+def test_a_law_is_made_anew_after_each_batch_and_ages_between_them():
+    fit = CostFit()
+    fit.took(100, 50_000, at_s=1.0)
+    first = fit.law(2.0)
+    assert first.age_s == 1.0
+    assert fit.law(11.0) == msgspec.structs.replace(first, age_s=10.0)
+    fit.took(100, 5e6, at_s=12.0)
+    again = fit.law(12.0)
+    assert (again.samples, again.age_s) == (2.0, 0.0)
+    assert again.cost_ns(100).value > first.cost_ns(100).value
 
 
 def test_before_the_first_batch_the_rule_stands_and_is_wide():

@@ -11,8 +11,9 @@ from sbon.cli.__main__ import run
 def test_searches_are_compared_with_the_best_of_small_queries_and_with_reactive_tabu(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sbon_testbed.throughput import search
+    from sbon_testbed.throughput import mixed, search
 
+    monkeypatch.setattr(mixed, "OTHERS", 3)
     monkeypatch.setattr(search, "OPERATORS_LARGE", 9)
     monkeypatch.setattr(search, "ITERATIONS", 20)
     where = tmp_path / "rates.json"
