@@ -46,7 +46,7 @@ class ControlRequests:
             "drop": self._drop,
             "keys": lambda arguments, done: agent.keys.change(_text(arguments, "action"), arguments, done),
             "migrate": self._migrate,
-            "replan": lambda arguments, done: agent.queries.statements.replan(_text(arguments, "query"), arguments.get("instances"), done),
+            "replan": lambda arguments, done: agent.queries.statements.replan(_text(arguments, "query"), arguments, done),
             "leave": self._leave,
             "shape": self._shape,
         }

@@ -38,12 +38,16 @@ class Arranged(msgspec.Struct, frozen=True):
         return self.limits[0].quality if self.limits else float("inf")
 
 
-def configuration_of(rates: Rates, hosts: Mapping[OperatorId, Sequence[NodeId]] | None = None) -> RatesPlacement:
+def configuration_of(
+    rates: Rates, hosts: Mapping[OperatorId, Sequence[NodeId]] | None = None, *, target: float = 1.0, order: PlanOrder | None = None
+) -> RatesPlacement:
     """Returns the query as it is placed, as a configuration for searches.
 
     Parameters
     ----------
     hosts : where operators may be beside where they are; all nodes if left out. Sources, sinks and what runs for others stay.
+    target : multiple of the profile that is enough
+    order : order at first; that of the query if left out
     """
     row = {node: number for number, node in enumerate(rates.nodes)}
     choices = []
@@ -52,8 +56,8 @@ def configuration_of(rates: Rates, hosts: Mapping[OperatorId, Sequence[NodeId]] 
         stays = isinstance(spec.params, SourceParams | SinkParams) or spec.id in rates.query.shared
         others = range(len(rates.nodes)) if hosts is None else [row[node] for node in hosts.get(spec.id, ()) if node in row]
         choices.append((here,) if stays else tuple(sorted({here, *others})))
-    order = PlanOrder(rates, rates.query.plan)
-    return RatesPlacement(order, choices, rates.supply, np.random.default_rng(SEED), rates.node_of, target=1.0)
+    first = order if order is not None else PlanOrder(rates, rates.query.plan)
+    return RatesPlacement(first, choices, rates.supply, np.random.default_rng(SEED), rates.node_of, target=target)
 
 
 def search(configuration: RatesPlacement, evaluations: float = float("inf")) -> None:

@@ -126,6 +126,8 @@ class Forecast:
         books: Books,
         rtt_ms: Callable[[NodeId, NodeId], float | None],
         now: float,
+        *,
+        anywhere: bool = False,
     ) -> PlacedQuery | None:
         """Returns the query as it runs now, with measured rates; None while a round trip is unknown.
 
@@ -133,9 +135,15 @@ class Forecast:
         ----------
         nodes : where its operators are now; those that are left out are where they were placed
         rtt_ms : returns the round trip between two nodes
+        anywhere : whether operators are to be put elsewhere: then all pairs of nodes have a latency, and nodes without one are left out
         """
         self.node_of = {operator: nodes.get(operator, node) for operator, node in self.node_of.items()}
         pairs = {(self.node_of[link.source], self.node_of[link.target]) for link in self.plan.links if self._takes_part(link)}
+        others = set(self.candidates)
+        if anywhere:
+            used = set(self.node_of.values())
+            others = {node for node in others - used if all(rtt_ms(node, one) is not None for one in used)}
+            pairs = {(source, target) for source in used | others for target in used | others}
         links = []
         for source, target in sorted(pair for pair in pairs if pair[0] != pair[1]):
             told_ms, rtt = books.latency_ms(source, target), rtt_ms(source, target)
@@ -153,8 +161,7 @@ class Forecast:
             arrivals=self._bursts(reports),
             now=now,
         )
-        others = {node: books.nodes.of(node, now) for node in self.candidates}
-        return msgspec.structs.replace(found, nodes={**others, **found.nodes})
+        return msgspec.structs.replace(found, nodes={**{node: books.nodes.of(node, now) for node in others}, **found.nodes})
 
     def _bursts(self, reports: Mapping[OperatorId, OperatorReport]) -> dict[OperatorId, Series]:
         """Returns the rows by second of those sources that give them in bursts."""

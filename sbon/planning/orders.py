@@ -21,9 +21,10 @@ class PlanOrder:
     ----------
     first : rates of the plan as it was given
     plan : the same operators in this order
+    exchanges : whether operators may be exchanged
     """
 
-    def __init__(self, first: Rates, plan: Plan) -> None:
+    def __init__(self, first: Rates, plan: Plan, *, exchanges: bool = True) -> None:
         self.plan, self._first = plan, first
         self._row = {operator: row for row, operator in enumerate(first.demand.operators)}
         terms = self.terms(first.query.plan)
@@ -32,7 +33,7 @@ class PlanOrder:
         self.work: FloatArray = self._demand.work.transpose(1, 0, 2)
         self.memory: FloatArray = self._demand.memory.transpose(1, 0, 2)
         self.key = _key(plan)
-        self._moves: dict[Pair, Move] | None = None
+        self._moves: dict[Pair, Move] | None = None if exchanges else {}
         self._after: dict[Pair, PlanOrder] = {}
 
     @staticmethod

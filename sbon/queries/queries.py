@@ -102,9 +102,9 @@ class OwnedQueries:
         )
         alive, permit = lambda: frozenset(gossip.alive_labels()), self.ownership.permit
         self.recovering = Recovering(host, directory, alive, self._placing.replace, permit, self._recovered, self._shown)
-        self.statements = Submitting(self, parts)
+        forecasting = Forecasting(host, gossip.estimated_rtt_ms, books, events.predicted, lambda record: adapting.look(record))
+        self.statements = Submitting(self, parts, forecasting.as_it_runs)
         adapting = Adapting(host, directory.me, optimiser, self.recovering.replans, self.statements.resize)
-        forecasting = Forecasting(host, gossip.estimated_rtt_ms, books, events.predicted, adapting.look)
         self.watching = Watching(
             host, directory, self.records, self._settle, books, forecasting, self.register.owner_of, gossip.departure_of
         )

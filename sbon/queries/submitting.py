@@ -31,6 +31,7 @@ from sbon.types import QueryId
 
 if TYPE_CHECKING:
     from sbon.cost.placed_query import PlacedQuery
+    from sbon.planning.reordering import Reordered
     from sbon.queries.queries import OwnedQueries
 
 QUERIES_MAX = 1000
@@ -41,10 +42,15 @@ Done = Callable[[Any], None]
 
 
 class Submitting:
-    """Statements given to one agent."""
+    """Statements given to one agent.
 
-    def __init__(self, owned: OwnedQueries, parts: QueryParts) -> None:
-        self._owned = owned
+    Parameters
+    ----------
+    as_it_runs : returns a query as it is measured now; None while too little is known of it
+    """
+
+    def __init__(self, owned: OwnedQueries, parts: QueryParts, as_it_runs: Callable[[QueryRecord], PlacedQuery | None]) -> None:
+        self._owned, self._as_it_runs = owned, as_it_runs
         self._host, self._directory, self._gossip = parts.host, parts.directory, parts.gossip
         self._placing, self._replication, self._homes = parts.placing, parts.replication, parts.homes
         self._connectors, self._reaches, self._resuming = parts.connectors, parts.reaches, parts.resuming
@@ -92,13 +98,17 @@ class Submitting:
 
         self._imagine(sql, work, done)
 
-    def replan(self, name: str, instances: object, done: Done) -> None:
-        """Gives a running query a plan with other numbers of instances; `done` gets where its sink changes to it.
+    def replan(self, name: str, options: Mapping[str, Any], done: Done) -> None:
+        """Gives a running query a plan with other numbers of instances, or in another order; `done` gets where its sink changes to it.
 
         Parameters
         ----------
-        instances : of each operator with keys; None: as many as the planner wants by now, where it has chosen them
+        options : `instances`, of each operator with keys; None: as many as the planner wants by now, where it has chosen them. Or `order`,
+            True if it is to get the best order of its operators, if that is better by what is measured
         """
+        instances, order = options.get("instances"), options.get("order") is True
+        if order and instances is not None:
+            raise QueryError("another order and other instances at once", hint="ask for one after the other")
         if instances is not None and (not isinstance(instances, int) or isinstance(instances, bool) or not 1 <= instances <= INSTANCES_MAX):
             raise QueryError(f"instances = {instances!r}, expected 1 to {INSTANCES_MAX}")
         record = self._owned.find(name)
@@ -106,7 +116,31 @@ class Submitting:
             owner, _ = home_and_id(name, self._replication.catalog, self._owned.register.owners)
             where = f"; ask {owner}, its owner" if owner and owner != self._directory.me else "; `sbon queries` lists those that do"
             raise QueryError(f"no query {name} of {self._directory.me} runs{where}")
-        self.resize(record, done, instances)
+        if order:
+            self._reorder(record, done)
+        else:
+            self.resize(record, done, instances)
+
+    def _reorder(self, record: QueryRecord, done: Done) -> None:
+        """Searches for another order of a query's operators, and gives it to it if it is better."""
+        from sbon.planning.reordering import reordered
+
+        replans = self._owned.recovering.replans
+        replans.check(record)
+        query = self._as_it_runs(record)
+        if query is None:
+            raise PlacementError(f"too little is known of {record.name} and its nodes here to compare orders")
+
+        def found(result: Reordered | BaseException) -> None:
+            if isinstance(result, BaseException):
+                done(as_refusal(result, {}))
+            elif result.plan is None:
+                done({"query": record.id, "name": record.name, "crosses_at": None, "text": f"it keeps its order: {result.text}"})
+            else:
+                text = result.text
+                replans.begin(record, result.plan, lambda told: done(told if isinstance(told, SbonError) else {**told, "text": text}), text)
+
+        self._host.execute(lambda: reordered(query), found, rows=0)
 
     def resize(self, record: QueryRecord, done: Done, instances: int | None = None, *, why: str = "") -> None:
         """Gives a running query of this agent other numbers of instances, as `replan` does.

@@ -10,6 +10,7 @@ from sbon.supervision.record import QueryRecord
 from sbon.types import NodeId
 
 if TYPE_CHECKING:
+    from sbon.cost.placed_query import PlacedQuery
     from sbon.cost.prediction import Prediction
     from sbon.planning.forecast import Forecast
 
@@ -83,6 +84,13 @@ class Forecasting:
             self._predicted(record)
 
         self._host.execute(lambda: predict(query), done, rows=0)
+
+    def as_it_runs(self, record: QueryRecord) -> "PlacedQuery | None":
+        """Returns a query with measured rates and the nodes that its operators could be on; None while too little is known of it."""
+        forecast = record.forecast
+        if forecast is None:
+            return None
+        return forecast.query(record.nodes, record.reports, self._books, self._rtt_ms, self._host.now(), anywhere=True)
 
     def _resize(self, record: QueryRecord) -> None:
         """Compares rates with those for which numbers of instances were chosen, and plans anew if it must."""

@@ -206,10 +206,10 @@ def test_of_two_changes_that_are_placed_at_once_one_is_refused(story: Any, undis
         replace(*given[:-1], lambda result: late.append(partial(given[-1], result)))
 
     monkeypatch.setattr(replans, "_replace", slowly)
-    replan("k", 4, said.append)
+    replan("k", {"instances": 4}, said.append)
     told.world.run_until(lambda: late, 20.0, "it is placed")
     monkeypatch.setattr(replans, "_replace", replace)
-    replan("k", 3, said.append)
+    replan("k", {"instances": 3}, said.append)
     told.world.run_until(lambda: said and told.settled(), 20.0, "the later request is carried out")
     late.pop()()
     assert len(said) == 2

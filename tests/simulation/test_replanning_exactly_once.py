@@ -1,8 +1,8 @@
 """Queries whose plans change while rows flow lose and repeat nothing, with moves, lost messages, cuts and changes that are called off.
 
-By a seed, the number of instances of a query is changed again and again, operators of either plan are moved, nodes are cut off for a
-while, and changes are called off. The rows are those of the same query run on one node, in order. The first words of every failure message
-are the seed.
+By a seed, the number of instances of a query or the order of its operators is changed again and again, operators of either plan are moved,
+nodes are cut off for a while, and changes are called off. The rows are those of the same query run on one node, in order. The first words
+of every failure message are the seed.
 """
 
 from contextlib import suppress
@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from sbon.errors import SbonError
+from sbon.query.moves import moved, moves
 from sbon.supervision.record import QueryRecord
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.simulator.network import NetworkConfig
@@ -41,6 +42,10 @@ QUERIES = (
     f"SELECT window_end, key, {AGGREGATES} FROM TUMBLE(b, ts, INTERVAL '500 milliseconds') GROUP BY window_end, key",
     "WITH j AS (SELECT l.ts AS ts, l.key AS key, r.value AS value FROM l LEFT JOIN r ON l.key = r.key "
     "AND r.ts BETWEEN l.ts - INTERVAL '200 milliseconds' AND l.ts) "
+    f"SELECT window_end, key, {AGGREGATES} FROM TUMBLE(j, ts, INTERVAL '500 milliseconds') GROUP BY window_end, key",
+    "WITH j AS (SELECT l.ts AS ts, l.key AS key, a.value + b.value AS value FROM l JOIN r AS a ON l.key = a.key "
+    "AND a.ts BETWEEN l.ts - INTERVAL '100 milliseconds' AND l.ts JOIN r AS b ON l.value = b.value "
+    "AND b.ts BETWEEN l.ts - INTERVAL '100 milliseconds' AND l.ts) "
     f"SELECT window_end, key, {AGGREGATES} FROM TUMBLE(j, ts, INTERVAL '500 milliseconds') GROUP BY window_end, key",
 )
 
@@ -106,8 +111,13 @@ class Gardener:
         def done(result: object) -> None:
             self.called_off += isinstance(result, SbonError)
 
+        found = moves(self.record.plan) if self.rng.random() < 0.5 else []
         with suppress(SbonError):  # it is changing already, or not all of it runs
-            self.home.queries.statements.replan(self.record.id, int(self.rng.integers(2, 5)), done)
+            if found:
+                plan = moved(self.record.plan, found[int(self.rng.integers(len(found)))])
+                self.home.queries.recovering.replans.begin(self.record, plan, done)
+                return
+            self.home.queries.statements.replan(self.record.id, {"instances": int(self.rng.integers(2, 5))}, done)
 
     def move(self) -> None:
         there = self.world.nodes[int(self.rng.integers(len(self.world.nodes)))]

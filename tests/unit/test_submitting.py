@@ -63,7 +63,7 @@ class World:
             self.resuming,
         )
         owned: Any = self.owned
-        self.statements = Submitting(owned, parts)
+        self.statements = Submitting(owned, parts, lambda record: None)
         self.answers: list[Any] = []
 
     def after_saving(self, done: Any) -> Any:

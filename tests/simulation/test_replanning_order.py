@@ -1,0 +1,109 @@
+"""A running query gets another order of its joins where what is measured makes that cheaper, and its answers stay those of one plan."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sbon.errors import SbonError
+from sbon.query.plan import JoinParams, SourceParams
+from sbon.supervision.record import QueryRecord
+from sbon_testbed.simulator.harness import World
+from tests.simulation.test_replanning_exactly_once import make_world
+
+ROWS = 1_200
+FIELDS = "fields.k.min = 0, fields.k.max = 3, fields.m.min = 0, fields.m.max = {m}, fields.v.min = 0, fields.v.max = 9"
+SOURCE = (
+    "CREATE SOURCE {name} (ts TIMESTAMP, k BIGINT, m BIGINT, v BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', "
+    "nodes = '{node}', rows_per_second = 40, rows = {rows}, seed = {seed}, 'start' = '2026-01-01T00:00:00', {fields});"
+)
+NEAR = "BETWEEN a.ts - INTERVAL '250 milliseconds' AND a.ts + INTERVAL '250 milliseconds'"
+QUERY = f"""
+WITH j AS (SELECT a.ts AS ts, a.k AS k, b.v AS v, c.v AS w FROM a
+    JOIN b ON a.k = b.k AND b.ts {NEAR} JOIN c ON a.m = c.m AND c.ts {NEAR})
+SELECT window_end, k, COUNT(*) AS n, SUM(v) AS v, SUM(w) AS w FROM TUMBLE(j, ts, INTERVAL '1 second') GROUP BY window_end, k
+"""
+
+
+class Story:
+    """The query where b comes to the node that takes the answers, and a and c come together elsewhere."""
+
+    def __init__(self, nodes: int, rare: int) -> None:
+        self.world: World = make_world(nodes, seed=3)
+        for seed, (name, number) in enumerate({"a": 1, "b": 0, "c": 1}.items(), 1):
+            node, fields = self.world.nodes[number % nodes], FIELDS.format(m=rare)
+            self.world.submit(SOURCE.format(name=name, node=node, rows=ROWS, seed=seed, fields=fields))
+        self.query = self.world.submit(QUERY)
+        self.tail = self.world.tail(self.query)
+        home: Any = self.world.agents[0]
+        self.record: QueryRecord = home.queries.records[self.query]
+
+    def replan(self, **options: Any) -> dict[str, Any]:
+        found = self.world.ask(0, "replan", query=self.query, **options)
+        assert isinstance(found, dict)
+        return found
+
+    def first_joined(self) -> set[str]:
+        """Returns the sources of the lower join."""
+        specs = {spec.id: spec for spec in self.record.plan.operators}
+        feeding = {spec.id: [specs[link.source] for link in self.record.plan.links if link.target == spec.id] for spec in specs.values()}
+        lower = next(
+            spec.id
+            for spec in specs.values()
+            if isinstance(spec.params, JoinParams) and not any(isinstance(one.params, JoinParams) for one in feeding[spec.id])
+        )
+        found, waiting = set[str](), feeding[lower]
+        while waiting:
+            one = waiting.pop()
+            waiting += feeding[one.id]
+            if isinstance(one.params, SourceParams):
+                found.add(one.params.name)
+        return found
+
+    def rows(self) -> list[str]:
+        self.world.run_until(lambda: self.tail.finished, 300.0, "the query ends")
+        return list(map(str, self.tail.rows))
+
+
+@pytest.fixture
+def story() -> Iterator[Any]:
+    made: list[Story] = []
+
+    def make(nodes: int, rare: int) -> Story:
+        made.append(Story(nodes, rare))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.world.close()
+
+
+def test_joins_are_exchanged_where_that_is_cheaper_by_what_is_measured(story: Any) -> None:
+    """Rules of thumb take both joins for equal; the one that is written first gives fifty times the pairs of the other."""
+    told = story(3, rare=200)
+    told.world.run(12.0)
+    assert told.first_joined() == {"a", "b"}
+    with pytest.raises(SbonError, match="one after the other"):
+        told.replan(order=True, instances=2)
+    said = told.replan(order=True)
+    assert "exchanged for " in said["text"]
+    assert said["crosses_at"] is not None
+    told.world.run_until(lambda: not told.record.health.healing.plans.step, 20.0, "the change is over")
+    assert told.first_joined() == {"a", "c"}
+    happened = next(one for one in reversed(told.record.history.latest(9)) if one.event == "replanned")
+    assert happened.reason == said["text"]
+
+    told.world.run(5.0)
+    again = told.replan(order=True)
+    assert again["text"].startswith("it keeps its order: no other order")
+    assert again["crosses_at"] is None
+    expected = story(1, rare=200).rows()
+    assert len(expected) > 50
+    assert told.rows() == expected
+
+
+def test_a_query_keeps_its_order_where_another_is_no_better(story: Any) -> None:
+    told = story(3, rare=3)
+    told.world.run(8.0)
+    assert told.replan(order=True)["text"].startswith("it keeps its order: no other order")
+    assert not told.record.health.healing.plans.step
