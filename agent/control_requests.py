@@ -185,7 +185,7 @@ class ControlRequests:
             assert record is not None
             params = record.plan.operators[-1].params
             taker = params.connector if isinstance(params, SinkParams) else "tail"
-            if taker == "tail":
+            if taker == "tail" or not record.sink_node:
                 raise QueryError(f"query {name} has ended, and its rows are kept no more", hint="submit it again")
             hint = "to follow the rows here, submit its SELECT without CREATE SINK"
             raise QueryError(f"the rows of {record.name} go to '{taker}' on {record.sink_node}", hint=hint)

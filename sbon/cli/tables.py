@@ -68,6 +68,7 @@ STYLES = {
     "failed": "red",
     "left": "dim",
     "finished": "dim",
+    "shared": "dim",
 }
 """Colours of states that stand alone in a cell."""
 

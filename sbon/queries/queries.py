@@ -25,6 +25,7 @@ from sbon.query.ids import is_short_for, query_id
 from sbon.query.plan import Plan, SinkParams
 from sbon.supervision.deploying import Deploying
 from sbon.supervision.deployment import Deployed
+from sbon.supervision.dropped import drop_all_but, is_dropped, is_unused, used_by_others
 from sbon.supervision.forecasting import Forecasting, forecast_of
 from sbon.supervision.history import Happening
 from sbon.supervision.homes import HomeState
@@ -38,13 +39,17 @@ from sbon.supervision.resumption import KeptQuery, given_sink, taken, taking_up
 from sbon.supervision.statements import Prepared, prepare
 from sbon.supervision.watching import Watching
 from sbon.types import NodeId, OperatorId, QueryId
-from sbon.wire.deployment import Release
+from sbon.wire.deployment import Release, Use, User
 from sbon.wire.messages import Message
 from sbon.wire.ownership import Holder
 from sbon.wire.replication import Drop
 
 Done = Callable[[Any], None]
 """Called with a result, or with the SbonError that prevented it."""
+
+
+def ignored(result: object) -> None:
+    """Ignores a result: nobody waits for it."""
 
 
 class QueryEvents(Protocol):
@@ -222,7 +227,7 @@ class OwnedQueries:
             self._replication.told("sink", result.name, result.plan.sql, named, query)
         if why := taken(kept_of(result), self._replication.catalog.latest):
             self._log.warning("query.dropped_elsewhere", query=query, name=result.name, reason=why)
-            self.end(result, QueryState.STOPPING)
+            self._drop_own(result, ignored)
             return
         if result.name != query:
             self._replication.renew(result.name, query)
@@ -253,14 +258,14 @@ class OwnedQueries:
         for record, why in self.register.dropped_elsewhere(entries):
             self._log.warning("query.dropped_elsewhere", query=record.id, name=record.name, reason=why)
             if record.id in self.records:
-                self.end(record, QueryState.STOPPING)
+                self._drop_own(record, ignored)
 
     # ------------------------------------------------------------------------------------------------------- health
 
     def node_failed(self, node: NodeId, *, left: bool) -> None:
         """Handles a host that has been declared failed, or has left in good order."""
         self.ownership.members_changed()
-        for record in self.records.values():
+        for record in list(self.records.values()):
             record.node_failed(node, left=left)
             self.recovering.hurry(record)
             self._settle(record)
@@ -291,12 +296,14 @@ class OwnedQueries:
 
     def _settle(self, record: QueryRecord) -> None:
         record.history.look(record.nodes, self._host.wall())
-        if record.id in self.records:
+        if record.id in self.records and record.state is not QueryState.STOPPING:
             self.recovering.look(record)
         self._shown(record)
         sink = record.reports.get(record.sink)
         if sink is not None and sink.state == "finished" and record.id in self.records:
             self._finish(record)
+        if is_dropped(record) and is_unused(record) and record.id in self.records:
+            self.end(record, QueryState.STOPPING)
 
     def _shown(self, record: QueryRecord) -> None:
         """Shows the state that a recovery has given a query."""
@@ -310,7 +317,7 @@ class OwnedQueries:
 
     def _finish(self, record: QueryRecord) -> None:
         """Takes the last figures of a query that has ended, then releases it."""
-        if record.state in (QueryState.FINISHED, QueryState.STOPPING):
+        if record.state in (QueryState.FINISHED, QueryState.STOPPING) or is_dropped(record):
             return
         record.state = QueryState.FINISHED
         if record.id in self.tails:
@@ -363,18 +370,22 @@ class OwnedQueries:
         self._directory.request(home, Drop(query=query), answered)
 
     def _drop_own(self, record: QueryRecord, done: Callable[[SbonError | None], None]) -> None:
-        """Ends a query of this agent; if no keeper knows of it, its tombstone tells whoever takes it over meanwhile."""
+        """Ends a query of this agent, but for operators that others use (docs/recovery.md, Who recovers what)."""
 
-        def told(kept: bool) -> None:
-            if record.id in self.records:
-                self.end(record, QueryState.STOPPING)
-            self.register.forget(record.id)
-            if not self.forget_sink(record.name, record.id) and not kept:
-                self._replication.bury(record.id, stamp=int(self._host.wall() * 1e6))
-            self._resuming.keep(lambda _: done(None))
+        def asked(record: QueryRecord) -> None:
+            if record.id in self.records and is_dropped(record):  # it has been dropped twice
+                done(None)
+            elif record.id in self.records and (kept := used_by_others(record)):
+                _leave_to_others(self, record, kept, done)
+            else:
+                _end_own(self, record, done)
 
-        self.recovering.forget(record.id)
-        self.ownership.ended(record.id, told)
+        if record.id in self.records and not is_dropped(record) and record.state is not QueryState.FINISHED and record.health.healing.is_on:
+            self.recovering.forget(record.id)
+            record.state = QueryState.STOPPING
+            self.watching.ask(record, asked)
+        else:
+            _end_own(self, record, done)
 
     def _drop_orphan(self, name: str, done: Callable[[SbonError | None], None]) -> None:
         """Ends a query without a home. If none has the name, the error says what the name belongs to."""
@@ -453,3 +464,49 @@ class OwnedQueries:
     def all_rows(self, done: Callable[[list[dict[str, Any]]], None], *, history: bool = False) -> None:
         """Gives `done` the queries of all agents that answer in time: ours first, those without a home last."""
         self._homes.all_rows(self.rows(history=history), done, history=history)
+
+
+def _leave_to_others(
+    owned: OwnedQueries, record: QueryRecord, kept: frozenset[OperatorId], done: Callable[[SbonError | None], None]
+) -> None:
+    """Ends a query but for operators that others use. If too few keepers can be told, all of it ends."""
+    name, is_bound = record.name, record.plan.delay_bound_ms is not None or record.plan.max_latency_ms is not None
+    owned.forget_sink(name, record.id)  # first: whoever takes the query over learns so that it has been dropped
+    owned._reaches.ended(record.id)
+    if (tail := owned.tails.pop(record.id, None)) is not None:
+        tail.end()
+    drop_all_but(record, kept)
+    record.state = QueryState.SHARED
+    record.history.ended("dropped; other queries use some of its operators", owned._host.wall())
+
+    def written(problem: SbonError | None) -> None:
+        if problem is not None and record.id in owned.records:
+            _end_own(owned, record, done)
+            return
+        if problem is not None:
+            owned._replication.bury(record.id, stamp=int(owned._host.wall() * 1e6))
+        elif record.id in owned.records:
+            owned._events.query_changed(record)
+            owned.recovering.replans.resume(record)
+            owned._settle(record)
+            for operator in record.specs if is_bound else ():
+                user = User(record.id, owned._directory.me)
+                owned._directory.request(record.nodes[operator], Use(operator=operator, user=user), ignored)
+        owned._resuming.keep(lambda _: done(None))
+
+    owned.ownership.permit(record, written)
+
+
+def _end_own(owned: OwnedQueries, record: QueryRecord, done: Callable[[SbonError | None], None]) -> None:
+    """Ends all of a query of this agent; if no keeper knows of it, its tombstone tells whoever takes it over meanwhile."""
+
+    def told(kept: bool) -> None:
+        if record.id in owned.records:
+            owned.end(record, QueryState.STOPPING)
+        owned.register.forget(record.id)
+        if not owned.forget_sink(record.name, record.id) and not kept:
+            owned._replication.bury(record.id, stamp=int(owned._host.wall() * 1e6))
+        owned._resuming.keep(lambda _: done(None))
+
+    owned.recovering.forget(record.id)
+    owned.ownership.ended(record.id, told)

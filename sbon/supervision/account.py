@@ -11,6 +11,7 @@ from sbon.supervision.continuation import merged
 from sbon.supervision.plans import Plans
 from sbon.supervision.recovery import Recovered, next_generation
 from sbon.types import LinkId, NodeId, OperatorId
+from sbon.wire.deployment import User
 from sbon.wire.ownership import Holder
 
 HISTORY_MAX = 100
@@ -175,6 +176,8 @@ class Healing:
         self.account = Account()
         self.over: set[OperatorId] = set()
         """Operators that are gone and not needed any more."""
+        self.others: dict[OperatorId, tuple[User, ...]] = {}
+        """Other queries that use an operator, by its last report, whichever owner has had it; missing if it has not reported."""
         self.begun_at: dict[OperatorId, int] = {}
         """For sinks, where in their files the query's rows begin."""
         self.attempted = 0

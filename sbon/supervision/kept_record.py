@@ -13,6 +13,7 @@ from sbon.supervision.record import QueryRecord, is_undecided
 from sbon.supervision.recovery import Recovered, first_epoch
 from sbon.supervision.replanning import OtherPlan
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
+from sbon.wire.deployment import User
 from sbon.wire.ownership import RECORD_BYTES_MAX
 from sbon.wire.reports import OperatorReport
 
@@ -54,6 +55,8 @@ class Content(msgspec.Struct, frozen=True):
     retired: tuple[OperatorId, ...] = ()
     joined: Mapping[LinkId, int] = {}
     is_replanned: bool = False
+    others: Mapping[OperatorId, tuple[User, ...]] = {}
+    """Other queries that use operators of this one: these are made again for them, too, if they are lost together with the owner."""
 
 
 _ENCODER = msgspec.msgpack.Encoder(order="deterministic")
@@ -96,6 +99,7 @@ def encode_content(record: QueryRecord) -> bytes:
         healing.plans.retired,
         healing.plans.joined,
         healing.plans.is_replanned,
+        {operator: users for operator, users in record.health.healing.others.items() if users and operator in record.specs},
     )
     data = _ENCODER.encode(content)
     if len(data) > RECORD_BYTES_MAX:
@@ -142,6 +146,7 @@ def record_from(
     links = tuple(msgspec.structs.replace(link, id=names.get(first_name(link.id), link.id)) for link in content.links)
     record = QueryRecord(content.plan, Deployed(content.operators, links, dict(content.nodes)), me, content.started_wall_s)
     record.epochs.update(content.epochs)
+    record.health.healing.others.update(content.others)
     record.former, record.bounds.told_ms = content.former, content.told_ms
     healing, account = record.health.healing, record.health.healing.account
     healing.is_on, healing.began_s = True, now - max(0.0, wall_s - content.started_wall_s)

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 
 from sbon.supervision.own_changes import OwnChanges
 from sbon.supervision.replanning import OtherPlan
-from sbon.types import LinkId, NodeId, OperatorId
+from sbon.types import LinkId, NodeId, OperatorId, QueryId
+from sbon.wire.authority import query_of
 
 RETIRED_MAX = 1_000
 """Most operators that are remembered which a query has given up."""
@@ -22,7 +23,7 @@ class Plans:
         self.retiring: dict[OperatorId, NodeId] = {}
         """Operators of a plan that is not wanted any more, which may not have ended yet, with their hosts."""
         self.retired: tuple[OperatorId, ...] = ()
-        """The latest operators that the query has given up."""
+        """The latest operators made for the query that it has given up."""
         self.joined: dict[LinkId, int] = {}
         """Rows that a source had given before a link of a later plan began, by first names."""
         self.is_replanned = False
@@ -36,8 +37,8 @@ class Plans:
             self.retiring[operator] = node
         return operator in self.retiring or (self.other is not None and self.other.moved(operator, node, epoch))
 
-    def gives_up(self, operators: Mapping[OperatorId, NodeId]) -> None:
+    def gives_up(self, query: QueryId, operators: Mapping[OperatorId, NodeId]) -> None:
         """Notes that the query does not use some operators any more, and no plan is about to take the place of the present one."""
         self.other = None
         self.retiring = {**self.retiring, **operators}
-        self.retired = (*self.retired, *operators)[-RETIRED_MAX:]
+        self.retired = (*self.retired, *(one for one in operators if query_of(one) == query))[-RETIRED_MAX:]

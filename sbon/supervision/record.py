@@ -14,6 +14,7 @@ from sbon.query.instances import sets_of
 from sbon.query.plan import LinkSpec, MulticastParams, OperatorSpec, Plan, after_crash, first_name, is_multicast
 from sbon.query.text import describe
 from sbon.supervision.deployment import Deployed
+from sbon.supervision.dropped import is_dropped, is_over
 from sbon.supervision.health import GONE, LOST, WITH_HOST, Condition, Health, News
 from sbon.supervision.history import History
 from sbon.supervision.losses import Losses
@@ -34,6 +35,8 @@ class QueryState(Enum):
     """Operators that were lost with their hosts are being made again."""
     DEGRADED = "degraded"
     """Something is lost or late; the reason says what."""
+    SHARED = "shared"
+    """It has been dropped: of its operators those are left that other queries use."""
     FINISHED = "finished"
     """Every source has ended and every answer has been delivered."""
     STOPPING = "stopping"
@@ -101,17 +104,18 @@ class QueryRecord:
 
     @property
     def sink_node(self) -> NodeId:
-        """Host of the sink."""
-        return self.nodes[self.sink]
+        """Host of the sink; empty if the query has been dropped."""
+        return self.nodes.get(self.sink, "")
 
     @property
     def reason(self) -> str:
         """Describes what is wrong; empty if nothing is."""
         step, troubles = self.health.healing.step, self.health.reasons
-        remedy = self._remedy if troubles and not step else ""
+        remedy = self._remedy if troubles and not step and not is_dropped(self) else ""
         slow = self.forecast.reason if self.forecast is not None else ""
         cut_off = self.health.healing.ownership if self.health.healing.is_cut_off else ""
-        said = [cut_off, step, *troubles, remedy, self.health.healing.waits_for, self.late, slow]
+        dropped = "dropped; its operators serve other queries" if is_dropped(self) else ""
+        said = [dropped, cut_off, step, *troubles, remedy, self.health.healing.waits_for, self.late, slow]
         return "; ".join([*filter(None, said), *self.losses.told(self.text_of), *self.health.healing.account.sentences(self.text_of)])
 
     @property
@@ -170,6 +174,7 @@ class QueryRecord:
             return
         if report.state != "missing":
             self.reports[operator] = report
+            self.health.healing.others[operator] = tuple(user for user in report.users if user.query != self.id)
             # A copy that was made again says where it has opened the file: behind rows of the former copies.
             if report.begun_at is not None and not generation(report.epoch) and not self.health.healing.plans.is_replanned:
                 self.health.healing.begun_at.setdefault(operator, report.begun_at)
@@ -254,18 +259,23 @@ class QueryRecord:
                 self.health.heard(operator, News.HOST_LEFT if left else News.HOST_FAILED, reason)
 
     def settle(self) -> None:
-        """Sets the state to running or degraded, depending on what is wrong."""
-        if self.state in (QueryState.RUNNING, QueryState.DEGRADED, QueryState.RECOVERING):
+        """Sets the state to running or degraded, depending on what is wrong; without a sink, to shared."""
+        if self.state in (QueryState.RUNNING, QueryState.DEGRADED, QueryState.RECOVERING, QueryState.SHARED):
             is_slow = self.forecast is not None and bool(self.forecast.reason)
             wrong = self.health.is_degraded or is_slow or self.late or self.losses.unpackable
-            self.state = QueryState.RECOVERING if self.health.healing.step else QueryState.DEGRADED if wrong else QueryState.RUNNING
+            runs = QueryState.SHARED if is_dropped(self) else QueryState.DEGRADED if wrong else QueryState.RUNNING
+            self.state = QueryState.RECOVERING if self.health.healing.step else runs
 
     # ------------------------------------------------------------------------------------------------------ recovery
 
     @property
     def lost(self) -> frozenset[OperatorId]:
-        """Operators made for this query that are gone with their hosts, and may be made again: once for all queries that use them."""
-        return frozenset(self.health.those(WITH_HOST)) & self.specs.keys()
+        """Operators made for this query that are gone with their hosts, and may be made again: once for all queries that use them.
+
+        A dropped query does not know whether the others have had everything of an operator that had finished; so they go on without it.
+        """
+        gone = frozenset(self.health.those(WITH_HOST)) & self.specs.keys()
+        return frozenset(operator for operator in gone if not is_over(self, operator)) if is_dropped(self) else gone
 
     def link_rates(self) -> list[tuple[OperatorId, OperatorId, float]]:
         """Returns source, target and bytes per second of the query's links: the measured rate, or the plan's until there is one.
@@ -290,7 +300,7 @@ class QueryRecord:
             "keepers": list(self.health.healing.keepers),
             "ownership": self.health.healing.ownership or None,
             "sql": self.plan.sql,
-            "sink_node": self.sink_node,
+            "sink_node": self.sink_node or None,
             "operators": [self._operator_row(operator) for operator in self.nodes],
             "rows_out": sink.rows_in if sink is not None else 0,
             "late_rows": sum(report.late_rows for report in self.reports.values()),

@@ -134,7 +134,7 @@ def picture_of(record: QueryRecord, alive: frozenset[NodeId], now: float) -> Pic
         lacking=record.health.healing.account.lacking,
         begun_at=record.health.healing.begun_at,
         joined=record.health.healing.plans.joined,
-        users={operator: report.users for operator, report in record.reports.items()},
+        users=record.health.healing.others,
         seconds=now - record.health.healing.began_s,
         attempted=record.health.healing.attempted,
     )

@@ -146,7 +146,7 @@ class Picture(msgspec.Struct, frozen=True):
     joined: Mapping[LinkId, int] = {}
     """Rows that sources had given before a link of a later plan began, by first names."""
     users: Mapping[OperatorId, tuple[User, ...]] = {}
-    """All queries that use an operator, by its last report."""
+    """Other queries that use an operator, by its last report."""
     lacking: Mapping[OperatorId, int] = {}
     """Event times up to which operators that have begun empty lack rows."""
     attempted: int = 0
@@ -369,7 +369,7 @@ class Recovery:
 
     def _begin(self, picture: Picture, lost: frozenset[OperatorId], now: float) -> list[Action]:
         due_s = {
-            one: since_s + (self._shared_after_s if len(picture.users.get(one, ())) > 1 else self._after_s)
+            one: since_s + (self._shared_after_s if picture.users.get(one) else self._after_s)
             for one, since_s in self._away_since_s.items()
             if may_be_elsewhere(picture, one)
         }

@@ -214,14 +214,16 @@ class Register:
 def kept_of(record: QueryRecord) -> KeptQuery:
     """Returns what is kept of a query over a restart."""
     is_finished = record.state is QueryState.FINISHED
-    return kept_plan(record.plan, record.former, record.health.healing.holders, is_finished=is_finished)
+    return kept_plan(record.plan, record.specs, record.former, record.health.healing.holders, is_finished=is_finished)
 
 
-def kept_plan(plan: Plan, former: QueryId, holders: tuple[tuple[Holder, ...], ...], *, is_finished: bool = False) -> KeptQuery:
-    """Returns what is kept of the query with a plan, and with holders of its record."""
+def kept_plan(
+    plan: Plan, operators: Collection[OperatorId], former: QueryId, holders: tuple[tuple[Holder, ...], ...], *, is_finished: bool = False
+) -> KeptQuery:
+    """Returns what is kept of the query with a plan, with operators that were made for it, and with holders of its record."""
     nodes = sorted({spec.pinned for spec in plan.operators if spec.pinned is not None})
     sink = plan.name if plan.name != plan.query else ""
-    return KeptQuery(plan.query, plan.sql, sink, tuple(nodes), former, is_finished, holders)
+    return KeptQuery(plan.query, plan.sql, sink, tuple(nodes), former, is_finished, holders, plan.operators[-1].id not in operators)
 
 
 def nothing_to_drop(name: str, catalog: Catalog, known: Iterable[str]) -> QueryError:

@@ -17,6 +17,7 @@ from sbon.query.handing_over import reach_us
 from sbon.query.instances import sets_of
 from sbon.query.plan import WATERMARK_MIN, Plan, SinkParams, SourceParams, is_multicast
 from sbon.supervision.deploying import INSTANTIATE_TIMEOUT_S
+from sbon.supervision.dropped import is_dropped
 from sbon.supervision.forecasting import forecast_again
 from sbon.supervision.health import GONE, LOST, Condition
 from sbon.supervision.record import QueryRecord, QueryState
@@ -101,7 +102,7 @@ class Replans:
         if self.changes(record.id):
             raise PlacementError(f"{record.name} is about to get another plan, or what is left of a former one is being ended; try again")
         healing, is_over = record.health.healing, record.state in (QueryState.FINISHED, QueryState.STOPPING)
-        if is_over or record.health.is_degraded or record.lost or healing.step or healing.turned:
+        if is_over or is_dropped(record) or record.health.is_degraded or record.lost or healing.step or healing.turned:
             raise PlacementError(f"{record.name} is {record.state.value}: {record.reason or 'not all of it runs'}; try again once it runs")
         if any(operator not in record.specs for operator in record.nodes):
             raise QueryError(f"the plan of {record.name} cannot change while it runs: it uses operators of other queries")
@@ -386,7 +387,7 @@ def leave_other(record: QueryRecord) -> dict[OperatorId, NodeId]:
 
 
 def _gives_up(record: QueryRecord, operators: dict[OperatorId, NodeId]) -> None:
-    record.health.healing.plans.gives_up(operators)
+    record.health.healing.plans.gives_up(record.id, operators)
     for operator in operators:
         record.reports.pop(operator, None)
         record.health.forget(operator)

@@ -10,7 +10,8 @@ After a start each kept query is in one of these states:
     trying    it has been submitted
     finished  it had ended before the restart: only its name and its row are kept
 
-It leaves the machine when it runs, or when it is dropped, here or by another agent (`Taken`).
+It leaves the machine when it runs, or when it is dropped, here or by another agent (`Taken`). One that had been dropped before, and lives
+on as others use its operators, does not run anew: it leaves the machine once it is decided whose it is.
 
 Invariants: a query is submitted only after `heard`, or `hear_s` after the start, and only if nobody else owns or keeps it, or ever will; no
 query is submitted whose name belongs to somebody else, or whose tombstone is known; at most `TOGETHER_MAX` are tried at once; the pause of
@@ -66,6 +67,8 @@ class KeptQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     finished: bool = False
     holders: tuple[tuple[Holder, ...], ...] = ()
     """Sets of holders of its record, this agent among them; none if nobody else has ever had one (docs/recovery.md, Ownership)."""
+    dropped: bool = False
+    """Only operators that other queries use were left of it. It does not run anew; who keeps its record takes it over."""
 
 
 class GivenSink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -190,7 +193,9 @@ class Resumption:
     ) -> None:
         self._rng = rng
         self._waiting = {
-            query.id: Waiting(query, "waits to hear from other agents what has been dropped meanwhile", now) for query in queries
+            query.id: Waiting(query, "waits to hear from other agents what has been dropped meanwhile", now)
+            for query in queries
+            if inherits or not query.dropped
         }
         self.undecided = {query for query, waiting in self._waiting.items() if inherits and not waiting.query.finished}
         """Queries of the former process that another agent may own."""
@@ -227,6 +232,8 @@ class Resumption:
             waiting = self._waiting.get(query)
             if outcome is Outcome.FREE:
                 self.undecided.discard(query)
+                if waiting is not None and waiting.query.dropped:
+                    self.forget(query)
             elif waiting is not None and outcome is Outcome.KEPT:
                 waiting.reason = "agents that keep its record are about to take it over"
             elif waiting is not None:
@@ -330,7 +337,9 @@ class Resumption:
 
 
 def taken(query: KeptQuery, latest: Callable[[str], Entry | None]) -> str:
-    """Describes who has dropped or replaced a query, according to the catalogue; empty if nobody has."""
+    """Describes who has dropped or replaced a query, according to the catalogue; empty if nobody has, or it serves others."""
+    if query.dropped:
+        return ""
     if not query.sink:
         graves = [entry for entry in (latest(query.id), latest(query.former)) if entry is not None and entry.dropped]
         return f"{graves[0].owner} has dropped it" if graves else ""

@@ -53,7 +53,7 @@ class Owned:
             content = decode_content(self.inherited.content)
         except ValueError:
             return None
-        return kept_plan(content.plan, content.former, self.holders)
+        return kept_plan(content.plan, [spec.id for spec in content.operators], content.former, self.holders)
 
     def settle(self, problem: SbonError | None, version: int | None = None) -> None:
         """Lets acts go on that have waited for a version, or for any."""

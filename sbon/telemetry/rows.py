@@ -353,11 +353,11 @@ class QueryChange(Row, frozen=True, tag="queries"):
     name: str
     """Name of its sink; empty without one."""
     state: str
-    """State: running, degraded, finished or stopping."""
+    """State: running, recovering, degraded, shared, finished or stopping."""
     reason: str
     """Fault of the query; empty if there is none."""
     sink_node: NodeId
-    """The agent that its sink runs on."""
+    """The agent that its sink runs on; empty once it has been dropped."""
     operators: tuple[QueryOperator, ...]
     """Its operators and where they run."""
 

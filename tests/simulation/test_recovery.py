@@ -456,8 +456,8 @@ def test_an_operator_that_two_queries_use_is_made_again_once_for_both(partition:
 
 
 @pytest.mark.parametrize("is_back", [False, True])
-def test_who_shares_an_operator_whose_first_query_ended_while_its_host_was_dead_hears_what_to_do(is_back: bool) -> None:
-    world, first = shared_world()
+def test_who_shares_an_operator_whose_first_query_ended_where_queries_do_not_heal_hears_what_to_do(is_back: bool) -> None:
+    world, first = shared_world(heal=False)
     over = f"SELECT window_end, n + 100 AS n FROM ({SHARED}) WHERE n > 0"
     second = world.submit(over, OTHER)
     agents: Any = world.agents

@@ -7,13 +7,15 @@ from sbon.query.plan import LinkSpec, MapParams, OperatorSpec, Plan, SinkParams,
 from sbon.supervision import kept_record
 from sbon.supervision.continuation import Continuation
 from sbon.supervision.deployment import Deployed
+from sbon.supervision.dropped import drop_all_but, is_dropped, is_unused, used_by_others
 from sbon.supervision.kept_record import decode_content, encode_content, record_from
 from sbon.supervision.owning import Owning
-from sbon.supervision.record import QueryRecord
-from sbon.supervision.recovering import given_up
+from sbon.supervision.record import QueryRecord, QueryState
+from sbon.supervision.recovering import given_up, picture_of
 from sbon.supervision.recovery import Recovered, first_epoch
 from sbon.supervision.resumption import KeptQuery
 from sbon.supervision.succession import Owned
+from sbon.wire.deployment import User
 from sbon.wire.ownership import Holder, Record
 from sbon.wire.reports import OperatorReport
 
@@ -64,6 +66,66 @@ def test_the_next_owner_knows_what_the_former_one_knew():
     assert ours.began_s == 970.0
     assert (ours.account.rows, ours.account.missing, ours.account.is_exact, ours.account.recoveries) == (4, {LINK.id: 4}, False, 1)
     assert ours.account.told(str) == theirs.account.told(str)
+
+
+def test_the_next_owner_knows_that_a_query_has_been_dropped_and_what_is_to_end():
+    before = record()
+    drop_all_but(before, frozenset({MAP}))
+    after = record_from(decode_content(encode_content(before)), "ams", (), "osl", 1000.0, 130.0)
+    assert (is_dropped(after), is_dropped(record())) == (True, False)
+    assert (after.name, after.nodes, after.links, after.health.healing.turned) == (QUERY, {MAP: "fra"}, (), frozenset())
+    assert after.health.healing.plans.retiring == {SINK: "nyc", CAST: "rio"}
+    after.settle()
+    assert after.state is QueryState.SHARED
+    coming = Owned(Owning(QUERY, Holder("osl", 1)), Record(QUERY, 1, 1, Holder("ams", 1), (), encode_content(before)))
+    coming.holders = ((Holder("osl", 1),),)
+    assert coming.coming == KeptQuery(QUERY, PLAN.sql, "", ("nyc",), "ams.0000000.01", holders=coming.holders, dropped=True)
+
+
+def test_the_next_owner_makes_lost_operators_again_for_others_that_use_them_too():
+    before, theirs = record(), (User(QUERY, "ams"), User("nyc.0000001.01", "nyc"))
+    before.reported(OperatorReport(MAP, "running", "fra", users=theirs))
+    before.reported(OperatorReport(SINK, "running", "nyc", users=theirs[:1]))
+    content = decode_content(encode_content(before))
+    assert content.others == {MAP: theirs[1:]}, "who shares nothing writes nothing more"
+    after = record_from(content, "ams", (), "osl", 1000.0, 130.0)
+    assert picture_of(after, frozenset(), 0.0).users == {MAP: theirs[1:]}
+    drop_all_but(after, frozenset({MAP}))
+    assert not is_unused(after)
+
+
+def test_a_dropped_query_keeps_what_others_use_and_what_feeds_that():
+    one, theirs = record(), (User(QUERY, "ams"), User("nyc.0000001.01", "nyc"))
+    assert not used_by_others(one)
+    one.reported(OperatorReport(SINK, "running", "nyc", users=theirs))
+    assert not used_by_others(one), "nobody uses the sink of another query, whatever its host says"
+    one.reported(OperatorReport(CAST, "running", "rio", users=theirs))
+    assert not used_by_others(one), "a multicast serves them whose operator it carries"
+    one.reported(OperatorReport(MAP, "running", "fra", users=theirs, multicasts=((CAST, "rio", 2),)))
+    assert used_by_others(one) == {MAP, CAST}
+    behind = f"{QUERY}.2"
+    one.nodes[behind], one.links = "osl", (LinkSpec(link_id(MAP, behind, 0), MAP, behind, 0, 10.0, 20.0),)
+    one.health.healing.others = {behind: theirs[1:]}
+    one.specs[behind] = SPECS[0]
+    assert used_by_others(one) == {MAP, behind}, "whoever uses an operator uses what feeds it, also where its host is silent"
+
+
+def test_a_dropped_query_is_over_when_nobody_else_uses_it():
+    one, theirs = record(), (User(QUERY, "ams"), User("nyc.0000001.01", "nyc"))
+    drop_all_but(one, frozenset({MAP}))
+    one.health.healing.others.clear()
+    assert not is_unused(one), "its hosts have not said"
+    one.reported(OperatorReport(MAP, "running", "fra", users=theirs))
+    assert not is_unused(one)
+    one.node_failed("fra")
+    assert one.lost == {MAP}
+    assert not is_unused(one), "it is made again for the others"
+    one.reported(OperatorReport(MAP, "finished", "fra", users=theirs))
+    assert not is_unused(one)
+    one.node_failed("fra")
+    assert (one.lost, is_unused(one)) == (frozenset(), True), "it had finished"
+    one.reported(OperatorReport(MAP, "running", "fra", users=theirs[:1]))
+    assert is_unused(one)
 
 
 def test_the_next_owner_knows_what_an_attempt_that_is_not_over_has_thrown_away():

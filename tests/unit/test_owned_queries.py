@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from sbon.cost.books import Books
@@ -19,11 +20,14 @@ from sbon.supervision.history import History
 from sbon.supervision.homes import HomeState
 from sbon.supervision.owners import Owners
 from sbon.supervision.record import QueryRecord, QueryState
+from sbon.supervision.register import kept_of
 from sbon.supervision.resumption import KeptQuery
-from sbon.wire.deployment import Release
+from sbon.types import QueryId
+from sbon.wire.deployment import Release, Use, User
 from sbon.wire.messages import Done
+from sbon.wire.replanning import Retire, Retired
 from sbon.wire.replication import Drop
-from sbon.wire.reports import OperatorReport, OperatorReports
+from sbon.wire.reports import OperatorReport, OperatorReports, OperatorsAsk
 from tests.query_worlds import make_catalog, plan_of
 from tests.recorder import FakeGossip, FakeHost, Recorder
 
@@ -92,15 +96,28 @@ class World:
         """Nodes that have been told this."""
         return [node for node, message in self.directory.calls_of("tell") if isinstance(message, kind)]
 
-    def drop(self, name: str) -> Any:
+    def drop(self, name: str, *users: QueryId) -> Any:
+        """Drops a query; its hosts say that others use its window, if they are asked."""
         answers: list[Any] = []
         self.queries.drop(name, answers.append)
+        if record := self.queries.records.get(MINE):
+            self.report(record, users=users)
         return answers
 
-    def report(self, record: QueryRecord, state: str = "running") -> None:
-        """All hosts that are asked report all operators as being in a state."""
+    def report(self, record: QueryRecord, state: str = "running", users: tuple[QueryId, ...] = ()) -> None:
+        """All hosts that are asked report all operators as being in a state, and the window as being used by others, too."""
         for node, message, *_ in self.directory.calls_of("request"):
-            reports = tuple(OperatorReport(operator, state, node) for operator in message.operators)
+            assert isinstance(message, OperatorsAsk)
+            reports = tuple(
+                OperatorReport(
+                    operator,
+                    state,
+                    node,
+                    links=tuple((link.id, 0, 0, 0.0, 0.0) for link in record.links if link.source == operator),
+                    users=tuple(User(query, "c") for query in (message.query, *(users if record.kind_of(operator) == "window" else ()))),
+                )
+                for operator in message.operators
+            )
             self.directory.pop("request", node).done(OperatorReports(reports=reports))
 
 
@@ -150,6 +167,73 @@ def test_a_dropped_query_is_released_everywhere_and_its_name_is_free(world: Worl
     assert "out" not in names(world)
     assert world.reaches.calls_of("ended") == [(MINE,)]
     assert world.kept == 1
+
+
+def test_what_others_use_of_a_dropped_query_lives_on_until_nobody_does(world: World) -> None:
+    record = world.deploy(SINK + " HAVING count(*) > 1")
+    world.tables.put("sink", "out", sql=SINK, stamp=1, query=MINE)
+    known, kinds = [*record.specs], [record.kind_of(operator) for operator in record.specs]
+    used, behind = known[: kinds.index("window") + 1], known[kinds.index("window") + 1 :]
+    assert world.drop("out", MINE, THEIRS) == [None]
+    assert (record.state, record.name, record.sink_node) == (QueryState.SHARED, MINE, "")
+    assert {*record.nodes} == {*record.specs} == {*used}, "the window and what feeds it"
+    assert "out" not in names(world)
+    assert not world.told(Release)
+    while asked := world.directory.calls_of("request"):
+        node, message, *_ = asked[0]
+        assert isinstance(message, Retire)
+        assert set(message.operators) == {*behind}
+        world.directory.pop("request", node).done(Retired())
+    assert world.queries.kept_queries() == [kept_of(record)]
+    assert kept_of(record).dropped
+
+    world.queries.node_alive("a")
+    world.report(record, users=(MINE, THEIRS))
+    assert MINE in world.queries.records
+    world.queries.node_alive("a")
+    world.report(record)
+    assert MINE not in world.queries.records, "nobody else uses it"
+    assert world.told(Release) == ["a"]
+
+
+def test_bounds_of_a_dropped_query_count_no_more_for_what_others_use(world: World) -> None:
+    record = world.deploy()
+    record.plan = msgspec.structs.replace(record.plan, max_latency_ms=50.0)
+    assert world.drop(MINE, THEIRS) == [None]
+    told = [(node, message) for node, message, *_ in world.directory.calls_of("request") if isinstance(message, Use)]
+    assert told == [(record.nodes[operator], Use(operator=operator, user=User(MINE, "b"))) for operator in record.specs]
+    assert record.plan.max_latency_ms is None
+
+
+def test_too_few_keepers_hear_of_a_drop_and_all_of_the_query_ends(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = world.deploy()
+    everywhere = sorted(set(record.nodes.values()))
+    monkeypatch.setattr(world.queries.ownership, "permit", lambda record, done: done(PlacementError("too few keepers answer")))
+    assert world.drop(MINE, THEIRS) == [None]
+    assert (world.queries.records, world.told(Release)) == ({}, everywhere)
+
+
+def test_nothing_is_made_again_of_a_query_while_it_is_being_dropped(world: World) -> None:
+    record = world.deploy()
+    window = next(operator for operator in record.specs if record.kind_of(operator) == "window")
+    record.nodes[window], world.gossip.members["c"].status = "c", MemberStatus.FAILED
+    world.queries.drop(MINE, world.results.append)
+    world.queries.node_failed("c", left=False)
+    assert record.lost == {window}
+    assert not world.placing.calls_of("replace")
+    assert record.state is QueryState.STOPPING
+
+
+def test_a_dropped_query_that_is_dropped_again_ends(world: World) -> None:
+    world.deploy()
+    twice: list[Any] = []
+    world.queries.drop(MINE, twice.append)
+    assert world.drop(MINE, THEIRS) == [None]
+    assert twice == [None]
+    assert MINE in world.queries.records, "both drops were one"
+    world.queries.drop(MINE, twice.append)
+    assert twice == [None, None]
+    assert MINE not in world.queries.records
 
 
 @pytest.mark.parametrize("state", ["running", "finished"])
@@ -215,6 +299,7 @@ def test_what_others_have_dropped_is_ended_and_a_finished_one_forgotten_with_its
     for record in (finished, running):
         world.tables.catalog.bury(record.id, owner="a", stamp=9)
     world.queries.names_changed(filter(None, (world.tables.catalog.latest(record.id) for record in (finished, running))))
+    world.report(running)
     assert (world.queries.records, world.queries.register.ended, world.queries.tails) == ({}, {}, {})
     assert running.state is QueryState.STOPPING
 
@@ -391,6 +476,7 @@ def test_a_query_that_was_dropped_meanwhile_is_taken_over_only_to_be_ended(world
     record = taken_over(world, SELECT)
     world.tables.catalog.bury(THEIRS, owner="c", stamp=9)
     world.queries.inherited(THEIRS, record)
+    world.report(record)
     assert world.queries.records == {}
     assert world.told(Release) == sorted(set(record.nodes.values()))
 
@@ -417,6 +503,7 @@ def test_a_name_that_was_dropped_or_given_to_another_query_later_ends_the_query_
     record = kept_by_a_keeper(world)
     world.tables.catalog.put("sink", "out", sql=SINK, owner="a", stamp=7, query=query_id("a", 1, 9))
     world.queries.inherited(THEIRS, record)
+    world.report(record)
     assert world.queries.records == {}
     assert world.tables.catalog.living["out"].version == 7
 

@@ -224,7 +224,7 @@ def test_what_may_move_waits_as_long_as_was_set_and_no_longer():
 
 def test_what_others_use_is_given_more_time():
     recovery = Recovery(QUERY, User(QUERY, "ams"), after_s=1.0, shared_after_s=7.0)
-    users = {MAP: (User(QUERY, "ams"), User("rio.t.1", "rio"))}
+    users = {MAP: (User("rio.t.1", "rio"),)}
     away = picture({MAP}, ALIVE - {"osl"}, away=frozenset({MAP}), users=users)
     recovery.look(away, 10.0)
     assert recovery.next_wake() == 17.0

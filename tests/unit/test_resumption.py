@@ -264,3 +264,15 @@ def test_a_file_that_replaces_another_is_taken_up(connector: str, mode: str, aft
     (spec,) = taking_up(Plan("q", "k", "CREATE SINK", (sink,), ())).operators
     assert isinstance(spec.params, SinkParams)
     assert spec.params.options == (("mode", after), ("path", "replace"))
+
+
+@pytest.mark.parametrize("outcome", [Outcome.FREE, Outcome.KEPT])
+def test_what_others_use_of_a_dropped_query_is_left_to_its_keepers_and_never_runs_anew(outcome: Outcome) -> None:
+    dropped = msgspec.structs.replace(PLAIN, dropped=True)
+    machine = Machine(dropped, hear_s=0.0, inherits=True)
+    assert machine.look(0.0) == [AskOwners({PLAIN.id: ()})], "its operators do not end before its keepers have been asked"
+    machine.machine.decided({PLAIN.id: outcome}, 1.0)
+    assert machine.look(1.0) == []
+    assert [one.query for one in machine.machine.queries] == ([dropped] if outcome is Outcome.KEPT else [])
+    assert (PLAIN.id in machine.machine.undecided) is (outcome is Outcome.KEPT)
+    assert Machine(dropped, hear_s=0.0).look(0.0) == [], "nobody else may have it"
