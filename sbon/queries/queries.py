@@ -380,7 +380,8 @@ class OwnedQueries:
             else:
                 _end_own(self, record, done)
 
-        if record.id in self.records and not is_dropped(record) and record.state is not QueryState.FINISHED and record.health.healing.is_on:
+        is_going_on = record.id in self.records and not is_dropped(record) and record.state is not QueryState.FINISHED
+        if is_going_on and record.health.healing.is_on and used_by_others(record):
             self.recovering.forget(record.id)
             record.state = QueryState.STOPPING
             self.watching.ask(record, asked)

@@ -54,6 +54,11 @@ def is_over(record: "QueryRecord", operator: OperatorId) -> bool:
     return report is not None and report.state == State.FINISHED.told
 
 
+def finished_with_host(record: "QueryRecord") -> frozenset[OperatorId]:
+    """Returns the operators of a dropped query that had finished before their hosts were lost: nobody makes them again for themselves."""
+    return (frozenset(record.health.those(WITH_HOST)) & record.specs.keys()) - record.lost
+
+
 def drop_all_but(record: "QueryRecord", kept: frozenset[OperatorId]) -> None:
     """Ends the query but for some operators, which others use: it has neither a name nor a bound any more. The others are to be ended
     (`Plans.retiring`)."""

@@ -12,6 +12,7 @@ from sbon.errors import PlacementError, SbonError
 from sbon.ports import Clock, Timer
 from sbon.query.plan import LinkSpec, Plan, first_name, is_multicast
 from sbon.supervision.deployment import schemas_of
+from sbon.supervision.dropped import finished_with_host
 from sbon.supervision.health import GONE, WITH_HOST, Condition
 from sbon.supervision.record import QueryRecord
 from sbon.supervision.recovery import Action, Ask, Lose, Phase, Picture, Place, Recovered, Recovery, Step
@@ -123,7 +124,7 @@ def picture_of(record: QueryRecord, alive: frozenset[NodeId], now: float) -> Pic
         links=record.links,
         nodes=dict(record.nodes),
         epochs=dict(record.epochs),
-        lost=record.lost | over_beside(record.links, record.lost, record.health.healing.over),
+        lost=record.lost | over_beside(record.links, record.lost, record.health.healing.over | finished_with_host(record)),
         away=frozenset(one for one in record.lost if record.health.of(one) is Condition.AWAY),
         alive=alive,
         schemas=schemas_of(record.plan, record.links),

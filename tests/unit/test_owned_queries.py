@@ -97,12 +97,20 @@ class World:
         return [node for node, message in self.directory.calls_of("tell") if isinstance(message, kind)]
 
     def drop(self, name: str, *users: QueryId) -> Any:
-        """Drops a query; its hosts say that others use its window, if they are asked."""
+        """Drops a query; its hosts have said that others use its window, and say so again if they are asked."""
         answers: list[Any] = []
+        if users:
+            self.hear(*users)
         self.queries.drop(name, answers.append)
         if record := self.queries.records.get(MINE):
             self.report(record, users=users)
         return answers
+
+    def hear(self, *users: QueryId) -> None:
+        """Has its hosts say that others use its window."""
+        record = self.queries.records[MINE]
+        self.queries.watching.ask(record, lambda record: None)
+        self.report(record, users=users)
 
     def report(self, record: QueryRecord, state: str = "running", users: tuple[QueryId, ...] = ()) -> None:
         """All hosts that are asked report all operators as being in a state, and the window as being used by others, too."""
@@ -215,6 +223,7 @@ def test_too_few_keepers_hear_of_a_drop_and_all_of_the_query_ends(world: World, 
 
 def test_nothing_is_made_again_of_a_query_while_it_is_being_dropped(world: World) -> None:
     record = world.deploy()
+    world.hear(THEIRS)
     window = next(operator for operator in record.specs if record.kind_of(operator) == "window")
     record.nodes[window], world.gossip.members["c"].status = "c", MemberStatus.FAILED
     world.queries.drop(MINE, world.results.append)
@@ -227,8 +236,12 @@ def test_nothing_is_made_again_of_a_query_while_it_is_being_dropped(world: World
 def test_a_dropped_query_that_is_dropped_again_ends(world: World) -> None:
     world.deploy()
     twice: list[Any] = []
+    world.hear(THEIRS)
     world.queries.drop(MINE, twice.append)
-    assert world.drop(MINE, THEIRS) == [None]
+    second: list[Any] = []
+    world.queries.drop(MINE, second.append)
+    world.report(world.queries.records[MINE], users=(THEIRS,))
+    assert second == [None]
     assert twice == [None]
     assert MINE in world.queries.records, "both drops were one"
     world.queries.drop(MINE, twice.append)

@@ -5,6 +5,7 @@ import pytest
 from sbon.errors import PlacementError, SbonError
 from sbon.query.plan import LinkSpec, MapParams, OperatorSpec, Plan, SinkParams, SourceParams, link_id
 from sbon.supervision.deployment import Deployed
+from sbon.supervision.dropped import drop_all_but
 from sbon.supervision.record import QueryRecord
 from sbon.supervision.recovering import Recovering, over_beside, picture_of, take_over
 from sbon.supervision.recovery import GENERATION, Recovered
@@ -92,3 +93,15 @@ def test_of_what_was_over_only_what_is_beside_a_lost_one_is_lost() -> None:
     assert over_beside(links, {"b"}, {"a", "c", "e"}) == {"a", "c"}
     assert over_beside(links, {"b"}, {"a", "c", "d", "e"}) == {"a", "c", "d", "e"}
     assert over_beside(links, set(), {"a", "c"}) == frozenset()
+
+
+def test_what_had_finished_of_a_dropped_query_is_made_again_with_what_it_fed() -> None:
+    """Otherwise the host of the one is asked in vain, for ever, how far it has come."""
+    record = QueryRecord(Plan(QUERY, "k", "", SPECS, LINKS), Deployed(SPECS, LINKS, {SOURCE: "fra", MAP: "osl", SINK: "nyc"}), "ams", 0.0)
+    record.reported(OperatorReport(SOURCE, "finished", "fra"))
+    drop_all_but(record, frozenset({SOURCE, MAP}))
+    alive = frozenset({"ams", "nyc", "rio"})
+    record.node_failed("fra")
+    assert picture_of(record, alive, 1.0).lost == frozenset()
+    record.node_failed("osl")
+    assert picture_of(record, alive, 1.0).lost == {SOURCE, MAP}
