@@ -67,7 +67,11 @@ class Run:
             for records in (register.running, register.ended)
             if (record := self._of(records, name)) is not None
         ]
-        return max(found, key=lambda one: one[:3])[3] if found else self.finished.get(name)
+        if found:
+            return max(found, key=lambda one: one[:3])[3]
+        # A home that has restarted without knowing that the query had finished is about to run it anew.
+        waiting = [agent.resuming.find(name) for _, agent in self.agents()]
+        return None if any(kept is not None and not kept.finished for kept in waiting) else self.finished.get(name)
 
     def is_anew(self, name: str) -> bool:
         """Tells whether the home of a query has restarted and begun it anew, as nobody had its record: its sink adds to what is there."""

@@ -276,7 +276,10 @@ def test_rows_that_one_node_does_not_give_are_found(tmp_path: Path, rows: str, p
 
 def run_of_registers(*registers: Any) -> tuple[Run, list[Any]]:
     """Returns a run of the query k0 and its agents, which know no more than these registers."""
-    alive: list[Any] = [(n, SimpleNamespace(queries=SimpleNamespace(records=it.running, register=it))) for n, it in enumerate(registers)]
+    alive: list[Any] = [
+        (n, SimpleNamespace(queries=SimpleNamespace(records=it.running, register=it), resuming=SimpleNamespace(find=lambda name: None)))
+        for n, it in enumerate(registers)
+    ]
 
     class Lone(Run):
         def agents(self) -> Any:
@@ -308,6 +311,24 @@ def test_a_query_has_ended_whose_owner_waits_for_its_keepers_and_crashes() -> No
     assert run.record_of("k0").state is QueryState.RUNNING  # type: ignore[union-attr]
     alive.clear()
     assert run.record_of("k0").state is QueryState.FINISHED  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_query_has_not_ended_that_its_home_is_about_to_run_anew(finished: bool) -> None:
+    """Its home has restarted without having written down that the query had finished."""
+    record = SimpleNamespace(id=QUERY, name="k0", former="", state=QueryState.FINISHED)
+    run, alive = run_of_registers(SimpleNamespace(running={QUERY: record}, ended={}, owners=owners.Owners()))
+    run.watch_ends()
+    register = SimpleNamespace(running={}, ended={}, owners=owners.Owners())
+    alive[0] = (
+        0,
+        SimpleNamespace(
+            queries=SimpleNamespace(records={}, register=register),
+            resuming=SimpleNamespace(find=lambda name: SimpleNamespace(finished=finished)),
+        ),
+    )
+
+    assert (run.record_of("k0") is not None) is finished
 
 
 def test_a_query_that_does_not_end_is_found(tmp_path: Path) -> None:
