@@ -3,6 +3,9 @@
 The sending end of the old link is gone: a multicast between the two operators has crashed, or the consumer was away for too long. The rows
 in transit are lost, and no sequence number tells which. A new link with a new id begins instead: a sender of the old one that comes back
 from a partition finds no receiver, so nothing arrives twice.
+
+Both ends of the new link know that the target had made rows of others before: if the target crashes next, as many rows of the new link
+would be taken for made already, and left out.
 """
 
 from collections.abc import Callable
@@ -10,6 +13,7 @@ from collections.abc import Callable
 from sbon.errors import LocalProtocolError
 from sbon.execution.ends import Input
 from sbon.execution.host_links import Links
+from sbon.execution.instance import mark_of
 from sbon.execution.life import State
 from sbon.execution.operators import Operators
 from sbon.query.plan import first_name, renewals
@@ -34,7 +38,10 @@ def refeed(operators: Operators, links: Links, is_leaving: Callable[[OperatorId]
     if is_leaving(operator) or instance.state not in (State.RUNNING, State.FINISHED):
         raise LocalProtocolError(f"operator {operator} is {instance.state.value}, or about to move")
     if message.gives:
+        is_new = links.ends.gives(message.end.link.id) is None
         operators.connect(operator, message.end, message.query)
+        if is_new:
+            instance.outputs[message.end.link.id].made = (0, None)  # nobody knows how many rows the target had made by then
     elif message.end.link.id not in instance.inputs:
         return _take_from(links, message)
     else:
@@ -66,5 +73,8 @@ def _take_from(links: Links, message: Refeed) -> tuple[NodeId, LinkId]:
         raise LocalProtocolError(f"operator {instance.id} is still given rows by {message.lost}, or has not done with them")
     new = Input(message.end.link, message.end.node, old.schema, old.receiver.anew(message.end.link.id), old.watermark_us)
     new.bytes_in, new.byte_rate, new.steady_rate = old.bytes_in, old.byte_rate, old.steady_rate
+    made = mark_of(instance, new)
+    new.made = made.made
+    new.unsafe.begin(0, made.made, made.parts)
     links.replace_input(instance, old, new)
     return old.node, old.link.id

@@ -41,10 +41,10 @@ class Unsafe(Generic[Given]):
     def __len__(self) -> int:
         return len(self._marks)
 
-    def begin(self, safe: int, made: int) -> None:
-        """Goes on behind another copy of the operator, with all that it had given acknowledged."""
+    def begin(self, safe: int, made: int | None, parts: tuple[int, ...] = ()) -> None:
+        """Goes on behind another copy of the operator, or another link, with all that had been given by then acknowledged."""
         self._marks.clear()
-        self.safe, self.made, self.behind = safe, made, ()
+        self.safe, self.made, self.behind = safe, made, parts
 
     def processed(self, mark: Mark[Given]) -> None:
         """Notes that a batch has been processed. One of which nothing was made is as safe as the one before it."""

@@ -11,6 +11,7 @@ from sbon.errors import LocalProtocolError
 from sbon.execution.ends import Input, Output
 from sbon.execution.instance import Instance
 from sbon.execution.life import State
+from sbon.execution.refeeding import refeed
 from sbon.execution.renewing import renew
 from sbon.formats.formatting import LineFormat
 from sbon.links.batch import Batch
@@ -21,7 +22,7 @@ from sbon.links.sender import LinkSender
 from sbon.query.plan import LinkSpec, MapParams, OperatorSpec, SinkParams, link_id
 from sbon.query.schema import ColumnType, Field
 from sbon.reach import Reach
-from sbon.wire.deployment import End, Renew, TakenUp
+from sbon.wire.deployment import End, Refeed, Renew, TakenUp, User
 from sbon_agent.connectors.file_sink import LineSink, whole_rows
 from sbon_agent.engine.building import opening
 
@@ -38,6 +39,28 @@ def test_the_count_of_rows_made_is_that_of_the_last_acknowledgement_or_none():
     assert output.made_by_target == 10
     output.sender.acknowledge(2, 5)
     assert output.made_by_target is None
+
+
+def test_both_ends_of_a_link_that_is_made_anew_know_that_rows_had_been_made_before():
+    """If they said 0 made and the target crashed, its next copy would leave out as many rows of the new link as had been taken."""
+    new = msgspec.structs.replace(LINK, id=f"{LINK.id}+1")
+    source, target = (Instance(OperatorSpec(name, MapParams(None, None), (), None, None, ""), 0, State.RUNNING) for name in ("q.1", "q.2"))
+    source.users.add(User("q", "ams"))
+    target.users.add(User("q", "ams"))
+    target.figures.rows_out = 30
+    incoming = target.inputs[LINK.id] = Input(LINK, "a", (), LinkReceiver(LINK.id, LinkConfig()))
+
+    def connect(operator: str, end: End, query: str) -> None:
+        source.outputs[end.link.id] = Output(end.link, end.node, 0, (), LinkSender(end.link.id, LinkConfig()), {query})
+
+    operators: Any = SimpleNamespace(instances={"q.1": source, "q.2": target}, connect=connect, me="a")
+    ends = SimpleNamespace(gives=lambda link: None, takes=lambda link: (target, incoming))
+    links: Any = SimpleNamespace(ends=ends, replace_input=lambda instance, old, new: instance.inputs.update({new.link.id: new}))
+    for gives in (False, True):
+        refeed(operators, links, lambda operator: False, Refeed(query="q", lost=LINK.id, end=End(new, "a", ()), gives=gives))
+
+    assert source.outputs[new.id].made_by_target is None, "it is not known until the target says so"
+    assert [target.inputs[new.id].acknowledgement(resume=False, passes=passes).made for passes in (False, True)] == [30, 30]
 
 
 def test_an_operator_stays_until_what_came_from_a_crashed_one_is_processed():
