@@ -176,7 +176,7 @@ class Dispatch:
             case Begin(query):
                 respond(agent.reports.report(operators.begin(query), query))
             case Renew():
-                respond(renew(agent.name, agent.flow, agent.migrations.gives_way, message))
+                respond(renew(agent.name, agent.flow, agent.migrations.gives_way, agent.engine.advance, message))
             case Cut():
                 respond(cut(operators, agent.engine, message))
             case Uncut():

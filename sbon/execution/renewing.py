@@ -20,12 +20,19 @@ STEADY = frozenset({State.WAITING, State.RUNNING, State.STALLED, State.FINISHING
 """States in which an operator keeps its links: it neither moves nor ends."""
 
 
-def renew(me: NodeId, flow: Links, gives_way: Callable[[OperatorId, OperatorId], bool], message: Renew) -> Renewed:
+def renew(
+    me: NodeId,
+    flow: Links,
+    gives_way: Callable[[OperatorId, OperatorId], bool],
+    advance: Callable[[Instance, int], None],
+    message: Renew,
+) -> Renewed:
     """Carries out one side of a recovery; repeating it does nothing more.
 
     Parameters
     ----------
     gives_way : calls off the move of an operator beside one that begins anew; returns False if it moves nevertheless
+    advance : raises the watermark of an idle operator without a batch
 
     Raises
     ------
@@ -42,7 +49,7 @@ def renew(me: NodeId, flow: Links, gives_way: Callable[[OperatorId, OperatorId],
         raise LocalProtocolError(f"operator {instance.id} is {instance.state.value}, or about to move")
     if renewals(end.link.id) > renewals(link.id):
         raise LocalProtocolError(f"link {link.id} has begun anew since, as {end.link.id}")
-    return _gives(flow, instance, end, message) if isinstance(end, Output) else _takes(flow, instance, end, message)
+    return _gives(flow, instance, end, message) if isinstance(end, Output) else _takes(flow, instance, end, advance, message)
 
 
 def _gives(flow: Links, instance: Instance, output: Output, message: Renew) -> Renewed:
@@ -65,17 +72,22 @@ def _gives(flow: Links, instance: Instance, output: Output, message: Renew) -> R
     )
 
 
-def _takes(flow: Links, instance: Instance, incoming: Input, message: Renew) -> Renewed:
+def _takes(flow: Links, instance: Instance, incoming: Input, advance: Callable[[Instance, int], None], message: Renew) -> Renewed:
     if incoming.link.id != message.end.link.id or incoming.node != message.end.node:
         link = msgspec.structs.replace(incoming.link, id=message.end.link.id, source=message.end.link.source)
+        is_behind = message.end.after > incoming.receiver.received  # the source was away when this operator began anew
+        if is_behind and (instance.busy or incoming.queue):
+            raise LocalProtocolError(f"operator {instance.id} has not done with what came by {incoming.link.id} before")
         renew_input(flow, instance, incoming, link, message.end.node, message.end.epoch)
-        if message.end.after > incoming.receiver.received:  # the source was away when this operator began anew
+        if is_behind:
             known = message.end.rows - incoming.receiver.rows_processed
             incoming.receiver.go_on(message.end.after, message.end.rows)
             incoming.unsafe.begin(message.end.after, instance.figures.rows_out)
             incoming.skip_rows = max(0, incoming.skip_rows - known)  # a sink has found them in its file, and they are acknowledged
             incoming.watermark_us = max(incoming.watermark_us, message.end.watermark_us)
             incoming.from_former = 0
+            if instance.state is State.RUNNING and instance.watermark_in_us > instance.watermark_us:
+                advance(instance, instance.watermark_in_us)  # the source may have nothing more to send
     receiver = incoming.receiver
     return Renewed(link=incoming.link, after=receiver.received, rows=incoming.rows_taken, watermark_us=incoming.watermark_taken_us)
 

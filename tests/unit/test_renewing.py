@@ -19,10 +19,10 @@ from sbon.links.config import LinkConfig
 from sbon.links.ends import Ends
 from sbon.links.receiver import LinkReceiver, Verdict
 from sbon.links.sender import LinkSender
-from sbon.query.plan import LinkSpec, MapParams, OperatorSpec, SinkParams, link_id
+from sbon.query.plan import WATERMARK_END, LinkSpec, MapParams, OperatorSpec, SinkParams, link_id
 from sbon.query.schema import ColumnType, Field
 from sbon.reach import Reach
-from sbon.wire.deployment import End, Refeed, Renew, TakenUp, User
+from sbon.wire.deployment import End, Refeed, Renew, Renewed, TakenUp, User
 from sbon_agent.connectors.file_sink import LineSink, whole_rows
 from sbon_agent.engine.building import opening
 
@@ -137,6 +137,30 @@ def test_an_end_turns_to_an_operator_that_begins_anew_though_the_lost_one_was_ne
     outgoing = SimpleNamespace(spilling=SimpleNamespace(rename=lambda link, new: None), transmit=lambda output: None)
     flow: Any = SimpleNamespace(ends=ends, outgoing=outgoing)
     new = msgspec.structs.replace(LINK, id=f"{LINK.id}+1")
-    answer = renew("here", flow, lambda operator, lost: True, Renew(query="q", end=End(new, "b", (), 65_536), gives=True))
+    message = Renew(query="q", end=End(new, "b", (), 65_536), gives=True)
+    answer = renew("here", flow, lambda operator, lost: True, lambda instance, watermark_us: None, message)
     assert answer.link == new
     assert (output.told, output.node) == (True, "b")
+
+
+def test_an_operator_ends_that_hears_of_a_source_which_has_nothing_more_to_send():
+    """It began anew while the source was away, and all that this had sent had been taken by the lost copy."""
+    instance = Instance(OperatorSpec("q.2", MapParams(None, None), (), None, None, ""), 0, State.RUNNING)
+    incoming = instance.inputs[LINK.id] = Input(LINK, "a", (), LinkReceiver(LINK.id, LinkConfig()))
+    ends: Ends[Instance, Input, Output] = Ends(10)
+    ends.add_taking(instance, incoming)
+    flow: Any = SimpleNamespace(ends=ends, drop_input=ends.drop_taking)
+    new, advanced = msgspec.structs.replace(LINK, id=f"{LINK.id}+1"), list[tuple[Instance, int]]()
+    message = Renew(query="q", end=End(new, "b", (), 0, 23, 17, watermark_us=WATERMARK_END), gives=False)
+
+    def asked() -> Renewed:
+        return renew("here", flow, lambda operator, lost: True, lambda *to: advanced.append(to), message)
+
+    instance.busy = True
+    with pytest.raises(LocalProtocolError, match="has not done with what came by"):
+        asked()
+    assert (list(instance.inputs), advanced) == ([LINK.id], []), "it is asked again, and nothing has changed"
+    instance.busy = False
+    assert (asked().after, advanced) == (23, [(instance, WATERMARK_END)])
+    asked()
+    assert len(advanced) == 1
