@@ -18,14 +18,14 @@ before, by `sbon.links.places` and `sbon.wire.authority`.
 
 import enum
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from sbon.errors import LocalProtocolError
 from sbon.links.places import Whereabouts
-from sbon.query.plan import LinkSpec, first_name
+from sbon.query.plan import LinkSpec, first_name, renewals
 from sbon.types import LinkId, NodeId, OperatorId
 
 RETRY_S_MIN = 0.5
@@ -175,6 +175,7 @@ def hear(end: End, other: Side, place: Place) -> list[Action]:
 Owner = TypeVar("Owner")
 Taking = TypeVar("Taking", bound=End)
 Giving = TypeVar("Giving", bound=End)
+Found = TypeVar("Found")
 
 
 class Ends(Generic[Owner, Taking, Giving]):
@@ -218,12 +219,15 @@ class Ends(Generic[Owner, Taking, Giving]):
         return self._giving.get(link)
 
     def takes_first(self, name: LinkId) -> tuple[Owner, Taking] | None:
-        """Returns the taking end of a link by the id that the link had before it began anew; None if there is none."""
-        return next((found for link, found in self._taking.items() if first_name(link) == name), None)
+        """Returns the taking end of a link by the id that the link had before it began anew; None if there is none.
+
+        Of several it is the one that has begun anew last. The others belong to operators that fed, or were fed by, former copies.
+        """
+        return _latest(self._taking, name)
 
     def gives_first(self, name: LinkId) -> tuple[Owner, Giving] | None:
-        """Returns the giving end of a link by the id that the link had before it began anew; None if there is none."""
-        return next((found for link, found in self._giving.items() if first_name(link) == name), None)
+        """Returns the giving end of a link by the id that it had before it began anew, the latest of several; None if there is none."""
+        return _latest(self._giving, name)
 
     def giving(self) -> list[Giving]:
         """Returns all giving ends."""
@@ -291,3 +295,8 @@ class Ends(Generic[Owner, Taking, Giving]):
         if found is None:
             return []
         return hear(found[1], Side.GIVES, Place(link.source, node, Version(link.handed, 0)))
+
+
+def _latest(ends: Mapping[LinkId, Found], name: LinkId) -> Found | None:
+    latest = max((link for link in ends if first_name(link) == name), key=renewals, default=None)
+    return None if latest is None else ends[latest]

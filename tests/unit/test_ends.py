@@ -160,3 +160,14 @@ def test_link_belongs_to_one_operator_here():
 
 def test_pauses_double_up_to_the_longest_one():
     assert [pause_s(tries) for tries in range(1, 9)] == [0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 15.0, 15.0]
+
+
+def test_of_several_ends_of_a_link_the_one_that_has_begun_anew_last_is_found():
+    """A multicast that a former copy of an operator fed still has an end of a link that the operator here has, too."""
+    ends: Ends = Ends(10)
+    former, latest, other = (End(msgspec.structs.replace(LINK, id=name), "far", 0) for name in (LINK.id, f"{LINK.id}+12", f"{LINK.id}+3"))
+    for owner, end in ((UP, former), (DOWN, latest), (UP, other)):
+        ends.add_giving(owner, end)
+        ends.add_taking(owner, end)
+    assert ends.gives_first(LINK.id) == ends.takes_first(LINK.id) == (DOWN, latest)
+    assert ends.gives_first("other") is None
