@@ -95,7 +95,9 @@ class Story:
     # -------------------------------------------------------------------------------------------------------- checks
 
     def queries(self, at: str) -> list[tuple[str, str, str]]:
-        return sorted((row["id"], row["name"], row["owner"]) for row in self.world.ask(at, "queries"))
+        """Queries as an agent lists them, but for those that have been dropped, and of which others use operators."""
+        rows = self.world.ask(at, "queries")
+        return sorted((row["id"], row["name"], row["owner"]) for row in rows if not row["reason"].startswith("dropped; "))
 
     def catalog(self, at: str) -> list[tuple[str, ...]]:
         rows = self.world.ask(at, "names")
