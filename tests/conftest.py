@@ -1,4 +1,4 @@
-"""What all tests share: a fresh log for each, and examples that are the same in every run."""
+"""Gives all tests a fresh log each, and examples that are the same in every run."""
 
 import contextlib
 import gc

@@ -189,6 +189,7 @@ def test_a_query_that_is_dropped_while_what_others_use_of_it_is_lost_has_it_made
         told.world.ask(HOME, "drop", query="k")
 
     told.goes_on(drop_in_the_midst)
+    assert told.found(HOME, told.first).health.healing.account.recoveries == 1
     told.ends()
 
 

@@ -75,7 +75,7 @@ def test_a_sink_s_file_has_rows_of_former_plans_so_that_nobody_knows_where_those
 
 
 def test_an_operator_that_was_over_is_lost_again_with_what_is_beside_it() -> None:
-    """What fed it has nobody to feed otherwise, and what it fed nobody who feeds it: the attempt would be repeated for ever."""
+    """Its feeders have nobody to feed otherwise, and its consumers nobody who feeds them: the attempt would be repeated for ever."""
     record = QueryRecord(Plan(QUERY, "k", "", SPECS, LINKS), Deployed(SPECS, LINKS, {SOURCE: "fra", MAP: "osl", SINK: "nyc"}), "ams", 0.0)
     record.health.healing.over = {SOURCE, MAP}
     alive = frozenset({"ams", "fra", "nyc", "osl"})

@@ -1,4 +1,4 @@
-"""What an agent keeps over a restart, and when its queries are submitted again."""
+"""Tests of the queries that an agent keeps over a restart, and of the moment when they are submitted again."""
 
 from collections.abc import Iterator
 
