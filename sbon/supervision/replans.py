@@ -101,8 +101,10 @@ class Replans:
         """
         if self.changes(record.id):
             raise PlacementError(f"{record.name} is about to get another plan, or what is left of a former one is being ended; try again")
+        if is_dropped(record):
+            raise QueryError(f"{record.name} has been dropped; its operators serve other queries, and its plan does not change")
         healing, is_over = record.health.healing, record.state in (QueryState.FINISHED, QueryState.STOPPING)
-        if is_over or is_dropped(record) or record.health.is_degraded or record.lost or healing.step or healing.turned:
+        if is_over or record.health.is_degraded or record.lost or healing.step or healing.turned:
             raise PlacementError(f"{record.name} is {record.state.value}: {record.reason or 'not all of it runs'}; try again once it runs")
         if any(operator not in record.specs for operator in record.nodes):
             raise QueryError(f"the plan of {record.name} cannot change while it runs: it uses operators of other queries")

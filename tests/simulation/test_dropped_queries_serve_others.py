@@ -116,6 +116,8 @@ def test_what_others_use_of_a_dropped_query_is_made_again_until_nobody_uses_it(s
     [row] = told.rows_of(told.first)
     assert (row["state"], row["name"], row["sink_node"]) == ("shared", told.first, None)
     assert row["reason"] == "dropped; its operators serve other queries"
+    with pytest.raises(SbonError, match="has been dropped; its operators serve other queries"):
+        world.ask(HOME, "replan", query=told.first, instances=2)
     with pytest.raises(SbonError, match="there is no query k"):
         world.ask(OTHER, "drop", query="k")
     world.submit("CREATE SINK k WITH (connector = 'discard') AS SELECT v FROM s", OTHER)
