@@ -50,7 +50,9 @@ class Versions(NamedTuple):
         return cls(max(0, highest - (byte >> 4)), highest)
 
 
-SPOKEN = Versions(2, 2)
+ORIGINS = 3
+"""The first version whose batches tell the origin of their rows."""
+SPOKEN = Versions(2, 3)
 """Versions of this release. Numbers end at 14; 15 is reserved for a hello that needs more room."""
 
 

@@ -161,13 +161,12 @@ class Flow:
             return
         payload = Rows.of_bytes(message.payload, message.rows, incoming.schema, message.size_bytes, message.codec) if message.rows else None
         incoming.reply = reply
-        self._take(found, Batch(message.sequence, message.stimulus_s, message.watermark_us, payload, message.path))
+        self._take(found, Batch(message.sequence, message.stimulus_s, message.watermark_us, payload, message.path, message.origin))
 
     def processed(self, incoming: Input, batch: Batch) -> None:
         """Counts a batch as processed, after what was made of it has been offered; its acknowledgement follows soon, with others."""
         incoming.receiver.process(batch.sequence, batch.rows)
-        incoming.bytes_in += batch.size_bytes
-        incoming.watermark_us = max(incoming.watermark_us, batch.watermark_us)
+        incoming.count(batch)
         found = self.ends.takes(incoming.link.id)
         if found is not None and found[0].passes:
             self.safety.passed_on(found[0], incoming)
@@ -184,8 +183,7 @@ class Flow:
         incoming.reply = None
         incoming.receiver.accept(batch.sequence, batch.size_bytes)
         incoming.receiver.process(batch.sequence, batch.rows)
-        incoming.bytes_in += batch.size_bytes
-        incoming.watermark_us = max(incoming.watermark_us, batch.watermark_us)
+        incoming.count(batch)
         receiver, found = incoming.receiver, self.ends.takes(incoming.link.id)
         passes = found is not None and found[0].passes  # what it makes of the batch is not safe yet
         output.sender.acknowledge(receiver.processed, receiver.credit, incoming.unsafe.safe if passes else None, keeps=False)

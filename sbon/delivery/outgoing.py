@@ -280,4 +280,5 @@ def _data(link: LinkId, batch: Batch, packed: Packed | None) -> Data:
         size_bytes=batch.payload.size_bytes if batch.payload is not None else 0,
         codec=packed.codec if packed is not None else Codec.NONE,
         path=batch.path,
+        origin=batch.origin,
     )

@@ -63,7 +63,7 @@ class Safety:
     def refresh(self, incoming: Input) -> Mark[tuple[LinkSender, int]] | None:
         """Notes which batches of an input are safe; returns the last that has become so, None if none has."""
         last = incoming.unsafe.look(self._is_safe)
-        if last is not None and not last.parts and len(last.given) == 1:
+        if last is not None and not last.parts and not incoming.origin.number and len(last.given) == 1:
             incoming.unsafe.behind = self._made_behind(last.given[0])
         return last
 

@@ -2,9 +2,9 @@
 
 `sbon.delivery.spilling` uses it.
 
-A record is a header (length of the rows, checksum of all that follows it, sequence number, stimulus time, watermark, row count, path id)
-and the rows as they would travel. A segment is removed when its last record has been read. All methods run on executor threads, one call at
-a time.
+A record is a header (length of the rows, checksum of all that follows it, sequence number, stimulus time, watermark, row count, path id,
+origin) and the rows as they would travel. A segment is removed when its last record has been read. All methods run on executor
+threads, one call at a time.
 """
 
 import struct
@@ -23,7 +23,7 @@ SUFFIX = ".spill"
 """Suffix of the files' names."""
 
 _SUMS = struct.Struct(">II")
-_FACTS = struct.Struct(">qdqII")
+_FACTS = struct.Struct(">qdqIIB")
 _HEADER_BYTES = _SUMS.size + _FACTS.size
 
 
@@ -133,9 +133,9 @@ class SpillLog:
             rest = memoryview(data)[at + _SUMS.size : end]
             if zlib.crc32(rest) != checksum:
                 raise self._damaged(segment, f"the checksum at byte {segment.read_to + at} is wrong")
-            sequence, stimulus_s, watermark_us, rows, path = _FACTS.unpack_from(data, at + _SUMS.size)
+            sequence, stimulus_s, watermark_us, rows, path, origin = _FACTS.unpack_from(data, at + _SUMS.size)
             payload = Rows.of_bytes(data[begin:end], rows, self._schema) if rows else None
-            yield Batch(sequence, stimulus_s, watermark_us, payload, path), end
+            yield Batch(sequence, stimulus_s, watermark_us, payload, path, origin), end
             at = end
 
     def _damaged(self, segment: _Segment, what: str) -> SpillError:
@@ -150,5 +150,5 @@ class SpillLog:
 
 def _record(batch: Batch) -> tuple[bytes, Buffer]:
     data = batch.payload.data() if isinstance(batch.payload, Rows) else b""
-    facts = _FACTS.pack(batch.sequence, batch.stimulus_s, batch.watermark_us, batch.rows, batch.path)
+    facts = _FACTS.pack(batch.sequence, batch.stimulus_s, batch.watermark_us, batch.rows, batch.path, batch.origin)
     return _SUMS.pack(len(data), zlib.crc32(data, zlib.crc32(facts))) + facts, data

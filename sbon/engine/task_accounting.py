@@ -58,7 +58,13 @@ class TaskAccounting:
                 made.rest.stimulus_s, made.rest.path = task.stimulus_s, path
             onward = task.stages[number + 1].incoming if number + 1 < len(task.steps) else None
             path = way(path, instance.id)
-            carried = self._emit(instance, made.payload, task.stimulus_s, made.watermark_out_us, path, onward, task.joined, awaiting)
+            origin = _origin(instance, stage.incoming, batch)
+            carried = self._emit(
+                instance, made.payload, task.stimulus_s, made.watermark_out_us, path, onward, task.joined, awaiting, origin
+            )
+            if stage.incoming is not None and stage.incoming.origin.made is not None and made.payload is not None:
+                rows = made.payload.rows_by_part()
+                stage.incoming.origin.made = tuple([before + more for before, more in zip(stage.incoming.origin.made, rows, strict=True)])
             if step.state_bytes is not None:
                 instance.figures.state_bytes = step.state_bytes
             port = stage.incoming.link.port if stage.incoming is not None else 0 if instance is source else None
@@ -81,7 +87,7 @@ class TaskAccounting:
             incoming.sliced = task.end
             return
         instance.figures.batches_in += 1
-        incoming.made = instance.figures.rows_out
+        incoming.origin.made_of_all = instance.figures.rows_out
         if first:
             incoming.sliced = 0
             for taken in task.batches:
@@ -106,12 +112,14 @@ class TaskAccounting:
         onward: Input | None,
         joined: Sequence[Instance],
         head: Instance | None,
+        origin: int,
     ) -> Batch | None:
         """Offers an operator's result to its outputs.
 
         Parameters
         ----------
         head : first operator of the task, if the acknowledgement of the rows is awaited
+        origin : number of the input that the rows were made of (`sbon.links.origins`)
 
         Returns the batch that the next operator of the same task took by the link `onward`.
         """
@@ -126,14 +134,15 @@ class TaskAccounting:
             payload = None if whole is None else whole.of_part(output.link.part)
             if payload is None and watermark_us <= before_us:
                 continue  # the batch has rows for other parts only
-            payload = payload if not output.skip_rows else _skipped(output, payload)
+            payload = payload if not output.giving.is_due else _skipped(output, payload, origin)
+            told = origin if output.giving.is_whole else 0
             relay = next((made for made in joined if output.link.id in made.inputs), None) if joined else None
             goes_on = onward is not None and output.link.id == onward.link.id
             large = payload is not None and relay is None and not goes_on and payload.size_bytes > LOCAL_BYTES_MAX
             *parts, last = payload.parts() if payload is not None and (large or self._flow.outgoing.leaves(output)) else (payload,)
             for part in parts:
-                output.sender.offer(stimulus_s, before_us, part, path)
-            batch = output.sender.offer(stimulus_s, instance.watermark_out_us, last, path)
+                output.sender.offer(stimulus_s, before_us, part, path, told)
+            batch = output.sender.offer(stimulus_s, instance.watermark_out_us, last, path, told)
             if onward is not None and goes_on:
                 self._flow.carried(output, onward, batch)
                 carried = batch
@@ -143,7 +152,8 @@ class TaskAccounting:
                 relay.figures.batches_in += 1
                 relay.figures.rows_in += batch.rows
                 relay.watermark_us = incoming.watermark_us
-                carried = self._emit(relay, payload, stimulus_s, relay.watermark_us, way(path, relay.id), onward, joined, head) or carried
+                on = way(path, relay.id)
+                carried = self._emit(relay, payload, stimulus_s, relay.watermark_us, on, onward, joined, head, told) or carried
                 self._flow.safety.passed_on(relay, incoming)
             else:
                 self._flow.outgoing.transmit(output)
@@ -154,10 +164,16 @@ class TaskAccounting:
         return carried
 
 
-def _skipped(output: Output, payload: Rows | None) -> Rows | None:
+def _origin(instance: Instance, incoming: Input | None, batch: Batch | None) -> int:
+    """Returns the origin of what an operator makes of a batch; a multicast passes it on."""
+    if instance.is_multicast:
+        return 0 if batch is None else batch.origin
+    return 0 if incoming is None else incoming.origin.number
+
+
+def _skipped(output: Output, payload: Rows | None, origin: int) -> Rows | None:
     """Returns what is left of rows when those are left out that the target has taken before a crash; None if nothing is."""
     if payload is None:
         return None
-    skipped = min(output.skip_rows, payload.rows)
-    output.skip_rows -= skipped
+    skipped = output.giving.take(payload.rows, origin)
     return payload.behind(skipped) if skipped < payload.rows else None

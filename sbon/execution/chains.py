@@ -114,7 +114,7 @@ def _local_consumer(instance: Instance, flow: Links, me: NodeId) -> tuple[Instan
     output = next(iter(instance.outputs.values()), None)
     if output is None or not passes_on(len(instance.outputs), is_part=output.link.part is not None):
         return None
-    if output.node != me or output.skip_rows:
+    if output.node != me or output.giving.is_due:
         return None
     return flow.ends.takes(output.link.id)
 

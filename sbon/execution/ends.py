@@ -11,6 +11,7 @@ from sbon.execution.rates import Rate, SteadyRate
 from sbon.links.batch import Batch
 from sbon.links.dead_ends import Absence, Obstruction
 from sbon.links.ends import End
+from sbon.links.origins import Giving, InputRows, counted
 from sbon.links.receiver import LinkReceiver
 from sbon.links.sender import LinkSender
 from sbon.links.unsafe import Unsafe
@@ -30,7 +31,7 @@ class Input(End):
         "delay_ms",
         "from_former",
         "lost",
-        "made",
+        "origin",
         "queue",
         "queued_rows",
         "receiver",
@@ -76,12 +77,12 @@ class Input(End):
         """Highest number of the batches that came from a copy of the source that has crashed: nobody can send them once more."""
         self.skip_rows = 0
         """Next rows that a sink does not write, because its former copy has written them before a crash."""
-        self.made: int | None = 0
-        """Rows that the operator had made when it had processed the last batch; None if unknown."""
         self.unsafe = Unsafe[tuple[LinkSender, int]]()
         """Its processed batches of which not everything has been acknowledged further on; for an operator without state only."""
         self.told_safe = self.told_bytes = 0
         """The number up to which its batches are safe, as the source was last told; `told_bytes`: the bytes that had come by then."""
+        self.origin = InputRows()
+        """The rows that were made of this input, and of all, and those that it has brought, by their origin."""
         self.bytes_in = 0
         self.byte_rate = Rate()
         self.steady_rate = SteadyRate(link.rate_bytes_per_s)
@@ -105,9 +106,20 @@ class Input(End):
         """
         link, receiver, unsafe = self.link.id, self.receiver, self.unsafe
         if not passes:
-            return Acknowledge(link, receiver.processed, receiver.credit, resume, self.made)
+            return Acknowledge(link, receiver.processed, receiver.credit, resume, self.origin.made_of_all)
         self.told_safe, self.told_bytes = unsafe.safe, self.bytes_in
         return Acknowledge(link, receiver.processed, receiver.credit, resume, unsafe.made, unsafe.safe, unsafe.behind)
+
+    def count(self, batch: Batch) -> None:
+        """Counts a batch that has just been processed."""
+        self.bytes_in += batch.size_bytes
+        self.watermark_us = max(self.watermark_us, batch.watermark_us)
+        self.origin.count(batch)
+
+    @property
+    def origins_taken(self) -> tuple[int, ...] | None:
+        """Rows that have come by their origin, including those that wait; None if that is not known."""
+        return counted(self.origin.taken, self.queue)
 
     @property
     def rows_taken(self) -> int:
@@ -130,6 +142,7 @@ class Output(End):
         "bytes_out",
         "dead_end",
         "dead_end_until_s",
+        "giving",
         "is_packing",
         "left_out",
         "left_out_because",
@@ -140,7 +153,6 @@ class Output(End):
         "row_rate",
         "schema",
         "sender",
-        "skip_rows",
         "steady_rate",
         "told",
         "users",
@@ -174,8 +186,8 @@ class Output(End):
         """The last number that is safe, and the rows that the target had made by then; None if unknown."""
         self.behind: tuple[int, ...] | None = None
         """The same of operators behind a target without state, or of its parts (`sbon.wire.links.Acknowledge`); None if it keeps state."""
-        self.skip_rows = 0
-        """Next rows that are not given, because the target has taken them before a crash."""
+        self.giving = Giving()
+        """Next rows that are not given, because the target has taken them before a crash; and whether it has been given all others."""
         self.bytes_out = 0
         self.byte_rate = Rate()
         self.steady_rate = SteadyRate(link.rate_bytes_per_s)

@@ -14,6 +14,7 @@ from sbon.execution.life import Life, State
 from sbon.execution.polls import Polls
 from sbon.execution.users import Users
 from sbon.execution.waiting import Waiting
+from sbon.links.origins import numbered
 from sbon.links.sender import LinkSender
 from sbon.links.unsafe import Mark
 from sbon.misfits import Misfits
@@ -29,9 +30,12 @@ from sbon.query.plan import (
     OperatorSpec,
     SinkParams,
     SourceParams,
+    UnionParams,
     UnnestParams,
+    first_name,
 )
 from sbon.types import LinkId, NodeId, OperatorId
+from sbon.wire.limits import ORIGINS_MAX
 
 if TYPE_CHECKING:
     from sbon.connectors.interface import Polled, SinkConnector, SourceConnector
@@ -45,8 +49,8 @@ if TYPE_CHECKING:
     from sbon.ports import Timer
 
 
-PASSING = frozenset({MapParams, AssignParams, UnnestParams, ExchangeParams, MulticastParams})
-"""Operators that keep nothing between two batches, with one input."""
+PASSING = frozenset({MapParams, AssignParams, UnnestParams, UnionParams, ExchangeParams, MulticastParams})
+"""Operators that keep nothing between two batches."""
 
 
 class Promise(Protocol):
@@ -107,14 +111,32 @@ class Instance(Life):
 
     @property
     def passes(self) -> bool:
-        """True if the operator keeps nothing of its one input: a crash of its host loses no more than what it has given and is not yet
+        """True if the operator keeps nothing of its inputs: a crash of its host loses no more than what it has given and is not yet
         acknowledged, and that can be made again."""
         params = self.spec.params
         if self.waiting.misses is not None:
             return False  # what it leaves out, or puts off, depends on the moment
         if isinstance(params, FunctionParams):
-            return self.operator is not None and self.operator.is_stateless and params.deterministic and len(self.inputs) == 1
-        return type(params) in PASSING and len(self.inputs) == 1
+            return self.operator is not None and self.operator.is_stateless and params.deterministic and 0 < len(self.inputs) <= ORIGINS_MAX
+        return type(params) in PASSING and 0 < len(self.inputs) <= ORIGINS_MAX
+
+    def number_inputs(self) -> None:
+        """Numbers the inputs of an operator that may have to tell the origin of its rows."""
+        params = self.spec.params
+        if (type(params) in PASSING or isinstance(params, FunctionParams)) and 1 < len(self.inputs) <= ORIGINS_MAX:
+            numbers = numbered(self.inputs)
+            for link, incoming in self.inputs.items():
+                incoming.origin.number = numbers[first_name(link)]
+
+    @property
+    def made_of_nothing(self) -> tuple[int, ...]:
+        """The rows made of an input that has brought nothing yet: of each part, if the operator deals its rows."""
+        return (0,) * (self.spec.params.instances if isinstance(self.spec.params, ExchangeParams) else 1)
+
+    def is_made_of_input(self, made: tuple[int, ...] | None) -> tuple[int, ...] | None:
+        """Returns rows made of an input as another host has told them; None if they do not fit this operator."""
+        nothing = self.made_of_nothing
+        return made if made is None or len(made) == len(nothing) else None if any(made) else nothing
 
     @property
     def has_credit(self) -> bool:
@@ -203,12 +225,16 @@ class Instance(Life):
 
 
 def mark_of(instance: Instance, incoming: Input) -> Mark[tuple[LinkSender, int]]:
-    """Returns what an operator without state has given for everything up to the last batch that it has processed."""
+    """Returns what an operator without state has given for everything up to the last batch of an input that it has processed."""
     senders = [output.sender for output in instance.outputs.values()]
     given = tuple([(sender, sender.offered) for sender in senders])
     parts: tuple[int, ...] = ()
+    if incoming.origin.number:
+        own = incoming.origin.made
+        parts = own or () if isinstance(instance.spec.params, ExchangeParams) else ()
+        return Mark(incoming.receiver.processed, None if own is None else sum(own), parts, given)
     if isinstance(instance.spec.params, ExchangeParams):
-        dealt = sorted((o.link.part.index, o.sender.rows_offered - o.skip_rows) for o in instance.outputs.values() if o.link.part)
+        dealt = sorted((o.link.part.index, o.sender.rows_offered - o.giving.rows) for o in instance.outputs.values() if o.link.part)
         parts = tuple([rows for _, rows in dealt])
     return Mark(incoming.receiver.processed, None if instance.is_multicast else instance.figures.rows_out, parts, given)
 

@@ -118,7 +118,14 @@ class Operators:
         instance.users.add(request.user)
         for end in request.inputs:
             receiver = LinkReceiver(end.link.id, self._config, end.after, end.rows)
-            instance.inputs[end.link.id] = Input(end.link, end.node, end.schema, receiver, end.watermark_us, end.epoch)
+            incoming = Input(end.link, end.node, end.schema, receiver, end.watermark_us, end.epoch)
+            incoming.origin.taken = end.origins if taken_up is not None else ()
+            incoming.origin.made = instance.is_made_of_input(end.made)
+            instance.inputs[end.link.id] = incoming
+        instance.number_inputs()
+        if taken_up is None:
+            for incoming in instance.inputs.values():
+                incoming.origin.made = instance.made_of_nothing if incoming.origin.number else None
         if taken_up is not None:
             begin_anew(instance, taken_up)
         self._check_links(instance)
@@ -215,7 +222,9 @@ class Operators:
             return
         sender = LinkSender.restored(end.link.id, self._config, (end.after + 1, end.rows, end.rows, ()))
         output = Output(end.link, end.node, end.epoch, instance.spec.schema, sender, {query})
-        output.made, output.skip_rows = (end.after, None if end.after else 0), end.skip_rows
+        output.made, output.giving.rows = (end.after, None if end.after else 0), end.skip_rows
+        output.giving.by_origin = list(end.skips) if any(end.skips) else []
+        output.giving.is_whole = instance.state is State.BUILDING or not (instance.figures.rows_out or instance.is_multicast)
         sender.before = (instance.figures.rows_out, instance.watermark_out_us)
         if instance.watermark_out_us >= 0 and instance.state is not State.BUILDING:
             # Earlier watermarks hold for the new consumer too, and nothing else may follow them: an ended source sends no more.

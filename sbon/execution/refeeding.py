@@ -73,8 +73,12 @@ def _take_from(links: Links, message: Refeed) -> tuple[NodeId, LinkId]:
         raise LocalProtocolError(f"operator {instance.id} is still given rows by {message.lost}, or has not done with them")
     new = Input(message.end.link, message.end.node, old.schema, old.receiver.anew(message.end.link.id), old.watermark_us)
     new.bytes_in, new.byte_rate, new.steady_rate = old.bytes_in, old.byte_rate, old.steady_rate
+    new.origin.number, new.origin.taken = old.origin.number, None  # the rows lost with the link are not counted: `made` is unknown, too
     made = mark_of(instance, new)
-    new.made = made.made
+    new.origin.made_of_all = instance.figures.rows_out
     new.unsafe.begin(0, made.made, made.parts)
+    for output in instance.outputs.values():
+        if output.giving.due(new.origin.number):
+            output.giving.skip(new.origin.number, 0)  # what was to come once more is lost
     links.replace_input(instance, old, new)
     return old.node, old.link.id

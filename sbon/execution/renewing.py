@@ -12,7 +12,7 @@ from sbon.execution.ends import Input, Output
 from sbon.execution.host_links import Links, Outgoing
 from sbon.execution.instance import Instance
 from sbon.execution.life import State
-from sbon.query.plan import WATERMARK_MIN, LinkSpec, SinkParams, first_name, keeps_state, renewals
+from sbon.query.plan import WATERMARK_MIN, ExchangeParams, LinkSpec, SinkParams, first_name, keeps_state, renewals
 from sbon.types import NodeId, OperatorId
 from sbon.wire.deployment import Renew, Renewed, TakenUp
 
@@ -69,6 +69,7 @@ def _gives(flow: Links, instance: Instance, output: Output, message: Renew) -> R
         made=made,
         behind=() if made is None else output.behind or (),
         passes=output.behind is not None,
+        origins=_given_by_origin(instance, output),
     )
 
 
@@ -82,14 +83,56 @@ def _takes(flow: Links, instance: Instance, incoming: Input, advance: Callable[[
         if is_behind:
             known = message.end.rows - incoming.receiver.rows_processed
             incoming.receiver.go_on(message.end.after, message.end.rows)
-            incoming.unsafe.begin(message.end.after, instance.figures.rows_out)
+            incoming.unsafe.begin(message.end.after, _goes_on(instance, incoming, message.end.made))
+            incoming.origin.taken = message.end.origins
             incoming.skip_rows = max(0, incoming.skip_rows - known)  # a sink has found them in its file, and they are acknowledged
             incoming.watermark_us = max(incoming.watermark_us, message.end.watermark_us)
             incoming.from_former = 0
             if instance.state is State.RUNNING and instance.watermark_in_us > instance.watermark_us:
                 advance(instance, instance.watermark_in_us)  # the source may have nothing more to send
     receiver = incoming.receiver
-    return Renewed(link=incoming.link, after=receiver.received, rows=incoming.rows_taken, watermark_us=incoming.watermark_taken_us)
+    return Renewed(
+        link=incoming.link,
+        after=receiver.received,
+        rows=incoming.rows_taken,
+        watermark_us=incoming.watermark_taken_us,
+        origins=incoming.origins_taken,
+    )
+
+
+def _goes_on(instance: Instance, incoming: Input, made: tuple[int, ...] | None) -> int | None:
+    """Takes the rows that a lost operator had made of an input whose source was away when this copy began: what its consumers have taken of
+    that input is skipped behind these rows. Returns how many they are."""
+    if not incoming.origin.number:
+        return instance.figures.rows_out
+    before, made = incoming.origin.made, instance.is_made_of_input(made)
+    incoming.origin.made = made
+    if made is None or before is None:
+        return None
+    for output in instance.outputs.values():
+        index = 0 if output.link.part is None else output.link.part.index
+        due = output.giving.due(incoming.origin.number)
+        output.giving.skip(incoming.origin.number, max(0, due + before[index] - made[index]))
+    return sum(made)
+
+
+def _given_by_origin(instance: Instance, output: Output) -> tuple[int, ...] | None:
+    """Returns the rows that an operator with several inputs has given on a link and that are not held any more, by the number of the input
+    that they were made of; None if that is not known."""
+    held, found = output.sender.kept(), [0] * len(instance.inputs)
+    if held is None or not found or not output.giving.is_whole:
+        return None
+    for incoming in instance.inputs.values():
+        made = incoming.origin.made
+        if not incoming.origin.number or made is None:
+            return None
+        given = made[output.link.part.index] if output.link.part is not None else sum(made)
+        # What is still to be skipped has been taken before.
+        found[incoming.origin.number - 1] = given + output.giving.due(incoming.origin.number)
+    for batch in held:
+        if batch.rows and 0 < batch.origin <= len(found):
+            found[batch.origin - 1] -= batch.rows
+    return tuple(found) if min(found) >= 0 else None
 
 
 def renew_input(flow: Links, instance: Instance, incoming: Input, link: LinkSpec, node: NodeId, epoch: int) -> None:
@@ -133,8 +176,10 @@ def begin_anew(instance: Instance, taken_up: TakenUp) -> None:
     instance.figures.rows_out = taken_up.rows_out
     instance.watermark_out_us = taken_up.watermark_out_us
     for incoming in instance.inputs.values():
-        incoming.made = taken_up.rows_out
-        incoming.unsafe.begin(incoming.receiver.processed, taken_up.rows_out)
+        incoming.origin.made_of_all = taken_up.rows_out
+        own = incoming.origin.made
+        made = taken_up.rows_out if not incoming.origin.number else None if own is None else sum(own)
+        incoming.unsafe.begin(incoming.receiver.processed, made, own or () if isinstance(instance.spec.params, ExchangeParams) else ())
     params = instance.spec.params
     if keeps_state(params):
         instance.watermark_us = taken_up.watermark_us

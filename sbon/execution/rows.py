@@ -116,6 +116,10 @@ class Rows:
             raise LocalProtocolError(f"a link with part {part} of rows in {len(self._dealt)} parts")
         return self._dealt[part.index]
 
+    def rows_by_part(self) -> tuple[int, ...]:
+        """Returns the rows of each part, if they are dealt; all of them otherwise."""
+        return tuple([part.rows if part is not None else 0 for part in self._dealt]) or (self.rows,)
+
     @classmethod
     def joined(cls, rows: "Sequence[Rows]", schema: Schema) -> "Rows":
         """Joins the rows of several batches of one schema, at least one, in order."""

@@ -66,6 +66,8 @@ def may_fold(parent: Instance, relay: Instance, config: LinkConfig) -> bool:
         return False
     if any(parent.outputs[link].sender.on_disk for link in relay.inputs):
         return False
+    if any(output.giving.is_due for output in relay.outputs.values()):
+        return False  # what waits is offered as it is
     waiting = len(_waiting(parent, relay))
     return all(output.sender.held + waiting <= config.window_batches for output in relay.outputs.values())
 
@@ -82,7 +84,9 @@ def fold(parent: Instance, relay: Instance, flow: Links) -> list[Output]:
         flow.remove_output(parent, link)
     for output in outputs:
         for batch in waiting:
-            output.sender.offer(batch.stimulus_s, batch.watermark_us, batch.payload, batch.path)
+            output.sender.offer(
+                batch.stimulus_s, batch.watermark_us, batch.payload, batch.path, batch.origin if output.giving.is_whole else 0
+            )
         flow.add_output(parent, _handed_to(output, parent.id))
         flow.outgoing.transmit(output)
     relay.outputs = {}

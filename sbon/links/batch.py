@@ -30,6 +30,8 @@ class Batch(msgspec.Struct, frozen=True):
     path: int = 0
     """Path id of the batch (`way`): the path from a source through all operators. If several batches led to this one, the last of them
     counts."""
+    origin: int = 0
+    """Number of the input that an operator without state with several inputs has made it of (`sbon.links.origins`); 0: not told."""
 
     @property
     def rows(self) -> int:

@@ -5,7 +5,8 @@ the first frame of each; a stream keeps order, so that the receiver always knows
 
     flags 1 | codec 1 | length of the name 2 | CRC-32 4 | sequence 8 | stimulus time 8 | watermark 8 | rows 4 | path 4 | size 8
 
-then the name, where this is the first frame of its link, then the rows. The checksum (of the name and the rows) is only there on plain
+`flags` is 1 with a checksum, plus twice the origin of the rows (`Batch.origin`), which agents of protocol 2 neither send nor take. Then
+the name, where this is the first frame of its link, then the rows. The checksum (of the name and the rows) is only there on plain
 connections, as a flag says: sealed frames are authenticated. `size` is the size that the batch counts for at its sender, compressed or
 not. The rows contain their codec, too; `codec` gives it without parsing them.
 """
@@ -20,6 +21,7 @@ import msgspec
 from sbon.compression import Codec
 from sbon.errors import RemoteProtocolError, UnpackableError
 from sbon.types import LinkId
+from sbon.wire.limits import ORIGINS_MAX
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -48,6 +50,8 @@ class Data(msgspec.Struct, frozen=True):
     codec: Codec = Codec.NONE
     path: int = 0
     """Path id of the rows (`sbon.links.batch.way`)."""
+    origin: int = 0
+    """Number of the input that the rows were made of (`sbon.links.batch.Batch`); 0: not told."""
 
 
 class LinkFrameWriter:
@@ -63,6 +67,8 @@ class LinkFrameWriter:
 
     def __init__(self, *, checksum: bool, frame_bytes_max: int) -> None:
         self._checksum = checksum
+        self.tells_origins = False
+        """True if the other end takes the origin of rows."""
         self._frame_bytes_max = frame_bytes_max
         self._numbers: dict[LinkId, int] = {}
 
@@ -84,7 +90,7 @@ class LinkFrameWriter:
                 f"batch of {data.rows} rows in {size} bytes, expected at most {self._frame_bytes_max} (peers.frame_bytes_max)"
             )
         checksum = zlib.crc32(data.payload, zlib.crc32(name)) if self._checksum else 0
-        flags = _CHECKED if self._checksum else 0
+        flags = (_CHECKED if self._checksum else 0) | (data.origin << 1 if self.tells_origins else 0)
         codec = _CODECS.index(data.codec)
         try:
             head = HEAD.pack(
@@ -124,7 +130,8 @@ class LinkFrameReader:
             raise RemoteProtocolError(f"batch of {len(payload)} bytes, expected at least {HEAD.size}")
         flags, codec, named, checksum, sequence, stimulus_s, watermark_us, rows, path, size = HEAD.unpack_from(payload)
         if (
-            flags != self._flags
+            flags & _CHECKED != self._flags
+            or flags >> 1 > ORIGINS_MAX
             or codec >= len(_CODECS)
             or named > LINK_NAME_BYTES_MAX
             or number >= LINKS_MAX
@@ -132,7 +139,7 @@ class LinkFrameReader:
         ):
             raise RemoteProtocolError(f"batch of link {number} with flags {flags}, codec {codec} and a name of {named} bytes")
         view = memoryview(payload)
-        if flags and zlib.crc32(view[HEAD.size :]) != checksum:
+        if self._flags and zlib.crc32(view[HEAD.size :]) != checksum:
             raise RemoteProtocolError(f"batch of {len(payload)} bytes does not match its checksum")
         if named:
             try:
@@ -145,4 +152,4 @@ class LinkFrameReader:
             raise RemoteProtocolError(f"batch of link {number}, which has not been named")
         if sequence < 1 or sequence >= 2**62 or not math.isfinite(stimulus_s) or bool(rows) != bool(len(body)) or size > SIZE_BYTES_MAX:
             raise RemoteProtocolError(f"batch {sequence} of {rows} rows in {len(body)} bytes, of {size} unpacked, at {stimulus_s} s")
-        return Data(link, sequence, stimulus_s, watermark_us, rows, body, size, _CODECS[codec], path)
+        return Data(link, sequence, stimulus_s, watermark_us, rows, body, size, _CODECS[codec], path, flags >> 1)

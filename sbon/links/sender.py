@@ -99,16 +99,20 @@ class LinkSender:
         oldest = self._backlog.get(self.forgotten + 1)
         return None if oldest is None else oldest.watermark_us
 
-    def offer(self, stimulus_s: float, watermark_us: int, payload: Payload | None, path: int = 0) -> Batch:
+    def offer(self, stimulus_s: float, watermark_us: int, payload: Payload | None, path: int = 0, origin: int = 0) -> Batch:
         """Numbers a batch and keeps it until it is acknowledged.
 
         An operator that had credit when it started may exceed it by one batch, which is accepted, too.
         """
-        batch = Batch(self._next_sequence, stimulus_s, watermark_us, payload, path)
+        batch = Batch(self._next_sequence, stimulus_s, watermark_us, payload, path, origin)
         self._next_sequence += 1
         self._backlog.append(batch)
         self.rows_offered += batch.rows
         return batch
+
+    def kept(self) -> tuple[Batch, ...] | None:
+        """Returns the batches that have not been dropped; None if some are on disk."""
+        return None if self._backlog.on_disk else self._backlog.all()
 
     def peek(self) -> Batch | None:
         """Returns the next batch to transmit, or None. Only `sent()` counts it as sent."""

@@ -72,7 +72,9 @@ def _input_state(incoming: Input) -> InputRecord:
         incoming.lost,
         incoming.told_lost,
         tuple(incoming.named.items()),
-        incoming.made,
+        incoming.origin.made_of_all,
+        incoming.origin.made,
+        incoming.origin.taken,
     )
 
 
@@ -88,14 +90,22 @@ def _output_state(output: Output, exported: tuple[int, int, int, tuple[Batch, ..
         acknowledged,
         tuple(
             HeldBatch(
-                b.sequence, b.stimulus_s, b.watermark_us, b.rows, bytes(b.payload.data()) if isinstance(b.payload, Rows) else b"", b.path
+                b.sequence,
+                b.stimulus_s,
+                b.watermark_us,
+                b.rows,
+                bytes(b.payload.data()) if isinstance(b.payload, Rows) else b"",
+                b.path,
+                b.origin,
             )
             for b in held
         ),
         tuple(output.named.items()),
         output.made,
-        output.skip_rows,
+        output.giving.rows,
         output.behind,
+        tuple(output.giving.by_origin),
+        output.giving.is_whole,
     )
 
 
@@ -134,12 +144,13 @@ def install(operator: "Operator", data: bytes, epoch: int, links: LinkConfig) ->
         incoming = Input(given.link, given.node, given.schema, receiver, given.watermark_us, given.epoch)
         incoming.lost, incoming.told_lost = given.lost, given.told_lost
         incoming.named.update(given.named)
-        incoming.made = given.made
+        incoming.origin.made_of_all, incoming.origin.taken = given.made, given.origins
+        incoming.origin.made = instance.is_made_of_input(given.made_of_it)
         instance.inputs[given.link.id] = incoming
     for kept in state.outputs:
         schema = state.spec.schema
         held = [
-            Batch(b.sequence, b.stimulus_s, b.watermark_us, Rows.of_bytes(b.data, b.rows, schema) if b.rows else None, b.path)
+            Batch(b.sequence, b.stimulus_s, b.watermark_us, Rows.of_bytes(b.data, b.rows, schema) if b.rows else None, b.path, b.origin)
             for b in kept.held
         ]
         try:
@@ -149,8 +160,9 @@ def install(operator: "Operator", data: bytes, epoch: int, links: LinkConfig) ->
             raise RemoteProtocolError(str(problem)) from problem
         output = instance.outputs[kept.link.id] = Output(kept.link, kept.node, kept.epoch, schema, sender, set(kept.users))
         output.named.update(kept.named)
-        output.made, output.skip_rows = kept.made, kept.skip_rows
-        output.behind = kept.behind
+        output.made, output.giving.rows = kept.made, kept.skip_rows
+        output.behind, output.giving.by_origin, output.giving.is_whole = kept.behind, list(kept.skips), kept.is_whole
+    instance.number_inputs()
     if instance.passes:
         for incoming in instance.inputs.values():
             incoming.unsafe.again(mark_of(instance, incoming))

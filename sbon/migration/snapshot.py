@@ -21,8 +21,8 @@ from sbon.query.plan import LinkSpec, OperatorSpec
 from sbon.query.schema import Schema
 from sbon.types import NodeId, QueryId
 from sbon.wire.costs import OperatorCosts
-from sbon.wire.deployment import User
-from sbon.wire.limits import Count, Epoch, Instant, Watermark
+from sbon.wire.deployment import Origins, User
+from sbon.wire.limits import Count, Epoch, Instant, Origin, Watermark
 from sbon.wire.reports import MissedRows
 
 VERSION = 1
@@ -98,6 +98,7 @@ class HeldBatch(msgspec.Struct, frozen=True, array_like=True):
     rows: Count
     data: bytes
     path: Count = 0
+    origin: Origin = 0
 
 
 class InputRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -115,6 +116,9 @@ class InputRecord(msgspec.Struct, frozen=True, array_like=True):
     named: tuple[tuple[Epoch, NodeId], ...] = ()
     made: Count | None = None
     """Rows that the operator had made when it had processed the last batch."""
+    made_of_it: Origins | None = None
+    origins: Origins | None = None
+    """Rows processed by their origin (`sbon.links.origins`), and made of this one; None if that is not known."""
 
 
 class OutputRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -135,6 +139,10 @@ class OutputRecord(msgspec.Struct, frozen=True, array_like=True):
     """Number of next rows to skip: the target took them before a crash."""
     behind: tuple[Count, ...] | None = None
     """With `made`: rows of the target's parts, or of operators without state behind it; None if it keeps state."""
+    skips: Origins = ()
+    """`skip_rows` by origin."""
+    is_whole: bool = False
+    """It has been given all that the operator has made."""
 
 
 class Record(msgspec.Struct, frozen=True):

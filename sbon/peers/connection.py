@@ -37,7 +37,7 @@ from sbon.errors import (
     UnsupportedError,
 )
 from sbon.framing import RANDOM_BYTES, Event, Frame, SecureStream, Send
-from sbon.handshake import SPOKEN, Versions
+from sbon.handshake import ORIGINS, SPOKEN, Versions
 from sbon.links.frames import HEAD, Buffer, Data, LinkFrameReader, LinkFrameWriter
 from sbon.peer_settings import PeerConfig
 from sbon.ports import Network, Stream
@@ -360,6 +360,7 @@ class Connection:
                 raise RemoteProtocolError(f"the peer is called {event.peer!r} as we are: this agent itself, or a second one of that name")
             self.node = event.peer
             self.established_at_s = self.used_at_s = self._host.now()
+            self._links_out.tells_origins = self.version >= ORIGINS
             self._owner.established(self)
 
     def _handle_frame(self, frame: Frame) -> None:

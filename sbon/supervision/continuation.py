@@ -21,6 +21,7 @@ from sbon.query.plan import (
     LinkSpec,
     MapParams,
     MergeParams,
+    MissRule,
     OperatorSpec,
     SessionParams,
     SinkParams,
@@ -31,8 +32,9 @@ from sbon.query.plan import (
     first_name,
     keeps_state,
 )
-from sbon.types import LinkId, OperatorId
+from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire.deployment import Renewed, TakenUp, User
+from sbon.wire.limits import ORIGINS_MAX
 
 ROW_BY_ROW = (MapParams, AssignParams, UnnestParams, ExchangeParams)
 """Operators whose output follows from their input row by row, in order. Stateless functions do, too, and say so (`Renewed.passes`)."""
@@ -47,8 +49,12 @@ class Continuation(msgspec.Struct, frozen=True):
     """Rows that it counts as made."""
     skip_rows: Mapping[LinkId, int] = {}
     """For links that it feeds, by first name: the first rows that are not given."""
+    skips: Mapping[LinkId, tuple[int, ...]] = {}
+    """For the links of an operator with several inputs: the same by the input that they were made of (`sbon.links.origins`)."""
+    made: Mapping[LinkId, tuple[int, ...]] = {}
+    """For its inputs, by first name: the rows that it had made of what is not given to it again; of each part, if it deals them."""
     lost_rows: Mapping[LinkId, int] = {}
-    """For the same: rows that had been made and have not arrived."""
+    """For the links that it feeds: rows that had been made and have not arrived."""
     is_exact: bool = True
     """False: the rows lost are at least these, and some may come twice."""
     watermark_us: int = WATERMARK_MIN
@@ -63,6 +69,10 @@ class Continuation(msgspec.Struct, frozen=True):
     begin_us: int | None = None
     """Windows and sessions that start earlier are left out; None: those of which rows are missing are answered with the others."""
 
+    def given(self, link: LinkSpec) -> tuple[int, ...] | None:
+        """Returns the rows that an operator with several inputs had given on a link, by the input; None if that is not known."""
+        return tuple(of_part(self.made[name], link) for name in sorted(self.made)) if self.made else None
+
 
 def continuations(
     specs: Mapping[OperatorId, OperatorSpec],
@@ -74,6 +84,7 @@ def continuations(
     begun_at: Collection[OperatorId] = (),
     lacking: Mapping[OperatorId, int] = {},
     joined: Mapping[LinkId, int] = {},
+    absent_files: Collection[OperatorId] = (),
 ) -> dict[OperatorId, Continuation]:
     """Returns from where each lost operator goes on.
 
@@ -86,6 +97,7 @@ def continuations(
     begun_at : sinks that can find out what their former copies have written
     lacking : event times up to which former copies that had begun empty, too, lacked rows
     joined : rows that sources had given before a link of a later plan began, by first names
+    absent_files : operators that are away, as `files_away` says
     """
     delay_us = delay_of(specs.values())
     found: dict[OperatorId, Continuation] = {}
@@ -107,6 +119,18 @@ def continuations(
         outputs = [link for link in links if link.source == operator]
         inputs = [link for link in links if link.target == operator]
         answers = [feeders[name] for link in inputs if (name := first_name(link.id)) in feeders]
+        # A consumer that is lost, too, has not had the end of the stream, whatever the others have.
+        most_us = WATERMARK_END - 1 if any(link.target in lost for link in outputs) else WATERMARK_END
+        # What a link has lost on its way stays lost, and a file gives it again.
+        again = frozenset() if any(missing.values()) else (zero - unordered) | set(absent_files)
+        several = several_inputs(spec, inputs, feeders, counts, again)
+        is_among = any(link.target in lost for link in outputs)
+        if several is not None and not (is_among and operator in zero):
+            by_input = by_origin(several, outputs, consumers, missing)
+            if by_input is not None:
+                at_us = min(seen_us, most_us)
+                found[operator] = msgspec.structs.replace(by_input, watermark_us=at_us, watermark_out_us=at_us)
+                continue
         if operator in zero:
             found[operator] = Continuation(0, taken, is_exact=operator not in unordered or not any(taken.values()))
             continue
@@ -114,20 +138,24 @@ def continuations(
         exact = known is not None
         given = {first_name(link.id): made if known is None else known.given(link) for link in outputs}
         gone = {name: max(0, given[name] - rows) for name, rows in taken.items()}
+        skip = {name: max(0, rows - given[name]) for name, rows in taken.items()} if exact else {}
+        if several is not None:  # it kept no state, and nobody knows from which input the rows came: as many as were taken are skipped
+            all_made = [one for one in several.values() if one is not None]
+            given = {first_name(link.id): sum(of_part(one, link) for one in all_made) for link in outputs}
+            made, gone = sum(map(sum, all_made)), dict.fromkeys(taken, 0)
+            skip = {name: max(0, rows - given[name]) for name, rows in taken.items()} if len(all_made) == len(several) else {}
         dealt = any(link.part is not None for link in outputs)
-        if dealt and not exact:  # each consumer has taken its own part of the rows
+        if dealt and not exact and several is None:  # each consumer has taken its own part of the rows
             gone = dict.fromkeys(taken, 0) | dict.fromkeys(list(taken)[:1], max(0, made - sum(taken.values())))
         until_us, counted_us = newest_us(answers, delay_us) if keeps_state(spec.params) and not exact else None, lacking.get(operator)
         if counted_us is not None:
             until_us = counted_us if until_us is None else max(until_us, counted_us)
         begin_us = seen_us
-        # A consumer that is lost, too, has not had the end of the stream, whatever the others have.
-        most_us = WATERMARK_END - 1 if any(link.target in lost for link in outputs) else WATERMARK_END
         if until_us is not None and WATERMARK_MIN < seen_us < WATERMARK_END:
             begin_us = begin_of(spec.params, seen_us)
         found[operator] = Continuation(
             rows_out=made if exact else max([made, *taken.values()]),
-            skip_rows={name: max(0, rows - given[name]) for name, rows in taken.items()} if exact else {},
+            skip_rows=skip,
             lost_rows=gone,
             is_exact=(exact and (bool(taken) or all(link.target in counts for link in outputs)))
             or is_table(spec)
@@ -195,6 +223,114 @@ def rows_made(
     return found
 
 
+def begins_with(go_on: Continuation, link: LinkSpec) -> bool:
+    """Tells whether an operator with several inputs works through one of them from its first row on, and leaves out what its consumers have
+    taken of it."""
+    made = go_on.made.get(first_name(link.id))
+    return made is not None and not any(made)
+
+
+def made_up_to(answer: Renewed) -> Made | None:
+    """Returns the rows that a lost operator without state with several inputs had made of one of them, by its feeder's answer; None if that
+    is not known."""
+    if answer.made is None or (answer.after and not answer.passes):
+        return None
+    return Made(answer.made, answer.behind)
+
+
+def of_part(made: tuple[int, ...], link: LinkSpec) -> int:
+    """Returns those of the rows made of one input that go by a link."""
+    return sum(made) if link.part is None else made[link.part.index]
+
+
+def several_inputs(
+    spec: OperatorSpec,
+    inputs: Sequence[LinkSpec],
+    feeders: Mapping[LinkId, Renewed],
+    counts: Mapping[OperatorId, Made],
+    zero: Collection[OperatorId],
+) -> dict[LinkId, tuple[int, ...] | None] | None:
+    """Returns the rows that a lost operator without state had made of each of its inputs, by the first names of their links: of each part,
+    if it deals them; None for an input where that is not known. None for an operator with one input, or with state.
+
+    Parameters
+    ----------
+    counts : the rows made by lost operators with one input
+    zero : operators that give all their rows once more, in the same order, or are away and say how far they are when they are back
+    """
+    answers = {first_name(link.id): feeders.get(first_name(link.id)) for link in inputs}
+    told = any(answer is not None and answer.passes for answer in answers.values())
+    if not (told or isinstance(spec.params, (*ROW_BY_ROW, UnionParams))) or not 1 < len(inputs) <= ORIGINS_MAX:
+        return None
+    if isinstance(spec.on_miss, MissRule):
+        return None  # it would leave out other rows the second time
+    parts = spec.params.instances if isinstance(spec.params, ExchangeParams) else 1
+    found: dict[LinkId, tuple[int, ...] | None] = {}
+    for link in inputs:
+        name, before = first_name(link.id), counts.get(link.source)
+        answer, made = answers[name], None
+        if answer is not None:
+            made = made_up_to(answer)
+        elif link.source in zero:
+            made = Made(0)
+        elif before is not None and before.behind and link.part is None:
+            made = Made(before.behind[0], before.behind[1:])
+        found[name] = None
+        if made is not None and not made.rows:
+            found[name] = (0,) * parts
+        elif made is not None and parts == 1:
+            found[name] = (made.rows,)
+        elif made is not None and len(made.behind) == parts:
+            found[name] = made.behind
+    return found
+
+
+def by_origin(
+    several: Mapping[LinkId, tuple[int, ...] | None],
+    outputs: Sequence[LinkSpec],
+    consumers: Mapping[LinkId, Renewed],
+    missing: Mapping[LinkId, int],
+) -> Continuation | None:
+    """Returns from where a lost operator without state with several inputs goes on; None if a consumer does not know from which inputs
+    the rows came that it has taken.
+
+    Parameters
+    ----------
+    several : the rows made of each input, as `several_inputs` says
+    missing : rows of a link that earlier recoveries have counted as lost
+    """
+    taken: dict[LinkId, tuple[int, ...]] = {}
+    for link in outputs:
+        answer = consumers.get(first_name(link.id))
+        if answer is None:
+            continue
+        origins = answer.origins
+        if origins is None or len(origins) > len(several) or sum(origins) != answer.rows:
+            return None
+        taken[first_name(link.id)] = (*origins, *[0] * (len(several) - len(origins)))
+    links = [link for link in outputs if first_name(link.id) in taken]
+    parts = max([link.part.of for link in outputs if link.part is not None], default=1)
+    made: dict[LinkId, tuple[int, ...]] = {}
+    for place, name in enumerate(sorted(several)):
+        known = several[name]
+        if known is None:
+            most = [0] * parts
+            for link in links:
+                index = 0 if link.part is None else link.part.index
+                most[index] = max(most[index], taken[first_name(link.id)][place])
+            known = tuple(most)
+        made[name] = known
+    given = {first_name(link.id): [of_part(one, link) for one in made.values()] for link in links}
+    lost = {link: sum(max(0, one - had) for one, had in zip(given[link], rows, strict=True)) for link, rows in taken.items()}
+    return Continuation(
+        rows_out=sum(map(sum, made.values())),
+        skips={link: tuple([max(0, had - one) for one, had in zip(given[link], rows, strict=True)]) for link, rows in taken.items()},
+        made=made,
+        lost_rows={link: max(0, rows - missing.get(link, 0)) for link, rows in lost.items()},
+        is_exact=None not in several.values() and not any(lost.values()) and len(taken) == len(outputs),
+    )
+
+
 def watermarks_seen(
     specs: Mapping[OperatorId, OperatorSpec], links: Sequence[LinkSpec], lost: Collection[OperatorId], consumers: Mapping[LinkId, Renewed]
 ) -> dict[OperatorId, int]:
@@ -235,6 +371,25 @@ def from_zero(specs: Mapping[OperatorId, OperatorSpec], links: Sequence[LinkSpec
             continue  # what a sink has given cannot be taken back
         feeding = {link.source for link in links if link.target == operator}
         if reads_again(spec) or (feeding and feeding <= found):
+            found.add(operator)
+    return frozenset(found)
+
+
+def files_away(
+    specs: Mapping[OperatorId, OperatorSpec], links: Sequence[LinkSpec], away: Collection[OperatorId], nodes: Mapping[OperatorId, NodeId]
+) -> frozenset[OperatorId]:
+    """Returns the sources that are away and read their files again if they are lost, and what works row by row behind one on its host: all
+    of it goes on, or works through the whole file once more.
+
+    Parameters
+    ----------
+    specs : all operators of the query, upstream first
+    """
+    found: set[OperatorId] = set()
+    for operator, spec in specs.items():
+        feeding = [link.source for link in links if link.target == operator]
+        is_behind = len(feeding) == 1 and feeding[0] in found and nodes.get(feeding[0]) == nodes.get(operator)
+        if operator in away and (reads_again(spec) or (is_behind and isinstance(spec.params, ROW_BY_ROW))):
             found.add(operator)
     return frozenset(found)
 

@@ -31,7 +31,7 @@ from sbon.errors import LocalProtocolError, SbonError
 from sbon.links.ends import pause_s
 from sbon.query.plan import WATERMARK_END, LinkSpec, OperatorSpec, SessionParams, SinkParams, WindowParams, first_name, renewals, renewed
 from sbon.query.schema import Schema
-from sbon.supervision.continuation import Continuation, continuations, from_zero, is_table, taken_up
+from sbon.supervision.continuation import Continuation, begins_with, continuations, files_away, from_zero, is_table, taken_up
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.deployment import Begin, End, Instantiate, Renew, Renewed, User
 from sbon.wire.messages import Message
@@ -433,6 +433,7 @@ class Recovery:
             picture.begun_at,
             picture.lacking,
             picture.joined,
+            _files_away(self._picture, self._at.operators),
         )
         staged: dict[int, list[Step]] = {}
         depth: dict[OperatorId, int] = {}
@@ -460,23 +461,31 @@ class Recovery:
         if answer is not None:
             node = self._picture.nodes[link.target]
             epoch = self._picture.epochs.get(link.target, 0)
-            return End(answer.link, node, schema, epoch, answer.after, answer.rows, go_on.skip_rows.get(name, 0))
+            skip, skips = go_on.skip_rows.get(name, 0), go_on.skips.get(name, ())
+            return End(answer.link, node, schema, epoch, answer.after, answer.rows, skip, skips=skips)
         rows, skip = self._between(link)
         return End(link, self._at.nodes[link.target], schema, self.epoch, 0, rows, skip)
 
     def _input(self, link: LinkSpec) -> End:
         assert self._picture is not None
         name = first_name(link.id)
-        answer = self._at.feeders.get(name)
+        answer, made = self._at.feeders.get(name), self._at.go_on[link.target].made.get(name)
         if answer is not None:
             carrier = answer.link.source
             node = self._picture.nodes.get(carrier, self._picture.nodes[link.source])
             epoch = self._picture.epochs.get(carrier, 0)
-            return End(answer.link, node, answer.schema, epoch, answer.after, answer.rows, 0, answer.settled_us)
+            end = End(answer.link, node, answer.schema, epoch, answer.after, answer.rows, 0, answer.settled_us)
+            return msgspec.structs.replace(end, made=made, origins=answer.origins)
         schema = self._picture.schemas[name]
         if link.source in self._at.operators:
-            return End(link, self._at.nodes[link.source], schema, self.epoch, 0, self._between(link)[0])
-        return End(link, self._picture.nodes[link.source], schema, 0, 0, self._picture.taken.get(name, 0))
+            end = End(link, self._at.nodes[link.source], schema, self.epoch, 0, self._between(link)[0])
+            return msgspec.structs.replace(end, made=made, origins=self._at.go_on[link.source].given(link))
+        rows = (
+            0
+            if link.source in _files_away(self._picture, self._at.operators) and begins_with(self._at.go_on[link.target], link)
+            else self._picture.taken.get(name, 0)
+        )
+        return End(link, self._picture.nodes[link.source], schema, 0, 0, rows, made=made)
 
     def _between(self, link: LinkSpec) -> tuple[int, int]:
         """Returns rows that count as given between two operators that are both made again, and how many are not given once more.
@@ -491,7 +500,7 @@ class Recovery:
         if link.source not in self._at.zero:
             return max(0, self._at.go_on[link.source].rows_out - missing), 0
         joined = self._picture.joined.get(name, 0)
-        if link.target in self._at.zero:
+        if link.target in self._at.zero or begins_with(self._at.go_on[link.target], link):
             return 0, joined
         taken = self._picture.taken.get(name, 0)
         return taken, taken + missing + joined
@@ -564,6 +573,18 @@ class Recovery:
 def may_be_elsewhere(picture: Picture, operator: OperatorId) -> bool:
     """Tells whether an operator whose host cannot be asked may be made elsewhere: it may move, and its host is not about to answer."""
     return picture.specs[operator].pinned is None and picture.nodes[operator] not in picture.alive
+
+
+def _files_away(picture: Picture, made: frozenset[OperatorId]) -> frozenset[OperatorId]:
+    """Returns what either goes on or reads its file again when its host is back, and has not given up a link meanwhile.
+
+    Parameters
+    ----------
+    made : operators that are made now
+    """
+    gone = {one for one in picture.specs if one in picture.lost or picture.nodes.get(one) not in picture.alive}
+    given_up = {link.source for link in picture.links if first_name(link.id) in picture.given_up and link.source not in picture.lost}
+    return files_away(picture.specs, picture.links, gone - made, picture.nodes) - given_up
 
 
 def makeable(

@@ -19,7 +19,7 @@ import msgspec
 
 from sbon.errors import SbonError
 from sbon.query.plan import LinkSpec, keeps_state, renewed
-from sbon.supervision.continuation import delay_of, newest_us
+from sbon.supervision.continuation import delay_of, made_up_to, newest_us
 from sbon.supervision.record import QueryRecord, is_apart
 from sbon.supervision.recovery import generation
 from sbon.types import LinkId, QueryId
@@ -75,7 +75,18 @@ class Refeeding:
 
         def given(result: Message | SbonError) -> None:
             if isinstance(result, Renewed):
-                end = End(new, source, (), record.epochs.get(old.source, 0), result.after, result.rows, watermark_us=result.settled_us)
+                made = made_up_to(result)
+                end = End(
+                    new,
+                    source,
+                    (),
+                    record.epochs.get(old.source, 0),
+                    result.after,
+                    result.rows,
+                    watermark_us=result.settled_us,
+                    made=None if made is None else made.behind or (made.rows,),
+                    origins=result.origins,
+                )
                 taken = partial(self._rejoined, record, old, new, result)
                 self._directory.request(target, Renew(query=record.id, end=end, gives=False), taken)
 

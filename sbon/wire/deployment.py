@@ -8,6 +8,8 @@ from sbon.query.plan import WATERMARK_MIN, LinkSpec, OperatorSpec
 from sbon.query.schema import Schema
 from sbon.wire.limits import MANY, Amount, Count, Delay, Epoch, Link, Node, Operator, Query, Slack, Watermark
 
+Origins = Annotated[tuple[Count, ...], MANY]
+
 
 class End(msgspec.Struct, frozen=True, array_like=True):
     """The other end of a link, as the host of one end needs to know it."""
@@ -25,6 +27,13 @@ class End(msgspec.Struct, frozen=True, array_like=True):
     """First rows that are not given on this link, because the other end has taken them before a crash."""
     watermark_us: Watermark = WATERMARK_MIN
     """Watermark of what has been acknowledged; known only if nothing else waits."""
+    made: Origins | None = None
+    """For a new copy of an operator with several inputs, of an input: the rows that the former one had made of it up to `after`, of each
+    part if it deals them."""
+    origins: Origins | None = None
+    """For an input: `rows` by their origin (`sbon.links.origins`); None if that is not known."""
+    skips: Origins = ()
+    """`skip_rows` by origin."""
 
 
 class User(msgspec.Struct, frozen=True, array_like=True):
@@ -155,6 +164,8 @@ class Renewed(msgspec.Struct, frozen=True, tag="renewed"):
     passes: bool = False
     """The source's answer: the lost operator kept no state, and all that it had made of the rows up to there has been acknowledged further
     on."""
+    origins: Origins | None = None
+    """`rows` by their origin (`sbon.links.origins`); None if that is not known."""
 
 
 class Replaced(msgspec.Struct, frozen=True, tag="replaced"):

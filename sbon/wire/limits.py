@@ -11,8 +11,12 @@ import msgspec
 
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 
+ORIGINS_MAX = 64
+"""Most inputs of an operator that tells the origin of its rows."""
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 """Numbers of rows, batches, bytes, nanoseconds."""
+Origin: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=ORIGINS_MAX)]
+"""Number of an input of an operator (`sbon.links.origins`)."""
 Few: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 """Numbers of operators, slots, nodes, ports, pieces of a state."""
 Epoch: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**62)]

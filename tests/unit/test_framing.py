@@ -110,7 +110,8 @@ def test_without_a_common_version_both_ends_say_what_either_speaks(first, second
 
 
 def test_one_version_alone_is_written_as_before_there_were_ranges():
-    assert make_stream("ada", dialler=True, ring=None).start()[4] == SPOKEN.lowest == SPOKEN.highest == 2
+    alone = Versions(2, 2)
+    assert make_stream("ada", dialler=True, ring=None, versions=alone).start()[4] == alone.pack() == SPOKEN.lowest == 2
     assert [Versions.unpack(Versions(*v).pack()) for v in ((2, 2), (2, 3), (0, 14))] == [(2, 2), (2, 3), (0, 14)]
 
 
