@@ -85,7 +85,8 @@ class AuthorityError(ProtocolError):
 
 
 class UnsupportedError(ProtocolError):
-    """A peer of another release sent a message that this one does not know: counted, without effect. The connection stays."""
+    """A peer of another release sent a message that this one does not know, or does not know one of this release: counted, without effect.
+    The connection stays."""
 
 
 class KeyMismatchError(RemoteProtocolError):

@@ -12,7 +12,7 @@ from sbon.links.frames import Data
 from sbon.peers.peers import Peers
 from sbon.ports import Clock
 from sbon.types import Address, NodeId
-from sbon.wire.messages import Message, decode, encode
+from sbon.wire.messages import Message, decode, encode, protocol_of
 from sbon.wire.reports import OperatorsAsk
 
 Done = Callable[[Message | SbonError], None]
@@ -59,7 +59,8 @@ class Directory:
         if address is None:
             self._host.call_soon(lambda: done(LinkError(f"{node} is not a known member")))
             return
-        self._peers.request(address, encode(message), partial(self._answered, done), timeout_s, expect=node)
+        protocol = protocol_of(message)
+        self._peers.request(address, encode(message), partial(self._answered, done), timeout_s, expect=node, protocol=protocol)
 
     def request_at(self, address: Address, message: Message, done: Done, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         """Sends a request to whichever agent is at an address."""

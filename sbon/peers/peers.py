@@ -22,7 +22,7 @@ from typing import Protocol
 import structlog
 
 from sbon.admission import LineLimit, Places, source_of
-from sbon.errors import KeyMismatchError, LinkError, LocalProtocolError, RemoteProtocolError, SbonError
+from sbon.errors import KeyMismatchError, LinkError, LocalProtocolError, RemoteProtocolError, SbonError, UnsupportedError
 from sbon.handshake import SPOKEN
 from sbon.links.frames import Data
 from sbon.peer_settings import PeerConfig
@@ -198,13 +198,14 @@ class Peers:
         timeout_s: float,
         *,
         expect: NodeId | None = None,
+        protocol: int = 0,
     ) -> None:
         """Sends a request to the agent at the address; dials if necessary. `done` is called once, later, with the reply or an error.
 
-        If `expect` names an agent, another one that has taken its address is not asked.
+        If `expect` names an agent, another one that has taken its address is not asked; nor is one that speaks a protocol below `protocol`.
 
-        The error is a LinkError if the network failed or the time-out passed (the request may or may not have been carried out), otherwise
-        the error that the other agent answered with.
+        The error is a LinkError if the network failed or the time-out passed (the request may or may not have been carried out), an
+        UnsupportedError if the agent speaks too old a protocol, otherwise the error that the other agent answered with.
 
         Raises
         ------
@@ -221,7 +222,7 @@ class Peers:
             self.counters["requests_refused"] += 1
             self._host.call_soon(partial(done, LinkError(f"{len(remote.requests)} requests to {remote.where} are open already")))
             return
-        request = Request(remote, payload, done, expect)
+        request = Request(remote, payload, done, expect, protocol)
         remote.requests[request] = None
         error = LinkError(f"no reply from {remote.where} within {timeout_s:g} s")
         request.timer = self._host.call_at(self._host.now() + timeout_s, partial(self._time_out, request, error))
@@ -329,6 +330,10 @@ class Peers:
             if request.expect not in (None, connection.node):
                 error = LinkError(f"the agent at {remote.where} is {connection.node}, expected {request.expect}")
                 self._host.call_soon(partial(request.finish, error))
+                continue
+            if connection.version < request.protocol:
+                old = UnsupportedError(f"{connection.node} speaks protocol {connection.version}, but this needs {request.protocol}")
+                self._host.call_soon(partial(request.finish, old))
                 continue
             if not connection.may_send(len(request.payload)):
                 return

@@ -11,10 +11,14 @@ from sbon.types import Address, NodeId
 class Request:
     """A request in progress: it ends exactly once, with the reply, its time-out or an error."""
 
-    def __init__(self, remote: "Remote", payload: bytes, done: Callable[[bytes | SbonError], None], expect: NodeId | None) -> None:
+    def __init__(
+        self, remote: "Remote", payload: bytes, done: Callable[[bytes | SbonError], None], expect: NodeId | None, protocol: int = 0
+    ) -> None:
         self.payload = payload
         self.expect = expect
         """The agent that must answer; None for any."""
+        self.protocol = protocol
+        """The least protocol version that the agent must speak."""
         self.connection: Connection | None = None
         """Connection on which it was sent; None while it waits for one."""
         self.timer: Timer | None = None

@@ -5,6 +5,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 from sbon.errors import RemoteProtocolError, UnsupportedError
+from sbon.handshake import ORIGINS
 from sbon.wire.candidates import CandidateAnswer, CandidateAsk, Reserve, Rtts, RttsAsk, SampleAsk, Sampled
 from sbon.wire.deployment import Begin, InputLost, Instantiate, Refeed, Release, Renew, Renewed, Replaced, Use, Used
 from sbon.wire.keys import KeyInstall, KeyRemove, KeysAsk, KeysHeld, KeyUse
@@ -101,6 +102,11 @@ _decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
 def encode(message: Message) -> bytes:
     """Encodes a message."""
     return _encoder.encode(message)
+
+
+def protocol_of(message: Message) -> int:
+    """Returns the least protocol version that an agent must speak to carry out a request; 0: any."""
+    return ORIGINS if isinstance(message, Instantiate) and any(end.skips for end in message.outputs) else 0
 
 
 def decode(payload: bytes) -> Message:

@@ -19,7 +19,7 @@ class Peers:
 
     def __init__(self) -> None:
         self.wanted: list[Any] = []
-        self.asked: list[tuple[Any, bytes, Callable[[Any], None], float, str | None]] = []
+        self.asked: list[tuple[Any, bytes, Callable[[Any], None], float, dict[str, Any]]] = []
         self.sent: list[tuple[Any, Any, str]] = []
 
     def want(self, address: Any) -> None:
@@ -32,8 +32,8 @@ class Peers:
         self.sent.append((address, payload, expect))
         return True
 
-    def request(self, address: Any, payload: bytes, done: Callable[[Any], None], timeout_s: float, *, expect: str | None = None) -> None:
-        self.asked.append((address, payload, done, timeout_s, expect))
+    def request(self, address: Any, payload: bytes, done: Callable[[Any], None], timeout_s: float, **wanted: Any) -> None:
+        self.asked.append((address, payload, done, timeout_s, wanted))
 
 
 class World:
@@ -117,8 +117,8 @@ def test_a_request_to_somebody_unknown_fails_in_the_next_turn(world: World) -> N
 def test_answers_are_read_and_those_that_cannot_be_are_errors(world: World) -> None:
     answers: list[Any] = []
     world.directory.request("b", ASK, answers.append)
-    (address, payload, done, _, expect) = world.peers.asked[0]
-    assert (address, decode(payload), expect) == (THERE, ASK, "b")
+    (address, payload, done, _, wanted) = world.peers.asked[0]
+    assert (address, decode(payload), wanted) == (THERE, ASK, {"expect": "b", "protocol": 0})
     done(encode(Done()))
     done(b"\xff")
     done(LinkError("lost"))

@@ -9,6 +9,7 @@ from sbon.engine.task_accounting import TaskAccounting
 from sbon.execution.ends import Input, Output
 from sbon.execution.instance import Instance, mark_of
 from sbon.execution.life import State
+from sbon.handshake import ORIGINS
 from sbon.links.batch import Batch
 from sbon.links.config import LinkConfig
 from sbon.links.frames import Data, LinkFrameReader, LinkFrameWriter
@@ -17,7 +18,8 @@ from sbon.links.sender import LinkSender
 from sbon.query.expression import Column
 from sbon.query.plan import ExchangeParams, LinkSpec, MapParams, OperatorSpec, Part, SinkParams, SourceParams, link_id
 from sbon.supervision.continuation import continuations
-from sbon.wire.deployment import End, Renewed
+from sbon.wire.deployment import End, Instantiate, Renewed, User
+from sbon.wire.messages import protocol_of
 
 CONFIG = LinkConfig()
 
@@ -214,6 +216,12 @@ def test_agents_of_the_former_release_read_an_end_and_are_read() -> None:
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(end), type=FormerEnd) == former
     read = msgspec.msgpack.decode(msgspec.msgpack.encode(former), type=End)
     assert (read.made, read.origins, read.skips, read.watermark_us) == (None, None, (), 5)
+
+
+@pytest.mark.parametrize("skips", [(), (0, 9)])
+def test_only_agents_that_know_origins_make_an_operator_that_skips_rows_by_origin(skips: tuple[int, ...]) -> None:
+    message = Instantiate(spec("u", MapParams(None, None)), (), (End(OUT, "a", (), skips=skips),), User("q", "home"))
+    assert protocol_of(message) == (ORIGINS if skips else 0)
 
 
 def test_a_file_does_not_give_again_what_a_link_has_lost_before() -> None:

@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from sbon.errors import LinkError, LocalProtocolError, MigrationError, ProtocolError, QueryError, SbonError
+from sbon.errors import LinkError, LocalProtocolError, MigrationError, ProtocolError, QueryError, SbonError, UnsupportedError
+from sbon.handshake import Versions
 from sbon.peers.connection import ErrorReply
 from sbon.peers.directory import Directory
 from sbon.wire.messages import encode
@@ -115,6 +116,19 @@ def test_a_request_meant_for_another_agent_is_not_sent(world, pair):
     assert isinstance(outcomes[0], LinkError)
     assert "is bob, expected carol" in str(outcomes[0])
     assert outcomes[1] == b"re: bob"
+    assert len(bob.connections) == 1
+
+
+def test_an_agent_of_a_former_release_is_not_asked_for_what_it_does_not_know(world, pair):
+    ada, bob = pair
+    bob.peers.versions = Versions(2, 2)
+    outcomes = []
+    for protocol in (3, 2):
+        ada.peers.request(bob.address, b"do", outcomes.append, 5.0, protocol=protocol)
+    world.until(lambda: len(outcomes) == 2)
+
+    assert (type(outcomes[0]), str(outcomes[0])) == (UnsupportedError, "bob speaks protocol 2, but this needs 3")
+    assert outcomes[1] == b"re: do"
     assert len(bob.connections) == 1
 
 
