@@ -92,8 +92,8 @@ def _host(
         links = [link for link in plan.links if (link.source in operators) != (link.target in operators)]
         fencing = sum(any(getattr(link, end) in operators for link in links) for end in ("source", "target"))
         begins = any(isinstance(specs[operator].params, SinkParams) for operator in operators)
-        placing = PLACING_TRIPS if any(operator in movable for operator in operators) else 0
-        trips = placing + fencing + _depth(plan, operators) + begins
+        spread = any(operator in movable for operator in operators)  # else all are made on the host that is back, at once
+        trips = (PLACING_TRIPS + _depth(plan, operators) if spread else 1) + fencing + begins
         return [trips * trip_s, trips * trip_s + LOADING_S]
 
     made = making_s(movable) if movable else None
@@ -127,7 +127,8 @@ def _waiting(plan: Plan, lost: list[OperatorId]) -> list[OperatorId]:
 
 
 def _depth(plan: Plan, operators: list[OperatorId]) -> int:
-    """Returns how many of these operators follow one another at most: they are made one after the other, consumers first."""
+    """Returns how many of these operators follow one another at most: on hosts of their own, they are made one after the other,
+    consumers first."""
     depth: dict[OperatorId, int] = {}
     for spec in plan.operators:  # upstream first
         if spec.id in operators:

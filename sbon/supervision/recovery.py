@@ -443,7 +443,10 @@ class Recovery:
             go_on = self._at.go_on[spec.id]
             outputs = tuple(self._output(link, go_on) for link in self._at.links.values() if link.source == spec.id)
             inputs = tuple(self._input(link) for link in self._at.links.values() if link.target == spec.id)
-            depth[spec.id] = max((depth[end.link.target] + 1 for end in outputs if end.link.target in depth), default=0)
+            host = self._at.nodes[spec.id]
+            behind = [end.link.target for end in outputs if end.link.target in depth]
+            # A host takes its messages in their order, so those to one host go together.
+            depth[spec.id] = max((depth[target] + (self._at.nodes[target] != host) for target in behind), default=0)
             made = Instantiate(
                 spec=going_on(spec, go_on),
                 inputs=inputs,
@@ -451,7 +454,7 @@ class Recovery:
                 user=self._user,
                 taken_up=taken_up(go_on, self.epoch, picture.seconds, picture.begun_at.get(spec.id), picture.users.get(spec.id, ())),
             )
-            staged.setdefault(depth[spec.id], []).append(Step(self._attempt, self._at.nodes[spec.id], made))
+            staged.setdefault(depth[spec.id], []).append(Step(self._attempt, host, made))
         return [staged[level] for level in sorted(staged)]
 
     def _output(self, link: LinkSpec, go_on: Continuation) -> End:

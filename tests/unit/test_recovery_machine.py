@@ -161,6 +161,20 @@ def test_two_lost_neighbours_are_made_together_consumers_first():
     assert (made.step.message.outputs[0].rows, sink.step.message.inputs[0].rows) == (10, 10)
 
 
+def test_what_one_host_makes_it_is_told_together_consumers_first():
+    recovery = machine()
+    recovery.look(picture({MAP, SINK}), 1.0)
+    [feeder] = asked(recovery.placed(1, {MAP: "nyc", SINK: "nyc"}, 1.0), Renew)
+    told = asked(recovery.answered(feeder.step, renewed(feeder, 3, 30, made=10), 1.1), Instantiate)
+    assert [(ask.step.node, ask.step.message.spec.id) for ask in told if isinstance(ask.step.message, Instantiate)] == [
+        ("nyc", SINK),
+        ("nyc", MAP),
+    ]
+    assert recovery.answered(told[1].step, Done(), 1.2) == []
+    [begin] = asked(recovery.answered(told[0].step, Done(), 1.2), Begin)
+    assert begin.step.node == "nyc"
+
+
 def test_rows_that_were_lost_before_are_behind_both_ends_of_a_link_between_two_operators_that_are_made_together():
     recovery = machine()
     recovery.look(picture({MAP, SINK}, missing={TO_SINK: 4}), 1.0)
