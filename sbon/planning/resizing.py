@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from msgspec import structs
 
 from sbon.cost.placed_query import PlacedQuery
+from sbon.query.instances import resting_on
 from sbon.query.plan import Plan, Sizing
 from sbon.types import OperatorId
 from sbon.wire.reports import OperatorReport
@@ -104,9 +105,8 @@ class Resizing:
 
     def as_planned(self, plan: Plan) -> Plan:
         """Returns a plan with the wanted numbers as planned for what was measured last."""
-        known = zip(plan.sizings, self._sizings, self._planned, strict=True)
-        sizings = [structs.replace(one, rate_rows_per_s=rate, cores=cores, most=was.most) for one, was, (rate, cores) in known]
-        return structs.replace(plan, sizings=tuple(sizings))
+        known = zip(self._sizings, self._planned, strict=True)
+        return resting_on(plan, [structs.replace(was, rate_rows_per_s=rate, cores=cores) for was, (rate, cores) in known])
 
     def failed(self) -> None:
         """Tries again in a minute."""

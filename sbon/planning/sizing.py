@@ -20,6 +20,7 @@ from sbon.planning.latency_bound import network_s
 from sbon.planning.resources import stages_of
 from sbon.planning.samples import known_shares
 from sbon.query.estimate import Rate, estimate
+from sbon.query.instances import resting_on
 from sbon.query.limits import INSTANCES_MAX
 from sbon.query.plan import Plan, Sizing, SourceParams
 from sbon.search.resources import USE_MAX, Found, Wanted, greatest_rates, limit_of
@@ -51,9 +52,7 @@ class Chosen(msgspec.Struct, frozen=True):
 
     def of(self, plan: Plan) -> Plan:
         """Returns the plan that has these numbers of instances, with what they rest on."""
-        both = zip(plan.sizings, self.sizings, strict=True)
-        told = tuple(msgspec.structs.replace(why, operators=one.operators, alone=one.alone) for one, why in both)
-        return msgspec.structs.replace(plan, sizings=told)
+        return resting_on(plan, self.sizings)
 
 
 class _Limits(NamedTuple):

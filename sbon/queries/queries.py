@@ -12,7 +12,7 @@ import msgspec
 import structlog
 
 from sbon.cost.books import Books
-from sbon.errors import LatencyBoundError, LinkError, QueryError, SbonError
+from sbon.errors import LatencyBoundError, LinkError, PlacementError, QueryError, SbonError
 from sbon.execution.settings import EngineConfig
 from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.placed import Placed
@@ -22,6 +22,7 @@ from sbon.queries.parts import QueryParts
 from sbon.queries.submitting import Submitting, understand
 from sbon.query.catalog import Entry
 from sbon.query.ids import is_short_for, query_id
+from sbon.query.instances import resting_on
 from sbon.query.plan import Plan, SinkParams
 from sbon.supervision.deploying import Deploying
 from sbon.supervision.deployment import Deployed
@@ -106,7 +107,7 @@ class OwnedQueries:
             self._replication.catalog.get,
         )
         alive, permit = lambda: frozenset(gossip.alive_labels()), self.ownership.permit
-        self.recovering = Recovering(host, directory, alive, self._placing.replace, permit, self._recovered, self._shown)
+        self.recovering = Recovering(host, directory, alive, self._placing.replace, permit, self._recovered, self._changed)
         forecasting = Forecasting(host, gossip.estimated_rtt_ms, books, events.predicted, lambda record: adapting.look(record))
         self.statements = Submitting(self, parts, forecasting.as_it_runs)
         adapting = Adapting(host, directory.me, optimiser, self.recovering.replans, self.statements.resize)
@@ -187,14 +188,29 @@ class OwnedQueries:
             if plan is None:
                 placed(QueryError("what is kept of it is no query", hint=f"drop {query.id}"))
                 return
+            build = effects[0].build
 
             def ended(problem: SbonError | None) -> None:
                 try:
                     if problem is not None:
                         raise problem
-                    size(plan, effects[0].build, self._placing, self._host.execute, sized)
+                    if build is not None and 0 < len(plan.sizings) == len(query.sizings):
+                        kept = resting_on(build([len(one.operators) for one in query.sizings]), query.sizings)
+                        self.deploy(taking_up(kept), as_kept, query.former)
+                    else:
+                        choose()
                 except SbonError as refusal:
                     placed(refusal)
+
+            def as_kept(result: QueryRecord | SbonError) -> None:
+                """Chooses the numbers of instances anew where the nodes have no room for those of before."""
+                try:
+                    choose() if isinstance(result, PlacementError) else placed(result)
+                except SbonError as refusal:
+                    placed(refusal)
+
+            def choose() -> None:
+                size(plan, build, self._placing, self._host.execute, sized)
 
             def sized(found: Sized | SbonError) -> None:
                 try:
@@ -209,7 +225,7 @@ class OwnedQueries:
             self._homes.end(query.former, ended, query.nodes)
 
         def work() -> list[Prepared]:
-            return prepare(query.sql, entries, nodes, me, iter([query.id]), now_us, self._connectors, {})
+            return prepare(query.sql, entries, nodes, me, iter([query.id]), now_us, self._connectors, {}, query.changed)
 
         understand(self._host, work, prepared, placed)
 
@@ -314,6 +330,11 @@ class OwnedQueries:
             if record.state is QueryState.RECOVERING:
                 record.history.recovering(record.lost, record.health.healing.step, self._host.wall())
             self._events.query_changed(record)
+
+    def _changed(self, record: QueryRecord) -> None:
+        """Shows the state that a recovery has given a query, or keeps the plan that it has now for a restart."""
+        self._shown(record)
+        self._resuming.keep()
 
     def _finish(self, record: QueryRecord) -> None:
         """Takes the last figures of a query that has ended, then releases it."""

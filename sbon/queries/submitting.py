@@ -157,9 +157,11 @@ class Submitting:
         entries = [entry for entry in self._replication.catalog.entries() if entry.name != record.name]
         nodes, now_us = self._gossip.alive_labels(), int(self._host.wall() * 1e6)
 
+        changed = record.plan.changed if instances is None else structs.replace(record.plan.changed, instances=instances)
+
         def work() -> list[Prepared]:
             ids = iter([record.id])
-            return prepare(record.plan.sql, entries, nodes, record.sink_node, ids, now_us, self._connectors, {}, instances)
+            return prepare(record.plan.sql, entries, nodes, record.sink_node, ids, now_us, self._connectors, {}, changed)
 
         def prepared(effects: list[Prepared]) -> None:
             plan = effects[0].plan if len(effects) == 1 else None

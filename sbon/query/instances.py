@@ -3,7 +3,7 @@
 See docs/instances.md.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -92,6 +92,13 @@ def reason(sizing: Sizing) -> str:
         return "no rate is known"
     cores = f"{sizing.cores:.1f} cores" if sizing.cores >= 0.1 else "less than 0.1 cores"
     return f"rate {sizing.rate_rows_per_s:,.0f}/s needs {cores}; at most {sizing.most}"
+
+
+def resting_on(plan: Plan, sizings: Sequence[Sizing]) -> Plan:
+    """Returns a plan whose numbers of instances rest on what those of another plan for the same operators rest on."""
+    both = zip(plan.sizings, sizings, strict=True)
+    told = tuple(msgspec.structs.replace(why, operators=one.operators, alone=one.alone) for one, why in both)
+    return msgspec.structs.replace(plan, sizings=told)
 
 
 def auto_notes(plan: Plan) -> list[str]:

@@ -9,13 +9,16 @@ capacity than the nodes behind it, or where the operator above is so selective t
 filters down, which the planner has done, and exchanges joins.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
 
 from sbon.query.expression import Column, Expression
 from sbon.query.plan import (
+    Exchange,
     JoinParams,
     LinkSpec,
     LookupParams,
@@ -32,7 +35,7 @@ from sbon.query.plan import (
 from sbon.query.projection import free_name
 from sbon.query.rewrite import columns_of, conjoin, conjuncts, substitute
 from sbon.query.schema import Field
-from sbon.query.signature import of_part, signature
+from sbon.query.signature import DIGEST_BYTES, likeness, of_part, signature
 from sbon.types import OperatorId
 
 
@@ -83,10 +86,41 @@ def moved(plan: Plan, move: Move) -> Plan:
         The move is not one of the plan's.
     """
     specs = {spec.id: spec for spec in plan.operators}
+    top, bottom = specs[move.top], specs[move.bottom]
     try:
-        return _exchanged(plan, specs[move.top], specs[move.bottom], move.side)[0]
+        after = _exchanged(plan, top, bottom, move.side)[0]
     except _RefusedError as refused:
         raise KeyError(f"{move.bottom} below {move.top}: {refused}") from None
+    made = (*plan.changed.exchanges, Exchange(_named(plan, top, bottom, move.side), _streams(plan)))
+    now = _streams(after)
+    back = next((place for place, one in enumerate(made) if one.before == now), len(made))
+    return msgspec.structs.replace(after, changed=msgspec.structs.replace(plan.changed, exchanges=made[:back]))
+
+
+def exchanged_again(plan: Plan, exchanges: Iterable[Exchange]) -> Plan:
+    """Returns the plan after the exchanges that were made in another plan of its statement, without those that are not possible in it."""
+    for one in exchanges:
+        pairs = ((top, bottom, side) for top, bottom, side in _pairs(plan) if _named(plan, top, bottom, side) == one.what)
+        for top, bottom, side in pairs:
+            with suppress(KeyError):
+                plan = moved(plan, Move(top.id, bottom.id, side, ""))
+                break
+    return plan
+
+
+def _named(plan: Plan, top: OperatorSpec, bottom: OperatorSpec, side: int) -> str:
+    """Names an exchange, whatever the operators are called, and wherever their sources are."""
+    alike = (likeness(spec.params, spec.schema) for spec in (top, bottom))
+    return _digest((*alike, str(side), *sorted(_sources(plan, [bottom.id])), "", *sorted(_sources(plan, [top.id]))))
+
+
+def _streams(plan: Plan) -> str:
+    """Returns a digest that two plans with the same streams have in common."""
+    return _digest(sorted(spec.signature for spec in plan.operators))
+
+
+def _digest(parts: Iterable[str]) -> str:
+    return hashlib.blake2b("\0".join(parts).encode(), digest_size=DIGEST_BYTES).hexdigest()
 
 
 def _pairs(plan: Plan) -> Iterator[tuple[OperatorSpec, OperatorSpec, int]]:

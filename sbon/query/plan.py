@@ -800,6 +800,27 @@ class Sizing(msgspec.Struct, frozen=True, array_like=True):
     """Signature that the operator has as one instance, where it has several: a row costs what it costs there, until that is measured."""
 
 
+class Exchange(msgspec.Struct, frozen=True, array_like=True):
+    """Two operators of a plan that have exchanged places (`sbon.query.moves`)."""
+
+    what: str
+    """Digests of both as they were, so that they are found in another plan of the same statement."""
+    before: str
+    """Digest of the streams of the plan before."""
+
+
+class Changed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The choices that were made for a plan after its statement had been read: every later plan of the query makes them, too."""
+
+    instances: int = 0
+    """Number of instances of each operator with keys that somebody has asked for since; 0: as the statement says."""
+    exchanges: tuple[Exchange, ...] = ()
+    """Exchanges that lead from the order of the statement to that of the plan."""
+
+
+UNCHANGED = Changed()
+
+
 class Plan(msgspec.Struct, frozen=True):
     """A query ready to be placed."""
 
@@ -818,6 +839,7 @@ class Plan(msgspec.Struct, frozen=True):
     """Rates that the plan is to carry; empty: none is declared."""
     sizings: tuple[Sizing, ...] = ()
     """Operators whose number of instances is the planner's choice (`instances = 'auto'`), in the order in which they were added."""
+    changed: Changed = UNCHANGED
 
 
 def link_id(source: OperatorId, target: OperatorId, port: int) -> LinkId:

@@ -22,12 +22,15 @@ from sbon.query.expression import Call, Column, Expression, Literal
 from sbon.query.fold import fold
 from sbon.query.instances import NO_KEYS, dealing_of
 from sbon.query.lowering import LoweredQuery, lower_query
+from sbon.query.moves import exchanged_again
 from sbon.query.options import AUTO, Wishes
 from sbon.query.plan import (
     DEFER,
     INCOMPLETE,
     SHED,
+    UNCHANGED,
     AssignParams,
+    Changed,
     DeduplicateParams,
     ExchangeParams,
     FunctionParams,
@@ -141,16 +144,16 @@ def planning(
     *,
     notes: list[str] | None = None,
     extensions: Extensions = NOTHING,
-    instances: int | None = None,
+    changed: Changed = UNCHANGED,
 ) -> tuple[Plan, Build]:
     """Plans a query like `plan`; returns also what plans it with other numbers of instances, whatever becomes of the catalogue.
 
     Parameters
     ----------
-    instances : number of instances of each operator with keys, whatever the statement says
+    changed : choices that were made for an earlier plan of the statement
     """
     try:
-        build = _planning(statement, catalog, nodes, here, query, [] if notes is None else notes, extensions, instances)
+        build = _planning(statement, catalog, nodes, here, query, [] if notes is None else notes, extensions, changed)
         return build(()), build
     except QueryError as error:
         if error.line:
@@ -167,11 +170,11 @@ def _planning(
     query: QueryId,
     notes: list[str],
     extensions: Extensions,
-    number: int | None = None,
+    changed: Changed,
 ) -> Build:
     bound, wishes = bind(statement, catalog, nodes, extensions)
-    if number is not None:
-        wishes = replace(wishes, instances=number)
+    if changed.instances:
+        wishes = replace(wishes, instances=changed.instances)
     lowered = lower_query(bound)
     columns = None if lowered.is_plain else lowered.columns
     instances = 1 if wishes.instances is None else wishes.instances
@@ -199,9 +202,9 @@ def _planning(
         if wishes.on_miss == DEFER:
             _check_defer(builder.operators, getattr(statement, "places", {}).get("on_miss", (0, 0)))
         operators, links, sizings = tuple(builder.operators), tuple(builder.links), tuple(builder.sizings)
-        return estimate(
-            with_reads(Plan(query, name, sql, operators, links, wishes.delay_ms, wishes.latency_ms, builder.profile(), sizings))
-        )
+        given = Changed(instances=changed.instances)
+        made = Plan(query, name, sql, operators, links, wishes.delay_ms, wishes.latency_ms, builder.profile(), sizings, given)
+        return estimate(exchanged_again(with_reads(made), changed.exchanges))
 
     return build
 

@@ -223,7 +223,8 @@ def kept_plan(
     """Returns what is kept of the query with a plan, with operators that were made for it, and with holders of its record."""
     nodes = sorted({spec.pinned for spec in plan.operators if spec.pinned is not None})
     sink = plan.name if plan.name != plan.query else ""
-    return KeptQuery(plan.query, plan.sql, sink, tuple(nodes), former, is_finished, holders, plan.operators[-1].id not in operators)
+    is_dropped = plan.operators[-1].id not in operators
+    return KeptQuery(plan.query, plan.sql, sink, tuple(nodes), former, is_finished, holders, is_dropped, plan.changed, plan.sizings)
 
 
 def nothing_to_drop(name: str, catalog: Catalog, known: Iterable[str]) -> QueryError:

@@ -28,7 +28,7 @@ import numpy as np
 
 from sbon.query.catalog import Entry
 from sbon.query.ids import is_short_for
-from sbon.query.plan import Plan, SinkParams, SourceParams
+from sbon.query.plan import UNCHANGED, Changed, Plan, SinkParams, Sizing, SourceParams
 from sbon.supervision.claiming import Outcome
 from sbon.supervision.promises import Promise
 from sbon.types import NodeId, QueryId
@@ -69,6 +69,10 @@ class KeptQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Sets of holders of its record, this agent among them; none if nobody else has ever had one (docs/recovery.md, Ownership)."""
     dropped: bool = False
     """Only operators that other queries use were left of it. It does not run anew; who keeps its record takes it over."""
+    changed: Changed = UNCHANGED
+    """Choices that were made for its plan."""
+    sizings: tuple[Sizing, ...] = ()
+    """The numbers of instances that the planner had chosen for it, and what they rest on."""
 
 
 class GivenSink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

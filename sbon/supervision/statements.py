@@ -14,7 +14,7 @@ from sbon.extensions import Extensions
 from sbon.query.catalog import Catalog, Entry, did_you_mean
 from sbon.query.listing import Listing
 from sbon.query.places import Places, located
-from sbon.query.plan import Plan
+from sbon.query.plan import UNCHANGED, Changed, Plan
 from sbon.query.system import SourceDefinition
 from sbon.supervision.homes import Doubt
 from sbon.types import NodeId, QueryId
@@ -84,14 +84,14 @@ def prepare(
     stamp: int,
     connectors: Connectors,
     doubts: Mapping[str, Doubt],
-    instances: int | None = None,
+    changed: Changed = UNCHANGED,
 ) -> list[Prepared]:
     """Parses and checks all statements of a text, each with the names that the earlier ones would make.
 
     Parameters
     ----------
     doubts : the sinks among the names for whose queries no home answers
-    instances : number of instances of each operator with keys, whatever the queries say
+    changed : choices that were made for earlier plans of the queries
 
     Raises
     ------
@@ -106,7 +106,7 @@ def prepare(
     prepared = []
     for statement in parse(sql, extensions):
         try:
-            effect = _prepare_one(statement, catalog, nodes, here, ids, stamp, connectors, doubts, instances)
+            effect = _prepare_one(statement, catalog, nodes, here, ids, stamp, connectors, doubts, changed)
         except SbonError as problem:
             raise located(problem, statement.places) from problem
         prepared.append(msgspec.structs.replace(effect, places=statement.places))
@@ -122,7 +122,7 @@ def _prepare_one(
     stamp: int,
     connectors: Connectors,
     doubts: Mapping[str, Doubt],
-    instances: int | None,
+    changed: Changed,
 ) -> Prepared:
     from sbon.query.dependents import dependents
     from sbon.query.inventory import listing
@@ -158,7 +158,7 @@ def _prepare_one(
             replaced = _replaced(statement.name, catalog, doubts, here, stamp)
             if statement.if_not_exists and catalog.get(statement.name) is not None:
                 return Prepared(Effect.NOTHING, "sink", statement.name, statement.sql, f"sink {statement.name} exists already")
-            planned, build = planning(statement, catalog, nodes, here, next(ids), notes=notes, extensions=extensions, instances=instances)
+            planned, build = planning(statement, catalog, nodes, here, next(ids), notes=notes, extensions=extensions, changed=changed)
             catalog.put("sink", statement.name, sql=statement.sql, owner=here, stamp=stamp, query=planned.query)
             if replaced is not None:
                 notes.append(f"it replaces {replaced.query}, as {replaced.why}")
@@ -167,7 +167,7 @@ def _prepare_one(
                 Effect.RUN, "sink", statement.name, statement.sql, message, plan=planned, replaces=former, notes=tuple(notes), build=build
             )
         case SelectQuery():
-            planned, build = planning(statement, catalog, nodes, here, next(ids), notes=notes, extensions=extensions, instances=instances)
+            planned, build = planning(statement, catalog, nodes, here, next(ids), notes=notes, extensions=extensions, changed=changed)
             message = "; ".join([*notes, f"follow it with: sbon tail {planned.query}"])
             return Prepared(Effect.RUN, "query", planned.query, statement.sql, message, plan=planned, notes=tuple(notes), build=build)
         case DropStatement():

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from sbon.operators.frames import arranged, empty
 from sbon.operators.registry import build
 from sbon.query.moves import moved, moves, refusals
-from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, JoinParams, MapParams, SinkParams, SourceParams
-from sbon.query.planner import plan
+from sbon.query.plan import UNCHANGED, WATERMARK_END, WATERMARK_MIN, JoinParams, MapParams, SinkParams, SourceParams
+from sbon.query.planner import planning
 from sbon.query.sql import parse
 from tests.examples import examples
 from tests.query_worlds import NODES, make_catalog, run
@@ -25,9 +25,9 @@ ORDERS_MAX = 8
 SECOND = 1_000_000
 
 
-def planned(sql):
+def planned(sql, query="q", changed=UNCHANGED):
     (statement,) = parse(sql)
-    return plan(statement, CATALOG, NODES, "b", "q")
+    return planning(statement, CATALOG, NODES, "b", query, changed=changed)[0]
 
 
 def all_orders(first):
@@ -131,7 +131,7 @@ def random_sql(rng):
 @examples(20)
 def test_every_order_gives_the_same_answer_and_the_signature_of_the_stream_it_replaces(seed):
     rng = random.Random(seed)
-    first = planned(random_sql(rng))
+    first = planned(sql := random_sql(rng))
     inputs = data(rng)
     cuts = sorted({rng.randrange(0, 31) * SECOND for _ in range(rng.randrange(0, 5))})
     expected = rows_of(run(first, inputs))
@@ -142,6 +142,9 @@ def test_every_order_gives_the_same_answer_and_the_signature_of_the_stream_it_re
         assert {spec.id for spec in one.operators} == {spec.id for spec in first.operators}
         ends = [next(spec.signature for spec in each.operators if spec.id == each.links[-1].source) for each in (one, first)]
         assert ends[0] == ends[1], "the last stream is not found by those who ask for it"
+        anew = planned(sql, "another", one.changed)
+        assert sorted(spec.signature for spec in anew.operators) == sorted(spec.signature for spec in one.operators), way
+        assert anew.changed == one.changed
         made = way[-1]
         before = moved_before(first, way)
         top = next(spec for spec in before.operators if spec.id == made.top)
@@ -210,3 +213,19 @@ def test_a_condition_of_the_lower_join_holds_for_the_pairs_of_the_upper_one_afte
     assert len(expected) > 20
     assert swapped
     assert [rows_of(run(one, inputs)) == expected for one in swapped] == [True] * len(swapped)
+
+
+def test_exchanges_that_lead_back_are_not_remembered():
+    rng, first = random.Random(1), planned(f"SELECT a.v, b.t, c.v AS w {CHAIN} WHERE a.v > 0 AND c.v > 0")
+    one, streams = first, set()
+    for _ in range(60):
+        one = moved(one, rng.choice(moves(one)))
+        streams.add(frozenset(spec.signature for spec in one.operators))
+        assert len(one.changed.exchanges) <= len(streams)
+    assert len(streams) < 20
+
+
+def test_exchanges_that_a_plan_does_not_have_are_left_out():
+    first = planned(f"SELECT a.v, b.t, c.v AS w {CHAIN} WHERE a.v > 0")
+    one = moved(first, moves(first)[0])
+    assert planned(f"SELECT a.v, b.t {CHAIN}", changed=one.changed).changed == UNCHANGED

@@ -7,6 +7,7 @@ of every failure message are the seed.
 
 from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,9 +51,13 @@ QUERIES = (
 )
 
 
-def make_world(nodes: int, seed: int, network: NetworkConfig | None = None, window_batches: int = 64) -> World:
+def make_world(
+    nodes: int, seed: int, network: NetworkConfig | None = None, window_batches: int = 64, data_dir: Path | None = None
+) -> World:
+    takes_over = data_dir is None  # a home whose disk is kept runs its queries anew
     settings = {
-        "engine": {"batch_interval_s": 0.1, "heal_after_s": 300.0},  # longer than any cut: whoever is back goes on as it was
+        # Nothing heals before any cut is over: whoever is back goes on as it was.
+        "engine": {"batch_interval_s": 0.1, "heal_after_s": 300.0, "take_over": takes_over},
         "optimiser": {"enabled": False},
         "placement": {"reuse": False},
         "telemetry": {"enabled": False},
@@ -60,7 +65,7 @@ def make_world(nodes: int, seed: int, network: NetworkConfig | None = None, wind
         "membership": {"interval_s": 0.5},
         "migration": {"timeout_s": 4.0, "lease_s": 8.0},
     }
-    return settled_world(nodes, seed=seed, network=network, settings=settings)
+    return settled_world(nodes, seed=seed, network=network, settings=settings, data_dir=data_dir)
 
 
 def submitted(world: World, sql: str, right: int) -> tuple[Any, QueryRecord]:

@@ -1,11 +1,13 @@
 """A running query gets another order of its joins where what is measured makes that cheaper, and its answers stay those of one plan."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sbon.errors import SbonError
+from sbon.query.instances import sets_of
 from sbon.query.plan import JoinParams, SourceParams
 from sbon.supervision.record import QueryRecord
 from sbon_testbed.simulator.harness import World
@@ -28,8 +30,8 @@ SELECT window_end, k, COUNT(*) AS n, SUM(v) AS v, SUM(w) AS w FROM TUMBLE(j, ts,
 class Story:
     """The query where b comes to the node that takes the answers, and a and c come together elsewhere."""
 
-    def __init__(self, nodes: int, rare: int) -> None:
-        self.world: World = make_world(nodes, seed=3)
+    def __init__(self, nodes: int, rare: int, **how: Any) -> None:
+        self.world: World = make_world(nodes, seed=3, **how)
         for seed, (name, number) in enumerate({"a": 1, "b": 0, "c": 1}.items(), 1):
             node, fields = self.world.nodes[number % nodes], FIELDS.format(m=rare)
             self.world.submit(SOURCE.format(name=name, node=node, rows=ROWS, seed=seed, fields=fields))
@@ -60,6 +62,19 @@ class Story:
                 found.add(one.params.name)
         return found
 
+    def instances(self) -> list[int]:
+        return [len(one.operators) for one in sets_of(self.record.plan)]
+
+    def restart_home(self) -> None:
+        """Ends the agent that has taken the query at once, and starts it again."""
+        former = self.query
+        self.world.restart(0)
+        home: Any = self.world.agents[0]
+        self.world.run_until(lambda: bool(home.queries.records), 60.0, "the query runs anew")
+        [self.query] = home.queries.records
+        self.record = home.queries.records[self.query]
+        assert self.record.former == former
+
     def rows(self) -> list[str]:
         self.world.run_until(lambda: self.tail.finished, 300.0, "the query ends")
         return list(map(str, self.tail.rows))
@@ -69,8 +84,8 @@ class Story:
 def story() -> Iterator[Any]:
     made: list[Story] = []
 
-    def make(nodes: int, rare: int) -> Story:
-        made.append(Story(nodes, rare))
+    def make(nodes: int, rare: int, **how: Any) -> Story:
+        made.append(Story(nodes, rare, **how))
         return made[-1]
 
     yield make
@@ -97,6 +112,11 @@ def test_joins_are_exchanged_where_that_is_cheaper_by_what_is_measured(story: An
     again = told.replan(order=True)
     assert again["text"].startswith("it keeps its order: no other order")
     assert again["crosses_at"] is None
+
+    told.replan(instances=2)
+    told.world.run_until(lambda: not told.record.health.healing.plans.step, 20.0, "the second change is over")
+    assert told.first_joined() == {"a", "c"}
+    assert told.instances() == [2]
     expected = story(1, rare=200).rows()
     assert len(expected) > 50
     assert told.rows() == expected
@@ -107,3 +127,16 @@ def test_a_query_keeps_its_order_where_another_is_no_better(story: Any) -> None:
     told.world.run(8.0)
     assert told.replan(order=True)["text"].startswith("it keeps its order: no other order")
     assert not told.record.health.healing.plans.step
+
+
+def test_a_query_has_the_order_and_the_instances_of_its_last_plan_after_a_restart(story: Any, tmp_path: Path) -> None:
+    told = story(3, rare=200, data_dir=tmp_path)
+    told.world.run(12.0)
+    told.replan(order=True)
+    told.world.run_until(lambda: not told.record.health.healing.plans.step, 20.0, "the change is over")
+    told.replan(instances=2)
+    told.world.run_until(lambda: not told.record.health.healing.plans.step, 20.0, "the second change is over")
+    for _ in range(2):
+        told.restart_home()
+        assert told.first_joined() == {"a", "c"}
+        assert told.instances() == [2]

@@ -16,6 +16,8 @@ from sbon.queries.parts import QueryParts
 from sbon.queries.queries import OwnedQueries
 from sbon.queries.replication import Replication
 from sbon.query.ids import query_id
+from sbon.query.instances import sets_of
+from sbon.query.plan import Changed, Sizing
 from sbon.supervision.history import History
 from sbon.supervision.homes import HomeState
 from sbon.supervision.owners import Owners
@@ -404,8 +406,8 @@ def test_a_sink_is_forgotten_only_for_the_query_that_has_its_name(world: World) 
 FORMER = query_id("b", 0, 1)
 
 
-def run_again(world: World, sql: str = SELECT) -> Any:
-    kept = KeptQuery(MINE, sql, "", ("a",), FORMER)
+def run_again(world: World, sql: str = SELECT, **more: Any) -> Any:
+    kept = KeptQuery(MINE, sql, "", ("a",), FORMER, **more)
     world.waiting[MINE] = kept
     world.queries.run_again(kept, world.results.append)
     assert world.queries.register.knows(MINE)
@@ -432,6 +434,40 @@ def test_a_kept_query_waits_while_a_host_does_not_release_the_former_one(world: 
     assert world.results == [problem]
     assert not world.queries.register.knows(MINE)
     assert (world.placing.calls, list(world.waiting)) == ([], [MINE])
+
+
+KEYED = "SELECT window_end, k, count(*) AS n FROM TUMBLE(far, ts, INTERVAL '10 s') GROUP BY window_end, k"
+AUTO = f"CREATE SINK out WITH (connector = 'discard', instances = 'auto') AS {KEYED}"
+SIZINGS = (Sizing(("q.1", "q.2", "q.3"), 40_000.0, 1.4, 4),)
+
+
+def test_a_kept_query_gets_the_numbers_of_instances_that_the_planner_had_chosen_and_what_they_rest_on(world: World) -> None:
+    run_again(world, AUTO, sizings=SIZINGS)
+    world.homes.pop("end").done(None)
+    world.place()
+    world.agree()
+    [sizing] = world.queries.records[MINE].plan.sizings
+    assert (len(sizing.operators), sizing.rate_rows_per_s, sizing.cores, sizing.most) == (3, 40_000.0, 1.4, 4)
+    assert world.queries.register.kept()[0].sizings == (sizing,)
+
+
+def test_instances_are_chosen_anew_where_there_is_no_room_for_those_of_before(world: World) -> None:
+    run_again(world, AUTO, sizings=SIZINGS)
+    world.homes.pop("end").done(None)
+    world.placing.pop("place").done(PlacementError("no room"))
+    imagined = world.placing.pop("place")
+    assert [len(one.operators) for one in imagined.given[0].sizings] == [1]
+    assert world.queries.register.knows(MINE)
+
+
+def test_instances_that_somebody_has_asked_for_are_those_of_every_later_plan(world: World) -> None:
+    run_again(world, AUTO, changed=Changed(instances=2), sizings=SIZINGS)
+    world.homes.pop("end").done(None)
+    world.place()
+    world.agree()
+    plan = world.queries.records[MINE].plan
+    assert [len(one.operators) for one in sets_of(plan)] == [2]
+    assert world.queries.register.kept()[0].changed == Changed(instances=2)
 
 
 @pytest.mark.parametrize("sql", ["SELECT nothing FROM far", "DROP VIEW fast", f"{SELECT}; {SELECT}"])

@@ -7,7 +7,7 @@ import pytest
 from sbon.errors import LinkError, LocalProtocolError, PlacementError, QueryError
 from sbon.query.catalog import Catalog
 from sbon.query.handing_over import reach_us, time_column
-from sbon.query.plan import WATERMARK_END, Plan, first_name
+from sbon.query.plan import WATERMARK_END, Changed, Plan, first_name
 from sbon.query.planner import plan as planned
 from sbon.query.planner import planning
 from sbon.query.sql import CreateSource, parse
@@ -50,7 +50,7 @@ def catalog() -> Catalog:
 
 def plan_of(sql: str, instances: int | None = None) -> Plan:
     [statement] = parse(sql)
-    return planning(statement, catalog(), NODES, "a", "a.0000001.01", instances=instances)[0]  # type: ignore[arg-type]
+    return planning(statement, catalog(), NODES, "a", "a.0000001.01", changed=Changed(instances or 0))[0]  # type: ignore[arg-type]
 
 
 class Change:
