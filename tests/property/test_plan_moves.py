@@ -225,6 +225,15 @@ def test_exchanges_that_lead_back_are_not_remembered():
     assert len(streams) < 20
 
 
+def test_of_two_filters_that_look_alike_the_same_one_is_taken_above_the_join_again():
+    sql = f"SELECT a.v, b.v AS w FROM a JOIN b ON a.k = b.k AND b.ts {BETWEEN.format('a')} WHERE a.v > 0 AND b.v > 0"
+    first = planned(sql)
+    assert len(moves(first)) == 2
+    for move in moves(first):
+        one = moved(first, move)
+        assert form(planned(sql, changed=one.changed)) == form(one)
+
+
 def test_exchanges_that_a_plan_does_not_have_are_left_out():
     first = planned(f"SELECT a.v, b.t, c.v AS w {CHAIN} WHERE a.v > 0")
     one = moved(first, moves(first)[0])
