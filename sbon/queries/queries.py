@@ -107,7 +107,12 @@ class OwnedQueries:
             self._replication.catalog.get,
         )
         alive, permit = lambda: frozenset(gossip.alive_labels()), self.ownership.permit
-        self.recovering = Recovering(host, directory, alive, self._placing.replace, permit, self._recovered, self._changed)
+
+        def changed(record: QueryRecord) -> None:
+            self._shown(record)
+            self._resuming.keep()  # it may have another plan
+
+        self.recovering = Recovering(host, directory, alive, self._placing.replace, permit, self._recovered, changed)
         forecasting = Forecasting(host, gossip.estimated_rtt_ms, books, events.predicted, lambda record: adapting.look(record))
         self.statements = Submitting(self, parts, forecasting.as_it_runs)
         adapting = Adapting(host, directory.me, optimiser, self.recovering.replans, self.statements.resize)
@@ -330,11 +335,6 @@ class OwnedQueries:
             if record.state is QueryState.RECOVERING:
                 record.history.recovering(record.lost, record.health.healing.step, self._host.wall())
             self._events.query_changed(record)
-
-    def _changed(self, record: QueryRecord) -> None:
-        """Shows the state that a recovery has given a query, or keeps the plan that it has now for a restart."""
-        self._shown(record)
-        self._resuming.keep()
 
     def _finish(self, record: QueryRecord) -> None:
         """Takes the last figures of a query that has ended, then releases it."""
