@@ -27,7 +27,7 @@ from sbon.links.config import LinkConfig
 from sbon.links.receiver import LinkReceiver
 from sbon.query.plan import MULTICAST_MARK, WATERMARK_MIN, SinkParams, first_name, newest_us
 from sbon.types import LinkId, OperatorId, QueryId
-from sbon.wire.deployment import End
+from sbon.wire.deployment import End, User
 from sbon.wire.replanning import Cross, Crossing, Cut, Retire, Retired, Uncut
 
 if TYPE_CHECKING:
@@ -294,13 +294,13 @@ def retire(operators: Operators, engine: Engine, links: Links, is_leaving: Calla
     LocalProtocolError
         One of them is about to move, or a batch from one is at work: ask again.
     """
-    gone, moved = frozenset(message.operators), []
+    gone, left, moved = frozenset(message.operators), frozenset(message.left), []
     for instance in list(operators.instances.values()):
         if message.query not in instance.users:
             continue
         if instance.id in gone and is_leaving(instance.id):
             raise LocalProtocolError(f"operator {instance.id} is about to move")
-        if instance.id not in gone and _is_fed_by(instance, gone):
+        if instance.id not in gone and _is_fed_by(instance, gone if _of(instance.id) in left else gone | left):
             if instance.busy:
                 raise LocalProtocolError(f"operator {instance.id} is at work on a batch")
             if instance.waiting.change is not None and instance.waiting.change.waits:
@@ -311,11 +311,16 @@ def retire(operators: Operators, engine: Engine, links: Links, is_leaving: Calla
     for instance in list(operators.instances.values()):
         if message.query not in instance.users or instance.id in gone:
             continue
-        drop_inputs(engine, links, instance, [one for one in instance.inputs.values() if _of(one.link.source) in gone])
-        for output in [one for one in instance.outputs.values() if one.link.target in gone]:
-            output.users.discard(message.query)
-            if not output.users:
-                operators.disconnect(instance.id, output.link.id)
+        is_left = _of(instance.id) in left
+        ended = gone if is_left else gone | left
+        drop_inputs(engine, links, instance, [one for one in instance.inputs.values() if _of(one.link.source) in ended])
+        if is_left:  # the query has no bound for it any more
+            instance.users.add(User(message.query, instance.users[message.query]))
+        for output in list(instance.outputs.values()):
+            if output.link.target in gone or (is_left and _of(output.link.target) not in left):
+                output.users.discard(message.query)
+                if not output.users:
+                    operators.disconnect(instance.id, output.link.id)
     for operator in message.operators:
         if operator not in operators.instances and (place := links.ends.place(operator)) is not None:
             moved.append((operator, *place))

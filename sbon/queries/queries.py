@@ -323,8 +323,11 @@ class OwnedQueries:
         sink = record.reports.get(record.sink)
         if sink is not None and sink.state == "finished" and record.id in self.records:
             self._finish(record)
-        if is_dropped(record) and is_unused(record) and record.id in self.records:
-            self.end(record, QueryState.STOPPING)
+        if record.id in self.records and record.state is not QueryState.STOPPING and is_unused(record):
+            if is_dropped(record):
+                self.end(record, QueryState.STOPPING)
+            else:
+                self.recovering.replans.leave(record)
 
     def _shown(self, record: QueryRecord) -> None:
         """Shows the state that a recovery has given a query."""

@@ -1,13 +1,17 @@
-"""Queries that have been dropped, and live on without their sinks as long as others use their operators (docs/recovery.md)."""
+"""Operators that a query leaves to others, which use them, as it has been dropped or has another plan (docs/recovery.md).
 
+The record of the query keeps them beside its own: of a dropped query, which has no sink any more, nothing else is left.
+"""
+
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from sbon.execution.life import State
-from sbon.query.plan import is_multicast
+from sbon.query.plan import MULTICAST_MARK, is_multicast
 from sbon.supervision.health import WITH_HOST
-from sbon.types import OperatorId
+from sbon.types import NodeId, OperatorId
 from sbon.wire.authority import query_of
 
 if TYPE_CHECKING:
@@ -17,6 +21,12 @@ if TYPE_CHECKING:
 def is_dropped(record: "QueryRecord") -> bool:
     """Tells whether a query has no sink any more, and lives on because others use its operators."""
     return record.sink not in record.specs
+
+
+def left_to_others(record: "QueryRecord") -> frozenset[OperatorId]:
+    """Returns the operators of a query that it does not use itself any more."""
+    own = () if is_dropped(record) else [spec.id for spec in record.plan.operators]
+    return frozenset(record.specs).difference(own)
 
 
 def used_by_others(record: "QueryRecord") -> frozenset[OperatorId]:
@@ -34,11 +44,13 @@ def used_by_others(record: "QueryRecord") -> frozenset[OperatorId]:
 
 
 def is_unused(record: "QueryRecord") -> bool:
-    """Tells whether its operators have said that no other query uses them; those that had finished before they were lost do not matter."""
-    return all(
+    """Tells whether all operators that it has left to others have said that these do not use them; those that had finished before they were
+    lost do not matter."""
+    left = left_to_others(record)
+    return bool(left) and all(
         operator in record.health.healing.others
         and (not _has_other_user(record, operator) or (is_over(record, operator) and record.health.of(operator) in WITH_HOST))
-        for operator in record.specs
+        for operator in left
         if operator not in record.health.healing.over
     )
 
@@ -55,25 +67,34 @@ def is_over(record: "QueryRecord", operator: OperatorId) -> bool:
 
 
 def finished_with_host(record: "QueryRecord") -> frozenset[OperatorId]:
-    """Returns the operators of a dropped query that had finished before their hosts were lost: nobody makes them again for themselves."""
+    """Returns the operators left to others that had finished before their hosts were lost: nobody makes them again for themselves."""
     return (frozenset(record.health.those(WITH_HOST)) & record.specs.keys()) - record.lost
 
 
 def drop_all_but(record: "QueryRecord", kept: frozenset[OperatorId]) -> None:
     """Ends the query but for some operators, which others use: it has neither a name nor a bound any more. The others are to be ended
     (`Plans.retiring`)."""
-    plans = record.health.healing.plans
+    healing = record.health.healing
     gone = {operator: node for operator, node in record.nodes.items() if operator not in kept}
-    plans.gives_up(record.id, gone | ({} if plans.other is None else plans.other.nodes))
-    for operator in gone:
+    give_up(record, gone | ({} if healing.plans.other is None else healing.plans.other.nodes))
+    healing.turned, healing.named, healing.step, healing.waits_for = healing.turned & kept, 0, "", ""
+    record.plan = msgspec.structs.replace(record.plan, name=record.id, delay_bound_ms=None, max_latency_ms=None)
+    record.name, record.forecast, record.late = record.id, None, ""
+
+
+def give_up(record: "QueryRecord", operators: Mapping[OperatorId, NodeId]) -> None:
+    """Takes operators out of a record; they are to be ended, and their multicasts with them."""
+    record.health.healing.plans.gives_up(record.id, operators)
+    for operator in operators:
         record.reports.pop(operator, None)
         record.health.healing.others.pop(operator, None)
         record.health.forget(operator)
         record.epochs.pop(operator, None)
-        del record.nodes[operator]
-    record.specs = {operator: spec for operator, spec in record.specs.items() if operator in kept}
-    record.links = tuple(link for link in record.links if link.source in kept and link.target in kept)
-    healing = record.health.healing
-    healing.turned, healing.named, healing.step, healing.waits_for = healing.turned & kept, 0, "", ""
-    record.plan = msgspec.structs.replace(record.plan, name=record.id, delay_bound_ms=None, max_latency_ms=None)
-    record.name, record.forecast, record.late = record.id, None, ""
+        record.nodes.pop(operator, None)
+    record.specs = {operator: spec for operator, spec in record.specs.items() if operator not in operators}
+    record.links = tuple(link for link in record.links if link.source not in operators and link.target not in operators)
+
+
+def feeder_of(operator: OperatorId) -> OperatorId:
+    """Returns the operator whose stream a multicast carries; of another one, itself."""
+    return operator.partition(MULTICAST_MARK)[0]

@@ -14,7 +14,7 @@ from sbon.query.instances import sets_of
 from sbon.query.plan import LinkSpec, MulticastParams, OperatorSpec, Plan, after_crash, first_name, is_multicast
 from sbon.query.text import describe
 from sbon.supervision.deployment import Deployed
-from sbon.supervision.dropped import is_dropped, is_over
+from sbon.supervision.dropped import is_dropped, is_over, left_to_others
 from sbon.supervision.health import GONE, LOST, WITH_HOST, Condition, Health, News
 from sbon.supervision.history import History
 from sbon.supervision.losses import Losses
@@ -174,7 +174,7 @@ class QueryRecord:
             return
         if report.state != "missing":
             self.reports[operator] = report
-            self.health.healing.others[operator] = tuple(user for user in report.users if user.query != self.id)
+            self.heard_users(report)
             # A copy that was made again says where it has opened the file: behind rows of the former copies.
             if report.begun_at is not None and not generation(report.epoch) and not self.health.healing.plans.is_replanned:
                 self.health.healing.begun_at.setdefault(operator, report.begun_at)
@@ -186,6 +186,10 @@ class QueryRecord:
                 self._multicast_ended(ended, operator)
         news, reason = self._news(report)
         self.health.heard(operator, news, f"{operator} ({self.text_of(operator)}) {reason}")
+
+    def heard_users(self, report: OperatorReport) -> None:
+        """Takes which other queries use an operator."""
+        self.health.healing.others[report.id] = tuple(user for user in report.users if user.query != self.id)
 
     def _news(self, report: OperatorReport) -> tuple[News, str]:
         """Returns what a report says about the health of an operator, and how to say it."""
@@ -272,10 +276,11 @@ class QueryRecord:
     def lost(self) -> frozenset[OperatorId]:
         """Operators made for this query that are gone with their hosts, and may be made again: once for all queries that use them.
 
-        A dropped query does not know whether the others have had everything of an operator that had finished; so they go on without it.
+        Whether the others have had everything of an operator that had finished and is left to them, nobody knows; so they go on without it.
         """
+        left = left_to_others(self)
         gone = frozenset(self.health.those(WITH_HOST)) & self.specs.keys()
-        return frozenset(operator for operator in gone if not is_over(self, operator)) if is_dropped(self) else gone
+        return frozenset(operator for operator in gone if operator not in left or not is_over(self, operator))
 
     def link_rates(self) -> list[tuple[OperatorId, OperatorId, float]]:
         """Returns source, target and bytes per second of the query's links: the measured rate, or the plan's until there is one.

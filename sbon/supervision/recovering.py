@@ -11,6 +11,7 @@ import msgspec
 from sbon.errors import PlacementError, SbonError
 from sbon.ports import Clock, Timer
 from sbon.query.plan import LinkSpec, Plan, first_name, is_multicast
+from sbon.query.schema import Schema
 from sbon.supervision.deployment import schemas_of
 from sbon.supervision.dropped import finished_with_host
 from sbon.supervision.health import GONE, WITH_HOST, Condition
@@ -127,7 +128,7 @@ def picture_of(record: QueryRecord, alive: frozenset[NodeId], now: float) -> Pic
         lost=record.lost | over_beside(record.links, record.lost, record.health.healing.over | finished_with_host(record)),
         away=frozenset(one for one in record.lost if record.health.of(one) is Condition.AWAY),
         alive=alive,
-        schemas=schemas_of(record.plan, record.links),
+        schemas=_schemas(record),
         carriers=carried,
         given_up=given_up(record),
         taken=taken,
@@ -139,6 +140,12 @@ def picture_of(record: QueryRecord, alive: frozenset[NodeId], now: float) -> Pic
         seconds=now - record.health.healing.began_s,
         attempted=record.health.healing.attempted,
     )
+
+
+def _schemas(record: QueryRecord) -> dict[LinkId, Schema]:
+    """Returns the columns of each link's rows; what has been left to others is not in the query's plan."""
+    own = {first_name(link.id): record.specs[link.source].schema for link in record.links if link.source in record.specs}
+    return own | schemas_of(record.plan, [link for link in record.links if link.source not in record.specs])
 
 
 def over_beside(links: Iterable[LinkSpec], lost: Iterable[OperatorId], over: Collection[OperatorId]) -> frozenset[OperatorId]:

@@ -255,17 +255,18 @@ class Replanning:
         actions = self.trouble("its sink was lost")
         return self._left() if self.phase is Phase.UNDOING else actions
 
-    def retire(self, operators: Mapping[OperatorId, NodeId], stay: Iterable[NodeId]) -> list[Action]:
+    def retire(self, operators: Mapping[OperatorId, NodeId], stay: Iterable[NodeId], left: Iterable[OperatorId] = ()) -> list[Action]:
         """Ends operators, given with their hosts.
 
         Parameters
         ----------
         stay : hosts of the operators that stay, which drop their links to those that end
+        left : operators that run on for others
         """
         if self.phase is not Phase.RETIRING:
             self.phase = Phase.RETIRING
         self._clear()
-        message = Retire(query=self._user.query, operators=tuple(sorted(operators)))
+        message = Retire(query=self._user.query, operators=tuple(sorted(operators)), left=tuple(sorted(left)))
         return self._ask([(node, message) for node in sorted({*stay, *operators.values()})])
 
     def wake(self, now: float, needed: frozenset[NodeId]) -> list[Action]:

@@ -17,7 +17,7 @@ from sbon.query.handing_over import reach_us
 from sbon.query.instances import sets_of
 from sbon.query.plan import WATERMARK_MIN, Plan, SinkParams, SourceParams, is_multicast
 from sbon.supervision.deploying import INSTANTIATE_TIMEOUT_S
-from sbon.supervision.dropped import is_dropped
+from sbon.supervision.dropped import feeder_of, give_up, is_dropped, left_to_others, used_by_others
 from sbon.supervision.forecasting import forecast_again
 from sbon.supervision.health import GONE, LOST, Condition
 from sbon.supervision.record import QueryRecord, QueryState
@@ -166,7 +166,15 @@ class Replans:
         elif record.health.healing.plans.retiring:
             machine = Replanning(self._user(record), None, record.nodes)
             one = self._of[record.id] = _One(self, record, machine, _ignored)
-            one.do(machine.retire(record.health.healing.plans.retiring, record.nodes.values()))
+            one.retire(record.health.healing.plans.retiring)
+
+    def leave(self, record: QueryRecord) -> None:
+        """Ends what a query has left to others, as nobody uses it any more; not while its plan changes."""
+        if not self.changes(record.id):
+            left = left_to_others(record)
+            give_up(record, {operator: node for operator, node in record.nodes.items() if feeder_of(operator) in left})
+            self.resume(record)
+            self._changed(record)
 
     def look(self, record: QueryRecord) -> None:
         """Looks whether something is lost of a query that is about to get another plan."""
@@ -235,6 +243,10 @@ class _One:
     def call_off(self, reason: str) -> None:
         self.do(self.machine.trouble(reason))
 
+    def retire(self, operators: "Hosts") -> None:
+        record = self._record
+        self.do(self.machine.retire(operators, record.nodes.values(), () if is_dropped(record) else left_to_others(record)))
+
     def do(self, actions: list[Action]) -> None:
         parent, record = self._parent, self._record
         for action in actions:
@@ -253,14 +265,14 @@ class _One:
                     parent._log.info("query.replanned", **told, why=self._why)
                     parent._changed(record)
                     self._tell(self._told())
-                    self.do(self.machine.retire(old, record.nodes.values()))
+                    self.retire(old)
                     return
                 case Leave(reason):
                     old = leave_other(record)
                     parent._log.warning("query.not_replanned", query=record.id, name=record.name, reason=reason)
                     self._tell(PlacementError(f"{record.name} keeps its plan: {reason}"))
                     parent._changed(record)
-                    self.do(self.machine.retire(old, record.nodes.values()))
+                    self.retire(old)
                     return
                 case Over():
                     parent.over(record)
@@ -301,10 +313,12 @@ class _One:
             parent._messages.request(node, ask, partial(answered, node), INSTANTIATE_TIMEOUT_S)
 
     def _hear(self, result: OperatorReports) -> None:
-        """Takes where operators of either plan have moved to."""
+        """Takes where operators of either plan have moved to, and who else uses them."""
         for report in result.reports:
             if report.state == "moved":
                 self._record.moved(report.id, report.node, report.epoch)
+            elif report.state != "missing":
+                self._record.heard_users(report)
 
     def _wake(self) -> None:
         now = self._parent._clock.now()
@@ -364,19 +378,22 @@ class _One:
 
 
 def take_other(record: QueryRecord) -> dict[OperatorId, NodeId]:
-    """Gives a query the plan that was about to come; returns the operators that it does not use any more, with their hosts."""
-    plans, before = record.health.healing.plans, dict(record.nodes)
-    other = plans.other
+    """Gives a query the plan that was about to come, and leaves operators of the former one to others that use them; returns those that
+    nobody uses any more, with their hosts."""
+    plans = record.health.healing.plans
+    other, used = plans.other, used_by_others(record)
     assert other is not None
-    kept = {spec.id: spec for spec in other.plan.operators}
-    old = {operator: node for operator, node in before.items() if operator not in kept}
-    record.plan, record.links, record.specs = other.plan, other.links, kept
-    record.nodes = {operator: other.nodes.get(operator, before.get(operator, "")) for operator in kept}
-    record.epochs = {operator: epoch for operator, epoch in record.epochs.items() if operator in kept} | other.epochs
+    specs = {spec.id: spec for spec in other.plan.operators}
+    left = {operator: spec for operator, spec in record.specs.items() if operator in used and operator not in specs}
+    old = {operator: node for operator, node in record.nodes.items() if operator not in specs and feeder_of(operator) not in left}
+    give_up(record, old)
+    record.plan, record.specs = other.plan, specs | left
+    record.links = (*other.links, *(link for link in record.links if link.target in left))
+    record.nodes.update(other.nodes)
+    record.epochs.update(other.epochs)
     plans.joined.update(other.before)
     plans.is_replanned = True
     record.health.healing.begun_at.pop(record.sink, None)
-    _gives_up(record, old)
     return old
 
 
@@ -384,15 +401,8 @@ def leave_other(record: QueryRecord) -> dict[OperatorId, NodeId]:
     """Lets a query keep its plan; returns the operators of the other one, with their hosts."""
     other = record.health.healing.plans.other
     assert other is not None
-    _gives_up(record, other.nodes)
+    give_up(record, other.nodes)
     return dict(other.nodes)
-
-
-def _gives_up(record: QueryRecord, operators: dict[OperatorId, NodeId]) -> None:
-    record.health.healing.plans.gives_up(record.id, operators)
-    for operator in operators:
-        record.reports.pop(operator, None)
-        record.health.forget(operator)
 
 
 def _instances(plan: Plan) -> list[int]:

@@ -60,6 +60,8 @@ class Retire(msgspec.Struct, frozen=True, tag="retire"):
 
     query: Query
     operators: Annotated[tuple[Operator, ...], MANY]
+    left: Annotated[tuple[Operator, ...], MANY] = ()
+    """Operators that run on, with what feeds them, as others use them: their links to the query's own operators end."""
 
 
 class Retired(msgspec.Struct, frozen=True, tag="retired"):

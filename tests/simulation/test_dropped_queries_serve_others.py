@@ -12,7 +12,10 @@ from sbon.supervision.record import QueryRecord, QueryState
 from sbon_testbed.simulator.harness import World
 
 HOME, SOURCE, MIDDLE, OTHER, KEEPER = 0, 1, 2, 4, 5
-WINDOW = "SELECT window_start, COUNT(*) AS n FROM TUMBLE((SELECT ts, v FROM s WHERE v >= 0), ts, INTERVAL '1 second') GROUP BY window_start"
+WINDOW = (
+    "SELECT window_start, window_end, v >= 0 AS k, COUNT(*) AS n FROM TUMBLE((SELECT ts, v FROM s WHERE v >= 0), ts, "
+    "INTERVAL '1 second') GROUP BY 1, 2, 3"
+)
 AGAIN_WITHIN_S = 30.0
 
 
@@ -30,7 +33,9 @@ class Story:
             at=KEEPER,
         )
         world.run(3.0)
-        world.submit(f"CREATE SINK k WITH (connector = 'discard', node = '{world.nodes[HOME]}') AS {WINDOW}", HOME)
+        world.submit(
+            f"CREATE SINK k WITH (connector = 'discard', node = '{world.nodes[HOME]}', max_latency = '1 minute') AS {WINDOW}", HOME
+        )
         world.run(3.0)
         self.first = self.found(HOME, "k").id
         self.second = world.submit(f"SELECT window_start, n + 100 AS n FROM ({WINDOW}) WHERE n > 0", OTHER)

@@ -62,7 +62,7 @@ BYTES = {
     "renewed": "a6396a9a526a",
     "replaced": "5f225392e0a7",
     "reserve": "19475a9c0bd2",
-    "retire": "4e433cd53c30",
+    "retire": "88dade992fa2",
     "retired": "a101e8e318c0",
     "rtts": "04362ae1d5d2",
     "rtts?": "6baea3a9e27c",
