@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sbon.errors import SbonError
+from sbon.execution.life import State
 from sbon.query.plan import is_multicast
 from sbon.supervision.record import QueryRecord, QueryState
 from sbon_testbed.simulator.harness import World
@@ -22,6 +23,9 @@ AGAIN_WITHIN_S = 30.0
 class Story:
     """Two queries share a source, a filter and a window, whose host may crash alone. The first query is dropped."""
 
+    OPTIONS = ""
+    """More options of the source."""
+
     def __init__(self, folder: Path | None = None, **engine: Any) -> None:
         settings = {"telemetry": {"enabled": False}, "optimiser": {"enabled": False}, "engine": {"lost_consumer_s": 2.0, **engine}}
         self.world = world = World(6, seed=3, data_dir=folder, settings=settings)
@@ -29,7 +33,7 @@ class Story:
         world.settle()
         world.submit(
             "CREATE SOURCE s (ts TIMESTAMP, v BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', rows_per_second = 20, "
-            f"nodes = '{world.nodes[SOURCE]}')",
+            f"{self.OPTIONS}nodes = '{world.nodes[SOURCE]}')",
             at=KEEPER,
         )
         world.run(3.0)
@@ -206,3 +210,34 @@ def test_a_query_that_is_dropped_where_queries_do_not_heal_ends_at_once(story: A
     assert not told.owners()
     told.goes_on(lambda: None)
     told.ends()
+
+
+class Ending(Story):
+    """The story of queries whose source ends."""
+
+    OPTIONS = "rows = 150, "
+
+    def rows(self, *, crashes: bool) -> list[tuple[Any, ...]]:
+        """Returns the answers of the second query, with or without a crash between the ends of the first one and of it."""
+        first, second = self.found(HOME, "k"), self.found(OTHER, self.second)
+        shared = [self.world.agents[number].operators.instances[one] for one, number in self.hosts()]
+        self.world.run_until(lambda: shared[0].state is State.FINISHED, 30.0, "the source ends")
+        if crashes:
+            self.world.partition([[OTHER]])
+        self.world.run_until(lambda: first.state is QueryState.FINISHED and not self.owners(), 3.0, "the first query ends")
+        assert {one.state for one in shared} == {State.FINISHED}, "all that fed it has given all its rows"
+        if crashes:
+            assert second.state is QueryState.RUNNING
+            self.world.kill(MIDDLE)
+            self.world.heal()
+        self.world.run_until(lambda: second.state is QueryState.FINISHED, 30.0, "the second query ends")
+        self.world.close()
+        return self.tail.rows
+
+    def hosts(self) -> list[tuple[str, int]]:
+        """Returns the shared operators, upstream first, with their hosts."""
+        return [(one, self.world.nodes.index(node)) for one, node in self.found(HOME, "k").nodes.items() if one in self.shared]
+
+
+def test_a_query_that_has_finished_has_given_all_its_rows_to_others() -> None:
+    assert Ending().rows(crashes=True) == Ending().rows(crashes=False)
