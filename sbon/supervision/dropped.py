@@ -13,6 +13,7 @@ from sbon.query.plan import MULTICAST_MARK, is_multicast
 from sbon.supervision.health import WITH_HOST
 from sbon.types import NodeId, OperatorId
 from sbon.wire.authority import query_of
+from sbon.wire.reports import OperatorReport
 
 if TYPE_CHECKING:
     from sbon.supervision.record import QueryRecord
@@ -27,6 +28,11 @@ def left_to_others(record: "QueryRecord") -> frozenset[OperatorId]:
     """Returns the operators of a query that it does not use itself any more."""
     own = () if is_dropped(record) else [spec.id for spec in record.plan.operators]
     return frozenset(record.specs).difference(own)
+
+
+def heard_users(record: "QueryRecord", report: OperatorReport) -> None:
+    """Takes which other queries use an operator."""
+    record.health.healing.others[report.id] = tuple(user for user in report.users if user.query != record.id)
 
 
 def used_by_others(record: "QueryRecord") -> frozenset[OperatorId]:

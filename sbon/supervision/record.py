@@ -14,7 +14,7 @@ from sbon.query.instances import sets_of
 from sbon.query.plan import LinkSpec, MulticastParams, OperatorSpec, Plan, after_crash, first_name, is_multicast
 from sbon.query.text import describe
 from sbon.supervision.deployment import Deployed
-from sbon.supervision.dropped import is_dropped, is_over, left_to_others
+from sbon.supervision.dropped import heard_users, is_dropped, is_over, left_to_others
 from sbon.supervision.health import GONE, LOST, WITH_HOST, Condition, Health, News
 from sbon.supervision.history import History
 from sbon.supervision.losses import Losses
@@ -174,7 +174,7 @@ class QueryRecord:
             return
         if report.state != "missing":
             self.reports[operator] = report
-            self.heard_users(report)
+            heard_users(self, report)
             # A copy that was made again says where it has opened the file: behind rows of the former copies.
             if report.begun_at is not None and not generation(report.epoch) and not self.health.healing.plans.is_replanned:
                 self.health.healing.begun_at.setdefault(operator, report.begun_at)
@@ -186,10 +186,6 @@ class QueryRecord:
                 self._multicast_ended(ended, operator)
         news, reason = self._news(report)
         self.health.heard(operator, news, f"{operator} ({self.text_of(operator)}) {reason}")
-
-    def heard_users(self, report: OperatorReport) -> None:
-        """Takes which other queries use an operator."""
-        self.health.healing.others[report.id] = tuple(user for user in report.users if user.query != self.id)
 
     def _news(self, report: OperatorReport) -> tuple[News, str]:
         """Returns what a report says about the health of an operator, and how to say it."""

@@ -17,7 +17,7 @@ from sbon.query.handing_over import reach_us
 from sbon.query.instances import sets_of
 from sbon.query.plan import WATERMARK_MIN, Plan, SinkParams, SourceParams, is_multicast
 from sbon.supervision.deploying import INSTANTIATE_TIMEOUT_S
-from sbon.supervision.dropped import feeder_of, give_up, is_dropped, left_to_others, used_by_others
+from sbon.supervision.dropped import feeder_of, give_up, heard_users, is_dropped, left_to_others, used_by_others
 from sbon.supervision.forecasting import forecast_again
 from sbon.supervision.health import GONE, LOST, Condition
 from sbon.supervision.record import QueryRecord, QueryState
@@ -318,7 +318,7 @@ class _One:
             if report.state == "moved":
                 self._record.moved(report.id, report.node, report.epoch)
             elif report.state != "missing":
-                self._record.heard_users(report)
+                heard_users(self._record, report)
 
     def _wake(self) -> None:
         now = self._parent._clock.now()
