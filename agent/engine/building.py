@@ -64,16 +64,17 @@ def build(
 def opening(instance: Instance, taken_up: TakenUp | None = None) -> Callable[[], None] | None:
     """Returns the call that opens the files of a source or sink, which may block; None if there is nothing to open.
 
-    A sink that begins anew finds out which rows its former copy had written without saying so.
+    A sink that begins anew finds out which rows its former copy had written without saying so, or had taken without writing them.
     """
     found: Callable[[], None] | None = getattr(instance.source or instance.sink, "open", None)
     rows_since = getattr(instance.sink, "rows_since", None)
     if found is None or rows_since is None or taken_up is None or taken_up.begun_at is None or len(instance.inputs) != 1:
         return found
-    opened, begun_at, [incoming] = found, taken_up.begun_at, instance.inputs.values()
+    opened, begun_at, lost, [incoming] = found, taken_up.begun_at, taken_up.lost_rows or 0, instance.inputs.values()
 
     def open_again() -> None:
         opened()
-        incoming.skip_rows = max(0, rows_since(begun_at) - incoming.receiver.rows_processed)
+        ahead = rows_since(begun_at) + lost - incoming.receiver.rows_processed
+        incoming.skip_rows, instance.figures.lost_rows = max(0, ahead), lost + max(0, -ahead)
 
     return open_again

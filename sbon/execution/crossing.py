@@ -136,9 +136,9 @@ class PlanChange:
 
     @property
     def told(self) -> Crossing:
-        """Returns how far the sink is."""
+        """Returns how far the sink is. It has crossed once what had waited is written: the former plan may end then."""
         at_us = WATERMARK_MIN if self.at_us is None else self.at_us
-        return Crossing(at_us, self.has_crossed, self.is_ready, self.is_called_off)
+        return Crossing(at_us, self.has_crossed and not self.waits, self.is_ready, self.is_called_off)
 
 
 def both_passed(change: PlanChange, instance: Instance, incoming: Input, watermark_us: int) -> bool:

@@ -43,7 +43,8 @@ class Account:
 
     def __init__(self) -> None:
         self.missing: dict[LinkId, int] = {}
-        """Rows that were on their way when a host crashed, as far as they are known, by the first name of the link."""
+        """Rows that were on their way when a host crashed, as far as they are known, by the first name of the link, or by the sink that had
+        taken them."""
         self.is_exact = True
         """False: at least so many rows are missing, and some may have come twice."""
         self.history: list[Recovered] = []
@@ -98,6 +99,20 @@ class Account:
         found = next((done for done in self.history if done.is_open), None)
         self.history = [done for done in self.history if not done.is_open]
         return found
+
+    def not_written(self, sink: OperatorId, rows: int) -> None:
+        """Takes how many rows former copies of a sink had taken, and had not written, in all crashes of their hosts together."""
+        more = rows - self.missing.get(sink, 0)
+        if more <= 0:
+            return
+        self.missing[sink] = rows
+        for place, done in reversed([*enumerate(self.history)]):
+            if sink in done.go_on:
+                known = done.go_on[sink]
+                lost = {**known.lost_rows, sink: known.lost_rows.get(sink, 0) + more}
+                go_on = {**done.go_on, sink: msgspec.structs.replace(known, lost_rows=lost)}
+                self.history[place] = msgspec.structs.replace(done, go_on=go_on)
+                return
 
     def lacks(self, operator: OperatorId, until_us: int) -> None:
         """Notes that an operator which began empty lacks rows up to a later event time, as one that feeds it was away by then."""

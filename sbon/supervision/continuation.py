@@ -481,6 +481,6 @@ def windows_left_out(params: WindowParams, seen_us: int, until_us: int | None, c
     return max(0, last - first + 1)
 
 
-def taken_up(go_on: Continuation, epoch: int, seconds: float, begun_at: int | None, users: tuple[User, ...]) -> TakenUp:
+def taken_up(go_on: Continuation, epoch: int, seconds: float, begun_at: int | None, users: tuple[User, ...], lost: int) -> TakenUp:
     """Returns what the host of an operator is told about its former copy."""
-    return TakenUp(epoch, go_on.rows_out, go_on.watermark_us, go_on.watermark_out_us, seconds, begun_at, users)
+    return TakenUp(epoch, go_on.rows_out, go_on.watermark_us, go_on.watermark_out_us, seconds, begun_at, users, lost or msgspec.UNSET)

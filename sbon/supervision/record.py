@@ -180,6 +180,7 @@ class QueryRecord:
                 self.health.healing.begun_at.setdefault(operator, report.begun_at)
             self.epochs[operator] = report.epoch
             self.losses.reported(report, self._links_from(operator))
+            self.health.healing.account.not_written(operator, report.lost_rows or 0)
             if operator == self.sink and report.upstream_delay_ms is not None:
                 self.delay_ms = report.upstream_delay_ms
             for ended in self.multicasts.heard(report, self.nodes):

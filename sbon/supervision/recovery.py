@@ -138,7 +138,7 @@ class Picture(msgspec.Struct, frozen=True):
     taken: Mapping[LinkId, int] = {}
     """By the first name of a link, rows that its target had taken by its last report."""
     missing: Mapping[LinkId, int] = {}
-    """By the first name of a link, rows that earlier recoveries have counted as lost."""
+    """By the first name of a link, or by a sink that had taken them, rows that earlier recoveries have counted as lost."""
     seconds: float = 0.0
     """Time since the query began."""
     begun_at: Mapping[OperatorId, int] = {}
@@ -452,7 +452,14 @@ class Recovery:
                 inputs=inputs,
                 outputs=outputs,
                 user=self._user,
-                taken_up=taken_up(go_on, self.epoch, picture.seconds, picture.begun_at.get(spec.id), picture.users.get(spec.id, ())),
+                taken_up=taken_up(
+                    go_on,
+                    self.epoch,
+                    picture.seconds,
+                    picture.begun_at.get(spec.id),
+                    picture.users.get(spec.id, ()),
+                    picture.missing.get(spec.id, 0),
+                ),
             )
             staged.setdefault(depth[spec.id], []).append(Step(self._attempt, host, made))
         return [staged[level] for level in sorted(staged)]

@@ -63,6 +63,8 @@ class TakenUp(msgspec.Struct, frozen=True):
     """Place in its file where the rows of a sink begin; None if unknown."""
     users: Annotated[tuple[User, ...], MANY] = ()
     """Other queries that used it."""
+    lost_rows: Count | msgspec.UnsetType = msgspec.UNSET
+    """Rows that a sink has lost in earlier crashes."""
 
 
 class Instantiate(msgspec.Struct, frozen=True, tag="instantiate"):

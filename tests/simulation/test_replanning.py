@@ -187,6 +187,31 @@ def test_a_sink_that_crashes_later_leaves_out_no_answer(story: Any, undisturbed:
     assert len(found) <= len(undisturbed(BY_KEY)) + 10
 
 
+def test_rows_that_waited_in_a_sink_whose_host_crashes_are_counted_as_lost(story: Any, undisturbed: Answers) -> None:
+    """They had been acknowledged, and are not in its file. The plan that goes on does not give them again."""
+    told, expected = story(BY_KEY), undisturbed(BY_KEY)
+    told.gather(OTHER)
+    told.replan(3)
+    other = told.plans.other
+    merge = next(link.source for link in other.plan.links if link.target == told.record.sink)
+    there = told.world.nodes.index(other.nodes[merge])
+    assert there not in (SINK, OTHER)
+    for ends in ((there, SINK), (SINK, there)):
+        told.world.world.network.cut(*ends)
+    change = told._agent(SINK).operators.instances[told.record.sink].waiting.change
+    told.world.run_until(lambda: change._held[0] is not None and change._held[0].height >= 5, 30.0, "rows of the present plan wait")
+    told.world.run(1.0)
+    told.world.heal()
+    told.crash(SINK)
+    told.world.run(1.0)
+    told.crash(SINK)
+    told.world.run_until(told.settled, 30.0, "the change is called off")
+    found, account = told.answers(), told.record.health.healing.account
+    assert found == [row for row in expected if row in found]
+    assert account.is_exact
+    assert len(expected) - len(found) == account.rows >= 5
+
+
 @pytest.mark.soak
 def test_a_query_may_end_while_its_plan_changes(story: Any, undisturbed: Answers) -> None:
     told = story(BY_KEY)

@@ -35,6 +35,17 @@ def test_what_runs_again_has_cost_what_all_attempts_have():
     assert account.sentences(str) == ["a (a) runs again on osl after a crash: 8 rows lost"]
 
 
+def test_rows_that_a_sink_had_taken_and_not_written_are_counted_once_with_its_latest_recovery():
+    account = Account()
+    account.not_written("a", 0)
+    assert (account.rows, account.history) == (0, [])
+    for epoch, rows in ((1, 5), (2, 7)):
+        account.add(attempt(epoch, a="ams"))
+        for _ in range(2):
+            account.not_written("a", rows)
+    assert (account.rows, account.missing["a"], [cost_of(one).rows for one in account.history]) == (7, 7, [5, 2])
+
+
 def test_an_operator_that_is_over_before_an_attempt_succeeds_has_cost_what_the_former_attempt_has_thrown_away():
     account = Account()
     account.begun(attempt(1, 5, a="ams"))

@@ -61,7 +61,9 @@ def test_rows_before_are_the_present_plan_s_and_later_ones_the_other_s_each_once
     assert sink.change.told.is_ready
     sink.change.go()
     assert sink.change.has_crossed
+    assert not sink.change.told.has_crossed, "what has waited is not written yet"
     assert sink.give(OLD, 12) == [(10, "new"), (11, "new")]
+    assert sink.change.told.has_crossed
     assert sink.give(NEW, 12, 9) == [(12, "new")]
     assert sink.change.late_rows == 1
     assert sink.written == [(8, "old"), (9, "old"), (10, "new"), (11, "new"), (12, "new")]

@@ -127,6 +127,18 @@ def test_a_sink_leaves_out_what_its_former_copy_had_written_without_saying_so():
     assert (opened, incoming.skip_rows) == (["open"], 12)
 
 
+@pytest.mark.parametrize(("written", "lost", "skipped", "lost_then"), [(25, 0, 0, 5), (25, 5, 0, 5), (28, 5, 3, 5), (24, 5, 0, 6)])
+def test_a_sink_counts_what_its_former_copies_had_taken_and_not_written(written: int, lost: int, skipped: int, lost_then: int):
+    """The living end of its link has given thirty rows that were acknowledged."""
+    instance = Instance(OperatorSpec("q.2", SinkParams("k", "file", ()), (), None, None, ""), 0)
+    incoming = instance.inputs[LINK.id] = Input(LINK, "a", (), LinkReceiver(LINK.id, LinkConfig(), 3, 30))
+    instance.sink = SimpleNamespace(open=lambda: None, rows_since=lambda begun_at: written)  # type: ignore[assignment]
+    work = opening(instance, TakenUp(65_536, begun_at=7, lost_rows=lost))
+    assert work is not None
+    work()
+    assert (incoming.skip_rows, instance.figures.lost_rows) == (skipped, lost_then)
+
+
 def test_an_end_turns_to_an_operator_that_begins_anew_though_the_lost_one_was_never_told_who_feeds_it():
     """The lost one cannot answer any more; the new one hears it from its home."""
     instance = Instance(OperatorSpec("q.1", MapParams(None, None), (), None, None, ""), 0, State.RUNNING)
