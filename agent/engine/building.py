@@ -74,7 +74,6 @@ def opening(instance: Instance, taken_up: TakenUp | None = None) -> Callable[[],
 
     def open_again() -> None:
         opened()
-        ahead = rows_since(begun_at) + lost - incoming.receiver.rows_processed
-        incoming.skip_rows, instance.figures.lost_rows = max(0, ahead), lost + max(0, -ahead)
+        instance.waiting.had_written(incoming, rows_since(begun_at), lost)
 
     return open_again

@@ -26,7 +26,6 @@ class Figures:
         "costs_brought",
         "deferred_rows",
         "late_rows",
-        "lost_rows",
         "migrations",
         "misfits",
         "now",
@@ -55,8 +54,6 @@ class Figures:
         """Size of the operator's state when last measured."""
         self.unmeasured = (0, 0)
         """Batches and bytes taken since then."""
-        self.lost_rows = 0
-        """Rows that former copies of a sink had taken, and had not written when their hosts crashed."""
         self.shed_rows: tuple[int, ...] = ()
         """Rows that were left out because they would be late, by cost class."""
         self.deferred_rows: tuple[int, ...] = ()

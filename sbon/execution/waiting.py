@@ -24,7 +24,7 @@ class Waiting:
     misses : chooses rows that are left out, or put off, because they would be late; None: none ever
     """
 
-    __slots__ = ("_heads", "_inputs", "blocked", "blocked_samples", "change", "held_port", "misses", "starved")
+    __slots__ = ("_heads", "_inputs", "blocked", "blocked_samples", "change", "held_port", "lost_rows", "misses", "starved")
 
     def __init__(self, inputs: dict[LinkId, Input], misses: "LateRows | None" = None) -> None:
         self.misses = misses
@@ -32,6 +32,8 @@ class Waiting:
         self._heads = EarliestStimulusFirst[LinkId]()
         self.change: PlanChange | None = None
         """Rows that wait in a sink whose query has got, or is about to get, another plan."""
+        self.lost_rows = 0
+        """Rows that had waited in former copies of a sink when their hosts crashed."""
         self.held_port: int | None = None
         """The input port that is ahead of another in event time, and is held back until that one has caught up."""
         self.blocked = False
@@ -40,6 +42,14 @@ class Waiting:
         """Number of successive samples at which it was blocked."""
         self.starved = ""
         """The reason if all inputs are gone for good before they ended; otherwise empty."""
+
+    def had_written(self, incoming: Input, rows: int, lost: int) -> None:
+        """Takes how many rows the former copies of a sink with one input have written, and how many they had lost before the last crash.
+
+        More than were acknowledged: these come again, and are skipped. Fewer: the others had waited, and are lost.
+        """
+        ahead = rows + lost - incoming.receiver.rows_processed
+        incoming.skip_rows, self.lost_rows = max(0, ahead), lost + max(0, -ahead)
 
     @property
     def held_back(self) -> bool:

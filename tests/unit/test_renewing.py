@@ -136,7 +136,7 @@ def test_a_sink_counts_what_its_former_copies_had_taken_and_not_written(written:
     work = opening(instance, TakenUp(65_536, begun_at=7, lost_rows=lost))
     assert work is not None
     work()
-    assert (incoming.skip_rows, instance.figures.lost_rows) == (skipped, lost_then)
+    assert (incoming.skip_rows, instance.waiting.lost_rows) == (skipped, lost_then)
 
 
 def test_an_end_turns_to_an_operator_that_begins_anew_though_the_lost_one_was_never_told_who_feeds_it():
