@@ -1,6 +1,5 @@
 """The rules of the house: what the library may not touch, which way imports point, what an idle agent loads, what is documented."""
 
-import ast
 import os
 import subprocess
 import sys
@@ -13,8 +12,8 @@ import pytest
 from sbon.config import field_docstrings, load, sample
 from sbon_agent.config import AgentConfig
 from tests.mutants.listing import read_mutants
+from tests.source_code import ROOT, modules, source
 
-ROOT = Path(__file__).parents[2]
 IMPURE = {"asyncio", "socket", "time", "random", "threading", "selectors", "subprocess", "multiprocessing", "concurrent"}
 LAYERS = {"sbon": {"sbon_agent", "sbon_testbed"}, "agent": {"sbon_testbed"}, "testbed": set()}
 """What each folder may not import."""
@@ -31,27 +30,9 @@ FRAGMENTS_LATER = (
 HEAVY = ("polars", "scipy", "sqlglot", "typer", "rich", "pandas", "pyarrow", "pyspark", "matplotlib")
 
 
-def modules(folder: str) -> list[Path]:
-    return sorted(path.relative_to(ROOT) for path in (ROOT / folder).rglob("*.py"))
-
-
 def is_pure(path: Path) -> bool:
     """Tells whether the library's rule holds for a module: the command line and the analysis package may reach the outside world."""
     return path.parts[0] == "sbon" and path.parts[1] not in ("cli", "analysis")
-
-
-def imports(path: Path) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            yield node.lineno, node.module
-            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
-
-
-def calls(path: Path) -> Iterator[ast.Call]:
-    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
-    return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
 
 
 def config_structs(kind: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
@@ -69,7 +50,7 @@ def test_library_reaches_for_no_clock_socket_thread_or_global_randomness():
         f"{path}:{line} imports {name}"
         for path in modules("sbon")
         if is_pure(path)
-        for line, name in imports(path)
+        for line, name in source(path).imports
         if name.split(".")[0] in IMPURE | LAYERS["sbon"]
     ]
 
@@ -80,12 +61,11 @@ def test_library_takes_time_and_randomness_as_arguments():
     """`datetime.now()` and numpy's global generator would let a run differ from its seed."""
     found = []
     for path in filter(is_pure, modules("sbon")):
-        for node in calls(path):
-            called = ast.unparse(node.func)
+        for line, called, arguments in source(path).calls:
             clock = "datetime" in called and called.endswith((".now", ".utcnow", ".today"))
-            unseeded = called.startswith("np.random.rand") or (called.endswith("default_rng") and not node.args)
+            unseeded = called.startswith("np.random.rand") or (called.endswith("default_rng") and not arguments)
             if clock or unseeded:
-                found.append(f"{path}:{node.lineno} calls {called}")
+                found.append(f"{path}:{line} calls {called}")
 
     assert found == []
 
@@ -93,7 +73,10 @@ def test_library_takes_time_and_randomness_as_arguments():
 @pytest.mark.parametrize("folder", sorted(LAYERS))
 def test_imports_point_one_way(folder):
     found = [
-        f"{path}:{line} imports {name}" for path in modules(folder) for line, name in imports(path) if name.split(".")[0] in LAYERS[folder]
+        f"{path}:{line} imports {name}"
+        for path in modules(folder)
+        for line, name in source(path).imports
+        if name.split(".")[0] in LAYERS[folder]
     ]
 
     assert found == []
@@ -102,10 +85,9 @@ def test_imports_point_one_way(folder):
 def test_commands_print_through_one_module_which_makes_text_of_others_printable():
     found = []
     for path in [path for path in modules("sbon/cli") if path.name != "output.py"] + [Path("agent/telemetry/collect_command.py")]:
-        for node in calls(path):
-            called = ast.unparse(node.func)
+        for line, called, _ in source(path).calls:
             if called in ("print", "typer.echo") or called.startswith(("sys.stdout.write", "sys.stderr.write")) or called.endswith("secho"):
-                found.append(f"{path}:{node.lineno} calls {called}")
+                found.append(f"{path}:{line} calls {called}")
 
     assert found == []
 
@@ -114,26 +96,18 @@ def test_frames_are_computed_on_the_thread_that_asks():
     """polars hands `select` and `with_columns` of several columns to one thread of its own, for which all executor threads would wait."""
     folders = ("sbon/operators", "sbon/formats", "sbon/connectors", "agent/connectors")
     found = [
-        f"{path}:{call.lineno}: {call.func.attr}"
+        f"{path}:{line}: {called}"
         for folder in folders
         for path in modules(folder)
-        for call in calls(path)
-        if isinstance(call.func, ast.Attribute) and call.func.attr in ("select", "with_columns") and not is_lazy(call.func.value)
+        for line, called, _ in source(path).calls
+        if called.endswith((".select", ".with_columns")) and not is_lazy(called.rpartition(".")[0])
     ]
     assert found == [], "use select_seq and with_columns_seq"
 
 
-def is_lazy(value: ast.expr) -> bool:
+def is_lazy(text: str) -> bool:
     """Tells whether columns are selected of a lazy frame, or of no frame (`pl.select`)."""
-    text = ast.unparse(value)
     return text == "pl" or text.startswith("lazy.") or ".lazy()" in text or "scan_parquet" in text
-
-
-def docstrings(path: Path) -> Iterator[tuple[int, str]]:
-    """Yields the texts that stand alone as statements: of modules, classes, functions, and of names above them."""
-    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            yield node.lineno, node.value.value
 
 
 @pytest.mark.parametrize("folder", sorted(LAYERS))
@@ -144,7 +118,7 @@ def test_docstrings_begin_with_a_verb_or_a_noun(folder):
         f"{path}:{line}: {text.splitlines()[0]}"
         for path in modules(folder)
         if path.as_posix() not in later
-        for line, text in docstrings(path)
+        for line, text in source(path).docstrings
         if text.partition(" ")[0] in FRAGMENTS
     ]
 
@@ -154,8 +128,10 @@ def test_docstrings_begin_with_a_verb_or_a_noun(folder):
 def test_nothing_is_unpickled_or_evaluated():
     everything = [path for folder in LAYERS for path in modules(folder)]
     unsafe = {"pickle", "marshal", "shelve", "dill", "cloudpickle"}
-    imported = [f"{path}:{line} imports {name}" for path in everything for line, name in imports(path) if name.split(".")[0] in unsafe]
-    called = [f"{path}:{node.lineno}" for path in everything for node in calls(path) if ast.unparse(node.func) in ("eval", "exec")]
+    imported = [
+        f"{path}:{line} imports {name}" for path in everything for line, name in source(path).imports if name.split(".")[0] in unsafe
+    ]
+    called = [f"{path}:{line}" for path in everything for line, called, _ in source(path).calls if called in ("eval", "exec")]
 
     assert imported + called == []
 

@@ -3,11 +3,10 @@
 The numbers and lists here may only shrink. Whoever makes one smaller writes the smaller one down.
 """
 
-import ast
-from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.source_code import ROOT, modules, source
+
 FOLDERS = {"sbon": "sbon", "agent": "sbon_agent", "testbed": "sbon_testbed"}
 """Folders of the code, with the names by which they are imported."""
 
@@ -75,36 +74,10 @@ IN_CIRCLES = {
 """Packages that import each other in circles today."""
 
 
-def modules(folder: str) -> list[Path]:
-    return sorted(path.relative_to(ROOT) for path in (ROOT / folder).rglob("*.py"))
-
-
-def tree(path: Path) -> ast.Module:
-    return ast.parse((ROOT / path).read_text(encoding="utf-8"))
-
-
-def is_for_types_only(node: ast.stmt) -> bool:
-    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-
-
-def imported(body: list[ast.stmt], *, late: bool = True) -> Iterator[str]:
-    """Names of the modules that these statements import when they run; `late`: inside functions, too."""
-    for statement in body:
-        if is_for_types_only(statement):
-            continue
-        nodes = ast.walk(statement) if late else iter([statement])
-        for node in nodes:
-            if isinstance(node, ast.Import):
-                yield from (alias.name for alias in node.names)
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                yield node.module
-
-
 def does_io(path: Path) -> bool:
-    """Whether a module reaches outside: by what it imports, or by opening files."""
-    found = tree(path)
-    opens = any(isinstance(node, ast.Call) and ast.unparse(node.func) == "open" for node in ast.walk(found))
-    return opens or any(name.split(".")[0] in INPUT_OUTPUT for name in imported(found.body))
+    """Tells whether a module reaches outside: by what it imports, or by opening files."""
+    found = source(path)
+    return any(call.called == "open" for call in found.calls) or any(name.split(".")[0] in INPUT_OUTPUT for name in found.needed)
 
 
 def package_of(module: str) -> str:
@@ -118,7 +91,7 @@ def packages() -> dict[str, set[str]]:
     for folder, name in FOLDERS.items():
         for path in modules(folder):
             here = package_of(".".join([name, *path.with_suffix("").parts[1:]]))
-            theirs = {package_of(one) for one in imported(tree(path).body, late=False) if one.split(".")[0] in FOLDERS.values()}
+            theirs = {package_of(one) for one in source(path).loaded if one.split(".")[0] in FOLDERS.values()}
             found.setdefault(here, set()).update(theirs - {here})
     return found
 
@@ -139,23 +112,6 @@ def circles(graph: dict[str, set[str]]) -> set[frozenset[str]]:
     return {frozenset({other for other in graph if other in reach[one] and one in reach[other]}) for one in graph if one in reach[one]}
 
 
-def classes() -> Iterator[tuple[str, int, int]]:
-    """All classes of the code, with the numbers of their methods and of the attributes that their methods set."""
-    for folder in FOLDERS:
-        for path in modules(folder):
-            for node in ast.walk(tree(path)):
-                if isinstance(node, ast.ClassDef):
-                    methods = [one for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
-                    yield node.name, len(methods), len(set(attributes(methods)))
-
-
-def attributes(methods: list[ast.FunctionDef | ast.AsyncFunctionDef]) -> Iterator[str]:
-    for method in methods:
-        for node in ast.walk(method):
-            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self":
-                yield node.attr
-
-
 def test_packages_do_not_import_each_other_in_circles():
     assert {package for circle in circles(packages()) for package in circle} <= IN_CIRCLES
 
@@ -173,7 +129,8 @@ def test_protocols_leave_the_agent():
 
 
 def test_no_class_knows_too_much():
-    large = {name for name, methods, attributes in classes() if methods > METHODS_MAX or attributes > ATTRIBUTES_MAX}
+    classes = [one for folder in FOLDERS for path in modules(folder) for one in source(path).classes]
+    large = {one.name for one in classes if one.methods > METHODS_MAX or one.attributes > ATTRIBUTES_MAX}
 
     assert large <= LARGE_CLASSES
 
@@ -181,6 +138,6 @@ def test_no_class_knows_too_much():
 def test_the_overlay_imports_nothing_of_the_built_in_engine():
     """An engine of another kind takes its place (`tests/simulation/test_another_engine.py`)."""
     outside = [path for path in modules("agent") if path.parts[1] != "engine"]
-    found = {path.as_posix() for path in outside for name in imported(tree(path).body) if name.startswith("sbon_agent.engine")}
+    found = {path.as_posix() for path in outside for name in source(path).needed if name.startswith("sbon_agent.engine")}
 
     assert found == {"agent/node.py"}
