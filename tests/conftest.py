@@ -34,6 +34,16 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile(os.environ.get("SBON_TEST_PROFILE", "sbon"))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Keeps the collector from looking through modules and tests while they are read: they stay."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselects soak tests, or with `--soak` all others but properties, which then try many examples."""
     soak = bool(config.getoption("--soak"))
