@@ -370,7 +370,6 @@ states = { load = "running" }
 
 
 @needs_namespaces
-@pytest.mark.alone
 @pytest.mark.slow
 def test_scenario_runs_as_in_the_other_worlds(tmp_path):
     """A machine that others keep busy may need a minute for what 13 s are for otherwise: it gets that where the first run falls short."""
