@@ -9,7 +9,7 @@ from hypothesis import settings
 
 SOAK = 10
 """A long run tries so many times as many."""
-SHARE = 0.6
+SHARE = 0.4
 """Part of the examples that `make test` tries. The mutation run, which looks for rare mistakes, tries all."""
 _times = 1.0 if os.environ.get("SBON_TEST_PROFILE") == "mutants" else SHARE
 

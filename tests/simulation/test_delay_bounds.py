@@ -123,7 +123,7 @@ def test_operators_move_only_where_the_bound_holds(bound, allowed):
     row = query_row(world, query)
     assert window_node(row) == "c"
     longest = 0.0
-    for _ in range(12):
+    for _ in range(6):
         world.run(10)
         longest = max(longest, query_row(world, query)["delay_ms"])
 

@@ -18,9 +18,9 @@ from sbon_testbed.simulator.network import NetworkConfig
 from tests.examples import seeds
 from tests.worlds import settled_world
 
-SEEDS = range(0, 6, 6)
-SOAK_SEEDS = range(6, 60, 6)
-SEEDS_PER_TEST = 6
+SEEDS = range(0, 3, 3)
+SOAK_SEEDS = range(3, 60, 3)
+SEEDS_PER_TEST = 3
 ROWS = 3_000
 
 SOURCE = f"""

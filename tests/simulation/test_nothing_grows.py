@@ -26,7 +26,7 @@ REMEMBERED = (
     "authority._reported_at_s",  # former owners that do not know yet
 )  # fmt: skip
 """What is kept of the past on purpose, each with a bound of its own."""
-CYCLES = 6
+CYCLES = 4
 
 
 def sizes(agent: Agent) -> Counter[str]:
