@@ -227,7 +227,10 @@ class OwnedQueries:
                     placed(refusal)
 
             # Its other hosts release the former query by themselves; here it must be certain that no sink takes rows of both.
-            self._homes.end(query.former, ended, query.nodes)
+            if (left := self.records.get(query.former)) is None:
+                self._homes.end(query.former, ended, query.nodes)
+            else:
+                ended(PlacementError("what others do not use of it has yet to end") if left.health.healing.plans.retiring else None)
 
         def work() -> list[Prepared]:
             return prepare(query.sql, entries, nodes, me, iter([query.id]), now_us, self._connectors, {}, query.changed)
@@ -237,7 +240,7 @@ class OwnedQueries:
     # ---------------------------------------------------------------------------------------------------- ownership
 
     def inherited(self, query: QueryId, result: QueryRecord | ValueError) -> None:
-        """Takes over a query whose owner is gone, unless it has been dropped meanwhile."""
+        """Takes over a query whose owner is gone, unless it has been dropped meanwhile, or what is left of one of a former process."""
         if isinstance(result, ValueError):
             self._log.error("query.not_inherited", query=query, reason=str(result))
             return
@@ -320,6 +323,9 @@ class OwnedQueries:
         if record.id in self.records and record.state is not QueryState.STOPPING:
             self.recovering.look(record)
         self._shown(record)
+        if record.id in self.records and record.health.healing.shared != (used := used_by_others(record)):
+            record.health.healing.shared = used
+            self._resuming.keep()
         sink = record.reports.get(record.sink)
         if sink is not None and sink.state == "finished" and record.id in self.records:
             self._finish(record)

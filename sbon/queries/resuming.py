@@ -21,9 +21,11 @@ from sbon.query.catalog import Entry
 from sbon.query.ids import boot_of
 from sbon.supervision.claiming import Outcome
 from sbon.supervision.homes import bare_row
+from sbon.supervision.kept_record import left_of
 from sbon.supervision.ownership import Ownership
+from sbon.supervision.record import QueryRecord
 from sbon.supervision.register import Register
-from sbon.supervision.resumption import FORMAT, PEERS_MAX, AskOwners, Kept, KeptQuery, Renamed, Resume, Resumption, Taken, Waiting
+from sbon.supervision.resumption import FORMAT, PEERS_MAX, AskOwners, Kept, KeptQuery, LiveOn, Renamed, Resume, Resumption, Taken, Waiting
 from sbon.types import Address, QueryId
 
 HEAR_S = 10.0
@@ -48,6 +50,9 @@ class Runner(Protocol):
 
     def run_again(self, query: KeptQuery, done: Callable[[SbonError | None], None]) -> None:
         """Submits a query under its new id."""
+
+    def inherited(self, query: QueryId, result: QueryRecord | ValueError) -> None:
+        """Takes up what others use of a query of a former process."""
 
     def kept_queries(self) -> list[KeptQuery]:
         """Returns the running queries, and sinks that have finished."""
@@ -277,6 +282,9 @@ class Resuming:
             match action:
                 case Renamed(query) if query.sink:
                     self._replication.renew(query.sink, query.id)
+                case LiveOn(query):
+                    epoch = self._runner.ownership.former.anew.get(query.id, 0)
+                    self._runner.inherited(query.id, left_of(query.record, self._me, now, self._host.wall(), epoch))
                 case Resume(query):
                     self._runner.run_again(query, partial(self._tried, query))
                 case AskOwners(queries):

@@ -193,6 +193,8 @@ class Healing:
         """Operators that are gone and not needed any more."""
         self.others: dict[OperatorId, tuple[User, ...]] = {}
         """Other queries that use an operator, by its last report, whichever owner has had it; missing if it has not reported."""
+        self.shared: frozenset[OperatorId] = frozenset()
+        """Operators that other queries use, and what feeds them, when that was written to disk last."""
         self.begun_at: dict[OperatorId, int] = {}
         """For sinks, where in their files the query's rows begin."""
         self.attempted = 0

@@ -7,9 +7,10 @@ import msgspec
 
 from sbon.query.plan import LinkSpec, OperatorSpec, Plan, first_name, renewals
 from sbon.supervision.deployment import Deployed
+from sbon.supervision.dropped import drop_all_but, used_by_others
 from sbon.supervision.history import Happening
 from sbon.supervision.multicasts import KeptMulticast
-from sbon.supervision.record import QueryRecord, is_undecided
+from sbon.supervision.record import QueryRecord, QueryState, is_undecided
 from sbon.supervision.recovery import Recovered, first_epoch
 from sbon.supervision.replanning import OtherPlan
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
@@ -165,4 +166,20 @@ def record_from(
         if report.id in record.nodes and report.epoch >= record.epochs.get(report.id, 0):
             record.nodes[report.id], record.epochs[report.id] = report.node, report.epoch
     record.history.inherited(content.happenings, content.migrations, former, record.nodes, wall_s)
+    return record
+
+
+def left_of(data: bytes, me: NodeId, now: float, wall_s: float, ownership: int) -> QueryRecord | ValueError:
+    """Returns what others use of a query of a former process of its owner; or why that cannot be said.
+
+    Parameters
+    ----------
+    data : the record as that process has written it
+    """
+    try:
+        record = record_from(decode_content(data), me, (), me, now, wall_s, ownership)
+    except ValueError as problem:
+        return problem
+    drop_all_but(record, used_by_others(record))
+    record.state = QueryState.SHARED
     return record

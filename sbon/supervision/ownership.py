@@ -103,7 +103,8 @@ class Ownership:
     def look(self, record: QueryRecord) -> None:
         """Hands the record of a query to its keepers, if it is another one than they have."""
         if self._is_on and record.id in self._register.running:
-            self._look(self.owned.setdefault(record.id, Owned(Owning(record.id, self._me))), record)
+            epoch = self.former.anew.get(record.id, 0)
+            self._look(self.owned.setdefault(record.id, Owned(Owning(record.id, self._me, epoch))), record)
 
     def permit(self, record: QueryRecord, done: Finished) -> None:
         """Writes down that a query is about to be changed; `done` gets None once a majority knows."""

@@ -10,12 +10,16 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
+import msgspec
+
 from sbon.connectors.tails import Tail
 from sbon.errors import QueryError
 from sbon.links.places import Whereabouts
 from sbon.query.catalog import Catalog, Entry, did_you_mean, no_query
 from sbon.query.ids import is_short_for
 from sbon.query.plan import Plan
+from sbon.supervision.dropped import is_dropped, used_by_others
+from sbon.supervision.kept_record import encode_content
 from sbon.supervision.owners import Owners
 from sbon.supervision.record import QueryRecord, QueryState
 from sbon.supervision.recovery import generation
@@ -31,6 +35,8 @@ ANEW_MAX = 10_000
 """Most operators of ended queries whose places are remembered."""
 HAPPENINGS_TOLD_MAX = 4_000
 """Most happenings of all queries together in one answer; the queries share them."""
+RECORDS_BYTES_MAX = 8 * 2**20
+"""Most bytes of the records of all queries that are kept over a restart."""
 ENDED_ROWS_BYTES_MAX = 32 * 2**20
 """Memory for the rows of ended queries, for `sbon tail`. More: rows of more ended queries can still be read."""
 
@@ -129,7 +135,7 @@ class Register:
     def find(self, name: str, is_name: Callable[[str], bool]) -> QueryRecord | None:
         """Finds a query by id, name, or an unambiguous prefix of its id for which `is_name` is False."""
         everything = {**self.ended, **self.running}
-        if name in everything:
+        if name in everything and not (is_dropped(everything[name]) and any(one.former == name for one in everything.values())):
             return everything[name]
         named = [record for record in everything.values() if name in (record.name, record.former)]
         if named:
@@ -161,7 +167,11 @@ class Register:
 
     def kept(self) -> list[KeptQuery]:
         """Returns the queries to run again after a restart, and finished sinks, whose names stay taken."""
-        running = [kept_of(record) for record in self.running.values() if record.state is not QueryState.FINISHED]
+        running, room = list[KeptQuery](), RECORDS_BYTES_MAX
+        for record in self.running.values():
+            if record.state is not QueryState.FINISHED:
+                running.append(with_record(record, room))
+                room -= len(running[-1].record)
         finished = [record for record in [*self.running.values(), *self.ended.values()] if record.state is QueryState.FINISHED]
         return running + [kept_of(record) for record in finished if record.name != record.id]
 
@@ -215,6 +225,23 @@ def kept_of(record: QueryRecord) -> KeptQuery:
     """Returns what is kept of a query over a restart."""
     is_finished = record.state is QueryState.FINISHED
     return kept_plan(record.plan, record.specs, record.former, record.health.healing.holders, is_finished=is_finished)
+
+
+def with_record(record: QueryRecord, room: int = RECORDS_BYTES_MAX) -> KeptQuery:
+    """Returns what is kept of a running query over a restart, with its record if others use its operators and it heals.
+
+    Parameters
+    ----------
+    room : most bytes of the record
+    """
+    kept = kept_of(record)
+    if not record.health.healing.is_on or not used_by_others(record):
+        return kept
+    try:
+        content = encode_content(record)
+    except ValueError:  # it is too large to be kept anywhere, and says so
+        return kept
+    return msgspec.structs.replace(kept, record=content) if len(content) <= room else kept
 
 
 def kept_plan(

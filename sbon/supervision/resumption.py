@@ -73,6 +73,8 @@ class KeptQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Choices that were made for its plan."""
     sizings: tuple[Sizing, ...] = ()
     """The numbers of instances that the planner had chosen for it, and what they rest on."""
+    record: bytes = b""
+    """Its record, where others used operators of it: if nobody keeps it, what they use lives on under its id."""
 
 
 class GivenSink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -151,6 +153,12 @@ class Resume(msgspec.Struct, frozen=True):
     query: KeptQuery
 
 
+class LiveOn(msgspec.Struct, frozen=True):
+    """Nobody owns or keeps a query, and others used operators of it: these are to be taken up."""
+
+    query: KeptQuery
+
+
 class AskOwners(msgspec.Struct, frozen=True):
     """Ask all agents which of these queries they own or keep, and for their promises; call `decided` afterwards."""
 
@@ -165,7 +173,7 @@ class Taken(msgspec.Struct, frozen=True):
     why: str
 
 
-Action: TypeAlias = Renamed | Resume | AskOwners | Taken
+Action: TypeAlias = Renamed | Resume | LiveOn | AskOwners | Taken
 
 
 class Waiting(msgspec.Struct):
@@ -199,10 +207,13 @@ class Resumption:
         self._waiting = {
             query.id: Waiting(query, "waits to hear from other agents what has been dropped meanwhile", now)
             for query in queries
-            if inherits or not query.dropped
+            if inherits or query.record or not query.dropped
         }
-        self.undecided = {query for query, waiting in self._waiting.items() if inherits and not waiting.query.finished}
+        asked = [waiting.query for waiting in self._waiting.values() if (inherits or waiting.query.record) and not waiting.query.finished]
+        self.undecided = {query.id for query in asked}
         """Queries of the former process that another agent may own."""
+        self._left: list[KeptQuery] = []
+        """Queries of which others used operators, and that nobody keeps."""
         self._asking = False
         self._ask_due_s = now
         self._hear_until = now + hear_s
@@ -236,6 +247,8 @@ class Resumption:
             waiting = self._waiting.get(query)
             if outcome is Outcome.FREE:
                 self.undecided.discard(query)
+                if waiting is not None and waiting.query.record:
+                    self._left.append(waiting.query)
                 if waiting is not None and waiting.query.dropped:
                     self.forget(query)
             elif waiting is not None and outcome is Outcome.KEPT:
@@ -278,7 +291,8 @@ class Resumption:
         latest : the catalogue's entry of a name, living or tombstone
         new_id : makes an id of the present process
         """
-        out: list[Action] = []
+        out: list[Action] = [LiveOn(query) for query in self._left]
+        self._left.clear()
         for waiting in list(self._waiting.values()):
             # The name of a query that was being taken over is its former owner's: this agent may not have heard of it yet.
             is_unheard = waiting.query.id in self.undecided and waiting.query.sink and latest(waiting.query.sink) is None
@@ -333,7 +347,7 @@ class Resumption:
                 continue
             waiting.is_renamed = True
             old, fresh = waiting.query, new_id()
-            waiting.query = msgspec.structs.replace(old, id=fresh, former=old.id, holders=())
+            waiting.query = msgspec.structs.replace(old, id=fresh, former=old.id, holders=(), record=b"")
             waiting.reason = "had finished before its home restarted" if old.finished else "waits for its turn"
             self._waiting[fresh] = waiting
             out.append(Renamed(waiting.query))

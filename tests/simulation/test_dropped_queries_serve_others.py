@@ -25,10 +25,11 @@ class Story:
 
     OPTIONS = ""
     """More options of the source."""
+    SEED = 3
 
     def __init__(self, folder: Path | None = None, **engine: Any) -> None:
         settings = {"telemetry": {"enabled": False}, "optimiser": {"enabled": False}, "engine": {"lost_consumer_s": 2.0, **engine}}
-        self.world = world = World(6, seed=3, data_dir=folder, settings=settings)
+        self.world = world = World(6, seed=self.SEED, data_dir=folder, settings=settings)
         world.start_all()
         world.settle()
         world.submit(
@@ -170,14 +171,28 @@ def test_a_home_that_restarts_leaves_what_it_had_dropped_to_its_keepers(story: A
 
 
 @pytest.mark.soak
-def test_a_home_that_nobody_follows_does_not_run_anew_what_it_had_dropped(story: Any, tmp_path: Path) -> None:
+def test_a_home_that_nobody_follows_takes_up_what_is_left_of_what_it_had_dropped(story: Any, tmp_path: Path) -> None:
     told: Story = story(tmp_path, take_over=False, wanted_interval_s=3.0)
     told.drop()
     told.world.restart(HOME)
-    told.world.run(20.0)
-    assert not told.owners()
-    assert not told.rows_of(told.first)
-    told.goes_on(lambda: None)
+    told.world.run_until(lambda: told.owners() == [HOME], 20.0, "it lives on")
+    told.world.run(10.0)
+    assert [row["state"] for row in told.rows_of(told.first)] == ["shared"]
+    told.goes_on(lambda: told.world.kill(MIDDLE))
+    assert set(told.hosted()) == {*told.shared, *told.found(OTHER, told.second).specs}, "nothing of it runs anew"
+    told.ends()
+
+
+def test_what_others_use_of_a_query_that_begins_anew_lives_on_under_its_former_id(story: Any, tmp_path: Path) -> None:
+    told: Story = story(tmp_path, take_over=False, wanted_interval_s=3.0)
+    told.world.restart(HOME)
+    told.world.run_until(lambda: told.found(HOME, "k") is not None and told.found(HOME, "k").former == told.first, 60.0, "it begins anew")
+    assert told.owners() == [HOME]
+    assert told.rows_of(told.first)[0]["state"] == "shared"
+    assert {one for one in told.hosted() if one.startswith(f"{told.first}.")} == told.shared, "nothing else is left of it"
+    told.goes_on(lambda: told.world.kill(MIDDLE))
+    told.world.run_until(lambda: told.found(HOME, "k").state is QueryState.RUNNING, 30.0, "the sink goes on, too")
+    told.world.ask(OTHER, "drop", query="k")
     told.ends()
 
 
@@ -210,6 +225,30 @@ def test_a_query_that_is_dropped_where_queries_do_not_heal_ends_at_once(story: A
     assert not told.owners()
     told.goes_on(lambda: None)
     told.ends()
+
+
+class Elsewhere(Story):
+    """The story of a query whose keepers have none of the operators."""
+
+    SEED = 8
+
+
+@pytest.mark.soak
+def test_a_query_whose_keepers_restart_with_its_home_leaves_others_what_they_use(tmp_path: Path) -> None:
+    told = Elsewhere(tmp_path)
+    keepers = {told.world.nodes.index(node) for node in told.found(HOME, "k").health.healing.keepers}
+    assert keepers.isdisjoint({SOURCE, MIDDLE, OTHER})
+    for number in (HOME, *keepers):
+        told.world.kill(number)
+    told.world.run(1.0)
+    for number in (HOME, *keepers):
+        told.world.start(number)
+    told.world.run_until(lambda: told.found(HOME, "k") is not None and told.found(HOME, "k").former == told.first, 90.0, "it begins anew")
+    assert told.owners() == [HOME]
+    told.world.run_until(lambda: len(told.found(HOME, told.first).health.healing.keepers) == 2, 30.0, "it has keepers again")
+    told.goes_on(lambda: [told.world.kill(number) for number in (HOME, MIDDLE)])
+    assert told.owners() != [HOME]
+    told.world.close()
 
 
 class Ending(Story):

@@ -20,9 +20,10 @@ from sbon.query.instances import sets_of
 from sbon.query.plan import Changed, Sizing
 from sbon.supervision.history import History
 from sbon.supervision.homes import HomeState
+from sbon.supervision.kept_record import left_of
 from sbon.supervision.owners import Owners
 from sbon.supervision.record import QueryRecord, QueryState
-from sbon.supervision.register import kept_of
+from sbon.supervision.register import kept_of, with_record
 from sbon.supervision.resumption import KeptQuery
 from sbon.types import QueryId
 from sbon.wire.deployment import Release, Use, User
@@ -194,7 +195,7 @@ def test_what_others_use_of_a_dropped_query_lives_on_until_nobody_does(world: Wo
         assert isinstance(message, Retire)
         assert set(message.operators) == {*behind}
         world.directory.pop("request", node).done(Retired())
-    assert world.queries.kept_queries() == [kept_of(record)]
+    assert world.queries.kept_queries() == [with_record(record)]
     assert kept_of(record).dropped
 
     world.queries.node_alive("a")
@@ -204,6 +205,19 @@ def test_what_others_use_of_a_dropped_query_lives_on_until_nobody_does(world: Wo
     world.report(record)
     assert MINE not in world.queries.records, "nobody else uses it"
     assert world.told(Release) == ["a"]
+
+
+def test_who_else_uses_a_query_is_written_to_disk_when_that_changes(world: World) -> None:
+    world.deploy()
+    before = world.kept
+    world.hear(THEIRS)
+    assert (known := world.kept) > before
+    assert left_of(world.queries.kept_queries()[0].record, "b", 0.0, 0.0, 0).specs.keys() < world.queries.records[MINE].specs.keys()
+    world.hear(THEIRS)
+    assert world.kept == known
+    world.hear()
+    assert world.kept > known
+    assert not world.queries.kept_queries()[0].record
 
 
 def test_bounds_of_a_dropped_query_count_no_more_for_what_others_use(world: World) -> None:
@@ -426,6 +440,16 @@ def test_a_kept_query_runs_again_once_its_former_sinks_take_no_rows(world: World
     record = world.queries.records[MINE]
     assert (record.former, world.waiting) == (FORMER, {})
     assert world.reaches.calls_of("ended") == [(FORMER,)]
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_a_kept_query_waits_until_what_others_do_not_use_of_the_former_one_has_ended(world: World, is_over: bool) -> None:
+    left = world.deploy()
+    world.queries.records[FORMER] = left
+    left.health.healing.plans.retiring = {} if is_over else {left.sink: "a"}
+    run_again(world)
+    assert not world.homes.calls_of("end"), "the former one lives on for others"
+    assert [str(result) for result in world.results[1:]] == ([] if is_over else ["what others do not use of it has yet to end"])
 
 
 def test_a_kept_query_waits_while_a_host_does_not_release_the_former_one(world: World) -> None:

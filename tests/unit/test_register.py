@@ -8,7 +8,8 @@ from sbon.query.plan import OperatorSpec, Plan, SinkParams, SourceParams
 from sbon.supervision import register as module
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.record import QueryRecord, QueryState
-from sbon.supervision.register import Register
+from sbon.supervision.register import Register, with_record
+from sbon.wire.deployment import User
 from sbon.wire.reports import OperatorReport
 
 ONE, OTHER = "ams.t1.01", "ams.t1.02"
@@ -123,6 +124,20 @@ def test_queries_are_found_by_id_name_former_id_and_short_id():
     assert register.find("ams.t1", no_name) is None, "two begin so"
     finish(register, named)
     assert register.find("answers", no_name) is named
+
+    left = make_record("ams.t0.07")
+    left.specs.clear()
+    register.running = {left.id: left, plain.id: plain}
+    assert register.find("ams.t0.07", no_name) is plain, "not what others use of it"
+
+
+def test_records_are_kept_over_a_restart_as_far_as_there_is_room():
+    used = make_record(ONE)
+    used.health.healing.is_on = True
+    used.health.healing.others = {SINK: (), f"{ONE}.0": (User(OTHER, "ams"),)}
+    assert len(content := with_record(used).record) > 0
+    assert with_record(used, len(content)).record == content
+    assert with_record(used, len(content) - 1).record == b""
 
 
 def test_a_name_of_the_catalogue_is_not_taken_for_the_beginning_of_an_id():

@@ -19,6 +19,7 @@ from sbon.supervision.resumption import (
     AskOwners,
     Kept,
     KeptQuery,
+    LiveOn,
     Renamed,
     Resume,
     Resumption,
@@ -264,6 +265,22 @@ def test_a_file_that_replaces_another_is_taken_up(connector: str, mode: str, aft
     (spec,) = taking_up(Plan("q", "k", "CREATE SINK", (sink,), ())).operators
     assert isinstance(spec.params, SinkParams)
     assert spec.params.options == (("mode", after), ("path", "replace"))
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+@pytest.mark.parametrize("inherits", [False, True])
+def test_what_others_use_of_a_query_lives_on_if_nobody_keeps_it(dropped: bool, inherits: bool) -> None:
+    used = msgspec.structs.replace(PLAIN, dropped=dropped, record=b"record")
+    machine = Machine(used, hear_s=0.0, inherits=inherits)
+    assert machine.look(0.0) == [AskOwners({PLAIN.id: ()})]
+    machine.machine.decided({PLAIN.id: Outcome.KEPT}, 1.0)
+    assert not any(isinstance(action, LiveOn) for action in machine.look(1.0)), "its keepers take it over"
+    machine.machine.decided({PLAIN.id: Outcome.FREE}, 4.0)
+    first, *others = machine.look(4.0)
+    assert first == LiveOn(used)
+    assert [type(action) for action in others] == ([] if dropped else [Renamed, Resume])
+    assert not any(isinstance(action, LiveOn) for action in machine.look(5.0))
+    assert [one.query.record for one in machine.machine.queries] == ([] if dropped else [b""])
 
 
 @pytest.mark.parametrize("outcome", [Outcome.FREE, Outcome.KEPT])
