@@ -1,10 +1,15 @@
 """Searches for the order and placement of a query that carry its profile with the least network usage, else the most of it.
 
-`sbon plan throughput` shows what is found, and admission (`sbon.planning.carrying`) has it run. Orders are those of `sbon.query.moves`:
-each gives the same answer.
+Orders are those of `sbon.query.moves`, each of which gives the same answer. As a rule an exchange pays only with operators on other nodes,
+so that each order is compared where it is placed best. What the best one leads to by one exchange is tried next, up to `ORDERS_MAX` orders.
+
+`sbon plan throughput` shows what is found, admission (`sbon.planning.carrying`) has it run, and a running query gets it if it is asked for
+(`sbon.planning.reordering`).
 """
 
+import heapq
 from collections.abc import Mapping, Sequence
+from itertools import count
 
 import msgspec
 import numpy as np
@@ -14,6 +19,7 @@ from sbon.cost.throughput import Limit
 from sbon.planning.orders import PlanOrder
 from sbon.planning.samples import known_shares
 from sbon.query.estimate import estimate
+from sbon.query.moves import moved, moves, streams_of
 from sbon.query.plan import Plan, SinkParams, SourceParams
 from sbon.search.best_rates import ROUNDS, best_rates
 from sbon.search.interface import Budget
@@ -22,6 +28,10 @@ from sbon.types import NodeId, OperatorId
 
 SEED = 1
 """Seed of the search: the same question has the same answer."""
+ORDERS_MAX = 60
+"""Most orders that are looked at: half a second of one core for three joins."""
+EVALUATIONS = 5_000.0
+"""Most placements of each of them that are looked at."""
 
 
 class Arranged(msgspec.Struct, frozen=True):
@@ -39,15 +49,15 @@ class Arranged(msgspec.Struct, frozen=True):
 
 
 def configuration_of(
-    rates: Rates, hosts: Mapping[OperatorId, Sequence[NodeId]] | None = None, *, target: float = 1.0, order: PlanOrder | None = None
+    rates: Rates, hosts: Mapping[OperatorId, Sequence[NodeId]] | None = None, *, target: float = 1.0, plan: Plan | None = None
 ) -> RatesPlacement:
-    """Returns the query as it is placed, as a configuration for searches.
+    """Returns one order of the query as it is placed, as a configuration for searches.
 
     Parameters
     ----------
     hosts : where operators may be beside where they are; all nodes if left out. Sources, sinks and what runs for others stay.
     target : multiple of the profile that is enough
-    order : order at first; that of the query if left out
+    plan : the order; that of the query if left out
     """
     row = {node: number for number, node in enumerate(rates.nodes)}
     choices = []
@@ -56,24 +66,74 @@ def configuration_of(
         stays = isinstance(spec.params, SourceParams | SinkParams) or spec.id in rates.query.shared
         others = range(len(rates.nodes)) if hosts is None else [row[node] for node in hosts.get(spec.id, ()) if node in row]
         choices.append((here,) if stays else tuple(sorted({here, *others})))
-    first = order if order is not None else PlanOrder(rates, rates.query.plan)
-    return RatesPlacement(first, choices, rates.supply, np.random.default_rng(SEED), rates.node_of, target=target)
+    order = PlanOrder(rates, rates.query.plan if plan is None else plan)
+    return RatesPlacement(order, choices, rates.supply, np.random.default_rng(SEED), rates.node_of, target=target)
+
+
+def plan_of(configuration: RatesPlacement) -> Plan:
+    """Returns the order of a configuration."""
+    order = configuration.at.order
+    assert isinstance(order, PlanOrder)
+    return order.plan
 
 
 def search(configuration: RatesPlacement, evaluations: float = float("inf")) -> None:
-    """Moves a configuration to the best one that is found."""
+    """Moves a configuration to the best placement of its order that is found."""
     best_rates(configuration, Budget(stale=ROUNDS, evaluations=evaluations), np.random.default_rng(SEED))
+
+
+def best_order(
+    rates: Rates,
+    hosts: Mapping[OperatorId, Sequence[NodeId]] | None = None,
+    *,
+    target: float = 1.0,
+    evaluations: float = float("inf"),
+) -> RatesPlacement:
+    """Returns the best order that is found, in the best placement of it that is found.
+
+    Parameters
+    ----------
+    hosts, target : as of `configuration_of`
+    evaluations : most placements of that order that are looked at
+    """
+
+    def placed(plan: Plan) -> RatesPlacement:
+        found = configuration_of(rates, hosts, target=target, plan=plan)
+        search(found, min(EVALUATIONS, evaluations))
+        return found
+
+    best = placed(rates.query.plan)
+    numbers, seen = count(), {streams_of(rates.query.plan)}
+    waiting = [(_worth(best), next(numbers), best)]
+    while waiting and len(seen) < ORDERS_MAX:
+        _, _, here = heapq.heappop(waiting)
+        for move in moves(plan_of(here)):
+            plan = moved(plan_of(here), move)
+            if streams_of(plan) in seen or len(seen) >= ORDERS_MAX or not rates.query.shared.isdisjoint((move.top, move.bottom)):
+                continue
+            seen.add(streams_of(plan))
+            other = placed(plan)
+            heapq.heappush(waiting, (_worth(other), next(numbers), other))
+            best = min(best, other, key=_worth)
+    search(best, evaluations)
+    return best
+
+
+def _worth(configuration: RatesPlacement) -> tuple[bool, float]:
+    """Returns a key by which configurations are in order, the best one first, whatever their orders."""
+    quality = configuration.quality
+    return (False, configuration.usage) if quality >= configuration.target else (True, -quality)
 
 
 def arranged(rates: Rates, configuration: RatesPlacement) -> Arranged:
     """Returns the order and placement of a configuration, as a plan that can be deployed so."""
-    order = configuration.at.order
-    assert isinstance(order, PlanOrder)
+    plan = plan_of(configuration)
     nodes = dict(zip(rates.demand.operators, (rates.nodes[number] for number in configuration.node_of.tolist()), strict=True))
     operators = tuple(
-        msgspec.structs.replace(spec, pinned=None) if spec.pinned not in (None, nodes[spec.id]) else spec for spec in order.plan.operators
+        msgspec.structs.replace(spec, pinned=None) if spec.pinned not in (None, nodes[spec.id]) else spec for spec in plan.operators
     )
-    plan = msgspec.structs.replace(order.plan, operators=operators)
-    if order.plan is not rates.query.plan:
+    is_exchanged = plan is not rates.query.plan
+    plan = msgspec.structs.replace(plan, operators=operators)
+    if is_exchanged:
         plan = estimate(plan, shares=known_shares(plan, lambda spec: rates.query.statistics.get(spec.id)))
     return Arranged(plan, nodes, configuration.limits())

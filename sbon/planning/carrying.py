@@ -22,14 +22,14 @@ from sbon.cost.throughput import Limit
 from sbon.errors import PlacementError, SbonError
 from sbon.optimiser.placed import Placed
 from sbon.planning.admission import Action, Admission, Attempt, Refused
-from sbon.planning.arranging import Arranged, arranged, configuration_of, search
+from sbon.planning.arranging import Arranged, arranged, best_order
 from sbon.planning.selection import in_order
 from sbon.query.plan import Plan
 from sbon.types import NodeId
 
 ATTEMPTS_MAX = 4
 EVALUATIONS_MAX = 100_000
-"""Most configurations that are evaluated for one query: a second or two of one core."""
+"""Most placements of one order that are evaluated for one query: a second or two of one core."""
 
 
 class Carrying:
@@ -111,9 +111,7 @@ class Carrying:
             ]
             for one in placed.decision.explanation
         }
-        configuration = configuration_of(everywhere, hosts)
-        search(configuration, EVALUATIONS_MAX)
-        found = arranged(everywhere, configuration)
+        found = arranged(everywhere, best_order(everywhere, hosts, evaluations=EVALUATIONS_MAX))
         if found.quality < 1.0:
             if found.quality > rates.limits()[0].quality:
                 self._found = found

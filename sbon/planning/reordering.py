@@ -1,9 +1,8 @@
 """Looks whether a running query would carry more, or cost less, in another order of its operators (docs/replanning.md).
 
-Orders are those of `sbon.query.moves`, each of which gives the same answers. Exchanges are made one after the other, the best first, as
-long as one pays. Each order is compared where it is placed best, at the rates, shares and costs that are measured now: as a rule an
-exchange pays only with operators on other nodes, and where the present ones happen to be is the local optimiser's to mend. What is found
-has to gain `GAIN_LEAST`, because less is within the error of such a prediction, and a change is work.
+Orders are searched as `sbon plan throughput` does (`sbon.planning.arranging`), at the rates, shares and costs that are measured now. The
+present order counts as it would be placed best: where its operators happen to be is the local optimiser's to mend. What is found has to
+gain `GAIN_LEAST`, because less is within the error of such a prediction, and a change is work.
 """
 
 import msgspec
@@ -11,21 +10,16 @@ import msgspec
 from sbon.cost.figure import Source
 from sbon.cost.highest_rate import Rates
 from sbon.cost.placed_query import PlacedQuery
-from sbon.planning.arranging import configuration_of, search
-from sbon.planning.orders import PlanOrder
+from sbon.planning.arranging import EVALUATIONS, best_order, configuration_of, plan_of, search
 from sbon.planning.selection import exchanged
 from sbon.planning.sizing import ROOM
 from sbon.query.link_bytes import row_bytes
-from sbon.query.moves import moved, moves
+from sbon.query.moves import moves
 from sbon.query.plan import Plan, SinkParams, SourceParams
 from sbon.search.rates import RatesPlacement
 
 GAIN_LEAST = 0.2
 """Share that another order must carry more, or cost less."""
-EVALUATIONS = 5_000.0
-"""Most placements of one order that are looked at."""
-ORDERS_MAX = 24
-"""Most orders that are looked at: a second of one core."""
 
 
 class Reordered(msgspec.Struct, frozen=True):
@@ -52,13 +46,14 @@ def reordered(query: PlacedQuery) -> Reordered:
         return Reordered(None, "what its operators cost has not been measured yet; try again in a minute")
     expected = query.rows_per_s()
     rates = Rates.settled(query, {"": {spec.id: expected.get(spec.id, 0.0) for spec in query.sources}}, nodes=sorted(query.nodes))
-    present, order, best = _best(rates)
-    if order.plan is plan:
+    present, best = configuration_of(rates, target=ROOM), best_order(rates, target=ROOM, evaluations=EVALUATIONS)
+    search(present, EVALUATIONS)
+    if plan_of(best) is plan:
         return Reordered(None, "no other order of its operators is better")
     gained = gain((present.quality, present.usage), (best.quality, best.usage))
     if not gained:
         return Reordered(None, f"no other order of its operators is better by {GAIN_LEAST:.0%}")
-    return Reordered(_with_rates(order), f"{', '.join(exchanged(plan, order.plan))} exchanged {gained}")
+    return Reordered(_with_rates(best), f"{', '.join(exchanged(plan, plan_of(best)))} exchanged {gained}")
 
 
 def gain(present: tuple[float, float], other: tuple[float, float]) -> str:
@@ -76,35 +71,12 @@ def gain(present: tuple[float, float], other: tuple[float, float]) -> str:
     return ""
 
 
-def _best(rates: Rates) -> tuple[RatesPlacement, PlanOrder, RatesPlacement]:
-    """Returns the best placement of the present order, the best order that is found, and its best placement."""
-    shared, tried = rates.query.shared, 0
-    present = best = _placed(rates, rates.query.plan)
-    while True:
-        here = best
-        for move in moves(here[0].plan):
-            if tried < ORDERS_MAX and not shared.intersection((move.top, move.bottom)):
-                tried += 1
-                other = _placed(rates, moved(here[0].plan, move))
-                best = min(best, other, key=lambda one: one[1].value())
-        if best is here:
-            return present[1], *best
-
-
-def _placed(rates: Rates, plan: Plan) -> tuple[PlanOrder, RatesPlacement]:
-    """Returns an order of the query in its best placement."""
-    order = PlanOrder(rates, plan, exchanges=False)
-    found = configuration_of(rates, target=ROOM, order=order)
-    search(found, EVALUATIONS)
-    return order, found
-
-
-def _with_rates(order: PlanOrder) -> Plan:
+def _with_rates(configuration: RatesPlacement) -> Plan:
     """Returns the plan of an order with the rates of its links, as predicted."""
-    sent = order.demand().sent.sum(axis=2).max(axis=0).tolist()
-    schema = {spec.id: spec.schema for spec in order.plan.operators}
+    plan, sent = plan_of(configuration), configuration.at.demand.sent.sum(axis=2).max(axis=0).tolist()
+    schema = {spec.id: spec.schema for spec in plan.operators}
     links = tuple(
         msgspec.structs.replace(link, rate_bytes_per_s=each, rate_rows_per_s=each / max(1.0, row_bytes(schema[link.source])))
-        for link, each in zip(order.plan.links, sent, strict=True)
+        for link, each in zip(plan.links, sent, strict=True)
     )
-    return msgspec.structs.replace(order.plan, links=links)
+    return msgspec.structs.replace(plan, links=links)

@@ -7,8 +7,7 @@ from sbon.cost.highest_rate import Rates, figures_of, profile_of, text_of
 from sbon.cost.placed_query import PlacedQuery
 from sbon.cost.throughput import Profile
 from sbon.errors import ConfigError, QueryError
-from sbon.planning.arranging import configuration_of, search
-from sbon.planning.orders import PlanOrder
+from sbon.planning.arranging import best_order, configuration_of, plan_of
 from sbon.query.catalog import did_you_mean
 from sbon.query.plan import SourceParams
 from sbon.query.profiles import parse_profile, together
@@ -30,26 +29,24 @@ def throughput(query: PlacedQuery, options: Mapping[str, Any]) -> dict[str, Any]
     profile = _profile(query, options.get("profile", {}))
     rates = Rates.settled(query, profile, nodes=sorted(query.nodes))
     plan = query.plan
-    found = configuration_of(rates)
-    now = _described(rates, found, declared=True)
-    search(found)
+    now = _described(rates, configuration_of(rates), declared=True)
+    found = best_order(rates)
     best = _described(rates, found, declared=True)
     moved: dict[str, NodeId] = {
         spec.id: rates.nodes[node]
         for spec, node, before in zip(plan.operators, found.node_of.tolist(), rates.node_of.tolist(), strict=True)
         if node != before
     }
-    order = found.at.order
-    assert isinstance(order, PlanOrder)
+    ordered = plan_of(found)
     before = {spec.id: describe(spec.params) for spec in plan.operators}
-    changed = {spec.id: describe(spec.params) for spec in order.plan.operators if describe(spec.params) != before[spec.id]}
+    changed = {spec.id: describe(spec.params) for spec in ordered.operators if describe(spec.params) != before[spec.id]}
     return {
         "profile": {name: dict(points) for name, points in profile.items()},
         "now": now,
         "best": best,
         "moved": moved,
         "reordered": changed,
-        "links": [link.id for link in order.plan.links],
+        "links": [link.id for link in ordered.links],
     }
 
 

@@ -91,8 +91,8 @@ def moved(plan: Plan, move: Move) -> Plan:
         after = _exchanged(plan, top, bottom, move.side)[0]
     except _RefusedError as refused:
         raise KeyError(f"{move.bottom} below {move.top}: {refused}") from None
-    made = (*plan.changed.exchanges, Exchange(_named(plan, top, bottom, move.side), _streams(plan)))
-    now = _streams(after)
+    made = (*plan.changed.exchanges, Exchange(_named(plan, top, bottom, move.side), streams_of(plan)))
+    now = streams_of(after)
     back = next((place for place, one in enumerate(made) if one.before == now), len(made))
     return msgspec.structs.replace(after, changed=msgspec.structs.replace(plan.changed, exchanges=made[:back]))
 
@@ -114,7 +114,7 @@ def _named(plan: Plan, top: OperatorSpec, bottom: OperatorSpec, side: int) -> st
     return _digest((*alike, str(side), *sorted(_sources(plan, [bottom.id])), "", *sorted(_sources(plan, [top.id]))))
 
 
-def _streams(plan: Plan) -> str:
+def streams_of(plan: Plan) -> str:
     """Returns a digest that two plans with the same streams have in common."""
     return _digest(sorted(spec.signature for spec in plan.operators))
 

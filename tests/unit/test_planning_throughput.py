@@ -6,6 +6,7 @@ import pytest
 from sbon.cost.books import Books
 from sbon.cost.highest_rate import Rates
 from sbon.execution.port_costs import PortCosts
+from sbon.planning.arranging import best_order, configuration_of, plan_of, search
 from sbon.planning.gathering import placed_query
 from sbon.planning.orders import PlanOrder
 from sbon.planning.throughput import throughput
@@ -13,8 +14,6 @@ from sbon.query.moves import moved, moves
 from sbon.query.plan import JoinParams, MapParams
 from sbon.query.planner import plan
 from sbon.query.sql import parse
-from sbon.search.limit_loads import SWAP
-from sbon.search.rates import RatesPlacement
 from tests.query_worlds import NODES, make_catalog
 
 SOURCE = """
@@ -25,8 +24,8 @@ BETWEEN = "BETWEEN {0}.ts - INTERVAL '5 s' AND {0}.ts + INTERVAL '5 s'"
 CHAIN = f"FROM x JOIN y ON x.k = y.k AND y.ts {BETWEEN.format('x')} JOIN z ON y.m = z.m AND z.ts {BETWEEN.format('y')}"
 
 
-def query_of(sql, rates=(1000, 10, 10), books=None):
-    catalog = make_catalog("".join(SOURCE.format(name, node, rate) for name, node, rate in zip("xyz", "abc", rates, strict=True)))
+def query_of(sql, rates=(1000, 10, 10), books=None, places="abc"):
+    catalog = make_catalog("".join(SOURCE.format(name, node, rate) for name, node, rate in zip("xyz", places, rates, strict=True)))
     (statement,) = parse(sql)
     made = plan(statement, catalog, NODES, "b", "q")
     pairs = [(one, other, 20.0, True) for one in "abc" for other in "abc" if one != other]
@@ -47,36 +46,51 @@ def test_joins_are_exchanged_where_the_plan_carries_more_so():
     assert found == throughput(query, {"profile": profile})
 
 
-def test_an_order_reached_by_moves_asks_what_it_asks_anew_and_is_valued_so():
-    query = query_of(f"SELECT x.v, y.v AS w, z.v AS u {CHAIN} WHERE x.v > 0 AND z.v > 0")
-    rates = Rates(query, {"": {spec.id: 50.0 for spec in query.sources}})
-    order = PlanOrder(rates, query.plan)
-    one = RatesPlacement(order, [(0, 1, 2)] * len(query.plan.operators), rates.supply, np.random.default_rng(1), rates.node_of, target=1.0)
-    assert len(order.moves()) >= 2
-    swaps = np.array([(SWAP, number, 0) for number in range(len(order.moves()))])
-    values, keys, taken = one.values_after(swaps), one.keys_after(swaps), one.snapshot()
-    for swap, value, key, move in zip(swaps, values.tolist(), keys.tolist(), moves(query.plan), strict=True):
-        one.apply(swap)
-        assert one.key == key
-        assert one.value() == pytest.approx(value, rel=1e-6)
-        anew = Rates.of_order(rates, moved(query.plan, move))
-        assert one.quality == pytest.approx(min(limit.quality for limit in anew.limits()))
-        one.restore(taken)
+def test_an_exchange_that_pays_only_with_moves_to_other_nodes_is_found():
+    """No order is cheaper where the operators are, at the sink: z has to be joined with x first, at the node of both."""
+    near = "BETWEEN {0}.ts - INTERVAL '1 s' AND {0}.ts + INTERVAL '1 s'".format
+    joins = f"x JOIN y ON x.k = y.k AND y.ts {near('x')} JOIN z ON x.m = z.m AND x.v = z.v AND z.ts {near('x')}"
+    query = query_of(f"SELECT x.v, y.v AS w, z.v AS u FROM {joins}", (100, 100, 100), places="aba")
+    rates = Rates.settled(query, {"": {spec.id: 100.0 for spec in query.sources}}, nodes=sorted(query.nodes))
+    present, found = configuration_of(rates), best_order(rates)
+    others = [configuration_of(rates, plan=moved(query.plan, move)) for move in moves(query.plan)]
+    assert min(one.usage for one in others) >= present.usage
+    assert plan_of(found).links in [plan_of(one).links for one in others]
+    search(present)
+    assert found.usage < 0.8 * present.usage
+    assert throughput(query, {"profile": dict.fromkeys("xyz", "100/s")})["best"]["network_usage_bytes"] == pytest.approx(found.usage)
+
+
+def test_no_order_that_a_search_has_tried_is_better_than_the_one_that_is_found():
+    rng, qualities = np.random.default_rng(5), list[float]()
+    for load in (1, 200):
+        places, (one, other) = rng.permutation(list("abc")).tolist(), rng.integers(10, 1000, 2).tolist()
+        query = query_of(f"SELECT x.v, y.v AS w, z.v AS u {CHAIN} WHERE x.v > 0 AND z.v > 0", (one, other, 100), places=places)
+        rates = Rates.settled(query, {"": {one: load * rate for one, rate in query.rows_per_s().items()}}, nodes=sorted(query.nodes))
+        orders, found = [query.plan], best_order(rates)
+        for plan_ in orders:
+            tried = configuration_of(rates, plan=plan_)
+            search(tried)
+            assert min(1.0, found.quality) >= min(1.0, tried.quality) * (1 - 1e-6)
+            assert tried.quality < 1.0 or found.usage <= tried.usage * (1 + 1e-6)
+            orders += [moved(plan_, move) for move in moves(plan_) if len(orders) < 12]
+        qualities.append(found.quality)
+    assert [quality >= 1.0 for quality in qualities] == [True, False]
 
 
 def test_rows_of_the_last_stream_are_the_same_in_every_order():
     query = query_of(f"SELECT x.v, y.v AS w, z.v AS u {CHAIN} WHERE x.v > 0 AND z.v > 0")
     rates = Rates(query, {"": {spec.id: 50.0 for spec in query.sources}})
     sink = query.plan.operators[-1].id
-    first = PlanOrder(rates, query.plan)
 
-    def into_sink(order):
+    def into_sink(plan_):
+        order = PlanOrder(rates, plan_)
         ends, sent = order.streams()
         return next(bytes_ for (_, target), bytes_ in zip(ends, sent, strict=True) if order.demand().operators[target] == sink)
 
-    for pair in first.moves():
-        after = first.swapped(first.swap(pair))
-        assert into_sink(after) == pytest.approx(into_sink(first))
+    for move in moves(query.plan):
+        found, expected = into_sink(moved(query.plan, move)).sum(axis=1), into_sink(query.plan).sum(axis=1)
+        assert found == pytest.approx(expected)
 
 
 def test_a_join_that_was_measured_at_other_rates_gives_as_many_pairs_and_costs_as_much_as_the_rates_make_of_it():
