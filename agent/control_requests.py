@@ -171,7 +171,7 @@ class ControlRequests:
         queries, resuming = self._agent.queries, self._agent.resuming
         name, limit = _text(request.arguments, "query"), request.arguments.get("limit")
         record = queries.find(name)
-        tail = queries.tails.get(record.id if record is not None else queries.register.tail_of(name))
+        tail = queries.register.tails.get(record.id if record is not None else queries.register.tail_of(name))
         if record is None and tail is None:
             if (waiting := resuming.find(name)) is not None:
                 raise QueryError(f"query {name} does not run: {resuming.reason_of(waiting.id)}", hint="`sbon queries` shows when it does")
@@ -227,7 +227,7 @@ class ControlRequests:
     def _drop(self, arguments: dict[str, Any], done: Callable[[Any], None]) -> None:
         name = _text(arguments, "query")
         record = self._agent.queries.find(name)
-        self._agent.queries.drop(name, lambda problem: done(problem or {"dropped": [record.id if record is not None else name]}))
+        self._agent.queries.dropping.drop(name, lambda problem: done(problem or {"dropped": [record.id if record is not None else name]}))
 
     def _migrate(self, arguments: dict[str, Any], done: Callable[[Any], None]) -> None:
         agent = self._agent

@@ -205,7 +205,7 @@ class Dispatch:
             case EndOrphan(query):
                 agent.homes.end_hosted(query, respond)
             case Drop(query):
-                agent.queries.drop(query, lambda problem: respond(problem or DoneMessage()))
+                agent.queries.dropping.drop(query, lambda problem: respond(problem or DoneMessage()))
             case _:
                 raise RemoteProtocolError(f"{type(message).__name__} is not a request")
 

@@ -58,5 +58,5 @@ class EngineReactions:
         if params.connector != "tail":
             return None
         query = next(iter(instance.users))
-        tail = self._agent.queries.tails[query] = Tail(instance.id, instance.spec.schema)
+        tail = self._agent.queries.register.tails[query] = Tail(instance.id, instance.spec.schema)
         return tail

@@ -12,45 +12,39 @@ import msgspec
 import structlog
 
 from sbon.cost.books import Books
-from sbon.errors import LatencyBoundError, LinkError, PlacementError, QueryError, SbonError
+from sbon.errors import LatencyBoundError, PlacementError, QueryError, SbonError
 from sbon.execution.settings import EngineConfig
 from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.placed import Placed
 from sbon.planning.selecting import Sized, size, with_any_number
 from sbon.queries.adapting import Adapting
+from sbon.queries.dropping import Dropping
 from sbon.queries.parts import QueryParts
 from sbon.queries.submitting import Submitting, understand
 from sbon.query.catalog import Entry
-from sbon.query.ids import is_short_for, query_id
+from sbon.query.ids import query_id
 from sbon.query.instances import resting_on
 from sbon.query.plan import Plan, SinkParams
 from sbon.supervision.deploying import Deploying
 from sbon.supervision.deployment import Deployed
-from sbon.supervision.dropped import drop_all_but, is_dropped, is_unused, used_by_others
+from sbon.supervision.dropped import is_dropped, is_unused, used_by_others
 from sbon.supervision.forecasting import Forecasting, forecast_of
 from sbon.supervision.history import Happening
-from sbon.supervision.homes import HomeState
 from sbon.supervision.owners import Owners
 from sbon.supervision.ownership import Ownership
 from sbon.supervision.record import QueryRecord, QueryState
 from sbon.supervision.recovering import Reached, Recovering
 from sbon.supervision.recovery import Recovered
-from sbon.supervision.register import Register, home_and_id, kept_of, nothing_to_drop
+from sbon.supervision.register import Register, kept_of
 from sbon.supervision.resumption import KeptQuery, given_sink, taken, taking_up
 from sbon.supervision.statements import Prepared, prepare
 from sbon.supervision.watching import Watching
 from sbon.types import NodeId, OperatorId, QueryId
-from sbon.wire.deployment import Release, Use, User
-from sbon.wire.messages import Message
+from sbon.wire.deployment import Release
 from sbon.wire.ownership import Holder
-from sbon.wire.replication import Drop
 
 Done = Callable[[Any], None]
 """Called with a result, or with the SbonError that prevented it."""
-
-
-def ignored(result: object) -> None:
-    """Ignores a result: nobody waits for it."""
 
 
 class QueryEvents(Protocol):
@@ -88,7 +82,7 @@ class OwnedQueries:
     ) -> None:
         host, directory, gossip = self._host, self._directory, self._gossip = parts.host, parts.directory, parts.gossip
         self.register = Register(directory.me, owners)
-        self.records, self.tails = self.register.running, self.register.tails
+        self.records = self.register.running
         self._placing, self._replication, self._homes = parts.placing, parts.replication, parts.homes
         self._connectors, self._reaches, self._resuming = parts.connectors, parts.reaches, parts.resuming
         self._events = events
@@ -119,6 +113,13 @@ class OwnedQueries:
         self.watching = Watching(
             host, directory, self.records, self._settle, books, forecasting, self.register.owner_of, gossip.departure_of
         )
+
+        def shared(record: QueryRecord) -> None:
+            events.query_changed(record)
+            self.recovering.replans.resume(record)
+            self._settle(record)
+
+        self.dropping = Dropping(self, parts, shared)
         self._numbers = count(1)
         self._log = structlog.get_logger("agent").bind(node=directory.me)
 
@@ -251,7 +252,7 @@ class OwnedQueries:
             self._replication.told("sink", result.name, result.plan.sql, named, query)
         if why := taken(kept_of(result), self._replication.catalog.latest):
             self._log.warning("query.dropped_elsewhere", query=query, name=result.name, reason=why)
-            self._drop_own(result, ignored)
+            self.dropping.drop_own(result)
             return
         if result.name != query:
             self._replication.renew(result.name, query)
@@ -282,7 +283,7 @@ class OwnedQueries:
         for record, why in self.register.dropped_elsewhere(entries):
             self._log.warning("query.dropped_elsewhere", query=record.id, name=record.name, reason=why)
             if record.id in self.records:
-                self._drop_own(record, ignored)
+                self.dropping.drop_own(record)
 
     # ------------------------------------------------------------------------------------------------------- health
 
@@ -350,8 +351,8 @@ class OwnedQueries:
         if record.state in (QueryState.FINISHED, QueryState.STOPPING) or is_dropped(record):
             return
         record.state = QueryState.FINISHED
-        if record.id in self.tails:
-            self.tails[record.id].end()
+        if (tail := self.register.tails.get(record.id)) is not None:
+            tail.end()
 
         def asked(record: QueryRecord) -> None:
             self.ownership.permit(record, permitted)
@@ -367,82 +368,6 @@ class OwnedQueries:
         self.watching.ask(record, asked)
 
     # -------------------------------------------------------------------------------------------------------- ending
-
-    def drop(self, name: str, done: Callable[[SbonError | None], None]) -> None:
-        """Ends a query by id or name, wherever its home is."""
-        record, waiting = self.find(name), self._resuming.find(name)
-        if record is None and waiting is None and self._replication.catalog.get(name) is None:
-            waiting = self._resuming.find_short(name)
-        if waiting is not None:
-            self._resuming.forget(waiting.id)
-            if not self.forget_sink(waiting.sink, waiting.id):  # whoever takes it over learns so that it has been dropped
-                self._replication.bury(waiting.id, stamp=int(self._host.wall() * 1e6))
-            self._resuming.keep(lambda _: done(None))
-            return
-        if record is not None:
-            self._drop_own(record, done)
-            return
-        home, query = home_and_id(name, self._replication.catalog, self.register.owners)
-        # A home that has restarted also knows its queries by their former ids.
-        if home == self._directory.me or self._homes.state(query, home) not in (HomeState.PRESENT, HomeState.RESTARTED):
-            self._drop_orphan(name, done)
-            return
-
-        def answered(result: Message | SbonError) -> None:
-            if isinstance(result, QueryError):
-                self._drop_orphan(name, done)
-            elif isinstance(result, LinkError):
-                hint = f"drop it again once `sbon members` shows whether {home} has failed"
-                done(LinkError(f"{home}, the home of {name}, does not answer ({result}); {hint}"))
-            else:
-                done(result if isinstance(result, SbonError) else None)
-
-        self._directory.request(home, Drop(query=query), answered)
-
-    def _drop_own(self, record: QueryRecord, done: Callable[[SbonError | None], None]) -> None:
-        """Ends a query of this agent, but for operators that others use (docs/recovery.md, Who recovers what)."""
-
-        def asked(record: QueryRecord) -> None:
-            if record.id in self.records and is_dropped(record):  # it has been dropped twice
-                done(None)
-            elif record.id in self.records and (kept := used_by_others(record)):
-                _leave_to_others(self, record, kept, done)
-            else:
-                _end_own(self, record, done)
-
-        is_going_on = record.id in self.records and not is_dropped(record) and record.state is not QueryState.FINISHED
-        if is_going_on and record.health.healing.is_on and used_by_others(record):
-            self.recovering.forget(record.id)
-            record.state = QueryState.STOPPING
-            self.watching.ask(record, asked)
-        else:
-            _end_own(self, record, done)
-
-    def _drop_orphan(self, name: str, done: Callable[[SbonError | None], None]) -> None:
-        """Ends a query without a home. If none has the name, the error says what the name belongs to."""
-
-        def told(rows: list[dict[str, Any]]) -> None:
-            orphans = [row for row in rows if row["state"] == "orphaned"]
-            found = [row for row in orphans if name in (row["id"], row["name"])]
-            found = found or [row for row in orphans if is_short_for(name, row["id"])]
-            if len(found) == 1:
-                query = found[0]["id"]
-                self._homes.end(query, lambda problem: ended(query, problem))
-            elif self.forget_sink(name, ""):
-                done(None)
-            else:
-                done(nothing_to_drop(name, self._replication.catalog, [text for row in rows for text in (row["id"], row["name"])]))
-
-        def ended(query: QueryId, problem: SbonError | None) -> None:
-            if problem is None:
-                sinks = [entry.name for entry in self._replication.catalog.entries() if entry.query == query]
-                for sink in sinks:
-                    self.forget_sink(sink, query)
-                if not sinks:
-                    self._replication.bury(query, stamp=int(self._host.wall() * 1e6))
-            self._resuming.keep(lambda _: done(problem))
-
-        self.all_rows(told)
 
     def find(self, name: str) -> QueryRecord | None:
         """Finds a query of this agent by id, name, or an unambiguous prefix of its id that is not a name."""
@@ -462,21 +387,10 @@ class OwnedQueries:
         for node in sorted({*record.nodes.values(), *others, *plans.retiring.values()}):
             self._directory.tell(node, Release(query=record.id))
         for old in self.register.end(record):
-            self.forget_sink(old.name, old.id)
+            self.dropping.forget_sink(old.name, old.id)
         if state is QueryState.FINISHED:
             self._resuming.keep()
         self._events.query_changed(record)
-
-    def forget_sink(self, name: str, query: QueryId) -> bool:
-        """Removes a sink's name if it belongs to the query, or with "" to a query that nobody knows.
-
-        Returns False if there is no such name.
-        """
-        entry = self._replication.catalog.get(name)
-        if entry is None or entry.kind != "sink" or (query or entry.query) != entry.query:
-            return False
-        self._replication.drop("sink", name, stamp=int(self._host.wall() * 1e6))
-        return True
 
     # ------------------------------------------------------------------------------------------------------- showing
 
@@ -495,49 +409,3 @@ class OwnedQueries:
     def all_rows(self, done: Callable[[list[dict[str, Any]]], None], *, history: bool = False) -> None:
         """Gives `done` the queries of all agents that answer in time: ours first, those without a home last."""
         self._homes.all_rows(self.rows(history=history), done, history=history)
-
-
-def _leave_to_others(
-    owned: OwnedQueries, record: QueryRecord, kept: frozenset[OperatorId], done: Callable[[SbonError | None], None]
-) -> None:
-    """Ends a query but for operators that others use. If too few keepers can be told, all of it ends."""
-    name, is_bound = record.name, record.plan.delay_bound_ms is not None or record.plan.max_latency_ms is not None
-    owned.forget_sink(name, record.id)  # first: whoever takes the query over learns so that it has been dropped
-    owned._reaches.ended(record.id)
-    if (tail := owned.tails.pop(record.id, None)) is not None:
-        tail.end()
-    drop_all_but(record, kept)
-    record.state = QueryState.SHARED
-    record.history.ended("dropped; other queries use some of its operators", owned._host.wall())
-
-    def written(problem: SbonError | None) -> None:
-        if problem is not None and record.id in owned.records:
-            _end_own(owned, record, done)
-            return
-        if problem is not None:
-            owned._replication.bury(record.id, stamp=int(owned._host.wall() * 1e6))
-        elif record.id in owned.records:
-            owned._events.query_changed(record)
-            owned.recovering.replans.resume(record)
-            owned._settle(record)
-            for operator in record.specs if is_bound else ():
-                user = User(record.id, owned._directory.me)
-                owned._directory.request(record.nodes[operator], Use(operator=operator, user=user), ignored)
-        owned._resuming.keep(lambda _: done(None))
-
-    owned.ownership.permit(record, written)
-
-
-def _end_own(owned: OwnedQueries, record: QueryRecord, done: Callable[[SbonError | None], None]) -> None:
-    """Ends all of a query of this agent; if no keeper knows of it, its tombstone tells whoever takes it over meanwhile."""
-
-    def told(kept: bool) -> None:
-        if record.id in owned.records:
-            owned.end(record, QueryState.STOPPING)
-        owned.register.forget(record.id)
-        if not owned.forget_sink(record.name, record.id) and not kept:
-            owned._replication.bury(record.id, stamp=int(owned._host.wall() * 1e6))
-        owned._resuming.keep(lambda _: done(None))
-
-    owned.recovering.forget(record.id)
-    owned.ownership.ended(record.id, told)

@@ -379,7 +379,7 @@ class Submitting:
             if problem is not None:
                 begun(problem)
                 return
-            self._owned.forget_sink(effect.name, effect.replaces)
+            self._owned.dropping.forget_sink(effect.name, effect.replaces)
             size(plan, effect.build, self._placing, self._host.execute, sized)
 
         if effect.replaces:
@@ -394,7 +394,7 @@ class Submitting:
             else:
                 done(problem or row)
 
-        self._owned.drop(effect.name, ended)
+        self._owned.dropping.drop(effect.name, ended)
 
 
 def without_bound(plan: Plan) -> Plan:

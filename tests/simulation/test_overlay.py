@@ -191,7 +191,7 @@ def test_a_query_that_its_home_has_forgotten_runs_on_where_others_have_kept_it()
         return len(owners) == 1 and owners != [3] and query_row(world, query, owners[0])["state"] == "running"
 
     world.run_until(has_another_owner, 30, "a keeper has taken it over")
-    world.run_until(lambda: bool(world.agents[3].queries.tails), 20, "its sink is made again")
+    world.run_until(lambda: bool(world.agents[3].queries.register.tails), 20, "its sink is made again")
     assert {len(hosts) for hosts in copies(world).values()} == {1}
     tail = world.tail(query, 3)
     world.run_until(lambda: len(tail.rows) >= 10, 20, "its rows come to where they were asked for")

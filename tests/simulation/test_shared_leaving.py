@@ -93,7 +93,9 @@ def test_the_query_of_a_taker_that_crashes_goes_on_with_what_it_shares(seed):
         records = [agent.queries.records[query] for agent in world.agents if query in agent.queries.records]
         return [record.state.value for record in records] == ["running"] and records[0].owner != world.nodes[victim]
 
-    world.run_until(lambda: is_taken_over() and query in world.agents[victim].queries.tails, 60, "its query is taken over, sink and all")
+    world.run_until(
+        lambda: is_taken_over() and query in world.agents[victim].queries.register.tails, 60, "its query is taken over, sink and all"
+    )
     own = world.tail(query, victim)
     world.run_until(lambda: len(own.rows) >= 10, 60, "its query has answers again")
 

@@ -104,7 +104,7 @@ class World:
         answers: list[Any] = []
         if users:
             self.hear(*users)
-        self.queries.drop(name, answers.append)
+        self.queries.dropping.drop(name, answers.append)
         if record := self.queries.records.get(MINE):
             self.report(record, users=users)
         return answers
@@ -242,7 +242,7 @@ def test_nothing_is_made_again_of_a_query_while_it_is_being_dropped(world: World
     world.hear(THEIRS)
     window = next(operator for operator in record.specs if record.kind_of(operator) == "window")
     record.nodes[window], world.gossip.members["c"].status = "c", MemberStatus.FAILED
-    world.queries.drop(MINE, world.results.append)
+    world.queries.dropping.drop(MINE, world.results.append)
     world.queries.node_failed("c", left=False)
     assert record.lost == {window}
     assert not world.placing.calls_of("replace")
@@ -253,14 +253,14 @@ def test_a_dropped_query_that_is_dropped_again_ends(world: World) -> None:
     world.deploy()
     twice: list[Any] = []
     world.hear(THEIRS)
-    world.queries.drop(MINE, twice.append)
+    world.queries.dropping.drop(MINE, twice.append)
     second: list[Any] = []
-    world.queries.drop(MINE, second.append)
+    world.queries.dropping.drop(MINE, second.append)
     world.report(world.queries.records[MINE], users=(THEIRS,))
     assert second == [None]
     assert twice == [None]
     assert MINE in world.queries.records, "both drops were one"
-    world.queries.drop(MINE, twice.append)
+    world.queries.dropping.drop(MINE, twice.append)
     assert twice == [None, None]
     assert MINE not in world.queries.records
 
@@ -311,17 +311,17 @@ def test_a_query_that_is_dropped_while_its_last_figures_are_asked_for_is_not_kep
 
 def test_a_finished_query_keeps_its_rows_until_it_is_dropped(world: World) -> None:
     record = world.deploy()
-    tail = world.queries.tails[MINE] = Recorder(kept_bytes=0)
+    tail = world.queries.register.tails[MINE] = Recorder(kept_bytes=0)
     world.queries.finished(record.sink)
     world.report(record, "finished")
-    assert world.queries.tails == {MINE: tail}
+    assert world.queries.register.tails == {MINE: tail}
     assert world.drop(MINE) == [None]
-    assert (world.queries.register.ended, world.queries.tails) == ({}, {})
+    assert (world.queries.register.ended, world.queries.register.tails) == ({}, {})
 
 
 def test_what_others_have_dropped_is_ended_and_a_finished_one_forgotten_with_its_rows(world: World) -> None:
     finished = world.deploy()
-    world.queries.tails[MINE] = Recorder(kept_bytes=0)
+    world.queries.register.tails[MINE] = Recorder(kept_bytes=0)
     world.queries.finished(finished.sink)
     world.report(finished, "finished")
     running = world.deploy(query=query_id("b", 1, 2))
@@ -329,7 +329,7 @@ def test_what_others_have_dropped_is_ended_and_a_finished_one_forgotten_with_its
         world.tables.catalog.bury(record.id, owner="a", stamp=9)
     world.queries.names_changed(filter(None, (world.tables.catalog.latest(record.id) for record in (finished, running))))
     world.report(running)
-    assert (world.queries.records, world.queries.register.ended, world.queries.tails) == ({}, {}, {})
+    assert (world.queries.records, world.queries.register.ended, world.queries.register.tails) == ({}, {}, {})
     assert running.state is QueryState.STOPPING
 
 
@@ -408,10 +408,10 @@ def test_a_name_whose_query_nobody_knows_is_freed(world: World) -> None:
 
 def test_a_sink_is_forgotten_only_for_the_query_that_has_its_name(world: World) -> None:
     world.tables.catalog.put("sink", "out", sql=SINK, owner="b", stamp=1, query=MINE)
-    assert not world.queries.forget_sink("out", THEIRS)
-    assert not world.queries.forget_sink("fast", "")
-    assert not world.queries.forget_sink("unheard", MINE)
-    assert world.queries.forget_sink("out", MINE)
+    assert not world.queries.dropping.forget_sink("out", THEIRS)
+    assert not world.queries.dropping.forget_sink("fast", "")
+    assert not world.queries.dropping.forget_sink("unheard", MINE)
+    assert world.queries.dropping.forget_sink("out", MINE)
     assert "out" not in names(world)
 
 

@@ -49,6 +49,7 @@ class World:
             ownership=SimpleNamespace(former=SimpleNamespace(ask=None), look=lambda record: self.looked.append(names(self))),
             new_id=iter(f"b.new.{number}" for number in range(1, 99)).__next__,
         )
+        self.owned.dropping = self.owned
         connectors = Recorder(extensions=Extensions, check_source=lambda source, runs_here: "")
         self.connectors = connectors
         parts: Any = QueryParts(

@@ -1,0 +1,178 @@
+"""Ends queries that are dropped: those of this agent, those whose home is another one, and those without a home."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from sbon.errors import LinkError, QueryError, SbonError
+from sbon.queries.parts import QueryParts
+from sbon.query.ids import is_short_for
+from sbon.supervision.dropped import drop_all_but, is_dropped, used_by_others
+from sbon.supervision.homes import HomeState
+from sbon.supervision.record import QueryRecord, QueryState
+from sbon.supervision.register import home_and_id, nothing_to_drop
+from sbon.types import OperatorId, QueryId
+from sbon.wire.deployment import Use, User
+from sbon.wire.messages import Message
+from sbon.wire.replication import Drop
+
+if TYPE_CHECKING:
+    from sbon.queries.queries import OwnedQueries
+
+Dropped = Callable[[SbonError | None], None]
+"""Called with None once a query has been dropped, or with what has prevented it."""
+
+
+def ignored(result: object) -> None:
+    """Ignores a result: nobody waits for it."""
+
+
+class Dropping:
+    """Queries that are dropped at one agent.
+
+    Parameters
+    ----------
+    shared : goes on with a query of this agent of which others use operators
+    """
+
+    def __init__(self, owned: OwnedQueries, parts: QueryParts, shared: Callable[[QueryRecord], None]) -> None:
+        self._owned, self._shared = owned, shared
+        self._host, self._directory = parts.host, parts.directory
+        self._replication, self._homes, self._reaches, self._resuming = parts.replication, parts.homes, parts.reaches, parts.resuming
+
+    def drop(self, name: str, done: Dropped) -> None:
+        """Ends a query by id or name, wherever its home is."""
+        record, waiting = self._owned.find(name), self._resuming.find(name)
+        if record is None and waiting is None and self._replication.catalog.get(name) is None:
+            waiting = self._resuming.find_short(name)
+        if waiting is not None:
+            self._resuming.forget(waiting.id)
+            if not self.forget_sink(waiting.sink, waiting.id):  # whoever takes it over learns so that it has been dropped
+                self._bury(waiting.id)
+            self._resuming.keep(lambda _: done(None))
+            return
+        if record is not None:
+            self.drop_own(record, done)
+            return
+        home, query = home_and_id(name, self._replication.catalog, self._owned.register.owners)
+        # A home that has restarted also knows its queries by their former ids.
+        if home == self._directory.me or self._homes.state(query, home) not in (HomeState.PRESENT, HomeState.RESTARTED):
+            self._drop_orphan(name, done)
+            return
+
+        def answered(result: Message | SbonError) -> None:
+            if isinstance(result, QueryError):
+                self._drop_orphan(name, done)
+            elif isinstance(result, LinkError):
+                hint = f"drop it again once `sbon members` shows whether {home} has failed"
+                done(LinkError(f"{home}, the home of {name}, does not answer ({result}); {hint}"))
+            else:
+                done(result if isinstance(result, SbonError) else None)
+
+        self._directory.request(home, Drop(query=query), answered)
+
+    def drop_own(self, record: QueryRecord, done: Dropped = ignored) -> None:
+        """Ends a query of this agent, but for operators that others use (docs/recovery.md, Who recovers what)."""
+
+        def asked(record: QueryRecord) -> None:
+            if self._runs(record) and is_dropped(record):  # it has been dropped twice
+                done(None)
+            elif self._runs(record) and (kept := used_by_others(record)):
+                self._leave_to_others(record, kept, done)
+            else:
+                self._end(record, done)
+
+        is_going_on = self._runs(record) and not is_dropped(record) and record.state is not QueryState.FINISHED
+        if is_going_on and record.health.healing.is_on and used_by_others(record):
+            self._owned.recovering.forget(record.id)
+            record.state = QueryState.STOPPING
+            self._owned.watching.ask(record, asked)
+        else:
+            self._end(record, done)
+
+    def _leave_to_others(self, record: QueryRecord, kept: frozenset[OperatorId], done: Dropped) -> None:
+        """Ends a query but for operators that others use. If too few keepers can be told, all of it ends."""
+        name, is_bound = record.name, record.plan.delay_bound_ms is not None or record.plan.max_latency_ms is not None
+        self.forget_sink(name, record.id)  # first: whoever takes the query over learns so that it has been dropped
+        self._reaches.ended(record.id)
+        if (tail := self._owned.register.tails.pop(record.id, None)) is not None:
+            tail.end()
+        drop_all_but(record, kept)
+        record.state = QueryState.SHARED
+        record.history.ended("dropped; other queries use some of its operators", self._host.wall())
+
+        def written(problem: SbonError | None) -> None:
+            if problem is not None and self._runs(record):
+                self._end(record, done)
+                return
+            if problem is not None:
+                self._bury(record.id)
+            elif self._runs(record):
+                self._shared(record)
+                for operator in record.specs if is_bound else ():
+                    user = User(record.id, self._directory.me)
+                    self._directory.request(record.nodes[operator], Use(operator=operator, user=user), ignored)
+            self._resuming.keep(lambda _: done(None))
+
+        self._owned.ownership.permit(record, written)
+
+    def _end(self, record: QueryRecord, done: Dropped) -> None:
+        """Ends all of a query of this agent; if no keeper knows of it, its tombstone tells whoever takes it over meanwhile."""
+
+        def told(kept: bool) -> None:
+            if self._runs(record):
+                self._owned.end(record, QueryState.STOPPING)
+            self._owned.register.forget(record.id)
+            if not self.forget_sink(record.name, record.id) and not kept:
+                self._bury(record.id)
+            self._resuming.keep(lambda _: done(None))
+
+        self._owned.recovering.forget(record.id)
+        self._owned.ownership.ended(record.id, told)
+
+    def _drop_orphan(self, name: str, done: Dropped) -> None:
+        """Ends a query without a home. If none has the name, the error says what the name belongs to."""
+
+        def told(rows: list[dict[str, Any]]) -> None:
+            orphans = [row for row in rows if row["state"] == "orphaned"]
+            found = [row for row in orphans if name in (row["id"], row["name"])]
+            found = found or [row for row in orphans if is_short_for(name, row["id"])]
+            if len(found) == 1:
+                query = found[0]["id"]
+                self._homes.end(query, lambda problem: ended(query, problem))
+            elif self.forget_sink(name, ""):
+                done(None)
+            else:
+                done(nothing_to_drop(name, self._replication.catalog, [text for row in rows for text in (row["id"], row["name"])]))
+
+        def ended(query: QueryId, problem: SbonError | None) -> None:
+            if problem is None:
+                sinks = [entry.name for entry in self._replication.catalog.entries() if entry.query == query]
+                for sink in sinks:
+                    self.forget_sink(sink, query)
+                if not sinks:
+                    self._bury(query)
+            self._resuming.keep(lambda _: done(problem))
+
+        self._owned.all_rows(told)
+
+    def forget_sink(self, name: str, query: QueryId) -> bool:
+        """Removes a sink's name if it belongs to the query, or with "" to a query that nobody knows.
+
+        Returns False if there is no such name.
+        """
+        entry = self._replication.catalog.get(name)
+        if entry is None or entry.kind != "sink" or (query or entry.query) != entry.query:
+            return False
+        self._replication.drop("sink", name, stamp=self._stamp())
+        return True
+
+    def _bury(self, query: QueryId) -> None:
+        self._replication.bury(query, stamp=self._stamp())
+
+    def _stamp(self) -> int:
+        return int(self._host.wall() * 1e6)
+
+    def _runs(self, record: QueryRecord) -> bool:
+        return record.id in self._owned.records
