@@ -121,10 +121,10 @@ def continuations(
         answers = [feeders[name] for link in inputs if (name := first_name(link.id)) in feeders]
         # A consumer that is lost, too, has not had the end of the stream, whatever the others have.
         most_us = WATERMARK_END - 1 if any(link.target in lost for link in outputs) else WATERMARK_END
-        # What a link has lost on its way stays lost, and a file gives it again.
-        again = frozenset() if any(missing.values()) else (zero - unordered) | set(absent_files)
-        several = several_inputs(spec, inputs, feeders, counts, again)
         is_among = any(link.target in lost for link in outputs)
+        # A file gives again what a link has lost on its way, which stays lost, and what a lost consumer has passed on.
+        again = frozenset() if is_among or any(missing.values()) else (zero - unordered) | set(absent_files)
+        several = several_inputs(spec, inputs, feeders, counts, again)
         if several is not None and not (is_among and operator in zero):
             by_input = by_origin(several, outputs, consumers, missing)
             if by_input is not None:
@@ -292,7 +292,7 @@ def by_origin(
     missing: Mapping[LinkId, int],
 ) -> Continuation | None:
     """Returns from where a lost operator without state with several inputs goes on; None if a consumer does not know from which inputs
-    the rows came that it has taken.
+    the rows came that it has taken, or if nobody knows how far an input was.
 
     Parameters
     ----------
@@ -309,6 +309,8 @@ def by_origin(
             return None
         taken[first_name(link.id)] = (*origins, *[0] * (len(several) - len(origins)))
     links = [link for link in outputs if first_name(link.id) in taken]
+    if not links and None in several.values():
+        return None
     parts = max([link.part.of for link in outputs if link.part is not None], default=1)
     made: dict[LinkId, tuple[int, ...]] = {}
     for place, name in enumerate(sorted(several)):

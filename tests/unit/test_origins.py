@@ -174,6 +174,20 @@ def test_a_lost_sink_behind_it_makes_the_count_a_rough_one() -> None:
     assert not found["u"].is_exact
 
 
+def test_beside_a_lost_consumer_a_file_is_not_worked_through_once_more() -> None:
+    """Nobody would skip what that consumer has passed on."""
+    specs = UNION | {name: spec(name, SourceParams(name, "file", (), (), None)) for name in "ab"}
+    feeders = {IN[0].id: given(10)}
+    found = continuations(specs, [*IN, OUT], {"a", "u", "k"}, {}, feeders, {}, {"k"})["u"]
+    assert (dict(found.made), found.is_exact) == ({}, False)
+    other = link("u", "l")
+    consumers = {other.id: Renewed(other, 9, 47, 0, origins=(30, 17))}
+    found = continuations(
+        specs | {"l": spec("l", SinkParams("l", "file", ()))}, [*IN, OUT, other], {"a", "u", "k"}, consumers, feeders, {}
+    )["u"]
+    assert (dict(found.made), found.is_exact) == ({IN[0].id: (10,), IN[1].id: (30,)}, False)
+
+
 def test_an_exchange_counts_each_part_of_each_input() -> None:
     specs = UNION | {"u": spec("u", ExchangeParams((Column("k"),), 2))}
     outs = [link("u", name, Part(index, 2)) for index, name in enumerate("xy")]
