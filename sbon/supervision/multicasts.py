@@ -6,7 +6,7 @@ a multicast may fail together with the owner, and its links are not at their sou
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -80,11 +80,18 @@ class QueryMulticasts:
         """Returns the multicasts that an operator feeds."""
         return tuple(name for name, feeder in self.feeders.items() if feeder == operator)
 
-    def carry(self, operator: OperatorId, link: LinkId, reports: Mapping[OperatorId, OperatorReport]) -> bool:
-        """Tells whether a multicast behind an operator has this link, or might have it because it has not reported yet."""
+    def carry(
+        self, operator: OperatorId, link: LinkId, reports: Mapping[OperatorId, OperatorReport], gone: Container[OperatorId] = ()
+    ) -> bool:
+        """Tells whether a multicast behind an operator has this link, or might have it because it has not reported yet.
+
+        Parameters
+        ----------
+        gone : multicasts that have ended without their feeders: a feeder that has nothing more to give does not learn so
+        """
         for name in self.fed_by(operator):
             report = reports.get(name)
-            if report is None or _has(report, link) or self.carry(name, link, reports):
+            if name not in gone and (report is None or _has(report, link) or self.carry(name, link, reports, gone)):
                 return True
         return False
 

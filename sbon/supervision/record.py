@@ -206,7 +206,9 @@ class QueryRecord:
         return News.RUNS, ""
 
     def _carried(self, report: OperatorReport, link: LinkId) -> bool:
-        return any(known == link for known, *_ in report.links) or self.multicasts.carry(report.id, link, self.reports)
+        return any(known == link for known, *_ in report.links) or self.multicasts.carry(
+            report.id, link, self.reports, self.health.those(GONE)
+        )
 
     def _multicast_ended(self, name: OperatorId, feeder: OperatorId) -> None:
         """Forgets a multicast that has ended; its links belong to its feeder again."""

@@ -48,6 +48,14 @@ def test_a_link_may_be_carried_by_a_multicast_that_has_not_reported_yet(known):
     assert not multicasts.carry("other", "a>b:0", {})
 
 
+def test_a_multicast_that_has_ended_without_its_feeder_carries_nothing(known):
+    multicasts, _ = known
+    told = {"m": report("m", links=(("a>b:0", 1.0),)), "m2": report("m2", links=(("a>b:0", 1.0),))}
+    assert not multicasts.carry("q.1", "a>b:0", told, ["m"])
+    assert not multicasts.carry("q.1", "a>b:0", {}, ["m"])
+    assert multicasts.carry("q.1", "a>b:0", told, ["m2"])
+
+
 def test_queries_that_share_a_multicast_share_what_feeds_it(known):
     multicasts, _ = known
     reports = {"q.1": report("q.1", links=(("q.1>m:0", 80.0), ("q.1>x:0", 5.0))), "m": report("m", links=(("m>m2:0", 30.0),))}
