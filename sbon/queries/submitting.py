@@ -6,17 +6,18 @@ probes stay on time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from sbon.errors import LatencyBoundError, PlacementError, QueryError, SbonError
+from sbon.errors import PlacementError, QueryError, SbonError
 from sbon.optimiser.placed import Placed
 from sbon.optimiser.unsettled import unsettled
 from sbon.planning.samples import ask_samples, with_known_shares
-from sbon.planning.selecting import Sized, exchanged_note, in_order_of, select, size, with_any_number
+from sbon.planning.selecting import Sized, exchanged_note, select, size
 from sbon.ports import Executor
+from sbon.queries.imagining import imagine
 from sbon.queries.parts import QueryParts
 from sbon.query.instances import auto_notes, sets_of
 from sbon.query.limits import INSTANCES_MAX
@@ -50,7 +51,7 @@ class Submitting:
     """
 
     def __init__(self, owned: OwnedQueries, parts: QueryParts, as_it_runs: Callable[[QueryRecord], PlacedQuery | None]) -> None:
-        self._owned, self._as_it_runs = owned, as_it_runs
+        self._owned, self._parts, self._as_it_runs = owned, parts, as_it_runs
         self._host, self._directory, self._gossip = parts.host, parts.directory, parts.gossip
         self._placing, self._replication, self._homes = parts.placing, parts.replication, parts.homes
         self._connectors, self._reaches, self._resuming = parts.connectors, parts.reaches, parts.resuming
@@ -86,7 +87,7 @@ class Submitting:
                 ),
             }
 
-        self._imagine(sql, work, done, carry=True)
+        self._prepare(sql, lambda prepared: imagine(self._parts, prepared, work, done, carry=True), done)
 
     def ask(self, sql: str, question: str, options: Mapping[str, Any], done: Done) -> None:
         """Answers a question about the last query of a text (`sbon.planning`); nothing is created or run."""
@@ -96,7 +97,7 @@ class Submitting:
 
             return {"query": plan.query, "sql": plan.sql, **answer(question, query, options)}
 
-        self._imagine(sql, work, done)
+        self._prepare(sql, lambda prepared: imagine(self._parts, prepared, work, done, carry=False), done)
 
     def replan(self, name: str, options: Mapping[str, Any], done: Done) -> None:
         """Gives a running query a plan with other numbers of instances, or in another order; `done` gets where its sink changes to it.
@@ -177,84 +178,6 @@ class Submitting:
             replans.begin(record, plan, done, why)
 
         understand(self._host, work, prepared, done)
-
-    def _imagine(self, sql: str, work: Callable[[Plan, Placed, PlacedQuery], dict[str, Any]], done: Done, *, carry: bool = False) -> None:
-        """Places the last query of a text without starting it; `done` gets what `work` returns of it, on an executor thread.
-
-        Parameters
-        ----------
-        carry : whether it is placed so that it carries its profile, in another order where its own does not
-        """
-
-        def prepared(effects: list[Prepared]) -> None:
-            effect = next((effect for effect in reversed(effects) if effect.plan is not None), None)
-            if effect is None or effect.plan is None:
-                done(QueryError("there is no query to explain", hint="give a SELECT or a CREATE SINK"))
-                return
-            given, build = effect.plan, effect.build
-
-            def sized(found: Sized | SbonError) -> None:
-                if isinstance(found, SbonError) and given.max_latency_ms is None:
-                    done(located(found, effect.places))
-                    return
-                if isinstance(found, SbonError):
-                    chosen(effect, without_bound(given), [refused(found)])
-                    return
-                note = [found.note] if found.note else []
-                select(found.plan, self._placing, self._host.execute, lambda plan, text: chosen(effect, plan, [*note, text], found.larger))
-
-            def told(expected: Plan) -> None:
-                size(expected, build, self._placing, self._host.execute, sized)
-
-            ask_samples(given, self._placing.books, self._directory, self._host.now, told)
-
-        def chosen(effect: Prepared, plan: Plan, said: Iterable[str], larger: Plan | None = None, before: SbonError | None = None) -> None:
-            places, notes = effect.places, [*effect.notes, *filter(None, said)]
-
-            def placed(result: Placed | SbonError) -> None:
-                if isinstance(result, LatencyBoundError) and larger is not None:
-                    chosen(effect, larger, said, before=result)
-                    return
-                if isinstance(result, SbonError):
-                    problem = with_any_number(before) if before is not None else result
-                    if plan.max_latency_ms is None:
-                        done(located(problem, places))
-                    else:
-                        self._placing.place(without_bound(plan), lambda found: unbounded(found, problem), reserve=False)
-                    return
-                notes.extend(filter(None, (result.note,)))
-                query = self._placing.gather(plan, result)
-
-                def worked(found: dict[str, Any] | BaseException) -> None:
-                    if isinstance(found, BaseException):
-                        done(as_refusal(found, places))
-                    else:
-                        done({**found, "notes": [*notes, *found.get("notes", ())]})
-
-                self._host.execute(lambda: work(result.plan, result, in_order_of(result, plan, query)), worked, rows=0)
-
-            def unbounded(result: Placed | SbonError, problem: SbonError) -> None:
-                if isinstance(result, SbonError):
-                    done(located(problem, places))
-                    return
-                notes.append(refused(problem))
-                placed(result)
-
-            def carrying(result: Placed | SbonError) -> None:
-                if isinstance(result, SbonError):
-                    notes.append(refused(result))
-                    self._placing.place(plan, placed, reserve=False)
-                    return
-                if changed := exchanged_note(plan, result.plan):
-                    notes.append(changed)
-                placed(result)
-
-            if carry and plan.profile:
-                self._placing.place(plan, carrying, reserve=False, carry=True)
-            else:
-                self._placing.place(plan, placed, reserve=False)
-
-        self._prepare(sql, prepared, done)
 
     def _prepare(self, sql: str, then: Callable[[list[Prepared]], None], done: Done) -> None:
         me, wall_s = self._directory.me, self._host.wall()
@@ -395,16 +318,6 @@ class Submitting:
                 done(problem or row)
 
         self._owned.dropping.drop(effect.name, ended)
-
-
-def without_bound(plan: Plan) -> Plan:
-    """Returns a plan that may answer as late as it likes."""
-    return structs.replace(plan, max_latency_ms=None)
-
-
-def refused(problem: SbonError) -> str:
-    """Returns the note on a query that is only imagined and would not run."""
-    return f"it would be refused: {problem}"
 
 
 def understand(host: Executor, work: Callable[[], list[Prepared]], then: Callable[[list[Prepared]], None], done: Done) -> None:
