@@ -21,9 +21,9 @@ from sbon_testbed.simulator.network import NetworkConfig
 from tests.examples import seeds
 from tests.worlds import settled_world
 
-SEEDS = range(0, 4, 4)
-SOAK_SEEDS = range(4, 500, 4)
-SEEDS_PER_TEST = 4
+SEEDS = range(0, 2, 2)
+SOAK_SEEDS = range(2, 500, 2)
+SEEDS_PER_TEST = 2
 NODES = 5
 ROWS = 4_000
 
