@@ -230,7 +230,8 @@ class Ownership:
             return HolderSays(granted=False, epoch=self.former.anew[query], owner=self._me)
         # This agent itself has given the query up, if it was the owner known so far.
         is_known = known.name not in (attempt.candidate.name, self._me.name)
-        if attempt.is_anew and is_known and (known.epoch > 0 or self.inheriting.remembers):
+        is_first = known.epoch == 0  # so says the id: that owner may be gone without having been heard of again
+        if attempt.is_anew and is_known and (not is_first or (self.inheriting.remembers and _owner_is_there(self._members(), known))):
             owner = Holder(known.name, known.boot or 0) if known.epoch > 0 else None
             return HolderSays(granted=False, epoch=known.epoch, owner=owner)
         last = self.inheriting.last_owner(query)

@@ -498,6 +498,11 @@ def test_only_the_owner_known_here_may_begin_a_query_anew() -> None:
     assert one.says(PromiseAsk(query=QUERY, epoch=5, holder=Holder("fra", 77), of=NYC, is_anew=True)).granted
 
 
+def test_a_later_owner_may_begin_a_query_anew_once_the_process_that_its_id_names_has_ended() -> None:
+    one = Agent(NYC, Holder("ams", 77), FRA, NYC)
+    assert one.says(PromiseAsk(query=QUERY, epoch=5, holder=Holder("fra", 77), of=NYC, is_anew=True)).granted
+
+
 def test_a_home_that_has_given_its_query_up_lets_a_later_owner_begin_it_anew() -> None:
     home = Agent(AMS, *TRIO)
     assert home.says(PromiseAsk(query=QUERY, epoch=5, holder=Holder("fra", 77), of=AMS, is_anew=True)).granted
