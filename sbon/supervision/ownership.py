@@ -418,6 +418,7 @@ class Ownership:
                     one = self.owned[record.query] = Owned(Owning(record.query, self._me, epoch, record), record)
                     self._look(one, None)
         if asks:  # each of them says that this agent has promised it to itself
+            self._succession.reach()
             self._save(partial(self._ask, asks))
         self._arm(self.inheriting.next_wake())
 

@@ -15,7 +15,7 @@ from sbon.supervision.resumption import KeptQuery
 from sbon.types import NodeId
 from sbon.wire.messages import Message
 from sbon.wire.ownership import Holder, Own, Record
-from sbon.wire.reports import OperatorReport, OperatorReports
+from sbon.wire.reports import OperatorReport, OperatorReports, OperatorsAsk
 from sbon.wire.requests import Messages
 
 ANSWER_S = 2.0
@@ -109,6 +109,11 @@ class Succession:
 
         for holder in sorted(waiting):
             self._messages.request(holder.name, self._own(one), partial(told, holder), HOSTS_ANSWER_S)
+
+    def reach(self) -> None:
+        """Opens connections to all living agents, who will hear of a new owner soon: it waits for the farthest of them."""
+        for holder in sorted(self._living() - {self._me}):
+            self._messages.tell(holder.name, OperatorsAsk(operators=()))
 
     def tell_new(self, one: Owned) -> None:
         """Tells the agents that have come since who owns the query."""

@@ -23,6 +23,7 @@ from sbon.types import NodeId, QueryId
 from sbon.wire.messages import Done, Message
 from sbon.wire.ownership import Claims, ClaimsAsk, Forget, Holder, HolderSays, Keep, Own, PromiseAsk, Record
 from sbon.wire.replication import Unwanted, WantedAsk
+from sbon.wire.reports import OperatorsAsk
 
 AMS, FRA, NYC, RIO = (Holder(name, number) for number, name in enumerate(("ams", "fra", "nyc", "rio"), 1))
 TRIO = (AMS, FRA, NYC)
@@ -43,6 +44,7 @@ class Services:
     def __init__(self, me: NodeId) -> None:
         self.me = me
         self.asked: list[tuple[NodeId, Message, Callable[[Message | SbonError], None]]] = []
+        self.told: list[tuple[NodeId, Message]] = []
 
     def now(self) -> float:
         return 100.0
@@ -57,7 +59,7 @@ class Services:
         self.asked.append((node, message, done))
 
     def tell(self, node: NodeId, message: Message) -> None:
-        """Nobody listens."""
+        self.told.append((node, message))
 
     def answer(self, kind: type[Message], answers: dict[NodeId, Message | SbonError]) -> None:
         """Answers all messages of a kind; who is not named is silent."""
@@ -204,6 +206,15 @@ def test_a_keeper_calls_no_query_unwanted_whose_record_it_has() -> None:
     one = Agent(AMS, *TRIO)
     assert one.ownership.inheriting.keep(Record(QUERY, 1, 1, FRA, (TRIO,), b"")).granted
     assert one.ownership.wanting.answer(WantedAsk(queries=(QUERY,))).queries == ()
+
+
+def test_all_that_will_hear_of_a_new_owner_are_dialled_while_holders_are_asked_for_their_promise() -> None:
+    one = Agent(FRA, *TRIO, RIO, failed=("ams",))
+    assert one.ownership.inheriting.keep(record()).granted
+    one.ownership.inheriting.hand_back(record(), 0, 0.0)
+    one.ownership.look_at_all()
+    assert [node for node, message, _ in one.services.asked if isinstance(message, PromiseAsk)] == ["nyc"]
+    assert one.services.told == [(node, OperatorsAsk(operators=())) for node in ("nyc", "rio")]
 
 
 def test_a_record_is_handed_back_if_too_few_take_the_first_version() -> None:
