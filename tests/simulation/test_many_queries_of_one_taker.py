@@ -66,7 +66,7 @@ def test_a_query_that_is_dropped_as_it_ends_is_over_once() -> None:
     query = world.submit("SELECT ts, key FROM s")
     owned = taker(world).queries
     world.run_until(lambda: query in owned.records and owned.records[query].state is QueryState.FINISHED, 30)
-    owned.drop(query, lambda problem: None)
+    owned.dropping.drop(query, lambda problem: None)
     world.run(10.0)
     assert not owned.records
     assert [row["id"] for row in owned.rows()] == []
@@ -94,8 +94,8 @@ def test_ended_queries_keep_their_last_rows_within_a_bound(monkeypatch: pytest.M
     for _ in range(4):
         names.append(world.submit("SELECT ts, key FROM s"))
         world.run_until(lambda: names[-1] in owned.register.ended, 60)
-        monkeypatch.setattr(register, "ENDED_ROWS_BYTES_MAX", int(2.5 * owned.tails[names[-1]].kept_bytes))
-    assert list(owned.tails) == names[-2:]
+        monkeypatch.setattr(register, "ENDED_ROWS_BYTES_MAX", int(2.5 * owned.register.tails[names[-1]].kept_bytes))
+    assert list(owned.register.tails) == names[-2:]
     assert [row["id"] for row in world.ask(0, "queries")] == names, "what became of them is still told"
     with pytest.raises(SbonError, match="its rows are kept no more; submit it again"):
         world.ask(0, "tail", query=names[0])
