@@ -1,15 +1,15 @@
 """Counts what crashes have cost a query: rows that are missing, and states that began empty. The query's record uses it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import msgspec
 
-from sbon.query.plan import WATERMARK_END, WATERMARK_MIN
-from sbon.supervision.continuation import merged
+from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, LinkSpec, first_name, renewals
+from sbon.supervision.continuation import begins_with, merged, of_part
 from sbon.supervision.plans import Plans
-from sbon.supervision.recovery import Recovered, next_generation
+from sbon.supervision.recovery import Recovered, generation, next_generation
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire.deployment import User
 from sbon.wire.ownership import Holder
@@ -123,6 +123,34 @@ class Account:
                 go_on = {**done.go_on, operator: msgspec.structs.replace(known, state_until_us=until_us)}
                 self.history[place] = msgspec.structs.replace(done, go_on=go_on)
                 return
+
+    def rejoined(self, link: LinkSpec, made: tuple[int, ...] | None, outputs: Iterable[LinkSpec]) -> None:
+        """Counts the rows that the feeder of an operator with several inputs has forgotten, and that the operator's consumers never had:
+        the feeder was away when the operator began anew, beside a copy of it that ran on.
+
+        Parameters
+        ----------
+        link : their link, as that recovery named it
+        made : rows that the copy had made of what the feeder has forgotten, of each part; None if that is not known
+        outputs : the operator's links
+        """
+        for place, done in reversed([*enumerate(self.history)]):
+            go_on = done.go_on.get(link.target)
+            if go_on is None:
+                continue
+            if renewals(link.id) == generation(done.epoch) and begins_with(go_on, link):
+                lost = dict(go_on.lost_rows)
+                number = sorted(go_on.made).index(first_name(link.id))
+                for output in outputs if made is not None else ():
+                    name = first_name(output.id)
+                    rows = of_part(made or (), output) - (go_on.skips[name][number] if name in go_on.skips else 0)
+                    if rows > 0:
+                        lost[name] = lost.get(name, 0) + rows
+                        self.missing[name] = self.missing.get(name, 0) + rows
+                self.is_exact = self.is_exact and made is not None
+                found = msgspec.structs.replace(go_on, lost_rows=lost, is_exact=go_on.is_exact and made is not None)
+                self.history[place] = msgspec.structs.replace(done, go_on={**done.go_on, link.target: found})
+            return
 
     @property
     def rows(self) -> int:

@@ -329,7 +329,11 @@ def by_origin(
         skips={link: tuple([max(0, had - one) for one, had in zip(given[link], rows, strict=True)]) for link, rows in taken.items()},
         made=made,
         lost_rows={link: max(0, rows - missing.get(link, 0)) for link, rows in lost.items()},
-        is_exact=None not in several.values() and not any(lost.values()) and len(taken) == len(outputs),
+        # Of which origin earlier losses were, nobody knows any more.
+        is_exact=None not in several.values()
+        and not any(lost.values())
+        and len(taken) == len(outputs)
+        and not any(missing.get(name) for name in taken),
     )
 
 

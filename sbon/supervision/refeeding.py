@@ -75,7 +75,8 @@ class Refeeding:
 
         def given(result: Message | SbonError) -> None:
             if isinstance(result, Renewed):
-                made = made_up_to(result)
+                known = made_up_to(result)
+                made = None if known is None else known.behind or (known.rows,)
                 end = End(
                     new,
                     source,
@@ -84,20 +85,24 @@ class Refeeding:
                     result.after,
                     result.rows,
                     watermark_us=result.settled_us,
-                    made=None if made is None else made.behind or (made.rows,),
+                    made=made,
                     origins=result.origins,
                 )
-                taken = partial(self._rejoined, record, old, new, result)
+                taken = partial(self._rejoined, record, old, new, result, made)
                 self._directory.request(target, Renew(query=record.id, end=end, gives=False), taken)
 
         self._directory.request(source, gives, given)
 
-    def _rejoined(self, record: QueryRecord, old: LinkSpec, new: LinkSpec, given: Renewed, result: Message | SbonError) -> None:
+    def _rejoined(
+        self, record: QueryRecord, old: LinkSpec, new: LinkSpec, given: Renewed, made: tuple[int, ...] | None, result: Message | SbonError
+    ) -> None:
         if isinstance(result, Renewed):
+            account = record.health.healing.account
+            account.rejoined(old, made, [link for link in record.links if link.source == old.target])
             record.links = tuple(new if link.id == old.id else link for link in record.links)
             until_us, spec = newest_us([given], delay_of(record.specs.values())), record.specs.get(old.target)
             if until_us is not None and spec is not None and keeps_state(spec.params):
-                record.health.healing.account.lacks(old.target, until_us)
+                account.lacks(old.target, until_us)
             self._seen.pop((record.id, old.id), None)
 
     def _refeed(self, record: QueryRecord, old: LinkSpec) -> None:

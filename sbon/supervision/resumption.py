@@ -186,7 +186,7 @@ class Waiting(msgspec.Struct):
     trying: bool = False
     is_renamed: bool = False
     lacks_nodes: bool = False
-    """Some nodes that it used were not alive at the last look."""
+    """Some nodes that it used were not alive at the last look, or its name was not known."""
 
 
 class Resumption:
@@ -293,12 +293,18 @@ class Resumption:
         """
         out: list[Action] = [LiveOn(query) for query in self._left]
         self._left.clear()
-        for waiting in list(self._waiting.values()):
-            # The name of a query that was being taken over is its former owner's: this agent may not have heard of it yet.
-            is_unheard = waiting.query.id in self.undecided and waiting.query.sink and latest(waiting.query.sink) is None
-            why = taken(waiting.query, latest)
-            if why and not is_unheard:
-                self.forget(waiting.query.id)
+        # The name of a query that was taken over is its former owner's: this agent may not have heard of it yet.
+        hears = not self._has_heard or now < self._missing_until
+        unheard = {
+            query
+            for query, waiting in self._waiting.items()
+            if waiting.query.sink and latest(waiting.query.sink) is None and (query in self.undecided or hears)
+        }
+        for query, waiting in list(self._waiting.items()):
+            if query in unheard and query not in self.undecided:
+                waiting.reason, waiting.lacks_nodes = f"waits to hear of the name {waiting.query.sink}", True
+            elif query not in unheard and (why := taken(waiting.query, latest)):
+                self.forget(query)
                 out.append(Taken(waiting.query, why))
         if now < self._hear_until:
             return out
@@ -307,7 +313,7 @@ class Resumption:
         if self.undecided and not self._asking and self._ask_due_s <= now:
             self._asking = True
             out.append(AskOwners({query: self._waiting[query].query.holders for query in sorted(self.undecided)}))
-        out += self._rename(new_id)
+        out += self._rename(new_id, unheard)
         room = TOGETHER_MAX - sum(waiting.trying for waiting in self._waiting.values())
         for waiting in self._waiting.values():
             if waiting.trying or waiting.query.finished or not waiting.is_renamed:
@@ -338,11 +344,11 @@ class Resumption:
         instants = [self._missing_until if waiting.lacks_nodes else waiting.due_s for waiting in pending]
         return min((instant for instant in instants if instant > now), default=None)  # the others wait for those that are being tried
 
-    def _rename(self, new_id: Callable[[], QueryId]) -> list[Action]:
+    def _rename(self, new_id: Callable[[], QueryId], unheard: Collection[QueryId]) -> list[Action]:
         before, self._waiting = self._waiting, {}
         out: list[Action] = []
         for query, waiting in before.items():
-            if waiting.is_renamed or query in self.undecided:
+            if waiting.is_renamed or query in self.undecided or query in unheard:
                 self._waiting[query] = waiting
                 continue
             waiting.is_renamed = True

@@ -1,9 +1,9 @@
 """The account of what crashes have cost a query, over several attempts to make its operators again."""
 
-from sbon.query.plan import WATERMARK_END, WindowParams
+from sbon.query.plan import WATERMARK_END, LinkSpec, WindowParams
 from sbon.supervision.account import Account, cost_of
 from sbon.supervision.continuation import Continuation, continuations, merged
-from sbon.supervision.recovery import Recovered
+from sbon.supervision.recovery import GENERATION, Recovered
 from sbon.wire.deployment import Renewed
 from tests.unit.test_continuation import FILE, SINK, answer, chain, spec
 
@@ -44,6 +44,28 @@ def test_rows_that_a_sink_had_taken_and_not_written_are_counted_once_with_its_la
         for _ in range(2):
             account.not_written("a", rows)
     assert (account.rows, account.missing["a"], [cost_of(one).rows for one in account.history]) == (7, 7, [5, 2])
+
+
+def rejoined(made: tuple[int, ...] | None, name: str = "s>u:0+1") -> Account:
+    """A union whose consumer had had 27 rows of an input that was away, and whose feeder has forgotten what `made` says."""
+    account = Account()
+    go_on = Continuation(skips={"u>k:0": (27, 0)}, made={"s>u:0": (0,), "t>u:0": (11,)})
+    account.add(Recovered({"u": "ams"}, GENERATION, (), {"u": go_on}, 1, 0.5))
+    account.rejoined(LinkSpec(name, "s", "u", 0, 1.0, 1.0), made, [LinkSpec("u>k:0+1", "u", "k", 0, 1.0, 1.0)])
+    return account
+
+
+def test_what_a_feeder_that_was_away_has_forgotten_and_no_consumer_has_had_is_lost():
+    account = rejoined((31,))
+    assert (account.missing, account.is_exact) == ({"u>k:0": 4}, True)
+    assert account.sentences(str) == ["u (u) runs again on ams after a crash: 4 rows lost"]
+    assert rejoined((27,)).missing == rejoined((20,)).missing == {}
+
+
+def test_what_a_feeder_has_forgotten_is_counted_about_where_it_does_not_know_it_and_only_when_it_is_back():
+    account = rejoined(None)
+    assert (account.missing, account.is_exact) == ({}, False)
+    assert rejoined((31,), "s>u:0+2").missing == {}, "it has been back since that recovery"
 
 
 def test_an_operator_that_is_over_before_an_attempt_succeeds_has_cost_what_the_former_attempt_has_thrown_away():

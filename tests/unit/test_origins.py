@@ -168,6 +168,13 @@ def test_rows_that_are_gone_are_counted_by_input() -> None:
     assert (dict(found.lost_rows), dict(found.skips), found.is_exact) == ({OUT.id: 3}, {OUT.id: (5, 0)}, False)
 
 
+def test_after_a_loss_the_count_is_a_rough_one() -> None:
+    """Nobody knows any more of which input the rows were that are gone."""
+    consumers = {OUT.id: Renewed(OUT, 9, 47, 0, origins=(30, 17))}
+    feeders = {IN[0].id: given(10), IN[1].id: given(25, IN[1])}
+    assert not continuations(UNION, [*IN, OUT], {"u"}, consumers, feeders, {OUT.id: 4})["u"].is_exact
+
+
 def test_a_lost_sink_behind_it_makes_the_count_a_rough_one() -> None:
     feeders = {IN[0].id: given(10), IN[1].id: given(25, IN[1])}
     found = continuations(UNION, [*IN, OUT], {"u", "k"}, {}, feeders, {}, {"k"})

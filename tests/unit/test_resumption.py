@@ -110,12 +110,25 @@ def test_a_query_that_was_being_taken_over_waits_until_its_name_is_heard_of():
     assert machine.resumed(1.0) == ["a.new.01"]
 
 
-def test_a_query_whose_name_nobody_knows_is_forgotten_once_nobody_else_owns_it():
+def test_a_query_whose_name_nobody_knows_is_forgotten_a_minute_after_others_were_heard():
     machine = Machine(SINK, hear_s=0.0, inherits=True)
     machine.catalog = Catalog()
     machine.look(0.0)
     machine.machine.decided({SINK.id: Outcome.FREE}, 1.0)
-    assert machine.look(1.0) == [Taken(SINK, "the name k has been forgotten everywhere")]
+    assert machine.look(1.0) == []
+    assert [waiting.reason for waiting in machine.machine.queries] == ["waits to hear of the name k"]
+    assert machine.machine.next_wake(1.0) == MISSING_S
+    assert machine.look(MISSING_S) == [Taken(SINK, "the name k has been forgotten everywhere")]
+
+
+def test_a_query_that_nobody_else_owns_runs_once_its_name_is_heard_of():
+    machine = Machine(SINK, hear_s=0.0, inherits=True)
+    machine.catalog = Catalog()
+    machine.look(0.0)
+    machine.machine.decided({SINK.id: Outcome.FREE}, 1.0)
+    assert machine.resumed(1.0) == []
+    machine.catalog.merge([msgspec.structs.replace(ENTRY, owner="b")])
+    assert machine.resumed(2.0) == ["a.new.01"]
 
 
 def test_what_others_replaced_is_not_run_again():
