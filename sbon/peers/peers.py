@@ -280,12 +280,15 @@ class Peers:
             del self._remotes[remote.address]
 
     def _dial_early(self, remote: Remote) -> None:
-        """Dials now, unless the connection is open or the last attempt was only just made."""
+        """Dials now, unless the connection is open; if the last attempt was only just made, after the least pause."""
         if remote.connection is not None:
             return
         earliest = remote.dialled_at_s + self._config.dial_backoff_s_min
         if remote.timer is None or self._host.now() >= earliest:
             self._dial(remote)
+        else:
+            remote.timer.cancel()
+            remote.timer = self._host.call_at(earliest, partial(self._dial, remote))
 
     def _dial(self, remote: Remote) -> None:
         if remote.timer is not None:

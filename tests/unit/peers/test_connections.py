@@ -60,6 +60,21 @@ def test_wanting_again_dials_without_waiting_out_the_pause(world):
     assert ada.names() == ["connected"]
 
 
+def test_wanting_again_right_after_an_attempt_waits_for_the_least_pause_alone(world):
+    ada = world.boot(0, "ada")
+    address = (world.simulated.machines[1].ip, PORT)
+    ada.peers.want(address)
+    world.run(60.0)
+    dials = ada.peers.counters["dials"]
+    world.until(lambda: ada.peers.counters["dials"] > dials, timeout_s=5.1)
+    world.run(0.05)  # the attempt has failed: the next pause is 2.5 s at least
+    world.boot(1, "bob")
+    ada.peers.want(address)
+    world.until(lambda: ada.log, timeout_s=0.5)
+
+    assert ada.names() == ["connected"]
+
+
 def test_wanting_a_connection_that_a_request_opened_reports_it(world, pair):
     ada, bob = pair
     outcome = ada.ask(bob.address, b"?")
