@@ -120,8 +120,8 @@ def continuations(
         inputs = [link for link in links if link.target == operator]
         answers = [feeders[name] for link in inputs if (name := first_name(link.id)) in feeders]
         # A consumer that is lost, too, has not had the end of the stream, whatever the others have.
-        most_us = WATERMARK_END - 1 if any(link.target in lost for link in outputs) else WATERMARK_END
         is_among = any(link.target in lost for link in outputs)
+        most_us = WATERMARK_END - 1 if is_among else WATERMARK_END
         # A file gives again what a link has lost on its way, which stays lost, and what a lost consumer has passed on.
         again = frozenset() if is_among or any(missing.values()) else (zero - unordered) | set(absent_files)
         several = several_inputs(spec, inputs, feeders, counts, again)

@@ -93,7 +93,9 @@ def test_a_query_that_is_dropped_after_its_plan_has_changed_leaves_others_what_t
     told: Replanned = story()
     told.drop()
     told.goes_on(told.loses_window)
+    assert told.owners()
     told.ends()
+    assert not told.owners()
 
 
 def test_a_home_asks_who_uses_what_before_a_plan_changes(story: Any) -> None:

@@ -1,4 +1,4 @@
-"""What the home of a query knows of the multicasts on its links, from reports alone."""
+"""The home of a query knows the multicasts on its links from reports alone."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the structure of the tree may not have, or must have less of: circles of imports, large classes, protocol logic in `agent/`.
+"""The tree may not have some things, or must have less of them: circles of imports, large classes, protocol logic in `agent/`.
 
 The numbers and lists here may only shrink. Whoever makes one smaller writes the smaller one down.
 """
@@ -86,7 +86,7 @@ def package_of(module: str) -> str:
 
 
 def packages() -> dict[str, set[str]]:
-    """Which other packages each package imports when it is loaded."""
+    """Returns the other packages that each package imports when it is loaded."""
     found: dict[str, set[str]] = {}
     for folder, name in FOLDERS.items():
         for path in modules(folder):
