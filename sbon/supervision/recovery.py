@@ -31,7 +31,8 @@ from sbon.errors import LocalProtocolError, SbonError
 from sbon.links.ends import pause_s
 from sbon.query.plan import WATERMARK_END, LinkSpec, OperatorSpec, SessionParams, SinkParams, WindowParams, first_name, renewals, renewed
 from sbon.query.schema import Schema
-from sbon.supervision.continuation import Continuation, begins_with, continuations, files_away, from_zero, is_table, taken_up
+from sbon.supervision.continuation import Continuation, begins_with, continuations, taken_up
+from sbon.supervision.once_more import files_away, from_zero, is_table
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.deployment import Begin, End, Instantiate, Renew, Renewed, User
 from sbon.wire.messages import Message

@@ -19,9 +19,10 @@ import msgspec
 
 from sbon.errors import SbonError
 from sbon.query.plan import LinkSpec, keeps_state, renewed
-from sbon.supervision.continuation import delay_of, made_up_to, newest_us
+from sbon.supervision.lost_state import delay_of, newest_us
 from sbon.supervision.record import QueryRecord, is_apart
 from sbon.supervision.recovery import generation
+from sbon.supervision.rows_made import made_up_to
 from sbon.types import LinkId, QueryId
 from sbon.wire.deployment import End, Refeed, Renew, Renewed, Use, User
 from sbon.wire.messages import Message

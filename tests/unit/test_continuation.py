@@ -25,7 +25,9 @@ from sbon.query.plan import (
     link_id,
 )
 from sbon.supervision.account import Account
-from sbon.supervision.continuation import Continuation, continuations, first_whole_us, from_zero, newest_us, windows_left_out
+from sbon.supervision.continuation import Continuation, continuations
+from sbon.supervision.lost_state import first_whole_us, newest_us, windows_left_out
+from sbon.supervision.once_more import from_zero
 from sbon.supervision.recovery import Recovered
 from sbon.wire.deployment import Renewed
 

@@ -16,7 +16,7 @@ from sbon.links.frames import Data, LinkFrameReader, LinkFrameWriter
 from sbon.links.receiver import LinkReceiver
 from sbon.links.sender import LinkSender
 from sbon.query.expression import Column
-from sbon.query.plan import ExchangeParams, LinkSpec, MapParams, OperatorSpec, Part, SinkParams, SourceParams, link_id
+from sbon.query.plan import ExchangeParams, FunctionParams, LinkSpec, MapParams, OperatorSpec, Part, SinkParams, SourceParams, link_id
 from sbon.supervision.continuation import continuations
 from sbon.wire.deployment import End, Instantiate, Renewed, User
 from sbon.wire.messages import protocol_of
@@ -146,10 +146,13 @@ def test_a_lost_operator_with_several_inputs_skips_of_each_what_its_consumer_has
 
 @pytest.mark.parametrize("origins", [None, (30, 18), (10, 10, 27)], ids=["unknown", "others than its rows", "more than there are"])
 def test_if_the_origin_is_not_known_so_many_rows_are_skipped_as_were_taken(origins: tuple[int, ...] | None) -> None:
+    """A function may keep state, but one that passes acknowledgements on has none that could be missing."""
     consumers = {OUT.id: Renewed(OUT, 9, 47, 0, origins=origins)}
     feeders = {IN[0].id: given(10), IN[1].id: given(25, IN[1])}
-    found = continuations(UNION, [*IN, OUT], {"u"}, consumers, feeders, {})["u"]
-    assert (dict(found.skip_rows), dict(found.skips), found.is_exact) == ({OUT.id: 12}, {}, False)
+    for params in (MapParams(None, None), FunctionParams("f", "1", (), (), (), None)):
+        found = continuations(UNION | {"u": spec("u", params)}, [*IN, OUT], {"u"}, consumers, feeders, {})["u"]
+        assert (dict(found.skip_rows), dict(found.skips), found.is_exact) == ({OUT.id: 12}, {}, False)
+        assert found.state_until_us is None
 
 
 def test_if_the_rows_made_of_an_input_are_not_known_it_goes_on_where_the_consumer_is() -> None:

@@ -1,0 +1,64 @@
+"""Finds the lost operators that work through their whole input once more, as their sources give the same rows again. Pure functions."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from sbon.query.plan import LinkSpec, OperatorSpec, SinkParams, SourceParams
+from sbon.supervision.rows_made import ROW_BY_ROW
+from sbon.types import NodeId, OperatorId
+
+
+def from_zero(specs: Mapping[OperatorId, OperatorSpec], links: Sequence[LinkSpec], lost: Collection[OperatorId]) -> frozenset[OperatorId]:
+    """Returns the lost operators that work through their whole input once more."""
+    found: set[OperatorId] = set()
+    for operator, spec in specs.items():
+        if operator not in lost or isinstance(spec.params, SinkParams):
+            continue  # what a sink has given cannot be taken back
+        feeding = {link.source for link in links if link.target == operator}
+        if reads_again(spec) or (feeding and feeding <= found):
+            found.add(operator)
+    return frozenset(found)
+
+
+def files_away(
+    specs: Mapping[OperatorId, OperatorSpec], links: Sequence[LinkSpec], away: Collection[OperatorId], nodes: Mapping[OperatorId, NodeId]
+) -> frozenset[OperatorId]:
+    """Returns the sources that are away and read their files again if they are lost, and what works row by row behind one on its host: all
+    of it goes on, or works through the whole file once more.
+
+    Parameters
+    ----------
+    specs : all operators of the query, upstream first
+    """
+    found: set[OperatorId] = set()
+    for operator, spec in specs.items():
+        feeding = [link.source for link in links if link.target == operator]
+        is_behind = len(feeding) == 1 and feeding[0] in found and nodes.get(feeding[0]) == nodes.get(operator)
+        if operator in away and (reads_again(spec) or (is_behind and isinstance(spec.params, ROW_BY_ROW))):
+            found.add(operator)
+    return frozenset(found)
+
+
+def in_another_order(specs: Iterable[OperatorId], links: Sequence[LinkSpec], zero: Collection[OperatorId]) -> frozenset[OperatorId]:
+    """Returns the operators that work through their whole input once more and may give its rows in another order than before: which of
+    several inputs comes first is left to chance.
+
+    Parameters
+    ----------
+    specs : all operators of the query, upstream first
+    """
+    found: set[OperatorId] = set()
+    for operator in specs:
+        feeding = [link.source for link in links if link.target == operator]
+        if operator in zero and (len(feeding) > 1 or not found.isdisjoint(feeding)):
+            found.add(operator)
+    return frozenset(found)
+
+
+def is_table(spec: OperatorSpec) -> bool:
+    """Tells whether a source gives versions of a lookup table. It has promised the end of event times all along, and goes on."""
+    return isinstance(spec.params, SourceParams) and spec.params.is_table
+
+
+def reads_again(spec: OperatorSpec) -> bool:
+    """Tells whether a source gives the same rows again when it is made again."""
+    return isinstance(spec.params, SourceParams) and spec.params.connector == "file" and not spec.params.is_table
