@@ -1,5 +1,7 @@
 """A host with a clock that tests turn and an executor that runs at once, for connectors."""
 
+import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +16,8 @@ from sbon.reach import Reach
 from sbon_agent.connectors import ConnectorContext, Polled, SinkConnector, SourceConnector, SystemStreams, build_sink, build_source
 
 WALL = 1_600_000_000.0
+DEADLINE_S = 60.0
+"""For what takes a moment where nothing else runs."""
 
 
 class InlineHost:
@@ -82,6 +86,15 @@ def sink(connector: str, schema: Schema, where: ConnectorContext | None = None, 
     params = SinkParams("out", connector, tuple(sorted((key, str(value)) for key, value in options.items())))
     made: SinkConnector = opened(build_sink(params, schema, where or context()))
     return made
+
+
+async def until(condition: Callable[[], Any]) -> Any:
+    """Waits for something to be true."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "waited in vain"
+        await asyncio.sleep(0.005)
+    return value
 
 
 def drain(connector: SourceConnector, now: float = 0.0, wall: float = WALL, rounds: int = 10_000) -> tuple[pl.DataFrame, list[Polled]]:

@@ -4,28 +4,17 @@ import asyncio
 import http.client
 import json
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from sbon.query.schema import Schema
 from sbon_agent.connectors.base import ConnectorContext
-from tests.connector_world import columns, context, source
+from tests.connector_world import DEADLINE_S, columns, context, source, until
 
 SCHEMA = columns(ts="time", n="int")
-DEADLINE_S = 60.0
 _THREADS = ThreadPoolExecutor(64)
 """One for each client that waits at the same time."""
 NDJSON = {"Content-Type": "application/x-ndjson"}
-
-
-async def until(condition: Callable[[], Any]) -> Any:
-    """Wait for something to be true."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not (value := condition()):
-        assert time.monotonic() < deadline, "waited in vain"
-        await asyncio.sleep(0.005)
-    return value
 
 
 class Said(NamedTuple):

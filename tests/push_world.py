@@ -9,8 +9,7 @@ from typing import Any
 from sbon.operators.frames import frame_of_values
 from sbon.operators.values import Values
 from sbon_agent.connectors.base import ConnectorContext
-from tests.connector_world import columns, context, sink
-from tests.http_world import until
+from tests.connector_world import columns, context, sink, until
 
 SCHEMA = columns(n="int", t="text")
 

@@ -12,9 +12,8 @@ import pytest
 
 from sbon.errors import ConnectorError
 from sbon.operators.values import Values
-from tests.connector_world import columns, context, sink, source
+from tests.connector_world import columns, context, sink, source, until
 from tests.http_servers import certificate
-from tests.http_world import until
 
 SCHEMA = columns(n="int")
 

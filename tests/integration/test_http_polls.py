@@ -20,9 +20,9 @@ from sbon_agent.connectors import http_polls
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.http_client import Response
 from sbon_agent.connectors.reaches import Reaches
-from tests.connector_world import columns, context, source
+from tests.connector_world import columns, context, source, until
 from tests.http_servers import Server, certificate, serving
-from tests.http_world import SCHEMA, Taker, lines, until
+from tests.http_world import SCHEMA, Taker, lines
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 JSON = {"Content-Type": "application/json"}

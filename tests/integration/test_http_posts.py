@@ -16,8 +16,8 @@ from sbon.reach import ConnectorsConfig, TcpConfig
 from sbon_agent.connectors import build_source, http_server
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.reaches import Reaches
-from tests.connector_world import columns, context, opened, source
-from tests.http_world import NDJSON, SCHEMA, Client, Taker, lines, raw, until
+from tests.connector_world import columns, context, opened, source, until
+from tests.http_world import NDJSON, SCHEMA, Client, Taker, lines, raw
 
 JSON = {"Content-Type": "application/json"}
 CSV = {"Content-Type": "text/csv"}

@@ -18,9 +18,8 @@ from sbon.reach import ConnectorsConfig, TcpConfig
 from sbon_agent.connectors import http_sink
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.reaches import Reaches
-from tests.connector_world import columns, context, sink
+from tests.connector_world import columns, context, sink, until
 from tests.http_servers import certificate, serving
-from tests.http_world import until
 
 SCHEMA = columns(n="int", t="text")
 

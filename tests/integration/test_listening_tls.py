@@ -13,9 +13,9 @@ from sbon.errors import ConnectorError
 from sbon.reach import Reach
 from sbon_agent.connectors import listening
 from sbon_agent.connectors.base import ConnectorContext
-from tests.connector_world import context, opened, source
+from tests.connector_world import DEADLINE_S, context, opened, source, until
 from tests.http_servers import certificate
-from tests.http_world import DEADLINE_S, NDJSON, SCHEMA, Taker, lines, until
+from tests.http_world import NDJSON, SCHEMA, Taker, lines
 
 FILES = {"tls_certificate": "ca.pem", "tls_key": "key.pem"}
 

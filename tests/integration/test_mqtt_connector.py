@@ -5,7 +5,7 @@ import gc
 import json
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,10 @@ from sbon.reach import ConnectorsConfig, FileConfig, TcpConfig
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.reaches import Reaches
 from tests.brokers import Broker, certificates, end_all, needs_broker, passwords
-from tests.connector_world import columns, context, sink, source
+from tests.connector_world import columns, context, sink, source, until
 
 pytestmark = needs_broker
 SCHEMA = columns(site="text", n="int")
-DEADLINE_S = 60.0
 
 
 @pytest.fixture(autouse=True)
@@ -41,15 +40,6 @@ def broker(tmp_path: Path) -> Broker:
     made = Broker(tmp_path / "broker", "allow_anonymous true", "max_queued_messages 0", "log_type all")
     made.start()
     return made
-
-
-async def until(condition: Callable[[], Any]) -> Any:
-    """Wait for something to be true."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not (value := condition()):
-        assert time.monotonic() < deadline, "waited in vain"
-        await asyncio.sleep(0.005)
-    return value
 
 
 def here(directory: Path | str = "/nowhere") -> ConnectorContext:

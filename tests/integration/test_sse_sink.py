@@ -16,9 +16,8 @@ from sbon.reach import ConnectorsConfig, TcpConfig
 from sbon_agent.connectors import push_clients
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.reaches import Reaches
-from tests.connector_world import context, sink
+from tests.connector_world import context, sink, until
 from tests.http_servers import certificate
-from tests.http_world import until
 from tests.push_world import SCHEMA, EventReader, Reader, listening, values, write_many
 
 

@@ -19,19 +19,9 @@ from sbon.query.plan import SinkParams
 from sbon.reach import ConnectorsConfig, TcpConfig
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.reaches import Reaches
-from tests.connector_world import columns, context, sink, source
+from tests.connector_world import DEADLINE_S, columns, context, sink, source, until
 
 SCHEMA = columns(ts="time", n="int")
-DEADLINE_S = 60.0
-
-
-async def until(condition: Callable[[], Any]) -> Any:
-    """Wait for something to be true."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not (value := condition()):
-        assert time.monotonic() < deadline, "waited in vain"
-        await asyncio.sleep(0.005)
-    return value
 
 
 def lines(*numbers: int) -> bytes:

@@ -16,9 +16,8 @@ import pytest
 from sbon.connectors.interface import Congested
 from sbon.errors import ConnectorError
 from sbon_agent.connectors import push_clients
-from tests.connector_world import context, sink
+from tests.connector_world import context, sink, until
 from tests.http_servers import certificate
-from tests.http_world import until
 from tests.push_world import SCHEMA, Reader, listening, values, write_many
 
 pytest.importorskip("wsproto", reason="the library wsproto is not installed: pip install -e .")
