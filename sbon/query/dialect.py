@@ -339,5 +339,6 @@ def _translate(text: Text, tokens: Sequence[Token], error: ParseError) -> QueryE
     if "Unexpected token" in description or "<" in description:
         message = f"the statement cannot be read {at}"
     else:
-        message = f"{description[:1].lower()}{description[1:]} {at}"
+        is_word = description[1:2].isupper()  # one of the statement's, which stays as it is written
+        message = f"{description if is_word else description[:1].lower() + description[1:]} {at}"
     return QueryError(message, line=line, column=column, hint="look for a misspelt word or a missing comma or bracket just before it")

@@ -1,41 +1,22 @@
 """Binds expressions over the output of a window: its keys and bounds, aggregates of its rows, and expressions built from these."""
 
-from typing import NamedTuple
-
 import msgspec
 from sqlglot import exp
 
 from sbon.errors import QueryError
-from sbon.query.aggregate_calls import AggregateCall, aggregate_function, find_aggregate, read_aggregate
-from sbon.query.expression import Call, Case, Column, Expression, Literal
-from sbon.query.functions import MaybeType, aggregate_type
+from sbon.query.aggregate_calls import aggregate_function, find_aggregate, read_aggregate
+from sbon.query.aggregate_forms import aggregated
+from sbon.query.expression import Column, Expression
 from sbon.query.literals import identifier
-from sbon.query.nested import to_json
 from sbon.query.plan import Aggregate
 from sbon.query.projection import free_name
 from sbon.query.relation import BOUNDS
 from sbon.query.rewrite import canonical
 from sbon.query.scalar import Scalars
-from sbon.query.scalar_calls import NULL, Bound, widen
-from sbon.query.schema import TYPE_NAMES, ColumnType, array_type
+from sbon.query.scalar_calls import Bound
+from sbon.query.schema import ColumnType
 from sbon.query.scope import Scope
 from sbon.query.text import aggregate_text
-
-
-class _Operand(NamedTuple):
-    """Operand and function of a call, after it is expressed by aggregates that windows have."""
-
-    function: str
-    value: Expression | None
-    """None for COUNT(*)."""
-    type: MaybeType
-    by: Expression | None = None
-    by_type: MaybeType = None
-    condition: Expression | None = None
-    """Rows for which this does not hold are left out."""
-    array: ColumnType | None = None
-    """The type of arrays that the answer, elements with a comma between two, is the inside of."""
-
 
 _ONE_TIME = {"first": "min", "last": "max"}
 
@@ -100,63 +81,8 @@ class Grouped(Scalars):
             message = f"{call.function} of rows that have one event time: none of them is {call.function}"
             hint = f"take it in the window that has the rows' own times, or write {_ONE_TIME[call.function]}(x)"
             raise self.text.error(tree, message, hint)
-        operand = self._operand(tree, call)
-        conditions = tuple(part for part in (condition, operand.condition) if part is not None)
-        value, type_ = operand.value, operand.type
-        if conditions:
-            there: Expression = Literal(1, ColumnType.INT) if value is None else value
-            type_ = type_ if value is not None else ColumnType.INT
-            met = conditions[0] if len(conditions) == 1 else Call("and", conditions)
-            value = Case(((met, there),), widen((NULL, None), type_)[0])
-        try:
-            result = aggregate_type(operand.function, type_, operand.by_type)
-        except QueryError as error:
-            raise self.mismatch(tree, error) from None
-        form = Aggregate("", operand.function, value, call.share, operand.by, call.separator, call.descending)
-        answer = Column(self._named(form, result)), result
-        return answer if operand.array is None else self._as_array(tree, answer, operand.array)
-
-    def _as_array(self, tree: exp.Expr, elements: Bound, array: ColumnType) -> Bound:
-        brackets = [(Literal(text, ColumnType.TEXT), ColumnType.TEXT) for text in "[]"]
-        whole = self.call(tree, "concat", [brackets[0], elements, brackets[1]])
-        return self.cast(tree, whole, array)
-
-    def _elements(self, tree: exp.Expr, value: Expression, type_: ColumnType) -> _Operand:
-        """ARRAY_AGG: the values as texts of JSON, NULL among them, which STRING_AGG joins."""
-        array = array_type(type_)
-        if array is None:
-            message = f"{self.typed(tree)} takes no {TYPE_NAMES[type_]}: there are no arrays of these"
-            raise self.text.error(tree, message, "CAST it to TEXT, or an array to JSON")
-        json = to_json(self._inner, tree, (value, type_))
-        text, _ = self._inner.cast(tree, json, ColumnType.TEXT)
-        told = Call("coalesce", (text, Literal("null", ColumnType.TEXT)))
-        return _Operand("string_agg", told, ColumnType.TEXT, array=array)
-
-    def _operand(self, tree: exp.Expr, call: AggregateCall) -> _Operand:
-        """Returns the operand of a call, and the aggregate that computes it."""
-        if call.operand is None:
-            return _Operand(call.function, None, None)
-        nested = next((part for part in (call.operand, call.by) if part is not None and find_aggregate(part) is not None), None)
-        if nested is not None:
-            hint = "aggregate in a SELECT in brackets, and again around it"
-            message = f"{self.text.written(nested)}: an aggregate within {self.typed(tree)}"
-            raise self.text.error(nested, message, hint)
-        typed = self.typed(tree)
-        if call.function == "count_if":
-            return _Operand("count", None, None, condition=self._inner.condition(call.operand, typed))
-        if call.function in ("bool_and", "bool_or"):
-            return _Operand(call.function, self._inner.condition(call.operand, typed), ColumnType.BOOL)
-        if call.function in ("string_agg", "string_agg_distinct"):
-            told, _ = self._inner.as_text(call.operand, self._inner.value(call.operand))
-            by = None if call.by is None else self._inner.value(call.by)[0]
-            return _Operand(call.function, told, ColumnType.TEXT, by)
-        value, type_ = self._inner.value(call.operand)
-        if call.function == "array_agg":
-            return self._elements(tree, value, type_)
-        if call.function == "any_value":
-            return _Operand("bool_and" if type_ is ColumnType.BOOL else "min", value, type_)
-        by, by_type = (None, None) if call.by is None else self._inner.value(call.by)
-        return _Operand(call.function, value, type_, by, by_type)
+        made = aggregated(self._inner, tree, call, condition)
+        return made.answered(self, tree, (Column(self._named(made.form, made.type)), made.type))
 
     def _named(self, form: Aggregate, result: ColumnType) -> str:
         """Returns the column of an aggregate; equal aggregates share one."""

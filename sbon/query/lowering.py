@@ -320,12 +320,9 @@ def _renamed(operand: Operand, name: str, read: Mapping[str, Expression]) -> Ope
     match operand:
         case Navigation(value=value):
             return msgspec.structs.replace(operand, name=name, value=None if value is None else fold(canonical(substitute(value, read))))
-        case Tally(aggregate=Aggregate(operand=None)):
-            return msgspec.structs.replace(operand, name=name)
         case Tally(aggregate=aggregate):
-            assert aggregate.operand is not None
-            same = msgspec.structs.replace(aggregate, operand=fold(canonical(substitute(aggregate.operand, read))))
-            return msgspec.structs.replace(operand, name=name, aggregate=same)
+            value, by = (None if part is None else fold(canonical(substitute(part, read))) for part in (aggregate.operand, aggregate.by))
+            return msgspec.structs.replace(operand, name=name, aggregate=msgspec.structs.replace(aggregate, operand=value, by=by))
         case MatchNumber():
             return MatchNumber(name)
 

@@ -15,15 +15,15 @@ from dataclasses import dataclass, replace
 import msgspec
 from sqlglot import exp
 
-from sbon.errors import QueryError
-from sbon.query.aggregate_calls import aggregate_function, find_aggregate, read_aggregate
+from sbon.query.aggregate_calls import aggregate_function, read_aggregate
+from sbon.query.aggregate_forms import aggregated
 from sbon.query.catalog import did_you_mean
 from sbon.query.dialect import Text
-from sbon.query.expression import Column, Expression, Literal
-from sbon.query.functions import aggregate_type
+from sbon.query.expression import Column, Expression
+from sbon.query.fold import fold
 from sbon.query.limits import PRECEDING_MAX
 from sbon.query.literals import column_name, identifier, interval_of
-from sbon.query.plan import OVER_FUNCTIONS, VARIABLES_MAX, Aggregate, MatchNumber, MatchParams, Navigation, Operand, Tally
+from sbon.query.plan import VARIABLES_MAX, Aggregate, MatchNumber, MatchParams, Navigation, Operand, Tally
 from sbon.query.relation import Match, Relation, Select
 from sbon.query.rewrite import TRUE, columns_of
 from sbon.query.row_pattern import Excluded, Pattern, endless, may_skip, walk
@@ -34,6 +34,8 @@ from sbon.query.schema import ColumnType
 from sbon.query.scope import Scope, ScopeColumn
 
 _NAVIGATIONS = ("first", "last", "prev", "next", "classifier", "match_number", "match_rowtime")
+_WITH_SEMANTICS = ("first", "last", "classifier")
+_SEMANTICS = "FIRST, LAST, CLASSIFIER and aggregates"
 _ROWS = "write ONE ROW PER MATCH or ALL ROWS PER MATCH"
 _TIMEOUTS = ("SHOW", "TIMEOUT", "MATCHES")
 _SKIP = "write AFTER MATCH SKIP PAST LAST ROW, TO NEXT ROW, TO FIRST b or TO LAST b"
@@ -250,7 +252,7 @@ class _Clause:
             seen.add(name)
             values.defines = self.variables.index(name)
             condition = values.condition(item.this, f"DEFINE {name}")
-            conditions[values.defines] = None if condition == TRUE else condition
+            conditions[values.defines] = None if fold(condition) == TRUE else condition
         values.defines = None
         return conditions
 
@@ -299,15 +301,18 @@ class _Operands(Scalars):
 
     def columns(self) -> tuple[str, ...]:
         """Returns the columns of the input that operands read."""
-        values = [
-            one.aggregate.operand if isinstance(one, Tally) else one.value for one in self.operands if not isinstance(one, MatchNumber)
-        ]
+        values: list[Expression | None] = []
+        for one in self.operands:
+            if isinstance(one, Tally):
+                values += [one.aggregate.operand, one.aggregate.by]
+            elif isinstance(one, Navigation):
+                values.append(one.value)
         return columns_of(value for value in values if value is not None)
 
     def bind(self, tree: exp.Expr) -> Bound:
         """Binds a value of the match, or an expression of such."""
         final = self._final(tree)
-        called = str(tree.meta.get("typed", "")).lower() if isinstance(tree, exp.Func) else ""
+        called = _called(tree)
         if called == "match_number":
             self._no_arguments(tree)
             return self._operand(MatchNumber(""), ColumnType.INT)
@@ -318,19 +323,20 @@ class _Operands(Scalars):
             return self._navigation(tree, self._row(tree), final)
         if isinstance(tree, exp.Column) and not isinstance(tree.this, exp.Star):
             return self._navigation(tree, _Row(tree, self._set_of(tree)), final)
-        if aggregate_function(tree) is not None:
+        if aggregate_function(tree) is not None or isinstance(tree, exp.Filter):
             return self._tally(tree, final)
-        if "semantics" in tree.meta:
-            what = f"{str(tree.meta['semantics']).upper()} goes with FIRST, LAST, CLASSIFIER and aggregates"
-            raise self.refuse(tree, what, "write FINAL LAST(a.x)")
         return super().bind(tree)
 
     def _final(self, tree: exp.Expr) -> bool:
         """Tells whether a value is one of the whole match. With one row for a match that makes no difference, as this is its last one."""
-        said = str(tree.meta.get("semantics", ""))
-        if self.defines is not None and said == "final":
-            raise self.refuse(tree, f"{self.typed(tree)} with FINAL is not known in DEFINE, while the match goes on", "leave FINAL out")
-        return self.defines is None and (said == "final" or not self._all_rows)
+        said = [part for part in (tree, *_inner(tree)) if "semantics" in part.meta]
+        for part in said:
+            word = str(part.meta["semantics"])
+            if _called(part) not in _WITH_SEMANTICS and aggregate_function(_without_filter(part)) is None:
+                raise self.refuse(part, f"{word.upper()} goes with {_SEMANTICS}", f"write {word.upper()} LAST(a.x)")
+            if self.defines is not None and word == "final":
+                raise self.refuse(part, f"{self.typed(part)} with FINAL is not known in DEFINE, while the match goes on", "leave FINAL out")
+        return self.defines is None and (any(part.meta["semantics"] == "final" for part in said) or not self._all_rows)
 
     def _no_arguments(self, tree: exp.Expr) -> None:
         if tree.expressions:
@@ -362,10 +368,10 @@ class _Operands(Scalars):
             return _Row(None, self._named(arguments[0]) if arguments else ())
         if not 1 <= len(arguments) <= 2:
             raise self.refuse(tree, f"{self.typed(tree)} takes a value and a number of rows", f"write {self.typed(tree)}(a.x, 1)")
-        inner, called = arguments[0], str(arguments[0].meta.get("typed", "")).lower()
+        inner, called = arguments[0], _called(arguments[0])
         count = self._count(tree, arguments[1] if len(arguments) > 1 else None, 1 if name in ("prev", "next") else 0)
         if name in ("prev", "next"):
-            row = self._row(inner) if called in ("first", "last", "classifier") else self._plain(tree, inner)
+            row = self._row(inner) if called in _WITH_SEMANTICS else self._plain(tree, inner)
             return replace(row, shift=-count if name == "prev" else count)
         row = self._row(inner) if called == "classifier" else self._plain(tree, inner)
         return replace(row, first=name == "first", skip=count)
@@ -388,17 +394,25 @@ class _Operands(Scalars):
             )
         return int(number)
 
-    def _plain(self, tree: exp.Expr, inner: exp.Expr) -> _Row:
-        """Returns the row of a value without navigation in it: all its columns are of one variable, or of none."""
+    def _plain(self, tree: exp.Expr, inner: exp.Expr, outer: tuple[exp.Expr, ...] = ()) -> _Row:
+        """Returns the row of a value without navigation in it: all its columns are of one variable, or of none.
+
+        Parameters
+        ----------
+        outer : the parts of an aggregate that are the aggregate itself
+        """
+        typed = self.typed(outer[1] if outer else tree)
         for part in inner.walk():
-            called = str(part.meta.get("typed", "")).lower() if isinstance(part, exp.Func) else ""
-            if called in _NAVIGATIONS or aggregate_function(part) is not None:
-                hint = "PREV and NEXT take FIRST(...) or LAST(...), those take values of single rows"
-                raise self.refuse(part, f"{self.typed(part)} is not expected in {self.typed(tree)}", hint)
+            if any(part is one for one in outer):
+                continue
+            if _called(part) in _NAVIGATIONS or aggregate_function(part) is not None:
+                hint = "PREV and NEXT take FIRST(...) or LAST(...), those and aggregates take values of single rows"
+                raise self.refuse(part, f"{self.typed(part)} is not expected in {typed}", hint)
         sets = {self._set_of(column) for column in inner.find_all(exp.Column)}
         if len(sets) > 1:
             what = f"{self.text.written(tree)} reads rows of two variables"
-            raise self.refuse(tree, what, "take each of them by itself: LAST(a.x) - LAST(b.x)")
+            example = f"{typed.upper()}(a.x)" if outer else "LAST(a.x) - LAST(b.x)"
+            raise self.refuse(tree, what, f"take each of them by itself: {example}")
         return _Row(inner, next(iter(sets), ()))
 
     def _set_of(self, tree: exp.Column) -> tuple[int, ...]:
@@ -416,14 +430,6 @@ class _Operands(Scalars):
 
     def _navigation(self, tree: exp.Expr, row: _Row, final: bool) -> Bound:
         if row.value is None:
-            if self.defines is not None and row.shift:
-                found = _within_match(row)
-                if found is None:
-                    what = f"{self.text.written(tree)}: the variable of a row beside those of a variable is not known in DEFINE"
-                    raise self.refuse(tree, what, "write LAST(CLASSIFIER(), 1), a row of the match")
-                if found.skip < 0:
-                    return Literal(None, ColumnType.TEXT), ColumnType.TEXT  # a row that is not in the match yet
-                row = found
             value, type_ = None, ColumnType.TEXT
         else:
             value, bound_type = self._unqualified(row.value)
@@ -434,44 +440,50 @@ class _Operands(Scalars):
 
     def _unqualified(self, tree: exp.Expr) -> Bound:
         """Binds a value of one row, whose variable is known."""
-        copy = tree.copy()
-        for column in [copy] if isinstance(copy, exp.Column) else list(copy.find_all(exp.Column)):
-            column.set("table", None)
-        scalars = Scalars(self.text, self.scope)
+        copy, scalars = self._bare(tree), Scalars(self.text, self.scope)
         expression, type_ = scalars.bind(copy)
         return scalars.checked(copy, expression), type_
+
+    def _bare(self, tree: exp.Expr) -> exp.Expr:
+        """Returns a copy whose columns have no variables."""
+        copy = tree.copy()
+        for column in copy.find_all(exp.Column):
+            column.set("table", None)
+        return copy
 
     # ---------------------------------------------------------------------------------------------------------- aggregates
 
     def _tally(self, tree: exp.Expr, final: bool) -> Bound:
-        name = aggregate_function(tree)
-        assert name is not None
         if isinstance(tree, exp.Count) and isinstance(tree.this, exp.Column) and isinstance(tree.this.this, exp.Star):
             return self._operand(Tally("", Aggregate("", "count", None), self._named(tree.this.args["table"]), final), ColumnType.INT)
-        call = read_aggregate(self.text, tree, name)
-        if call.function not in OVER_FUNCTIONS:
-            raise self.refuse(tree, f"{self.typed(tree)} has no place in MATCH_RECOGNIZE", "COUNT, SUM, AVG, MIN and MAX have it")
-        if call.operand is None:
-            return self._operand(Tally("", Aggregate("", call.function, None), (), final), ColumnType.INT)
-        if find_aggregate(call.operand) is not None:
-            raise self.refuse(call.operand, "an aggregate of an aggregate", "aggregate once")
-        row = self._plain(tree, call.operand)
-        operand, type_ = self._unqualified(call.operand)
-        try:
-            result = aggregate_type(call.function, type_)
-        except QueryError as error:
-            raise self.text.error(tree, error.message, error.hint) from None
-        return self._operand(Tally("", Aggregate("", call.function, operand), row.variables, final), result)
+        called = _without_filter(tree)
+        name = aggregate_function(called)
+        if name is None or _called(called) in _NAVIGATIONS:
+            raise self.refuse(tree, "FILTER belongs to an aggregate", "write COUNT(*) FILTER (WHERE a.x > 1)")
+        row = self._plain(tree, tree, outer=(tree, called, called.this if isinstance(called, exp.WithinGroup) else called))
+        bare, scalars = self._bare(called), Scalars(self.text, self.scope)
+        condition = None if called is tree else scalars.condition(self._bare(tree.expression.this), "FILTER")
+        made = aggregated(scalars, bare, read_aggregate(self.text, bare, name), condition)
+        if made.form.operand is not None:
+            scalars.checked(tree, made.form.operand)
+        return made.answered(self, tree, self._operand(Tally("", made.form, row.variables, final), made.type))
 
 
-def _within_match(row: _Row) -> _Row | None:
-    """Returns a row beside others of a match, counted along the match; None if that depends on what other rows were taken for.
+def _called(tree: exp.Expr) -> str:
+    """Returns the name of a function as it was typed, in small letters; "" for anything else."""
+    return str(tree.meta.get("typed", "")).lower() if isinstance(tree, exp.Func) else ""
 
-    `skip` is negative for a row behind the last one so far.
-    """
-    if row.variables or (row.first and row.shift < 0):
-        return None
-    return replace(row, skip=row.skip + (row.shift if row.first else -row.shift), shift=0)
+
+def _without_filter(tree: exp.Expr) -> exp.Expr:
+    called: exp.Expr = tree.this if isinstance(tree, exp.Filter) else tree
+    return called
+
+
+def _inner(tree: exp.Expr) -> list[exp.Expr]:
+    """Returns the argument of PREV and NEXT that may be FIRST, LAST or CLASSIFIER."""
+    if _called(tree) not in ("prev", "next"):
+        return []
+    return list(tree.expressions[:1]) if isinstance(tree, exp.Anonymous) else [tree.this]
 
 
 def _is_name(tree: exp.Expr) -> bool:

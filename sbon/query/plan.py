@@ -320,9 +320,7 @@ class Tally(msgspec.Struct, frozen=True, tag="tally", tag_field="form"):
     final: bool = False
 
     def __post_init__(self) -> None:
-        if self.aggregate.function not in OVER_FUNCTIONS:
-            raise LimitError(f"{self.aggregate.function} over a match, expected one of {', '.join(OVER_FUNCTIONS)}")
-        check_expressions((self.aggregate.operand,))
+        check_expressions((self.aggregate.operand, self.aggregate.by))
 
 
 class MatchNumber(msgspec.Struct, frozen=True, tag="number", tag_field="form"):

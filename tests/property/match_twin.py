@@ -46,6 +46,9 @@ class Here(NamedTuple):
     def values(self, name: str | None, *, final: bool = False) -> list[float]:
         return [value for place in self.places(name, final=final) if (value := self.rows[place].v) is not None]
 
+    def kept(self, name: str | None, *, final: bool = False) -> list[Row]:
+        return [self.rows[place] for place in self.places(name, final=final)]
+
     def label(self, name: str | None, *, first: bool = False, skip: int = 0, shift: int = 0, final: bool = False) -> str | None:
         places = self.places(name, final=final)
         if len(places) <= skip:

@@ -1,8 +1,10 @@
 """MATCH_RECOGNIZE: equal to a row-wise twin that tries all ways, in any batches, at any watermarks, wherever a snapshot falls."""
 
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 from random import Random
+from statistics import median, pvariance
 from typing import Any
 
 import polars as pl
@@ -48,11 +50,18 @@ CONDITIONS: list[tuple[str, Any]] = [
     ("MAX(v) < 4", lambda here: less(max(here.values(None), default=None), 4)),
     ("LAST(CLASSIFIER(), 1) = 'a'", lambda here: None if len(here.taken) < 2 else here.taken[-2][1] == "a"),
     ("PREV(CLASSIFIER(), 2) = 'a'", lambda here: None if len(here.taken) < 3 else here.taken[-3][1] == "a"),
+    ("PREV(CLASSIFIER(a)) = 'b'", lambda here: same(here.label("a", shift=-1), "b")),
+    ("NEXT(FIRST(CLASSIFIER(a)), 1) = 'b'", lambda here: same(here.label("a", first=True, shift=1), "b")),
+    ("NEXT(LAST(CLASSIFIER(a), 1)) = 'a'", lambda here: same(here.label("a", skip=1, shift=1), "a")),
     ("CLASSIFIER() = 'a'", lambda here: here.taken[-1][1] == "a"),
     ("MATCH_NUMBER() < 3", lambda here: here.number < 3),
     ("PREV(FIRST(a.v)) > 0", lambda here: less(0, here.value("a", first=True, shift=-1))),
     ("v * 2 - 1 > LAST(a.v, 1)", lambda here: less(here.value("a", skip=1), twice(here.value(None)))),
     ("ABS(v) > ABS(LAST(a.v))", lambda here: less(size(here.value("a")), size(here.value(None)))),
+    ("SUM(1) < 4", lambda here: len(here.taken) < 4),
+    ("COUNT_IF(a.v > 1) < 2", lambda here: sum(value > 1 for value in here.values("a")) < 2),
+    ("COUNT(DISTINCT v) < 3", lambda here: len(set(here.values(None))) < 3),
+    ("NOT BOOL_OR(ok) OR ARG_MAX(n, v) < n", lambda here: either(opposite(any_true(here)), less(of_greatest(here, None), here_n(here)))),
 ]
 
 
@@ -71,6 +80,32 @@ def twice(value: float | None) -> float | None:
 
 def size(value: float | None) -> float | None:
     return None if value is None else abs(value)
+
+
+def same(one: Any, other: Any) -> bool | None:
+    return None if one is None or other is None else one == other
+
+
+def opposite(value: bool | None) -> bool | None:
+    return None if value is None else not value
+
+
+def any_true(here: Here) -> bool | None:
+    given = [row.ok for row in here.kept(None) if row.ok is not None]
+    return any(given) if given else None
+
+
+def here_n(here: Here) -> int:
+    return here.rows[here.taken[-1][0]].n
+
+
+def of_greatest(here: Here, name: str | None, *, final: bool = False) -> int | None:
+    """n of the row with the greatest v; of several the greatest n."""
+    return max(((row.v, row.n) for row in here.kept(name, final=final) if row.v is not None), default=(None, None))[1]
+
+
+def texts(here: Here, name: str | None, between: str) -> str | None:
+    return between.join(str(row.n) for row in here.kept(name)) or None
 
 
 MEASURES: list[tuple[str, Any]] = [
@@ -95,6 +130,21 @@ MEASURES: list[tuple[str, Any]] = [
     ("MATCH_NUMBER()", lambda here: here.number),
     ("COALESCE(LAST(a.v), -1.0) + 1", lambda here: (-1.0 if here.value("a") is None else here.value("a")) + 1),
     ("7", lambda here: 7),
+    ("SUM(2)", lambda here: 2 * len(here.taken) or None),
+    ("PREV(FINAL LAST(v))", lambda here: here.value(None, shift=-1, final=True)),
+    ("NEXT(FINAL LAST(u.v, 1), 2)", lambda here: here.value("u", skip=1, shift=2, final=True)),
+    ("COUNT(DISTINCT b.v)", lambda here: len(set(here.values("b")))),
+    ("FINAL ARG_MAX(b.n, b.v)", lambda here: of_greatest(here, "b", final=True)),
+    ("BOOL_OR(ok)", any_true),
+    ("COUNT(*) FILTER (WHERE v > 1)", lambda here: sum(value > 1 for value in here.values(None))),
+    (
+        "SUM(b.v) FILTER (WHERE b.ok)",
+        lambda here: sum(given) if (given := [r.v for r in here.kept("b") if r.ok and r.v is not None]) else None,
+    ),
+    ("STRING_AGG(n, '-')", lambda here: texts(here, None, "-")),
+    ("FINAL VAR_POP(u.v)", lambda here: pvariance(given) if (given := here.values("u", final=True)) else None),
+    ("FIRST_VALUE(u.v)", lambda here: next(iter(here.values("u")), None)),
+    ("MEDIAN(b.v)", lambda here: median(given) if (given := here.values("b")) else None),
 ]
 MODES = ("ONE ROW PER MATCH", "ALL ROWS PER MATCH", "ALL ROWS PER MATCH OMIT EMPTY MATCHES", "ALL ROWS PER MATCH WITH UNMATCHED ROWS")
 MODES += ("ONE ROW PER MATCH SHOW TIMEOUT MATCHES", "ALL ROWS PER MATCH OMIT EMPTY MATCHES SHOW TIMEOUT MATCHES")
@@ -117,7 +167,7 @@ def random_query(random: Random, conditions: list[tuple[str, Any]] = CONDITIONS)
     """A query in which a good part of the rows match."""
     pattern = random_pattern(random, random.choice([1, 2, 2, 3]))
     present = [name for name in NAMES if f"'{name}'" in repr(pattern)]
-    usable = [one for one in conditions if "a." not in one[0] or "a" in present]
+    usable = [one for one in conditions if not re.search(r"\ba\.|\(a\)", one[0]) or "a" in present]
     define = {name: random.choice(usable) for name in present if random.random() < 0.7}
     subsets = {"u": tuple(present[:2])}
     told = [one for one in MEASURES if all(f"{name}." not in one[0] or name in present for name in NAMES)]

@@ -30,6 +30,14 @@ VALUES: dict[ColumnType, Any] = {
     BOOL: st.none() | st.booleans(),
 }
 TYPES = {"i": INT, "j": INT, "x": FLOAT, "y": FLOAT, "s": TEXT, "t": TEXT, "b": BOOL}
+
+
+def deep(value: Expression) -> Expression:
+    for _ in range(500):
+        value = Call("not", (value,))
+    return value
+
+
 ROWS = st.fixed_dictionaries({name: VALUES[kind] for name, kind in TYPES.items()})
 N, M, X, Y, S, T, B = (Column(name) for name in TYPES)
 
@@ -135,7 +143,8 @@ def test_a_log_tells_rows_as_they_came_though_it_keeps_their_time_once() -> None
         lambda: Navigation("o0", None, shift=-PRECEDING_MAX - 1),
         lambda: Navigation("o0", None, skip=-1),
         lambda: Navigation("o0", None, skip=PRECEDING_MAX + 1),
-        lambda: Tally("o0", Aggregate("n", "last", N)),
+        lambda: Tally("o0", Aggregate("n", "last", deep(N))),
+        lambda: Tally("o0", Aggregate("n", "arg_min", N, by=deep(N))),
     ],
 )
 def test_an_operand_that_no_host_can_compute_is_refused(make: Any) -> None:

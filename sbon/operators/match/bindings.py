@@ -9,6 +9,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, TypeAlias
 
+from sbon.operators.match.gathering import Gathering
 from sbon.query.plan import MatchNumber, Navigation, Operand, Tally
 
 State: TypeAlias = Any
@@ -16,6 +17,7 @@ States: TypeAlias = tuple[State, ...]
 ValueAt: TypeAlias = Callable[[int, int], Any]
 """Value of an operand's expression, by its number and the place of a row in its partition; None where there is no row."""
 SUM_MAX = 2**63
+_NO_VARIABLE = -1
 
 
 class Binding:
@@ -23,14 +25,16 @@ class Binding:
 
     Parameters
     ----------
-    number : of the operand among those with a value on each row; -1 if it has none
+    numbers : of the operand's values among those that each row has; most have one, or none
     names : of the pattern's variables
+    gathering : what computes the operand, if it is an aggregate of another function than `added` knows
     """
 
-    def __init__(self, operand: Operand, number: int, names: tuple[str, ...]) -> None:
+    def __init__(self, operand: Operand, numbers: tuple[int, ...], names: tuple[str, ...], gathering: Gathering | None = None) -> None:
         self._operand = operand
-        self._number = number
+        self._numbers = numbers
         self._names = names
+        self._gathering = gathering
         self.variables: frozenset[int] | None = None
         """Variables whose rows change it; None: all."""
         if not isinstance(operand, MatchNumber) and operand.variables:
@@ -44,22 +48,29 @@ class Binding:
     def begin(self) -> State:
         """Returns the state before the first row."""
         match self._operand:
-            case Tally(aggregate=aggregate):
+            case Tally(aggregate=aggregate) if self._gathering is None:
                 return begun(aggregate.function)
+            case Navigation(value=None, shift=shift) if shift:
+                return (), ()
             case _:
                 return ()
 
     def after(self, state: State, place: int, variable: int, value_at: ValueAt) -> State:
         """Returns the state behind a row that is taken for a variable."""
-        if self.variables is not None and variable not in self.variables:
+        is_read = self.variables is None or variable in self.variables
+        if isinstance(self._operand, Navigation) and self._operand.value is None and self._operand.shift:
+            return _beside(self._operand, state, variable, is_read=is_read)
+        if not is_read:
             return state
+        if self._gathering is not None:
+            return (*state, tuple(value_at(number, place) for number in self._numbers))
         match self._operand:
             case Navigation(first=True, skip=skip):
                 return state if len(state) > skip else (*state, (place, variable))
             case Navigation(skip=skip):
                 return (*state, (place, variable))[-skip - 1 :]
             case Tally(aggregate=aggregate):
-                value = 1 if aggregate.operand is None else value_at(self._number, place)
+                value = 1 if aggregate.operand is None else value_at(self._numbers[0], place)
                 return state if value is None else added(aggregate.function, state, value)
             case MatchNumber():
                 return state
@@ -70,12 +81,35 @@ class Binding:
             case MatchNumber():
                 return match_number
             case Navigation(value=expression, skip=skip, first=first, shift=shift):
-                if len(state) <= skip:
+                rows = state[1] if expression is None and shift else state
+                if len(rows) <= skip:
                     return None
-                place, variable = state[skip] if first else state[0]
-                return self._names[variable] if expression is None else value_at(self._number, place + shift)
+                place, variable = rows[skip] if first else rows[0]
+                if expression is not None:
+                    return value_at(self._numbers[0], place + shift)
+                return None if variable == _NO_VARIABLE else self._names[variable]
             case Tally(aggregate=aggregate):
-                return answered(aggregate.function, state)
+                return answered(aggregate.function, state) if self._gathering is None else self._gathering.of_values(state)
+
+
+def _beside(operand: Navigation, state: State, variable: int, *, is_read: bool) -> State:
+    """Returns the state of PREV or NEXT of CLASSIFIER behind a row.
+
+    It has the variables of the last rows, as many as PREV goes back, and for each row that is read how many rows are still to come up to
+    the one beside it, and the variable of that.
+
+    Parameters
+    ----------
+    is_read : the row is of the operand's variables
+    """
+    (before, rows), shift = state, operand.shift
+    rows = tuple((left - 1, variable if left == 1 else known) if left else (left, known) for left, known in rows)
+    if is_read and not (operand.first and len(rows) > operand.skip):
+        known = before[shift] if len(before) >= -shift > 0 else _NO_VARIABLE
+        rows = (*rows, (max(0, shift), known))
+    if not operand.first:
+        rows = rows[-operand.skip - 1 :]
+    return ((*before, variable)[shift:] if shift < 0 else ()), rows
 
 
 def begun(function: str) -> State:

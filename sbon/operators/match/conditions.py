@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from sbon.errors import RemoteProtocolError
+from sbon.errors import QueryError, RemoteProtocolError
 from sbon.operators.compile import compile_column, compile_expression
 from sbon.operators.frames import computed
 from sbon.operators.match.bindings import Binding, States, ValueAt
+from sbon.operators.match.gathering import gathering_of
 from sbon.operators.match.plain import Plain, evaluator
 from sbon.operators.match.program import ANY
 from sbon.query.expression import Expression, Literal
@@ -39,8 +40,11 @@ def operand_type(operand: Operand, columns: Mapping[str, ColumnType]) -> ColumnT
             assert value is not None
             return compile_column(value, columns)[1]
         case Tally(aggregate=aggregate):
-            of = None if aggregate.operand is None else compile_column(aggregate.operand, columns)[1]
-            return aggregate_type(aggregate.function, of)
+            of, by = (None if part is None else compile_column(part, columns)[1] for part in (aggregate.operand, aggregate.by))
+            try:
+                return aggregate_type(aggregate.function, of, by)
+            except QueryError as error:
+                raise RemoteProtocolError(str(error)) from error
         case MatchNumber():
             return ColumnType.INT
 
@@ -143,12 +147,21 @@ class Conditions:
         self._plain[variable] = compiled.value.cast(pl.Boolean).fill_null(False).alias(f"v{variable}")
 
     def _binding(self, operand: Operand, columns: Mapping[str, ColumnType], names: tuple[str, ...]) -> Binding:
+        gathering = gathering_of(operand, columns)
+        if gathering is not None:
+            given = zip(gathering.columns, gathering.types, strict=True)
+            return Binding(operand, tuple(self._added(value, kind) for value, kind in given), names, gathering)
         value = operand.aggregate.operand if isinstance(operand, Tally) else getattr(operand, "value", None)
         if value is None:
-            return Binding(operand, -1, names)
+            return Binding(operand, (), names)
         compiled, kind, _ = compile_column(value, columns)
-        self._values.append((compiled.alias(f"x{len(self._values)}"), kind in (ColumnType.TIME, ColumnType.INTERVAL)))
-        return Binding(operand, len(self._values) - 1, names)
+        return Binding(operand, (self._added(compiled, kind),), names)
+
+    def _added(self, value: pl.Expr, kind: ColumnType) -> int:
+        """Adds a value that each row has; returns its number."""
+        number = len(self._values)
+        self._values.append((value.alias(f"x{number}"), kind in (ColumnType.TIME, ColumnType.INTERVAL)))
+        return number
 
     def masks(self, rows: pl.DataFrame, lanes: IntArray | None = None) -> IntArray:
         """Returns for each row the bits of the variables whose first part holds.

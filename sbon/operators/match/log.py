@@ -116,7 +116,7 @@ class Log:
             series = pl.Series(self._time, times).cast(pl.Datetime("us"))
             missing = positions < 0
             found.insert(list(names).index(str(self._time)), series.set(pl.Series(missing), None) if missing.any() else series)
-        return pl.DataFrame(found)
+        return pl.DataFrame(found) if found else pl.DataFrame(height=positions.size)
 
     def spans(self, first: IntArray, last: IntArray) -> tuple[IntArray, IntArray]:
         """Returns the rows of stretches of partitions one behind the other, and where each begins among them, with their number at the end.

@@ -57,7 +57,7 @@ class Matcher:
     def __init__(self, params: MatchParams, columns: Mapping[str, ColumnType], schema: Mapping[str, pl.DataType]) -> None:
         self._params = params
         self._schema = schema
-        shifts = [one.shift for one in params.operands if isinstance(one, Navigation)]
+        shifts = [one.shift for one in params.operands if isinstance(one, Navigation) and one.value is not None]
         self._before, self._behind = max([0, *(-shift for shift in shifts)]), max([0, *shifts])
         self._keeps_lanes = self._before > 0 or any(isinstance(one, MatchNumber) for one in params.operands)
         """A partition is remembered when all its rows are settled."""
@@ -97,7 +97,7 @@ class Matcher:
                 self._scanner,
                 self._labeller,
                 self._conditions,
-                Readings(params, columns, self.log),
+                Readings(params, columns, self.log, ahead=False),
                 params.operands,
                 first_mask=0 if params.unmatched else first,
                 within_us=params.within_us,

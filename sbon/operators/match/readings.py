@@ -14,6 +14,7 @@ from sbon.operators.frames import computed, polars_type
 from sbon.operators.match.bindings import SUM_MAX, added, answered, begun, ratio
 from sbon.operators.match.conditions import operand_type
 from sbon.operators.match.found import NO_NUMBER, Matches
+from sbon.operators.match.gathering import Gathering, gathering_of
 from sbon.operators.match.log import NO_ROW, Log
 from sbon.query.expression import Column
 from sbon.query.plan import MatchNumber, MatchParams, Navigation, Operand, Tally
@@ -39,6 +40,7 @@ class Readings:
     Parameters
     ----------
     columns : of the rows
+    ahead : CLASSIFIER is known of rows behind the current one, as the match is whole
 
     Attributes
     ----------
@@ -50,12 +52,18 @@ class Readings:
         An operand is not one that the planner makes.
     """
 
-    def __init__(self, params: MatchParams, columns: Mapping[str, ColumnType], log: Log) -> None:
+    def __init__(self, params: MatchParams, columns: Mapping[str, ColumnType], log: Log, *, ahead: bool = True) -> None:
         self._log = log
+        self._ahead = ahead
         self.types = {one.name: operand_type(one, columns) for one in params.operands}
         self._values: dict[str, pl.Expr] = {}
         """Expressions of the operands over the columns of a row."""
+        self._gatherings: dict[str, Gathering] = {}
         for one in params.operands:
+            gathering = gathering_of(one, columns)
+            if gathering is not None:
+                self._gatherings[one.name] = gathering
+                continue
             value = one.aggregate.operand if isinstance(one, Tally) else getattr(one, "value", None)
             if value is not None:
                 compiled, kind, _ = compile_column(value, columns)
@@ -70,12 +78,15 @@ class Readings:
             case MatchNumber():
                 numbers = matches.numbers[rows.owner]
                 return _with_nulls(pl.Series(name, numbers), numbers == NO_NUMBER)
+            case Tally() if name in self._gatherings:
+                return self._gathered(operand, rows, self._gatherings[name]).alias(name)
             case Tally():
                 return self._tally(operand, rows)
             case Navigation():
                 found = self._navigated(operand, rows)
         if operand.value is None:
-            inside = (found >= matches.offsets[rows.owner]) & (found < matches.offsets[rows.owner + 1])
+            end = matches.offsets[rows.owner + 1] if self._ahead else rows.at + 1
+            inside = (found >= matches.offsets[rows.owner]) & (found < end)
             variables = matches.variables[np.where(inside, found, 0)] if matches.variables.size else np.zeros(found.size, np.int64)
             return _with_nulls(self._names.gather(variables).alias(name), ~inside)
         positions = np.where(found >= 0, matches.rows[found], NO_ROW) if matches.rows.size else np.full(found.size, NO_ROW)
@@ -144,6 +155,16 @@ class Readings:
             counts = np.where(rows.at >= 0, so_far[rows.at + 1] - so_far[matches.offsets[owner]], 0).tolist()
             found = [answered(function, states[one][count]) for one, count in zip(owner.tolist(), counts, strict=True)]
         return self._told(operand.name, found)
+
+    def _gathered(self, operand: Tally, rows: Rows, gathering: Gathering) -> pl.Series:
+        """Returns an aggregate that is computed of stretches of rows."""
+        matches, owner = rows.matches, rows.owner
+        chosen, so_far = _chosen(matches, operand.variables)
+        read = list(dict.fromkeys(name for value in gathering.columns for name in value.meta.root_names()))
+        operands = computed(self._log.taken(matches.rows[chosen], read), gathering.columns)
+        begins = so_far[matches.offsets[owner]]
+        ends = np.where(rows.at >= 0, so_far[matches.offsets[owner + 1] if operand.final else rows.at + 1], begins)
+        return gathering.of(operands, begins, ends)
 
     def _told(self, name: str, values: list[Any]) -> pl.Series:
         kind = self.types[name]
