@@ -156,7 +156,7 @@ def dealing_of(params: Params, schema: Schema, time_column: str | None) -> Deali
 
 def _of_match(params: MatchParams, schema: Schema, time_column: str | None) -> Dealing | None:
     """Returns the dealing of a pattern. Its answers are merged by the instants at which they are known; their event times are earlier."""
-    looks_ahead = any(isinstance(one, Navigation) and one.shift > 0 for one in params.operands)
+    looks_ahead = any(isinstance(one, Navigation) and one.value is not None and one.shift > 0 for one in params.operands)
     is_bounded = params.within_us is not None and not looks_ahead
     if time_column is not None and not is_bounded:
         return None  # the watermark of the merged stream would stay behind the first row that may still be in a match, which nobody tells

@@ -281,6 +281,7 @@ def _lower_match(match: Match, conditions: tuple[Expression, ...], wanted: Seque
         time_column=places[params.time_column],
         partition=tuple(dict.fromkeys(places[name] for name in params.partition)),
         ties=tuple(dict.fromkeys(places[name] for name in params.ties)),
+        descending=tuple(dict.fromkeys(places[name] for name in params.descending)),
         conditions=tuple(None if one is None else fold(canonical(substitute(one, operands))) for one in params.conditions),
         operands=tuple(_renamed(one, f"o{place}", read) for place, one in enumerate(params.operands)),
         measures=tuple((name, value) for value, (name, _) in made.items()),

@@ -23,7 +23,7 @@ from sbon.query.expression import Column, Expression
 from sbon.query.fold import fold
 from sbon.query.limits import PRECEDING_MAX
 from sbon.query.literals import column_name, identifier, interval_of
-from sbon.query.plan import VARIABLES_MAX, Aggregate, MatchNumber, MatchParams, Navigation, Operand, Tally
+from sbon.query.plan import ROW_LABEL, VARIABLES_MAX, Aggregate, MatchNumber, MatchParams, Navigation, Operand, Tally
 from sbon.query.relation import Match, Relation, Select
 from sbon.query.rewrite import TRUE, columns_of
 from sbon.query.row_pattern import Excluded, Pattern, endless, may_skip, walk
@@ -91,7 +91,7 @@ class _Clause:
 
     def bound(self) -> tuple[Relation, Scope]:
         """Returns the relation of the clause and its names."""
-        time, ties = self._order()
+        time, ties, descending = self._order()
         partition = [self._partition_column(part) for part in self.tree.args.get("partition_by") or ()]
         within = self._within()
         all_rows, empty, unmatched, timeouts = self._mode(within)
@@ -125,6 +125,7 @@ class _Clause:
             empty,
             unmatched,
             timeouts,
+            descending=descending,
         )
         found = Match(inner, params, tuple(type_ for _, _, type_ in measures), tuple(values.types.items()))
         return found, self._names(found, partition, passed, {name for name, _, _ in measures})
@@ -158,8 +159,8 @@ class _Clause:
         self.computed[name] = bound
         return name
 
-    def _order(self) -> tuple[str, list[str]]:
-        """Returns the event time, and further columns for rows of one instant."""
+    def _order(self) -> tuple[str, list[str], tuple[str, ...]]:
+        """Returns the event time, further columns for rows of one instant, and those of them that are descending."""
         order = self.tree.args.get("order")
         items = list(order.expressions) if order is not None else []
         bases = [column for column in self.scope.columns if self.relation.times.get(column.column) == (column.column, 0)]
@@ -167,16 +168,24 @@ class _Clause:
         if not items:
             raise self.text.error(self.tree, "MATCH_RECOGNIZE needs ORDER BY the event time", hint)
         found: list[str] = []
+        descending: list[str] = []
         for item in items:
-            if item.args.get("desc") or item.args.get("nulls_first") or not isinstance(item.this, exp.Column):
-                raise self.text.error(item, "ORDER BY goes by columns, ascending, in MATCH_RECOGNIZE", hint)
-            found.append(self.scope.resolve(self.text, item.this).column)
+            is_descending = bool(item.args.get("desc"))
+            if not isinstance(item.this, exp.Column) or bool(item.args.get("nulls_first")) != is_descending:
+                what = "ORDER BY goes by columns, NULLs last, with DESC first, in MATCH_RECOGNIZE"
+                raise self.text.error(item, what, hint)
+            name = self.scope.resolve(self.text, item.this).column
+            if is_descending and not found:
+                raise self.text.error(item, "MATCH_RECOGNIZE orders by the event time, ascending", hint)
+            if is_descending and name not in found:
+                descending.append(name)
+            found.append(name)
         if self.relation.times.get(found[0]) != (found[0], 0):
             what = f"{identifier(items[0].this.this)} is not the event time, by which MATCH_RECOGNIZE orders first"
             raise self.text.error(items[0], what, hint)
         for item in items[1:]:
             Scalars(self.text, self.scope).key(item.this, "ORDER BY")
-        return found[0], list(dict.fromkeys(found[1:]))
+        return found[0], list(dict.fromkeys(found[1:])), tuple(descending)
 
     # ------------------------------------------------------------------------------------------------------ words of the clause
 
@@ -208,6 +217,8 @@ class _Clause:
         if len(words) == 6 and upper[4] not in ("FIRST", "LAST"):
             raise self.text.error(words[4].start, f"{words[4].text} is not expected here", _SKIP)
         skip_to, name = upper[4].lower() if len(words) == 6 else "last", words[-1]
+        if name.text.upper() == "ROW" and name.name not in self.sets:
+            raise self.text.error(name.start, f"SKIP TO {skip_to.upper()} ROW would be where the match began, or ended", _SKIP)
         variables = self._variables(name)
         if not may_skip(self.pattern, skip_to, frozenset(variables)):
             why = f"SKIP TO {skip_to.upper()} {name.text}: that row may be missing, or the first row of the match, where it began"
@@ -307,7 +318,7 @@ class _Operands(Scalars):
                 values += [one.aggregate.operand, one.aggregate.by]
             elif isinstance(one, Navigation):
                 values.append(one.value)
-        return columns_of(value for value in values if value is not None)
+        return tuple(name for name in columns_of(value for value in values if value is not None) if name != ROW_LABEL)
 
     def bind(self, tree: exp.Expr) -> Bound:
         """Binds a value of the match, or an expression of such."""
@@ -317,8 +328,7 @@ class _Operands(Scalars):
             self._no_arguments(tree)
             return self._operand(MatchNumber(""), ColumnType.INT)
         if called == "match_rowtime":
-            self._no_arguments(tree)
-            return self._row_time()
+            return self._row_time(tree)
         if called in _NAVIGATIONS:
             return self._navigation(tree, self._row(tree), final)
         if isinstance(tree, exp.Column) and not isinstance(tree.this, exp.Star):
@@ -333,7 +343,8 @@ class _Operands(Scalars):
         for part in said:
             word = str(part.meta["semantics"])
             if _called(part) not in _WITH_SEMANTICS and aggregate_function(_without_filter(part)) is None:
-                raise self.refuse(part, f"{word.upper()} goes with {_SEMANTICS}", f"write {word.upper()} LAST(a.x)")
+                what = f"{word.upper()} of {self.text.written(part)[:60]}: it goes with {_SEMANTICS}"
+                raise self.refuse(part, what, f"write {word.upper()} LAST(a.x)")
             if self.defines is not None and word == "final":
                 raise self.refuse(part, f"{self.typed(part)} with FINAL is not known in DEFINE, while the match goes on", "leave FINAL out")
         return self.defines is None and (any(part.meta["semantics"] == "final" for part in said) or not self._all_rows)
@@ -342,8 +353,11 @@ class _Operands(Scalars):
         if tree.expressions:
             raise self.refuse(tree, f"{self.typed(tree)} takes no argument", f"write {self.typed(tree)}()")
 
-    def _row_time(self) -> Bound:
-        time, _ = self._clause._order()
+    def _row_time(self, tree: exp.Expr) -> Bound:
+        time = self._clause._order()[0]
+        given = tree.expressions
+        if given and (len(given) > 1 or not _is_name(given[0]) or self._unqualified(given[0])[0] != Column(time)):
+            raise self.refuse(tree, f"{self.typed(tree)} takes nothing, or the event time", f"write {self.typed(tree)}()")
         return self._operand(Navigation("", Column(time), final=True), ColumnType.TIME)
 
     def _operand(self, operand: Operand, type_: ColumnType) -> Bound:
@@ -401,14 +415,18 @@ class _Operands(Scalars):
         ----------
         outer : the parts of an aggregate that are the aggregate itself
         """
-        typed = self.typed(outer[1] if outer else tree)
+        typed, labels = self.typed(outer[1] if outer else tree), list[exp.Expr]()
         for part in inner.walk():
             if any(part is one for one in outer):
                 continue
-            if _called(part) in _NAVIGATIONS or aggregate_function(part) is not None:
+            if outer and _called(part) == "classifier":
+                labels.append(part)
+            elif _called(part) in _NAVIGATIONS or aggregate_function(part) is not None:
                 hint = "PREV and NEXT take FIRST(...) or LAST(...), those and aggregates take values of single rows"
                 raise self.refuse(part, f"{self.typed(part)} is not expected in {typed}", hint)
-        sets = {self._set_of(column) for column in inner.find_all(exp.Column)}
+        named = {id(argument) for label in labels for argument in label.expressions}
+        sets = {self._set_of(column) for column in inner.find_all(exp.Column) if id(column) not in named}
+        sets.update(self._row(label).variables for label in labels)
         if len(sets) > 1:
             what = f"{self.text.written(tree)} reads rows of two variables"
             example = f"{typed.upper()}(a.x)" if outer else "LAST(a.x) - LAST(b.x)"
@@ -459,14 +477,23 @@ class _Operands(Scalars):
         called = _without_filter(tree)
         name = aggregate_function(called)
         if name is None or _called(called) in _NAVIGATIONS:
-            raise self.refuse(tree, "FILTER belongs to an aggregate", "write COUNT(*) FILTER (WHERE a.x > 1)")
+            what = f"FILTER belongs to an aggregate, {self.text.written(called)[:60]} is none"
+            raise self.refuse(tree, what, "write COUNT(*) FILTER (WHERE a.x > 1)")
         row = self._plain(tree, tree, outer=(tree, called, called.this if isinstance(called, exp.WithinGroup) else called))
-        bare, scalars = self._bare(called), Scalars(self.text, self.scope)
+        bare, scalars = self._bare(called), _OfRows(self.text, self.scope)
         condition = None if called is tree else scalars.condition(self._bare(tree.expression.this), "FILTER")
         made = aggregated(scalars, bare, read_aggregate(self.text, bare, name), condition)
         if made.form.operand is not None:
             scalars.checked(tree, made.form.operand)
         return made.answered(self, tree, self._operand(Tally("", made.form, row.variables, final), made.type))
+
+
+class _OfRows(Scalars):
+    """Binds operands of aggregates."""
+
+    def bind(self, tree: exp.Expr) -> Bound:
+        """Binds CLASSIFIER, or an expression of columns and it."""
+        return (Column(ROW_LABEL), ColumnType.TEXT) if _called(tree) == "classifier" else super().bind(tree)
 
 
 def _called(tree: exp.Expr) -> str:

@@ -311,8 +311,13 @@ class Navigation(msgspec.Struct, frozen=True, tag="navigation", tag_field="form"
         check_expressions((self.value,))
 
 
+ROW_LABEL = "classifier()"
+"""Column of the name of the variable that a row was taken for, in operands of aggregates over a match."""
+
+
 class Tally(msgspec.Struct, frozen=True, tag="tally", tag_field="form"):
-    """An aggregate over the rows of a match with one of `variables` so far, or, with `final`, of the whole match."""
+    """An aggregate over the rows of a match with one of `variables` so far, or, with `final`, of the whole match. Its operands may read
+    `ROW_LABEL`."""
 
     name: str
     aggregate: Aggregate
@@ -335,9 +340,9 @@ Operand: TypeAlias = Navigation | Tally | MatchNumber
 class MatchParams(msgspec.Struct, frozen=True, tag="match"):
     """Rows of a partition, in the order of their event times, that match a pattern: MATCH_RECOGNIZE.
 
-    The event time goes first, then the columns `ties`, ascending, NULLs last. Matches of a partition are looked for from left to right; of
-    those that begin at one row the pattern's preference chooses. A match leaves when no later row can change it, in the order in which that
-    is known. A row that comes behind the watermark is late: counted, not used.
+    The event time goes first, then the columns `ties`, NULLs last, or, those of `descending`, NULLs first. Matches of a partition are
+    looked for from left to right; of those that begin at one row the pattern's preference chooses. A match leaves when no later row can
+    change it, in the order in which that is known. A row that comes behind the watermark is late: counted, not used.
     """
 
     time_column: str
@@ -369,6 +374,8 @@ class MatchParams(msgspec.Struct, frozen=True, tag="match"):
     known: tuple[str, ...] = ()
     """Columns behind the others that tell, for a merge of several instances, when an answer was known: the event time, and 1 where only a
     row tells, else 0. With them, the watermark of the output is that of these times. Empty: there are none."""
+    descending: tuple[str, ...] = ()
+    """Columns of `ties` that go from the greatest value to the least."""
 
     def __post_init__(self) -> None:
         check_count("columns that tell when a match was known", len(self.known), 0 if not self.known else 2, 2)

@@ -68,6 +68,8 @@ class Query(NamedTuple):
     skip: tuple[str, str]
     within: int | None
     subsets: dict[str, tuple[str, ...]]
+    descending: bool = False
+    """Rows of one instant go from the greatest n to the least."""
 
     @property
     def sql(self) -> str:
@@ -76,8 +78,9 @@ class Query(NamedTuple):
         within = "" if self.within is None else f" WITHIN INTERVAL '{self.within} seconds'"
         subsets = ", ".join(f"{name} = ({', '.join(members)})" for name, members in self.subsets.items())
         define = ", ".join(f"{name} AS {text}" for name, (text, _) in self.define.items())
+        order = "ts, n DESC" if self.descending else "ts, n"
         return (
-            f"SELECT * FROM s MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts, n {f'MEASURES {measures}' if measures else ''} {self.mode}"
+            f"SELECT * FROM s MATCH_RECOGNIZE (PARTITION BY k ORDER BY {order} {f'MEASURES {measures}' if measures else ''} {self.mode}"
             f" AFTER MATCH SKIP {to} PATTERN ({text_of(self.pattern)}){within} {f'SUBSET {subsets}' if subsets else ''}"
             f" {f'DEFINE {define}' if define else ''}) AS m"
         )

@@ -22,6 +22,8 @@ CREATE SOURCE same_time (ts TIMESTAMP, minute TIMESTAMP, sec BIGINT, v DOUBLE, k
 
 
 def statement(case: dict[str, Any]) -> str:
+    if "statement" in case:
+        return str(case["statement"])
     clause = case["clause"]
     by_minute = clause.startswith("ORDER BY minute")
     whole = clause if clause.startswith(("PARTITION", "ORDER")) else f"ORDER BY ts {clause}"

@@ -5,7 +5,7 @@ numbers. They compare equal if all values that conditions can read are equal.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any, TypeAlias
 
@@ -25,12 +25,14 @@ class Binding:
 
     Parameters
     ----------
-    numbers : of the operand's values among those that each row has; most have one, or none
+    numbers : for each variable, those of the operand's values on a row taken for it, among the values of each row; mostly one, or none
     names : of the pattern's variables
     gathering : what computes the operand, if it is an aggregate of another function than `added` knows
     """
 
-    def __init__(self, operand: Operand, numbers: tuple[int, ...], names: tuple[str, ...], gathering: Gathering | None = None) -> None:
+    def __init__(
+        self, operand: Operand, numbers: Sequence[tuple[int, ...]], names: tuple[str, ...], gathering: Gathering | None = None
+    ) -> None:
         self._operand = operand
         self._numbers = numbers
         self._names = names
@@ -63,14 +65,14 @@ class Binding:
         if not is_read:
             return state
         if self._gathering is not None:
-            return (*state, tuple(value_at(number, place) for number in self._numbers))
+            return (*state, tuple(value_at(number, place) for number in self._numbers[variable]))
         match self._operand:
             case Navigation(first=True, skip=skip):
                 return state if len(state) > skip else (*state, (place, variable))
             case Navigation(skip=skip):
                 return (*state, (place, variable))[-skip - 1 :]
             case Tally(aggregate=aggregate):
-                value = 1 if aggregate.operand is None else value_at(self._numbers[0], place)
+                value = 1 if aggregate.operand is None else value_at(self._numbers[variable][0], place)
                 return state if value is None else added(aggregate.function, state, value)
             case MatchNumber():
                 return state
@@ -86,7 +88,7 @@ class Binding:
                     return None
                 place, variable = rows[skip] if first else rows[0]
                 if expression is not None:
-                    return value_at(self._numbers[0], place + shift)
+                    return value_at(self._numbers[variable][0], place + shift)
                 return None if variable == _NO_VARIABLE else self._names[variable]
             case Tally(aggregate=aggregate):
                 return answered(aggregate.function, state) if self._gathering is None else self._gathering.of_values(state)

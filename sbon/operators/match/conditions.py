@@ -19,7 +19,7 @@ from sbon.operators.match.plain import Plain, evaluator
 from sbon.operators.match.program import ANY
 from sbon.query.expression import Expression, Literal
 from sbon.query.functions import aggregate_type
-from sbon.query.plan import MatchNumber, MatchParams, Navigation, Operand, Tally
+from sbon.query.plan import ROW_LABEL, MatchNumber, MatchParams, Navigation, Operand, Tally
 from sbon.query.rewrite import columns_of, conjoin, conjuncts, substitute
 from sbon.query.schema import ColumnType
 from sbon.types import IntArray
@@ -49,6 +49,12 @@ def operand_type(operand: Operand, columns: Mapping[str, ColumnType]) -> ColumnT
             return ColumnType.INT
 
 
+def reads_label(operand: Operand) -> bool:
+    """Tells whether an operand reads for which variable each row was taken."""
+    parts = (operand.aggregate.operand, operand.aggregate.by) if isinstance(operand, Tally) else ()
+    return ROW_LABEL in columns_of(part for part in parts if part is not None)
+
+
 def own_shift(operand: Operand, variable: int) -> int | None:
     """Returns how far the row that an operand reads is from the row being taken for a variable; None if that depends on the match."""
     if not isinstance(operand, Navigation) or operand.first or operand.skip:
@@ -61,7 +67,7 @@ class Conditions:
 
     Parameters
     ----------
-    columns : of the rows
+    columns : of the rows, and ROW_LABEL
 
     Raises
     ------
@@ -95,7 +101,8 @@ class Conditions:
                 self._late[variable] = evaluator(second, types), names
                 column = compile_column(second, types)[0].cast(pl.Boolean).fill_null(False)
                 self.late_columns[variable] = column.alias(f"v{variable}"), names
-        self._values: list[tuple[pl.Expr, bool]] = []
+        self._values: list[tuple[pl.Expr, bool, str | None]] = []
+        """Values that each row has: the expression, whether it is a time, and, where it reads ROW_LABEL, the variable."""
         self.bindings = [self._binding(by_name[name], columns, params.variables) for name in late]
         self._place = {name: place for place, name in enumerate(late)}
 
@@ -148,20 +155,24 @@ class Conditions:
 
     def _binding(self, operand: Operand, columns: Mapping[str, ColumnType], names: tuple[str, ...]) -> Binding:
         gathering = gathering_of(operand, columns)
-        if gathering is not None:
-            given = zip(gathering.columns, gathering.types, strict=True)
-            return Binding(operand, tuple(self._added(value, kind) for value, kind in given), names, gathering)
         value = operand.aggregate.operand if isinstance(operand, Tally) else getattr(operand, "value", None)
-        if value is None:
-            return Binding(operand, (), names)
-        compiled, kind, _ = compile_column(value, columns)
-        return Binding(operand, (self._added(compiled, kind),), names)
+        given: list[tuple[pl.Expr, ColumnType]] = []
+        if gathering is not None:
+            given = list(zip(gathering.columns, gathering.types, strict=True))
+        elif value is not None:
+            given = [compile_column(value, columns)[:2]]
+        if reads_label(operand):
+            numbers = [self._added(given, name) for name in names]
+        else:
+            numbers = [self._added(given, None)] * len(names)
+        return Binding(operand, numbers, names, gathering)
 
-    def _added(self, value: pl.Expr, kind: ColumnType) -> int:
-        """Adds a value that each row has; returns its number."""
-        number = len(self._values)
-        self._values.append((value.alias(f"x{number}"), kind in (ColumnType.TIME, ColumnType.INTERVAL)))
-        return number
+    def _added(self, values: Sequence[tuple[pl.Expr, ColumnType]], label: str | None) -> tuple[int, ...]:
+        """Adds values that each row has; returns their numbers."""
+        begin = len(self._values)
+        for number, (value, kind) in enumerate(values, begin):
+            self._values.append((value.alias(f"x{number}"), kind in (ColumnType.TIME, ColumnType.INTERVAL), label))
+        return tuple(range(begin, len(self._values)))
 
     def masks(self, rows: pl.DataFrame, lanes: IntArray | None = None) -> IntArray:
         """Returns for each row the bits of the variables whose first part holds.
@@ -183,8 +194,9 @@ class Conditions:
     def values(self, rows: pl.DataFrame) -> list[list[Any]]:
         """Returns for each operand with a value on each row its values."""
         values = []
-        for value, is_number in self._values:
-            column = computed(rows, [value])[value.meta.output_name()]
+        for value, is_number, label in self._values:
+            labelled = rows if label is None else rows.with_columns_seq(pl.lit(label).alias(ROW_LABEL))
+            column = computed(labelled, [value])[value.meta.output_name()]
             values.append((column.cast(pl.Int64) if is_number else column).to_list())
         return values
 

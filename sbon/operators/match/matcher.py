@@ -15,7 +15,7 @@ from sbon.errors import RemoteProtocolError
 from sbon.operators.grouping import Groups
 from sbon.operators.match.attempts import Attempt
 from sbon.operators.match.choice import MATCHED, TIMED_OUT, Candidates, Choice, Chosen
-from sbon.operators.match.conditions import Conditions
+from sbon.operators.match.conditions import Conditions, reads_label
 from sbon.operators.match.found import Matches
 from sbon.operators.match.labels import Labeller
 from sbon.operators.match.lane import Lane, Rules
@@ -45,8 +45,8 @@ class Matcher:
 
     Parameters
     ----------
-    columns : of the rows
-    schema : their types, with TIME
+    columns : of the rows, and ROW_LABEL
+    schema : types of the rows, with TIME
 
     Raises
     ------
@@ -64,7 +64,7 @@ class Matcher:
         self._may_be_nan = any(schema[name].is_float() for name in params.partition)
         read = columns_of([value for _, value in params.measures])
         self._labels = params.passed is not None or any(
-            isinstance(one, Navigation | Tally) and (one.variables or getattr(one, "value", one) is None)
+            isinstance(one, Navigation | Tally) and (one.variables or getattr(one, "value", one) is None or reads_label(one))
             for one in params.operands
             if one.name in read
         )
@@ -215,7 +215,9 @@ class Matcher:
         runs = np.cumsum(~np.append(False, same))[tied]
         values = rows[pl.Series(order[tied])].select_seq(self._params.ties)
         sorted_ = values.with_columns_seq(pl.Series("\0run", runs), pl.Series("\0at", np.arange(tied.size)))
-        by = sorted_.sort(["\0run", *self._params.ties], nulls_last=True, maintain_order=True)["\0at"].to_numpy()
+        descending = [False, *(name in self._params.descending for name in self._params.ties)]
+        last = [not one for one in descending]
+        by = sorted_.sort(["\0run", *self._params.ties], descending=descending, nulls_last=last, maintain_order=True)["\0at"].to_numpy()
         order[tied] = order[tied[by]]
         return order, ids
 

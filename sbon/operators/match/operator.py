@@ -18,7 +18,8 @@ from sbon.operators.match.matcher import Matcher
 from sbon.operators.operands import one_zero
 from sbon.operators.patient import PatientOperator
 from sbon.operators.snapshots import Parts
-from sbon.query.plan import WATERMARK_END, MatchParams
+from sbon.query.plan import ROW_LABEL, WATERMARK_END, MatchParams
+from sbon.query.schema import ColumnType
 
 STEP_ROWS = 65_536
 """Rows that are looked at in one step."""
@@ -123,10 +124,12 @@ class MatchRows(PatientOperator[MatchParams]):
             raise RemoteProtocolError(f"column {missing[0]!r} is not among the input columns {', '.join(columns)}")
         if frame.schema[params.time_column] != pl.Datetime("us"):
             raise RemoteProtocolError(f"event time {params.time_column!r} is no time column of the input")
-        if TIME in columns:
-            raise RemoteProtocolError(f"input column {TIME!r} is named as the event time of prepared rows")
+        taken = next((name for name in (TIME, ROW_LABEL) if name in columns), None)
+        if taken is not None:
+            raise RemoteProtocolError(f"input column {taken!r} is named as one that the operator adds")
         self._prepared = [pl.col(params.time_column).cast(pl.Int64).alias(TIME)]
         self._prepared += [one_zero(pl.col(name), kind).alias(name) for name, kind in columns.items()]
         empty = frame.clear().select_seq(self._prepared)
-        self._matcher = Matcher(params, columns, empty.schema)
-        self._answers = Answers(params, columns, self._matcher.log)
+        read = {**columns, ROW_LABEL: ColumnType.TEXT}
+        self._matcher = Matcher(params, read, empty.schema)
+        self._answers = Answers(params, read, self._matcher.log)

@@ -17,7 +17,7 @@ from sbon.operators.match.found import NO_NUMBER, Matches
 from sbon.operators.match.gathering import Gathering, gathering_of
 from sbon.operators.match.log import NO_ROW, Log
 from sbon.query.expression import Column
-from sbon.query.plan import MatchNumber, MatchParams, Navigation, Operand, Tally
+from sbon.query.plan import ROW_LABEL, MatchNumber, MatchParams, Navigation, Operand, Tally
 from sbon.query.schema import ColumnType
 from sbon.types import IntArray
 
@@ -39,7 +39,7 @@ class Readings:
 
     Parameters
     ----------
-    columns : of the rows
+    columns : of the rows, and ROW_LABEL
     ahead : CLASSIFIER is known of rows behind the current one, as the match is whole
 
     Attributes
@@ -127,7 +127,7 @@ class Readings:
         values: list[Any] | None = None
         if operand.name in self._values:
             value = self._values[operand.name]
-            column = computed(self._log.taken(matches.rows[chosen], value.meta.root_names()), [value])[operand.name]
+            column = computed(self._rows(matches, chosen, [value]), [value])[operand.name]
             if column.null_count():
                 there = column.is_not_null().to_numpy()
                 so_far = np.append(0, np.cumsum(there))[so_far]
@@ -156,12 +156,17 @@ class Readings:
             found = [answered(function, states[one][count]) for one, count in zip(owner.tolist(), counts, strict=True)]
         return self._told(operand.name, found)
 
+    def _rows(self, matches: Matches, places: IntArray, values: Sequence[pl.Expr]) -> pl.DataFrame:
+        """Returns what some values read of rows of matches."""
+        read = list(dict.fromkeys(name for value in values for name in value.meta.root_names()))
+        rows = self._log.taken(matches.rows[places], [name for name in read if name != ROW_LABEL])
+        return rows.with_columns_seq(self._names.gather(matches.variables[places]).alias(ROW_LABEL)) if ROW_LABEL in read else rows
+
     def _gathered(self, operand: Tally, rows: Rows, gathering: Gathering) -> pl.Series:
         """Returns an aggregate that is computed of stretches of rows."""
         matches, owner = rows.matches, rows.owner
         chosen, so_far = _chosen(matches, operand.variables)
-        read = list(dict.fromkeys(name for value in gathering.columns for name in value.meta.root_names()))
-        operands = computed(self._log.taken(matches.rows[chosen], read), gathering.columns)
+        operands = computed(self._rows(matches, chosen, gathering.columns), gathering.columns)
         begins = so_far[matches.offsets[owner]]
         ends = np.where(rows.at >= 0, so_far[matches.offsets[owner + 1] if operand.final else rows.at + 1], begins)
         return gathering.of(operands, begins, ends)
