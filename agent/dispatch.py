@@ -194,9 +194,9 @@ class Dispatch:
             case Own(query, _, owner):
                 instances = operators.instances.values()
                 hosted = partial(passed_on, instances, query, owner.name)
-                agent.queries.ownership.heard(message, lambda problem: respond(problem or agent.reports.report(hosted(), query)))
+                agent.queries.ownership.requests.heard(message, lambda problem: respond(problem or agent.reports.report(hosted(), query)))
             case Keep() | Forget() | PromiseAsk() | ClaimsAsk():
-                agent.queries.ownership.answer(message, respond)
+                agent.queries.ownership.requests.answer(message, respond)
             case KeysAsk() | KeyInstall() | KeyUse() | KeyRemove():
                 respond(agent.keys.apply(message))
             case QueriesAsk(history):

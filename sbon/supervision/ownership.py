@@ -1,25 +1,25 @@
 """The records of queries on one agent: those that it owns and hands to keepers, and those that it keeps for others. It carries out what the
-machines of `owning` and `inheriting` ask for; the owner of the queries and the dispatch of messages call it (docs/recovery.md, Ownership).
+machines of `owning` and `inheriting` ask for; the owner of the queries calls it (docs/recovery.md, Ownership).
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Protocol
 
-from msgspec.structs import replace
-
-from sbon.errors import AuthorityError, LinkError, PlacementError, SbonError
+from sbon.errors import LinkError, PlacementError, SbonError
 from sbon.execution.settings import EngineConfig
-from sbon.membership.members import Member, MemberStatus
+from sbon.membership.members import Member
 from sbon.ports import Clock, Timer
 from sbon.query.catalog import Entry
 from sbon.supervision import inheriting, owning
 from sbon.supervision.former import Former
-from sbon.supervision.inheriting import Ask, Attempt, Inherit, Inheriting
+from sbon.supervision.inheriting import Ask, Inherit, Inheriting
 from sbon.supervision.keepers import holders_of
 from sbon.supervision.kept_record import encode_content
 from sbon.supervision.owners import Owner
+from sbon.supervision.ownership_requests import OwnershipRequests
 from sbon.supervision.owning import Counts, Denied, Depose, Dismiss, Owning, Write
+from sbon.supervision.presence import has_ended, has_left, is_there
 from sbon.supervision.promises import Promise
 from sbon.supervision.record import QueryRecord
 from sbon.supervision.recovery import first_epoch
@@ -27,9 +27,8 @@ from sbon.supervision.register import Register
 from sbon.supervision.succession import ANSWER_S, Finished, Owned, Succession
 from sbon.supervision.wanting import Wanting
 from sbon.types import NodeId, QueryId
-from sbon.wire.authority import TABLE
 from sbon.wire.messages import Done, Message
-from sbon.wire.ownership import Claims, ClaimsAsk, Forget, Holder, HolderSays, Keep, Own, PromiseAsk, Record
+from sbon.wire.ownership import Forget, Holder, HolderSays, Keep, PromiseAsk, Record
 from sbon.wire.replication import Unwanted, WantedAsk
 from sbon.wire.requests import Messages
 
@@ -90,10 +89,9 @@ class Ownership:
         self.inheriting = Inheriting(me, lambda query: register.owners.of(query).epoch)
         self.former = Former(messages, me, members, self.inheriting, save, register.owners)
         self.wanting = Wanting(register, self.inheriting, self.owned)
+        self.requests = OwnershipRequests(clock, messages, me, members, register, self.inheriting, self.former, save, self)
         self._save = save
         self._entry_of = entry_of
-        self._saves = 0
-        """Number of times that promises are being written to disk, and answers wait for it."""
         self._timer: Timer | None = None
         self._due_s = 0.0
         self._closed = False
@@ -133,6 +131,21 @@ class Ownership:
         for keeper in sorted(waiting):
             self._dismiss(keeper, Forget(query=query, epoch=one.machine.epoch, is_over=True), partial(answered, keeper))
 
+    def give_up(self, query: QueryId, epoch: int, owner: NodeId) -> None:
+        """Gives up a query that another agent owns under this epoch."""
+        one = self.owned.get(query)
+        if one is not None and one.machine.epoch >= epoch:
+            return
+        if self.owned.pop(query, None) is not None and one is not None:
+            self.inheriting.former.add(one.machine.confirmed)
+            one.settle(PlacementError(f"{owner} owns the query now"))
+        self._successor.owned_elsewhere(query)
+
+    def give_back(self, version: Record, epoch: int, candidate: Holder) -> None:
+        """Keeps a record from now on that this agent has owned, and promises the query to a candidate."""
+        self.inheriting.give_back(version, epoch, candidate, self._clock.now())
+        self._arm(self.inheriting.next_wake())
+
     def look_at_all(self) -> None:
         """Looks at all records, owned and kept; called periodically, and when members have come or gone.
 
@@ -144,9 +157,9 @@ class Ownership:
                 self._look(one, record)
             if one.is_known and one.machine.counted > 0:
                 self._succession.tell_new(one)
-        there = partial(_is_there, self._members(), self._me)
+        there = partial(is_there, self._members(), self._me)
         holders = frozenset(holder for record in self.inheriting.records.values() for holder in record.holders)
-        left = frozenset(holder for holder in holders if _has_left(self._members(), holder))
+        left = frozenset(holder for holder in holders if has_left(self._members(), holder))
         self._inherit(self.inheriting.look(there, self._ended(holders), self._clock.now(), left))
 
     def members_changed(self) -> None:
@@ -158,143 +171,6 @@ class Ownership:
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-
-    # ---------------------------------------------------------------------------------------------- what others say
-
-    def answer(
-        self, message: Keep | Forget | PromiseAsk | ClaimsAsk, respond: Callable[[Message], None], *, is_disowned: bool | None = None
-    ) -> None:
-        """Answers a message of another agent about owners and keepers; a promise, once it is on disk.
-
-        Parameters
-        ----------
-        is_disowned : whether the owner known so far says that the sender owns the query; None: it has not been asked
-        """
-        if isinstance(message, Keep) and is_disowned is None:
-            query, known = message.record.query, self._register.owners.of(message.record.query)
-            if _is_news(message.record, known, self._me.name, self._members(), self.inheriting):
-                _ask_known(
-                    self._messages,
-                    self._register,
-                    query,
-                    message.record.owner,
-                    lambda said: self.answer(message, respond, is_disowned=said),
-                )
-                return
-        before = self.inheriting.promises.all
-        said: Message
-        match message:
-            case Keep(record):
-                said = self._keep(record, is_disowned=bool(is_disowned))
-            case Forget(query, epoch, is_over):
-                has_forgotten = self.inheriting.forget(query, epoch, is_over=is_over)
-                said = Done() if has_forgotten else HolderSays(granted=False, epoch=self._register.owners.of(query).epoch)
-            case PromiseAsk(query, epoch, holder, of, is_anew):
-                said = self._promise(Attempt(query, epoch, holder, of or self._me, is_anew))
-            case ClaimsAsk(queries):
-                owned = tuple(query for query in queries if query in self.owned or query in self._register.running)
-                kept = tuple(query for query in queries if query in self.inheriting.records)
-                over = tuple(query for query in queries if query not in owned and self.inheriting.promises.is_over(query))
-                respond(Claims(owned=owned, kept=kept, over=over))
-                return
-        if self.inheriting.promises.all == before and not self._saves:
-            respond(said)
-            return
-
-        def saved(problem: str) -> None:
-            self._saves -= 1
-            respond(HolderSays(granted=False, epoch=said.epoch) if problem and isinstance(said, HolderSays) else said)
-
-        self._saves += 1
-        self._save(saved)
-
-    def _promise(self, attempt: Attempt) -> HolderSays:
-        """Answers whether another agent may own a query; not if this one owns it, or runs it anew.
-
-        An owner of whom too few keepers take versions, as they have promised the query to each other since, promises as they do.
-        """
-        query, one = attempt.query, self.owned.get(attempt.query)
-        known = self._register.owners.of(query)
-        if one is not None and one.machine.phase is owning.Phase.CUT_OFF and not attempt.is_anew:
-            if attempt.epoch <= one.machine.epoch:
-                return HolderSays(granted=False, epoch=one.machine.epoch)
-            self._give_up(query, attempt.epoch, attempt.candidate.name)
-            said = self._promise(attempt)
-            if (version := one.machine.confirmed or one.inherited or one.machine.latest) is not None:
-                self.inheriting.give_back(version, attempt.epoch, attempt.candidate, self._clock.now())
-                self._arm(self.inheriting.next_wake())
-            return said
-        if query in self.owned or query in self._register.running:
-            return HolderSays(granted=False, epoch=known.epoch, owner=self._me)
-        if query in self.former.anew:
-            return HolderSays(granted=False, epoch=self.former.anew[query], owner=self._me)
-        # This agent itself has given the query up, if it was the owner known so far.
-        is_known = known.name not in (attempt.candidate.name, self._me.name)
-        is_first = known.epoch == 0  # so says the id: that owner may be gone without having been heard of again
-        if attempt.is_anew and is_known and (not is_first or (self.inheriting.remembers and _owner_is_there(self._members(), known))):
-            owner = Holder(known.name, known.boot or 0) if known.epoch > 0 else None
-            return HolderSays(granted=False, epoch=known.epoch, owner=owner)
-        last = self.inheriting.last_owner(query)
-        if known.epoch > 0 and known.boot is not None and (last is None or known.epoch > last[0]) and known.name != attempt.candidate.name:
-            last = known.epoch, Holder(known.name, known.boot)
-        first = None if last is None else last[1]
-        there = first is not None and first not in (self._me, attempt.candidate) and _is_there(self._members(), self._me, first)
-        return self.inheriting.promise(attempt, is_owner_there=there)
-
-    def heard(self, message: Own, done: Finished) -> None:
-        """Takes that another agent, or this one, owns a query from now on; `done` gets None, or why that is not believed.
-
-        As long as the owner known so far is there, it is asked whether it is the owner still; it asks its keepers.
-        """
-        query, known = message.query, self._register.owners.of(message.query)
-        record = self._register.running.get(query)
-        refusal = AuthorityError(f"{known.name} owns {query}, and is there; a new owner says so: {TABLE[Own].who}")
-
-        def believe(is_true: bool, by: NodeId = message.owner.name) -> None:
-            if message.owner != self._me and (not is_true or query in self.owned or query in self._register.running):
-                done(refusal)
-                return
-            if self._register.owners.told(query, Owner(message.owner.name, message.owner.boot, message.epoch), by):
-                self.inheriting.owned(query, self._register.owners.of(query).epoch, message.owner.name)
-                if message.owner != self._me:
-                    self._give_up(query, message.epoch, self._register.owners.of(query).name)
-            done(None)
-
-        if message.owner == self._me or message.owner.name == known.name:
-            believe(True)
-        elif query in self.owned or query in self._register.running:
-            if record is None:
-                done(refusal)
-            else:
-                self.permit(record, lambda problem: self._clock.call_soon(partial(believe, True)))
-        elif known.name != self._me.name and _owner_is_there(self._members(), known):
-            _ask_known(self._messages, self._register, query, message.owner, partial(believe, by=known.name))
-        else:
-            believe(True)
-
-    def _keep(self, record: Record, *, is_disowned: bool) -> HolderSays:
-        known = self._register.owners.of(record.query)
-        is_mine = record.query in self.owned or (known.name == self._me.name and record.query in self._register.running)
-        is_others = record.epoch == known.epoch > 0 and known.name != record.owner.name
-        if is_mine or is_others or (not is_disowned and _is_news(record, known, self._me.name, self._members(), self.inheriting)):
-            said = HolderSays(granted=False, epoch=known.epoch)
-        else:
-            said = self.inheriting.keep(record)
-        if not said.granted and known.epoch == said.epoch > 0:
-            said = replace(said, owner=Holder(known.name, known.boot or 0))
-        if said.granted and record.epoch > known.epoch:
-            self._register.owners.heard(record.query, Owner(record.owner.name, record.owner.boot, record.epoch))
-            self._give_up(record.query, record.epoch, self._register.owners.of(record.query).name)
-        return said
-
-    def _give_up(self, query: QueryId, epoch: int, owner: NodeId) -> None:
-        one = self.owned.get(query)
-        if one is not None and one.machine.epoch >= epoch:
-            return
-        if self.owned.pop(query, None) is not None and one is not None:
-            self.inheriting.former.add(one.machine.confirmed)
-            one.settle(PlacementError(f"{owner} owns the query now"))
-        self._successor.owned_elsewhere(query)
 
     # --------------------------------------------------------------------------------------------------------- writing
 
@@ -379,8 +255,8 @@ class Ownership:
             take(HolderSays(granted=False, epoch=epoch, promised_to=owner) if gives_way else result)
 
         match result:
-            case HolderSays(False, epoch, Holder() as owner) if owner not in (self._me, keeper) and not _has_ended(self._members(), owner):
-                if _is_there(self._members(), self._me, owner):
+            case HolderSays(False, epoch, Holder() as owner) if owner not in (self._me, keeper) and not has_ended(self._members(), owner):
+                if is_there(self._members(), self._me, owner):
                     self._messages.request(owner.name, WantedAsk(queries=(one.query,)), asked, ANSWER_S)
                 else:
                     asked(LinkError(f"{owner.name}, which {keeper.name} takes for the owner, is not there"))
@@ -399,7 +275,7 @@ class Ownership:
 
     def _dismiss(self, keeper: Holder, message: Forget, done: Callable[[bool], None], tries: int = FORGET_TRIES) -> None:
         def answered(result: Message | SbonError) -> None:
-            if isinstance(result, LinkError) and tries > 1 and not self._closed and _is_there(self._members(), self._me, keeper):
+            if isinstance(result, LinkError) and tries > 1 and not self._closed and is_there(self._members(), self._me, keeper):
                 self._dismiss(keeper, message, done, tries - 1)
             else:
                 done(isinstance(result, Done))
@@ -446,7 +322,7 @@ class Ownership:
 
     def _ended(self, holders: Iterable[Holder]) -> frozenset[Holder]:
         members = self._members()
-        return frozenset(holder for holder in holders if holder != self._me and _has_ended(members, holder))
+        return frozenset(holder for holder in holders if holder != self._me and has_ended(members, holder))
 
     def _arm(self, due_s: float | None) -> None:
         now = self._clock.now()
@@ -463,45 +339,3 @@ class Ownership:
             for one in list(self.owned.values()):
                 self._perform(one, one.machine.wake(self._clock.now()))
             self.look_at_all()
-
-
-def _is_there(members: Mapping[NodeId, Member], me: Holder, holder: Holder) -> bool:
-    member = members.get(holder.name)
-    return holder == me or (member is not None and member.reachable and member.boot == holder.boot)
-
-
-def _owner_is_there(members: Mapping[NodeId, Member], owner: Owner) -> bool:
-    member = members.get(owner.name)
-    return member is not None and member.reachable and owner.boot in (None, member.boot)
-
-
-def _is_news(record: Record, known: Owner, me: NodeId, members: Mapping[NodeId, Member], inheriting: Inheriting) -> bool:
-    """Tells whether a version is of a new owner, whom this agent has promised nothing, while the owner known so far is there."""
-    is_new = record.epoch > known.epoch and not inheriting.has_promised(record) and record.owner.name != known.name
-    return is_new and known.name != me and _owner_is_there(members, known)
-
-
-def _has_ended(members: Mapping[NodeId, Member], holder: Holder) -> bool:
-    member = members.get(holder.name)
-    return member is not None and (member.boot != holder.boot or member.status is MemberStatus.LEFT)
-
-
-def _has_left(members: Mapping[NodeId, Member], holder: Holder) -> bool:
-    member = members.get(holder.name)
-    return member is not None and member.status is MemberStatus.LEFT
-
-
-def _ask_known(messages: Messages, register: Register, query: QueryId, owner: Holder, done: Callable[[bool], None]) -> None:
-    """Asks the owner known so far, which is there, whether another process owns the query by now.
-
-    If it names a third one, that is the owner known from now on, and is asked when the other one says it again.
-    """
-
-    def asked(result: Message | SbonError) -> None:
-        words = [word for word in result.taken if word.query == query] if isinstance(result, Unwanted) else []
-        for word in words:
-            if word.owner != owner:
-                register.owners.heard(query, Owner(word.owner.name, word.owner.boot, word.epoch))
-        done(any(word.owner == owner for word in words))
-
-    messages.request(register.owners.of(query).name, WantedAsk(queries=(query,)), asked, ANSWER_S)

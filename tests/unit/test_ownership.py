@@ -117,7 +117,7 @@ class Agent:
     def says(self, message: Keep | PromiseAsk) -> HolderSays:
         """Returns what this agent answers."""
         said: list[Message] = []
-        self.ownership.answer(message, said.append)
+        self.ownership.requests.answer(message, said.append)
         (answer,) = said
         assert isinstance(answer, HolderSays)
         return answer
@@ -168,7 +168,7 @@ def test_an_owner_whose_versions_never_counted_passes_its_query_on_to_the_owner_
 def test_an_owner_of_a_lower_epoch_is_believed_once_the_one_of_the_higher_epoch_has_given_way_to_it() -> None:
     one, found = Agent(NYC, *TRIO), list[object]()
     one.register.owners.heard(QUERY, Owner("fra", FRA.boot, 4))
-    one.ownership.heard(Own(query=QUERY, epoch=2, owner=AMS), found.append)
+    one.ownership.requests.heard(Own(query=QUERY, epoch=2, owner=AMS), found.append)
     one.services.answer(WantedAsk, {"fra": Unwanted(queries=(), taken=(Own(query=QUERY, epoch=2, owner=AMS),))})
     assert found == [None]
     assert one.register.owners.of(QUERY) == Owner("ams", AMS.boot, 4)
@@ -178,7 +178,7 @@ def test_a_keeper_that_follows_a_later_owner_does_not_say_that_the_query_has_end
     """The former owner, which drops it, leaves a tombstone then."""
     one, said = Agent(NYC, *TRIO), list[Message]()
     assert one.ownership.inheriting.keep(Record(QUERY, 2, 1, FRA, (TRIO,), b"")).granted
-    one.ownership.answer(Forget(query=QUERY, epoch=1, is_over=True), said.append)
+    one.ownership.requests.answer(Forget(query=QUERY, epoch=1, is_over=True), said.append)
     assert said == [HolderSays(granted=False, epoch=0)]
     assert QUERY in one.ownership.inheriting.records
 
@@ -248,7 +248,7 @@ def test_an_owner_that_is_cut_off_and_promises_its_query_keeps_the_record() -> N
 @pytest.mark.parametrize("has_ended", [False, True])
 def test_a_holder_that_knows_another_owner_asks_it_before_it_takes_a_new_owners_version(has_ended: bool) -> None:
     one, said = Agent(NYC, *TRIO), list[Message]()
-    one.ownership.answer(Keep(record=Record(QUERY, 1, 2, FRA, (TRIO,), b"")), said.append)
+    one.ownership.requests.answer(Keep(record=Record(QUERY, 1, 2, FRA, (TRIO,), b"")), said.append)
     assert said == []
     taken = Unwanted(queries=(), taken=(Own(query=QUERY, epoch=1, owner=FRA),))
     one.services.answer(WantedAsk, {"ams": Unwanted(queries=(QUERY,)) if has_ended else taken})
@@ -257,7 +257,7 @@ def test_a_holder_that_knows_another_owner_asks_it_before_it_takes_a_new_owners_
 
 def test_a_holder_whose_owner_does_not_answer_takes_no_other_owners_version() -> None:
     one, said = Agent(NYC, *TRIO), list[Message]()
-    one.ownership.answer(Keep(record=Record(QUERY, 1, 2, FRA, (TRIO,), b"")), said.append)
+    one.ownership.requests.answer(Keep(record=Record(QUERY, 1, 2, FRA, (TRIO,), b"")), said.append)
     one.services.answer(WantedAsk, {})
     assert said == [HolderSays(granted=False, epoch=0)]
 
@@ -266,7 +266,7 @@ def test_a_holder_whose_owner_does_not_answer_takes_no_other_owners_version() ->
 def test_a_new_owner_is_believed_once_the_one_known_so_far_names_it(says: Holder | None, believed: bool, owner: NodeId) -> None:
     """The word that it does not own the query, as it has ended there, is not enough."""
     one, found = Agent(NYC, *TRIO), list[object]()
-    one.ownership.heard(Own(query=QUERY, epoch=2, owner=FRA), found.append)
+    one.ownership.requests.heard(Own(query=QUERY, epoch=2, owner=FRA), found.append)
     assert found == []
     taken = () if says is None else (Own(query=QUERY, epoch=1, owner=says),)
     one.services.answer(WantedAsk, {"ams": Unwanted(queries=(QUERY,), taken=taken)})
@@ -278,14 +278,14 @@ def test_a_new_owner_believes_itself() -> None:
     one, found = keeper(), list[object]()
     one.services.answer(PromiseAsk, {"nyc": HolderSays(granted=True, epoch=9)})
     assert QUERY in one.ownership.owned
-    one.ownership.heard(Own(query=QUERY, epoch=1, owner=FRA), found.append)
+    one.ownership.requests.heard(Own(query=QUERY, epoch=1, owner=FRA), found.append)
     assert found == [None]
 
 
 def test_a_former_owner_on_which_a_query_has_ended_meanwhile_names_the_one_that_has_taken_it_over() -> None:
     one, found = Agent(AMS, *TRIO), list[object]()
     one.ownership.inheriting.ended(QUERY)
-    one.ownership.heard(Own(query=QUERY, epoch=2, owner=FRA), found.append)
+    one.ownership.requests.heard(Own(query=QUERY, epoch=2, owner=FRA), found.append)
     assert found == [None]
     assert [word.owner for word in one.ownership.wanting.answer(WantedAsk(queries=(QUERY,))).taken] == [FRA]
 
@@ -293,9 +293,9 @@ def test_a_former_owner_on_which_a_query_has_ended_meanwhile_names_the_one_that_
 def test_a_keeper_says_that_it_has_heard_of_a_querys_end_once_that_is_on_disk() -> None:
     one, said = Agent(NYC, *TRIO), list[Message]()
     written: list[Callable[[str], None]] = []
-    one.ownership._save = written.append
+    one.ownership.requests._save = written.append
     assert one.ownership.inheriting.keep(record()).granted
-    one.ownership.answer(Forget(query=QUERY, epoch=0, is_over=True), said.append)
+    one.ownership.requests.answer(Forget(query=QUERY, epoch=0, is_over=True), said.append)
     assert said == []
     written[0]("")
     assert said == [Done()]
@@ -430,10 +430,10 @@ def test_an_owner_that_another_one_has_followed_promises_while_that_one_is_not_t
 def test_answers_wait_for_promises_that_are_being_written() -> None:
     one, said = Agent(NYC, *TRIO, failed=("ams",)), list[Message]()
     written: list[Callable[[str], None]] = []
-    one.ownership._save = written.append
+    one.ownership.requests._save = written.append
     assert one.ownership.inheriting.keep(record()).granted
     for place in (NYC, Holder("nyc", 77)):
-        one.ownership.answer(PromiseAsk(query=QUERY, epoch=1, holder=FRA, of=place), said.append)
+        one.ownership.requests.answer(PromiseAsk(query=QUERY, epoch=1, holder=FRA, of=place), said.append)
     assert said == []
     for done in written:
         done("")
@@ -491,8 +491,8 @@ def test_a_home_promises_to_a_keeper_as_long_as_it_is_not_sure_itself() -> None:
 def test_a_keeper_remembers_the_end_of_a_query_for_hosts_that_have_not_heard_of_it() -> None:
     one, ended = Agent(NYC, *TRIO), f"{QUERY}9"
     said: list[Message] = []
-    one.ownership.answer(Forget(query=ended, epoch=3, is_over=True), said.append)
-    one.ownership.answer(ClaimsAsk((QUERY, ended)), said.append)
+    one.ownership.requests.answer(Forget(query=ended, epoch=3, is_over=True), said.append)
+    one.ownership.requests.answer(ClaimsAsk((QUERY, ended)), said.append)
     assert said[-1] == Claims(owned=(), kept=(), over=(ended,))
     found: list[Claims] = []
     one.ownership.former.ask([QUERY, ended], found.append)

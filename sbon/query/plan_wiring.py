@@ -1,0 +1,146 @@
+"""Collects the operators of one plan with the links between them: each once, with instances where it is dealt to several."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from sbon.errors import QueryError
+from sbon.query.instances import dealing_of
+from sbon.query.options import AUTO, Wishes
+from sbon.query.plan import (
+    DEFER,
+    SHED,
+    ExchangeParams,
+    LinkSpec,
+    MergeParams,
+    MissRule,
+    OperatorSpec,
+    Params,
+    Part,
+    Sizing,
+    UnionParams,
+    link_id,
+    may_miss,
+)
+from sbon.query.relation import Relation
+from sbon.query.schema import Schema
+from sbon.query.signature import of_part, signature
+from sbon.types import NodeId, OperatorId, QueryId
+
+OPERATORS_MAX = 5_000
+"""Most operators of one plan; a query over more sources is refused."""
+
+
+class Wiring:
+    """Operators and links of one plan; equal operators are created once.
+
+    Parameters
+    ----------
+    numbers : how many instances each of `sizings` has; empty: one
+    """
+
+    def __init__(self, query: QueryId, wishes: Wishes, numbers: Sequence[int]) -> None:
+        self.operators: list[OperatorSpec] = []
+        self.links: list[LinkSpec] = []
+        self.sizings: list[Sizing] = []
+        """Operators whose number of instances is the planner's choice."""
+        self.dealt = False
+        """True if some operator has several instances, or may have."""
+        self.rates: dict[OperatorId, float] = {}
+        """Rows per second of sources."""
+        self._query = query
+        self._instances, self._numbers = 1 if wishes.instances is None else wishes.instances, numbers
+        self._defers = wishes.on_miss == DEFER
+        self._rule: MissRule | None = None
+        if wishes.on_miss in (DEFER, SHED) and wishes.latency_ms is not None:
+            self._rule = MissRule(wishes.latency_ms, wishes.fairness or 0.0)
+        self._streams: dict[OperatorId, str] = {}
+        """For merges, the signature of the operator whose stream they give: what follows is the same with any number of instances."""
+        self._made: dict[tuple[str, NodeId | None], OperatorSpec] = {}
+
+    def add(
+        self,
+        params: Params,
+        schema: Schema,
+        time_column: str | None,
+        inputs: Sequence[Sequence[OperatorSpec]],
+        pinned: NodeId | None,
+        place: str = "",
+        part: Part | None = None,
+    ) -> OperatorSpec:
+        """Adds an operator with its input links, or returns the equal one that exists already. With `part`, it takes that of exchanges."""
+        feeds = [self._without_twins(port) for port in inputs]
+        rule = self._rule_of(params)
+        digest = self._signature(params, schema, feeds, place, part)
+        made = self._made.get((digest, pinned))
+        if made is not None:
+            return made
+        if len(self.operators) >= OPERATORS_MAX:
+            raise QueryError(f"the query needs more than {OPERATORS_MAX} operators", hint="name fewer nodes or labels")
+        name = f"{self._query}.{len(self.operators)}"
+        operator = OperatorSpec(name, params, schema, time_column, pinned, digest, len(inputs), on_miss=rule or msgspec.UNSET)
+        for port, branches in enumerate(feeds):
+            for branch in branches:
+                name = link_id(branch.id, operator.id, port)
+                self.links.append(LinkSpec(name, branch.id, operator.id, port, self.rates.get(branch.id, 0.0), 0.0, part=part))
+        self.operators.append(operator)
+        self._made[digest, pinned] = operator
+        return operator
+
+    def add_keyed(self, params: Params, relation: Relation, sides: Sequence[Sequence[OperatorSpec]]) -> OperatorSpec:
+        """Adds an operator, or its instances between exchanges and a merge if the query has several and it has keys."""
+        schema, time = relation.schema, time_of(relation)
+        dealt = dealing_of(params, schema, time) if self._instances != 1 else None
+        if dealt is None:
+            return self.add(params, schema, time, sides, None)
+        self.dealt = True
+        number = self._instances
+        if number == AUTO:
+            number = self._numbers[len(self.sizings)] if self._numbers else 1
+            if number == 1:
+                only = self.add(params, schema, time, sides, None)
+                self.sizings.append(Sizing((only.id,)))
+                return only
+        sides = [self._without_twins(side) for side in sides]
+        alone = self._signature(params, schema, sides)
+        ports: list[list[OperatorSpec]] = []
+        for side, keys in zip(sides, dealt.keys, strict=True):
+            exchange = ExchangeParams(keys, number)
+            # An exchange is where its branch is: from there each row goes straight to its instance.
+            ports.append([self.add(exchange, one.schema, one.time_column, [[one]], one.pinned) for one in side])
+        instances = [self.add(dealt.params, dealt.schema, dealt.time_column, ports, None, part=Part(i, number)) for i in range(number)]
+        if self._instances == AUTO:
+            self.sizings.append(Sizing(tuple(one.id for one in instances), alone=alone))
+        merge = self.add(MergeParams(dealt.time_column, dealt.order, dealt.hidden, dealt.delay_us), schema, time, [instances], None)
+        self._streams[merge.id] = alone
+        return merge
+
+    def _signature(
+        self, params: Params, schema: Schema, feeds: Sequence[Sequence[OperatorSpec]], place: str = "", part: Part | None = None
+    ) -> str:
+        signed = [[of_part(self._streams.get(one.id, one.signature), part) for one in port] for port in feeds]
+        return signature(params, schema, signed, place, self._rule_of(params))
+
+    def _rule_of(self, params: Params) -> MissRule | None:
+        return self._rule if may_miss(params, defers=self._defers) else None
+
+    def _without_twins(self, branches: Sequence[OperatorSpec]) -> list[OperatorSpec]:
+        """Returns the branches of a port; a repeated branch goes through a union, because two links between the same ends would be one."""
+        counts: dict[str, int] = {}
+        distinct = []
+        for branch in branches:
+            counts[branch.id] = counts.get(branch.id, 0) + 1
+            if counts[branch.id] > 1:
+                twin = f"twin {counts[branch.id]}"
+                branch = self.add(UnionParams(), branch.schema, branch.time_column, [[branch]], branch.pinned, twin)
+            distinct.append(branch)
+        return distinct
+
+
+def time_of(relation: Relation) -> str | None:
+    """Returns the event time of a stream; for a join, the left one if both exist."""
+    return next((name for name, base in sorted(relation.times.items(), key=lambda t: _position(relation, t[0])) if base == (name, 0)), None)
+
+
+def _position(relation: Relation, name: str) -> int:
+    return next(index for index, column in enumerate(relation.schema) if column.name == name)
