@@ -25,13 +25,14 @@ def filters_up(plan: Plan) -> Plan:
         plan = moved(plan, found)
 
 
-def leave_filters_up(plan_of: Callable[..., Plan] = planner.plan) -> None:
-    """Makes all agents of this process plan so."""
+def leave_filters_up(planning_of: Callable[..., tuple[Plan, planner.Build]] = planner.planning) -> None:
+    """Makes all agents of this process plan so: `planner.plan` asks `planner.planning`, as agents do."""
 
-    def plan(*arguments: object, **named: object) -> Plan:
-        return filters_up(plan_of(*arguments, **named))
+    def planning(*arguments: object, **named: object) -> tuple[Plan, planner.Build]:
+        made, build = planning_of(*arguments, **named)
+        return filters_up(made), lambda numbers: filters_up(build(numbers))
 
-    planner.plan = plan
+    planner.planning = planning
 
 
 if __name__ == "__main__":

@@ -1,21 +1,26 @@
 """The query of WhiteWater's section 6.4: its initial order, and the search for the highest rate that agents sustain."""
 
+from types import SimpleNamespace
+
 import pytest
 
-from sbon.query.planner import plan
-from sbon.query.sql import parse
+from sbon.extensions import NOTHING
+from sbon.query import planner
+from sbon.supervision.statements import prepare
 from sbon_testbed.throughput import engine
-from sbon_testbed.throughput.as_written import filters_up
+from sbon_testbed.throughput.as_written import leave_filters_up
 from tests.query_worlds import NODES, make_catalog
 
 
 def planned():
+    """The plan that an agent makes of the statement."""
     sources = ""
     for seed, (name, node) in enumerate(engine.SETUPS["optimised"].sources.items()):
         one, other = name
         sources += engine.SOURCE.format(name=name, one=one, other=other, node=node, rate=1, seed=seed, most_one=9, most_other=9)
-    (statement,) = parse(engine.SINK)
-    return plan(statement, make_catalog(sources), NODES, "a", "q")
+    connectors = SimpleNamespace(extensions=lambda: NOTHING)
+    (prepared,) = prepare(engine.SINK, make_catalog(sources).entries(), NODES, "a", iter("q"), 0, connectors, {})
+    return prepared.plan
 
 
 def kinds_from_sink(made):
@@ -37,11 +42,12 @@ def sources_of(made, operator):
     return set().union(*(sources_of(made, one) for one in below))
 
 
-def test_as_written_filters_are_above_both_joins_and_otherwise_at_their_sources():
-    made = planned()
+def test_agents_as_written_have_filters_above_both_joins_and_others_at_the_sources(monkeypatch):
+    monkeypatch.setattr(planner, "planning", planner.planning)
 
-    assert kinds_from_sink(made) == ["sink", "join", "map", "source"]
-    assert kinds_from_sink(filters_up(made)) == ["sink", "map", "map", "join", "source"]
+    assert kinds_from_sink(planned()) == ["sink", "join", "map", "source"]
+    leave_filters_up()
+    assert kinds_from_sink(planned()) == ["sink", "map", "map", "join", "source"]
 
 
 class Sustaining:
