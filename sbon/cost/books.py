@@ -21,6 +21,8 @@ from sbon.wire.costs import TOLD_MAX, NodeTold, OperatorCosts
 
 SHARE_S = 10.0
 """Pause between two measurements of the share of a core that work gets."""
+AGENTS_KEPT = 10.0
+"""Samples of what the agent uses beside operators after which the weight of one has fallen to 1 / e."""
 SHARES_KEPT = 6.0
 """Measurements of that share after which the weight of one has fallen to 1 / e."""
 BUSY_SHARE = 0.25
@@ -102,7 +104,7 @@ class Books:
         self._latencies_ms: dict[NodeId, dict[NodeId, float]] = {}
         self.processors = OperatorsTime()
         self._use, self._use_of_operators = UseRecorder(), UseRecorder()
-        self._shares = MomentCounter(SHARES_KEPT)
+        self._shares, self._agent = MomentCounter(SHARES_KEPT), MomentCounter(AGENTS_KEPT)
         self._others_cores, self._shared_s = 0.0, -math.inf
         self._cpu_ns: dict[OperatorId, int] = {}
         self._sampled_s: float | None = None
@@ -123,18 +125,20 @@ class Books:
         """Returns the fit that operators of a signature on this host add to; `alike` as for `StatisticsBook.fit`."""
         return self.statistics.fit(signature, max(1, ports), now=now, alike=alike)
 
-    def sample(self, now: float, cores_used: float, cpu_ns: Mapping[OperatorId, int]) -> None:
+    def sample(self, now: float, cores_used: float, cpu_ns: Mapping[OperatorId, int], by_agent: float = 0.0) -> None:
         """Records what others use of this node: all that is used less the work of its operators; called once a second.
 
         Parameters
         ----------
         cores_used : by all programs
+        by_agent : cores used by this process, its operators among it
         cpu_ns : processor time of each operator here since it came
         """
         spent_ns = sum(max(0, ns - self._cpu_ns.get(operator, 0)) for operator, ns in cpu_ns.items() if operator in self._cpu_ns)
         if self._sampled_s is not None and now > self._sampled_s:
             by_operators = spent_ns / 1e9 / (now - self._sampled_s)
             self._others_cores = max(0.0, cores_used - by_operators)
+            self._agent.add(by_agent - by_operators)
             self._use.record(now, self._others_cores)
             self._use_of_operators.record(now, by_operators)
         self._cpu_ns, self._sampled_s = dict(cpu_ns), now
@@ -174,6 +178,7 @@ class Books:
             memory_bytes=memory_bytes,
             others=self._use.series(),
             operators=self._use_of_operators.series(),
+            agent=max(0.0, self._agent.first),
             share=self._shares.first if self._shares.count else None,
             waits=self.waits.waits(),
             spare_s=spare_s,

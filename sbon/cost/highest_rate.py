@@ -1,7 +1,7 @@
 """The highest rates that a placed query carries (docs/throughput.md): what it asks and what nodes have, and the line of the prediction.
 
 The profile is that of the sources (`profile` in CREATE SOURCE), else their expected rates, or the greatest measured where that is more.
-Costs per batch count at the batches a second that the pace gives at the profile: faster sources make larger batches, not more of them.
+Costs per batch count at the batches a second that the pace gives where something is full: faster sources make larger batches, not more.
 """
 
 import math
@@ -27,6 +27,11 @@ MULTIPLE_MAX = 1e6
 """A greater multiple is shown as no limit."""
 MADE_AHEAD = frozenset({"datagen"})
 """Connectors whose rows threads make ahead (`prefetch`)."""
+FULL_PACE_S = 0.05
+"""Pause between two batches of a source where something is full, and so at each limit: the longest (`engine.batch_interval_s`), as a source
+waits longer where the machine is busy, and where batches are acknowledged late."""
+STEADY_S = 10.0
+"""Time over which the latest use by others is taken as a mean: a rate that lasts outlives what others do for a second."""
 SETTLING = 8
 """Most multiples at which batches are looked at."""
 _OTHER_EDGE = {Edge.LOW: Edge.HIGH, Edge.HIGH: Edge.LOW, Edge.EXPECTED: Edge.EXPECTED}
@@ -159,7 +164,7 @@ class _Point:
         # Selectivities are known, pairs of joins and groups of windows among them. They tell the rows of every stream at the rates asked
         # about, which tell the size of batches, and that tells what rows cost.
         rows = {name: out.at(asked) for name, out in found_with(known).rows_out.items()}
-        query = msgspec.structs.replace(query, plan=_with_rows(plan, rows), arrivals={})
+        query = msgspec.structs.replace(query, plan=_with_rows(plan, rows), arrivals={}, pace_s=FULL_PACE_S)
         scaled = {one.id: one for one in query.operators(edge)}
         flows = [_with_costs_of(scaled[one.id], one) for one in known]
         found = found_with(flows)
@@ -229,7 +234,7 @@ def _with_streams_of(order: Plan, plan: Plan, flows: Sequence[OperatorFlow]) -> 
 
 
 def _supply(query: PlacedQuery, nodes: Sequence[NodeId], edge: Edge) -> Supply:
-    given = query.nodes_at(tuple(nodes), edge, 1, 1.0)
+    given = query.nodes_at(tuple(nodes), edge, 1, STEADY_S)
     count = len(nodes)
     bandwidth, propagation_s = np.full((count, count), math.inf), np.zeros((count, count))
     for i, source in enumerate(nodes):

@@ -85,7 +85,7 @@ class PlacedQuery(msgspec.Struct, frozen=True, kw_only=True):
         rates, found = self.rows_per_s(), dict[OperatorId, Pace]()
         for spec in self.plan.operators:
             inputs = [found[link.source] for link in self.plan.links if link.target == spec.id]
-            found[spec.id] = expected_pace(spec.params, rates.get(spec.id, 0.0), inputs)
+            found[spec.id] = expected_pace(spec.params, rates.get(spec.id, 0.0), inputs, 1.0 / self.pace_s)
         return found
 
     def series(self, intervals: int, width_s: float) -> dict[OperatorId, Series]:

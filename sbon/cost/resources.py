@@ -175,7 +175,9 @@ class NodeResources(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: float = 0.0
     """For states of operators; 0: not told."""
     others: UseSeries | None = None
-    """Cores used by other programs than operators; None: not told."""
+    """Cores used by anything but operators, the agent among it; None: not told."""
+    agent: float = 0.0
+    """Cores that the agent itself uses beside its operators: it gives nothing of them up."""
     operators: UseSeries | None = None
     """Cores used by operators of running queries, in the same seconds; None: not told, or none runs there."""
     share: float | None = None
@@ -186,8 +188,9 @@ class NodeResources(msgspec.Struct, frozen=True, kw_only=True):
     """By how much longer work may take there before a running query breaks its `max_latency`; None: there is no such query."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.cores <= CORES_MAX or not 0 <= self.memory_bytes <= MEMORY_BYTES_MAX:
-            raise ShapeError(f"node {self.node!r} with {self.cores} cores and {self.memory_bytes} bytes, expected some, and not absurd")
+        if not 0 < self.cores <= CORES_MAX or not 0 <= self.memory_bytes <= MEMORY_BYTES_MAX or not 0 <= self.agent <= CORES_MAX:
+            found = f"{self.cores} cores, {self.agent} of them for its agent, and {self.memory_bytes} bytes"
+            raise ShapeError(f"node {self.node!r} with {found}, expected some, and not absurd")
         if not (self.speed.low >= SPEED_MIN / 10 and self.speed.high <= SPEED_MAX * 10 and self.speed.age_s <= AGE_S_MAX):
             raise ShapeError(f"node {self.node!r} has the speed {self.speed.value}, expected {SPEED_MIN} to {SPEED_MAX}")
         if self.share is not None and not 0 < self.share <= 1:
@@ -197,12 +200,14 @@ class NodeResources(msgspec.Struct, frozen=True, kw_only=True):
         """Returns the reference ns that operators can have in each interval: all cores less what others and running queries use,
         `FAIR_SHARE` at least.
 
-        Others that never pause use all that operators leave, and give way where operators want more: of what they use, no more counts than
-        they keep beside work that never pauses. The LOW edge counts all of it.
+        Other programs that never pause use all that operators leave, and give way where operators want more: of what they use, no more
+        counts than they keep beside work that never pauses. The LOW edge counts all of it.
         """
         least_used, most_used = Edge.LOW, Edge.HIGH
         if self.others is not None:
-            kept = self.others if self.share is None or edge is Edge.LOW else self.others.within((1 - self.share) * self.cores)
+            kept = self.others
+            if self.share is not None and edge is not Edge.LOW:
+                kept = kept.within((1 - self.share) * self.cores + self.agent)
             there = kept if self.operators is None else kept.plus(self.operators)
             used = there.over(intervals, width_s, {Edge.LOW: most_used, Edge.HIGH: least_used}.get(edge, edge))
         else:

@@ -51,7 +51,8 @@ class HostReports:
         for instance in self._instances.values():
             instance.sample(now, self._me)
         cpu_ns = {instance.id: instance.figures.accounts.cpu_ns for instance in self._instances.values()}
-        self.books.sample(now, self._machine.processors().use * self._machine.workers, cpu_ns)
+        cores, used = self._machine.workers, self._machine.processors()
+        self.books.sample(now, used.use * cores, cpu_ns, used.use * cores - (cores - used.free_cores))
         if self._instances and self.books.wants_share(self._machine.workers, now):
             self._machine.execute(self._machine.share_of_core, self._shared_out, rows=0)
 

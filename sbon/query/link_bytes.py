@@ -73,7 +73,7 @@ def link_bytes_per_s(schema: Schema, rows_per_s: float, pace: Pace) -> float:
     return watermarks + pace.batches_per_s * batch_bytes(schema, rows_per_s / pace.batches_per_s)
 
 
-def expected_pace(params: object, rows_per_s: float, inputs: Sequence[Pace]) -> Pace:
+def expected_pace(params: object, rows_per_s: float, inputs: Sequence[Pace], source_batches_per_s: float = SOURCE_BATCHES_PER_S) -> Pace:
     """Returns the frames a second that an operator sends.
 
     Parameters
@@ -81,11 +81,12 @@ def expected_pace(params: object, rows_per_s: float, inputs: Sequence[Pace]) -> 
     params : the operator's parameters
     rows_per_s : rows a second that it gives
     inputs : the pace of each link that leads to it
+    source_batches_per_s : batches a second of a source with more rows than that
     """
     arriving = sum(pace.batches_per_s + pace.watermarks_per_s for pace in inputs)
     match params:
         case SourceParams():
-            return Pace(min(rows_per_s, SOURCE_BATCHES_PER_S), 0.0)
+            return Pace(min(rows_per_s, source_batches_per_s), 0.0)
         case WindowParams(slide_us=slide_us) | WindowJoinParams(slide_us=slide_us):
             # Rows and watermarks leave when a window closes. Windows of one instant close with every watermark.
             return _pace(min(arriving, 1e6 / slide_us), rows_per_s)

@@ -100,6 +100,8 @@ class NodeTold(msgspec.Struct, frozen=True, kw_only=True):
     speed: FigureTold
     memory_bytes: Amount = 0.0
     others: UseTold | None = None
+    agent: Amount = 0.0
+    """Cores that its agent uses beside operators, which are among those of others."""
     operators: UseTold | None = None
     share: Share | None = None
     """Share of a core that work gets there which never pauses; None: not measured."""

@@ -37,7 +37,8 @@ STEP = 1.25
 NEAR = 1.05
 """Ratio of a rate that is held up to one that is not, at which the search ends."""
 GONE_TIMEOUT_S = 30.0
-SETTINGS = 'optimiser = { enabled = false }\nlog = { level = "warning" }\n'
+SETTINGS = 'optimiser = { enabled = false }\nlog = { level = "warning" }\nhosting = { uplink_bytes_per_s = 1e9 }\n'
+"""Agents know that nothing between them limits what they send: by rule it would be 100 Mbit/s."""
 SOURCE = """
 CREATE SOURCE {name} (ts TIMESTAMP, {one} BIGINT, {other} BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{node}',
     rows_per_second = {rate}, seed = {seed}, pool_rows = 1048576, fields.{one}.max = {most_one}, fields.{other}.max = {most_other});

@@ -98,6 +98,21 @@ def test_what_others_use_is_what_is_used_less_the_work_of_operators() -> None:
     assert told.others.seconds[-1] == pytest.approx(1.0)
 
 
+def test_an_agent_tells_what_it_uses_beside_its_operators() -> None:
+    books = Books("n1")
+    books.sample(0.0, 1.5, {"a": 0}, 0.6)
+    for second in range(1, 12):  # the clocks of the two are not read at one instant
+        late = 0.4 if second % 2 else -0.4
+        books.sample(float(second), 1.5, {"a": second * 500_000_000}, 0.6 + late)
+
+    told = books.own(2, 0.0, now=11.0)
+    heard = Books("n2")
+    heard.hear("n1", told, (), now=11.0)
+
+    assert told.agent == pytest.approx(0.1, abs=0.05)
+    assert heard.nodes.of("n1", 11.0).agent == told.agent
+
+
 def test_the_share_of_a_core_is_measured_now_and_then_while_others_are_busy() -> None:
     books = Books("n1")
     books.sample(0.0, 2.0, {"a": 0})

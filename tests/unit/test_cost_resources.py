@@ -127,6 +127,11 @@ def test_others_that_never_pause_keep_no_more_than_their_share_beside_work_that_
     np.testing.assert_allclose(running.capacity_ns(1, 1.0), [3e9])
 
 
+def test_the_agent_keeps_what_it_uses_itself_whatever_other_programs_give_up():
+    np.testing.assert_allclose(node(others=UseSeries((4.0,)), share=0.75, agent=0.5).capacity_ns(1, 1.0), [5e9])
+    np.testing.assert_allclose(node(others=UseSeries((0.5,)), share=1.0, agent=0.5).capacity_ns(1, 1.0), [7e9])
+
+
 @pytest.mark.parametrize("share", [0.0, -0.5, 1.01, math.nan])
 def test_a_share_of_a_core_that_cannot_be_is_refused(share):
     with pytest.raises(ShapeError, match="of a core"):

@@ -1,10 +1,13 @@
 """`sbon plan throughput` over plans: orders of joins and filters, placements, and what they carry."""
 
+import msgspec
 import numpy as np
 import pytest
 
 from sbon.cost.books import Books
 from sbon.cost.highest_rate import Rates
+from sbon.cost.law import rule_law
+from sbon.cost.resources import UseSeries
 from sbon.execution.port_costs import PortCosts
 from sbon.planning.arranging import best_order, configuration_of, plan_of, search
 from sbon.planning.gathering import placed_query
@@ -117,3 +120,19 @@ def test_a_join_that_was_measured_at_other_rates_gives_as_many_pairs_and_costs_a
     # 45,000 pairs a second at the rates of the measurement, and 100 times as many at ten times these.
     assert per_pair_ns == pytest.approx(100 * 45_000 * 60, rel=0.1)
     assert per_row_ns == pytest.approx(10 * 25_000 * 100, rel=0.3)  # batches of one size: some of it counts as theirs
+
+
+def test_where_something_is_full_each_source_gives_twenty_batches_a_second():
+    query = query_of("SELECT x.ts, x.v * 2 AS w FROM x WHERE x.v > 0")
+    rates = Rates(query, {"": {spec.id: 5000.0 for spec in query.sources}})
+    (row,) = (number for number, spec in enumerate(query.plan.operators) if isinstance(spec.params, MapParams))
+
+    assert rates.demand.work[0, row, 0] == pytest.approx(20 * rule_law().per_batch_ns)
+
+
+def test_what_others_use_for_a_second_does_not_count_for_a_rate_that_lasts():
+    query = query_of("SELECT x.ts, x.v FROM x")
+    used = UseSeries((0.0,) * 9 + (0.5,))
+    query = msgspec.structs.replace(query, nodes={name: msgspec.structs.replace(one, others=used) for name, one in query.nodes.items()})
+
+    assert Rates(query, {"": {spec.id: 1.0 for spec in query.sources}}).supply.work == pytest.approx([0.95e9] * 2)
