@@ -45,8 +45,8 @@ class OptimiserConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     damping_half_life_s: float = 1800.0
     """The raise has fallen to half after so long without a migration. Longer: calmer."""
     replan: bool = True
-    """Give queries with instances = 'auto' the number of instances that their measured rates want, while they run. Off, or enabled = false:
-    only when `sbon replan` asks for it."""
+    """Give queries with instances = 'auto' the number of instances that their measured rates want, and any query that no placement
+    carries another order of its operators, while they run. Off, or enabled = false: only when `sbon replan` asks for it."""
     multicast: bool = True
     """Split the outputs of this agent's operators by multicast operators near several consumers. Off: one copy goes to each consumer."""
     multicast_saving_min_fraction: float = 0.05

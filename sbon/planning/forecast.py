@@ -18,6 +18,7 @@ from sbon.cost.latency_prediction import LatencyPrediction
 from sbon.cost.placed_query import PlacedQuery
 from sbon.cost.prediction import Prediction
 from sbon.planning.gathering import placed_query
+from sbon.planning.ordering import Ordering
 from sbon.planning.resizing import OFF_S, OFF_SHARE, resizing_of
 from sbon.query.link_bytes import SOURCE_BATCHES_PER_S
 from sbon.query.plan import LinkSpec, Plan, SourceParams
@@ -67,6 +68,7 @@ class Forecast:
         self.candidates = tuple(candidates)
         self.resizing = resizing_of(plan)
         """Numbers of instances that its operators should have; None if the planner has not chosen them."""
+        self.ordering = Ordering(plan)
         self._due_s: float | None = now + FIRST_S
         self._off_since_s: float | None = None
         self._is_asked = False
@@ -205,9 +207,9 @@ class Forecast:
 
     @property
     def reason(self) -> str:
-        """Describes the sources that have left the profile, where answers exceed `max_latency`, and operators that have too few instances;
-        empty if nothing is wrong."""
-        return "; ".join(filter(None, (self._late, self.resizing.reason if self.resizing is not None else "")))
+        """Describes the sources that have left the profile, where answers exceed `max_latency`, operators that have too few instances, and
+        an order that does not carry what comes; empty if nothing is wrong."""
+        return "; ".join(filter(None, (self._late, self.resizing.reason if self.resizing is not None else "", self.ordering.reason)))
 
     def wanted_of(self, operators: tuple[OperatorId, ...]) -> int | None:
         """Returns how many instances an operator should have; None if the planner has not chosen their number."""

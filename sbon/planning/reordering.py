@@ -29,6 +29,8 @@ class Reordered(msgspec.Struct, frozen=True):
     """The plan in the better order; None if there is none."""
     text: str
     """Clause on what changes and what it gains, or on why the order stays."""
+    carries_more: bool = False
+    """True if it carries more of what comes; else it carries as much for less."""
 
 
 def reordered(query: PlacedQuery) -> Reordered:
@@ -53,7 +55,8 @@ def reordered(query: PlacedQuery) -> Reordered:
     gained = gain((present.quality, present.usage), (best.quality, best.usage))
     if not gained:
         return Reordered(None, f"no other order of its operators is better by {GAIN_LEAST:.0%}")
-    return Reordered(_with_rates(best), f"{', '.join(exchanged(plan, plan_of(best)))} exchanged {gained}")
+    text = f"{', '.join(exchanged(plan, plan_of(best)))} exchanged {gained}"
+    return Reordered(_with_rates(best), text, carries_more(present.quality, best.quality))
 
 
 def gain(present: tuple[float, float], other: tuple[float, float]) -> str:
@@ -64,11 +67,16 @@ def gain(present: tuple[float, float], other: tuple[float, float]) -> str:
     present, other : the multiple of what comes that each carries, of which more than `ROOM` is of no use, and its bytes under way
     """
     carried, carries = min(present[0], ROOM), min(other[0], ROOM)
-    if carries >= carried * (1 + GAIN_LEAST):
+    if carries_more(present[0], other[0]):
         return f"to carry {other[0]:.2g} times what comes instead of {present[0]:.2g} times"
     if carries >= carried and other[1] <= present[1] * (1 - GAIN_LEAST):
         return f"for {other[1]:,.0f} bytes under way instead of {present[1]:,.0f}"
     return ""
+
+
+def carries_more(present: float, other: float) -> bool:
+    """Tells whether another order carries so much more that it is worth a change, given the multiples of what comes."""
+    return min(other, ROOM) >= min(present, ROOM) * (1 + GAIN_LEAST)
 
 
 def _with_rates(configuration: RatesPlacement) -> Plan:

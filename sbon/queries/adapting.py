@@ -1,6 +1,7 @@
-"""Gives running queries the numbers of instances that their measured rates want, without a person: `sbon.supervision.own_changes` decides.
+"""Gives running queries the numbers of instances, and the order of operators, that their measured rates want, without a person:
+`sbon.supervision.own_changes` decides.
 
-`Forecasting` calls it with each round of reports on a query whose numbers the planner has chosen.
+`Forecasting` calls it with each round of reports.
 """
 
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from sbon.supervision.replans import Replans
 from sbon.types import NodeId
 
 
-class Change(Protocol):
+class Resize(Protocol):
     """Gives a query the wanted numbers; `done` gets where its sink crosses, or why the query keeps its plan."""
 
     def __call__(self, record: QueryRecord, done: Callable[[Any], None], *, why: str) -> None: ...
@@ -31,26 +32,26 @@ class Adapting:
     config : returns the settings of the optimiser
     """
 
-    def __init__(self, clock: Clock, me: NodeId, config: Callable[[], OptimiserConfig], replans: Replans, change: Change) -> None:
-        self._clock, self._config, self._replans, self._change = clock, config, replans, change
+    def __init__(self, clock: Clock, me: NodeId, config: Callable[[], OptimiserConfig], replans: Replans, resize: Resize) -> None:
+        self._clock, self._config, self._replans, self._resize = clock, config, replans, resize
         self._log = structlog.get_logger("agent").bind(node=me)
 
     def look(self, record: QueryRecord) -> None:
-        """Looks whether a query is to get other numbers of instances now."""
-        resizing = record.forecast.resizing if record.forecast is not None else None
-        config, own, now = self._config(), record.health.healing.plans.own, self._clock.now()
-        if resizing is None:
+        """Looks whether a query is to get other numbers of instances now, or, where those serve, another order of its operators."""
+        if (forecast := record.forecast) is None:
             return
-        running, wanted = resizing.running, list(resizing.wanted)
-        is_on = config.enabled and config.replan and own.is_worth_it(running, wanted)
-        if is_on:
-            resizing.outlook = f"it does not get them by itself: {own.problem}" if own.problem else "it gets them by itself"
-        else:
-            resizing.outlook = ""
+        config, own, now = self._config(), record.health.healing.plans.own, self._clock.now()
+        resizing, ordering = forecast.resizing, forecast.ordering
+        running, wanted = (resizing.running, list(resizing.wanted)) if resizing is not None else ([], [])
+        is_on, is_number = config.enabled and config.replan, own.is_worth_it(running, wanted)
+        if resizing is not None:
+            resizing.outlook = _outlook("them", own.problem) if is_on and is_number else ""
+        ordering.outlook = _outlook("another one", own.problem) if is_on else ""
         if self._replans.changes(record.id):
             own.changing(now)
             return
-        if not is_on or not own.look(running, wanted, now):
+        better = None if is_number else ordering.better
+        if not is_on or not (own.look(running, wanted, now) if better is None else own.is_rested(now)):
             return
         try:
             self._replans.check(record)
@@ -59,8 +60,13 @@ class Adapting:
         except SbonError as problem:
             self._told(record, problem)
             return
-        own.begun(running, wanted, now)
-        self._change(record, partial(self._told, record), why=resizing.why)
+        told = partial(self._told, record)
+        if better is not None and better.plan is not None:
+            own.begun((), (), now)
+            self._replans.begin(record, better.plan, told, better.text)
+        elif resizing is not None:
+            own.begun(running, wanted, now)
+            self._resize(record, told, why=resizing.why)
 
     def _told(self, record: QueryRecord, result: dict[str, Any] | SbonError) -> None:
         """Takes that a query gets another plan, or why not; that is told once."""
@@ -69,3 +75,7 @@ class Adapting:
         problem = str(result)
         if record.health.healing.plans.own.refused(problem, self._clock.now()):
             self._log.warning("query.not_replanned", query=record.id, name=record.name, reason=problem, by_itself=True)
+
+
+def _outlook(what: str, problem: str) -> str:
+    return f"it does not get {what} by itself: {problem}" if problem else f"it gets {what} by itself"

@@ -47,7 +47,7 @@ class Forecasting:
     Parameters
     ----------
     predicted : called with a query after each prediction, and once a minute with what is measured
-    sized : called with a query each time that its numbers of instances have been compared with its rates
+    compared : called with a query each time that its numbers of instances and its order have been compared with its rates
     """
 
     def __init__(
@@ -56,14 +56,15 @@ class Forecasting:
         rtt_ms: Callable[[NodeId, NodeId], float | None],
         books: Books,
         predicted: Callable[[QueryRecord], None],
-        sized: Callable[[QueryRecord], None],
+        compared: Callable[[QueryRecord], None],
     ) -> None:
-        self._host, self._rtt_ms, self._books, self._predicted, self._sized = host, rtt_ms, books, predicted, sized
+        self._host, self._rtt_ms, self._books, self._predicted, self._compared = host, rtt_ms, books, predicted, compared
 
     def look(self, record: QueryRecord) -> None:
         """Compares what is measured of a query with what was predicted, and predicts anew if it must."""
         self._resize(record)
-        self._sized(record)
+        self._reorder(record)
+        self._compared(record)
         forecast, now = record.forecast, self._host.now()
         if forecast is None or not forecast.look(record.reports, self._books, now):
             if forecast is not None and forecast.is_to_tell(now):
@@ -91,6 +92,25 @@ class Forecasting:
         if forecast is None:
             return None
         return forecast.query(record.nodes, record.reports, self._books, self._rtt_ms, self._host.now(), anywhere=True)
+
+    def _reorder(self, record: QueryRecord) -> None:
+        """Compares rates with those for which the order is known to be good, and looks for another one if it must."""
+        ordering = record.forecast.ordering if record.forecast is not None else None
+        if ordering is None or not ordering.look(record.reports, self._host.now()):
+            return
+        query = self.as_it_runs(record)
+        if query is None:
+            ordering.failed()
+            return
+        from sbon.planning.reordering import Reordered, reordered
+
+        def done(result: Reordered | BaseException) -> None:
+            if isinstance(result, BaseException):
+                ordering.failed()
+            else:
+                ordering.looked(result)
+
+        self._host.execute(lambda: reordered(query), done, rows=0)
 
     def _resize(self, record: QueryRecord) -> None:
         """Compares rates with those for which numbers of instances were chosen, and plans anew if it must."""

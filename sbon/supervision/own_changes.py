@@ -1,7 +1,7 @@
-"""Decides when a running query gets another number of instances without a person (docs/replanning.md). A machine without I/O.
+"""Decides when a running query gets another plan without a person (docs/replanning.md). A machine without I/O.
 
     looked at with each round of reports -> begin a change, if another number has been wanted (`sbon.planning.resizing`) that is off by
-    `LEAST_SHARE` and the query has rested -> `begun` -> `refused`, or the query has another number
+    `LEAST_SHARE`, or another order (`sbon.planning.ordering`), and the query has rested -> `begun` -> `refused`, or it has another plan
 
 A query rests for `REST_S` after each change of its plan, whoever has asked for it, and after one that did not come. More of what has just
 helped needs no rest: a rate that rises for long is followed.
@@ -33,7 +33,11 @@ class OwnChanges:
     def look(self, running: Sequence[int], wanted: Sequence[int], now: float) -> bool:
         """Returns whether to begin a change now."""
         goes_on = tuple(running) == self._asked and self._is_more == (sum(wanted) > sum(running)) and not self.problem
-        return self.is_worth_it(running, wanted) and (goes_on or now >= self._rests_until_s)
+        return self.is_worth_it(running, wanted) and (goes_on or self.is_rested(now))
+
+    def is_rested(self, now: float) -> bool:
+        """Tells whether the last change is long enough ago for one that is no more of the same."""
+        return now >= self._rests_until_s
 
     def begun(self, running: Sequence[int], wanted: Sequence[int], now: float) -> None:
         """Takes that a change has begun."""

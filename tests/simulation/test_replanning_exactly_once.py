@@ -16,6 +16,7 @@ import pytest
 from sbon.errors import SbonError
 from sbon.query.moves import moved, moves
 from sbon.supervision.record import QueryRecord
+from sbon_testbed.simulator.cpu import CpuConfig
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.simulator.network import NetworkConfig
 from tests.examples import seeds
@@ -52,20 +53,26 @@ QUERIES = (
 
 
 def make_world(
-    nodes: int, seed: int, network: NetworkConfig | None = None, window_batches: int = 64, data_dir: Path | None = None
+    nodes: int,
+    seed: int,
+    network: NetworkConfig | None = None,
+    window_batches: int = 64,
+    data_dir: Path | None = None,
+    cpu: CpuConfig | None = None,
+    optimiser: dict[str, Any] | None = None,
 ) -> World:
     takes_over = data_dir is None  # a home whose disk is kept runs its queries anew
     settings = {
         # Nothing heals before any cut is over: whoever is back goes on as it was.
         "engine": {"batch_interval_s": 0.1, "heal_after_s": 300.0, "take_over": takes_over},
-        "optimiser": {"enabled": False},
+        "optimiser": optimiser or {"enabled": False},
         "placement": {"reuse": False},
         "telemetry": {"enabled": False},
         "links": {"window_batches": window_batches},
         "membership": {"interval_s": 0.5},
         "migration": {"timeout_s": 4.0, "lease_s": 8.0},
     }
-    return settled_world(nodes, seed=seed, network=network, settings=settings, data_dir=data_dir)
+    return settled_world(nodes, seed=seed, network=network, settings=settings, data_dir=data_dir, cpu=cpu)
 
 
 def submitted(world: World, sql: str, right: int) -> tuple[Any, QueryRecord]:

@@ -7,17 +7,20 @@ from typing import Any
 import pytest
 
 from sbon.errors import SbonError
+from sbon.planning import ordering
 from sbon.query.instances import sets_of
 from sbon.query.plan import JoinParams, SourceParams
 from sbon.supervision.record import QueryRecord
+from sbon_testbed.simulator.cpu import CpuConfig
 from sbon_testbed.simulator.harness import World
 from tests.simulation.test_replanning_exactly_once import make_world
+from tests.simulation.test_sizing import give
 
 ROWS = 1_200
-FIELDS = "fields.k.min = 0, fields.k.max = 3, fields.m.min = 0, fields.m.max = {m}, fields.v.min = 0, fields.v.max = 9"
+FIELDS = "fields.k.min = 0, fields.k.max = {k}, fields.m.min = 0, fields.m.max = {m}, fields.v.min = 0, fields.v.max = 9"
 SOURCE = (
     "CREATE SOURCE {name} (ts TIMESTAMP, k BIGINT, m BIGINT, v BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', "
-    "nodes = '{node}', rows_per_second = 40, rows = {rows}, seed = {seed}, 'start' = '2026-01-01T00:00:00', {fields});"
+    "nodes = '{node}', rows_per_second = {rate}, rows = {rows}, seed = {seed}, 'start' = '2026-01-01T00:00:00', {fields});"
 )
 NEAR = "BETWEEN a.ts - INTERVAL '250 milliseconds' AND a.ts + INTERVAL '250 milliseconds'"
 QUERY = f"""
@@ -30,11 +33,11 @@ SELECT window_end, k, COUNT(*) AS n, SUM(v) AS v, SUM(w) AS w FROM TUMBLE(j, ts,
 class Story:
     """The query where b comes to the node that takes the answers, and a and c come together elsewhere."""
 
-    def __init__(self, nodes: int, rare: int, **how: Any) -> None:
+    def __init__(self, nodes: int, rare: int, rate: int = 40, rows: int = ROWS, keys: int = 3, **how: Any) -> None:
         self.world: World = make_world(nodes, seed=3, **how)
         for seed, (name, number) in enumerate({"a": 1, "b": 0, "c": 1}.items(), 1):
-            node, fields = self.world.nodes[number % nodes], FIELDS.format(m=rare)
-            self.world.submit(SOURCE.format(name=name, node=node, rows=ROWS, seed=seed, fields=fields))
+            node, fields = self.world.nodes[number % nodes], FIELDS.format(k=keys, m=rare)
+            self.world.submit(SOURCE.format(name=name, node=node, rate=rate, rows=rows, seed=seed, fields=fields))
         self.query = self.world.submit(QUERY)
         self.tail = self.world.tail(self.query)
         home: Any = self.world.agents[0]
@@ -44,6 +47,22 @@ class Story:
         found = self.world.ask(0, "replan", query=self.query, **options)
         assert isinstance(found, dict)
         return found
+
+    def spread(self) -> None:
+        """Moves the upper join, and all behind it but the sink, to a node of their own."""
+        joins = [spec.id for spec in self.record.plan.operators if isinstance(spec.params, JoinParams)]
+        behind = {link.target for link in self.record.plan.links if link.source in joins and link.target in joins}
+        for spec in self.record.plan.operators:
+            behind |= {link.target for link in self.record.plan.links if link.source == spec.id and spec.id in behind}
+        for operator in behind - {self.record.sink}:
+            here, there = self.record.nodes[operator], self.world.nodes[2]
+            assert self.world.ask(here, "migrate", operator=operator, node=there)["committed"]
+            self.world.run(0.5)
+
+    def give(self, times: float) -> None:
+        """Has all sources give so many times the rows per second that they give now."""
+        for agent in self.world.agents:
+            give(agent, times)
 
     def first_joined(self) -> set[str]:
         """Returns the sources of the lower join."""
@@ -140,3 +159,22 @@ def test_a_query_has_the_order_and_the_instances_of_its_last_plan_after_a_restar
         told.restart_home()
         assert told.first_joined() == {"a", "c"}
         assert told.instances() == [2]
+
+
+def test_a_query_whose_order_cannot_carry_what_comes_gets_another_by_itself_once(story: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four times the rate fills the core of the upper join, however it is placed, so that sources are held up; joins exchanged carry it."""
+    monkeypatch.setattr(ordering, "OFF_S", 5.0)
+    how: dict[str, Any] = {"rare": 666, "keys": 5, "rate": 100, "rows": 9_000}
+    cpu = CpuConfig(cores=1, batch_us=100.0, row_ns=250e3, timed=True)
+    told = story(3, cpu=cpu, optimiser={"interval_s": 1e6}, **how)
+    told.world.run(1.0)
+    told.spread()
+    told.world.run(12.0)
+    assert told.first_joined() == {"a", "b"}
+    told.give(4.0)
+    told.world.run_until(lambda: told.first_joined() == {"a", "c"}, 60.0, "the order changes")
+    (happened,) = (one for one in told.record.history.latest(9) if one.event == "replanned")
+    assert "exchanged to carry " in happened.reason
+
+    assert told.rows() == story(1, **how).rows()
+    assert [one.event for one in told.record.history.latest(9)].count("replanned") == 1

@@ -49,14 +49,14 @@ def declare(world: World, rows: int | None = None) -> None:
     )
 
 
-def give(world: World, times: float) -> None:
-    """Has the running source give so many times the rows per second that it gives now."""
-    (running,) = [one.source for one in world.agents[0].engine.instances.values() if one.source is not None]
-    datagen: Any = running
-    while not hasattr(datagen, "_began"):
-        datagen = datagen._source
-    datagen._rate *= times
-    datagen._began = world.agents[0].host.now() - datagen._sent / datagen._rate
+def give(agent: Any, times: float) -> None:
+    """Has the running sources of an agent give so many times the rows per second that they give now."""
+    for running in [one.source for one in agent.engine.instances.values() if one.source is not None]:
+        datagen: Any = running
+        while not hasattr(datagen, "_began"):
+            datagen = datagen._source
+        datagen._rate *= times
+        datagen._began = agent.host.now() - datagen._sent / datagen._rate
 
 
 def submitted(world: World, name: str, instances: int | str = "'auto'", connector: str = "discard", **options: str) -> str:
@@ -85,7 +85,7 @@ def test_a_rate_that_doubles_asks_for_more_instances_which_a_change_of_the_plan_
     assert instances(world, query) == (1, 1)
     assert row(world, query)["state"] == "running"
 
-    give(world, 2.0)
+    give(world.agents[0], 2.0)
     world.run(15)
     assert instances(world, query) == (1, 1), "half of the time is no reason"
     world.run(30)
@@ -94,7 +94,7 @@ def test_a_rate_that_doubles_asks_for_more_instances_which_a_change_of_the_plan_
     assert seen["state"] == "degraded"
     assert "1 of window were planned for 2,200 rows/s, 4,3" in seen["reason"]
     assert "rows/s come and need 2; `sbon replan` gives them to it" in seen["reason"]
-    give(world, 0.9)
+    give(world.agents[0], 0.9)
     world.run(60)
     assert instances(world, query) == (1, 2), "it stays"
 
@@ -112,7 +112,7 @@ def test_a_query_with_a_bound_runs_with_the_instances_that_were_planned_and_one_
     world = make_world()
     declare(world)
     learning = submitted(world, "free", 1)
-    give(world, 2.0)
+    give(world.agents[0], 2.0)
     world.run(160)
     world.ask(HOME, "drop", query=learning)
     world.run(5)
@@ -144,7 +144,7 @@ def test_a_rate_that_doubles_and_halves_gets_its_instances_by_itself_and_no_answ
     world.run(25)
     assert instances(world, query) == (1, 1)
 
-    give(world, 2.0)
+    give(world.agents[0], 2.0)
     world.run(8)
     assert instances(world, query) == (1, 1), "a moment is no reason"
     wait_for(world, lambda: instances(world, query) == (2, 2))
@@ -152,7 +152,7 @@ def test_a_rate_that_doubles_and_halves_gets_its_instances_by_itself_and_no_answ
     assert happened.event == "replanned"
     assert happened.reason.startswith("window: 2 instead of 1, 4")
 
-    give(world, 0.5)
+    give(world.agents[0], 0.5)
     wait_for(world, lambda: instances(world, query) == (2, 1))
     world.run(10)
     assert instances(world, query) == (2, 1), "it rests"

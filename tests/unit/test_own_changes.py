@@ -1,13 +1,15 @@
-"""Queries get other numbers of instances without a person: when that begins, what makes it wait, and what is told."""
+"""Queries get other numbers of instances and other orders without a person: when that begins, what makes it wait, and what is told."""
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from sbon.errors import PlacementError, QueryError, SbonError
 from sbon.optimiser.config import OptimiserConfig
+from sbon.planning.reordering import Reordered
 from sbon.queries.adapting import Adapting
+from sbon.query.plan import Plan
 from sbon.supervision.own_changes import REST_S, OwnChanges
 
 
@@ -19,13 +21,14 @@ class Query:
         self.begun: list[tuple[int, Any]] = []
         self.refusal: SbonError | None = None
         self.resizing = SimpleNamespace(running=[running], wanted=[wanted], why="more rows", outlook="")
+        self.ordering = SimpleNamespace(better=None, outlook="")
         self.own = OwnChanges()
         plans = SimpleNamespace(own=self.own)
-        self.record: Any = SimpleNamespace(
-            id="q", name="q", forecast=SimpleNamespace(resizing=self.resizing), health=SimpleNamespace(healing=SimpleNamespace(plans=plans))
-        )
+        forecast = SimpleNamespace(resizing=self.resizing, ordering=self.ordering)
+        health = SimpleNamespace(healing=SimpleNamespace(plans=plans))
+        self.record: Any = SimpleNamespace(id="q", name="q", forecast=forecast, health=health)
         clock: Any = SimpleNamespace(now=lambda: self.now)
-        replans: Any = SimpleNamespace(check=self._check, changes=lambda query: self.is_changing)
+        replans: Any = SimpleNamespace(check=self._check, changes=lambda query: self.is_changing, begin=self._begin)
         self.adapting = Adapting(clock, "a", lambda: OptimiserConfig(**options), replans, self._change)
 
     def _check(self, record: object) -> None:
@@ -34,6 +37,9 @@ class Query:
 
     def _change(self, record: object, done: Any, *, why: str) -> None:
         self.begun.append((self.resizing.wanted[0], done))
+
+    def _begin(self, record: object, plan: Any, done: Any, why: str) -> None:
+        self.begun.append((plan, done))
 
     def look(self, after_s: float = 1.0) -> int:
         """Looks once; returns how many changes have begun so far."""
@@ -127,3 +133,30 @@ def test_a_change_that_fails_is_tried_again_later_and_told_once(monkeypatch: pyt
     query.has(2, 2)
     query.look()
     assert query.own.problem == ""
+
+
+BETTER = Reordered(cast(Plan, "the other order"), "two joins exchanged", carries_more=True)
+
+
+def test_a_query_gets_another_order_once_it_has_the_instances_that_it_wants_and_has_rested() -> None:
+    query = Query(1, 2)
+    query.ordering.better = BETTER
+    query.look()
+    query.has(2, 2)
+    assert query.look() == 1, "it rests"
+    assert query.ordering.outlook == "it gets another one by itself"
+    assert query.look(REST_S) == 2
+    assert [wanted for wanted, _ in query.begun] == [2, "the other order"]
+    assert query.look() == 2, "it has begun"
+    query.begun[-1][1](PlacementError("there is no room"))
+    assert query.look() == 2
+    assert query.ordering.outlook == "it does not get another one by itself: there is no room"
+    assert query.look(REST_S) == 3
+
+
+def test_a_query_keeps_its_order_where_changes_are_switched_off_or_no_other_is_better() -> None:
+    assert Query(1, 1).look(REST_S) == 0
+    query = Query(1, 1, replan=False)
+    query.ordering.better = BETTER
+    assert query.look(REST_S) == 0
+    assert query.ordering.outlook == ""
