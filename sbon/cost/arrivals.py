@@ -3,7 +3,6 @@
 An interval without arrivals between the first arrival and now is a known 0. Intervals before the first arrival are unknown and left out.
 """
 
-import bisect
 import math
 from collections import deque
 from collections.abc import Sequence
@@ -17,8 +16,6 @@ from sbon.types import FloatArray
 
 INTERVALS_MAX = 3600
 """Intervals kept by a recorder."""
-EDGES_S: tuple[float, ...] = tuple(1e-6 * 2**power for power in range(31))
-"""Edges of the bins of gaps: 1 microsecond, doubling, to 18 minutes."""
 SMOOTHINGS = (0.05, 0.1, 0.2, 0.4, 0.8)
 """Weights of the latest interval that a forecast chooses from."""
 
@@ -79,17 +76,6 @@ class Forecast(msgspec.Struct, frozen=True):
     """Intervals behind it."""
 
 
-class GapHistogram(msgspec.Struct, frozen=True):
-    """Gaps between rows by bin: counts of the bins below, between and above `EDGES_S`, (edges + 1,)."""
-
-    counts: FloatArray
-
-    def mean_of_bins(self) -> FloatArray:
-        """Returns a gap for each bin in seconds: the middle between its edges, by their ratio; (edges + 1,)."""
-        edges = np.array(EDGES_S)
-        return np.concatenate([[edges[0] / math.sqrt(2)], edges * math.sqrt(2)])
-
-
 class Arrivals:
     """Records arrivals at one source or port.
 
@@ -108,7 +94,6 @@ class Arrivals:
         self._rows = self._batches = self._bytes = 0.0
         self._latest_s: float | None = None
         self._gaps = MomentCounter()
-        self._bins = [0.0] * (len(EDGES_S) + 1)
 
     def arrived(self, at_s: float, rows: int, size_bytes: int) -> None:
         """Records a batch. Times never go back; one that does counts as the latest."""
@@ -117,10 +102,7 @@ class Arrivals:
         at_s = at_s if self._latest_s is None else max(at_s, self._latest_s)
         self._advance(at_s)
         if self._latest_s is not None:
-            gap_s = at_s - self._latest_s
-            self._gaps.add(gap_s)
-            # Rows of a batch are taken as evenly spread over the gap before it.
-            self._bins[bisect.bisect_right(EDGES_S, gap_s / rows)] += rows
+            self._gaps.add(at_s - self._latest_s)
         self._latest_s = at_s
         self._rows += rows
         self._batches += 1
@@ -141,11 +123,6 @@ class Arrivals:
     def gaps(self) -> Moments | None:
         """Moments of the gap between batches, in seconds; None before the second batch."""
         return self._gaps.moments
-
-    @property
-    def histogram(self) -> GapHistogram:
-        """Histogram of the gaps between rows."""
-        return GapHistogram(np.array(self._bins))
 
     def series(self, now: float, intervals: int) -> Series:
         """Returns the latest intervals that have ended, as many as there are and are asked for; the first one is left out, as it began in

@@ -1,12 +1,11 @@
-"""Waiting in a queue, tails, the largest of several delays, and quantiles: closed forms for the models of batches and stages.
+"""Waiting in a queue, and the largest of several delays: closed forms for the models of batches and stages.
 
 Latency-constrained analytics (sections 3.2 to 3.4) asks for mean and variance of a G/G/1 queue from three moments of gaps and service
-times, for moments of the largest of n normal delays, and for quantiles with and without a known distribution.
+times, and for moments of the largest of n normal delays.
 """
 
 import functools
 import math
-from collections.abc import Sequence
 from statistics import NormalDist
 
 import msgspec
@@ -77,44 +76,6 @@ def gg1_wait(gaps: Moments, service: Moments) -> Wait:
     return Wait(mean, mean**2 * max(0.0, (delayed + 1 - waits) / waits), waits, load)
 
 
-def tail_rate(gaps: Sequence[float], services: Sequence[float]) -> float:
-    """Returns the rate r for which P(wait > x) <= exp(-r x), from samples of independent gaps and service times.
-
-    r is the largest with E[exp(r (service - gap))] <= 1; 0 if the load is 1 or more, infinite if no service is longer than any gap.
-
-    Raises
-    ------
-    ShapeError
-        A sample is empty, or has a number that is negative or not finite.
-
-    Source
-    ------
-    Kingman, Inequalities in the theory of queues (1970).
-    """
-    waits, works = np.asarray(gaps, dtype=np.float64), np.asarray(services, dtype=np.float64)
-    for sample in (waits, works):
-        if not len(sample) or not (sample.min() >= 0 and sample.max() < math.inf):
-            raise ShapeError("a sample of gaps or services that is empty, negative or not finite")
-    if works.mean() >= waits.mean():
-        return 0.0
-    longest = float(works.max() - waits.min())
-    if longest <= 0:
-        return math.inf
-
-    def excess(rate: float) -> float:
-        """The logarithm of E[exp(rate (service - gap))], with the largest exponent taken out."""
-        up, down = rate * works, -rate * waits
-        return float(up.max() + np.log(np.exp(up - up.max()).mean()) + down.max() + np.log(np.exp(down - down.max()).mean()))
-
-    low, high = 0.0, 1 / longest
-    while excess(high) <= 0:
-        low, high = high, 2 * high
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if excess(middle) <= 0 else (low, middle)
-    return low
-
-
 @functools.lru_cache(maxsize=1024)
 def largest_of_normals(count: int) -> tuple[float, float]:
     """Returns mean and deviation of the largest of `count` independent standard normal variables.
@@ -148,50 +109,3 @@ def largest_of_normals(count: int) -> tuple[float, float]:
     mean = float(tail.sum()) * step
     second = 2 * float((points * tail).sum()) * step
     return mean, math.sqrt(second - mean**2)
-
-
-def normal_quantile(mean: float, deviation: float, share: float) -> float:
-    """Returns the value below which a normal variable is with probability `share`.
-
-    Raises
-    ------
-    ShapeError
-        `share` is not between 0 and 1, or the deviation is negative.
-
-    Source
-    ------
-    Latency-constrained analytics, section 3.4.
-
-    Examples
-    --------
-    >>> round(normal_quantile(10.0, 2.0, 0.975), 2)
-    13.92
-    """
-    _check_share(deviation, share)
-    return mean + deviation * NormalDist().inv_cdf(share)
-
-
-def cantelli_quantile(mean: float, deviation: float, share: float) -> float:
-    """Returns a value below which any variable with this mean and deviation is with at least the probability `share`.
-
-    Raises
-    ------
-    ShapeError
-        `share` is not between 0 and 1, or the deviation is negative.
-
-    Source
-    ------
-    Latency-constrained analytics, equation 4.
-
-    Examples
-    --------
-    >>> cantelli_quantile(10.0, 2.0, 0.8)
-    14.0
-    """
-    _check_share(deviation, share)
-    return mean + deviation * math.sqrt(share / (1 - share))
-
-
-def _check_share(deviation: float, share: float) -> None:
-    if not 0 < share < 1 or not 0 <= deviation < math.inf:
-        raise ShapeError(f"quantile {share} with a deviation of {deviation}, expected a share between 0 and 1, and 0 or more")

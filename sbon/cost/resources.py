@@ -228,10 +228,6 @@ class NodeResources(msgspec.Struct, frozen=True, kw_only=True):
         """Returns the wait for a processor that so small a share of all exceeds."""
         return self.waits.exceeded_s(share) if self.waits is not None else UNKNOWN_WAIT_S
 
-    def core_ns(self, width_s: float, edge: Edge = Edge.EXPECTED) -> float:
-        """Returns the reference ns of one core in an interval: an operator never runs twice at once, so it can have no more."""
-        return min(1.0, self.cores) * self.speed.at(edge) * width_s * NS_PER_S
-
 
 def _unknown_wait_s(edge: Edge) -> float:
     return {Edge.LOW: 0.0, Edge.EXPECTED: UNKNOWN_WAIT_S, Edge.HIGH: UNKNOWN_WAIT_S_MAX}[edge]

@@ -28,10 +28,6 @@ from sbon.types import FloatArray
 
 PHASES = 12
 USES = ("the cores of the nodes", "the thread of a map instance", "the network interface", "the thread of an update instance")
-PHASE_NAMES = (
-    *("pace", "send queue", "send", "map queue", "map", "exchange interval"),
-    *("log queue", "log", "poll", "exchange transfer", "update queue", "update"),
-)
 NS_PER_S = 1e9
 _ROUNDS = 6
 """Rounds in which cores shared and time at work settle: each makes the other longer."""
@@ -150,7 +146,6 @@ class StageLatency(msgspec.Struct, frozen=True):
     """Use of a node's cores, of a map's thread, of a network interface and of the hottest update's thread, 1: all; (4, ...)."""
     senders: FloatArray
     """Map instances of all nodes."""
-    of_windows: bool
 
     @property
     def load(self) -> FloatArray:
@@ -393,7 +388,7 @@ def latency(job: Job, cluster: Cluster, settings: Settings, rate: FloatArray | f
     by_phase = np.zeros((PHASES, *senders.shape))
     for one in parts:
         by_phase[one.phase - 1] += one.mean_s
-    return StageLatency(parts, total, by_phase, uses, senders, job.finalising is not None)
+    return StageLatency(parts, total, by_phase, uses, senders)
 
 
 class _Grid(NamedTuple):

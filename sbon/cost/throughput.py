@@ -101,12 +101,6 @@ class Supply(msgspec.Struct, frozen=True, kw_only=True):
                 raise ShapeError("a supply with a limit that is negative or no number")
 
     @property
-    def is_local(self) -> bool:
-        """Tells whether only nodes limit: neither links nor latency do."""
-        n = len(self.nodes)
-        return math.isinf(self.latency_s_max) and bool(np.isinf(self.bandwidth[~np.eye(n, dtype=bool)]).all())
-
-    @property
     def has_cores(self) -> bool:
         """Tells whether one core of a node is less than all of it."""
         return bool((self.core < self.work).any())

@@ -61,8 +61,6 @@ class Outcome(msgspec.Struct, frozen=True):
     sent_by_kind: tuple[int, ...]
     peak_s: float
     """Longest time from the arrival of a row to its end at an instance."""
-    peak_done_s: float
-    """When that row was finished."""
     over: int
     """Copies that took longer than the bound."""
     decisions: int
@@ -99,7 +97,7 @@ def replay(
     pending: deque[tuple[Window, int]] = deque()
     sent = [0] * len(costs)
     over = decisions = 0
-    peak = peak_done = spent = 0.0
+    peak = spent = 0.0
     keeps_all, bound_s = dealer.needs_queues, setting.bound_s
     rows = zip(trace.at_s.tolist(), trace.kind.tolist(), trace.closes_s.tolist(), strict=True)
     to_come = _least(trace, from_s).tolist() if beaten is not None else []
@@ -141,14 +139,14 @@ def replay(
             if latency > bound_s:
                 over += 1
             if latency > peak:
-                peak, peak_done = latency, done
+                peak = latency
             if keeps:
                 book.waiting.append(Finished(done, at_s, kind, is_opening, count, pairs, book.spread(books.seen), cost))
             if seen is not None:
                 seen(place, number, done, cost)
         if law.counted[kind]:
             books.seen += 1
-    return Outcome(len(trace.at_s), sum(sent) + rest, tuple(sent), peak, peak_done, over, decisions, spent)
+    return Outcome(len(trace.at_s), sum(sent) + rest, tuple(sent), peak, over, decisions, spent)
 
 
 def _least(trace: Trace, from_s: float) -> IntArray:

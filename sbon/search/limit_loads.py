@@ -34,7 +34,6 @@ class Prepared:
         self._cores: OneCore | None = None
         self._incident: tuple[IntArray, IntArray] | None = None
         self._changes: _Changes | None = None
-        self._work_lists: dict[int, list[list[float]]] = {}
         self.demand_made: Demand | None = None
 
     @property
@@ -83,13 +82,6 @@ class Prepared:
         if self._changes is None:
             self._changes = _Changes([self.order.swap(pair) for pair in self.moves], self)
         return self._changes
-
-    def work_of(self, operator: int) -> list[list[float]]:
-        """Returns the work of an operator as lists, (p, k)."""
-        found = self._work_lists.get(operator)
-        if found is None:
-            found = self._work_lists[operator] = self.work[operator].tolist()
-        return found
 
 
 class _Changes:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sbon.cost.moments import Moments, moments_of
-from sbon.cost.queues import cantelli_quantile, gg1_wait, largest_of_normals, normal_quantile, tail_rate
+from sbon.cost.queues import gg1_wait, largest_of_normals
 from sbon.errors import ShapeError
 from sbon.types import FloatArray
 
@@ -71,30 +71,6 @@ def test_overload_never_ends_and_even_work_never_waits():
         gg1_wait(Moments(1, 0.0, 0.0, 0.0), even)
 
 
-@pytest.mark.parametrize(("shape", "load"), [(1.0, 0.7), (0.5, 0.5), (3.0, 0.9)])
-def test_no_simulated_tail_is_above_its_bound(shape: float, load: float):
-    rng = np.random.default_rng(3)
-    gaps, services = rng.exponential(1.0, COUNT), rng.gamma(shape, load / shape, COUNT)
-    rate = tail_rate(gaps[:20_000], services[:20_000])
-    waits = simulated(gaps, services)
-
-    for x in (1.0, 3.0, 6.0):
-        assert (waits > x).mean() <= math.exp(-rate * x) * 1.05
-    # For exponential gaps the tail decays like the bound, so that it is not too far away either.
-    assert (waits > 3.0).mean() > 0.3 * math.exp(-rate * 3.0)
-
-
-def test_the_tail_of_an_mm1_queue_decays_with_the_rates_difference():
-    rng = np.random.default_rng(5)
-
-    assert tail_rate(rng.exponential(1.0, 50_000), rng.exponential(0.5, 50_000)) == pytest.approx(1.0, rel=0.05)
-    assert tail_rate([1.0, 1.0], [0.5]) == math.inf
-    assert tail_rate([1.0], [1.0, 1.5]) == 0.0
-    for nonsense in ([], [-1.0], [math.nan]):
-        with pytest.raises(ShapeError):
-            tail_rate(nonsense, [1.0])
-
-
 def test_the_largest_of_normals_is_that_of_tables_and_of_a_simulation():
     """Teichroew (1956): means 0.56419, 0.84628, 1.53875 and 2.50759; of two, the variance is 1 - 1 / pi."""
     assert [largest_of_normals(n)[0] for n in (2, 3, 10, 100)] == pytest.approx([0.56419, 0.84628, 1.53875, 2.50759], abs=1e-4)
@@ -105,17 +81,3 @@ def test_the_largest_of_normals_is_that_of_tables_and_of_a_simulation():
     assert deviation == pytest.approx(largest.std(), abs=0.02)
     with pytest.raises(ShapeError):
         largest_of_normals(0)
-
-
-def test_quantiles_hold_what_they_promise():
-    rng = np.random.default_rng(4)
-    normal, skewed = rng.normal(5.0, 2.0, 100_000), rng.exponential(2.0, 100_000)
-
-    assert (normal <= normal_quantile(5.0, 2.0, 0.99)).mean() == pytest.approx(0.99, abs=0.002)
-    for share in (0.5, 0.9, 0.99):
-        assert (skewed <= cantelli_quantile(2.0, 2.0, share)).mean() >= share
-    for share in (0.0, 1.0, math.nan):
-        with pytest.raises(ShapeError):
-            normal_quantile(0.0, 1.0, share)
-    with pytest.raises(ShapeError):
-        cantelli_quantile(0.0, -1.0, 0.5)

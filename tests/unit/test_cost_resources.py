@@ -100,8 +100,6 @@ def test_capacity_is_all_cores_at_their_speed_less_what_others_use():
     np.testing.assert_allclose(used.capacity_ns(2, 1.0, Edge.HIGH), [3.0 * SPEED.high * 1e9] * 2)
     fair = node(others=UseSeries((9.0,)))
     np.testing.assert_allclose(fair.capacity_ns(1, 1.0), [FAIR_SHARE * fair.cores * SPEED.value * 1e9])
-    assert used.core_ns(0.5) == 1e9
-    assert node(cores=0.5).core_ns(1.0) == 1e9
 
 
 def test_running_queries_take_their_part_of_the_capacity_and_bursts_of_both_coincide_or_not():

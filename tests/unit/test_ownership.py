@@ -114,6 +114,10 @@ class Agent:
             {}.get,
         )
 
+    def begin(self) -> None:
+        """Has the query run with this agent, which is ams, as its home."""
+        self.register.enter(QueryRecord(Plan(QUERY, "k", "", (), ()), Deployed((), (), {}), "ams", 0.0))
+
     def says(self, message: Keep | PromiseAsk) -> HolderSays:
         """Returns what this agent answers."""
         said: list[Message] = []
@@ -186,7 +190,7 @@ def test_a_keeper_that_follows_a_later_owner_does_not_say_that_the_query_has_end
 @pytest.mark.parametrize(("said", "forgotten"), [(Done(), True), (HolderSays(granted=False, epoch=2), False)])
 def test_a_query_has_ended_for_good_once_a_keeper_says_so(said: Message, forgotten: bool) -> None:
     one, found = Agent(AMS, *TRIO), list[bool]()
-    one.register.enter(QueryRecord(Plan(QUERY, "k", "", (), ()), Deployed((), (), {}), "ams", 0.0))
+    one.begin()
     one.ownership.look(one.register.running[QUERY])
     one.ownership.ended(QUERY, found.append)
     one.services.answer(Forget, {"fra": said, "nyc": said})
@@ -230,7 +234,7 @@ def test_a_record_is_handed_back_if_too_few_take_the_first_version() -> None:
 def test_an_owner_that_is_cut_off_and_promises_its_query_keeps_the_record() -> None:
     """The keeper that has its promise may get no majority: then nobody would own the query, and other keepers would take it for ended."""
     one = Agent(AMS, *TRIO)
-    one.register.enter(QueryRecord(Plan(QUERY, "k", "", (), ()), Deployed((), (), {}), "ams", 0.0))
+    one.begin()
     one.ownership.look(one.register.running[QUERY])
     one.services.answer(Keep, {"fra": HolderSays(granted=True, epoch=0)})
     kept = one.ownership.owned[QUERY].machine.confirmed
@@ -304,7 +308,7 @@ def test_a_keeper_says_that_it_has_heard_of_a_querys_end_once_that_is_on_disk() 
 
 def test_an_epoch_that_does_not_count_is_told_to_nobody() -> None:
     one = Agent(AMS, *TRIO)
-    one.register.enter(QueryRecord(Plan(QUERY, "k", "", (), ()), Deployed((), (), {}), "ams", 0.0))
+    one.begin()
     one.ownership.look(one.register.running[QUERY])
     no = HolderSays(granted=False, epoch=3)
     one.services.answer(Keep, {"fra": no, "nyc": no})
@@ -326,7 +330,7 @@ def test_an_owner_gives_way_to_another_one_that_a_keeper_names_unless_that_one_h
 ) -> None:
     """Each of two could give way to the other: then nobody owns the query. The other one says which of its epochs counts."""
     one = Agent(AMS, *TRIO)
-    one.register.enter(QueryRecord(Plan(QUERY, "k", "", (), ()), Deployed((), (), {}), "ams", 0.0))
+    one.begin()
     query = one.register.running[QUERY]
     one.ownership.look(query)
     one.services.answer(Keep, {"nyc": HolderSays(granted=False, epoch=2, owner=FRA)})
@@ -341,7 +345,7 @@ def test_an_owner_gives_way_to_another_one_that_a_keeper_names_unless_that_one_h
 
 def test_an_owner_goes_on_above_an_epoch_of_its_own_under_which_a_keeper_has_a_version_of_one_that_has_given_way() -> None:
     one = Agent(AMS, *TRIO)
-    one.register.enter(QueryRecord(Plan(QUERY, "k", "", (), ()), Deployed((), (), {}), "ams", 0.0))
+    one.begin()
     query = one.register.running[QUERY]
     one.ownership.look(query)
     for said, written in ((HolderSays(granted=False, epoch=1), 2), (HolderSays(granted=False, epoch=2, owner=FRA), 3)):
@@ -358,11 +362,18 @@ def test_a_holder_takes_no_version_under_the_epoch_of_another_owner() -> None:
     assert one.says(Keep(record=Record(QUERY, 2, 9, AMS, (TRIO,), b""))) == HolderSays(granted=False, epoch=2, owner=RIO)
 
 
+def test_a_home_whose_query_nobody_keeps_yet_takes_no_version_of_it() -> None:
+    one = Agent(AMS, *TRIO)
+    one.begin()
+    assert not one.says(Keep(record=Record(QUERY, 9, 1, FRA, (TRIO,), b""))).granted
+    assert QUERY in one.register.running
+
+
 @pytest.mark.parametrize("is_there", [True, False])
 def test_an_owner_that_a_keeper_names_and_that_cannot_be_asked_is_not_believed_to_own_the_query(is_there: bool) -> None:
     """The keeper may have a version of it that never came to count."""
     one = Agent(AMS, *TRIO, RIO, failed=() if is_there else ("rio",))
-    one.register.enter(QueryRecord(Plan(QUERY, "k", "", (), ()), Deployed((), (), {}), "ams", 0.0))
+    one.begin()
     one.ownership.look(one.register.running[QUERY])
     no = HolderSays(granted=False, epoch=2, owner=RIO)
     one.services.answer(Keep, {"fra": no, "nyc": no})
@@ -377,7 +388,7 @@ def test_an_owner_gives_way_to_one_that_a_keeper_names_and_whose_process_has_end
     """The keeper takes the query over, once this agent promises."""
     one = Agent(AMS, *TRIO, RIO)
     one.table["rio"] = msgspec.structs.replace(one.table["rio"], status=MemberStatus.LEFT)
-    one.register.enter(QueryRecord(Plan(QUERY, "k", "", (), ()), Deployed((), (), {}), "ams", 0.0))
+    one.begin()
     one.ownership.look(one.register.running[QUERY])
     one.services.answer(Keep, {"fra": HolderSays(granted=False, epoch=2, owner=RIO)})
     assert one.successor.given_up == [QUERY]
@@ -386,7 +397,7 @@ def test_an_owner_gives_way_to_one_that_a_keeper_names_and_whose_process_has_end
 def test_an_owner_that_its_keepers_no_longer_follow_promises_the_query_to_one_of_them() -> None:
     """They have promised it to each other since: without its promise each side would wait for the other for ever."""
     one = Agent(AMS, *TRIO)
-    one.register.enter(QueryRecord(Plan(QUERY, "k", "", (), ()), Deployed((), (), {}), "ams", 0.0))
+    one.begin()
     one.ownership.look(one.register.running[QUERY])
     assert not one.says(PromiseAsk(query=QUERY, epoch=9, holder=NYC, of=AMS)).granted, "its first version is under way"
     no = HolderSays(granted=False, epoch=4)
@@ -409,7 +420,7 @@ def test_an_owner_says_under_which_epoch_it_owns_a_query_that_it_has_taken_over(
 
 def test_an_owner_that_another_one_has_followed_promises_while_that_one_is_not_there() -> None:
     one = Agent(AMS, *TRIO)
-    one.register.enter(QueryRecord(Plan(QUERY, "k", "", (), ()), Deployed((), (), {}), "ams", 0.0))
+    one.begin()
     query = one.register.running[QUERY]
     one.ownership.look(query)
     one.services.answer(Keep, {"fra": HolderSays(granted=True, epoch=0), "nyc": HolderSays(granted=True, epoch=0)})
