@@ -282,9 +282,11 @@ class Resuming:
             match action:
                 case Renamed(query) if query.sink:
                     self._replication.renew(query.sink, query.id)
-                case LiveOn(query):
-                    epoch = self._runner.ownership.former.anew.get(query.id, 0)
-                    self._runner.inherited(query.id, left_of(query.record, self._me, now, self._host.wall(), epoch))
+                case LiveOn(queries, ended):
+                    records = {query.id: query.record for query in queries}
+                    epochs = self._runner.ownership.former.anew
+                    for former, left in left_of(records, ended, epochs, self._me, now, self._host.wall()).items():
+                        self._runner.inherited(former, left)
                 case Resume(query):
                     self._runner.run_again(query, partial(self._tried, query))
                 case AskOwners(queries):

@@ -1,7 +1,7 @@
 """The record of a query, for whoever takes it over: its plan, its operators with their places and epochs, its links and the multicasts
 on them, and what its recoveries have cost so far."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
@@ -169,17 +169,32 @@ def record_from(
     return record
 
 
-def left_of(data: bytes, me: NodeId, now: float, wall_s: float, ownership: int) -> QueryRecord | ValueError:
-    """Returns what others use of a query of a former process of its owner; or why that cannot be said.
+def left_of(
+    records: Mapping[QueryId, bytes], ended: Collection[QueryId], ownership: Mapping[QueryId, int], me: NodeId, now: float, wall_s: float
+) -> dict[QueryId, QueryRecord | ValueError]:
+    """Returns what others use of queries of a former process of their owner; or why that cannot be said. Of which nobody uses anything is
+    left out.
 
     Parameters
     ----------
-    data : the record as that process has written it
+    records : as that process has written them, in the order in which the queries were submitted
+    ended : former queries that nobody runs any more; one of `records` of which nothing lives on counts as ended, too
+    ownership : the epochs of ownership under which they are taken up; 0 for others
     """
-    try:
-        record = record_from(decode_content(data), me, (), me, now, wall_s, ownership)
-    except ValueError as problem:
-        return problem
-    drop_all_but(record, used_by_others(record))
-    record.state = QueryState.SHARED
-    return record
+    gone = set(ended)
+    found: dict[QueryId, QueryRecord | ValueError] = {}
+    for query, data in reversed([*records.items()]):  # a query uses operators of earlier ones
+        try:
+            record = record_from(decode_content(data), me, (), me, now, wall_s, ownership.get(query, 0))
+        except ValueError as problem:
+            found[query] = problem
+            continue
+        others = record.health.healing.others
+        others.update({operator: tuple(user for user in users if user.query not in gone) for operator, users in others.items()})
+        if used := used_by_others(record):
+            drop_all_but(record, used)
+            record.state = QueryState.SHARED
+            found[query] = record
+        else:
+            gone.add(query)
+    return found

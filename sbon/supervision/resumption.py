@@ -154,9 +154,11 @@ class Resume(msgspec.Struct, frozen=True):
 
 
 class LiveOn(msgspec.Struct, frozen=True):
-    """Nobody owns or keeps a query, and others used operators of it: these are to be taken up."""
+    """Nobody owns or keeps some queries, and others used operators of them: these are to be taken up."""
 
-    query: KeptQuery
+    queries: tuple[KeptQuery, ...]
+    ended: frozenset[QueryId]
+    """Former queries of this agent that nobody runs any more and nobody used: they are among the others no more."""
 
 
 class AskOwners(msgspec.Struct, frozen=True):
@@ -214,6 +216,7 @@ class Resumption:
         """Queries of the former process that another agent may own."""
         self._left: list[KeptQuery] = []
         """Queries of which others used operators, and that nobody keeps."""
+        self._ended = {query for query, waiting in self._waiting.items() if not waiting.query.record} - self.undecided
         self._asking = False
         self._ask_due_s = now
         self._hear_until = now + hear_s
@@ -249,6 +252,8 @@ class Resumption:
                 self.undecided.discard(query)
                 if waiting is not None and waiting.query.record:
                     self._left.append(waiting.query)
+                else:
+                    self._ended.add(query)
                 if waiting is not None and waiting.query.dropped:
                     self.forget(query)
             elif waiting is not None and outcome is Outcome.KEPT:
@@ -291,7 +296,7 @@ class Resumption:
         latest : the catalogue's entry of a name, living or tombstone
         new_id : makes an id of the present process
         """
-        out: list[Action] = [LiveOn(query) for query in self._left]
+        out: list[Action] = [LiveOn(tuple(self._left), frozenset(self._ended))] if self._left else []
         self._left.clear()
         # The name of a query that was taken over is its former owner's: this agent may not have heard of it yet.
         hears = not self._has_heard or now < self._missing_until

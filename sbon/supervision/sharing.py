@@ -63,6 +63,8 @@ class Sharing:
     def _refusal(self, instance: Instance) -> str:
         if self._operators.room.is_leaving:
             return f"{self._operators.me} is leaving"
+        if query_of(instance.id) not in instance.users:
+            return "the query that it was made for has ended, so nobody would make it again after a crash"
         outputs = [output for other in self._operators.instances.values() for output in other.outputs.values()]
         return why_not_share(
             self._config,

@@ -22,9 +22,9 @@ def world(tmp_path: Path) -> World:
     return make_world(tmp_path)
 
 
-def make_world(directory: Path, seed: int = 3, agents: int = 4) -> World:
+def make_world(directory: Path, seed: int = 3, agents: int = 4, *, heal: bool = False) -> World:
     # Where queries heal, other agents take them over: test_owners.py.
-    settings = {"engine": {"batch_interval_s": 0.2, "heal": False}, "optimiser": {"enabled": False}, "telemetry": {"enabled": False}}
+    settings = {"engine": {"batch_interval_s": 0.2, "heal": heal}, "optimiser": {"enabled": False}, "telemetry": {"enabled": False}}
     return settled_world(agents, seed=seed, settings=settings, data_dir=directory / "agents", log_file=directory / "log")
 
 
@@ -111,6 +111,26 @@ def test_a_home_that_returns_runs_its_queries_again_under_new_ids(world: World, 
     world.restart(HOME)
     world.run(20.0)
     assert queries(world) == {}
+
+
+@pytest.mark.parametrize("end", ["kill", "leave"])
+def test_queries_that_shared_operators_with_one_another_begin_anew_and_leave_nothing(tmp_path: Path, end: str) -> None:
+    world = make_world(tmp_path, agents=2, heal=True)
+    world.submit(DATAGEN.format(world.nodes[SOURCE]), at=SOURCE)
+    until(world, lambda: "s" in names(world, HOME))
+    world.submit(sink(world, SOURCE), at=HOME)
+    plain = world.submit("SELECT number FROM s WHERE number % 2 = 0", at=HOME)
+    world.run(3.0)
+    assert len(served(world)) == 2
+    assert all(boot_of(query) == boot_of(plain) for query in served(world))
+    world.kill(HOME) if end == "kill" else leave(world, HOME)
+    world.run(10.0)
+    world.start(HOME)
+    until(world, lambda: set(states(world, HOME).values()) == {"running"} and boot_of(plain) not in map(boot_of, queries(world, HOME)))
+    until(world, lambda: served(world) == set(queries(world, HOME)))
+    assert len(served(world)) == 2
+    world.run(30.0)
+    assert set(states(world, HOME).values()) == {"running"}
 
 
 def test_the_sources_of_an_agent_are_there_again(world: World) -> None:

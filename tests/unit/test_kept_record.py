@@ -8,7 +8,7 @@ from sbon.supervision import kept_record
 from sbon.supervision.continuation import Continuation
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.dropped import drop_all_but, is_dropped, is_unused, used_by_others
-from sbon.supervision.kept_record import decode_content, encode_content, record_from
+from sbon.supervision.kept_record import decode_content, encode_content, left_of, record_from
 from sbon.supervision.owning import Owning
 from sbon.supervision.record import QueryRecord, QueryState
 from sbon.supervision.recovering import given_up, picture_of
@@ -167,6 +167,26 @@ def test_the_next_process_of_a_new_owner_knows_the_query_while_it_is_being_taken
     assert Owned(Owning(QUERY, me, 1, unreadable), unreadable).coming is None
     one.inherited = None
     assert one.coming is None, "it runs here"
+
+
+def used_by(user: str, query: str = QUERY) -> bytes:
+    """The content of a query of ams whose first operator another query uses."""
+    one = record()
+    one.health.healing.others[MAP] = (User(user, "ams"),)
+    return encode_content(one).replace(QUERY.encode(), query.encode())
+
+
+def test_of_queries_that_use_operators_of_one_another_those_live_on_that_a_living_one_uses_in_the_end():
+    second, third = "ams.0000001.02", "ams.0000001.03"
+    records = {QUERY: used_by(second), second: used_by(third, second)}
+    assert not left_of(records, {third}, {}, "ams", 0.0, 0.0)
+    left = left_of(records, (), {second: 3}, "ams", 0.0, 0.0)
+    assert {query: (record.state, *record.specs) for query, record in left.items() if isinstance(record, QueryRecord)} == {
+        second: (QueryState.SHARED, f"{second}.0"),
+        QUERY: (QueryState.SHARED, MAP),
+    }
+    unreadable = left_of({QUERY: b"?"}, (), {}, "ams", 0.0, 0.0)[QUERY]
+    assert isinstance(unreadable, ValueError)
 
 
 def test_what_begins_anew_under_the_next_owner_has_numbers_that_no_former_one_had():

@@ -212,7 +212,11 @@ def test_who_else_uses_a_query_is_written_to_disk_when_that_changes(world: World
     before = world.kept
     world.hear(THEIRS)
     assert (known := world.kept) > before
-    assert left_of(world.queries.kept_queries()[0].record, "b", 0.0, 0.0, 0).specs.keys() < world.queries.records[MINE].specs.keys()
+    kept = {MINE: world.queries.kept_queries()[0].record}
+    left = left_of(kept, (), {}, "b", 0.0, 0.0)[MINE]
+    assert isinstance(left, QueryRecord)
+    assert left.specs.keys() < world.queries.records[MINE].specs.keys()
+    assert not left_of(kept, {THEIRS}, {}, "b", 0.0, 0.0), "nobody runs the other one any more"
     world.hear(THEIRS)
     assert world.kept == known
     world.hear()

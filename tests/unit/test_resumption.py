@@ -290,10 +290,19 @@ def test_what_others_use_of_a_query_lives_on_if_nobody_keeps_it(dropped: bool, i
     assert not any(isinstance(action, LiveOn) for action in machine.look(1.0)), "its keepers take it over"
     machine.machine.decided({PLAIN.id: Outcome.FREE}, 4.0)
     first, *others = machine.look(4.0)
-    assert first == LiveOn(used)
+    assert first == LiveOn((used,), frozenset())
     assert [type(action) for action in others] == ([] if dropped else [Renamed, Resume])
     assert not any(isinstance(action, LiveOn) for action in machine.look(5.0))
     assert [one.query.record for one in machine.machine.queries] == ([] if dropped else [b""])
+
+
+@pytest.mark.parametrize("inherits", [False, True])
+def test_former_queries_of_this_agent_that_nobody_used_are_no_users_of_its_other_ones(inherits: bool) -> None:
+    used = msgspec.structs.replace(PLAIN, record=b"record")
+    machine = Machine(SINK, used, hear_s=0.0, inherits=inherits)
+    machine.look(0.0)
+    machine.machine.decided({PLAIN.id: Outcome.FREE} | ({SINK.id: Outcome.FREE} if inherits else {}), 1.0)
+    assert machine.look(1.0)[0] == LiveOn((used,), frozenset({SINK.id}))
 
 
 @pytest.mark.parametrize("outcome", [Outcome.FREE, Outcome.KEPT])

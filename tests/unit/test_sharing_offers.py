@@ -15,15 +15,18 @@ from sbon.wire.deployment import End, Use, User
 
 def test_an_operator_that_has_ended_since_it_was_offered_is_not_joined():
     """Its rows have gone by: the query would end at once, with none."""
-    running = SimpleNamespace(id="f", state=State.RUNNING, outputs={}, waiting=Waiting({}), movable=True)
-    operators = SimpleNamespace(instances={"f": running}, me="a", room=SimpleNamespace(is_leaving=False))
+    running = SimpleNamespace(id="p.1", state=State.RUNNING, outputs={}, users={"p": "b"}, waiting=Waiting({}), movable=True)
+    operators = SimpleNamespace(instances={"p.1": running}, me="a", room=SimpleNamespace(is_leaving=False))
     sharing = Sharing(operators, HostingConfig(), lambda: 0.0)
-    use = Use(operator="f", user=User("q", "b"), outputs=(End(LinkSpec("f>q.1:0", "f", "q.1", 0, 1.0, 8.0), "b", ()),))
+    use = Use(operator="p.1", user=User("q", "b"), outputs=(End(LinkSpec("p.1>q.1:0", "p.1", "q.1", 0, 1.0, 8.0), "b", ()),))
     sharing.check(use)
 
+    running.users = {"r": "c"}
+    with pytest.raises(PlacementError, match="the query that it was made for has ended"):
+        sharing.check(use)
     operators.room.is_leaving = True
-    with pytest.raises(PlacementError, match="operator f is not shared: a is leaving"):
+    with pytest.raises(PlacementError, match=r"operator p\.1 is not shared: a is leaving"):
         sharing.check(use)
     running.state = State.FINISHED
-    with pytest.raises(PlacementError, match="operator f is not shared: it has ended"):
+    with pytest.raises(PlacementError, match=r"operator p\.1 is not shared: it has ended"):
         sharing.check(use)
