@@ -247,7 +247,6 @@ class OwnedQueries:
             return
         result.health.healing.after_s = (self.engine.heal_after_s, self.engine.lost_consumer_s)
         self.register.enter(result)
-        self.ownership.look(result)
         if named := result.health.healing.named:
             self._replication.told("sink", result.name, result.plan.sql, named, query)
         if why := taken(kept_of(result), self._replication.catalog.latest):
@@ -256,13 +255,13 @@ class OwnedQueries:
             return
         if result.name != query:
             self._replication.renew(result.name, query)
-            self.ownership.look(result)
         self._log.warning("query.inherited", query=query, name=result.name, keepers=result.health.healing.keepers)
         for node in set(result.nodes.values()) - self._gossip.alive_labels().keys():
             result.node_failed(node, left=False)
         self._events.query_changed(result)
         self.recovering.replans.resume(result)
         self._settle(result)
+        self.ownership.look(result)  # now, so that an attempt of a recovery is in the same version
         self.watching.ask(result, self._settle)
         self._resuming.keep()
 

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
+from sbon.execution.life import State
 from sbon.query.plan import LinkSpec, OperatorSpec, Plan, first_name, renewals
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.dropped import drop_all_but, used_by_others
@@ -21,6 +22,9 @@ from sbon.wire.reports import OperatorReport
 FORMAT = 1
 HISTORY_MAX = 10
 """Most recoveries of a query, and most happenings, that its record describes; rows lost in earlier ones are in the sums."""
+
+MOVING = frozenset(state.told for state in (State.BUILDING, State.PREPARED, State.PAUSED))
+"""States in which an operator is being made, has not arrived yet, or is about to leave."""
 
 
 class Content(msgspec.Struct, frozen=True):
@@ -167,6 +171,19 @@ def record_from(
             record.nodes[report.id], record.epochs[report.id] = report.node, report.epoch
     record.history.inherited(content.happenings, content.migrations, former, record.nodes, wall_s)
     return record
+
+
+def may_run_on(content: Content, reports: Iterable[OperatorReport], silent: Collection[NodeId]) -> bool:
+    """Tells whether agents that have not answered may run something of a query: what may move may have moved since the record was written.
+
+    Parameters
+    ----------
+    reports : what the others say of the operators that they run for it
+    """
+    if content.multicasts or content.retiring or content.other is not None:
+        return True
+    found = {report.id for report in reports if report.state not in MOVING and report.epoch >= content.epochs.get(report.id, 0)}
+    return any(spec.id not in found and (spec.pinned is None or spec.pinned in silent) for spec in content.operators)
 
 
 def left_of(

@@ -101,15 +101,14 @@ class Ownership:
     def look(self, record: QueryRecord) -> None:
         """Hands the record of a query to its keepers, if it is another one than they have."""
         if self._is_on and record.id in self._register.running:
-            epoch = self.former.anew.get(record.id, 0)
-            self._look(self.owned.setdefault(record.id, Owned(Owning(record.id, self._me, epoch))), record)
+            self._look(self.owned.setdefault(record.id, _begun(record.id, self._me, self.former)), record)
 
     def permit(self, record: QueryRecord, done: Finished) -> None:
         """Writes down that a query is about to be changed; `done` gets None once a majority knows."""
         if not self._is_on or record.id not in self._register.running:
             done(None)
             return
-        self._look(self.owned.setdefault(record.id, Owned(Owning(record.id, self._me))), record, done)
+        self._look(self.owned.setdefault(record.id, _begun(record.id, self._me, self.former)), record, done)
 
     def ended(self, query: QueryId, done: Callable[[bool], None] = lambda kept: None) -> None:
         """Has the keepers of a query forget it, since it ends; `done` gets whether one of them has, or none was to."""
@@ -339,3 +338,7 @@ class Ownership:
             for one in list(self.owned.values()):
                 self._perform(one, one.machine.wake(self._clock.now()))
             self.look_at_all()
+
+
+def _begun(query: QueryId, me: Holder, former: Former) -> Owned:
+    return Owned(Owning(query, me, former.anew.get(query, 0)))

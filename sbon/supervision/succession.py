@@ -6,7 +6,7 @@ from functools import partial
 from sbon.errors import SbonError
 from sbon.membership.members import Member
 from sbon.ports import Clock
-from sbon.supervision.kept_record import decode_content, record_from
+from sbon.supervision.kept_record import Content, decode_content, may_run_on, record_from
 from sbon.supervision.owners import Owner
 from sbon.supervision.owning import Owning
 from sbon.supervision.record import QueryRecord
@@ -47,13 +47,18 @@ class Owned:
     @property
     def coming(self) -> KeptQuery | None:
         """The query, for the next process of this agent, as long as it is being taken over: others may have crashed, too, by then."""
-        if self.inherited is None or not self.holders:
-            return None
-        try:
-            content = decode_content(self.inherited.content)
-        except ValueError:
+        content = self.content
+        if content is None or not self.holders:
             return None
         return kept_plan(content.plan, [spec.id for spec in content.operators], content.former, self.holders)
+
+    @property
+    def content(self) -> Content | None:
+        """The knowledge of the former owner, as long as the query is being taken over; None also if it cannot be read."""
+        try:
+            return None if self.inherited is None else decode_content(self.inherited.content)
+        except ValueError:
+            return None
 
     def settle(self, problem: SbonError | None, version: int | None = None) -> None:
         """Lets acts go on that have waited for a version, or for any."""
@@ -91,21 +96,27 @@ class Succession:
         self._taken_over = taken_over
 
     def announce(self, one: Owned) -> None:
-        """Tells all living agents, this one too, who owns the query; once they have said what they run of it, it is taken over."""
-        query = one.query
+        """Tells all living agents, this one too, who owns the query; once they have said what they run of it, it is taken over.
+
+        Who cannot run anything of it is not waited for: the farthest agent seldom does.
+        """
+        query, content = one.query, one.content
         self._register.owners.heard(query, Owner(self._me.name, self._me.boot, one.machine.counted))
         self._register.begin(query)
         reports: list[OperatorReport] = []
-        waiting = self._living() | {self._me}
+        waiting, answered = self._living() | {self._me}, set[NodeId]()
 
         def told(holder: Holder, result: Message | SbonError) -> None:
             waiting.discard(holder)
             if isinstance(result, OperatorReports):
                 one.told.add(holder)
+                answered.add(holder.name)
                 reports.extend(result.reports)
-            if not waiting:
-                self._register.begun(query, runs=True)
-                self._take_over(one, reports)
+            silent = {other.name for other in waiting}
+            if one.inherited is None or (silent and (content is None or may_run_on(content, reports, silent))):
+                return
+            self._register.begun(query, runs=True)
+            self._take_over(one, reports, answered)
 
         for holder in sorted(waiting):
             self._messages.request(holder.name, self._own(one), partial(told, holder), HOSTS_ANSWER_S)
@@ -129,7 +140,7 @@ class Succession:
             one.asked.add(holder)
             self._messages.request(holder.name, self._own(one), partial(told, holder), ANSWER_S)
 
-    def _take_over(self, one: Owned, reports: list[OperatorReport]) -> None:
+    def _take_over(self, one: Owned, reports: list[OperatorReport], answered: set[NodeId]) -> None:
         before, one.inherited = one.inherited, None
         if before is None:
             return
@@ -139,7 +150,11 @@ class Succession:
             self._taken_over(one, problem)
             return
         now, wall_s, epoch = self._clock.now(), self._wall(), one.machine.counted
-        self._taken_over(one, record_from(known, before.owner.name, reports, self._me.name, now, wall_s, epoch))
+        record, found = record_from(known, before.owner.name, reports, self._me.name, now, wall_s, epoch), {report.id for report in reports}
+        for spec in record.specs.values():
+            if spec.pinned in answered and spec.id not in found:  # it cannot have moved, as others may have
+                record.reported(OperatorReport(spec.id, "missing", spec.pinned))
+        self._taken_over(one, record)
 
     def _living(self) -> set[Holder]:
         return {Holder(member.name, member.boot) for member in self._members().values() if member.reachable}
