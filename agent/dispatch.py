@@ -13,6 +13,7 @@ import msgspec
 from sbon.addresses import format_address
 from sbon.errors import LinkError, RemoteProtocolError, SbonError, UnsupportedError
 from sbon.execution.crossing import cross, cut, given_before, retire, uncut
+from sbon.execution.life import State
 from sbon.execution.refeeding import refeed, replaced
 from sbon.execution.renewing import renew
 from sbon.links.frames import Data
@@ -220,7 +221,8 @@ class Dispatch:
         instance = self._agent.operators.use(message.operator, message.user, message.outputs, message.through)
         before_rows, before_us = given_before(instance, message.outputs)
         found: dict[OperatorId, NodeId] = {instance.id: self._agent.directory.me}
-        waiting = {incoming.link.id for incoming in instance.inputs.values()}
+        feeding = [] if instance.state is State.FINISHED else list(instance.inputs.values())  # what fed a finished one may be gone
+        waiting = {incoming.link.id for incoming in feeding}
         problems: list[SbonError] = []
 
         def used(link: str, result: Message | SbonError) -> None:
@@ -234,6 +236,6 @@ class Dispatch:
 
         if not waiting:
             respond(Used(operators=tuple(found.items()), before_rows=before_rows, before_us=before_us))
-        for incoming in list(instance.inputs.values()):
+        for incoming in feeding:
             ask = Use(operator=incoming.link.source, user=message.user, through=incoming.link.id)
             self._agent.directory.request(incoming.node, ask, partial(used, incoming.link.id))

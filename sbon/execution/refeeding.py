@@ -42,13 +42,15 @@ def refeed(operators: Operators, links: Links, is_leaving: Callable[[OperatorId]
         operators.connect(operator, message.end, message.query)
         if is_new:
             instance.outputs[message.end.link.id].made = (0, None)  # nobody knows how many rows the target had made by then
-    elif message.end.link.id not in instance.inputs:
-        return _take_from(links, message)
-    else:
-        incoming = instance.inputs[message.end.link.id]
-        if not incoming.receiver.received and message.end.node != incoming.node:
+        return None
+    left = None if message.end.link.id in instance.inputs else _take_from(links, message)
+    incoming = instance.inputs[message.end.link.id]
+    if not incoming.receiver.received:
+        if message.end.node != incoming.node:
             incoming.moved(message.end.node, 0)  # asked before, when the source ran on another node
-    return None
+        if message.is_over:
+            links.end_input(incoming)
+    return left
 
 
 def replaced(operators: Operators, links: Links, link: LinkId) -> None:

@@ -14,6 +14,7 @@ from sbon.supervision.rows_made import of_part
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire.deployment import User
 from sbon.wire.ownership import Holder
+from sbon.wire.reports import OperatorReport
 
 HISTORY_MAX = 100
 """Most recoveries of a query that are remembered."""
@@ -220,6 +221,8 @@ class Healing:
         self.account = Account()
         self.over: set[OperatorId] = set()
         """Operators that are gone and not needed any more."""
+        self.unmade: dict[OperatorId, OperatorReport] = {}
+        """Other queries' operators that are gone and not made again, as those queries have finished, with what is known of them."""
         self.others: dict[OperatorId, tuple[User, ...]] = {}
         """Other queries that use an operator, by its last report, whichever owner has had it; missing if it has not reported."""
         self.shared: frozenset[OperatorId] = frozenset()

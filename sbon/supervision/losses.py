@@ -7,10 +7,10 @@ takes. The rows given after the target's last ones, less those sent by the new l
 are frequent (`engine.report_interval_s`).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from sbon.printable import printable
-from sbon.query.plan import LinkSpec, target_of
+from sbon.query.plan import LinkSpec, first_name, target_of
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire.reports import OperatorReport
 
@@ -64,6 +64,25 @@ class Losses:
         given = self._uncounted.pop(old.id, given)  # it broke again before the first loss was counted
         if given is not None:
             self._uncounted[new.id] = given
+
+    def ended(self, link: LinkSpec, source: Sequence[OperatorReport], target: OperatorReport) -> None:
+        """Notes that a link has ended as its source is gone for good: of the rows that it had given, those after the target's are lost.
+
+        Parameters
+        ----------
+        source : the last reports of it
+        """
+        self._sources[link.target] = link.source
+        given = self._uncounted.pop(link.id, self._fed.pop(link.id, (0, None))[1])
+        # Its name may have changed, as the target has begun anew since: its numbers have gone on.
+        sent = [sent for report in source for name, sent, *_ in report.links if first_name(name) == first_name(link.id)]
+        if sent:
+            lost = max(sent) - dict(target.received).get(link.id, 0)
+        elif given is not None:
+            lost = max((report.rows_out for report in source), default=0) - given
+        else:
+            return
+        self._rows[link.target] = self._rows.get(link.target, 0) + max(0, lost)
 
     @property
     def rows(self) -> int:

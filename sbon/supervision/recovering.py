@@ -120,12 +120,13 @@ def picture_of(record: QueryRecord, alive: frozenset[NodeId], now: float) -> Pic
         for link, operator in record.multicasts.carriers(record.links, record.reports).items()
         if is_multicast(operator)
     }
+    over = (record.health.healing.over & record.specs.keys()) | finished_with_host(record)
     return Picture(
         specs=record.specs,
         links=record.links,
         nodes=dict(record.nodes),
         epochs=dict(record.epochs),
-        lost=record.lost | over_beside(record.links, record.lost, record.health.healing.over | finished_with_host(record)),
+        lost=record.lost | over_beside(record.links, record.lost, over),
         away=frozenset(one for one in record.lost if record.health.of(one) is Condition.AWAY),
         alive=alive,
         schemas=_schemas(record),
@@ -162,7 +163,8 @@ def over_beside(links: Iterable[LinkSpec], lost: Iterable[OperatorId], over: Col
 
 
 def given_up(record: QueryRecord) -> frozenset[LinkId]:
-    """Returns the first names of links that their sources have reported not to have, and that no living multicast has, or may have."""
+    """Returns the first names of links that their sources have reported not to have, and that no living multicast has, or may have; and of
+    those from operators that are not made again."""
     carrier = record.multicasts.carriers(record.links, record.reports)
     carried = {first_name(link) for link, operator in carrier.items() if record.health.of(operator) not in GONE | WITH_HOST}
     return frozenset(
@@ -172,7 +174,7 @@ def given_up(record: QueryRecord) -> frozenset[LinkId]:
         and source.node == record.nodes.get(link.source)
         and (name := first_name(link.id)) not in carried
         and not _may_be_carried(record, link.source)
-    )
+    ).union(first_name(link.id) for link in record.links if link.source in record.unmade)
 
 
 def _may_be_carried(record: QueryRecord, operator: OperatorId) -> bool:

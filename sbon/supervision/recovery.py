@@ -135,7 +135,8 @@ class Picture(msgspec.Struct, frozen=True):
     carriers: Mapping[LinkId, OperatorId] = {}
     """By the first name of a link, the operator that sends on it, where that is not its source: a multicast."""
     given_up: frozenset[LinkId] = frozenset()
-    """First names of the links that their living sources have given up, as a multicast was lost that sent on them."""
+    """First names of the links that their living sources have given up, as a multicast was lost that sent on them; and of those whose
+    sources are gone, and were made for a query that has finished."""
     taken: Mapping[LinkId, int] = {}
     """By the first name of a link, rows that its target had taken by its last report."""
     missing: Mapping[LinkId, int] = {}
@@ -622,7 +623,7 @@ def makeable(
         changed = False
         for operator in lost - why.keys():
             targets = {link.target for link in picture.links if link.source == operator}
-            sources = {link.source for link in picture.links if link.target == operator}
+            sources = {one.source for one in picture.links if one.target == operator and not _is_over(picture, one)}
             away = sorted(target for target in targets if _is_away(picture, target, lost, why))
             if away:
                 why[operator] = f"{operator} waits for what it feeds: {', '.join(away)}"
@@ -653,6 +654,12 @@ def ended(links: Iterable[LinkSpec], operators: frozenset[OperatorId], consumers
 
 def _is_away(picture: Picture, operator: OperatorId, lost: frozenset[OperatorId], why: Mapping[OperatorId, str]) -> bool:
     return operator in why if operator in lost else picture.nodes.get(operator) not in picture.alive
+
+
+def _is_over(picture: Picture, link: LinkSpec) -> bool:
+    """Tells whether nothing comes any more by a link from another query's operator."""
+    is_gone = link.source not in picture.specs and picture.nodes.get(link.source) not in picture.alive
+    return is_gone and first_name(link.id) in picture.given_up
 
 
 def going_on(spec: OperatorSpec, go_on: Continuation) -> OperatorSpec:

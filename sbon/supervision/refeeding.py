@@ -19,11 +19,12 @@ import msgspec
 
 from sbon.errors import SbonError
 from sbon.query.plan import LinkSpec, keeps_state, renewed
+from sbon.supervision.health import Condition
 from sbon.supervision.lost_state import delay_of, newest_us
 from sbon.supervision.record import QueryRecord, is_apart
 from sbon.supervision.recovery import generation
 from sbon.supervision.rows_made import made_up_to
-from sbon.types import LinkId, QueryId
+from sbon.types import LinkId, OperatorId, QueryId
 from sbon.wire.deployment import End, Refeed, Renew, Renewed, Use, User
 from sbon.wire.messages import Message
 from sbon.wire.requests import Messages
@@ -40,9 +41,13 @@ class Refeeding:
         self._seen: dict[tuple[QueryId, LinkId], int] = {}
         self._new: dict[tuple[QueryId, LinkId, bool], LinkSpec] = {}
         """The links that are to replace others, by whether these had been given up: one end may have the new one already."""
+        self._ended: set[tuple[QueryId, LinkId]] = set()
+        self._gone_since: dict[tuple[QueryId, OperatorId], float] = {}
+        """When operators that nobody makes again were first seen to be gone."""
 
-    def look(self, record: QueryRecord) -> None:
+    def look(self, record: QueryRecord, now: float) -> None:
         """Looks for broken links of a query; called after each round of reports."""
+        self._end(record, now)
         broken = {(record.id, link.id): link for link in record.unfed_links()}
         for key in [key for key in self._seen if key[0] == record.id and key not in broken]:
             del self._seen[key]
@@ -59,6 +64,20 @@ class Refeeding:
         """Forgets a query that has ended."""
         self._seen = {key: count for key, count in self._seen.items() if key[0] != query}
         self._new = {key: link for key, link in self._new.items() if key[0] != query}
+        self._ended = {key for key in self._ended if key[0] != query}
+        self._gone_since = {key: since for key, since in self._gone_since.items() if key[0] != query}
+
+    def _end(self, record: QueryRecord, now: float) -> None:
+        """Ends links from operators that nobody makes again: of those whose hosts may come back with them, after as long a time as any
+        operator is waited for that several queries share."""
+        links = {(record.id, link.id): link for link in record.ended_links()}
+        sources = {(record.id, link.source) for link in links.values()}
+        self._gone_since = {key: since for key, since in self._gone_since.items() if key[0] != record.id or key in sources}
+        for key, link in links.items():
+            since_s = self._gone_since.setdefault((record.id, link.source), now)
+            may_be_back = record.health.of(link.source) is Condition.AWAY
+            if key not in self._ended and not (may_be_back and now - since_s < record.health.healing.after_s[1]):
+                self._refeed(record, link, is_over=True)
 
     def _anew(self, record: QueryRecord, old: LinkSpec, *, given_up: bool) -> LinkSpec:
         """Returns the link that is to replace another one; the same until it has."""
@@ -106,12 +125,18 @@ class Refeeding:
                 account.lacks(old.target, until_us)
             self._seen.pop((record.id, old.id), None)
 
-    def _refeed(self, record: QueryRecord, old: LinkSpec) -> None:
-        """Asks both ends to replace a link, the target first, so that every batch finds it."""
+    def _refeed(self, record: QueryRecord, old: LinkSpec, *, is_over: bool = False) -> None:
+        """Asks both ends to replace a link, the target first, so that every batch finds it; the target alone if the source is gone."""
         new = self._anew(record, old, given_up=True)
         source, target = record.nodes[old.source], record.nodes[old.target]
         epoch = record.reports[old.target].epoch
-        takes = Refeed(query=record.id, lost=old.id, end=End(new, source, ()), gives=False)
+
+        def ended(result: Message | SbonError) -> None:
+            if not isinstance(result, SbonError) and (record.id, new.id) not in self._ended:
+                self._ended.add((record.id, new.id))
+                record.ended(old, new)
+
+        takes = Refeed(query=record.id, lost=old.id, end=End(new, source, ()), gives=False, is_over=is_over)
         gives = Refeed(query=record.id, lost=old.id, end=End(new, target, (), epoch), gives=True)
 
         def taken(result: Message | SbonError) -> None:
@@ -123,8 +148,8 @@ class Refeeding:
                 record.refed(old, new)
                 self._seen.pop((record.id, old.id), None)
 
-        if old.source in record.specs:
-            self._directory.request(target, takes, taken)
+        if is_over or old.source in record.specs:
+            self._directory.request(target, takes, ended if is_over else taken)
             return
 
         def used(result: Message | SbonError) -> None:

@@ -84,14 +84,19 @@ class Register:
         """Returns a report that an operator is missing here with what is known of it, if it was made for a query taken here.
 
         Other queries that use it ask for it after it has begun anew: then it has moved. An agent that has taken the query over while this
-        one was cut off asks for the sink of a query that is over: then it has finished, and is not to be made again.
+        one was cut off asks for the sink of a query that is over: then it has finished, and is not to be made again. No more is anything
+        else of a query that has finished: then it is over, where it was last.
         """
         if report.state != "missing":
             return report
         query = query_of(report.id)
         ended = self.ended.get(query)
-        if ended is not None and ended.sink == report.id and ended.state is QueryState.FINISHED:
-            return ended.reports.get(report.id, report)
+        if ended is not None and report.id in ended.specs and ended.state is QueryState.FINISHED:
+            last = ended.reports.get(report.id, report)
+            if report.id == ended.sink:
+                return last
+            node, epoch = ended.nodes.get(report.id, report.node), ended.epochs.get(report.id, 0)
+            return msgspec.structs.replace(last, state="over", node=node, epoch=epoch)
         record = self.running.get(query)
         if record is not None and report.id in record.specs:
             node, epoch = record.nodes[report.id], record.epochs.get(report.id, 0)

@@ -52,6 +52,8 @@ def news_of(record: QueryRecord, report: OperatorReport, node: NodeId, asked: in
     node : the host
     asked : epoch that the operator was known to have when the host was asked
     """
+    if report.state == "over":
+        return report
     known, is_there = record.epochs.get(report.id, 0), record.nodes.get(report.id) == node
     if report.state == "moved":
         is_gone = is_there and report.id in record.specs and report.epoch < asked == known
@@ -147,13 +149,15 @@ class Watching:
             if isinstance(result, OperatorReports) and not is_late:
                 self._books.hear(node, result.host, result.costs, self._host.now())
                 for report in result.reports:
+                    if report.state == "over" and record.nodes.get(report.id) == node:
+                        record.reported(OperatorReport(report.id, "missing", node))
                     if (news := news_of(record, report, node, epochs.get(report.id, 0))) is not None:
                         record.reported(news)
                 self._reported(record)
             if not waiting:
                 self._tell_of_lost_inputs(record)
                 record.losses.look(record.links, record.reports)
-                self._refeeding.look(record)
+                self._refeeding.look(record, self._host.now())
                 then(record)
                 if any(record.nodes.get(one) != node for one, node in before.items() if one not in record.specs and one in record.nodes):
                     self.ask(record, self._compared)  # another query's operator runs anew elsewhere: whether it feeds this one

@@ -47,7 +47,8 @@ class OperatorReport(msgspec.Struct, frozen=True):
 
     id: Operator
     state: Text
-    """running, degraded (all that fed it is gone for good), paused, blocked, stalled, finished, failed, missing, or moved."""
+    """running, degraded (all that fed it is gone for good), paused, blocked, stalled, finished, failed, missing, moved, or over: it is
+    missing, and is not made again, as the query that it was made for has finished."""
     node: Node
     reason: Text = ""
     epoch: Epoch = 0

@@ -14,6 +14,7 @@ import pytest
 from sbon.handshake import Versions
 from sbon.supervision.account import Account
 from sbon.supervision.record import QueryRecord, QueryState
+from sbon_agent.node import Agent
 from sbon_testbed.leftovers import run_directory
 from sbon_testbed.simulator.harness import World
 from tests.crash_stories import (
@@ -158,9 +159,53 @@ def of_two_queries(folder: Path, seed: int) -> tuple[Account, Counter[tuple[int,
     return record.health.healing.account, *found, other.reason
 
 
+def after_the_first_query(folder: Path, seed: int, is_early: bool) -> tuple[QueryRecord, Counter[tuple[int, ...]]]:
+    """Has the host of an operator crash that two queries share; the one that it was made for finishes before anything is mended for the
+    other one, which is cut off. Returns the other one, and its rows.
+
+    Parameters
+    ----------
+    is_early : a file's host crashes, too, and for so long that the first query ends without it
+    """
+    rng = np.random.default_rng(seed)
+    world, record = begun(folder, seed, UNNEST, 200)  # the first query is not to wait for the other one
+    other, operator = write_file(world, "o", UNNEST, OTHER_SINK), the_movable(record)
+    there = moved(world, record, operator, rng, {HOME, SINK, OTHER_SINK, *(set(range(NODES)).difference(SOURCES) if is_early else ())})
+    assert there is not None
+    world.run(float(rng.uniform(0.0, 2.5)))
+    cut(world, there, [OTHER_SINK])
+    if is_early:
+        world.run(float(rng.uniform(0.0, 1.5)))
+    else:
+        finish(world, record)
+    world.kill(there, silent=bool(rng.integers(2)))
+    world.heal()
+    if not is_early and rng.random() < 0.5:
+        world.run(float(rng.uniform(0.0, 5.0)))
+        world.kill(OTHER_SINK)
+        world.run(float(rng.uniform(0.0, 10.0)))
+        world.start(OTHER_SINK)
+    if rng.random() < 0.7:
+        world.run(float(rng.uniform(125.0, 160.0) if is_early else rng.uniform(0.2, 160.0)))
+        world.start(there)
+    finish(world, record, 240.0)
+    home = world.agents[HOME]
+    assert isinstance(home, Agent)
+    world.run_until(lambda: other.id not in home.queries.records, 240.0, "the other one ends, too")
+    found = Counter(written(world, "o", OTHER_SINK))
+    world.close()
+    return other, found
+
+
 EXPECTED = {v: items for rows in ITEMS.values() for v, items in rows.items()}
 ROWS_EXPECTED = Counter((v, item) for v, items in EXPECTED.items() for item in items)
 DEALT_EXPECTED = Counter((v, len(items), sum(items)) for v, items in EXPECTED.items())
+
+
+def since(found: Counter[tuple[int, ...]]) -> Counter[tuple[int, ...]]:
+    """Returns the rows that a query is to have which began after the first rows, by those that it has."""
+    first = {place: min((v for v, _ in found if v // 1_000 == place), default=1_000_000) for place in range(len(SOURCES))}
+    return Counter(row for row in ROWS_EXPECTED.elements() if row[0] >= first[row[0] // 1_000])
 
 
 def check(stories: Iterable[tuple[int, Account, Counter[tuple[int, ...]]]], expected: Counter[tuple[int, ...]]) -> None:
@@ -208,9 +253,21 @@ def test_another_query_that_shares_it_misses_rows_at_most_and_says_so(numbers: l
         assert account.is_exact, seed
         assert found == ROWS_EXPECTED, seed
         assert others <= ROWS_EXPECTED, seed
-        first = {place: min((v for v, _ in others if v // 1_000 == place), default=1_000_000) for place in range(len(SOURCES))}
-        since = Counter(row for row in ROWS_EXPECTED if row[0] >= first[row[0] // 1_000])  # it may have come after the first rows
-        assert others == since or reason, seed
+        assert others == since(others) or reason, seed
+
+
+@pytest.mark.parametrize("is_early", [False, True], ids=["when it has all", "without a file"])
+@pytest.mark.parametrize("numbers", seeds([[1]], [[*range(first, first + 20)] for first in range(1, 61, 20)]))
+def test_another_query_that_shares_it_ends_and_says_what_it_misses_though_the_first_has_finished(
+    numbers: list[int], is_early: bool
+) -> None:
+    """Nobody makes anything again for it: it would stay degraded for ever."""
+    for seed in numbers:
+        with run_directory() as folder:
+            other, found = after_the_first_query(folder, seed, is_early)
+        assert found <= ROWS_EXPECTED, seed
+        assert found == since(found) or other.losses.rows, seed
+        assert "DROP" not in other.reason, seed
 
 
 def test_an_agent_of_the_former_release_takes_rows_without_origins_and_the_count_is_a_rough_one(tmp_path: Path) -> None:

@@ -210,6 +210,14 @@ def test_an_operator_waits_for_what_it_feeds():
     assert why == f"{MAP} waits for what it feeds: {SINK}"
 
 
+def test_what_is_fed_by_an_operator_that_nobody_makes_again_is_made_without_it():
+    """It was made for another query, which has finished: whoever waits for it waits for ever."""
+    first = LinkSpec(link_id("ams.t.0.4", SINK, 0), "ams.t.0.4", SINK, 0, 1.0, 1.0)
+    fields = {"links": (first,), "nodes": {"ams.t.0.4": "osl", SINK: "nyc"}}
+    assert not makeable(picture({SINK}, ALIVE - {"osl"}, **fields), {SINK})[0]
+    assert makeable(picture({SINK}, ALIVE - {"osl"}, **fields, given_up=frozenset({first.id})), {SINK})[0] == {SINK}
+
+
 def test_what_is_pinned_waits_until_its_host_says_that_it_has_it_not():
     recovery = machine()
     assert recovery.look(picture({SINK}, ALIVE - {"nyc"}, away=frozenset({SINK})), 1.0) == []

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from sbon.errors import LinkError, SbonError
 from sbon.query.plan import LinkSpec, MapParams, OperatorSpec, Plan, SinkParams, link_id
 from sbon.supervision.deployment import Deployed
-from sbon.supervision.record import QueryRecord
+from sbon.supervision.record import QueryRecord, QueryState
 from sbon.supervision.recovery import generation
 from sbon.supervision.refeeding import ROUNDS, Refeeding
 from sbon.types import NodeId
@@ -48,7 +48,7 @@ def test_a_replacement_that_is_repeated_has_the_same_name_and_no_attempt_of_a_re
     services, one = Services([Done(), LinkError("silent"), Done(), Done()]), record(None)
     refeeding = Refeeding(services)
     for _ in range(ROUNDS + 1):
-        refeeding.look(one)
+        refeeding.look(one, 0.0)
     names = {message.end.link.id for message in services.asked}
     assert (len(services.asked), len(names)) == (4, 1)
     assert [link.id for link in one.links] == [*names]
@@ -59,10 +59,10 @@ def test_a_replacement_goes_on_though_one_end_has_the_new_name_by_now():
     services, one = Services([Done(), LinkError("the answer is lost"), Done(), Done()]), record(None)
     refeeding = Refeeding(services)
     for _ in range(ROUNDS):
-        refeeding.look(one)
+        refeeding.look(one, 0.0)
     new = services.asked[-1].end.link.id
     one.reported(OperatorReport(MAP, "running", "fra", links=((new, 0, 0, 0.0, 0.0),)))
-    refeeding.look(one)
+    refeeding.look(one, 0.0)
     assert [type(message) for message in services.asked] == [Refeed] * 4
     assert [link.id for link in one.links] == [new]
 
@@ -70,7 +70,61 @@ def test_a_replacement_goes_on_though_one_end_has_the_new_name_by_now():
 def test_an_end_that_an_attempt_has_turned_under_a_later_name_is_turned_again():
     services, one = Services([LinkError("silent")]), record(f"{LINK.id}+7")
     one.health.healing.attempted = 7 * 2**16
-    Refeeding(services).look(one)
+    Refeeding(services).look(one, 0.0)
     [message] = services.asked
     assert isinstance(message, Renew)
     assert message.end.link.id == f"{LINK.id}+8"
+
+
+FIRST = "ams.t.0.4"
+FED = LinkSpec(link_id(FIRST, SINK, 0), FIRST, SINK, 0, 1.0, 1.0)
+
+
+def fed_by_another_query(patience_s: float) -> QueryRecord:
+    """Returns a query whose sink is fed by an operator that is away, and whose own query has finished."""
+    one = QueryRecord(Plan(QUERY, "k", "", SPECS[1:], (FED,)), Deployed(SPECS[1:], (FED,), {FIRST: "fra", SINK: "nyc"}), "ams", 0.0)
+    one.health.healing.after_s = (0.0, patience_s)
+    one.reported(OperatorReport(FIRST, "running", "fra", rows_out=90, links=((FED.id, 70, 60, 0.0, 0.0),)))
+    one.reported(OperatorReport(SINK, "running", "nyc", received=((FED.id, 60),)))
+    one.node_failed("fra")
+    one.reported(OperatorReport(FIRST, "over", "fra", rows_out=100, links=((FED.id, 80, 60, 0.0, 0.0),)))
+    one.settle()
+    return one
+
+
+def test_a_link_from_an_operator_that_nobody_makes_again_ends_and_its_rows_are_counted_once():
+    """Its query has finished: no one would make it again, and the query that it still fed would stay degraded for ever."""
+    services, one = Services([LinkError("silent"), Done()]), fed_by_another_query(120.0)
+    refeeding = Refeeding(services)
+    for now, asked in ((10.0, 0), (100.0, 0), (130.0, 1), (132.0, 2), (134.0, 2)):
+        refeeding.look(one, now)
+        assert len(services.asked) == asked, "its host might have come back with it"
+    assert all(isinstance(message, Refeed) and message.is_over and not message.gives for message in services.asked)
+    one.settle()
+    assert (one.state, one.losses.rows) == (QueryState.RUNNING, 20)
+    assert "about 20 rows" in one.reason
+    one.node_failed("fra")
+    one.reported(OperatorReport(FIRST, "missing", "fra"))
+    assert not one.health.is_degraded, "it is not needed any more"
+    assert services.asked[-1].end.link == one.links[0]
+
+
+def test_a_link_that_has_ended_ends_once_more_when_its_target_has_begun_anew():
+    services, one = Services([Done(), Done()]), fed_by_another_query(0.0)
+    refeeding = Refeeding(services)
+    refeeding.look(one, 0.0)
+    [link] = one.links
+    one.links = (LinkSpec(f"{FED.id}+9", FIRST, SINK, 0, 1.0, 1.0),)
+    refeeding.look(one, 2.0)
+    assert [message.lost for message in services.asked if isinstance(message, Refeed)] == [FED.id, f"{FED.id}+9"]
+    assert link != one.links[0]
+
+
+def test_an_operator_that_comes_back_with_its_host_in_time_goes_on():
+    services, one = Services([]), fed_by_another_query(120.0)
+    refeeding = Refeeding(services)
+    refeeding.look(one, 0.0)
+    one.reported(OperatorReport(FIRST, "finished", "fra", rows_out=100, links=((FED.id, 80, 60, 0.0, 0.0),)))
+    refeeding.look(one, 130.0)
+    assert not services.asked
+    assert not one.health.is_degraded

@@ -60,7 +60,7 @@ def test_a_query_is_known_and_wanted_from_its_beginning_to_its_end():
 
 def test_whoever_has_taken_a_query_over_that_is_finished_learns_so_of_its_sink():
     register, record = Register("b"), make_record()
-    source, sink = record.plan.operators
+    sink = record.plan.operators[1]
     done = OperatorReport(sink.id, "finished", "b", rows_in=7)
     record.reported(done)
     register.enter(record)
@@ -68,7 +68,18 @@ def test_whoever_has_taken_a_query_over_that_is_finished_learns_so_of_its_sink()
     missing = OperatorReport(sink.id, "missing", "b")
 
     assert register.as_known(missing) == done
-    assert register.as_known(OperatorReport(source.id, "missing", "b")).state == "missing", "only the sink says that all is done"
+
+
+def test_whoever_uses_an_operator_of_a_query_that_has_finished_learns_that_it_is_not_made_again_and_what_it_had_given():
+    register, record = Register("b"), make_record()
+    source = record.plan.operators[0].id
+    record.reported(OperatorReport(source, "finished", "a", rows_out=7, epoch=3))
+    register.enter(record)
+    missing = OperatorReport(source, "missing", "b")
+    assert register.as_known(missing).state == "moved", "it is where it was"
+    finish(register, record)
+    over = register.as_known(missing)
+    assert (over.state, over.node, over.epoch, over.rows_out) == ("over", "a", 3, 7)
 
 
 def test_the_sink_of_a_dropped_query_is_missing():

@@ -63,6 +63,27 @@ def test_both_ends_of_a_link_that_is_made_anew_know_that_rows_had_been_made_befo
     assert [target.inputs[new.id].acknowledgement(resume=False, passes=passes).made for passes in (False, True)] == [30, 30]
 
 
+def test_an_input_whose_source_nobody_makes_again_ends_under_a_new_name_once():
+    new = msgspec.structs.replace(LINK, id=f"{LINK.id}+1")
+    target = Instance(OperatorSpec("q.2", MapParams(None, None), (), None, None, ""), 0, State.RUNNING)
+    target.users.add(User("q", "ams"))
+    old, ended = Input(LINK, "a", (), LinkReceiver(LINK.id, LinkConfig())), []
+
+    def end_input(incoming: Input) -> None:
+        incoming.receiver.accept(1)
+        ended.append(incoming.link.id)
+
+    target.inputs[LINK.id] = old
+    operators: Any = SimpleNamespace(instances={"q.2": target}, me="b")
+    ends = SimpleNamespace(takes=lambda link: (target, old))
+    links: Any = SimpleNamespace(
+        ends=ends, replace_input=lambda instance, old, new: instance.inputs.update({new.link.id: new}), end_input=end_input
+    )
+    for _ in range(2):
+        refeed(operators, links, lambda operator: False, Refeed(query="q", lost=LINK.id, end=End(new, "a", ()), gives=False, is_over=True))
+    assert ended == [new.id]
+
+
 def test_an_operator_stays_until_what_came_from_a_crashed_one_is_processed():
     instance = Instance(OperatorSpec("q.2", MapParams(None, None), (), None, None, ""), 0, State.RUNNING)
     incoming = instance.inputs[LINK.id] = Input(LINK, "a", (), LinkReceiver(LINK.id, LinkConfig()))
