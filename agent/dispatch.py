@@ -142,7 +142,7 @@ class Dispatch:
             case InputLost(operator, link, back):
                 operators.input_lost(operator, link, back)
             case Refeed():
-                left = refeed(operators, agent.flow, agent.migrations.is_leaving, message)
+                left = refeed(operators, agent.flow, agent.migrations.is_leaving, message, agent.host.wall())
                 if left is not None:
                     agent.directory.tell(left[0], Replaced(link=left[1]))
             case Cross():

@@ -23,7 +23,7 @@ from sbon.links.ends import Action, Ends, ForgetDelay, SendAgain
 from sbon.links.frames import Data
 from sbon.links.receiver import Verdict
 from sbon.ports import Disk, Executor
-from sbon.query.plan import WATERMARK_END, LinkSpec, target_of
+from sbon.query.plan import LinkSpec, target_of
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire.links import DeadEnd, Moved, NoSuchLink
 from sbon.wire.messages import Message
@@ -83,10 +83,6 @@ class Flow:
         instance.inputs.update((incoming.link.id, incoming) for incoming in inputs)  # in their order
         self.drop_input(old.link.id)
         self.ends.add_taking(instance, new)
-
-    def end_input(self, incoming: Input) -> None:
-        """Ends an input that has brought nothing, in the place of its source, which is gone."""
-        self._carry(incoming.link.id, Batch(1, self._host.wall(), WATERMARK_END, None))
 
     def end(self, instance: Instance) -> None:
         """Removes the links of an operator that ends here, and what they have on disk."""

@@ -16,15 +16,22 @@ from sbon.execution.host_links import Links
 from sbon.execution.instance import mark_of
 from sbon.execution.life import State
 from sbon.execution.operators import Operators
-from sbon.query.plan import first_name, renewals
+from sbon.links.frames import Data
+from sbon.query.plan import WATERMARK_END, first_name, renewals
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire.deployment import Refeed
 
 
-def refeed(operators: Operators, links: Links, is_leaving: Callable[[OperatorId], bool], message: Refeed) -> tuple[NodeId, LinkId] | None:
+def refeed(
+    operators: Operators, links: Links, is_leaving: Callable[[OperatorId], bool], message: Refeed, wall_s: float
+) -> tuple[NodeId, LinkId] | None:
     """Carries out one side of a replacement; repeating it does nothing.
 
     Returns the node that the old link came from, and its id, if it was removed here.
+
+    Parameters
+    ----------
+    wall_s : time at which a link ends whose source is gone
 
     Raises
     ------
@@ -49,7 +56,7 @@ def refeed(operators: Operators, links: Links, is_leaving: Callable[[OperatorId]
         if message.end.node != incoming.node:
             incoming.moved(message.end.node, 0)  # asked before, when the source ran on another node
         if message.is_over:
-            links.end_input(incoming)
+            links.receive(Data(incoming.link.id, 1, wall_s, WATERMARK_END, 0, b""), lambda answer: True)
     return left
 
 

@@ -20,6 +20,7 @@ from sbon.supervision.history import History
 from sbon.supervision.losses import Losses
 from sbon.supervision.multicasts import QueryMulticasts
 from sbon.supervision.recovery import generation
+from sbon.supervision.unmade import heard_over, unmade
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.reports import OperatorReport
 
@@ -171,10 +172,7 @@ class QueryRecord:
             self.moved(operator, report.node, report.epoch)
             return
         if report.state == "over":
-            if operator not in self.specs and not self.moved(operator, report.node, report.epoch) and self.health.of(operator) in WITH_HOST:
-                self.health.healing.unmade[operator] = report
-                if all(link.source != operator for link in self.links):
-                    self._over(operator)
+            heard_over(self, report)
             return
         if report.state == "missing" and is_multicast(operator) and not self.multicasts.missed(operator):
             return
@@ -237,7 +235,7 @@ class QueryRecord:
 
         Links of operators that an attempt of a recovery may have turned neighbours away from are that recovery's.
         """
-        found, gone = [], {*self.health.those(GONE | WITH_HOST), *self.health.healing.turned, *self.unmade}
+        found, gone = [], {*self.health.those(GONE | WITH_HOST), *self.health.healing.turned, *unmade(self)}
         for link in self.links:
             source, target = self.reports.get(link.source), self.reports.get(link.target)
             if source is not None and target is not None and not {link.source, link.target} & gone:
@@ -257,36 +255,6 @@ class QueryRecord:
         """Notes that a link has been replaced; rows in transit on the old one are lost."""
         self.links = tuple(new if link.id == old.id else link for link in self.links)
         self.losses.refed(old, new)
-
-    @property
-    def unmade(self) -> frozenset[OperatorId]:
-        """Other queries' operators that are gone and not made again, as those queries have finished."""
-        return frozenset(self.health.healing.unmade.keys() | (self.health.healing.over - self.specs.keys()))
-
-    def ended_links(self) -> list[LinkSpec]:
-        """Returns links to living operators whose sources are not made again."""
-        gone = {*self.health.those(GONE | WITH_HOST), *self.health.healing.turned}
-        return [
-            link
-            for link in self.links
-            if link.source in self.unmade
-            and link.target not in gone
-            and (target := self.reports.get(link.target)) is not None
-            and target.node == self.nodes.get(link.target)
-        ]
-
-    def ended(self, old: LinkSpec, new: LinkSpec) -> None:
-        """Notes that a link has ended in the place of its source, of which the rows are lost that its target has not taken."""
-        self.links = tuple(new if link.id == old.id else link for link in self.links)
-        known = [one for one in (self.reports.get(old.source), self.health.healing.unmade.get(old.source)) if one is not None]
-        self.losses.ended(old, known, self.reports[old.target])
-        self._over(old.source)
-
-    def _over(self, operator: OperatorId) -> None:
-        """Forgets that an operator of another query, with its multicasts, is gone: it is not needed any more."""
-        for one in (operator, *self.multicasts.fed_by(operator)):
-            self.health.healing.over.add(one)
-            self.health.forget(one)
 
     def _links_from(self, operator: OperatorId) -> set[LinkId]:
         return {link.id for link in self.links if link.source == operator and link.target not in self.health.healing.over}

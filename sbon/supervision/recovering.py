@@ -19,6 +19,7 @@ from sbon.supervision.record import QueryRecord
 from sbon.supervision.recovery import Action, Ask, Lose, Phase, Picture, Place, Recovered, Recovery, Step
 from sbon.supervision.replacing import plan_of
 from sbon.supervision.replans import Replans
+from sbon.supervision.unmade import unmade
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.deployment import User
 from sbon.wire.messages import Message
@@ -165,7 +166,7 @@ def over_beside(links: Iterable[LinkSpec], lost: Iterable[OperatorId], over: Col
 def given_up(record: QueryRecord) -> frozenset[LinkId]:
     """Returns the first names of links that their sources have reported not to have, and that no living multicast has, or may have; and of
     those from operators that are not made again."""
-    carrier = record.multicasts.carriers(record.links, record.reports)
+    carrier, gone = record.multicasts.carriers(record.links, record.reports), unmade(record)
     carried = {first_name(link) for link, operator in carrier.items() if record.health.of(operator) not in GONE | WITH_HOST}
     return frozenset(
         name
@@ -174,7 +175,7 @@ def given_up(record: QueryRecord) -> frozenset[LinkId]:
         and source.node == record.nodes.get(link.source)
         and (name := first_name(link.id)) not in carried
         and not _may_be_carried(record, link.source)
-    ).union(first_name(link.id) for link in record.links if link.source in record.unmade)
+    ).union(first_name(link.id) for link in record.links if link.source in gone)
 
 
 def _may_be_carried(record: QueryRecord, operator: OperatorId) -> bool:

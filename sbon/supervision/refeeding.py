@@ -24,6 +24,8 @@ from sbon.supervision.lost_state import delay_of, newest_us
 from sbon.supervision.record import QueryRecord, is_apart
 from sbon.supervision.recovery import generation
 from sbon.supervision.rows_made import made_up_to
+from sbon.supervision.unmade import ended as note_ended
+from sbon.supervision.unmade import ended_links
 from sbon.types import LinkId, OperatorId, QueryId
 from sbon.wire.deployment import End, Refeed, Renew, Renewed, Use, User
 from sbon.wire.messages import Message
@@ -70,7 +72,7 @@ class Refeeding:
     def _end(self, record: QueryRecord, now: float) -> None:
         """Ends links from operators that nobody makes again: of those whose hosts may come back with them, after as long a time as any
         operator is waited for that several queries share."""
-        links = {(record.id, link.id): link for link in record.ended_links()}
+        links = {(record.id, link.id): link for link in ended_links(record)}
         sources = {(record.id, link.source) for link in links.values()}
         self._gone_since = {key: since for key, since in self._gone_since.items() if key[0] != record.id or key in sources}
         for key, link in links.items():
@@ -134,7 +136,7 @@ class Refeeding:
         def ended(result: Message | SbonError) -> None:
             if not isinstance(result, SbonError) and (record.id, new.id) not in self._ended:
                 self._ended.add((record.id, new.id))
-                record.ended(old, new)
+                note_ended(record, old, new)
 
         takes = Refeed(query=record.id, lost=old.id, end=End(new, source, ()), gives=False, is_over=is_over)
         gives = Refeed(query=record.id, lost=old.id, end=End(new, target, (), epoch), gives=True)

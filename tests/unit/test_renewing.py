@@ -17,6 +17,7 @@ from sbon.formats.formatting import LineFormat
 from sbon.links.batch import Batch
 from sbon.links.config import LinkConfig
 from sbon.links.ends import Ends
+from sbon.links.frames import Data
 from sbon.links.receiver import LinkReceiver, Verdict
 from sbon.links.sender import LinkSender
 from sbon.query.plan import WATERMARK_END, LinkSpec, MapParams, OperatorSpec, SinkParams, link_id
@@ -57,7 +58,7 @@ def test_both_ends_of_a_link_that_is_made_anew_know_that_rows_had_been_made_befo
     ends = SimpleNamespace(gives=lambda link: None, takes=lambda link: (target, incoming))
     links: Any = SimpleNamespace(ends=ends, replace_input=lambda instance, old, new: instance.inputs.update({new.link.id: new}))
     for gives in (False, True):
-        refeed(operators, links, lambda operator: False, Refeed(query="q", lost=LINK.id, end=End(new, "a", ()), gives=gives))
+        refeed(operators, links, lambda operator: False, Refeed(query="q", lost=LINK.id, end=End(new, "a", ()), gives=gives), 1.0)
 
     assert source.outputs[new.id].made_by_target is None, "it is not known until the target says so"
     assert [target.inputs[new.id].acknowledgement(resume=False, passes=passes).made for passes in (False, True)] == [30, 30]
@@ -67,21 +68,22 @@ def test_an_input_whose_source_nobody_makes_again_ends_under_a_new_name_once():
     new = msgspec.structs.replace(LINK, id=f"{LINK.id}+1")
     target = Instance(OperatorSpec("q.2", MapParams(None, None), (), None, None, ""), 0, State.RUNNING)
     target.users.add(User("q", "ams"))
-    old, ended = Input(LINK, "a", (), LinkReceiver(LINK.id, LinkConfig())), []
+    old, came = Input(LINK, "a", (), LinkReceiver(LINK.id, LinkConfig())), []
 
-    def end_input(incoming: Input) -> None:
-        incoming.receiver.accept(1)
-        ended.append(incoming.link.id)
+    def receive(message: Data, reply: object) -> None:
+        target.inputs[message.link].receiver.accept(message.sequence)
+        came.append((message.link, message.watermark_us))
 
     target.inputs[LINK.id] = old
     operators: Any = SimpleNamespace(instances={"q.2": target}, me="b")
     ends = SimpleNamespace(takes=lambda link: (target, old))
     links: Any = SimpleNamespace(
-        ends=ends, replace_input=lambda instance, old, new: instance.inputs.update({new.link.id: new}), end_input=end_input
+        ends=ends, replace_input=lambda instance, old, new: instance.inputs.update({new.link.id: new}), receive=receive
     )
+    message = Refeed(query="q", lost=LINK.id, end=End(new, "a", ()), gives=False, is_over=True)
     for _ in range(2):
-        refeed(operators, links, lambda operator: False, Refeed(query="q", lost=LINK.id, end=End(new, "a", ()), gives=False, is_over=True))
-    assert ended == [new.id]
+        refeed(operators, links, lambda operator: False, message, 1.0)
+    assert came == [(new.id, WATERMARK_END)]
 
 
 def test_an_operator_stays_until_what_came_from_a_crashed_one_is_processed():
