@@ -138,7 +138,7 @@ class Refeeding:
                 self._ended.add((record.id, new.id))
                 note_ended(record, old, new)
 
-        takes = Refeed(query=record.id, lost=old.id, end=End(new, source, ()), gives=False, is_over=is_over)
+        takes = Refeed(query=record.id, lost=old.id, end=End(new, source, ()), gives=False, is_over=is_over or msgspec.UNSET)
         gives = Refeed(query=record.id, lost=old.id, end=End(new, target, (), epoch), gives=True)
 
         def taken(result: Message | SbonError) -> None:

@@ -130,7 +130,7 @@ class Refeed(msgspec.Struct, frozen=True, tag="refeed"):
     """The new link, and the host of its other end; its rows are those of the old link."""
     gives: bool
     """True if the receiver hosts the source, False if it hosts the target."""
-    is_over: bool = False
+    is_over: bool | msgspec.UnsetType = msgspec.UNSET
     """Nobody makes the source again, as the query that it was made for has finished: the new link has ended."""
 
 

@@ -257,7 +257,7 @@ def test_another_query_that_shares_it_misses_rows_at_most_and_says_so(numbers: l
 
 
 @pytest.mark.parametrize("is_early", [False, True], ids=["when it has all", "without a file"])
-@pytest.mark.parametrize("numbers", seeds([[1]], [[*range(first, first + 20)] for first in range(1, 61, 20)]))
+@pytest.mark.parametrize("numbers", seeds([[2]], [[*range(first, first + 20)] for first in range(1, 61, 20)]))
 def test_another_query_that_shares_it_ends_and_says_what_it_misses_though_the_first_has_finished(
     numbers: list[int], is_early: bool
 ) -> None:

@@ -56,7 +56,7 @@ BYTES = {
     "pushpull": "48699fb284d7",
     "queries": "5477ef6b715b",
     "queries?": "626276cd143e",
-    "refeed": "d3e915614c5b",
+    "refeed": "75bbcf69318e",
     "release": "9c757a2c8a30",
     "renew": "3f96b10e5776",
     "renewed": "a6396a9a526a",
