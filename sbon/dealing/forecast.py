@@ -90,27 +90,31 @@ class Steady:
         self._counts = Counts(len(setting.opens), setting.scope_s / 10)
         self._long, self._short, self._doubt = round(10 * long), round(10 * short), doubt
         self._at_s = -math.inf
-        self._rates = np.zeros(len(setting.opens))
+        self._rates = [0.0] * len(setting.opens)
 
     def arrived(self, at_s: float, kind: int) -> None:
         """Counts a row."""
         self._counts.arrived(at_s, kind)
 
-    def upper(self, now: float, width_s: float, intervals: int) -> FloatArray:
-        """Returns rows per second to be prepared for in the coming intervals, (kinds, intervals)."""
+    def rates(self, now: float) -> list[float]:
+        """Returns rows per second to be prepared for, by kind."""
         if now >= self._at_s + self._counts.width_s:
             self._counts.advance(now)
             self._at_s = now
             self._rates = self._mean()
+        return self._rates
+
+    def upper(self, now: float, width_s: float, intervals: int) -> FloatArray:
+        """Returns the same for the coming intervals, (kinds, intervals)."""
         found = np.empty((len(self._rates), intervals))
-        found[:] = self._rates[:, None]
+        found[:] = np.array(self.rates(now))[:, None]
         return found
 
-    def _mean(self) -> FloatArray:
+    def _mean(self) -> list[float]:
         past, width_s = self._counts.past, self._counts.width_s
         length = past.shape[1]
         if not length:
-            return np.full(len(past), 1 / width_s)
+            return [1 / width_s] * len(past)
         long, short = past[:, -self._long :], past[:, -self._short :]
         length, raised = long.shape[1], 2 * min(1.0, self.LITTLE / long.shape[1])
         found = []
@@ -119,7 +123,7 @@ class Steady:
             mean = (total + math.sqrt(total + 1) * raised) / (length * width_s)
             sure = max(0.0, count - self._doubt * math.sqrt(count + 1)) / (short.shape[1] * width_s)
             found.append(max(mean, sure))
-        return np.array(found)
+        return found
 
 
 class Course:

@@ -162,6 +162,8 @@ class Candidate(NamedTuple):
 
     name: str
     make: MakeDealer
+    bolder: str = ""
+    """Name of one that takes more risk and sends less: this one is of use only where a replay of that has late rows."""
 
 
 class Replaying(Silent):
@@ -181,7 +183,7 @@ class Replaying(Silent):
         self, setting: Setting, books: Books, candidates: tuple[Candidate, ...], *, past_s: float = 3600.0, windows_max: int = 4000
     ) -> None:
         super().__init__(setting, books)
-        self._candidates, self._past_s = candidates, past_s
+        self.candidates, self._past_s = candidates, past_s
         self._dealers = [one.make(setting, books) for one in candidates]
         self.chosen = 0
         self._rows: deque[tuple[float, int, float]] = deque()
@@ -192,7 +194,7 @@ class Replaying(Silent):
     @property
     def name(self) -> str:
         """Name of the dealer that deals now."""
-        return self._candidates[self.chosen].name
+        return self.candidates[self.chosen].name
 
     def arrived(self, at_s: float, kind: int) -> None:
         """Tells all dealers of the row, and remembers it."""
@@ -224,13 +226,18 @@ class Replaying(Silent):
             return
         setting = msgspec.structs.replace(self.setting, law=law)
         best: tuple[int, int] | None = None
-        order = sorted(range(len(self._candidates)), key=lambda one: one != self.chosen)
+        order = sorted(range(len(self.candidates)), key=lambda one: one != self.chosen)
         chosen = self.chosen
+        in_time: set[str] = set()
         for number in order:
+            if number != self.chosen and self.candidates[number].bolder in in_time:
+                continue
             # Another dealer than the one that deals now must be better by more than chance.
             beaten = None if best is None else (best[0], math.ceil(best[1] / (1 + BETTER)))
-            outcome = replay(trace, setting, law, self._candidates[number].make, beaten=beaten, from_s=from_s)
+            outcome = replay(trace, setting, law, self.candidates[number].make, beaten=beaten, from_s=from_s)
             found = (outcome.over, outcome.rows_sent)
+            if not outcome.over:
+                in_time.add(self.candidates[number].name)
             needed = found if number == self.chosen else (outcome.over, math.ceil(outcome.rows_sent * (1 + BETTER)))
             if best is None or needed < best:
                 chosen, best = number, found

@@ -68,52 +68,108 @@ def log_tails(rates: FloatArray, costs_s: FloatArray, width_s: float, begun_s: F
     growth *= width_s
     dearest = np.maximum.reduce(costs_s * (rates > 0), axis=0)
     begun = theta[..., 0] * begun_s
-    ends = left_over(growth, begun)
-    # Within an interval the exponent is at most the greater of those at its ends.
-    waiting = ends.copy()
-    np.maximum(ends[..., 1:], ends[..., :-1], out=waiting[..., 1:])
-    np.maximum(ends[..., 0], begun, out=waiting[..., 0])
+    waiting = _greatest(left_over(growth, begun), begun)
     waiting += theta * (dearest - bound_s)
     return waiting
 
 
-class OneTail:
-    """The bound of one theta at one instance whose rows cost the same in equally many windows: a decision asks for few numbers, so it takes
-    a tenth of the time that arrays take.
+def _greatest(ends: FloatArray, begun: FloatArray) -> FloatArray:
+    """Returns the greatest exponent in each interval: at most the greater of those at its ends."""
+    waiting = ends.copy()
+    np.maximum(ends[..., 1:], ends[..., :-1], out=waiting[..., 1:])
+    np.maximum(ends[..., 0], begun, out=waiting[..., 0])
+    return waiting
+
+
+class SteadyTails:
+    """The same bounds where rates stay what they are, windows only close, and rows cost the same in equally many windows: what a row adds
+    is then known by the number of windows, and a decision takes a tenth of the time.
+
+    Windows are given as `drops`: for each open window, in order, the number of the interval from which on it is closed.
 
     Parameters
     ----------
     kinds : cost of a row of each kind, and of each window that is open for it
+    bound_s : LB
+    intervals : that are looked at
+    limit : logarithm of the probability that a row may be late with
     """
 
-    def __init__(self, number: int, kinds: Sequence[tuple[float, float]], bound_s: float) -> None:
-        self.number, self._kinds, self._bound_s = number, kinds, bound_s
-        self._theta = float(_GRID[number]) / bound_s
-        self._known: dict[int, tuple[list[float], float]] = {}
+    def __init__(self, kinds: Sequence[tuple[float, float]], bound_s: float, intervals: int, limit: float) -> None:
+        self._kinds, self._bound_s, self._intervals, self._limit = kinds, bound_s, intervals, limit
+        self._theta = _GRID / bound_s
+        self._factors = np.empty((len(kinds), THETAS, 0))
+        """By kind, theta and number of windows: what a row multiplies the expectation by, less 1."""
+        self._spare = np.empty((THETAS, 0))
+        """By theta and number of windows: theta times what the bound leaves when the dearest row is done, negative."""
+        self._of: dict[int, list[tuple[list[float], float]]] = {}
+        """The same of single thetas, by number of windows."""
+        self.hopeless_s = bound_s + limit / float(self._theta[-1]) - max(row_s + window_s for row_s, window_s in kinds)
+        """Work that waits above which no theta is within the limit."""
 
-    def keeps(self, rates: Sequence[Sequence[float]], windows: Sequence[int], width_s: float, begun_s: float, limit: float) -> bool:
-        """Tells whether the bound is at most `limit` in each interval.
+    def keeps(self, number: int, rates: Sequence[float], drops: Sequence[int], width_s: float, begun_s: float) -> bool:
+        """Tells whether the bound by one theta is at most the limit in each interval.
 
         Parameters
         ----------
-        rates : rows per second by interval, of each kind
-        windows : open in each interval
+        number : of the theta
+        rates : rows per second of each kind
         """
-        theta, known = self._theta, self._known
-        before = theta * begun_s
-        for of_kinds, open_ in zip(rates, windows, strict=True):
-            found = known.get(open_)
-            if found is None:
-                costs = [row_s + window_s * open_ for row_s, window_s in self._kinds]
-                found = known[open_] = [math.expm1(min(theta * one, _EXPONENT_MAX)) for one in costs], theta * (max(costs) - self._bound_s)
-            growth = -theta
-            for rate, factor in zip(of_kinds, found[0], strict=True):
-                growth += rate * factor
-            after = max(0.0, before + growth * width_s)
-            if max(before, after) + found[1] > limit:
-                return False
-            before = after
+        theta, windows, place = float(self._theta[number]), len(drops) + 1, 0
+        known, limit = self._one(number, windows), self._limit
+        waiting = theta * begun_s
+        for end in (*drops, self._intervals):
+            if end > place:
+                factors, spare = known[windows]
+                growth = -theta
+                for rate, factor in zip(rates, factors, strict=True):
+                    growth += rate * factor
+                after = waiting + growth * width_s * (end - place)
+                if (after if growth > 0 else waiting) + spare > limit:
+                    return False
+                waiting = after if after > 0 else 0.0
+                place = end
+            windows -= 1
         return True
+
+    def tails(self, rates: Sequence[float], drops: Sequence[Sequence[int]], width_s: float, begun_s: Sequence[float]) -> FloatArray:
+        """Returns what `log_tails` does, for some instances; (THETAS, instances, intervals)."""
+        windows = np.array([self._by_interval(one) for one in drops])
+        self._reach(int(windows.max()))
+        growth = self._factors[0] * rates[0]
+        for rate, factors in zip(rates[1:], self._factors[1:], strict=True):
+            growth += rate * factors
+        growth -= self._theta[:, None]
+        growth *= width_s
+        begun = self._theta[:, None] * np.array(begun_s)
+        ends = left_over(growth[:, windows], begun)
+        return _greatest(ends, begun) + self._spare[:, windows]
+
+    def _by_interval(self, drops: Sequence[int]) -> list[int]:
+        found: list[int] = []
+        windows = len(drops) + 1
+        for end in (*drops, self._intervals):
+            found += [windows] * (end - len(found))
+            windows -= 1
+        return found
+
+    def _reach(self, windows: int) -> None:
+        """Computes what is known of up to so many windows."""
+        if self._spare.shape[1] > windows:
+            return
+        costs = np.array([row_s + window_s * np.arange(2 * windows + 1) for row_s, window_s in self._kinds])
+        self._factors = np.expm1(np.minimum(self._theta[:, None] * costs[:, None], _EXPONENT_MAX))
+        self._spare = self._theta[:, None] * (np.maximum.reduce(costs, axis=0) - self._bound_s)
+        self._of = {}
+
+    def _one(self, number: int, windows: int) -> list[tuple[list[float], float]]:
+        """Returns by number of windows, up to so many, what one theta makes of them."""
+        self._reach(windows)
+        found = self._of.get(number)
+        if found is None:
+            found = list(zip(self._factors[:, number].T.tolist(), self._spare[number].tolist(), strict=True))
+            self._of[number] = found
+        return found
 
 
 def allowed(rows: float, chance: float) -> float:

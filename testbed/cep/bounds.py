@@ -41,7 +41,7 @@ def evaluate_bounds(
             setting = story.operator.setting(bound_s, trace.scope_s)
             of_bound = found[f"{bound_s:g}"]
             for title, make in dealers(story).items():
-                of_bound.setdefault(title, []).append(replay(trace, setting, story.operator.law, make, clock=time.perf_counter))
+                of_bound.setdefault(title, []).append(replay(trace, setting, story.operator.law, make, clock=time.process_time))
             if number < seeds_of_future:
                 of_bound.setdefault("known-future", []).append(known_future(trace, story.operator, bound_s, INSTANCES))
         base.append(found[f"{story.bounds_s[0]:g}"]["round-robin"][-1].rows_sent)

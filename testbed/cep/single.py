@@ -177,12 +177,12 @@ class _Predicting(Model):
         """Returns the least bound that our tail has kept but for one window in a hundred."""
         assert self.setting.law is not None
         width_s = (closes_s - now) / INTERVALS
-        rates, book = self._steady.upper(now, width_s, INTERVALS), self.books.of[self._current]
+        book = self.books.of[self._current]
         low, high = 1e-3, 1e4
         while high > 1.005 * low:
             middle = math.sqrt(low * high)
             last = Last(msgspec.structs.replace(self.setting, bound_s=middle), self.books, self._steady)
-            is_kept = last.tails(self.setting.law, [book], rates, now, width_s)[0] <= math.log(0.01)
+            is_kept = last.tails(self.setting.law, [book], now, width_s)[0] <= math.log(0.01)
             low, high = (low, middle) if is_kept else (middle, high)
         return high
 
@@ -274,7 +274,7 @@ def evaluate_scaling(report: Report) -> dict[str, Any]:
         report("scaling", bins, 40)
         setting = TRAFFIC.setting(1.0, trace.scope_s)
         options = ModelOptions(bins=bins)
-        found = replay(trace, setting, TRAFFIC.law, lambda told, books, chosen=options: Model(told, books, chosen), clock=time.perf_counter)  # type: ignore[misc]
+        found = replay(trace, setting, TRAFFIC.law, lambda told, books, chosen=options: Model(told, books, chosen), clock=time.process_time)  # type: ignore[misc]
         decisions[str(bins)] = 1e6 * found.decisions_s / found.decisions
     statistics: dict[str, float] = {}
     for rows in (10_000, 100_000, 1_000_000):

@@ -17,7 +17,7 @@ from sbon.dealing.forecast import Course, Steady
 from sbon.dealing.last import Last
 from sbon.dealing.model import Model
 from sbon.dealing.replay import Candidate, Replaying, Trace, replay
-from sbon.dealing.tail import THETAS, OneTail, log_tail, log_tails
+from sbon.dealing.tail import THETAS, SteadyTails, log_tail, log_tails
 from sbon.dealing.turns import Turns
 from sbon.errors import ShapeError
 from sbon_testbed.cep.stories import FACES, STORIES, TRAFFIC, cars
@@ -108,16 +108,21 @@ def test_the_tail_counts_what_waits_at_the_start():
 
 @examples(60)
 @given(seed=st.integers(0, 2**32))
-def test_one_theta_without_arrays_says_what_it_says_among_all(seed):
+def test_tails_of_steady_rates_say_what_those_of_any_rates_say(seed):
     rng = np.random.default_rng(seed)
-    kinds, windows = [(0.1, 0.3), (0.0, 0.25)], rng.integers(1, 6, 20).tolist()
-    rates, begun_s, limit = rng.exponential(0.7, (2, 20)), float(rng.exponential(4)), float(rng.uniform(-12, 0))
-    costs = np.array([[row_s + window_s * one for one in windows] for row_s, window_s in kinds])
+    kinds, drops = [(0.1, 0.3), (0.0, 0.25)], [np.sort(rng.integers(0, 21, rng.integers(0, 6))).tolist() for _ in range(3)]
+    rates, begun_s, limit = rng.exponential(0.7, 2), rng.exponential(4, 3), float(rng.uniform(-12, 0))
+    windows = np.array([[1 + sum(end > place for end in one) for place in range(20)] for one in drops])
+    costs = np.array([row_s + window_s * windows for row_s, window_s in kinds])
 
-    tails = log_tails(rates, costs[:, None], 0.5, np.array([begun_s]), 15.0)[:, 0].max(axis=-1)
+    tails = log_tails(np.repeat(rates[:, None], 20, axis=1), costs, 0.5, begun_s, 15.0)
 
-    found = [OneTail(number, kinds, 15.0).keeps(rates.T.tolist(), windows, 0.5, begun_s, limit) for number in range(THETAS)]
-    assert found == (tails <= limit).tolist()
+    steady = SteadyTails(kinds, 15.0, 20, limit)
+    assert steady.tails(rates.tolist(), drops, 0.5, begun_s.tolist()) == pytest.approx(tails, rel=1e-9, abs=1e-9)
+    for number, (one, begun) in enumerate(zip(drops, begun_s.tolist(), strict=True)):
+        within = (tails[:, number].max(axis=-1) <= limit).tolist()
+        assert [steady.keeps(theta, rates.tolist(), one, 0.5, begun) for theta in range(THETAS)] == within
+        assert begun <= steady.hopeless_s or not any(within)
 
 
 def test_a_passing_overload_may_be_within_the_bound():
@@ -345,6 +350,34 @@ def test_replays_choose_the_dealer_that_sends_least_among_those_that_keep_the_bo
 
     assert names[0] == "one"
     assert names[-1] == "last 0.001"
+
+
+@pytest.mark.parametrize(("bound_s", "is_asked"), [(1.0, True), (60.0, False)])
+def test_a_safer_candidate_is_replayed_only_where_the_bolder_one_was_late(bound_s, is_asked):
+    trace = STORIES["faces"].make(np.random.default_rng(2), 420.0)
+    made = []
+
+    def safe(told, books):
+        made.append(RoundRobin(told, books))
+        return made[-1]
+
+    def make(told, books):
+        return Replaying(told, books, (last(1e-3), Candidate("safe", safe, bolder="last 0.001")))
+
+    replay(trace, FACES.setting(bound_s, 10.0, knows_law=True), FACES.law, make)
+
+    assert (len(made) > 1) is is_asked
+
+
+def test_turns_is_a_candidate_within_a_scope_and_last_beyond_little_of_it():
+    def names(bound_s):
+        told = setting(bound_s, scope_s=10.0)
+        return [one.name for one in best_by_replay(told, Books(told)).candidates]
+
+    assert names(0.9) == ["turns 10", "turns 1"]
+    assert names(2.0) == ["turns 10", "turns 1", "last 0.001", "last 1e-05"]
+    assert names(9.0) == ["last 0.001", "last 1e-05", "turns 10", "turns 1"]
+    assert names(10.0) == ["last 0.001", "last 1e-05"]
 
 
 # --------------------------------------------------------------------------------------------------------------- forecast
