@@ -99,9 +99,9 @@ class SteadyTails:
         self._kinds, self._bound_s, self._intervals, self._limit = kinds, bound_s, intervals, limit
         self._theta = _GRID / bound_s
         self._factors = np.empty((len(kinds), THETAS, 0))
-        """By kind, theta and number of windows: what a row multiplies the expectation by, less 1."""
+        """Factors by which a row multiplies the expectation, less 1; by kind, theta and number of windows."""
         self._spare = np.empty((THETAS, 0))
-        """By theta and number of windows: theta times what the bound leaves when the dearest row is done, negative."""
+        """Theta times what the dearest row takes less the bound, negative; by theta and number of windows."""
         self._of: dict[int, list[tuple[list[float], float]]] = {}
         """The same of single thetas, by number of windows."""
         self.hopeless_s = bound_s + limit / float(self._theta[-1]) - max(row_s + window_s for row_s, window_s in kinds)

@@ -125,6 +125,14 @@ def test_tails_of_steady_rates_say_what_those_of_any_rates_say(seed):
         assert begun <= steady.hopeless_s or not any(within)
 
 
+def test_no_theta_is_within_the_limit_above_what_is_hopeless():
+    steady = SteadyTails([(0.1, 0.3), (0.0, 0.25)], 15.0, 20, -6.0)
+    nothing_comes = [0.0, 0.0]
+
+    assert steady.keeps(THETAS - 1, nothing_comes, [], 0.5, steady.hopeless_s - 1e-6)
+    assert not any(steady.keeps(theta, nothing_comes, [], 0.5, steady.hopeless_s + 1e-6) for theta in range(THETAS))
+
+
 def test_a_passing_overload_may_be_within_the_bound():
     """Twice the load for 5 s makes 5 s of work; a bound of 30 s holds, one of 4 s does not."""
     rates = np.full((1, 20), 20.0)
