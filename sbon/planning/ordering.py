@@ -3,8 +3,8 @@
     looked at with each round of reports -> search (`sbon.planning.reordering`), once the rate of a source has been off by `OFF_SHARE` for
     `OFF_S` -> `looked`, or `failed`
 
-What is measured at that moment is what later rates are compared with, so that a rate which has changed once leads to one search. A better
-order counts only if it carries more of what comes: as long as some placement of the present order carries it, the order stays.
+What is measured at that moment is what later rates are compared with, so that a rate which has changed once leads to one search. As long
+as some placement of the present order carries what comes, the order stays.
 
 The query gets it by itself (`sbon.queries.adapting`), or when somebody asks for it.
 """
@@ -54,7 +54,7 @@ class Ordering:
 
     def looked(self, found: "Reordered") -> None:
         """Takes the result of a search."""
-        self.better = found if found.plan is not None and found.carries_more else None
+        self.better = found if found.plan is not None else None
         self.failed()
 
     def failed(self) -> None:

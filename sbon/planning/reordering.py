@@ -29,16 +29,15 @@ class Reordered(msgspec.Struct, frozen=True):
     """The plan in the better order; None if there is none."""
     text: str
     """Clause on what changes and what it gains, or on why the order stays."""
-    carries_more: bool = False
-    """True if it carries more of what comes; else it carries as much for less."""
 
 
-def reordered(query: PlacedQuery) -> Reordered:
+def reordered(query: PlacedQuery, *, to_carry: bool = False) -> Reordered:
     """Returns the plan in the best order, if it is better than the present one.
 
     Parameters
     ----------
     query : as it runs, with measured rates
+    to_carry : whether the order is to stay if a placement of it carries what comes
     """
     plan = query.plan
     if not moves(plan):
@@ -48,15 +47,17 @@ def reordered(query: PlacedQuery) -> Reordered:
         return Reordered(None, "what its operators cost has not been measured yet; try again in a minute")
     expected = query.rows_per_s()
     rates = Rates.settled(query, {"": {spec.id: expected.get(spec.id, 0.0) for spec in query.sources}}, nodes=sorted(query.nodes))
-    present, best = configuration_of(rates, target=ROOM), best_order(rates, target=ROOM, evaluations=EVALUATIONS)
+    present = configuration_of(rates, target=ROOM)
     search(present, EVALUATIONS)
+    if to_carry and not carries_more(present.quality, ROOM):
+        return Reordered(None, "some placement of this order carries what comes")
+    best = best_order(rates, target=ROOM, evaluations=EVALUATIONS)
     if plan_of(best) is plan:
         return Reordered(None, "no other order of its operators is better")
     gained = gain((present.quality, present.usage), (best.quality, best.usage))
     if not gained:
         return Reordered(None, f"no other order of its operators is better by {GAIN_LEAST:.0%}")
-    text = f"{', '.join(exchanged(plan, plan_of(best)))} exchanged {gained}"
-    return Reordered(_with_rates(best), text, carries_more(present.quality, best.quality))
+    return Reordered(_with_rates(best), f"{', '.join(exchanged(plan, plan_of(best)))} exchanged {gained}")
 
 
 def gain(present: tuple[float, float], other: tuple[float, float]) -> str:

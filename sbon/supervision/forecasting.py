@@ -110,7 +110,7 @@ class Forecasting:
             else:
                 ordering.looked(result)
 
-        self._host.execute(lambda: reordered(query), done, rows=0)
+        self._host.execute(lambda: reordered(query, to_carry=True), done, rows=0)
 
     def _resize(self, record: QueryRecord) -> None:
         """Compares rates with those for which numbers of instances were chosen, and plans anew if it must."""

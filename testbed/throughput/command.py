@@ -149,11 +149,24 @@ def show_sustained(result: dict[str, Any]) -> None:
 
 def show_engine(result: dict[str, Any]) -> None:
     """The part `engine` as a table for people."""
+    from sbon_testbed.throughput.sustained import ABOVE, BELOW
+
     print_note(f"engine: two joins and two filters on two agents with a core each; {result['ratio']:.1f} times the rate once optimised")
     parts = {name: found for name, found in result.items() if isinstance(found, dict)}
     rows = [
-        [name, f"{found['rows_per_s_per_stream']:,}", f"{found['predicted']:,}", f"{found['error']:+.1%}"] for name, found in parts.items()
+        [
+            name,
+            f"{found['rows_per_s_per_stream']:,}",
+            f"{found['predicted']:,}",
+            f"{found['error']:+.1%}",
+            *("yes" if found["sustained"][key] else "no" for key in ("flat", "blocked", "binding_full")),
+        ]
+        for name, found in parts.items()
     ]
-    print_table((Column("configuration"), *(Column(title, right=True) for title in ("rows/s/stream", "predicted", "error"))), rows)
+    titles = ("rows/s/stream", "predicted", "error", "flat", "held up", "full")
+    print_table((Column("configuration"), *(Column(title, right=True) for title in titles)), rows)
+    print_note(
+        f"flat: queues and latency at {BELOW} of the predicted rate; held up: a source at {ABOVE}; full: what is predicted to bind, then"
+    )
     for name, found in parts.items():
         print_note(f"predicted to bind, {name}: {found['binding']}")

@@ -1,10 +1,11 @@
-"""Measures the query of WhiteWater's section 6.4 on two real agents, each on a core of its own: as written, and as optimised.
+"""Measures the query of WhiteWater's section 6.4 on two real agents, each on a core of its own: as written, and as optimised; and another.
 
     sigma(D = 0) sigma(A = 0) (AB join on B (BC join on C CD))
 
 As written, filters are above both joins and everything is on one node. Optimised, filters are at their sources, and each join has a node;
-between these goes only what the join on C gives. Agents run the query slowly first and predict its highest rate; then the rates of all
-sources rise together until a source cannot give its rows.
+between these goes only what the join on C gives. The other query (`windowed`) computes a function of the rows of AB, and of a tenth of
+those of BC, and has windows of both. Agents run a query slowly first and predict its highest rate; then the rates of all sources rise
+together until a source cannot give its rows. At last it runs a little below and a little above what was predicted, for a minute each.
 """
 
 import os
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 from sbon.errors import SbonError
 from sbon_testbed.bench.agents import BenchAgent, agents
 from sbon_testbed.throughput.search import Report
+from sbon_testbed.throughput.sustained import ABOVE, BELOW, FLAT_S, FULL, is_blocked, waiting
 
 NODES = ("a", "b")
 VALUES_B, VALUES_C = 1_000, 100_000
@@ -23,13 +25,15 @@ SHARE = 100
 """One row in so many passes a filter."""
 SPAN_MS = 500
 FIRST_ROWS_PER_S = 20_000
-ROUNDS = 8
+ROUNDS = 10
 LEARN_SHARE = 0.8
 """Rates at which costs are measured: the first, and then so much of what is predicted, until that changes by no more than `SAME`."""
-SAME = 0.1
+SAME = 0.03
 SINK_NODE = "a"
 PREDICTED_TIMEOUT_S = 60.0
 SETTLE_S, WATCHED_S = 3.0, 5.0
+SUSTAINED_S = 60.0
+"""Time for which queues and latency are to stay flat at `BELOW` times the predicted rate."""
 HELD_UP = 0.98
 """Share of its rows below which a source counts as held up."""
 STEP = 1.25
@@ -49,7 +53,11 @@ JOIN cd ON bc.c = cd.c AND cd.ts BETWEEN bc.ts - INTERVAL '{SPAN_MS} ms' AND bc.
 JOIN ab ON ab.b = bc.b AND ab.ts BETWEEN bc.ts - INTERVAL '{SPAN_MS} ms' AND bc.ts + INTERVAL '{SPAN_MS} ms'
 WHERE ab.a = 0 AND cd.d = 0
 """
-SINK = f"CREATE SINK found AS {QUERY} WITH (connector = 'discard', node = '{SINK_NODE}')"
+WINDOWED = f"""
+SELECT window_end, k, COUNT(*) AS n, SUM(SQRT(v)) AS total FROM TUMBLE((SELECT ts, b AS k, a AS v FROM ab
+    UNION ALL SELECT ts, b AS k, c AS v FROM bc WHERE c < {VALUES_C // 10}), ts, INTERVAL '1 second') GROUP BY window_end, k
+"""
+SINK = f"CREATE SINK found AS {{query}} WITH (connector = 'discard', node = '{SINK_NODE}', latency_column = '{{column}}')"
 VALUES = {"a": SHARE, "b": VALUES_B, "c": VALUES_C, "d": SHARE}
 
 
@@ -62,11 +70,15 @@ class Setup(NamedTuple):
     """Node of each source."""
     joins: dict[str, str]
     """Node of each join, by its key; what is not pinned otherwise is on the node of the sink."""
+    query: str = QUERY
+    column: str = "at"
+    """Column of its answers with an event time, by which it is known how late they are."""
 
 
 SETUPS = {
     "initial": Setup("sbon_testbed.throughput.as_written", {"ab": "a", "bc": "a", "cd": "a"}, {"b": "a", "c": "a"}),
     "optimised": Setup("sbon_agent", {"ab": "a", "bc": "b", "cd": "b"}, {"b": "a", "c": "b"}),
+    "windowed": Setup("sbon_agent", {"ab": "a", "bc": "b"}, {}, WINDOWED, "window_end"),
 }
 
 
@@ -83,7 +95,7 @@ class _Pair:
                 name=name, one=one, other=other, node=node, rate=rate, seed=seed, most_one=VALUES[one] - 1, most_other=VALUES[other] - 1
             )
             self._ask("submit", sql=sql)
-        self._ask("submit", sql=SINK)
+        self._ask("submit", sql=SINK.format(query=self._setup.query, column=self._setup.column))
         for operator in list(self._operators().values()):
             join = re.match(r"join on (\w)", operator["text"])
             node = self._setup.joins[join[1]] if join else SINK_NODE
@@ -128,12 +140,13 @@ class _Pair:
                 raise SbonError(f"nothing is predicted of the query within {PREDICTED_TIMEOUT_S:g} s: {row['state']}")
             time.sleep(0.2)
 
-    def watch(self, rate: int) -> dict[str, Any]:
-        """Returns the share of its rows that the source that was held up most gave, and the cores that the agents used."""
+    def watch(self, rate: int, watched_s: float = WATCHED_S) -> dict[str, Any]:
+        """Returns what happens at a rate: the share of its rows that the source that was held up most gave, the cores that the agents
+        used, by how much more waits in the end, in seconds of the rates, and by how many seconds answers are later then."""
         self._begin(rate)
         time.sleep(SETTLE_S)
         began, before, used = time.monotonic(), self._operators(), self._cpu_s()
-        time.sleep(WATCHED_S)
+        time.sleep(watched_s)
         took_s, after, now = time.monotonic() - began, self._operators(), self._cpu_s()
         self._end()
         self._forget()
@@ -142,6 +155,8 @@ class _Pair:
             "rows_per_s": rate,
             "given": min(rows) / (rate * took_s),
             "cores": {name: (now[name] - used[name]) / took_s for name in now},
+            "grown_s": (sum(map(waiting, after.values())) - sum(map(waiting, before.values()))) / (rate * len(rows)),
+            "later_s": _latency_s(after) - _latency_s(before),
         }
 
     def _ask(self, command: str, **arguments: Any) -> Any:
@@ -158,8 +173,14 @@ class _Pair:
         return {name: agent.cpu_s() for name, agent in self._agents.items()}
 
 
+def _latency_s(operators: dict[str, dict[str, Any]]) -> float:
+    """Returns by how much half of the latest answers were behind the clock."""
+    (found,) = (row["latency"] for row in operators.values() if row["kind"] == "sink")
+    return float(found["p50_ms"]) / 1e3
+
+
 def evaluate_engine(report: Report) -> dict[str, Any]:
-    """Returns for each configuration the highest rate of each stream that it sustained, and the predicted one.
+    """Returns for each configuration the highest rate of each stream that it sustained, the predicted one, and what `sustained` tells.
 
     Raises
     ------
@@ -173,7 +194,9 @@ def evaluate_engine(report: Report) -> dict[str, Any]:
     for number, (name, setup) in enumerate(SETUPS.items()):
         report("engine", number, len(SETUPS))
         with agents(NODES, SETTINGS, module=setup.module, cores=cores[: len(NODES)]) as running:
-            found[name] = measured(_Pair(running, setup))
+            pair = _Pair(running, setup)
+            found[name] = measured(pair)
+            found[name]["sustained"] = sustained(pair, found[name]["predicted"], found[name]["binding"])
     report("engine", len(SETUPS), len(SETUPS))
     return {**found, "ratio": found["optimised"]["rows_per_s_per_stream"] / found["initial"]["rows_per_s_per_stream"]}
 
@@ -210,4 +233,17 @@ def measured(pair: _Pair) -> dict[str, Any]:
         "learned_at": learned["learned_at"],
         "error": predicted / low - 1,
         "tried": tried,
+    }
+
+
+def sustained(pair: _Pair, predicted: float, binding: str) -> dict[str, Any]:
+    """Returns whether a query does what was predicted: `flat` below that rate, `blocked` above it, and `binding_full`, the node that was
+    named, or on which the named operators are."""
+    below, above = (pair.watch(round(times * predicted), SUSTAINED_S) for times in (BELOW, ABOVE))
+    return {
+        "flat": below["given"] >= HELD_UP and max(below["grown_s"], below["later_s"]) < FLAT_S,
+        "blocked": is_blocked(above["given"], above["grown_s"], SUSTAINED_S),
+        "binding_full": above["cores"].get(binding.rpartition(" on node ")[2], 0.0) >= FULL,
+        "below": below,
+        "above": above,
     }

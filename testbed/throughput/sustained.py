@@ -109,7 +109,7 @@ class _Overlay:
         made = [after[one]["rows_out"] - before[one]["rows_out"] for one in after if after[one]["kind"] == "source"]
         return Run(
             min(made) / (rate * seconds),
-            (sum(map(_waiting, after.values())) - sum(map(_waiting, before.values()))) / (rate * len(self.sources)),
+            (sum(map(waiting, after.values())) - sum(map(waiting, before.values()))) / (rate * len(self.sources)),
             {node: (now - then) / (seconds * 1e9 * self._cpu.cores) for now, then, node in worked},
             {one: (after[one]["cpu_ns"] - before[one]["cpu_ns"]) / (seconds * 1e9) for one in after},
             {row["text"]: row["node"] for row in after.values()},
@@ -125,9 +125,14 @@ class _Overlay:
         return [machine.cpu.busy_ns for machine in self.world.world.machines[:NODES]]
 
 
-def _waiting(row: dict[str, Any]) -> float:
+def waiting(row: dict[str, Any]) -> float:
     """Returns the rows that wait before an operator, and on its links, as far as they have been sent and not taken."""
     return float(row["queue_rows"]) + sum(float(link["rows_sent"] - link["rows_acknowledged"]) for link in row["links"])
+
+
+def is_blocked(given: float, grown_s: float, watched_s: float) -> bool:
+    """Tells whether something is held up at `ABOVE` times the predicted rate, be it at a source or before an operator."""
+    return (given - grown_s / watched_s) * ABOVE < 1.05
 
 
 def evaluate_sustained(plans: int, seed: int, report: Report) -> dict[str, Any]:
@@ -164,7 +169,7 @@ def sustained(seed: int) -> dict[str, Any]:
         "binding": rate["binding"],
         "rests_on_rules": found["rests_on_rules"],
         "flat": below.given > 0.99 and below.grown_s < FLAT_S,
-        "blocked": (above.given - above.grown_s / WATCHED_S) * ABOVE < 1.05,
+        "blocked": is_blocked(above.given, above.grown_s, WATCHED_S),
         "binding_full": _fullness(rate["binding"], above) >= FULL,
         "below": below._asdict(),
         "above": above._asdict(),

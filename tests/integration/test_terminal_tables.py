@@ -412,11 +412,12 @@ RESULT_TABLES: dict[str, tuple[Callable[..., None], dict[str, Any], list[list[st
                 "predicted": rate,
                 "error": -0.02,
                 "binding": "one core, operators b.1.3, b.1.4 on node b",
+                "sustained": {"flat": True, "blocked": True, "binding_full": False},
             }
             for name, rate in (("initial", 72_191), ("optimised", 1_364_722))
         }
         | {"ratio": 18.9},
-        [["configuration", "rows/s/stream", "predicted", "error"]],
+        [["configuration", "rows/s/stream", "predicted", "error", "flat", "held up", "full"]],
     ),
 }
 """What shows the results of a benchmark or an evaluation, a result, and the titles that each of its tables has at 80 columns."""

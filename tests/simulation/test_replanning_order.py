@@ -8,6 +8,7 @@ import pytest
 
 from sbon.errors import SbonError
 from sbon.planning import ordering
+from sbon.planning.reordering import reordered
 from sbon.query.instances import sets_of
 from sbon.query.plan import JoinParams, SourceParams
 from sbon.supervision.record import QueryRecord
@@ -119,6 +120,8 @@ def test_joins_are_exchanged_where_that_is_cheaper_by_what_is_measured(story: An
     assert told.first_joined() == {"a", "b"}
     with pytest.raises(SbonError, match="one after the other"):
         told.replan(order=True, instances=2)
+    home: Any = told.world.agents[0]
+    assert reordered(home.queries.statements._as_it_runs(told.record), to_carry=True).plan is None, "it carries what comes"
     said = told.replan(order=True)
     assert "exchanged for " in said["text"]
     assert said["crosses_at"] is not None

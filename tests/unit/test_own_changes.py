@@ -135,7 +135,7 @@ def test_a_change_that_fails_is_tried_again_later_and_told_once(monkeypatch: pyt
     assert query.own.problem == ""
 
 
-BETTER = Reordered(cast(Plan, "the other order"), "two joins exchanged", carries_more=True)
+BETTER = Reordered(cast(Plan, "the other order"), "two joins exchanged")
 
 
 def test_a_query_gets_another_order_once_it_has_the_instances_that_it_wants_and_has_rested() -> None:

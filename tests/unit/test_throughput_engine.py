@@ -19,7 +19,9 @@ def planned():
         one, other = name
         sources += engine.SOURCE.format(name=name, one=one, other=other, node=node, rate=1, seed=seed, most_one=9, most_other=9)
     connectors = SimpleNamespace(extensions=lambda: NOTHING)
-    (prepared,) = prepare(engine.SINK, make_catalog(sources).entries(), NODES, "a", iter("q"), 0, connectors, {})
+    (prepared,) = prepare(
+        engine.SINK.format(query=engine.QUERY, column="at"), make_catalog(sources).entries(), NODES, "a", iter("q"), 0, connectors, {}
+    )
     return prepared.plan
 
 
@@ -54,15 +56,16 @@ class Sustaining:
     """Agents that sustain a rate."""
 
     def __init__(self, rate, predicted, fails_once_at=0):
-        self.rate, self.predicted, self.tried, self.fails_once_at = rate, predicted, [], fails_once_at
+        self.rate, self.predicted, self.tried, self.fails_once_at, self.later_s = rate, predicted, [], fails_once_at, 0.1
 
     def learn(self):
         return {"rows_per_s": self.predicted, "binding": "CPU on node a", "learned_at": 1}
 
-    def watch(self, rate):
+    def watch(self, rate, watched_s=engine.WATCHED_S):
         self.tried.append(rate)
         trouble = len(self.tried) == self.fails_once_at
-        return {"rows_per_s": rate, "given": 0.5 if trouble else min(1.0, self.rate / rate), "cores": {}}
+        given = 0.5 if trouble else min(1.0, self.rate / rate)
+        return {"rows_per_s": rate, "given": given, "cores": {"a": rate / self.rate, "b": 0.1}, "grown_s": 0.1, "later_s": self.later_s}
 
 
 @pytest.mark.parametrize("predicted", [10_000, 48_000, 200_000])
@@ -78,3 +81,22 @@ def test_what_others_hold_up_once_is_tried_again():
     found = engine.measured(Sustaining(50_000, 50_000, fails_once_at=1))
 
     assert found["rows_per_s_per_stream"] >= 50_000 / engine.NEAR
+
+
+@pytest.mark.parametrize(
+    ("predicted", "later_s", "node", "expected"),
+    [
+        (50_000, 0.1, "a", (True, True, True)),
+        (45_000, 0.1, "a", (True, False, True)),
+        (60_000, 0.1, "a", (False, True, True)),
+        (50_000, 2.0, "a", (False, True, True)),
+        (50_000, 0.1, "b", (True, True, False)),
+    ],
+)
+def test_a_prediction_holds_if_all_goes_through_below_it_and_what_was_named_is_full_above(predicted, later_s, node, expected):
+    pair = Sustaining(50_000, predicted)
+    pair.later_s = later_s
+    found = engine.sustained(pair, predicted, f"one core, operators b.1.3, b.1.4 on node {node}")
+
+    assert (found["flat"], found["blocked"], found["binding_full"]) == expected
+    assert pair.tried == [round(0.95 * predicted), round(1.1 * predicted)]
