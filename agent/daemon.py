@@ -271,9 +271,9 @@ async def _live(
     host = AsyncioHost(loop, workers=config.engine.workers)
     shaped = None
     if shaper_file is not None:
-        from sbon_agent.network.shaper import ShapedHost
+        from sbon_agent.network.shaper import shaped_by
 
-        shaped = ShapedHost.from_file(host, shaper_file)
+        shaped = shaped_by(host, shaper_file)
     agent = Agent(config, shaped or host, key_ring)
     carriers = TelemetryCarriers(agent.telemetry)
     address = agent.start()

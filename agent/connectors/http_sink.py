@@ -93,7 +93,6 @@ class HttpSink:
     def __init__(self, params: SinkParams, schema: Schema, context: ConnectorContext) -> None:
         self._what = f"sink {params.name}"
         self._options = _read_options(params, context)
-        self._client = self._options.client
         self._schema = schema
         self._lines = LineFormat("csv" if self._options.format == "csv" else "ndjson", schema)
         self._loop = loop_of(self._what, params.connector, context)
@@ -116,7 +115,7 @@ class HttpSink:
 
     def open(self) -> None:
         """Checks the address and reads the files, then begins."""
-        self._client.open()
+        self._options.client.open()
         self._loop.call_soon_threadsafe(self._start)
 
     def _start(self) -> None:
@@ -181,7 +180,7 @@ class HttpSink:
         self._loop.call_soon_threadsafe(self._changed.set)
 
     def _waiting(self) -> str:
-        return f"{self._what}: {self._held_rows} rows wait, {self._problem or f'{self._client.url} has not answered yet'}"
+        return f"{self._what}: {self._held_rows} rows wait, {self._problem or f'{self._options.client.url} has not answered yet'}"
 
     # ----------------------------------------------------------------------------------------------- on the event loop
 
@@ -199,7 +198,7 @@ class HttpSink:
             self._held_bytes = self._held_rows = 0
         if self._task is not None:
             self._task.cancel()
-        self._client.close()
+        self._options.client.close()
 
     async def _run(self) -> None:
         try:
@@ -209,7 +208,7 @@ class HttpSink:
                     await self._deliver(pieces)
         except ConnectorError as error:
             self._error = error
-        self._client.close()
+        self._options.client.close()
 
     async def _next(self) -> list[_Piece]:
         """Waits for a batch and takes it out; its rows and bytes count as held until they have been delivered."""
@@ -253,14 +252,14 @@ class HttpSink:
     async def _sent(self, body: bytes, key: str) -> bool:
         """Sends a batch once. Returns whether it has been taken; `_problem` says why not."""
         self._asked_pause_s = 0.0
-        url = self._client.url
+        url = self._options.client.url
         headers = (("Content-Type", _TYPES[self._options.format]), ("Idempotency-Key", key))
         try:
-            response = await self._client.ask("POST", url, headers, body, ANSWER_BYTES_MAX)
+            response = await self._options.client.ask("POST", url, headers, body, ANSWER_BYTES_MAX)
         except ssl.SSLCertVerificationError as error:
             raise ConnectorError(f"{self._what}: {url}: the certificate is not trusted: {error.verify_message}") from error
         except TimeoutError:
-            self._problem = f"{url} has not answered within {self._client.timeout_s:g} s"
+            self._problem = f"{url} has not answered within {self._options.client.timeout_s:g} s"
             return False
         except (OSError, h11.RemoteProtocolError, AnswerTooLargeError) as error:
             self._problem = f"{url}: {error}"

@@ -12,7 +12,6 @@ the connection up by then. Opening a stream takes a round trip, as TCP's handsha
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -77,20 +76,6 @@ class ShapedHost:
         self._held_bytes = 0
         self.counters = {"datagrams_shaped_away": 0}
         self.set(shape or Shape())
-
-    @classmethod
-    def from_file(cls, host: Host, file: str) -> "ShapedHost":
-        """Makes a host with the table in a JSON file.
-
-        Raises
-        ------
-        ConfigError
-            The file cannot be read, or is not such a table.
-        """
-        try:
-            return cls(host, msgspec.json.decode(Path(file).read_bytes(), type=Shape))
-        except (OSError, msgspec.MsgspecError) as error:
-            raise ConfigError(f"shaper file {file}: {error}") from error
 
     @property
     def rng(self) -> np.random.Generator:
@@ -191,23 +176,21 @@ class ShapedHost:
             self._host.send_datagram(data, address)
             return
         self._held_bytes += len(data)
-        self._host.call_at(self._host.now() + delay_s - ROUNDING_S, partial(self._release, data, address))
 
-    def _release(self, data: bytes, address: Address) -> None:
-        self._held_bytes -= len(data)
-        if self.path(address).blocked:
-            self.counters["datagrams_shaped_away"] += 1
-        else:
-            self._host.send_datagram(data, address)
+        def release() -> None:
+            self._held_bytes -= len(data)
+            if self.path(address).blocked:
+                self.counters["datagrams_shaped_away"] += 1
+            else:
+                self._host.send_datagram(data, address)
+
+        self._host.call_at(self._host.now() + delay_s - ROUNDING_S, release)
 
     def connect(self, address: Address, handler: StreamHandler) -> None:
         """Opens a stream that is delayed in both directions."""
-        stream = ShapedStream(self, self._host, address, handler, self._forget)
+        stream = ShapedStream(self, self._host, address, handler, lambda ended: self._streams.pop(ended, None))
         self._streams[stream] = None
         stream.dial()
-
-    def _forget(self, stream: ShapedStream) -> None:
-        self._streams.pop(stream, None)
 
     def execute(
         self,
@@ -250,3 +233,17 @@ class ShapedHost:
     def memory_fraction(self) -> float:
         """Returns the host's memory use."""
         return self._host.memory_fraction()
+
+
+def shaped_by(host: Host, file: str) -> ShapedHost:
+    """Returns a host with the table in a JSON file.
+
+    Raises
+    ------
+    ConfigError
+        The file cannot be read, or is not such a table.
+    """
+    try:
+        return ShapedHost(host, msgspec.json.decode(Path(file).read_bytes(), type=Shape))
+    except (OSError, msgspec.MsgspecError) as error:
+        raise ConfigError(f"shaper file {file}: {error}") from error

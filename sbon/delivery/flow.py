@@ -72,7 +72,7 @@ class Flow:
 
     def add_output(self, instance: Instance, output: Output) -> None:
         """Starts to transport for one more output."""
-        output.sender.may_spill(self.outgoing.spilling.budget)
+        output.sender.backlog.budget = self.outgoing.spilling.budget
         instance.outputs[output.link.id] = output
         self.ends.add_giving(instance, output)
 

@@ -70,7 +70,7 @@ class Spilling:
         if self.budget is None or not (may_spill or sender.on_disk):
             return
         begun = sender.on_disk
-        match sender.next_io(self._host.now(), may_spill=may_spill):
+        match sender.backlog.next_io(self._host.now(), may_spill=may_spill):
             case SpillWrite() as write:
                 self._write(link, sender, schema, write)
                 if not begun:
@@ -137,11 +137,11 @@ class Spilling:
                 self._give_back(write.reserved_bytes)
             elif isinstance(result, BaseException):
                 reason = (result.strerror if isinstance(result, OSError) else "") or f"{type(result).__name__}: {result}"
-                sender.write_failed(reason, self._host.now())
+                sender.backlog.write_failed(reason, self._host.now())
                 self._tell_trouble(link, sender.trouble)
             else:
                 store.charged_bytes += result
-                sender.written(result)
+                sender.backlog.written(result)
 
         self._execute(link, store, lambda: store.log.append(write.batches), done)
 
@@ -178,7 +178,7 @@ class Spilling:
         self._host.execute(work, finished, rows=0)
 
     def _arm(self, link: LinkId, sender: LinkSender) -> None:
-        wake, now = sender.next_wake(), self._host.now()
+        wake, now = sender.backlog.next_wake(), self._host.now()
         if wake is None or wake <= now or link in self._timers:
             return
 

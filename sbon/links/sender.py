@@ -6,7 +6,7 @@ import msgspec
 
 from sbon.compression import Compression
 from sbon.errors import LocalProtocolError
-from sbon.links.backlog import Backlog, SpillBudget, SpillFetch, SpillWrite
+from sbon.links.backlog import Backlog
 from sbon.links.batch import Batch, Payload
 from sbon.links.config import LinkConfig
 from sbon.query.plan import WATERMARK_MIN
@@ -19,7 +19,8 @@ class LinkSender:
     def __init__(self, link: LinkId, config: LinkConfig) -> None:
         self.link = link
         self._config = config
-        self._backlog = Backlog(config.window_batches, config.window_bytes, config.spill_after_s)
+        self.backlog = Backlog(config.window_batches, config.window_bytes, config.spill_after_s)
+        """The batches that it holds, in memory and on disk."""
         self._next_sequence = 1
         self._processed = 0  # highest sequence acknowledged
         self.safe = 0
@@ -46,7 +47,7 @@ class LinkSender:
     @property
     def has_credit(self) -> bool:
         """Tells whether there is room for another batch, whether or not it may be sent at once."""
-        return self._backlog.has_room
+        return self.backlog.has_room
 
     @property
     def held(self) -> int:
@@ -61,32 +62,32 @@ class LinkSender:
     @property
     def memory_batches(self) -> int:
         """Returns the number of unacknowledged batches in memory."""
-        return self._backlog.memory_batches
+        return self.backlog.memory_batches
 
     @property
     def memory_bytes(self) -> int:
         """Returns the bytes of the batches in memory."""
-        return self._backlog.memory_bytes
+        return self.backlog.memory_bytes
 
     @property
     def spilled_batches(self) -> int:
         """Returns the number of batches on disk (at most a window of them may be acknowledged already)."""
-        return self._backlog.disk_batches
+        return self.backlog.disk_batches
 
     @property
     def on_disk(self) -> bool:
         """Tells whether batches are on disk or being written, so that the operator must stay on this host."""
-        return self._backlog.on_disk
+        return self.backlog.on_disk
 
     @property
     def trouble(self) -> str:
         """Returns the reason why no more batches are written to disk at present; empty if there is none."""
-        return self._backlog.trouble
+        return self.backlog.trouble
 
     @property
     def is_settled(self) -> bool:
         """Tells whether all that was offered is safe, and nothing is left in memory or on disk."""
-        return self.forgotten == self._next_sequence - 1 and not self._backlog.on_disk
+        return self.forgotten == self._next_sequence - 1 and not self.backlog.on_disk
 
     @property
     def offered(self) -> int:
@@ -96,7 +97,7 @@ class LinkSender:
     @property
     def oldest_watermark_us(self) -> int | None:
         """Returns the watermark of the oldest batch that is not safe; None if there is none in memory."""
-        oldest = self._backlog.get(self.forgotten + 1)
+        oldest = self.backlog.get(self.forgotten + 1)
         return None if oldest is None else oldest.watermark_us
 
     def offer(self, stimulus_s: float, watermark_us: int, payload: Payload | None, path: int = 0, origin: int = 0) -> Batch:
@@ -106,17 +107,17 @@ class LinkSender:
         """
         batch = Batch(self._next_sequence, stimulus_s, watermark_us, payload, path, origin)
         self._next_sequence += 1
-        self._backlog.append(batch)
+        self.backlog.append(batch)
         self.rows_offered += batch.rows
         return batch
 
     def kept(self) -> tuple[Batch, ...] | None:
         """Returns the batches that have not been dropped; None if some are on disk."""
-        return None if self._backlog.on_disk else self._backlog.all()
+        return None if self.backlog.on_disk else self.backlog.all()
 
     def peek(self) -> Batch | None:
         """Returns the next batch to transmit, or None. Only `sent()` counts it as sent."""
-        return self._backlog.get(self._sent + 1) if self._sent < self._credit_end else None
+        return self.backlog.get(self._sent + 1) if self._sent < self._credit_end else None
 
     def sent(self, batch: Batch) -> None:
         """Records that `batch`, which `peek` returned, has been sent."""
@@ -132,10 +133,10 @@ class LinkSender:
 
         Returns 0 if the batch is no longer held, or is on disk.
         """
-        batch = self._backlog.get(sequence)
+        batch = self.backlog.get(sequence)
         if batch is None:
             return 0
-        self._backlog.replace(msgspec.structs.replace(batch, payload=None))
+        self.backlog.replace(msgspec.structs.replace(batch, payload=None))
         self.rows_left_out += batch.rows
         return batch.rows
 
@@ -158,7 +159,7 @@ class LinkSender:
             safe = processed
         if safe > self.forgotten:
             self.forgotten = safe
-            self.rows_acknowledged += self._backlog.forget(safe)
+            self.rows_acknowledged += self.backlog.forget(safe)
         self._sent = max(self._sent, processed)
         self._highest_sent = max(self._highest_sent, processed)
         # Credit never shrinks by an acknowledgement that a later one overtook, and never exceeds our own bound on memory.
@@ -174,7 +175,7 @@ class LinkSender:
         if self.forgotten >= self._processed:
             self._sent = self._processed
         else:
-            self._sent = (self._processed if self._backlog.get(self._processed) is not None else self.forgotten + 1) - 1
+            self._sent = (self._processed if self.backlog.get(self._processed) is not None else self.forgotten + 1) - 1
 
     def begins_anew(self) -> None:
         """Restarts sending from the first batch that is not safe: the operator at the other end begins anew."""
@@ -189,7 +190,7 @@ class LinkSender:
         LocalProtocolError
             Some batches are on disk.
         """
-        return self._next_sequence, self.rows_offered - self.rows_left_out, self.rows_acknowledged, self._backlog.all()
+        return self._next_sequence, self.rows_offered - self.rows_left_out, self.rows_acknowledged, self.backlog.all()
 
     @classmethod
     def restored(cls, link: LinkId, config: LinkConfig, exported: tuple[int, int, int, Iterable[Batch]]) -> "LinkSender":
@@ -208,7 +209,7 @@ class LinkSender:
             raise LocalProtocolError(f"link {link}: batches {numbers} do not end before {next_sequence}")
         sender._next_sequence = next_sequence
         for batch in batches:
-            sender._backlog.append(batch)
+            sender.backlog.append(batch)
         sender.rows_offered, sender.rows_acknowledged = offered, acknowledged
         sender._processed = sender._sent = sender._highest_sent = next_sequence - len(numbers) - 1
         sender.safe = sender.forgotten = sender._processed
@@ -216,26 +217,6 @@ class LinkSender:
         return sender
 
     # ------------------------------------------------------------------------------- the disk (see `sbon.links.backlog`)
-
-    def may_spill(self, budget: SpillBudget | None) -> None:
-        """Lets batches that do not fit into memory go to disk, within this budget."""
-        self._backlog.budget = budget
-
-    def next_io(self, now: float, *, may_spill: bool) -> SpillWrite | SpillFetch | None:
-        """Returns what to write or to fetch now."""
-        return self._backlog.next_io(now, may_spill=may_spill)
-
-    def next_wake(self) -> float | None:
-        """Returns when to call `next_io` again if nothing else happens."""
-        return self._backlog.next_wake()
-
-    def written(self, size_bytes: int) -> None:
-        """Records that the batches are on disk, and their size there."""
-        self._backlog.written(size_bytes)
-
-    def write_failed(self, reason: str, now: float) -> None:
-        """Records that the write failed."""
-        self._backlog.write_failed(reason, now)
 
     def fetched(self, batches: Sequence[Batch]) -> None:
         """Takes back the oldest batches from disk.
@@ -245,4 +226,4 @@ class LinkSender:
         SpillError
             They are not the batches that were written.
         """
-        self.rows_acknowledged += self._backlog.fetched(batches)
+        self.rows_acknowledged += self.backlog.fetched(batches)

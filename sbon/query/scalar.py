@@ -307,76 +307,6 @@ class Scalars:
             raise self.refuse(tree, f"number {value} is too large", "floats reach to about 1.8e308")
         return Literal(real, FLOAT), FLOAT
 
-    def _negative(self, tree: exp.Expr) -> Bound:
-        operand = tree.this
-        if isinstance(operand, exp.Literal) and not operand.args.get("is_string") and str(operand.this) == str(-_INT_MIN):
-            return Literal(_INT_MIN, INT), INT
-        expression, type_ = self.bind(operand)
-        if isinstance(expression, Literal) and type_ in (INT, FLOAT, INTERVAL):
-            value = expression.value
-            if isinstance(value, int | float) and value != _INT_MIN:
-                return Literal(-value, expression.type), type_
-        return self.call(tree, "neg", [(expression, type_)])
-
-    def _boolean(self, tree: exp.Expr) -> Bound:
-        return Literal(bool(tree.this), BOOL), BOOL
-
-    def _null(self, tree: exp.Expr) -> Bound:
-        return NULL, None
-
-    def _paren(self, tree: exp.Expr) -> Bound:
-        return self.bind(tree.this)
-
-    def _interval(self, tree: exp.Expr) -> Bound:
-        span = interval_of(self.text, tree)
-        if span is None:
-            raise self.refuse(tree, "an INTERVAL is a literal", "write INTERVAL '10 seconds', or multiply one: n * INTERVAL '1 second'")
-        return Literal(span, INTERVAL), INTERVAL
-
-    def _connective(self, tree: exp.Expr) -> Bound:
-        assert isinstance(tree, exp.Connector)
-        name = "and" if isinstance(tree, exp.And) else "or"
-        # sqlglot nests to the left; long chains are taken apart without recursion.
-        parts = [self.bind(part) for part in tree.flatten(unnest=False)]
-        return self.call(tree, name, parts)
-
-    def _not(self, tree: exp.Expr) -> Bound:
-        return self.call(tree, "not", [self.bind(tree.this)])
-
-    def _is(self, tree: exp.Expr) -> Bound:
-        operand, other = self.bind(tree.this), tree.expression
-        if isinstance(other, exp.Null):
-            bound = self.call(tree, "is_null", [operand])
-        elif isinstance(other, exp.Boolean):
-            truth = self.call(tree, "eq", [operand, (Literal(bool(other.this), BOOL), BOOL)])
-            bound = self.call(tree, "coalesce", [truth, (Literal(False, BOOL), BOOL)])
-        else:
-            raise self.refuse(other, "IS takes NULL, TRUE or FALSE", "compare with = instead")
-        return self.call(tree, "not", [bound]) if tree.args.get("negate") else bound
-
-    def _between(self, tree: exp.Expr) -> Bound:
-        operand, low, high = (self.bind(tree.args[part]) for part in ("this", "low", "high"))
-        above, below = self.call(tree, "ge", [operand, low]), self.call(tree, "le", [operand, high])
-        bound = self.call(tree, "and", [above, below])
-        if tree.args.get("symmetric"):
-            turned = self.call(tree, "and", [self.call(tree, "ge", [operand, high]), self.call(tree, "le", [operand, low])])
-            bound = self.call(tree, "or", [bound, turned])
-        return self.call(tree, "not", [bound]) if tree.args.get("negate") else bound
-
-    def _in(self, tree: exp.Expr) -> Bound:
-        if tree.args.get("query") is not None or tree.args.get("unnest") is not None or tree.args.get("field") is not None:
-            raise self.refuse(tree, "IN takes a list of literals", "to match against another stream, JOIN it within an interval")
-        operand = self.bind(tree.this)
-        values = [self.bind(value) for value in tree.expressions]
-        for value_tree, (value, _) in zip(tree.expressions, values, strict=True):
-            if not isinstance(value, Literal):
-                raise self.refuse(value_tree, "IN takes a list of literals", "write (a = x OR a = y)")
-        present = [value for value in values if value[1] is not None]
-        bound: Bound = self.call(tree, "in", [operand, *present]) if present else (Literal(None, BOOL), BOOL)
-        if present and len(present) < len(values):
-            bound = self.call(tree, "or", [bound, (Literal(None, BOOL), None)])
-        return self.call(tree, "not", [bound]) if tree.args.get("negate") else bound
-
 
 def _converts(source: ColumnType, target: ColumnType) -> bool:
     """Tells whether CAST converts a type to another; structs, and arrays of them, convert like JSON."""
@@ -389,20 +319,100 @@ def _ends_escaped(pattern: str) -> bool:
     return (len(pattern) - len(pattern.rstrip("\\"))) % 2 == 1
 
 
+def _negative(scalars: Scalars, tree: exp.Expr) -> Bound:
+    operand = tree.this
+    if isinstance(operand, exp.Literal) and not operand.args.get("is_string") and str(operand.this) == str(-_INT_MIN):
+        return Literal(_INT_MIN, INT), INT
+    expression, type_ = scalars.bind(operand)
+    if isinstance(expression, Literal) and type_ in (INT, FLOAT, INTERVAL):
+        value = expression.value
+        if isinstance(value, int | float) and value != _INT_MIN:
+            return Literal(-value, expression.type), type_
+    return scalars.call(tree, "neg", [(expression, type_)])
+
+
+def _boolean(scalars: Scalars, tree: exp.Expr) -> Bound:
+    return Literal(bool(tree.this), BOOL), BOOL
+
+
+def _null(scalars: Scalars, tree: exp.Expr) -> Bound:
+    return NULL, None
+
+
+def _paren(scalars: Scalars, tree: exp.Expr) -> Bound:
+    return scalars.bind(tree.this)
+
+
+def _interval(scalars: Scalars, tree: exp.Expr) -> Bound:
+    span = interval_of(scalars.text, tree)
+    if span is None:
+        raise scalars.refuse(tree, "an INTERVAL is a literal", "write INTERVAL '10 seconds', or multiply one: n * INTERVAL '1 second'")
+    return Literal(span, INTERVAL), INTERVAL
+
+
+def _connective(scalars: Scalars, tree: exp.Expr) -> Bound:
+    assert isinstance(tree, exp.Connector)
+    name = "and" if isinstance(tree, exp.And) else "or"
+    # sqlglot nests to the left; long chains are taken apart without recursion.
+    parts = [scalars.bind(part) for part in tree.flatten(unnest=False)]
+    return scalars.call(tree, name, parts)
+
+
+def _not(scalars: Scalars, tree: exp.Expr) -> Bound:
+    return scalars.call(tree, "not", [scalars.bind(tree.this)])
+
+
+def _is(scalars: Scalars, tree: exp.Expr) -> Bound:
+    operand, other = scalars.bind(tree.this), tree.expression
+    if isinstance(other, exp.Null):
+        bound = scalars.call(tree, "is_null", [operand])
+    elif isinstance(other, exp.Boolean):
+        truth = scalars.call(tree, "eq", [operand, (Literal(bool(other.this), BOOL), BOOL)])
+        bound = scalars.call(tree, "coalesce", [truth, (Literal(False, BOOL), BOOL)])
+    else:
+        raise scalars.refuse(other, "IS takes NULL, TRUE or FALSE", "compare with = instead")
+    return scalars.call(tree, "not", [bound]) if tree.args.get("negate") else bound
+
+
+def _between(scalars: Scalars, tree: exp.Expr) -> Bound:
+    operand, low, high = (scalars.bind(tree.args[part]) for part in ("this", "low", "high"))
+    above, below = scalars.call(tree, "ge", [operand, low]), scalars.call(tree, "le", [operand, high])
+    bound = scalars.call(tree, "and", [above, below])
+    if tree.args.get("symmetric"):
+        turned = scalars.call(tree, "and", [scalars.call(tree, "ge", [operand, high]), scalars.call(tree, "le", [operand, low])])
+        bound = scalars.call(tree, "or", [bound, turned])
+    return scalars.call(tree, "not", [bound]) if tree.args.get("negate") else bound
+
+
+def _in(scalars: Scalars, tree: exp.Expr) -> Bound:
+    if tree.args.get("query") is not None or tree.args.get("unnest") is not None or tree.args.get("field") is not None:
+        raise scalars.refuse(tree, "IN takes a list of literals", "to match against another stream, JOIN it within an interval")
+    operand = scalars.bind(tree.this)
+    values = [scalars.bind(value) for value in tree.expressions]
+    for value_tree, (value, _) in zip(tree.expressions, values, strict=True):
+        if not isinstance(value, Literal):
+            raise scalars.refuse(value_tree, "IN takes a list of literals", "write (a = x OR a = y)")
+    present = [value for value in values if value[1] is not None]
+    bound: Bound = scalars.call(tree, "in", [operand, *present]) if present else (Literal(None, BOOL), BOOL)
+    if present and len(present) < len(values):
+        bound = scalars.call(tree, "or", [bound, (Literal(None, BOOL), None)])
+    return scalars.call(tree, "not", [bound]) if tree.args.get("negate") else bound
+
+
 _HANDLERS: dict[type[exp.Expr], Callable[[Scalars, exp.Expr], Bound]] = {
     exp.Column: Scalars._column,
     exp.Literal: Scalars._literal,
-    exp.Neg: Scalars._negative,
-    exp.Boolean: Scalars._boolean,
-    exp.Null: Scalars._null,
-    exp.Paren: Scalars._paren,
-    exp.Interval: Scalars._interval,
-    exp.And: Scalars._connective,
-    exp.Or: Scalars._connective,
-    exp.Not: Scalars._not,
-    exp.Is: Scalars._is,
-    exp.Between: Scalars._between,
-    exp.In: Scalars._in,
+    exp.Neg: _negative,
+    exp.Boolean: _boolean,
+    exp.Null: _null,
+    exp.Paren: _paren,
+    exp.Interval: _interval,
+    exp.And: _connective,
+    exp.Or: _connective,
+    exp.Not: _not,
+    exp.Is: _is,
+    exp.Between: _between,
+    exp.In: _in,
     exp.Anonymous: named,
     **CALLS,
     **NESTED_TREES,

@@ -70,6 +70,17 @@ class Process:
         x, y, z = place
         self.coordinate = Coordinate((x, y, z), HEIGHT_MS, 1.0)
 
+    def delay_s(self, other: "Process") -> float:
+        """Returns the one-way delay to another agent, without jitter."""
+        return (math.dist(self.coordinate.vector, other.coordinate.vector) + 2 * HEIGHT_MS) / 2000
+
+    def measured(self) -> None:
+        """Moves the coordinate a little, as every sample does, so that newer ones are gossiped as by whole agents."""
+        self.samples += 1
+        c = self.coordinate
+        wobble = 0.01 if self.samples % 2 else -0.01
+        self.coordinate = Coordinate((c.vector[0] + wobble, *c.vector[1:]), c.height_ms, max(1 / (1 + self.samples), 0.1))
+
 
 class MembershipWorld:
     """Agents by number, in one virtual time; every random draw comes from `seed`.
@@ -210,10 +221,6 @@ class MembershipWorld:
 
     # The network
 
-    def delay_s(self, a: Process, b: Process) -> float:
-        """Returns the one-way delay without jitter."""
-        return (math.dist(a.coordinate.vector, b.coordinate.vector) + 2 * HEIGHT_MS) / 2000
-
     def _go_on(self, process: Process, life: int) -> None:
         if process.life != life or process.stalled_until > self.now:
             return
@@ -241,7 +248,7 @@ class MembershipWorld:
             if action.__class__ is SendDatagram:
                 self._send(process, action.address, action.data)
             elif isinstance(action, RttMeasured):
-                self._measured(process)
+                process.measured()
             elif isinstance(action, MemberChanged):
                 self._changed(process, action)
             elif isinstance(action, MemberUpdated):
@@ -262,20 +269,13 @@ class MembershipWorld:
         if self.watch is not None:
             self.watch(observer, subject, code)
 
-    def _measured(self, process: Process) -> None:
-        """Moves a coordinate a little, as every sample does, so that newer ones are gossiped as by whole agents."""
-        process.samples += 1
-        c = process.coordinate
-        wobble = 0.01 if process.samples % 2 else -0.01
-        process.coordinate = Coordinate((c.vector[0] + wobble, *c.vector[1:]), c.height_ms, max(1 / (1 + process.samples), 0.1))
-
     def _send(self, source: Process, address: Address, data: bytes) -> None:
         self.datagrams += 1
         self.datagram_bytes += len(data) + OVERHEAD_BYTES
         target = self._by_address.get(address)
         if target is None or target.group != source.group or self._draws.uniform() < self.network.loss:
             return
-        arrives = self.now + self.delay_s(source, target) + self.network.jitter_ms / 1000 * self._draws.exponential()
+        arrives = self.now + source.delay_s(target) + self.network.jitter_ms / 1000 * self._draws.exponential()
         self.at(arrives, self._deliver, target, source.address, data, arrives)
 
     def _deliver(self, target: Process, sender: Address, data: bytes, arrived: float) -> None:
@@ -294,7 +294,7 @@ class MembershipWorld:
         if target is None or source.machine is None:
             return
         state = source.machine.full_state()
-        arrives = self.now + STREAM_TRIPS * self.delay_s(source, target)
+        arrives = self.now + STREAM_TRIPS * source.delay_s(target)
         self.at(arrives, self._asked, target, source, source.life, address, state)
 
     def _asked(self, target: Process, source: Process, life: int, address: Address, state: bytes) -> None:
@@ -305,7 +305,7 @@ class MembershipWorld:
         self.stream_bytes += len(state)
         self._perform(target, target.machine.merge(state, self.now))
         answer = target.machine.full_state()
-        self.at(self.now + self.delay_s(source, target), self._answered, source, life, address, target, answer)
+        self.at(self.now + source.delay_s(target), self._answered, source, life, address, target, answer)
 
     def _answered(self, source: Process, life: int, address: Address, target: Process, answer: bytes) -> None:
         if source.machine is None or source.life != life or source.group != target.group:

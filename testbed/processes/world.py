@@ -14,6 +14,7 @@ from typing import Any
 
 from sbon.cli.client import ControlClient, UnreachableError
 from sbon.config import Layer, overlay, toml_value
+from sbon.control import SOCKET_NAME
 from sbon.errors import SbonError
 from sbon.types import NodeId
 from sbon_testbed.backend import Node, Tail, node_number
@@ -127,7 +128,7 @@ class ProcessWorld:
         while True:
             process = self._processes.get(number)
             if process is None or process.poll() is not None:
-                raise SbonError(f"the agent {self.topology.nodes[number]} ended at its start: {self._last_words(number)}")
+                raise SbonError(f"the agent {self.topology.nodes[number]} ended at its start: {_last_words(self.agent_directory(number))}")
             try:
                 self._client(number)
                 return
@@ -230,7 +231,7 @@ class ProcessWorld:
         """Collects the rows of a query from now on, on a thread of its own."""
         tail = Tail(query)
         number = node_number(self.topology, node)
-        client = self._new_client(number)
+        client = ControlClient(self.agent_directory(number) / SOCKET_NAME)
 
         def follow() -> None:
             try:
@@ -257,7 +258,7 @@ class ProcessWorld:
         for number in list(self._clients):
             self._forget_client(number)
         for number, process in processes.items():
-            self._end_at_once(number, process)
+            _end_at_once(self.agent_directory(number), process)
         deadline = time.monotonic() + END_TIMEOUT_S
         with ExitStack() as last_resort:
             for process in processes.values():
@@ -269,34 +270,33 @@ class ProcessWorld:
         self._processes.clear()
         self._leaving.clear()
 
-    def _end_at_once(self, number: int, process: subprocess.Popen[bytes]) -> None:
-        """Lets an agent say goodbye without handing its operators over to others, which end, too."""
-        try:
-            with ControlClient(self.agent_directory(number) / "control.sock", timeout_s=TELL_TIMEOUT_S) as client:
-                client.tell("leave", within_s=0)
-        except SbonError:  # its control socket is not open yet, or the agent has ended
-            with suppress(ProcessLookupError):
-                process.terminate()
-
     def _client(self, number: int) -> ControlClient:
         if number not in self._clients:
-            self._clients[number] = self._new_client(number)
+            self._clients[number] = ControlClient(self.agent_directory(number) / SOCKET_NAME)
         return self._clients[number]
-
-    def _new_client(self, number: int) -> ControlClient:
-        return ControlClient(self.agent_directory(number) / "control.sock")
 
     def _forget_client(self, number: int) -> None:
         client = self._clients.pop(number, None)
         if client is not None:
             client.close()
 
-    def _last_words(self, number: int) -> str:
-        with suppress(OSError):
-            lines = (self.agent_directory(number) / "agent.log").read_text(encoding="utf-8", errors="replace").splitlines()
-            if lines:
-                return lines[-1][:500]
-        return "its log is empty"
+
+def _end_at_once(directory: Path, process: subprocess.Popen[bytes]) -> None:
+    """Lets an agent say goodbye without handing its operators over to others, which end, too."""
+    try:
+        with ControlClient(directory / SOCKET_NAME, timeout_s=TELL_TIMEOUT_S) as client:
+            client.tell("leave", within_s=0)
+    except SbonError:  # its control socket is not open yet, or the agent has ended
+        with suppress(ProcessLookupError):
+            process.terminate()
+
+
+def _last_words(directory: Path) -> str:
+    with suppress(OSError):
+        lines = (directory / "agent.log").read_text(encoding="utf-8", errors="replace").splitlines()
+        if lines:
+            return lines[-1][:500]
+    return "its log is empty"
 
 
 def _toml(settings: Mapping[str, Any]) -> str:

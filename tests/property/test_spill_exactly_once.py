@@ -31,7 +31,7 @@ class Disk:
         self._busy: SpillWrite | SpillFetch | None = None
 
     def look(self, now: float) -> None:
-        started = self._sender.next_io(now, may_spill=True)
+        started = self._sender.backlog.next_io(now, may_spill=True)
         if started is not None:
             assert self._busy is None, "one at a time"
             self._busy = started
@@ -40,13 +40,13 @@ class Disk:
         busy, self._busy = self._busy, None
         if isinstance(busy, SpillWrite):
             if self._rng.random() < self._failing:
-                self._sender.write_failed("no space left", now)
+                self._sender.backlog.write_failed("no space left", now)
                 return
             assert not self.batches or busy.batches[0].sequence == self.batches[-1].sequence + 1
             self.batches.extend(busy.batches)
             size_bytes = sum(batch.size_bytes for batch in busy.batches)  # less than reserved
             self.used_bytes += size_bytes
-            self._sender.written(size_bytes)
+            self._sender.backlog.written(size_bytes)
         elif isinstance(busy, SpillFetch):
             back: list[Batch] = []
             while self.batches and len(back) < busy.batches_max and sum(b.size_bytes for b in back) < busy.bytes_max:
@@ -74,7 +74,7 @@ def test_every_batch_comes_once_and_in_order_through_memory_and_disk(
     config = LinkConfig(window_batches=window, window_bytes=200_000, spill_bytes=budget_mib << 20, spill_after_s=after_s)
     budget = SpillBudget(config.spill_bytes)
     sender, receiver = LinkSender("a>b:0", config), LinkReceiver("a>b:0", config)
-    sender.may_spill(budget)
+    sender.backlog.budget = budget
     disk = Disk(sender, budget, rng, failing)
     sizes = [int(rng.choice((100, 20_000, 150_000))) for _ in range(batches)]
     largest = max(sizes) + 64

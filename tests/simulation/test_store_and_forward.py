@@ -187,7 +187,7 @@ def test_a_query_that_ends_while_a_batch_is_being_worked_on_leaves_nothing_behin
         """A batch is on a thread, and what comes of it will be written."""
         busy = [i for i in agent.operators.instances.values() if i.task is not None]
         given = [o.sender for i in busy for o in i.outputs.values() if o.node != agent.name]
-        return any(sender.on_disk and sender._backlog._busy is None and sender.has_credit for sender in given)
+        return any(sender.on_disk and sender.backlog._busy is None and sender.has_credit for sender in given)
 
     world.run_until(gives_more, 60)
     agent.operators.release(query)

@@ -24,7 +24,7 @@ class Link:
     def __init__(self, window: int = 8, budget_bytes: int = 64 * MIB, after_s: float = 1.0, size_bytes: int = 100) -> None:
         self.budget = SpillBudget(budget_bytes)
         self.sender = LinkSender("a>b:0", LinkConfig(window_batches=window, spill_bytes=budget_bytes, spill_after_s=after_s))
-        self.sender.may_spill(self.budget)
+        self.sender.backlog.budget = self.budget
         self.disk: deque[Batch] = deque()
         self.now = 0.0
         self._size_bytes = size_bytes
@@ -39,10 +39,10 @@ class Link:
         return taken
 
     def step(self) -> SpillWrite | SpillFetch | None:
-        io = self.sender.next_io(self.now, may_spill=True)
+        io = self.sender.backlog.next_io(self.now, may_spill=True)
         if isinstance(io, SpillWrite):
             self.disk.extend(io.batches)
-            self.sender.written(io.reserved_bytes)
+            self.sender.backlog.written(io.reserved_bytes)
         elif isinstance(io, SpillFetch):
             back = [self.disk.popleft() for _ in range(min(io.batches_max, len(self.disk)))]
             self.budget.release(sum(batch.size_bytes + 64 for batch in back))
@@ -66,7 +66,7 @@ class Link:
 def test_a_full_link_waits_a_moment_and_then_goes_to_disk():
     link = Link(window=8, after_s=1.0)
     assert link.fill() == 8
-    assert link.sender.next_wake() == 1.0
+    assert link.sender.backlog.next_wake() == 1.0
     assert not link.sender.on_disk
 
     link.now = 1.0
@@ -112,16 +112,16 @@ def test_a_disk_that_cannot_be_written_leaves_memory_as_it_was_and_is_tried_agai
     link = Link(window=8, after_s=0.0)
     for _ in range(8):
         link.sender.offer(0.0, 0, Rows(1, 100))
-    assert isinstance(link.sender.next_io(0.0, may_spill=True), SpillWrite)
-    link.sender.write_failed("No space left on device", 0.0)
+    assert isinstance(link.sender.backlog.next_io(0.0, may_spill=True), SpillWrite)
+    link.sender.backlog.write_failed("No space left on device", 0.0)
 
     assert not link.sender.has_credit
     assert link.budget.used_bytes == 0
     assert "No space left on device" in link.sender.trouble
-    assert link.sender.next_io(RETRY_S - 1, may_spill=True) is None
-    assert link.sender.next_wake() == RETRY_S
-    assert isinstance(link.sender.next_io(RETRY_S, may_spill=True), SpillWrite)
-    link.sender.write_failed("No space left on device", RETRY_S)
+    assert link.sender.backlog.next_io(RETRY_S - 1, may_spill=True) is None
+    assert link.sender.backlog.next_wake() == RETRY_S
+    assert isinstance(link.sender.backlog.next_io(RETRY_S, may_spill=True), SpillWrite)
+    link.sender.backlog.write_failed("No space left on device", RETRY_S)
     assert link.deliver() == list(range(1, 9))
 
 
@@ -129,12 +129,12 @@ def test_after_an_outage_in_which_the_disk_failed_the_next_one_spills_in_time():
     link = Link()
     link.fill()
     link.now = 1.0
-    assert isinstance(link.sender.next_io(link.now, may_spill=True), SpillWrite)
-    link.sender.write_failed("No space left on device", link.now)
+    assert isinstance(link.sender.backlog.next_io(link.now, may_spill=True), SpillWrite)
+    link.sender.backlog.write_failed("No space left on device", link.now)
     link.deliver()
     link.now = RETRY_S + 5.0
     link.fill()
-    assert link.sender.next_wake() == link.now + 1.0
+    assert link.sender.backlog.next_wake() == link.now + 1.0
     link.now += 1.0
     assert isinstance(link.step(), SpillWrite)
 
@@ -160,12 +160,12 @@ def test_a_link_within_the_host_does_not_spill():
     link = Link(window=8, after_s=0.0)
     for _ in range(8):
         link.sender.offer(0.0, 0, Rows(1, 100))
-    assert link.sender.next_io(0.0, may_spill=False) is None
+    assert link.sender.backlog.next_io(0.0, may_spill=False) is None
 
 
 def test_without_a_budget_nothing_spills():
     sender = LinkSender("a>b:0", LinkConfig(window_batches=2))
     sender.offer(0.0, 0, None)
     sender.offer(0.0, 0, None)
-    assert sender.next_io(100.0, may_spill=True) is None
-    assert sender.next_wake() is None
+    assert sender.backlog.next_io(100.0, may_spill=True) is None
+    assert sender.backlog.next_wake() is None

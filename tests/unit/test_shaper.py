@@ -6,7 +6,7 @@ import pytest
 
 from sbon.errors import ConfigError
 from sbon_agent.network.shaped_stream import HELD_BYTES_MAX
-from sbon_agent.network.shaper import Shape, ShapedHost
+from sbon_agent.network.shaper import Shape, ShapedHost, shaped_by
 from sbon_testbed.simulator.network import NetworkConfig
 from sbon_testbed.simulator.world import SimulatedWorld
 from tests.peer_worlds import Recorder
@@ -304,12 +304,12 @@ def test_a_bad_table_is_refused_and_the_old_one_stays(world, fields):
 def test_a_table_is_read_from_its_file(world, tmp_path):
     file = tmp_path / "shaper.json"
     file.write_bytes(msgspec.json.encode({"delays_ms": {"10.0.0.9:7946": 12.5}, "blocked": ["10.0.0.8:7946"]}))
-    shaped = ShapedHost.from_file(world.simulated.boot(0), str(file))
+    shaped = shaped_by(world.simulated.boot(0), str(file))
 
     assert shaped.path(("10.0.0.9", 7946)).delay_ms == 12.5
     assert shaped.path(("10.0.0.8", 7946)).blocked
     file.write_text("{")
     with pytest.raises(ConfigError, match="shaper file"):
-        ShapedHost.from_file(world.simulated.boot(0), str(file))
+        shaped_by(world.simulated.boot(0), str(file))
     with pytest.raises(ConfigError, match="No such file"):
-        ShapedHost.from_file(world.simulated.boot(0), str(tmp_path / "none"))
+        shaped_by(world.simulated.boot(0), str(tmp_path / "none"))

@@ -48,15 +48,9 @@ LARGE_CLASSES = {
     "AsyncioHost",
     "Connection",
     "FullOptimiser",
-    "HttpSink",
-    "LinkSender",
-    "MembershipWorld",
     "Migration",
     "Peers",
-    "ProcessWorld",
     "Roster",
-    "Scalars",
-    "ShapedHost",
     "World",
 }
 IN_CIRCLES = {

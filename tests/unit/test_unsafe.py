@@ -120,17 +120,17 @@ def test_after_a_reconnect_one_processed_batch_asks_whether_it_is_safe(safe: int
 
 def test_the_oldest_batch_asks_where_the_latest_processed_one_is_on_disk() -> None:
     sender = LinkSender("a>b:0", LinkConfig(window_batches=4, spill_bytes=2**20, spill_after_s=0.0))
-    sender.may_spill(SpillBudget(2**20))
+    sender.backlog.budget = SpillBudget(2**20)
     for _ in range(4):
         sender.offer(0.0, 0, None)
     sent(sender)
-    assert isinstance(sender.next_io(0.0, may_spill=True), SpillWrite)
-    sender.written(100)
+    assert isinstance(sender.backlog.next_io(0.0, may_spill=True), SpillWrite)
+    sender.backlog.written(100)
     sender.acknowledge(3, 4, 0)
     sender.rewind()
     assert sent(sender) == [1, 2], "3 and 4 are on disk, and there is no room for them"
     sender.acknowledge(3, 4, 3)
-    assert isinstance(sender.next_io(0.0, may_spill=True), SpillFetch)
+    assert isinstance(sender.backlog.next_io(0.0, may_spill=True), SpillFetch)
 
 
 def test_an_operator_that_begins_anew_is_given_everything_that_is_not_safe() -> None:
