@@ -37,6 +37,10 @@ class Binding:
         self._numbers = numbers
         self._names = names
         self._gathering = gathering
+        self._beside: Navigation | None = None
+        """The operand, if it is PREV or NEXT of CLASSIFIER."""
+        if isinstance(operand, Navigation) and operand.value is None and operand.shift:
+            self._beside = operand
         self.variables: frozenset[int] | None = None
         """Variables whose rows change it; None: all."""
         if not isinstance(operand, MatchNumber) and operand.variables:
@@ -52,7 +56,7 @@ class Binding:
         match self._operand:
             case Tally(aggregate=aggregate) if self._gathering is None:
                 return begun(aggregate.function)
-            case Navigation(value=None, shift=shift) if shift:
+            case Navigation() if self._beside is not None:
                 return (), ()
             case _:
                 return ()
@@ -60,8 +64,8 @@ class Binding:
     def after(self, state: State, place: int, variable: int, value_at: ValueAt) -> State:
         """Returns the state behind a row that is taken for a variable."""
         is_read = self.variables is None or variable in self.variables
-        if isinstance(self._operand, Navigation) and self._operand.value is None and self._operand.shift:
-            return _beside(self._operand, state, variable, is_read=is_read)
+        if self._beside is not None:
+            return _beside(self._beside, state, variable, is_read=is_read)
         if not is_read:
             return state
         if self._gathering is not None:
@@ -83,7 +87,7 @@ class Binding:
             case MatchNumber():
                 return match_number
             case Navigation(value=expression, skip=skip, first=first, shift=shift):
-                rows = state[1] if expression is None and shift else state
+                rows = state if self._beside is None else state[1]
                 if len(rows) <= skip:
                     return None
                 place, variable = rows[skip] if first else rows[0]
