@@ -21,7 +21,7 @@ class Introducer:
 
     def ask(self, now: float, out: list[Action]) -> None:
         """Asks the names whose turn it is. If none wait and some had found no room, requests another table."""
-        if self._roster.leaving:
+        if self._roster.ours.leaving:
             return
         while (name := self._table.take()) is not None:
             self.ask_again(name, now, out)
@@ -32,7 +32,7 @@ class Introducer:
     def ask_again(self, name: NodeId, now: float, out: list[Action]) -> None:
         """Asks a name once more, or gives it up."""
         waiting = self._table.waiting.get(name)
-        if self._roster.leaving:
+        if self._roster.ours.leaving:
             return
         if waiting is None:
             self._table.remove(name)  # displaced since it was asked

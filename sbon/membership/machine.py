@@ -227,9 +227,9 @@ class Membership:
         """Announces our departure; `LeaveDone` follows, at once or from a later `wake`. Members show us as left, not failed."""
         self._now = now
         out: list[Action] = []
-        if self._roster.leaving:
+        if self._roster.ours.leaving:
             return out
-        self._roster.leaving = True
+        self._roster.ours.leaving = True
         self.own.status, self.own.since_s = MemberStatus.LEFT, now
         self._rounds.start_leaving(now, out)
         return out
@@ -272,7 +272,7 @@ class Membership:
         if digest != own.digest:
             own.digest = digest
             own.digest_version = (own.incarnation, own.digest_version[1] + 1)
-            self._roster.pass_on(self._roster.own_hosted())  # sent with the next probe, since there is no `now` here to set a timer from
+            self._roster.pass_on(self._roster.ours.hosted())  # sent with the next probe, since there is no `now` here to set a timer from
 
     def ping(self, peer: NodeId, now: float) -> tuple[int, list[Action]]:
         """Measures the RTT to one member now. A `PingDone` with the returned token follows, perhaps among the returned actions."""
@@ -297,7 +297,7 @@ class Membership:
         """Requests the table of a speaker that knows more about itself than we do; returns whether it knows less and should be told."""
         member = self._roster.members.get(envelope.name)
         if member is None or envelope.incarnation > member.incarnation:
-            if now - self._curious_at >= CURIOSITY_S and not self._roster.leaving:
+            if now - self._curious_at >= CURIOSITY_S and not self._roster.ours.leaving:
                 self._curious_at = now
                 out.append(PushPull(sender))
             return False

@@ -19,11 +19,10 @@ from sbon.membership.actions import (
     MemberChanged,
     MemberForgotten,
     MemberUpdated,
-    NameConflict,
 )
 from sbon.membership.broadcast import Broadcasts
 from sbon.membership.config import MembershipConfig
-from sbon.membership.incarnations import OwnIncarnation, is_believable
+from sbon.membership.incarnations import is_believable
 from sbon.membership.introductions import Introductions
 from sbon.membership.members import Member, MemberStatus, overrides
 from sbon.membership.messages import (
@@ -36,15 +35,12 @@ from sbon.membership.messages import (
     Vitals,
     unpack_vitals,
 )
+from sbon.membership.ourselves import Ourselves, alive_record
 from sbon.membership.sampling import ProbeOrder, RandomPeers, VitalsToTell
 from sbon.membership.suspicion import LocalHealth, Suspicion
 from sbon.membership.timers import Timers
 from sbon.types import NodeId
 
-FORMER_SELVES_MAX = 3
-FORMER_SELVES_S = 60.0
-"""We outbid other incarnations of our name at most FORMER_SELVES_MAX times within this period, in seconds. A former process falls
-silent by then; another running agent keeps outbidding us, which is a name conflict."""
 TOLD_DEAD_MAX = 256
 """Most failed and departed members kept without ever having answered us."""
 
@@ -83,15 +79,13 @@ class Roster:
         self.vitals_to_tell = VitalsToTell()
         self.doubted: list[NodeId] = []
         """Members that others have begun to suspect since this was last emptied."""
-        self.leaving = False
         self._timers = timers
         self._health = health
         self.counters = counters
         self._suspicions: dict[NodeId, Suspicion] = {}
         self._told_dead: set[NodeId] = set()  # looked up, never iterated
-        self._own_incarnation = OwnIncarnation()
-        self._former_selves_at_s: list[float] = []
-        self.pass_on(self.own_alive())
+        self.ours = Ourselves(own, self.pass_on, counters)
+        self.pass_on(self.ours.alive())
 
     # Statements
 
@@ -110,11 +104,11 @@ class Roster:
         """Takes in a statement that a member is alive; `shown` if it comes from the member itself, on a connection that we dialled."""
         name = item.name
         if name == self.own.name:
-            self._hear_former_self(item, now, out)
+            self.ours.hear_former_self(item, now, out)
             return
         member = self.members.get(name)
         if member is None or name in self._told_dead:
-            if not self.leaving:
+            if not self.ours.leaving:
                 self.introductions.tell(item, teller)
             return
         if item.incarnation <= member.incarnation or not self._believes(item.incarnation, member, shown=shown):
@@ -135,7 +129,7 @@ class Roster:
         waiting = self.introductions.remove(item.name)
         if item.name in self._told_dead:
             self.forget(item.name, out)
-        if self.leaving or item.name in self.members or self.add(item, ALIVE, now, out) is None:
+        if self.ours.leaving or item.name in self.members or self.add(item, ALIVE, now, out) is None:
             return
         self.pass_on(item)
         if waiting is not None and waiting.vitals is not None:
@@ -162,9 +156,9 @@ class Roster:
 
     def _hear_suspect(self, item: Suspect, now: float, out: list[Action]) -> None:
         if item.name == self.own.name:
-            if item.incarnation == self.own.incarnation and not self.leaving:
+            if item.incarnation == self.own.incarnation and not self.ours.leaving:
                 self._health.change(+1)  # others do not hear us in time
-            self._object(item.incarnation, now)
+            self.ours.object(item.incarnation, now)
             return
         member = self.members.get(item.name)
         if member is None:
@@ -214,7 +208,7 @@ class Roster:
 
     def _hear_gone(self, item: Failed | Left, now: float, out: list[Action]) -> None:
         if item.name == self.own.name:
-            self._object(item.incarnation, now)
+            self.ours.object(item.incarnation, now)
             return
         member = self.members.get(item.name)
         status = FAILED if item.__class__ is Failed else LEFT
@@ -226,9 +220,7 @@ class Roster:
             self.pass_on(item)
 
     def _hear_hosted(self, item: Hosted, out: list[Action]) -> None:
-        own = self.own
-        if item.name == own.name and item.incarnation == own.incarnation and item.version > own.digest_version[1] and not self.leaving:
-            self._raise_incarnation(own.incarnation + 1)  # not our word: only a higher incarnation overrides it
+        if item.name == self.own.name and self.ours.hear_hosted(item):
             return
         if self.set_digest(item.name, (item.incarnation, item.version), item.digest, out):
             self.pass_on(item)
@@ -286,57 +278,6 @@ class Roster:
             self.counters["vitals_put_right"] += 1
             member.vitals_version = (vitals.incarnation, vitals.version - 1)
             self.hear_vitals(vitals, out)
-
-    # Ourselves
-
-    def own_alive(self) -> Alive:
-        """Returns our own record."""
-        return self.alive_record(self.own)
-
-    def alive_record(self, member: Member) -> Alive:
-        """Returns a member's record as news."""
-        return Alive(member.name, member.incarnation, member.boot, *member.address, member.labels)
-
-    def own_hosted(self) -> Hosted:
-        """Returns the digest of our own operators as news."""
-        return Hosted(self.own.name, self.own.incarnation, self.own.digest_version[1], self.own.digest)
-
-    def _object(self, incarnation: int, now: float) -> None:
-        """Refutes a statement that we are not alive, with a higher incarnation."""
-        if self.leaving:
-            return
-        if incarnation < self.own.incarnation:
-            self.pass_on(self.own_alive())  # our last objection did not reach the accuser
-        elif self._outbid(incarnation, now):
-            self.counters["refutations"] += 1
-
-    def _outbid(self, incarnation: int, now: float) -> bool:
-        fresh = self._own_incarnation.above(incarnation, self.own.incarnation, now)
-        if fresh is None:
-            self.counters["incarnations_refused"] += 1
-            return False
-        self._raise_incarnation(fresh)
-        return True
-
-    def _hear_former_self(self, item: Alive, now: float, out: list[Action]) -> None:
-        """Handles our own name from another process: our process before a restart, or another agent with our name."""
-        if item.boot == self.own.boot or item.incarnation < self.own.incarnation or self.leaving:
-            return
-        self._former_selves_at_s = [at_s for at_s in self._former_selves_at_s if now - at_s < FORMER_SELVES_S]
-        if len(self._former_selves_at_s) >= FORMER_SELVES_MAX:
-            self.counters["name_conflicts"] += 1
-            out.append(NameConflict(item.name, (item.host, item.port)))
-            return
-        self._former_selves_at_s.append(now)
-        self._outbid(item.incarnation, now)
-
-    def _raise_incarnation(self, incarnation: int) -> None:
-        own = self.own
-        own.incarnation = incarnation
-        self.pass_on(self.own_alive())
-        if own.digest_version[1] >= 0:
-            own.digest_version = (incarnation, own.digest_version[1] + 1)
-            self.pass_on(self.own_hosted())
 
     # Rows
 
@@ -402,7 +343,7 @@ class Roster:
     def status_news(self, member: Member) -> News:
         """Returns a member's status as news."""
         if member.status is ALIVE:
-            return self.alive_record(member)
+            return alive_record(member)
         if member.status is SUSPECT:
             return Suspect(member.name, member.incarnation, self.own.name)
         if member.status is FAILED:

@@ -50,7 +50,6 @@ LARGE_CLASSES = {
     "FullOptimiser",
     "Migration",
     "Peers",
-    "Roster",
     "World",
 }
 IN_CIRCLES = {
