@@ -31,7 +31,6 @@ from enum import Enum
 
 from sbon.migration.actions import (
     Action,
-    AskLock,
     AskPrepare,
     Commit,
     Copy,
@@ -42,11 +41,11 @@ from sbon.migration.actions import (
     SendAbandon,
     SendActivate,
     SendMoved,
-    SendUnlock,
     StopCopying,
     Transfer,
 )
 from sbon.migration.config import MigrationConfig
+from sbon.migration.locks import Locks
 from sbon.migration.transitions import Transitions
 from sbon.types import NodeId, OperatorId
 
@@ -125,15 +124,11 @@ class Migration:
         self.epoch = epoch
         self.phase = Phase.LOCKING
         self._config = config
-        self._neighbours = dict(sorted(neighbours.items()))
-        self._unlocked = set(self._neighbours)
-        self._untold = set(self._neighbours) | set(owners)
+        self._locks = Locks(neighbours, config, now)
+        self._untold = set(neighbours) | set(owners)
         self._activated = False
         self._started = now
         self._deadline = now + config.timeout_s
-        self._leases: dict[NodeId, float] = {}
-        self._renew_s = (config.lease_s - config.timeout_s) / 2
-        self._renew_at = now + self._renew_s
         self._rounds = 0
         self._left_bytes = math.inf
         self._copied_from = now
@@ -146,20 +141,21 @@ class Migration:
 
     def start(self, now: float) -> list[Action]:
         """Starts the migration by asking the neighbours for locks."""
-        if not self._takes("start"):
+        if not TABLE.takes(self.phase, "start"):
             return []
-        if not self._neighbours:
-            return self._prepare("start")
-        return [AskLock(node, operators) for node, operators in self._neighbours.items()]
+        if asks := self._locks.asks():
+            return asks
+        self._enter("start", Phase.PREPARING)
+        return [AskPrepare(self.there)]
 
     def locked(self, node: NodeId, asked_at: float, now: float) -> list[Action]:
         """Records that a neighbour's host has granted the lock at `asked_at`; it is renewed long before it expires."""
-        if not self._takes("locked"):
+        if not TABLE.takes(self.phase, "locked"):
             return []
-        self._leases[node] = max(self._leases.get(node, asked_at), asked_at)
-        self._unlocked.discard(node)
-        if self.phase is Phase.LOCKING and not self._unlocked:
-            return self._prepare("locked")
+        self._locks.granted(node, asked_at)
+        if self.phase is Phase.LOCKING and self._locks.are_complete:
+            self._enter("locked", Phase.PREPARING)
+            return [AskPrepare(self.there)]
         return []
 
     def not_locked(self, node: NodeId, reason: str, now: float, *, unheard: bool) -> list[Action]:
@@ -167,13 +163,13 @@ class Migration:
 
         A lock that was given before still holds then, and is asked for again.
         """
-        if not self._takes("not_locked") or (unheard and self.phase is not Phase.LOCKING):
+        if not TABLE.takes(self.phase, "not_locked") or (unheard and self.phase is not Phase.LOCKING):
             return []
         return self._abandon("not_locked", f"{node} holds its operators: {reason}", now)
 
     def prepared(self, now: float) -> list[Action]:
         """Records that the new host is ready for the state."""
-        if not self._takes("prepared"):
+        if not TABLE.takes(self.phase, "prepared"):
             return []
         self._enter("prepared", Phase.COPYING)
         self._copied_from = now
@@ -182,13 +178,13 @@ class Migration:
 
     def progressed(self, now: float) -> list[Action]:
         """Records that a piece of the state has arrived."""
-        if self._takes("progressed"):
+        if TABLE.takes(self.phase, "progressed"):
             self._progressed(now)
         return []
 
     def copied(self, left_bytes: int, now: float) -> list[Action]:
         """Records that the state, or a round of later input, has arrived; `left_bytes` of input have come meanwhile."""
-        if not self._takes("copied"):
+        if not TABLE.takes(self.phase, "copied"):
             return []
         # At least one round: the first input after a large state may be expensive, and must not be processed during the pause.
         few = left_bytes <= self._config.rest_bytes and self._rounds > 0
@@ -201,11 +197,11 @@ class Migration:
 
     def overtaken(self, now: float) -> list[Action]:
         """Ends copying because more input has come than is kept for the copy: the rest is sent during the pause."""
-        return self._pause("overtaken", now) if self._takes("overtaken") else []
+        return self._pause("overtaken", now) if TABLE.takes(self.phase, "overtaken") else []
 
     def paused(self, neighbours: Iterable[NodeId], owners: Iterable[NodeId], now: float) -> list[Action]:
         """Records that the operator has paused, with its present neighbours' hosts and owners, some of which may be new."""
-        if not self._takes("paused"):
+        if not TABLE.takes(self.phase, "paused"):
             return []
         self._enter("paused", Phase.TRANSFERRING)
         self._untold |= {*neighbours, *owners}
@@ -213,7 +209,7 @@ class Migration:
 
     def transferred(self, now: float) -> list[Action]:
         """Records that the new host has installed the state, which commits the migration."""
-        if not self._takes("transferred"):
+        if not TABLE.takes(self.phase, "transferred"):
             return []
         self._enter("transferred", Phase.COMMITTING)
         self._retry_at = now + self._config.retry_s
@@ -221,7 +217,7 @@ class Migration:
 
     def activated(self, now: float) -> list[Action]:
         """Records that the new copy runs."""
-        if not self._takes("activated") or self._activated:
+        if not TABLE.takes(self.phase, "activated") or self._activated:
             return []
         self._activated = True
         if self._paused_at is not None:
@@ -231,14 +227,14 @@ class Migration:
     def unknown_there(self, now: float) -> list[Action]:
         """Records that the new host has no such operator: it had it at the decision, so it was restarted since, or the queries have
         ended."""
-        if not self._takes("unknown_there") or self._activated:
+        if not TABLE.takes(self.phase, "unknown_there") or self._activated:
             return []
         self._activated, self._lost = True, f"{self.there} had it no more when it was told to run it"
         return self._maybe_done("unknown_there", now)
 
     def told(self, node: NodeId, now: float) -> list[Action]:
         """Records that a neighbour's host or an owner knows the new place."""
-        if not self._takes("told"):
+        if not TABLE.takes(self.phase, "told"):
             return []
         self._untold.discard(node)
         return self._maybe_done("told", now)
@@ -248,22 +244,22 @@ class Migration:
 
         They may still do so. If they have died, nobody can tell it any more, and the migration must not wait for ever.
         """
-        if not self._takes("disbelieved"):
+        if not TABLE.takes(self.phase, "disbelieved"):
             return []
         self._disbelieved[node] = self._disbelieved.get(node, 0) + 1
         return self.told(node, now) if self._disbelieved[node] >= _DISBELIEVED_MAX else []
 
     def refused(self, reason: str, now: float) -> list[Action]:
         """Handles a refusal or a failed step. After the decision this has no effect: messages are repeated until they arrive."""
-        return self._abandon("refused", reason, now) if self._takes("refused") else []
+        return self._abandon("refused", reason, now) if TABLE.takes(self.phase, "refused") else []
 
     def failed(self, node: NodeId, now: float, *, left: bool = False) -> list[Action]:
         """Handles that the members have declared a node failed, or that it has left in good order."""
         gone = f"{node} has left" if left else f"{node} failed"
-        if not self._takes("failed"):
+        if not TABLE.takes(self.phase, "failed"):
             return []
         if self.phase is not Phase.COMMITTING:
-            return self._abandon("failed", gone, now) if node == self.there or node in self._neighbours else []
+            return self._abandon("failed", gone, now) if node == self.there or node in self._locks.neighbours else []
         self._untold.discard(node)
         if node == self.there and not self._activated:
             self._activated, self._lost = True, f"{gone} after the decision"
@@ -271,12 +267,12 @@ class Migration:
 
     def wake(self, now: float) -> list[Action]:
         """Handles time-outs and repetitions that are due."""
-        if self.phase in UNDECIDED and now >= self._decide_by():
+        if self.phase in UNDECIDED and now >= self._decide_by:
             waited_s = now - self._started if self._paused_at is None else now - self._paused_at
             return self._abandon("wake", f"no decision after {waited_s:.3g} s ({self.phase.value})", now)
-        if self.phase in UNDECIDED and self.phase is not Phase.LOCKING and now >= self._renew_at:
-            self._renew_at = now + self._renew_s
-            return [AskLock(node, operators) for node, operators in self._neighbours.items()]
+        if self.phase in UNDECIDED and self.phase is not Phase.LOCKING and now >= self._locks.renew_at:
+            self._locks.renewed(now)
+            return self._locks.asks()
         if self.phase is Phase.COMMITTING and now >= self._retry_at:
             self._retry_at = now + self._config.retry_s
             return self._words()
@@ -285,22 +281,15 @@ class Migration:
     def next_wake(self) -> float | None:
         """Returns when to call `wake`."""
         if self.phase in UNDECIDED:
-            return self._decide_by() if self.phase is Phase.LOCKING else min(self._decide_by(), self._renew_at)
+            return self._decide_by if self.phase is Phase.LOCKING else min(self._decide_by, self._locks.renew_at)
         return self._retry_at if self.phase is Phase.COMMITTING else None
-
-    def _takes(self, event: str) -> bool:
-        return TABLE.takes(self.phase, event)
 
     def _enter(self, event: str, phase: Phase) -> None:
         self.phase = TABLE.after(self.phase, event, phase)
 
-    def _prepare(self, event: str) -> list[Action]:
-        self._enter(event, Phase.PREPARING)
-        return [AskPrepare(self.there)]
-
+    @property
     def _decide_by(self) -> float:
-        """Returns the latest time of the decision: the locks must hold until then, and until the messages about it have arrived."""
-        return min(self._deadline, min(self._leases.values(), default=math.inf) + self._config.lease_s - self._renew_s)
+        return min(self._deadline, self._locks.hold_until())
 
     def _progressed(self, now: float) -> None:
         self._deadline = min(now + self._config.timeout_s, self._started + self._config.copy_timeout_s)
@@ -319,8 +308,8 @@ class Migration:
         if not self._activated or self._untold:
             return []
         self._enter(event, Phase.COMMITTED)
-        unlocks: list[Action] = [SendUnlock(node, moved=True) for node in self._neighbours]
-        return [*unlocks, self._ended(True, self._lost, now)]
+        ended = Ended(True, self._lost, self._pause_s, now - self._started, self._copy_s, self._rounds)
+        return [*self._locks.unlocks(moved=True), ended]
 
     def _abandon(self, event: str, reason: str, now: float) -> list[Action]:
         actions: list[Action] = []
@@ -332,9 +321,6 @@ class Migration:
             actions.append(Resume())
         if self.phase is not Phase.LOCKING:
             actions.append(SendAbandon(self.there))
-        actions += [SendUnlock(node) for node in self._neighbours]
+        actions += self._locks.unlocks(moved=False)
         self._enter(event, Phase.ABANDONED)
-        return [*actions, self._ended(False, reason, now)]
-
-    def _ended(self, committed: bool, reason: str, now: float) -> Ended:
-        return Ended(committed, reason, self._pause_s, now - self._started, self._copy_s, self._rounds)
+        return [*actions, Ended(False, reason, self._pause_s, now - self._started, self._copy_s, self._rounds)]

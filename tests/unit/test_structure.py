@@ -48,7 +48,6 @@ LARGE_CLASSES = {
     "AsyncioHost",
     "Connection",
     "FullOptimiser",
-    "Migration",
     "Peers",
     "World",
 }

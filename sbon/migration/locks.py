@@ -1,0 +1,51 @@
+"""The locks that the coordinator of a migration has on the neighbours of its operator."""
+
+import math
+from collections.abc import Mapping
+
+from sbon.migration.actions import Action, AskLock, SendUnlock
+from sbon.migration.config import MigrationConfig
+from sbon.types import NodeId, OperatorId
+
+
+class Locks:
+    """Locks of one migration, by the hosts of the neighbours.
+
+    Parameters
+    ----------
+    neighbours : the operators that the one that moves has links with, by their hosts
+    """
+
+    def __init__(self, neighbours: Mapping[NodeId, tuple[OperatorId, ...]], config: MigrationConfig, now: float) -> None:
+        self.neighbours = dict(sorted(neighbours.items()))
+        self.renew_at = now
+        """When the locks are to be asked for again."""
+        self._lease_s = config.lease_s
+        self._renew_s = (config.lease_s - config.timeout_s) / 2
+        self._leases: dict[NodeId, float] = {}
+        self.renewed(now)
+
+    def asks(self) -> list[Action]:
+        """Returns the questions for all locks."""
+        return [AskLock(node, operators) for node, operators in self.neighbours.items()]
+
+    def unlocks(self, *, moved: bool) -> list[Action]:
+        """Returns the words that end all locks."""
+        return [SendUnlock(node, moved=moved) for node in self.neighbours]
+
+    def granted(self, node: NodeId, asked_at: float) -> None:
+        """Takes that a host has granted the lock that was asked for at `asked_at`."""
+        self._leases[node] = max(self._leases.get(node, asked_at), asked_at)
+
+    @property
+    def are_complete(self) -> bool:
+        """Tells whether all neighbours have been locked."""
+        return self._leases.keys() >= self.neighbours.keys()
+
+    def renewed(self, now: float) -> None:
+        """Notes that the locks have just been asked for."""
+        self.renew_at = now + self._renew_s
+
+    def hold_until(self) -> float:
+        """Returns until when a decision may be made: the locks must hold until the messages about it have arrived."""
+        return min(self._leases.values(), default=math.inf) + self._lease_s - self._renew_s
