@@ -49,7 +49,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     answers of all other sources go on sooner after a crash. Rows that come back later are late, and counted."""
     lost_consumer_s: float = 120.0
     """Time that an operator with several consumers waits for one whose node has failed, before it goes on without it; also the time until
-    an operator whose inputs all come from failed nodes counts as lost, and until one that several queries use is made again elsewhere.
+    an operator whose inputs all come from failed nodes counts as lost. One that several queries use is made again elsewhere after four
+    fifths of it, before anybody goes on without it.
     Longer: longer partitions lose nothing. Shorter: the dead host of one query holds up the others that share its source for a shorter
     time."""
     sample_interval_s: float = 1.0
@@ -80,6 +81,12 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def inherits(self) -> bool:
         """Returns whether queries have keepers here: not where whoever takes one over would not make again what was lost."""
         return self.heal and self.take_over is not False
+
+    @property
+    def shared_after_s(self) -> float:
+        """Time that the host of an operator that several queries use must have been declared failed before the operator is made elsewhere:
+        what feeds it, and has other consumers, would give it up a little later, and all that waits for it would be lost."""
+        return 0.8 * self.lost_consumer_s
 
     def __post_init__(self) -> None:
         if not 0 <= self.workers <= 1024:

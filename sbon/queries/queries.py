@@ -149,7 +149,7 @@ class OwnedQueries:
             record.bounds.note = chosen.note
             record.forecast = forecast_of(bounded, chosen, self._host.now())
             healing, engine = record.health.healing, self.engine
-            healing.is_on, healing.after_s, healing.began_s = engine.heal, (engine.heal_after_s, engine.lost_consumer_s), self._host.now()
+            healing.is_on, healing.after_s, healing.began_s = engine.heal, (engine.heal_after_s, engine.shared_after_s), self._host.now()
             record.history.placed(record.nodes, self._host.wall())
             for report in running.sinks:
                 record.reported(report)
@@ -245,7 +245,7 @@ class OwnedQueries:
         if isinstance(result, ValueError):
             self._log.error("query.not_inherited", query=query, reason=str(result))
             return
-        result.health.healing.after_s = (self.engine.heal_after_s, self.engine.lost_consumer_s)
+        result.health.healing.after_s = (self.engine.heal_after_s, self.engine.shared_after_s)
         self.register.enter(result)
         if named := result.health.healing.named:
             self._replication.told("sink", result.name, result.plan.sql, named, query)

@@ -2,9 +2,10 @@
 
 The query's record uses it.
 
-Nobody has seen these rows: they were on a crashed host, or were never sent. But the source counts what it gives, and the target what it
-takes. The rows given after the target's last ones, less those sent by the new link, are the lost ones. The count is as exact as the reports
-are frequent (`engine.report_interval_s`).
+Nobody has seen these rows: they were on a crashed host, or were never sent. But the source counts what it gives, in all and on each link,
+and the target what it takes. The rows given after the target's last ones, less those sent by the new link, are the lost ones. Where a
+multicast sends on the link, or one part of the rows goes by it, nobody knows what the source had given when the target took its last ones.
+Then, and where the target has crashed, too, the count is as exact as the reports are frequent (`engine.report_interval_s`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,6 +22,8 @@ class Losses:
     def __init__(self) -> None:
         self._fed: dict[LinkId, tuple[int, int]] = {}
         """For each link: the rows that its target had taken when that number last grew, and the rows that its source had given by then."""
+        self._before: dict[LinkId, int] = {}
+        """For each link that its source itself sends on: the rows that the source had given before the first one on it."""
         self._uncounted: dict[LinkId, int] = {}
         """New links whose losses are not counted yet, with the rows that their sources had given when the old links brought their last
         ones."""
@@ -37,9 +40,15 @@ class Losses:
             if source is None or target is None:
                 continue
             taken = dict(target.received).get(link.id, 0)
-            if taken > self._fed.get(link.id, (0, 0))[0]:
-                self._fed[link.id] = (taken, source.rows_out)
             sent = next((sent for name, sent, *_ in source.links if name == link.id), None)
+            if sent is not None and link.part is None:
+                self._before[link.id] = source.rows_out - sent
+            before = self._before.get(link.id)
+            known = self._fed.get(link.id, (0, 0))[0]
+            if before is not None and taken >= known:
+                self._fed[link.id] = (taken, before + taken)  # what waits on the link is not the target's yet
+            elif taken > known:
+                self._fed[link.id] = (taken, source.rows_out)
             if sent is not None and link.id in self._uncounted:
                 lost = source.rows_out - sent - self._uncounted.pop(link.id)
                 self._rows[link.target] = self._rows.get(link.target, 0) + max(0, lost)
@@ -61,6 +70,7 @@ class Losses:
         """Notes that a link has been replaced: rows in transit on the old one, and rows given since it broke, are lost."""
         self._sources[new.target] = new.source
         _, given = self._fed.pop(old.id, (0, None))
+        self._before.pop(old.id, None)
         given = self._uncounted.pop(old.id, given)  # it broke again before the first loss was counted
         if given is not None:
             self._uncounted[new.id] = given

@@ -64,3 +64,15 @@ def test_rows_given_between_the_last_by_the_old_link_and_the_first_by_the_new_ar
     losses.look([new], reports(180, 90, sent=20))
     assert losses.rows == 180 - 20 - 100
     assert losses.told(lambda operator: "x") == ["b (x) was cut off from a: about 60 rows, under way or of the meantime, are lost"]
+
+
+def test_rows_that_wait_on_a_link_when_it_breaks_are_lost_with_it():
+    """A link that nobody takes from is full when it is given up: its source had given them, and its target had not taken them."""
+    old, new = LinkSpec("old", "a", "b", 0, 1.0, 1.0), LinkSpec("new", "a", "b", 0, 1.0, 1.0)
+    losses, target = Losses(), OperatorReport("b", "running", "m", received=(("old", 60),))
+    # 30 rows had gone to others before the link was there
+    losses.look([old], {"a": OperatorReport("a", "running", "n", rows_out=130, links=(("old", 100, 60, 0.0, 0.0),)), "b": target})
+    losses.look([old], {"a": OperatorReport("a", "running", "n", rows_out=150), "b": target})
+    losses.refed(old, new)
+    losses.look([new], {"a": OperatorReport("a", "running", "n", rows_out=180, links=(("new", 20, 0, 0.0, 0.0),)), "b": target})
+    assert losses.rows == (130 - 30 - 60) + (180 - 130 - 20)
