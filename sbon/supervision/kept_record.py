@@ -9,10 +9,11 @@ from sbon.execution.life import State
 from sbon.query.plan import LinkSpec, OperatorSpec, Plan, first_name, renewals
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.dropped import drop_all_but, used_by_others
+from sbon.supervision.generations import first_epoch
 from sbon.supervision.history import Happening
 from sbon.supervision.multicasts import KeptMulticast
 from sbon.supervision.record import QueryRecord, QueryState, is_undecided
-from sbon.supervision.recovery import Recovered, first_epoch
+from sbon.supervision.recovery import Recovered
 from sbon.supervision.replanning import OtherPlan
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.deployment import User

@@ -13,6 +13,7 @@ from sbon.ports import Clock, Timer
 from sbon.query.catalog import Entry
 from sbon.supervision import inheriting, owning
 from sbon.supervision.former import Former
+from sbon.supervision.generations import first_epoch
 from sbon.supervision.inheriting import Ask, Inherit, Inheriting
 from sbon.supervision.keepers import holders_of
 from sbon.supervision.kept_record import encode_content
@@ -22,7 +23,6 @@ from sbon.supervision.owning import Counts, Denied, Depose, Dismiss, Owning, Wri
 from sbon.supervision.presence import has_ended, has_left, is_there
 from sbon.supervision.promises import Promise
 from sbon.supervision.record import QueryRecord
-from sbon.supervision.recovery import first_epoch
 from sbon.supervision.register import Register
 from sbon.supervision.succession import ANSWER_S, Finished, Owned, Succession
 from sbon.supervision.wanting import Wanting

@@ -15,11 +15,11 @@ from sbon.query.plan import LinkSpec, MulticastParams, OperatorSpec, Plan, after
 from sbon.query.text import describe
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.dropped import heard_users, is_dropped, is_over, left_to_others
+from sbon.supervision.generations import generation
 from sbon.supervision.health import GONE, LOST, WITH_HOST, Condition, Health, News
 from sbon.supervision.history import History
 from sbon.supervision.losses import Losses
 from sbon.supervision.multicasts import QueryMulticasts
-from sbon.supervision.recovery import generation
 from sbon.supervision.unmade import heard_over, unmade
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.reports import OperatorReport

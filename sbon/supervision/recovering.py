@@ -16,7 +16,9 @@ from sbon.supervision.deployment import schemas_of
 from sbon.supervision.dropped import finished_with_host
 from sbon.supervision.health import GONE, WITH_HOST, Condition
 from sbon.supervision.record import QueryRecord
-from sbon.supervision.recovery import Action, Ask, Lose, Phase, Picture, Place, Recovered, Recovery, Step
+from sbon.supervision.recovery import Action, Ask, Lose, Phase, Place, Recovered, Recovery
+from sbon.supervision.recovery_attempt import Step
+from sbon.supervision.recovery_picture import Picture
 from sbon.supervision.replacing import plan_of
 from sbon.supervision.replans import Replans
 from sbon.supervision.unmade import unmade

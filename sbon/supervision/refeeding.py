@@ -19,10 +19,10 @@ import msgspec
 
 from sbon.errors import SbonError
 from sbon.query.plan import LinkSpec, keeps_state, renewed
+from sbon.supervision.generations import generation
 from sbon.supervision.health import Condition
 from sbon.supervision.lost_state import delay_of, newest_us
 from sbon.supervision.record import QueryRecord, is_apart
-from sbon.supervision.recovery import generation
 from sbon.supervision.rows_made import made_up_to
 from sbon.supervision.unmade import ended as note_ended
 from sbon.supervision.unmade import ended_links

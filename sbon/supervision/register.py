@@ -19,10 +19,10 @@ from sbon.query.catalog import Catalog, Entry, did_you_mean, no_query
 from sbon.query.ids import is_short_for
 from sbon.query.plan import Plan
 from sbon.supervision.dropped import is_dropped, used_by_others
+from sbon.supervision.generations import generation
 from sbon.supervision.kept_record import encode_content
 from sbon.supervision.owners import Owners
 from sbon.supervision.record import QueryRecord, QueryState
-from sbon.supervision.recovery import generation
 from sbon.supervision.resumption import KeptQuery, taken
 from sbon.types import NodeId, OperatorId, QueryId
 from sbon.wire.authority import query_of

@@ -3,7 +3,7 @@
 import msgspec
 
 from sbon.query.plan import MulticastParams, OperatorSpec, Plan
-from sbon.supervision.recovery import Picture
+from sbon.supervision.recovery_picture import Picture
 from sbon.types import OperatorId
 
 

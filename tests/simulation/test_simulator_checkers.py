@@ -14,9 +14,9 @@ from sbon.links.receiver import LinkReceiver
 from sbon.links.sender import LinkSender
 from sbon.membership.members import MemberStatus
 from sbon.supervision import owners
+from sbon.supervision.generations import GENERATION
 from sbon.supervision.owning import Phase
 from sbon.supervision.record import QueryState
-from sbon.supervision.recovery import GENERATION
 from sbon_testbed.random_queries.parts import Query
 from sbon_testbed.simulator.checkers.bounds import Bounds
 from sbon_testbed.simulator.checkers.coordinates import Coordinates

@@ -3,7 +3,8 @@
 from sbon.query.plan import WATERMARK_END, LinkSpec, WindowParams
 from sbon.supervision.account import Account, cost_of
 from sbon.supervision.continuation import Continuation, continuations, merged
-from sbon.supervision.recovery import GENERATION, Recovered
+from sbon.supervision.generations import GENERATION
+from sbon.supervision.recovery import Recovered
 from sbon.wire.deployment import Renewed
 from tests.unit.test_continuation import FILE, SINK, answer, chain, spec
 

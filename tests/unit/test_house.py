@@ -23,7 +23,6 @@ FRAGMENTS = {"By", "How", "Of", "That", "What", "Where", "Whether", "Who"}
 FRAGMENTS_LATER = (
     "sbon/cost/",
     "sbon/supervision/inheriting.py",
-    "sbon/supervision/recovery.py",
 )
 """Folders and modules in which some still do. The list may only shrink."""
 

@@ -8,11 +8,12 @@ from sbon.supervision import kept_record
 from sbon.supervision.continuation import Continuation
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.dropped import drop_all_but, is_dropped, is_unused, used_by_others
+from sbon.supervision.generations import first_epoch
 from sbon.supervision.kept_record import decode_content, encode_content, left_of, record_from
 from sbon.supervision.owning import Owning
 from sbon.supervision.record import QueryRecord, QueryState
 from sbon.supervision.recovering import given_up, picture_of
-from sbon.supervision.recovery import Recovered, first_epoch
+from sbon.supervision.recovery import Recovered
 from sbon.supervision.resumption import KeptQuery
 from sbon.supervision.succession import Owned
 from sbon.wire.deployment import User

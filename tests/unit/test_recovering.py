@@ -6,9 +6,10 @@ from sbon.errors import PlacementError, SbonError
 from sbon.query.plan import LinkSpec, MapParams, OperatorSpec, Plan, SinkParams, SourceParams, link_id
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.dropped import drop_all_but
+from sbon.supervision.generations import GENERATION
 from sbon.supervision.record import QueryRecord
 from sbon.supervision.recovering import Recovering, over_beside, picture_of, take_over
-from sbon.supervision.recovery import GENERATION, Recovered
+from sbon.supervision.recovery import Recovered
 from sbon.wire.deployment import Instantiate, Renew, Renewed
 from sbon.wire.reports import OperatorReport
 from tests.recorder import FakeHost, Recorder

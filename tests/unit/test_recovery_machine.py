@@ -11,24 +11,12 @@ from sbon.membership.members import MemberStatus
 from sbon.query.plan import WATERMARK_END, LinkSpec, MapParams, OperatorSpec, Plan, SinkParams, SourceParams, link_id
 from sbon.query.schema import ColumnType, Field
 from sbon.supervision.deployment import Deployed
+from sbon.supervision.generations import GENERATION, first_epoch
 from sbon.supervision.record import QueryRecord, is_apart
 from sbon.supervision.recovering import picture_of, take_over
-from sbon.supervision.recovery import (
-    BEGIN_TRIES,
-    GENERATION,
-    TABLE,
-    Action,
-    Ask,
-    Event,
-    Lose,
-    Phase,
-    Picture,
-    Place,
-    Recovered,
-    Recovery,
-    first_epoch,
-    makeable,
-)
+from sbon.supervision.recovery import TABLE, Action, Ask, Event, Lose, Phase, Place, Recovered, Recovery
+from sbon.supervision.recovery_attempt import BEGIN_TRIES
+from sbon.supervision.recovery_picture import Picture, makeable
 from sbon.supervision.register import Register
 from sbon.supervision.watching import Watching, lose_unheard, news_of
 from sbon.wire.deployment import Begin, Instantiate, Renew, Renewed, User

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from sbon.errors import LinkError, SbonError
 from sbon.query.plan import LinkSpec, MapParams, OperatorSpec, Plan, SinkParams, link_id
 from sbon.supervision.deployment import Deployed
+from sbon.supervision.generations import generation
 from sbon.supervision.record import QueryRecord, QueryState
-from sbon.supervision.recovery import generation
 from sbon.supervision.refeeding import ROUNDS, Refeeding
 from sbon.types import NodeId
 from sbon.wire.deployment import Refeed, Renew

@@ -4,7 +4,7 @@ A copy that has been declared lost, and was not, runs on until it asks whether i
 generation are never two.
 """
 
-from sbon.supervision.recovery import generation
+from sbon.supervision.generations import generation
 from sbon.types import NodeId, OperatorId
 from sbon_testbed.simulator.checkers.base import Checker
 from sbon_testbed.simulator.run_state import ACTIVE

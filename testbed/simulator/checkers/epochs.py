@@ -2,8 +2,8 @@
 
 The next owner may know less: a move is in the record some seconds later."""
 
+from sbon.supervision.generations import generation
 from sbon.supervision.record import QueryRecord
-from sbon.supervision.recovery import generation
 from sbon.types import NodeId, OperatorId
 from sbon_testbed.simulator.checkers.base import Checker
 from sbon_testbed.simulator.run_state import Run

@@ -1,0 +1,196 @@
+"""One attempt to make lost operators again: whom it asks how far they are, and what it tells the hosts that make the operators."""
+
+import msgspec
+
+from sbon.query.plan import LinkSpec, OperatorSpec, SessionParams, SinkParams, WindowParams, first_name
+from sbon.supervision.continuation import Continuation, begins_with, continuations, taken_up
+from sbon.supervision.once_more import from_zero, is_table
+from sbon.supervision.recovery_picture import Picture, absent_files, ended
+from sbon.types import LinkId, NodeId, OperatorId, QueryId
+from sbon.wire.deployment import Begin, End, Instantiate, Renew, Renewed, User
+
+BEGIN_TRIES = 3
+"""Number of times that a Begin is sent in one attempt."""
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One message to one host, in one attempt."""
+
+    attempt: int
+    node: NodeId
+    message: Renew | Instantiate | Begin
+
+
+class Attempt(msgspec.Struct):
+    """One attempt, with what it has found so far."""
+
+    number: int
+    query: QueryId
+    user: User
+    """The query, as its operators are told."""
+    epoch: int
+    """The epoch of what it makes."""
+
+    operators: frozenset[OperatorId] = frozenset()
+    lost: frozenset[OperatorId] = frozenset()
+    """All that was lost when it began, with what is not made again now."""
+    nodes: dict[OperatorId, NodeId] = msgspec.field(default_factory=dict)
+    links: dict[LinkId, LinkSpec] = msgspec.field(default_factory=dict)
+    """The links of these operators under their new names, by first name."""
+    stages: list[list[Step]] = msgspec.field(default_factory=list)
+    waiting: int = 0
+    tries_left: int = 0
+    consumers: dict[LinkId, Renewed] = msgspec.field(default_factory=dict)
+    feeders: dict[LinkId, Renewed] = msgspec.field(default_factory=dict)
+    go_on: dict[OperatorId, Continuation] = msgspec.field(default_factory=dict)
+    zero: frozenset[OperatorId] = frozenset()
+    asks_feeders: bool = False
+    """Consumers have answered, and feeders are asked."""
+    over: frozenset[OperatorId] = frozenset()
+
+    def ask_consumers(self, picture: Picture) -> list[list[Step]]:
+        """Returns the questions to the living consumers; they come first, so that no feeder's rows come to nobody for long."""
+        asked = []
+        for link in self.links.values():
+            if link.source in self.operators and link.target not in self.operators:
+                end = End(link, self.nodes[link.source], (), self.epoch)
+                asked.append(Step(self.number, picture.nodes[link.target], Renew(query=self.query, end=end, gives=False)))
+        return [asked] if asked else []
+
+    def ask_feeders(self, picture: Picture) -> list[list[Step]]:
+        """Returns the questions to the living feeders of the operators that are still needed."""
+        self.asks_feeders = True
+        self.over = ended(picture.links, frozenset(one for one in self.operators if not is_table(picture.specs[one])), self.consumers)
+        self.operators -= self.over
+        chosen, feeders = self.operators, []
+        for name, link in self.links.items():
+            if link.target in chosen and link.source not in chosen:
+                node = picture.nodes.get(picture.carriers.get(name, link.source), picture.nodes[link.source])
+                if link.source in picture.lost or node not in picture.alive or name in picture.given_up:
+                    continue  # it begins anew itself, or its link is made anew: when its node is back, or as it has none
+                end = End(link, self.nodes[link.target], (), self.epoch)
+                feeders.append(Step(self.number, node, Renew(query=self.query, end=end, gives=True)))
+        return [feeders] if feeders else []
+
+    def make(self, picture: Picture) -> list[list[Step]]:
+        """Returns the messages that make the operators, stage by stage, consumers first."""
+        links = [link for link in picture.links if first_name(link.id) in self.links]
+        self.zero = from_zero(picture.specs, links, self.operators)
+        self.go_on = continuations(
+            picture.specs,
+            links,
+            self.operators,
+            self.consumers,
+            self.feeders,
+            picture.missing,
+            picture.begun_at,
+            picture.lacking,
+            picture.joined,
+            absent_files(picture, self.operators),
+        )
+        staged: dict[int, list[Step]] = {}
+        depth: dict[OperatorId, int] = {}
+        for spec in reversed(list(picture.specs.values())):
+            if spec.id not in self.operators:
+                continue
+            go_on = self.go_on[spec.id]
+            outputs = tuple(self._output(picture, link, go_on) for link in self.links.values() if link.source == spec.id)
+            inputs = tuple(self._input(picture, link) for link in self.links.values() if link.target == spec.id)
+            host = self.nodes[spec.id]
+            behind = [end.link.target for end in outputs if end.link.target in depth]
+            # A host takes its messages in their order, so those to one host go together.
+            depth[spec.id] = max((depth[target] + (self.nodes[target] != host) for target in behind), default=0)
+            made = Instantiate(
+                spec=going_on(spec, go_on),
+                inputs=inputs,
+                outputs=outputs,
+                user=self.user,
+                taken_up=taken_up(
+                    go_on,
+                    self.epoch,
+                    picture.seconds,
+                    picture.begun_at.get(spec.id),
+                    picture.users.get(spec.id, ()),
+                    picture.missing.get(spec.id, 0),
+                ),
+            )
+            staged.setdefault(depth[spec.id], []).append(Step(self.number, host, made))
+        return [staged[level] for level in sorted(staged)]
+
+    def begin(self, picture: Picture) -> list[list[Step]]:
+        """Returns the messages by which sinks may take rows."""
+        sinks = {self.nodes[operator] for operator in self.operators if isinstance(picture.specs[operator].params, SinkParams)}
+        self.tries_left = BEGIN_TRIES - 1
+        return [[Step(self.number, node, Begin(query=self.query)) for node in sorted(sinks)]] if sinks else []
+
+    def _output(self, picture: Picture, link: LinkSpec, go_on: Continuation) -> End:
+        name, schema = first_name(link.id), picture.specs[link.source].schema
+        answer = self.consumers.get(name)
+        if answer is not None:
+            node = picture.nodes[link.target]
+            epoch = picture.epochs.get(link.target, 0)
+            skip, skips = go_on.skip_rows.get(name, 0), go_on.skips.get(name, ())
+            return End(answer.link, node, schema, epoch, answer.after, answer.rows, skip, skips=skips)
+        rows, skip = self._between(picture, link)
+        return End(link, self.nodes[link.target], schema, self.epoch, 0, rows, skip)
+
+    def _input(self, picture: Picture, link: LinkSpec) -> End:
+        name = first_name(link.id)
+        answer, made = self.feeders.get(name), self.go_on[link.target].made.get(name)
+        if answer is not None:
+            carrier = answer.link.source
+            node = picture.nodes.get(carrier, picture.nodes[link.source])
+            epoch = picture.epochs.get(carrier, 0)
+            end = End(answer.link, node, answer.schema, epoch, answer.after, answer.rows, 0, answer.settled_us)
+            return msgspec.structs.replace(end, made=made, origins=answer.origins)
+        schema = picture.schemas[name]
+        if link.source in self.operators:
+            end = End(link, self.nodes[link.source], schema, self.epoch, 0, self._between(picture, link)[0])
+            return msgspec.structs.replace(end, made=made, origins=self.go_on[link.source].given(link))
+        rows = (
+            0
+            if link.source in absent_files(picture, self.operators) and begins_with(self.go_on[link.target], link)
+            else picture.taken.get(name, 0)
+        )
+        return End(link, picture.nodes[link.source], schema, 0, 0, rows, made=made)
+
+    def _between(self, picture: Picture, link: LinkSpec) -> tuple[int, int]:
+        """Returns rows that count as given between two operators that are both made again, and how many are not given once more.
+
+        A source whose whole input is worked through again gives nothing twice to a target that goes on: the last report tells how far that
+        was. Other sources count on from what they had made, as their targets do. Rows that earlier recoveries have counted as lost were
+        made, and never taken; they are not given now, either.
+        """
+        name = first_name(link.id)
+        missing = picture.missing.get(name, 0)
+        if link.source not in self.zero:
+            return max(0, self.go_on[link.source].rows_out - missing), 0
+        joined = picture.joined.get(name, 0)
+        if link.target in self.zero or begins_with(self.go_on[link.target], link):
+            return 0, joined
+        taken = picture.taken.get(name, 0)
+        return taken, taken + missing + joined
+
+
+def going_on(spec: OperatorSpec, go_on: Continuation) -> OperatorSpec:
+    """Returns an operator as it is made again."""
+    params = spec.params
+    if isinstance(params, SinkParams):
+        return msgspec.structs.replace(spec, params=resuming(params))
+    if isinstance(params, WindowParams | SessionParams) and go_on.begin_us is not None:
+        return msgspec.structs.replace(spec, params=msgspec.structs.replace(params, begin_us=go_on.begin_us))
+    return spec
+
+
+def resuming(params: SinkParams) -> SinkParams:
+    """Returns the parameters with which a sink goes on with what its former copy has written.
+
+    Examples
+    --------
+    >>> resuming(SinkParams("k", "file", (("mode", "replace"), ("path", "k.csv")))).options
+    (('mode', 'resume'), ('path', 'k.csv'))
+    """
+    if params.connector != "file":
+        return params
+    options = tuple(option for option in params.options if option[0] != "mode")
+    return msgspec.structs.replace(params, options=tuple(sorted((*options, ("mode", "resume")))))
