@@ -110,14 +110,20 @@ def record(log: Path) -> None:
     write_tables(log)
 
 
+@pytest.fixture(scope="session")
+def analysis_of(request, made_once) -> Callable[[str], Analysed]:
+    """Analyses the log of a fixture whole, once for all tests."""
+
+    def analysed(name: str) -> Analysed:
+        log = request.getfixturevalue(name)
+        return read_report(log, made_once(f"{name}-analysed", lambda out: request.getfixturevalue("analyse")(log, out)))
+
+    return analysed
+
+
 @pytest.fixture(scope="session", params=["generated", "overlay"])
-def analysed(request, made_once) -> Analysed:
-    log = request.getfixturevalue(request.param)
-
-    def analyse(out: Path) -> None:
-        request.getfixturevalue("analyse")(log, out)
-
-    return read_report(log, made_once(f"{request.param}-analysed", analyse))
+def analysed(request, analysis_of) -> Analysed:
+    return analysis_of(request.param)
 
 
 def read_report(log: Path, out: Path) -> Analysed:

@@ -84,10 +84,10 @@ def test_the_report_shows_queries_and_errors(found):
     assert by_query["measured_max_ms"].to_list() == [200.0, 40.0]
 
 
-def test_real_agents_predictions_are_in_the_report(overlay, analyse, tmp_path):
+def test_real_agents_predictions_are_in_the_report(overlay, analysis_of):
     raw = pl.concat([pl.read_parquet(path, hive_partitioning=False) for path in overlay.glob("**/kind=predictions/**/*.parquet")])
 
-    numbers = analyse(overlay, tmp_path / "out").numbers["predictions"]
+    numbers = analysis_of("overlay").numbers["predictions"]
 
     assert numbers["predictions"] == raw.height > 0
     assert numbers["queries"] == raw["query"].n_unique()
