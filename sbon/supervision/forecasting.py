@@ -1,9 +1,12 @@
 """Predicts the latency of running queries on executor threads, when `sbon.planning.forecast` asks for it. `Watching` calls it."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import structlog
 
 from sbon.cost.books import Books
+from sbon.errors import SbonError
 from sbon.optimiser.placed import Placed
 from sbon.query.plan import Plan
 from sbon.supervision.record import QueryRecord
@@ -13,6 +16,9 @@ if TYPE_CHECKING:
     from sbon.cost.placed_query import PlacedQuery
     from sbon.cost.prediction import Prediction
     from sbon.planning.forecast import Forecast
+
+
+T = TypeVar("T")
 
 
 def forecast_of(plan: Plan, placed: Placed, now: float) -> "Forecast":
@@ -59,6 +65,7 @@ class Forecasting:
         compared: Callable[[QueryRecord], None],
     ) -> None:
         self._host, self._rtt_ms, self._books, self._predicted, self._compared = host, rtt_ms, books, predicted, compared
+        self._log = structlog.get_logger("agent")
 
     def look(self, record: QueryRecord) -> None:
         """Compares what is measured of a query with what was predicted, and predicts anew if it must."""
@@ -77,14 +84,11 @@ class Forecasting:
             forecast.failed(now)
             return
 
-        def done(result: "Prediction | BaseException") -> None:
-            if isinstance(result, BaseException):
-                forecast.failed(self._host.now())
-                return
+        def done(result: "Prediction") -> None:
             forecast.predicted(result, self._books, self._host.now())
             self._predicted(record)
 
-        self._host.execute(lambda: predict(query), done, rows=0)
+        self._execute(record, lambda: predict(query), done, lambda: forecast.failed(self._host.now()))
 
     def as_it_runs(self, record: QueryRecord) -> "PlacedQuery | None":
         """Returns a query with measured rates and the nodes that its operators could be on; None while too little is known of it."""
@@ -102,15 +106,9 @@ class Forecasting:
         if query is None:
             ordering.failed()
             return
-        from sbon.planning.reordering import Reordered, reordered
+        from sbon.planning.reordering import reordered
 
-        def done(result: Reordered | BaseException) -> None:
-            if isinstance(result, BaseException):
-                ordering.failed()
-            else:
-                ordering.looked(result)
-
-        self._host.execute(lambda: reordered(query, to_carry=True), done, rows=0)
+        self._execute(record, lambda: reordered(query, to_carry=True), ordering.looked, ordering.failed)
 
     def _resize(self, record: QueryRecord) -> None:
         """Compares rates with those for which numbers of instances were chosen, and plans anew if it must."""
@@ -123,10 +121,19 @@ class Forecasting:
             resizing.failed()
             return
 
-        def done(result: "tuple[list[int], str] | BaseException") -> None:
-            if isinstance(result, BaseException):
-                resizing.failed()
-            else:
-                resizing.planned(*result)
+        self._execute(record, lambda: resizing.plan_anew(query), lambda result: resizing.planned(*result), resizing.failed)
 
-        self._host.execute(lambda: resizing.plan_anew(query), done, rows=0)
+    def _execute(self, record: QueryRecord, work: Callable[[], T], done: Callable[[T], None], failed: Callable[[], None]) -> None:
+        """Runs a prediction on a thread. An error that does not say why there is none is a fault, and is logged."""
+
+        def ended(result: T | BaseException) -> None:
+            if not isinstance(result, BaseException):
+                done(result)
+                return
+            if not isinstance(result, SbonError):
+                self._log.error(
+                    "query.not_predicted", query=record.id, reason=f"{type(result).__name__}: {result}", doing="going on without"
+                )
+            failed()
+
+        self._host.execute(work, ended, rows=0)
