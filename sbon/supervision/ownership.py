@@ -127,8 +127,10 @@ class Ownership:
             if told and (is_done or not waiting):
                 told.pop()(is_done)
 
+        # Holders know the epoch of the latest version; one that this owner would take next is a stranger's to them.
+        epoch = one.machine.epoch if one.machine.latest is None else one.machine.latest.epoch
         for keeper in sorted(waiting):
-            self._dismiss(keeper, Forget(query=query, epoch=one.machine.epoch, is_over=True), partial(answered, keeper))
+            self._dismiss(keeper, Forget(query=query, epoch=epoch, is_over=True), partial(answered, keeper))
 
     def give_up(self, query: QueryId, epoch: int, owner: NodeId) -> None:
         """Gives up a query that another agent owns under this epoch."""

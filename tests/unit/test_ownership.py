@@ -451,6 +451,19 @@ def test_answers_wait_for_promises_that_are_being_written() -> None:
     assert len(said) == 2
 
 
+def test_an_owner_says_that_its_query_has_ended_under_the_epoch_that_keepers_know() -> None:
+    """One keeper has named a higher epoch, under which no version has been sent yet: another one would take its word for a stranger's."""
+    one = Agent(AMS, *TRIO)
+    one.register.enter(QueryRecord(Plan(QUERY, "k", "", (), ()), Deployed((), (), {}), "ams", 0.0))
+    one.ownership.look(one.register.running[QUERY])
+    answers = {"fra": HolderSays(granted=False, epoch=3), "nyc": HolderSays(granted=True, epoch=0)}
+    one.services.answer(Keep, dict[NodeId, Message | SbonError](answers))
+    assert one.ownership.owned[QUERY].machine.epoch == 4
+    one.ownership.ended(QUERY)
+    told = {node: message.epoch for node, message, _ in one.services.asked if isinstance(message, Forget)}
+    assert told == {"fra": 0, "nyc": 0}
+
+
 def test_a_keeper_says_who_owns_a_query_by_now() -> None:
     one = Agent(AMS, *TRIO)
     assert one.says(Keep(record=Record(QUERY, 1, 1, NYC, (TRIO,), b""))).granted
