@@ -21,7 +21,7 @@ DEADLINE_S = 60.0
 
 
 class InlineHost:
-    """Of `sbon_agent.host.Host` what connectors use."""
+    """The part of `sbon_agent.host.Host` that connectors use."""
 
     def __init__(self, loop: Any = None) -> None:
         self.rng = np.random.default_rng(0)
@@ -43,7 +43,7 @@ class InlineHost:
 
 
 def context(data_dir: Path | str = "/nowhere", loop: Any = None, **labels: str) -> ConnectorContext:
-    """What connectors are given."""
+    """Returns the context that connectors are given."""
     host: Any = InlineHost(loop)
     reach = Reach("n1", str(data_dir))
     return ConnectorContext(host=host, node="n1", labels=labels, data_dir=str(data_dir), reach=reach, system=SystemStreams())

@@ -55,7 +55,7 @@ class Taker:
         return [row[-1] for row in self.rows]
 
     def let(self, *, flow: bool) -> None:
-        """Whether there is room downstream."""
+        """Sets whether there is room downstream."""
         self.open = flow
         self._wake.set()
 

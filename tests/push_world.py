@@ -66,7 +66,7 @@ class EventReader(Reader):
 
     @property
     def status(self) -> int:
-        """Of the answer; 0 before it has come."""
+        """Returns the status of the answer; 0 before it has come."""
         head = self.read().partition(b"\r\n\r\n")
         return int(head[0].split()[1]) if head[1] else 0
 
@@ -88,7 +88,7 @@ class EventReader(Reader):
 
     @property
     def events(self) -> list[dict[str, str]]:
-        """By the rules of the standard: fields of each event, comments left out."""
+        """Returns the fields of each event by the rules of the standard, without comments."""
         found = []
         for block in self.body.decode().split("\n\n")[:-1]:
             fields = [line.split(": ", 1) for line in block.split("\n") if not line.startswith(":")]

@@ -7,6 +7,7 @@ with it, however it ends. The subclass determines how packets travel between the
 import subprocess
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -30,7 +31,7 @@ TELL_TIMEOUT_S = 1.0
 _POLL_S = 0.05
 
 
-class ProcessWorld:
+class ProcessWorld(ABC):
     """Agents as processes. A subclass defines how their packets travel, and then satisfies `sbon_testbed.backend.Backend`.
 
     Parameters
@@ -60,13 +61,13 @@ class ProcessWorld:
 
     # -- what a subclass says -------------------------------------------------------------------------------------------
 
+    @abstractmethod
     def _paths_changed(self) -> None:
         """Applies changed latencies, groups or machines that are off to the network."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _shaper_arguments(self, number: int, directory: Path) -> list[str]:
         """Returns arguments by which an agent about to start gets the testbed's table; none for an agent that needs none."""
-        raise NotImplementedError
 
     def _world_settings(self) -> dict[str, Any]:
         """Returns settings that this world gives to every agent; those of the scenario take precedence."""

@@ -87,7 +87,7 @@ def generated(made_once) -> Path:
 
 @pytest.fixture(scope="session")
 def overlay(made_once) -> Path:
-    """What five real agents recorded in the virtual world: two queries that share, an operator moved by hand, a crash and a recovery."""
+    """Returns what five agents recorded in the virtual world: two queries that share, an operator moved by hand, a crash and a recovery."""
     return made_once("overlay", record)
 
 

@@ -441,7 +441,7 @@ async def test_the_end_gives_back_what_waits():
 
 
 def others(*allow: str) -> ConnectorContext:
-    """Of a statement that another agent has given."""
+    """Returns the context of a statement that another agent has given."""
     where = context(loop=asyncio.get_running_loop())
     config = ConnectorsConfig(tcp=TcpConfig(allow=allow)) if allow else ConnectorsConfig()
     reach = Reaches(config, "/nowhere", "n1").of(SourceParams("s", "http", (), SCHEMA, None))

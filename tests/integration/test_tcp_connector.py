@@ -479,7 +479,7 @@ async def test_rows_stay_in_order_when_there_is_room_again_and_none_is_given_to_
 
 
 def others(*allow: str) -> ConnectorContext:
-    """What a connector that another agent asks for is given."""
+    """Returns the context of a connector that another agent asks for."""
     config = ConnectorsConfig(tcp=TcpConfig(allow=allow)) if allow else ConnectorsConfig()
     reach = Reaches(config, "/nowhere", "n1").of(SinkParams("out", "tcp", ()))
     return msgspec.structs.replace(context(loop=asyncio.get_running_loop()), reach=reach)

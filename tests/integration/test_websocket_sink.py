@@ -223,7 +223,7 @@ async def test_a_client_that_never_reads_is_closed_and_holds_up_nobody():
 
 
 async def test_a_flood_of_pings_that_nobody_reads_the_answers_of_is_read_no_more():
-    """What a client says is answered: one that does not read the answers must not fill the agent's memory with them."""
+    """Each message of a client is answered: one that does not read the answers must not fill the agent's memory with them."""
     out, address = await listening("websocket")
     client = await SocketReader(address, buffer_bytes=4096).begun()
     (one,) = out.clients

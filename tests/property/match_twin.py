@@ -23,7 +23,7 @@ class Row(NamedTuple):
 
 
 class Here(NamedTuple):
-    """What a condition or a measure sees."""
+    """The rows and variables that a condition or a measure sees."""
 
     rows: list[Row]
     taken: Taken

@@ -22,7 +22,7 @@ class Rows:
 
 
 class Disk:
-    """What one link has written, and what it has under way."""
+    """The batches that one link has written, and the work that it has under way."""
 
     def __init__(self, sender: LinkSender, budget: SpillBudget, rng: np.random.Generator, failing: float) -> None:
         self.batches: deque[Batch] = deque()

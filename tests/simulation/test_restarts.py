@@ -186,6 +186,8 @@ def test_what_others_dropped_holds_though_the_home_hears_of_it_late(world: World
     world.heal()
     until(world, lambda: queries(world, HOME) == {}, 60.0)
     until(world, lambda: "k" not in names(world, HOME) | names(world, OTHER) and not served(world), 60.0)
+    world.run(10.0)
+    assert queries(world, HOME) == queries(world, OTHER) == {}
 
 
 def test_a_query_waits_for_its_source_and_can_be_dropped_meanwhile(world: World) -> None:
@@ -302,6 +304,7 @@ def test_all_agents_learn_the_new_ids_soon(tmp_path: Path) -> None:
     ids = lambda at: [row["query"] for row in world.ask(at, "names") if row["name"] == "k"]  # noqa: E731
     until(world, lambda: boot_of(ids(HOME)[0]) == world.agents[HOME].gossip.machine.own.boot, 5.0)  # type: ignore[union-attr]
     until(world, lambda: all(ids(at) == ids(HOME) for at in range(12)), 5.0)
+    assert len(ids(HOME)) == 1
 
 
 def test_a_home_that_joins_nobody_asks_the_members_that_it_knew(tmp_path: Path) -> None:

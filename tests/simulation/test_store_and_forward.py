@@ -174,7 +174,7 @@ def test_files_go_with_the_query_and_with_the_agent() -> None:
 
 
 def test_a_query_that_ends_while_a_batch_is_being_worked_on_leaves_nothing_behind() -> None:
-    """What comes of that batch is nobody's any more: on disk it would lie, and take of the budget, for as long as the agent runs."""
+    """Rows that come of that batch are nobody's any more: on disk it would lie, and take of the budget, for as long as the agent runs."""
     world = make_world(spill_bytes=1 << 20, spill_after_s=0.0, window_batches=2)
     world.submit(SOURCE.format(world.nodes[1], RATE, ROWS))
     query = world.submit(QUERY)
