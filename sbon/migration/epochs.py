@@ -31,20 +31,32 @@ class Epochs:
             self._tried.popitem(last=False)
         return epoch
 
+    def tried(self, operator: OperatorId) -> int:
+        """Returns the epoch of the latest attempt that is remembered; 0 if there is none."""
+        return self._tried.get(operator, 0)
 
-def verdict(asker: NodeId, epoch: int, present: Migration | None, gone: tuple[NodeId, int] | None) -> str:
-    """Returns what has become of the migration to `asker` with this epoch: `committed`, `undecided` or `abandoned`.
+
+def verdict(asker: NodeId, epoch: int, present: Migration | None, gone: tuple[NodeId, int] | None, tried: int) -> str:
+    """Returns what has become of the migration to `asker` with this epoch: `committed`, `undecided`, `abandoned` or `forgotten`.
+
+    A host that has restarted has forgotten it: the former process may have told others that the operator has moved, so this one must not
+    call it abandoned.
 
     Parameters
     ----------
     present : the migration of the operator that is under way here
     gone : where the operator has gone from here, and in which epoch
+    tried : epoch of the latest attempt that this process remembers; 0: none
 
     Examples
     --------
-    >>> verdict("ams", 3, None, ("ams", 3)), verdict("ams", 4, None, ("ams", 3)), verdict("sin", 3, None, ("ams", 3))
+    >>> verdict("ams", 3, None, ("ams", 3), 3), verdict("ams", 4, None, ("ams", 3), 4), verdict("sin", 3, None, ("ams", 3), 3)
     ('committed', 'abandoned', 'abandoned')
+    >>> verdict("ams", 3, None, None, 0)
+    'forgotten'
     """
     if present is not None and present.epoch == epoch and present.there == asker:
         return "committed" if present.phase is Phase.COMMITTING else "undecided"
-    return "committed" if gone is not None and gone[0] == asker and gone[1] >= epoch else "abandoned"
+    if gone is not None and gone[0] == asker and gone[1] >= epoch:
+        return "committed"
+    return "abandoned" if tried >= epoch else "forgotten"

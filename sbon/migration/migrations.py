@@ -197,7 +197,8 @@ class Migrations:
             case OutcomeAsk():
                 leaving = self._leaving.get(message.operator)
                 gone = self._flow.ends.place(message.operator)
-                respond(Outcome(verdict=verdict(sender, message.epoch, None if leaving is None else leaving.steps, gone)))
+                tried = self._epochs.tried(message.operator)
+                respond(Outcome(verdict=verdict(sender, message.epoch, None if leaving is None else leaving.steps, gone, tried)))
             case _:
                 return False
         return True

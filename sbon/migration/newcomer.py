@@ -9,6 +9,7 @@
     COMING -> INSTALLING -> INSTALLED -> RUNNING
        the first two -> DROPPED   the coordinator abandons it or is gone, the operator's queries end, this host leaves, a piece is wrong
        INSTALLED -> DROPPED       the coordinator abandons it, the queries end
+       INSTALLED -> DROPPED       the coordinator has restarted and forgotten it, and nobody else gives the word to run
        any of the three           ten minutes without a piece
 
 Invariants: it never runs before it is whole, and never after it has been dropped. What is whole stays when the coordinator is gone: the
@@ -33,6 +34,9 @@ from sbon.wire.migration import Activate, Prepare, StateChunk
 
 ORPHAN_S = 600.0
 """A prepared operator is dropped after no piece of it has come for this long, in seconds: the coordinator has crashed or been given up."""
+FORGOTTEN_S = 90.0
+"""An operator that is whole is dropped this long after its coordinator said, after a restart, that it knows of no move, in seconds. By then
+the owner of the query has given the word to run if it had heard of the move, unless it cannot be reached for so long."""
 LOOK_S = 1.0
 """Seconds between two renewals of the room that is kept and of the connections."""
 QUEUED_BYTES_MAX = 64 * 2**20
@@ -155,6 +159,7 @@ class Newcomer:
         self._look_at = now + LOOK_S
         self._ask_at = now + self._prepared_s
         self._silent_until = now + ORPHAN_S
+        self._forgotten_until = math.inf
 
     @property
     def has_pieces(self) -> bool:
@@ -240,7 +245,10 @@ class Newcomer:
         """Records what the coordinator says has become of the migration."""
         if verdict == "committed":
             return self._run("verdict")
-        return self._drop("verdict", "its migration was abandoned") if verdict == "abandoned" else []
+        if verdict == "forgotten" and self.may_be_committed:
+            self._forgotten_until = min(self._forgotten_until, now + FORGOTTEN_S)
+            return []
+        return self._drop("verdict", "its migration was abandoned") if verdict in ("abandoned", "forgotten") else []
 
     def abandoned(self, epoch: int, now: float) -> list[Action]:
         """Drops the operator if its migration, of this epoch or an earlier one, has been abandoned."""
@@ -270,6 +278,8 @@ class Newcomer:
         self._look_at = now + LOOK_S
         if now >= self._silent_until:
             return [*actions, *self._drop("wake", f"no piece of it has come for {ORPHAN_S:g} s")]
+        if now >= self._forgotten_until:
+            return [*actions, *self._drop("wake", f"{self.coordinator} has restarted, and nobody gave the word to run")]
         if self.stage is not Stage.INSTALLED:
             actions.append(KeepRoom())  # a reservation may expire during a copy
         actions.append(Reach(self._feeds))

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from sbon.cost.books import Books
 from sbon.errors import SbonError
+from sbon.execution.life import State
 from sbon.membership.members import MemberStatus
 from sbon.ports import Clock
 from sbon.query.plan import is_multicast
@@ -20,6 +21,7 @@ from sbon.types import NodeId, OperatorId, QueryId
 from sbon.wire.authority import query_of
 from sbon.wire.deployment import InputLost
 from sbon.wire.messages import Message
+from sbon.wire.migration import Activate
 from sbon.wire.reports import OperatorReport, OperatorReports, OperatorsAsk
 from sbon.wire.requests import Messages
 
@@ -59,6 +61,12 @@ def news_of(record: QueryRecord, report: OperatorReport, node: NodeId, asked: in
         is_gone = is_there and report.id in record.specs and report.epoch < asked == known
         return OperatorReport(report.id, "missing", node) if is_gone else report
     return report if is_there and not is_undecided(report, known) else None
+
+
+def waits_for_word(record: QueryRecord, report: OperatorReport, node: NodeId) -> bool:
+    """Tells whether an operator waits on the host to which it has moved, as the owner knows: who moved it may have crashed."""
+    here = (record.nodes.get(report.id), record.epochs.get(report.id, 0))
+    return report.state == State.PREPARED.told and here == (node, report.epoch)
 
 
 def lose_unheard(record: QueryRecord, departure_of: DepartureOf) -> None:
@@ -149,6 +157,8 @@ class Watching:
             if isinstance(result, OperatorReports) and not is_late:
                 self._books.hear(node, result.host, result.costs, self._host.now())
                 for report in result.reports:
+                    if waits_for_word(record, report, node):
+                        self._directory.tell(node, Activate(operator=report.id, epoch=report.epoch))
                     if report.state == "over" and record.nodes.get(report.id) == node:
                         record.reported(OperatorReport(report.id, "missing", node))
                     if (news := news_of(record, report, node, epochs.get(report.id, 0))) is not None:

@@ -283,6 +283,13 @@ def _moves_it_here(message: Any, speaker: NodeId, facts: Facts) -> Standing:
     return Standing.LATE if message.epoch < moving[1] else Standing.STRANGER
 
 
+def _activate(message: migration.Activate, speaker: NodeId, facts: Facts) -> Standing:
+    """Allows also the owner of the operator's query: it speaks for a mover that has crashed after it had told of the move."""
+    if facts.owner_of(query_of(message.operator)) == speaker:
+        return Standing.SPEAKS
+    return _moves_it_here(message, speaker, facts)
+
+
 _SENDING = "the host of the link's sending end"
 _RECEIVING = "the host of the link's receiving end"
 _HOME = "the owner of the query"
@@ -325,7 +332,7 @@ TABLE: dict[type, Rule] = {
     migration.Unlock: Rule(Way.ASKED, "the host that asked for the lock", _unlock),
     migration.Prepare: Rule(Way.ASKED, "any member, of itself, unless another one moves the operator here", _prepare),
     migration.StateChunk: Rule(Way.ASKED, _MOVER, _moves_it_here),
-    migration.Activate: Rule(Way.ASKED, _MOVER, _moves_it_here),
+    migration.Activate: Rule(Way.ASKED, _MOVER + "; the owner of the operator's query", _activate),
     migration.Abandon: Rule(Way.ASKED, _MOVER, _moves_it_here),
     migration.OutcomeAsk: Rule(Way.ASKED, _MEMBER, _anybody),
     # Tables that all keep alike, and queries as people see them. People drop queries from any agent: one overlay, one trust domain.

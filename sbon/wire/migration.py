@@ -76,6 +76,6 @@ class OutcomeAsk(msgspec.Struct, frozen=True, tag="outcome?"):
 
 
 class Outcome(msgspec.Struct, frozen=True, tag="outcome"):
-    """`committed`, `abandoned` or `undecided`."""
+    """`committed`, `abandoned`, `undecided`, or `forgotten` by a host that has restarted."""
 
     verdict: Text

@@ -23,8 +23,12 @@ def found_in(page: str, pattern: str) -> str:
 
 @pytest.fixture
 def agents(tmp_path, monkeypatch) -> Iterator[tuple[Process, Process]]:
-    ams = Process(tmp_path, "ams", "--bind", "127.0.0.1:0", "--label", "region=eu").wait_until_ready()
-    nyc = Process(tmp_path, "nyc", "--bind", "127.0.0.1:0", "--label", "region=us", "--join", ams.ask("status")["address"])
+    """Two agents that offer their operators to other queries however busy this machine is."""
+    config = tmp_path / "agent.toml"
+    config.write_text("[hosting]\nshare_load_max = 2.0\n")
+    common = ("--config", str(config), "--bind", "127.0.0.1:0")
+    ams = Process(tmp_path, "ams", *common, "--label", "region=eu").wait_until_ready()
+    nyc = Process(tmp_path, "nyc", *common, "--label", "region=us", "--join", ams.ask("status")["address"])
     nyc.wait_until_ready()
     monkeypatch.setenv("SBON_SOCKET", str(ams.directory))
     wait_until(lambda: ams.ask("status")["members"]["alive"] == nyc.ask("status")["members"]["alive"] == 2)

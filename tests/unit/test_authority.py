@@ -92,6 +92,14 @@ def test_the_documentation_has_the_table():
         assert f"| `{kind.__name__}` | {' or '.join(way.name.lower() for way in rule.way)} | {rule.who} |" in text, kind
 
 
+def test_the_mover_and_the_owner_of_its_query_give_an_operator_the_word_to_run():
+    word = Activate(TARGET, 3)
+    assert standing(word, "there", moving=("there", 3)) is SPEAKS
+    assert standing(word, "home", moving=("there", 3)) is SPEAKS, "the mover may have crashed after it had told of the move"
+    assert standing(word, "stranger", moving=("there", 3)) is STRANGER
+    assert standing(Abandon(TARGET, 3), "home", moving=("there", 3)) is STRANGER
+
+
 @pytest.mark.parametrize("message", [data(), UpstreamDelay(LINK.id, 1.0), Handed(LINK, "there"), Handed(LINK, "before")], ids=repr)
 def test_only_the_sending_ends_host_speaks_on_a_link(message: Any):
     about = message.node if isinstance(message, Handed) else "there"

@@ -9,6 +9,7 @@ from sbon.errors import LinkError, LocalProtocolError, MigrationError
 from sbon.migration.config import MigrationConfig
 from sbon.migration.latecomers import check_prepare, check_unexpected_piece, check_unexpected_word
 from sbon.migration.newcomer import (
+    FORGOTTEN_S,
     LOOK_S,
     ORPHAN_S,
     QUEUED_BYTES_MAX,
@@ -72,6 +73,7 @@ EVENTS: dict[str, Callable[[Newcomer], list[Action]]] = {
     "committed": lambda machine: machine.verdict("committed", 2.0),
     "abandoned": lambda machine: machine.verdict("abandoned", 2.0),
     "undecided": lambda machine: machine.verdict("undecided", 2.0),
+    "forgotten": lambda machine: machine.verdict("forgotten", 2.0),
     "nonsense": lambda machine: machine.verdict("nonsense", 2.0),
     "abandon": lambda machine: machine.abandoned(EPOCH, 2.0),
     "late abandon": lambda machine: machine.abandoned(EPOCH - 1, 2.0),
@@ -82,7 +84,7 @@ EVENTS: dict[str, Callable[[Newcomer], list[Action]]] = {
     "wake": lambda machine: machine.wake(0.5),
     "ten minutes": lambda machine: machine.wake(1.0 + ORPHAN_S),
 }
-DROPS = {"not_taken", "abandoned", "abandon", "destroyed", "call_off", "coordinator_gone", "ten minutes"}
+DROPS = {"not_taken", "abandoned", "forgotten", "abandon", "destroyed", "call_off", "coordinator_gone", "ten minutes"}
 EXPECTED: dict[Stage, dict[str, tuple[Stage, list[type]]]] = {
     Stage.COMING: {
         "prepared_again": (Stage.COMING, [Load]),
@@ -100,7 +102,7 @@ EXPECTED: dict[Stage, dict[str, tuple[Stage, list[type]]]] = {
         "word": (Stage.RUNNING, [Run]),
         "first_batch": (Stage.RUNNING, [Run]),
         "committed": (Stage.RUNNING, [Run]),
-        **dict.fromkeys(DROPS - {"not_taken", "call_off", "coordinator_gone"}, (Stage.DROPPED, [Drop, Remove])),
+        **dict.fromkeys(DROPS - {"not_taken", "forgotten", "call_off", "coordinator_gone"}, (Stage.DROPPED, [Drop, Remove])),
     },
     Stage.RUNNING: {},
     Stage.DROPPED: {},
@@ -125,7 +127,7 @@ def test_every_event_in_every_stage_does_what_the_table_says(event: str, stage: 
         kinds = [Answer]
     assert (machine.stage, [type(action) for action in actions]) == (after, kinds)
     if after is not stage:
-        names = {"abandon": "abandoned", "ten minutes": "wake", "committed": "verdict", "abandoned": "verdict"}
+        names = {"abandon": "abandoned", "ten minutes": "wake", "committed": "verdict", "abandoned": "verdict", "forgotten": "verdict"}
         assert after in TABLE.rows[stage][names.get(event, event)]
     if after in (Stage.RUNNING, Stage.DROPPED):
         assert machine.next_wake() is None
@@ -208,6 +210,14 @@ def test_ten_minutes_without_a_piece_end_it_whatever_the_coordinator_says():
     machine.verdict("undecided", 100.0 + ORPHAN_S - 1.0)
     assert Drop not in map(type, machine.wake(100.0 + ORPHAN_S - 1.0))
     assert machine.wake(100.0 + ORPHAN_S) == [Drop("no piece of it has come for 600 s")]
+
+
+def test_a_whole_operator_that_its_coordinator_has_forgotten_waits_for_somebody_else_s_word_and_not_for_ever():
+    machine = brought_to(Stage.INSTALLED)
+    assert machine.verdict("forgotten", 10.0) == []
+    assert machine.verdict("forgotten", 15.0) == [], "the wait does not begin anew"
+    assert Drop not in map(type, machine.wake(10.0 + FORGOTTEN_S - 1.0))
+    assert machine.wake(10.0 + FORGOTTEN_S)[-2:] == [Drop("old has restarted, and nobody gave the word to run"), Remove()]
 
 
 def test_what_a_thread_gives_after_the_end_is_thrown_away():

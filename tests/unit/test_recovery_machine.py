@@ -18,7 +18,7 @@ from sbon.supervision.recovery import TABLE, Action, Ask, Event, Lose, Phase, Pl
 from sbon.supervision.recovery_attempt import BEGIN_TRIES
 from sbon.supervision.recovery_picture import Picture, makeable
 from sbon.supervision.register import Register
-from sbon.supervision.watching import Watching, lose_unheard, news_of
+from sbon.supervision.watching import Watching, lose_unheard, news_of, waits_for_word
 from sbon.wire.deployment import Begin, Instantiate, Renew, Renewed, User
 from sbon.wire.messages import Done
 from sbon.wire.reports import OperatorReport, OperatorReports
@@ -463,6 +463,19 @@ def test_a_copy_that_waits_for_the_word_to_run_is_no_news():
     record.moved(MAP, "osl", 2)
     assert news_of(record, waits, "osl", 2) == waits, "decided, and the word is under way"
     assert news_of(record, waits, "rio", 2) is None
+
+
+def test_an_operator_whose_move_is_decided_gets_the_word_from_the_owner():
+    """Who moved it may have crashed after it had told the owner, and does not know after its restart."""
+    deployed = Deployed(tuple(SPECS.values()), LINKS, {SOURCE: "fra", MAP: "osl", SINK: "nyc"})
+    record = QueryRecord(Plan(QUERY, "k", "", tuple(SPECS.values()), LINKS), deployed, "ams", 0.0)
+    waits = OperatorReport(MAP, "prepared", "rio", epoch=1)
+    assert not waits_for_word(record, waits, "rio"), "it may not move there after all"
+    record.moved(MAP, "rio", 1)
+    assert waits_for_word(record, waits, "rio")
+    assert not waits_for_word(record, waits, "osl")
+    assert not waits_for_word(record, OperatorReport(MAP, "running", "rio", epoch=1), "rio")
+    assert not waits_for_word(record, OperatorReport(MAP, "prepared", "rio", epoch=2), "rio"), "that is a later attempt"
 
 
 def test_an_operator_that_has_not_arrived_where_it_was_to_move_is_missing():
