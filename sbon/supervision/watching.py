@@ -46,8 +46,9 @@ class Forecasting(Protocol):
 def news_of(record: QueryRecord, report: OperatorReport, node: NodeId, asked: int) -> OperatorReport | None:
     """Returns what the report of a host says of an operator; None if that is no news.
 
-    A copy that waits for the word to run is none: its operator was to move back there. And where a move has been decided, but the former
-    host has crashed before it could say so, the copy ends; then the host knows only that the operator left it earlier.
+    A copy that waits for the word to run is none: its operator was to move back there. What a host said before its operator left and came
+    back is none either. And where a move has been decided, but the former host has crashed before it could say so, the copy ends; then the
+    host knows only that the operator left it earlier.
 
     Parameters
     ----------
@@ -60,7 +61,8 @@ def news_of(record: QueryRecord, report: OperatorReport, node: NodeId, asked: in
     if report.state == "moved":
         is_gone = is_there and report.id in record.specs and report.epoch < asked == known
         return OperatorReport(report.id, "missing", node) if is_gone else report
-    return report if is_there and not is_undecided(report, known) else None
+    is_late = asked < known if report.state == "missing" else report.epoch < known
+    return report if is_there and not is_late and not is_undecided(report, known) else None
 
 
 def waits_for_word(record: QueryRecord, report: OperatorReport, node: NodeId) -> bool:

@@ -465,6 +465,18 @@ def test_a_copy_that_waits_for_the_word_to_run_is_no_news():
     assert news_of(record, waits, "rio", 2) is None
 
 
+def test_what_a_host_said_before_its_operator_left_and_came_back_is_no_news():
+    deployed = Deployed(tuple(SPECS.values()), LINKS, {SOURCE: "fra", MAP: "osl", SINK: "nyc"})
+    record = QueryRecord(Plan(QUERY, "k", "", tuple(SPECS.values()), LINKS), deployed, "ams", 0.0)
+    record.moved(MAP, "osl", 3)
+    runs, missing = OperatorReport(MAP, "running", "osl", epoch=1), OperatorReport(MAP, "missing", "osl")
+    assert news_of(record, runs, "osl", 1) is None
+    assert news_of(record, missing, "osl", 1) is None
+    assert news_of(record, missing, "osl", 3) == missing
+    again = OperatorReport(MAP, "running", "osl", epoch=3)
+    assert news_of(record, again, "osl", 1) == again
+
+
 def test_an_operator_whose_move_is_decided_gets_the_word_from_the_owner():
     """Who moved it may have crashed after it had told the owner, and does not know after its restart."""
     deployed = Deployed(tuple(SPECS.values()), LINKS, {SOURCE: "fra", MAP: "osl", SINK: "nyc"})
