@@ -14,7 +14,8 @@ change need their promise, and learn of the change with it. Of a query that has 
 
 Invariants: an ownership epoch is promised to one process, also by the processes of this agent that come after this one (`Promises`);
 records of lower epochs than the one promised are refused; the version that a new owner goes on with is the newest that any of the majority
-has.
+has. A holder that refuses another one tells its own version, too: who has an older one would refuse a candidate that only the newer one
+names.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -200,10 +201,10 @@ class Inheriting:
             return HolderSays(granted=True, epoch=epoch, record=None if held is None else held.record)
         if held is None:
             return self._promise_without_record(attempt, promised, is_owner_there)
-        if attempt.is_anew or candidate not in held.record.holders or epoch <= promised:
+        if attempt.is_anew or candidate not in held.record.holders:
             return HolderSays(granted=False, epoch=promised)
-        if is_owner_there and candidate != held.record.owner:
-            return HolderSays(granted=False, epoch=promised)
+        if epoch <= promised or (is_owner_there and candidate != held.record.owner):
+            return HolderSays(granted=False, epoch=promised, record=held.record)
         held.promised, held.promised_to = epoch, candidate
         self.promises.note(Promise(query, epoch, candidate))
         return HolderSays(granted=True, epoch=epoch, record=held.record)
@@ -352,6 +353,8 @@ class Inheriting:
             elif result.owner is not None and result.owner not in (self._me, held.record.owner) and result.epoch > held.record.epoch:
                 self.former.add(self._held.pop(asked.query).record)  # it has begun anew, or another one owns it
                 return []
+            elif result.record is not None and self._is_newer(result.record, held.record):
+                held.record = result.record  # it may name more holders, one of which is about to own the query
         else:
             held.is_silent = True
         return self._decide(asked.query, held, now)

@@ -86,7 +86,7 @@ class HolderSays(msgspec.Struct, frozen=True, tag="holdersays"):
     owner: Holder | None = None
     """With a refusal: the owner under that epoch; None if the epoch has only been promised."""
     record: Record | None = None
-    """With a promise: the version that the holder has."""
+    """With a promise, and with its refusal to another holder: the version that the holder has."""
     promised_to: Holder | None = None
     """With the refusal of a version: another process, to which its epoch has been promised; None: the epoch is free or too low."""
     is_lost: bool = False

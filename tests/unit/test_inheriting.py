@@ -71,7 +71,7 @@ def test_an_owner_older_than_what_was_heard_is_refused():
 def test_an_epoch_is_promised_once_and_lower_ones_are_refused_from_then_on():
     one = keeper()
     assert one.promise(Attempt(QUERY, 1, SECOND, FIRST), is_owner_there=False) == HolderSays(granted=True, epoch=1, record=record())
-    assert one.promise(Attempt(QUERY, 1, AMS, FIRST), is_owner_there=False) == HolderSays(granted=False, epoch=1)
+    assert one.promise(Attempt(QUERY, 1, AMS, FIRST), is_owner_there=False) == HolderSays(granted=False, epoch=1, record=record())
     assert one.keep(record(2)) == HolderSays(granted=False, epoch=1)
     assert one.has_promised(record(2, 1, SECOND))
     assert not one.has_promised(record(2, 1, AMS))
@@ -126,7 +126,25 @@ def test_the_first_keeper_asks_at_once_and_owns_with_the_promise():
 def test_it_promises_to_itself_before_it_asks():
     one = keeper()
     look(one, 1.0)
-    assert one.promise(Attempt(QUERY, 1, SECOND, FIRST), is_owner_there=False) == HolderSays(granted=False, epoch=1)
+    assert one.promise(Attempt(QUERY, 1, SECOND, FIRST), is_owner_there=False) == HolderSays(granted=False, epoch=1, record=record())
+
+
+def test_a_holder_that_is_refused_learns_a_newer_version_and_whom_that_names():
+    """Seed 6355: the candidate stood in the newest version alone, whose other holders had not got it, and so refused it for ever."""
+    newer = record(9, 4, OSL, (TRIO, tuple(sorted((OSL, FRA, NYC)))))
+    one = keeper()
+    assert not one.promise(Attempt(QUERY, 1, OSL, FIRST), is_owner_there=False).granted
+    (asked,) = look(one, 1.0)
+    assert one.answered(asked, HolderSays(granted=False, epoch=4, record=newer), 1.1) == []
+    assert one.records[QUERY] == newer
+    assert look(one, 1.2) == []
+    assert one.promise(Attempt(QUERY, 5, OSL, FIRST), is_owner_there=True).granted
+
+
+def test_a_refusal_tells_strangers_nothing():
+    one = keeper()
+    assert one.promise(Attempt(QUERY, 1, OSL, FIRST), is_owner_there=True) == HolderSays(granted=False, epoch=0)
+    assert one.promise(Attempt(QUERY, 1, SECOND, FIRST), is_owner_there=True) == HolderSays(granted=False, epoch=0, record=record())
 
 
 def test_the_second_keeper_comes_when_the_first_is_gone_or_has_had_its_turn():

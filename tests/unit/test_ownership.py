@@ -245,7 +245,7 @@ def test_an_owner_that_is_cut_off_and_promises_its_query_keeps_the_record() -> N
     assert one.says(PromiseAsk(query=QUERY, epoch=4, holder=FRA)) == HolderSays(granted=True, epoch=4, record=kept)
     assert (one.ownership.owned, one.successor.given_up) == ({}, [QUERY])
     assert one.ownership.inheriting.records == {QUERY: kept}
-    assert one.says(PromiseAsk(query=QUERY, epoch=4, holder=NYC)) == HolderSays(granted=False, epoch=4)
+    assert one.says(PromiseAsk(query=QUERY, epoch=4, holder=NYC)) == HolderSays(granted=False, epoch=4, record=kept)
     assert one.ownership.wanting.answer(WantedAsk(queries=(QUERY,))).queries == ()
 
 
