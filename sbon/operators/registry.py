@@ -13,10 +13,12 @@ from sbon.operators.lookup import Lookup
 from sbon.operators.map import Map
 from sbon.operators.match.operator import MatchRows
 from sbon.operators.merge import Merge
+from sbon.operators.merger import Merger
 from sbon.operators.multicast import Multicast
 from sbon.operators.operator import Operator
 from sbon.operators.over import Over
 from sbon.operators.session import Session
+from sbon.operators.splitter import Splitter
 from sbon.operators.top import Top
 from sbon.operators.union import Union
 from sbon.operators.unnest import Unnest
@@ -97,8 +99,8 @@ def build(params: Params, extensions: Extensions = NOTHING, room: StateRoom | No
         case MulticastParams():
             return Multicast()
         case ExchangeParams():
-            return Exchange(params)
+            return Exchange(params) if params.turns is None else Splitter(params, params.turns)
         case MergeParams():
-            return Merge(params)
+            return Merge(params) if params.choice is None else Merger(params, params.choice)
         case _:
             raise LocalProtocolError(f"build got {type(params).__name__}, expected an operator: sources and sinks are connectors")

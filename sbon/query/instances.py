@@ -8,27 +8,36 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from sbon.errors import QueryError
 from sbon.query.expression import Column, Expression
 from sbon.query.plan import (
     DeduplicateParams,
     ExchangeParams,
+    MatchNumber,
     MatchParams,
     MergeParams,
     Navigation,
     OperatorSpec,
     Params,
+    Part,
     Plan,
     SessionParams,
     Sizing,
+    Turns,
+    WindowChoice,
     WindowJoinParams,
     WindowParams,
+    WindowPart,
 )
 from sbon.query.projection import free_name
 from sbon.query.relation import BOUNDS
+from sbon.query.rewrite import columns_of
+from sbon.query.row_pattern import Excluded, may_be_empty, walk
 from sbon.query.schema import ColumnType, Field, Schema
-from sbon.query.text import expression_text
+from sbon.query.text import duration_text, expression_text
 from sbon.types import NodeId, OperatorId
 
+_BY_WINDOW = "dealing = 'window', and a pattern"
 NO_KEYS = "no operator of the query has keys by which its rows can be dealt"
 
 
@@ -49,6 +58,27 @@ class Dealing(NamedTuple):
     """Columns of `schema` that only the merge needs."""
     delay_us: int = 0
     """Greatest distance of event times of the stream behind `time_column`."""
+    turns: Turns | None = None
+    """Windows are dealt, not keys; `keys` has no key for the port then."""
+    choice: WindowChoice | None = None
+
+    def exchange(self, port: int, number: int) -> ExchangeParams:
+        """Returns what deals the rows of a port to so many instances."""
+        return ExchangeParams(self.keys[port], number, self.turns)
+
+    def part(self, index: int, number: int) -> tuple[Params, Part]:
+        """Returns the parameters of an instance, and its part of the rows."""
+        if self.turns is None:
+            return self.params, Part(index, number)
+        assert isinstance(self.params, MatchParams)
+        columns = (self.time_column, *self.hidden[1:])
+        part = Part(index, number, self.turns.copies(number))
+        return msgspec.structs.replace(self.params, dealt=WindowPart(self.turns.turn_us, index, number, columns)), part
+
+    @property
+    def merge(self) -> MergeParams:
+        """Returns what puts the answers of the instances into the order of one."""
+        return MergeParams(self.time_column, self.order, self.hidden, self.delay_us, self.choice)
 
 
 class InstanceSet(NamedTuple):
@@ -115,17 +145,25 @@ def sets_of(plan: Plan) -> list[InstanceSet]:
     for merge in (spec for spec in plan.operators if isinstance(spec.params, MergeParams)):
         instances = tuple(link.source for link in plan.links if link.target == merge.id)
         exchange = next(specs[link.source].params for link in plan.links if link.target == instances[0] and link.port == 0)
-        keys = exchange.keys if isinstance(exchange, ExchangeParams) else ()
-        found.append(_set_of(specs[instances[0]], keys, instances, auto.get(instances)))
+        assert isinstance(exchange, ExchangeParams)
+        found.append(_set_of(specs[instances[0]], _dealt_by(exchange), instances, auto.get(instances)))
     for operators, sizing in auto.items():
         only = specs[operators[0]]
         if len(operators) == 1 and (dealing := dealing_of(only.params, only.schema, only.time_column)) is not None:
-            found.append(_set_of(only, dealing.keys[0], operators, sizing))
+            found.append(_set_of(only, tuple(map(expression_text, dealing.keys[0])), operators, sizing))
     return found
 
 
-def _set_of(spec: OperatorSpec, keys: Iterable[Expression], operators: tuple[OperatorId, ...], auto: Sizing | None) -> InstanceSet:
-    return InstanceSet(str(spec.params.__struct_config__.tag), tuple(map(expression_text, keys)), operators, auto)
+def _dealt_by(exchange: ExchangeParams) -> tuple[str, ...]:
+    """Returns the texts of keys, or one on windows with the copies of a row that are expected."""
+    if (turns := exchange.turns) is None:
+        return tuple(map(expression_text, exchange.keys))
+    copies = turns.copies(exchange.instances)
+    return (f"windows of {duration_text(turns.within_us)} in turns of {duration_text(turns.turn_us)}, {copies:.2f} copies of a row",)
+
+
+def _set_of(spec: OperatorSpec, keys: tuple[str, ...], operators: tuple[OperatorId, ...], auto: Sizing | None) -> InstanceSet:
+    return InstanceSet(str(spec.params.__struct_config__.tag), keys, operators, auto)
 
 
 def dealing_of(params: Params, schema: Schema, time_column: str | None) -> Dealing | None:
@@ -168,6 +206,48 @@ def _of_match(params: MatchParams, schema: Schema, time_column: str | None) -> D
     dealt = msgspec.structs.replace(params, known=(time, by_row))
     delay_us = params.within_us if params.within_us is not None and time_column is not None else 0
     return Dealing(dealt, (*schema, *added), (_columns(params.partition),), time, (by_row, *params.partition), (time, by_row), delay_us)
+
+
+def dealing_of_windows(params: MatchParams, schema: Schema, number: int, turn_us: int | None) -> Dealing:
+    """Returns how a pattern is run in several instances to which its windows are dealt.
+
+    Parameters
+    ----------
+    schema : of its output
+    turn_us : None: the least with which no row goes to an instance twice, so that all instances have windows at any time
+
+    Raises
+    ------
+    QueryError
+        Other windows decide what the match of one is, or which rows are in it.
+    """
+    if params.partition:
+        raise QueryError(f"{_BY_WINDOW} with PARTITION BY", hint="leave dealing out: it is dealt by its partitions")
+    if params.within_us is None:
+        raise QueryError(f"{_BY_WINDOW} without WITHIN", hint="say how long a match may be: PATTERN (...) WITHIN INTERVAL '1 minute'")
+    if params.unmatched or params.timeouts:
+        what = "WITH UNMATCHED ROWS" if params.unmatched else "SHOW TIMEOUT MATCHES"
+        raise QueryError(f"{_BY_WINDOW} that answers more than matches", hint=f"leave {what} out, or dealing")
+    if may_be_empty(params.pattern):
+        raise QueryError(f"{_BY_WINDOW} that may match no row", hint="write a+ for a*, or leave dealing out")
+    if params.passed is not None and any(isinstance(part, Excluded) for part in walk(params.pattern)):
+        raise QueryError(f"{_BY_WINDOW} that leaves rows of a match out", hint="write it without {- -}, or leave dealing out")
+    if any(isinstance(one, Navigation) and one.value is not None and one.shift for one in params.operands):
+        raise QueryError(f"{_BY_WINDOW} that reads rows outside its match", hint="write it without PREV and NEXT, or leave dealing out")
+    counts = {one.name for one in params.operands if isinstance(one, MatchNumber)}
+    numbers = tuple(name for name, value in params.measures if isinstance(value, Column) and value.name in counts)
+    others = [value for name, value in params.measures if name not in numbers]
+    if counts.intersection(columns_of([*others, *(one for one in params.conditions if one is not None)])):
+        raise QueryError(f"{_BY_WINDOW} that computes with MATCH_NUMBER()", hint="compute with it in a SELECT around, or leave dealing out")
+    taken: list[str] = []
+    for name in ("begins", "begins row", "resumes", "resumes row"):
+        taken.append(free_name(name, [*(column.name for column in schema), *taken]))
+    begins, row, resumes, resumes_row = taken
+    kinds = (ColumnType.TIME, ColumnType.INT, ColumnType.TIME, ColumnType.INT)
+    added = tuple(Field(name, kind) for name, kind in zip(taken, kinds, strict=True))
+    turns = Turns(params.time_column, -(-params.within_us // (number - 1)) if turn_us is None else turn_us, params.within_us)
+    choice = WindowChoice(row, resumes, resumes_row, numbers)
+    return Dealing(params, (*schema, *added), ((),), begins, (row,), tuple(taken), turns=turns, choice=choice)
 
 
 def _columns(names: tuple[str, ...]) -> tuple[Expression, ...]:

@@ -33,6 +33,11 @@ shed_fairness : with `on_miss = 'shed'`, from 0, the default, where rows of the 
     classes lose alike
 instances : how many instances of each operator with keys there are, 1 to 64, each with a part of the keys; 'auto': as many as the rates and
     `max_latency` need; default: 1. CREATE MATERIALIZED VIEW takes it, too, for every query that reads the view and does not say it itself
+dealing : what is dealt to the `instances` of a pattern: 'key', the default, parts of its PARTITION BY; 'window', for a pattern without
+    PARTITION BY: the rows where matches may begin, each with all rows WITHIN of it. CREATE MATERIALIZED VIEW takes it, too
+turn : with `dealing = 'window'`, how long an instance gets the rows where matches may begin before the next instance does, such as
+    '1 minute'. The longer, the fewer rows are sent to several instances, and the more unequal is their work; default: such that all of them
+    have work at any time. CREATE MATERIALIZED VIEW takes it, too
 """
 
 from collections.abc import Sequence
@@ -56,6 +61,8 @@ _FORM = "write WITH (name = 'value', ...)"
 AUTO = 0
 """Number of instances that leaves it to the planner: `instances = 'auto'`."""
 _DELAY_BOUND, _MAX_LATENCY = ("delay_bound", "250 ms"), ("max_latency", "500 ms")
+KEY, WINDOW = DEALINGS = ("key", "window")
+_TURN = ("turn", "1 minute")
 _IDLE_FORM = "write WITH (idle_after = '10 seconds')"
 
 
@@ -84,6 +91,10 @@ class Wishes:
     """One of `ON_MISS`: what becomes of rows that would be late."""
     fairness: float | None = None
     """Part of the share that it would keep if all lost alike that each cost class keeps when rows are shed."""
+    dealing: str | None = None
+    """One of `DEALINGS`: what is dealt to the instances of a pattern."""
+    turn_ms: float | None = None
+    """Time for which the windows that open go to one instance, in milliseconds of event time."""
 
     def below(self, other: "Wishes") -> "Wishes":
         """Returns the wishes of a view below a query with `other` wishes: bounds that keep both, the rest as the query says."""
@@ -91,7 +102,8 @@ class Wishes:
         delay_ms, latency_ms = _least(self.delay_ms, other.delay_ms), _least(self.latency_ms, other.latency_ms)
         missing = self if other.on_miss is None else other
         after_crash = other.after_crash or self.after_crash
-        return Wishes(delay_ms, latency_ms, instances, after_crash, missing.on_miss, missing.fairness)
+        dealt = self if other.dealing is None else other
+        return Wishes(delay_ms, latency_ms, instances, after_crash, missing.on_miss, missing.fairness, dealt.dealing, dealt.turn_ms)
 
 
 NO_WISHES = Wishes()
@@ -220,7 +232,7 @@ def take_list(text: Text, options: dict[str, Option], key: str) -> list[str]:
 
 
 def take_wishes(text: Text, options: dict[str, Option]) -> Wishes:
-    """Takes the options `delay_bound`, `max_latency`, `instances`, `after_crash`, `on_miss` and `shed_fairness` out.
+    """Takes the options `delay_bound`, `max_latency`, `instances`, `after_crash`, `on_miss`, `shed_fairness`, `dealing` and `turn` out.
 
     Raises
     ------
@@ -234,7 +246,8 @@ def take_wishes(text: Text, options: dict[str, Option]) -> Wishes:
     on_miss = _take_word(text, options, "on_miss", ON_MISS, SHED)
     if where is not None and latency_ms is None:
         raise text.error(where.where, "on_miss, but no max_latency that rows could miss", "add max_latency = '1 s'")
-    return Wishes(delay_ms, latency_ms, instances, after_crash, on_miss, _take_fairness(text, options, on_miss))
+    fairness, (dealing, turn_ms) = _take_fairness(text, options, on_miss), _take_dealing(text, options, instances)
+    return Wishes(delay_ms, latency_ms, instances, after_crash, on_miss, fairness, dealing, turn_ms)
 
 
 def _take_word(text: Text, options: dict[str, Option], key: str, words: tuple[str, ...], example: str) -> str | None:
@@ -269,6 +282,16 @@ def _take_instances(text: Text, options: dict[str, Option]) -> int | None:
         message = f"instances is {option.value!r}, expected a whole number from 1 to {INSTANCES_MAX}, or 'auto'"
         raise text.error(option.where, message, "write WITH (instances = 2), or WITH (instances = 'auto')")
     return int(option.value)
+
+
+def _take_dealing(text: Text, options: dict[str, Option], instances: int | None) -> tuple[str | None, float | None]:
+    where, turn = options.get("dealing"), options.get("turn")
+    dealing, turn_ms = _take_word(text, options, "dealing", DEALINGS, WINDOW), _take_bound(text, options, *_TURN)
+    if dealing == WINDOW and where is not None and (instances is None or instances <= 1):
+        raise text.error(where.where, "windows are dealt to a number of instances that you say, from 2 on", "add instances = 2")
+    if turn is not None and dealing != WINDOW:
+        raise text.error(turn.where, "turn, but no windows are dealt", f"add dealing = '{WINDOW}'")
+    return dealing, turn_ms
 
 
 def _take_bound(text: Text, options: dict[str, Option], key: str, example: str) -> float | None:

@@ -337,6 +337,27 @@ class MatchNumber(msgspec.Struct, frozen=True, tag="number", tag_field="form"):
 Operand: TypeAlias = Navigation | Tally | MatchNumber
 
 
+class WindowPart(msgspec.Struct, frozen=True):
+    """The windows that one of several instances of a pattern has, if they are dealt by turns (`Turns`): those that open in its turns.
+
+    Such an instance gives the match of each start, whatever the matches before it; a merge chooses among them (`WindowChoice`).
+    """
+
+    turn_us: int
+    index: int
+    of: int
+    """Number of instances."""
+    columns: tuple[str, ...]
+    """Columns behind the others: event time of the first row and its number among rows of that time; event time of the row where the next
+    match may begin, and the number that it has at least among those of that time."""
+
+    def __post_init__(self) -> None:
+        check_span("turn of an instance", self.turn_us)
+        check_count("instances", self.of, 2, INSTANCES_MAX)
+        check_count("instances before an instance", self.index, 0, self.of - 1)
+        check_count("columns that tell where a match and the next one begin", len(self.columns), 4, 4)
+
+
 class MatchParams(msgspec.Struct, frozen=True, tag="match"):
     """Rows of a partition, in the order of their event times, that match a pattern: MATCH_RECOGNIZE.
 
@@ -376,8 +397,12 @@ class MatchParams(msgspec.Struct, frozen=True, tag="match"):
     row tells, else 0. With them, the watermark of the output is that of these times. Empty: there are none."""
     descending: tuple[str, ...] = ()
     """Columns of `ties` that go from the greatest value to the least."""
+    dealt: WindowPart | None = None
+    """The part of the windows that the operator has; None: all."""
 
     def __post_init__(self) -> None:
+        if self.dealt is not None and (self.within_us is None or self.partition or self.known or self.unmatched or self.timeouts):
+            raise LimitError("windows dealt to instances, expected a pattern with a time, without partitions, that answers matches alone")
         check_count("columns that tell when a match was known", len(self.known), 0 if not self.known else 2, 2)
         check_count("variables of a pattern", len(self.variables), 1, VARIABLES_MAX)
         check_count("conditions of a pattern", len(self.conditions), len(self.variables), len(self.variables))
@@ -609,8 +634,31 @@ class MulticastParams(msgspec.Struct, frozen=True, tag="multicast"):
     """The operator whose stream it carries."""
 
 
+class Turns(msgspec.Struct, frozen=True):
+    """Windows dealt to instances by turns: those that open in one span of event time go to one instance, the next span's to the next."""
+
+    time_column: str
+    turn_us: int
+    within_us: int
+    """The last row of a window is less than this after its first one."""
+
+    def __post_init__(self) -> None:
+        check_span("turn of an instance", self.turn_us)
+        check_span("windows within", self.within_us)
+
+    def copies(self, instances: int) -> float:
+        """Returns to how many of the instances a row goes on average.
+
+        Examples
+        --------
+        >>> Turns("ts", 10, 11).copies(4), Turns("ts", 20, 11).copies(4), Turns("ts", 1, 11).copies(4)
+        (2.0, 1.5, 4.0)
+        """
+        return min(float(instances), 1.0 + (self.within_us - 1) / self.turn_us)
+
+
 class ExchangeParams(msgspec.Struct, frozen=True, tag="exchange"):
-    """Parameters of an exchange: rows dealt to the instances of the next operator by ranges of a hash of their keys.
+    """Parameters of an exchange: rows dealt to the instances of the next operator by ranges of a hash of their keys, or by windows.
 
     The rows are unchanged. Each link from an exchange has a `Part` and carries the rows of that part; their order stays.
     """
@@ -618,11 +666,26 @@ class ExchangeParams(msgspec.Struct, frozen=True, tag="exchange"):
     keys: tuple[Expression, ...]
     """Rows with equal keys go to one instance; NULL is a value like any other."""
     instances: int
+    turns: Turns | None = None
+    """Each instance gets the rows of its windows: a row of windows of several instances goes to all of these. There are no keys then."""
 
     def __post_init__(self) -> None:
-        check_count("keys to deal rows by", len(self.keys), 1)
+        check_count("keys to deal rows by", len(self.keys), *((1,) if self.turns is None else (0, 0)))
         check_count("instances", self.instances, 2, INSTANCES_MAX)
         check_expressions(self.keys)
+
+
+class WindowChoice(msgspec.Struct, frozen=True):
+    """Columns by which a merge chooses among the matches of all starts as one instance does: `WindowPart.columns` without the first."""
+
+    row: str
+    """Number of the first row among those of its event time; rows of one match have the same one."""
+    resumes: str
+    """Event time of the row where the next match may begin."""
+    resumes_row: str
+    """Number that this row has at least among those of its event time."""
+    numbers: tuple[str, ...] = ()
+    """Columns that get the number of the match."""
 
 
 class MergeParams(msgspec.Struct, frozen=True, tag="merge"):
@@ -638,6 +701,8 @@ class MergeParams(msgspec.Struct, frozen=True, tag="merge"):
     hidden: tuple[str, ...] = ()
     delay_us: int = 0
     """Greatest distance of the output's event times behind those of `time_column`."""
+    choice: WindowChoice | None = None
+    """Rows are the matches of all starts, of which some are answered; None: all rows are."""
 
     def __post_init__(self) -> None:
         check_span("delay of a merge", self.delay_us, 0)
@@ -748,9 +813,13 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     index: Few
     of: Few
     """Number of parts."""
+    copies: float = 1.0
+    """Parts that a row is in on average."""
 
     def __post_init__(self) -> None:
         check_count("parts", self.of, 2, INSTANCES_MAX)
+        if not 1 <= self.copies <= self.of:
+            raise LimitError(f"{self.copies} copies of a row in {self.of} parts, expected 1 to {self.of}")
         check_count("parts before a part", self.index, 0, self.of - 1)
 
 
@@ -772,7 +841,7 @@ class LinkSpec(msgspec.Struct, frozen=True):
     @property
     def share(self) -> float:
         """Returns the expected share of the source's rows that the link carries."""
-        return 1.0 if self.part is None else 1.0 / self.part.of
+        return 1.0 if self.part is None else self.part.copies / self.part.of
 
 
 def after_crash(operators: Iterable[OperatorSpec]) -> str | None:

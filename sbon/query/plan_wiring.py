@@ -5,14 +5,13 @@ from collections.abc import Sequence
 import msgspec
 
 from sbon.errors import QueryError
-from sbon.query.instances import dealing_of
-from sbon.query.options import AUTO, Wishes
+from sbon.query.instances import dealing_of, dealing_of_windows
+from sbon.query.options import AUTO, WINDOW, Wishes
 from sbon.query.plan import (
     DEFER,
     SHED,
-    ExchangeParams,
     LinkSpec,
-    MergeParams,
+    MatchParams,
     MissRule,
     OperatorSpec,
     Params,
@@ -50,6 +49,10 @@ class Wiring:
         """Rows per second of sources."""
         self._query = query
         self._instances, self._numbers = 1 if wishes.instances is None else wishes.instances, numbers
+        self._by_window = wishes.dealing == WINDOW and self._instances > 1
+        self._turn_us = None if wishes.turn_ms is None else max(1, round(wishes.turn_ms * 1000))
+        self.windows_dealt = False
+        """True if windows of a pattern are dealt."""
         self._defers = wishes.on_miss == DEFER
         self._rule: MissRule | None = None
         if wishes.on_miss in (DEFER, SHED) and wishes.latency_ms is not None:
@@ -90,7 +93,12 @@ class Wiring:
     def add_keyed(self, params: Params, relation: Relation, sides: Sequence[Sequence[OperatorSpec]]) -> OperatorSpec:
         """Adds an operator, or its instances between exchanges and a merge if the query has several and it has keys."""
         schema, time = relation.schema, time_of(relation)
-        dealt = dealing_of(params, schema, time) if self._instances != 1 else None
+        by_window = self._by_window and isinstance(params, MatchParams)
+        dealt = dealing_of(params, schema, time) if self._instances != 1 and not by_window else None
+        if by_window:
+            assert isinstance(params, MatchParams)
+            dealt = dealing_of_windows(params, schema, self._instances, self._turn_us)
+            self.windows_dealt = True
         if dealt is None:
             return self.add(params, schema, time, sides, None)
         self.dealt = True
@@ -104,14 +112,17 @@ class Wiring:
         sides = [self._without_twins(side) for side in sides]
         alone = self._signature(params, schema, sides)
         ports: list[list[OperatorSpec]] = []
-        for side, keys in zip(sides, dealt.keys, strict=True):
-            exchange = ExchangeParams(keys, number)
+        for port, side in enumerate(sides):
+            exchange = dealt.exchange(port, number)
             # An exchange is where its branch is: from there each row goes straight to its instance.
             ports.append([self.add(exchange, one.schema, one.time_column, [[one]], one.pinned) for one in side])
-        instances = [self.add(dealt.params, dealt.schema, dealt.time_column, ports, None, part=Part(i, number)) for i in range(number)]
+        instances = []
+        for index in range(number):
+            own, part = dealt.part(index, number)
+            instances.append(self.add(own, dealt.schema, dealt.time_column, ports, None, part=part))
         if self._instances == AUTO:
             self.sizings.append(Sizing(tuple(one.id for one in instances), alone=alone))
-        merge = self.add(MergeParams(dealt.time_column, dealt.order, dealt.hidden, dealt.delay_us), schema, time, [instances], None)
+        merge = self.add(dealt.merge, schema, time, [instances], None)
         self._streams[merge.id] = alone
         return merge
 

@@ -11,7 +11,7 @@ from sbon.query.estimate import estimate
 from sbon.query.instances import NO_KEYS
 from sbon.query.lowering import lower_query
 from sbon.query.moves import exchanged_again
-from sbon.query.options import AUTO
+from sbon.query.options import AUTO, WINDOW
 from sbon.query.plan import (
     DEFER,
     UNCHANGED,
@@ -127,6 +127,10 @@ def _planning(
         wiring = Wiring(query, wishes, numbers)
         builder = PlanBuilder(query, nodes, notes, wishes, wiring)
         builder.sink(lowered, sink, place)
+        if wishes.dealing == WINDOW and (instances == AUTO or (instances > 1 and not wiring.windows_dealt)):
+            line, column = getattr(statement, "places", {}).get("dealing", (0, 0))
+            what = "the number of instances is not said" if instances == AUTO else "the query has no pattern whose windows could be dealt"
+            raise QueryError(f"dealing = '{WINDOW}', but {what}", line=line, column=column, hint="write instances = 2 beside a pattern")
         if instances != 1 and not wiring.dealt:
             line, column = getattr(statement, "places", {}).get("instances", (0, 0))
             asked = "instances = 'auto'" if instances == AUTO else f"{instances} instances"

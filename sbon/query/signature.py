@@ -91,7 +91,8 @@ def _form(params: Params) -> Any:
         case SourceParams() | UnionParams() | MulticastParams() | FunctionParams() | MergeParams():
             return msgspec.to_builtins(params)
         case ExchangeParams():
-            return [[_expression(key) for key in params.keys], params.instances]
+            form = [[_expression(key) for key in params.keys], params.instances]
+            return form if params.turns is None else [*form, msgspec.to_builtins(params.turns)]
         case TopParams() | MatchParams() | AssignParams() | UnnestParams() | DeduplicateParams():
             return msgspec.to_builtins(params)
         case MapParams():

@@ -25,8 +25,10 @@ from sbon.query.plan import (
     SinkParams,
     SourceParams,
     TopParams,
+    Turns,
     UnionParams,
     UnnestParams,
+    WindowChoice,
     WindowJoinParams,
     WindowParams,
 )
@@ -195,8 +197,12 @@ def describe(params: Params) -> str:
             return "union all"
         case MulticastParams(of=of):
             return f"multicast of {of}"
+        case ExchangeParams(instances=instances, turns=Turns(turn_us=turn, within_us=within)):
+            return f"splitter of windows of {duration_text(within)} to {instances} instances, in turns of {duration_text(turn)}"
         case ExchangeParams(keys=keys, instances=instances):
             return f"exchange by {', '.join(map(expression_text, keys))} to {instances} instances"
+        case MergeParams(choice=WindowChoice()):
+            return "merger of matches by their first rows"
         case MergeParams(time_column=time, order=order):
             return f"merge by {', '.join([time, *order])}"
 

@@ -23,7 +23,7 @@ BYTES = {
     "catalog": "f800ad8ab826",
     "claims": "222c45a0b9a1",
     "claims?": "29a5fb23f727",
-    "cross": "171540130aba",
+    "cross": "d38ff3cb8185",
     "crossing": "25385433a099",
     "cut": "5d35d8aa5884",
     "deadend": "b365249299a5",
@@ -32,10 +32,10 @@ BYTES = {
     "drop": "bdd2ec2efbb1",
     "endorphan": "f8032a06a033",
     "forget": "7df0976975b6",
-    "handed": "7843344e1fc4",
+    "handed": "a7e31a5a8ab4",
     "holdersays": "7ed3efe5669c",
     "inputlost": "647ae972bc8b",
-    "instantiate": "e27c68222de6",
+    "instantiate": "3d809d78d08e",
     "keep": "c54dd226a734",
     "keyinstall": "0022d20c2846",
     "keyremove": "b3f06315d26a",
@@ -56,10 +56,10 @@ BYTES = {
     "pushpull": "48699fb284d7",
     "queries": "5477ef6b715b",
     "queries?": "626276cd143e",
-    "refeed": "75bbcf69318e",
+    "refeed": "061762731f61",
     "release": "9c757a2c8a30",
-    "renew": "3f96b10e5776",
-    "renewed": "a6396a9a526a",
+    "renew": "14a5b5d459cf",
+    "renewed": "b0dc128dcfe8",
     "replaced": "5f225392e0a7",
     "reserve": "19475a9c0bd2",
     "retire": "88dade992fa2",
@@ -67,18 +67,18 @@ BYTES = {
     "rtts": "04362ae1d5d2",
     "rtts?": "6baea3a9e27c",
     "sample": "dc0a6be27eea",
-    "sample?": "986232d87610",
+    "sample?": "99b1c78b109c",
     "slack": "744ec0cb0b61",
     "state": "1ea08c75534e",
     "uncut": "e2f27cf12718",
     "unlock": "ef5add3852a5",
     "unwanted": "31bf9cc0ab09",
-    "use": "50df54a206c7",
+    "use": "ba2d90cf897a",
     "used": "c569d100a477",
     "wanted?": "0244e3a4b60c",
 }
 
-BOUNDED: dict[type, dict[str, int]] = {OperatorSpec: {"ports": 2}, Part: {"index": 1, "of": 2}}
+BOUNDED: dict[type, dict[str, float]] = {OperatorSpec: {"ports": 2}, Part: {"index": 1, "of": 2, "copies": 1.5}}
 """Fields with limits of their own."""
 
 

@@ -9,7 +9,7 @@ import polars as pl
 from sbon.operators.compile import compile_column
 from sbon.operators.frames import computed, polars_type
 from sbon.operators.match.found import NO_NUMBER, Matches
-from sbon.operators.match.log import NO_ROW, Log
+from sbon.operators.match.log import NO_ROW, ROW, Log
 from sbon.operators.match.readings import Readings, Rows
 from sbon.query.plan import WATERMARK_END, MatchParams
 from sbon.query.schema import ColumnType
@@ -77,7 +77,7 @@ class Answers:
         if self._kept:
             anchors = np.where(at >= 0, matches.rows[at], matches.first[owner]) if matches.rows.size else matches.first[owner]
             kept = self._log.taken(anchors, self._kept).get_columns()
-        known = self._known(matches.known[owner])
+        known = self._known(matches.known[owner]) if self._params.dealt is None else self._begins(matches, owner)
         if not self._measures:
             return pl.DataFrame([*kept, *known])
         operands = [pl.Series(_ROW, np.arange(owner.size))]
@@ -94,6 +94,25 @@ class Answers:
             return []
         time, by_row = self._params.known
         return [pl.Series(time, np.minimum(known >> 1, WATERMARK_END - 1)).cast(pl.Datetime("us")), pl.Series(by_row, known & 1)]
+
+    def _begins(self, matches: Matches, owner: IntArray) -> list[pl.Series]:
+        """Returns the columns that tell the merger where matches begin, and where the next ones may."""
+        assert self._params.dealt is not None
+        rows, offsets, shift = matches.rows, matches.offsets, 1
+        if self._params.skip_to == "next":
+            next_ = matches.first
+        elif self._params.skip_to == "past":
+            next_ = rows[offsets[1:] - 1]
+        else:
+            wanted, shift = np.flatnonzero(np.isin(matches.variables, self._params.skip_variables)), 0
+            first = self._params.skip_to == "first"
+            next_ = rows[wanted[np.searchsorted(wanted, offsets[:-1]) if first else np.searchsorted(wanted, offsets[1:]) - 1]]
+        series = []
+        names = self._params.dealt.columns
+        for at, more, (time, row) in ((matches.first, 0, names[:2]), (next_, shift, names[2:])):
+            series.append(pl.Series(time, self._log.times.values[at][owner]).cast(pl.Datetime("us")))
+            series.append((self._log.taken(at, [ROW])[ROW] + more).gather(owner).alias(row))
+        return series
 
 
 def _order(matches: Matches, keys: Callable[[IntArray], pl.DataFrame]) -> IntArray:

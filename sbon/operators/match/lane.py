@@ -139,7 +139,8 @@ class Lane:
                 self._pass(found)
                 at += 1
         else:
-            while at < len(masks) and not masks[at] & first:
+            part, times = rules.params.dealt, self.times
+            while at < len(masks) and not (masks[at] & first and (part is None or times[at] // part.turn_us % part.of == part.index)):
                 at += 1
         self.start = base + at
         if self.start >= ready:

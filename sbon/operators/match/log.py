@@ -17,6 +17,8 @@ from sbon.types import IntArray
 NO_ROW = -1
 TIME = "\0time"
 """Column with the event time in microseconds, beside those of the input."""
+ROW = "\0row of its time"
+"""Column with the place of a row among those of its event time, where windows are dealt to instances."""
 _SMALL_MAX = 2**31 - 1
 _PIECE = 2**16
 

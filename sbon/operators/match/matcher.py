@@ -7,6 +7,7 @@ partition goes through its rows with one attempt at a time (`sequential`).
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -19,7 +20,7 @@ from sbon.operators.match.conditions import Conditions, reads_label
 from sbon.operators.match.found import Matches
 from sbon.operators.match.labels import Labeller
 from sbon.operators.match.lane import Lane, Rules
-from sbon.operators.match.log import NO_ROW, TIME, Log
+from sbon.operators.match.log import NO_ROW, ROW, TIME, Log
 from sbon.operators.match.partitions import END, Key, Partitions, Text
 from sbon.operators.match.program import ANY, Automaton, compile_pattern
 from sbon.operators.match.readings import Readings
@@ -69,6 +70,8 @@ class Matcher:
             if one.name in read
         )
         """Answers tell what rows were taken for, or read rows of variables."""
+        if params.dealt is not None and params.skip_variables:  # the merger is told where the next match begins
+            self._labels = True
         self.log = Log([name for name in schema if name != TIME], params.time_column, links=self._behind > 0)
         self._partitions = Partitions()
         self._conditions = Conditions(params, columns)
@@ -86,12 +89,16 @@ class Matcher:
             first_mask=0 if params.unmatched else first,
             timeouts=params.timeouts,
             forget=self._labeller.forget,
+            part=params.dealt,
         )
-        skips = self._skips if params.skip_variables else None
-        self._choice = Choice(params, self.log, self._partitions, self._starts.after, self._starts.drop, skips)
+        chooses = params
+        if params.dealt is not None:  # every start is a candidate of the merger, which applies AFTER MATCH SKIP
+            chooses = msgspec.structs.replace(params, skip_to="next", skip_variables=())
+        skips = self._skips if chooses.skip_variables else None
+        self._choice = Choice(chooses, self.log, self._partitions, self._starts.after, self._starts.drop, skips)
         self._sequential: Sequential | None = None
         if self._conditions.depends_on_match:
-            rules = Rules(params, self._before, self._behind, first, self._attempt)
+            rules = Rules(chooses, self._before, self._behind, first, self._attempt)
             trials = Trials(
                 self.log,
                 self._scanner,
@@ -101,8 +108,9 @@ class Matcher:
                 params.operands,
                 first_mask=0 if params.unmatched else first,
                 within_us=params.within_us,
+                part=params.dealt,
             )
-            choice = Choice(params, self.log, self._partitions, lambda *_: bound.opens, lambda _: None, skips)
+            choice = Choice(chooses, self.log, self._partitions, lambda *_: bound.opens, lambda _: None, skips)
             bound = Sequential(self.log, self._partitions, rules, trials, choice, self._conditions, self._told, self._labelled)
             self._sequential = bound
 
@@ -171,6 +179,8 @@ class Matcher:
         begins = np.append(0, np.flatnonzero(ids[1:] != ids[:-1]) + 1)
         if (order[1:] < order[:-1]).any():
             rows = rows.select_seq(pl.all().gather(pl.Series(order.astype(np.uint32))))
+        if self._params.dealt is not None:
+            rows = rows.with_columns_seq(pl.Series(ROW, _places_in_runs(rows[TIME].to_numpy())))
         keys = rows.select_seq(pl.col(by).gather(pl.Series(begins))).rows() if by else [()]
         lanes = self._partitions.numbered([_key(values) for values in keys] if self._may_be_nan else keys)
         return self._logged(rows, lanes, begins)
@@ -401,3 +411,16 @@ def _ranges(begins: IntArray, ends: IntArray) -> IntArray:
     offsets = np.cumsum(lengths) - lengths
     found: IntArray = np.arange(int(lengths.sum())) + np.repeat(begins - offsets, lengths)
     return found
+
+
+def _places_in_runs(times: IntArray) -> IntArray:
+    """Returns the place of each row among those beside it that have its time, from 0 on.
+
+    Examples
+    --------
+    >>> _places_in_runs(np.array([3, 3, 4, 5, 5, 5])).tolist()
+    [0, 1, 0, 0, 1, 2]
+    """
+    places = np.arange(times.size)
+    begins = np.append(True, times[1:] != times[:-1])
+    return places - np.maximum.accumulate(np.where(begins, places, 0))

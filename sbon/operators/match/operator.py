@@ -13,7 +13,7 @@ import polars as pl
 from sbon.errors import RemoteProtocolError
 from sbon.operators.compile import columns_of
 from sbon.operators.match.answers import Answers
-from sbon.operators.match.log import TIME
+from sbon.operators.match.log import ROW, TIME
 from sbon.operators.match.matcher import Matcher
 from sbon.operators.operands import one_zero
 from sbon.operators.patient import PatientOperator
@@ -124,11 +124,13 @@ class MatchRows(PatientOperator[MatchParams]):
             raise RemoteProtocolError(f"column {missing[0]!r} is not among the input columns {', '.join(columns)}")
         if frame.schema[params.time_column] != pl.Datetime("us"):
             raise RemoteProtocolError(f"event time {params.time_column!r} is no time column of the input")
-        taken = next((name for name in (TIME, ROW_LABEL) if name in columns), None)
+        taken = next((name for name in (TIME, ROW, ROW_LABEL) if name in columns), None)
         if taken is not None:
             raise RemoteProtocolError(f"input column {taken!r} is named as one that the operator adds")
         self._prepared = [pl.col(params.time_column).cast(pl.Int64).alias(TIME)]
         self._prepared += [one_zero(pl.col(name), kind).alias(name) for name, kind in columns.items()]
+        if params.dealt is not None:
+            self._prepared.append(pl.lit(0, pl.Int64).alias(ROW))  # until the rows are put in order
         empty = frame.clear().select_seq(self._prepared)
         read = {**columns, ROW_LABEL: ColumnType.TEXT}
         self._matcher = Matcher(params, read, empty.schema)

@@ -17,7 +17,8 @@ from sbon.operators.match.grown import Grown
 from sbon.operators.match.log import NO_ROW, Log
 from sbon.operators.match.partitions import END, Partitions, Text, instants
 from sbon.operators.match.scan import Classes, Jobs, Scanned, Scanner
-from sbon.query.plan import WATERMARK_END
+from sbon.operators.match.turns import opens_in
+from sbon.query.plan import WATERMARK_END, WindowPart
 from sbon.types import IntArray
 
 _SLOTS_MIN = 1_024
@@ -33,6 +34,7 @@ class Starts:
     first_mask : bits of the variables that a match can begin with; 0 if every row is a start
     timeouts : matches that run out of time are answered
     forget : called when states get new numbers
+    part : the starts that this instance has; None: all
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Starts:
         first_mask: int,
         timeouts: bool,
         forget: Callable[[], None],
+        part: WindowPart | None,
     ) -> None:
         self._log = log
         self._partitions = partitions
@@ -57,6 +60,7 @@ class Starts:
         self._skips_failures = bool(first_mask) and not timeouts and not scanner.automaton.takes_nothing
         """Starts that find nothing leave no trace."""
         self._forget = forget
+        self._part = part
         self.opens = Grown(np.int32)
         """Positions of the open starts by event time, with some that are settled by now (their slot is NO_ROW)."""
         self._begin = 0
@@ -95,6 +99,8 @@ class Starts:
             ends = text.ends[text.ends > 0] - 1
             fails[ends[ends < fails.size]] = False
             begins[:-1] &= ~fails
+        if self._part is not None:
+            begins &= opens_in(times, self._part)
         starts = np.flatnonzero(begins)
         of_start = np.repeat(np.arange(text.ends.size), text.ends - text.begins)[starts]
         first = np.full(starts.size, scanner.automaton.first, np.int64)

@@ -20,7 +20,8 @@ from sbon.operators.match.log import Log
 from sbon.operators.match.partitions import Text
 from sbon.operators.match.readings import Readings, Rows
 from sbon.operators.match.scan import Classes, Scanner
-from sbon.query.plan import MatchNumber, Operand
+from sbon.operators.match.turns import opens_in
+from sbon.query.plan import MatchNumber, Operand, WindowPart
 from sbon.types import IntArray
 
 ROWS_MAX = 32
@@ -62,6 +63,7 @@ class Trials:
     ----------
     first_mask : bits of the variables that a match can begin with; 0 if every row is a start
     within_us : None without WITHIN
+    part : the starts that this instance has; None: all
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Trials:
         *,
         first_mask: int,
         within_us: int | None,
+        part: WindowPart | None,
     ) -> None:
         self._log = log
         self._scanner = scanner
@@ -84,6 +87,7 @@ class Trials:
         self._operands = {one.name: one for one in operands}
         self._first = first_mask
         self._within = within_us
+        self._part = part
         read = [self._operands[name] for _, names in self._late.values() for name in names]
         self._possible = not any(isinstance(one, MatchNumber) for one in read)  # a match's number depends on those before it
 
@@ -100,6 +104,8 @@ class Trials:
         """Tries all starts among rows."""
         codes = self._log.codes.values[text.positions]
         starts = np.flatnonzero(self._scanner.begins(codes, self._first)) if self._first else np.arange(codes.size)
+        if self._part is not None:
+            starts = starts[opens_in(self._log.times.values[text.positions[starts]], self._part)]
         if self._scanner.automaton.is_full:
             self._scanner.renumber([])
             self._labeller.forget()

@@ -1,0 +1,19 @@
+"""Whose windows are whose, where those of a pattern are dealt to several instances by turns."""
+
+import numpy as np
+import numpy.typing as npt
+
+from sbon.query.plan import WindowPart
+from sbon.types import IntArray
+
+
+def opens_in(times_us: IntArray, part: WindowPart) -> npt.NDArray[np.bool_]:
+    """Tells which rows open windows of an instance, if they open any.
+
+    Examples
+    --------
+    >>> opens_in(np.array([-1, 0, 9, 10, 29]), WindowPart(10, 1, 2, ("a", "b", "c", "d"))).tolist()
+    [True, False, False, True, False]
+    """
+    found: npt.NDArray[np.bool_] = times_us // part.turn_us % part.of == part.index
+    return found
