@@ -7,7 +7,8 @@ from sbon.cost_space.localiser import Localiser
 from sbon.execution.ends import Output
 from sbon.execution.instance import Instance
 from sbon.execution.reporting import operator_report
-from sbon.telemetry.rows import LinkRate, MisfitCount, OperatorStatistics, PortCostRow
+from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, ExchangeParams
+from sbon.telemetry.rows import DealingRow, LinkRate, MisfitCount, OperatorStatistics, PortCostRow
 from sbon.types import NodeId
 from sbon.wire.reports import NONE_MISSED
 
@@ -75,6 +76,27 @@ def operator_statistics(instance: Instance, me: NodeId, now: float) -> OperatorS
             )
             for one in instance.figures.port_costs.known(now)
         ),
+    )
+
+
+def dealing(instance: Instance, me: NodeId) -> DealingRow | None:
+    """Returns the figures of a splitter; None for any other operator."""
+    params = instance.spec.params
+    if not isinstance(params, ExchangeParams) or params.turns is None:
+        return None
+    report, turns = operator_report(instance, me), params.turns
+    has_turn = WATERMARK_MIN < instance.watermark_us < WATERMARK_END
+    return DealingRow(
+        operator=instance.id,
+        queries=tuple(sorted(instance.users)),
+        instances=params.instances,
+        within_s=turns.within_us / 1e6,
+        turn_s=turns.turn_us / 1e6,
+        rows_dealt=report.rows_in,
+        rows_sent=report.rows_out,
+        copies=report.rows_out / report.rows_in if report.rows_in else None,
+        copies_expected=turns.copies(params.instances),
+        turn=instance.watermark_us // turns.turn_us if has_turn else None,
     )
 
 

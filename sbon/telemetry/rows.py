@@ -253,6 +253,32 @@ class OperatorStatistics(Row, frozen=True, tag="operators"):
     """Rows put off that have not been worked on yet."""
 
 
+class DealingRow(Row, frozen=True, tag="dealings"):
+    """A splitter on the agent, which deals windows to instances by turns; every ten samples of the engine (10 s)."""
+
+    operator: OperatorId
+    """Id of the splitter."""
+    queries: tuple[QueryId, ...]
+    """Queries that use it."""
+    instances: int
+    """Number of instances to which it deals."""
+    within_s: float
+    """Length of a window, in event time."""
+    turn_s: float
+    """Time for which the windows that open go to one instance, in event time."""
+    rows_dealt: int
+    """Rows dealt since the splitter was made."""
+    rows_sent: int
+    """Rows sent since then: one that goes to three instances counts three times."""
+    copies: float | None
+    """Instances that a row went to, on average; null before the first row."""
+    copies_expected: float
+    """The same as the plan expects it."""
+    turn: int | None
+    """Number of the turn at the splitter's watermark, from 1970 on: the difference of two rows is the number of decisions between them.
+    Null before the first watermark and behind the last."""
+
+
 class Bucket(Part, frozen=True):
     """Rows whose latency lies in one bucket of a digest (`sbon.digest`)."""
 
@@ -391,6 +417,7 @@ AnyRow: TypeAlias = (
     | Load
     | LinkRate
     | OperatorStatistics
+    | DealingRow
     | Placement
     | Review
     | MigrationRow

@@ -39,7 +39,7 @@ def test_whole_log_is_read_and_only_what_never_happened_is_missing(log):
 
     assert found.rows("probes") == 2 * 3 * 60
     assert found.rows() == sum(file.rows for file in found.files)
-    rare = {"kind=multicasts", "kind=members", "kind=migrations", "kind=predictions", "kind=recoveries"}
+    rare = {"kind=multicasts", "kind=members", "kind=migrations", "kind=predictions", "kind=recoveries", "kind=dealings"}
     assert {problem.where for problem in found.problems} <= rare
 
 
