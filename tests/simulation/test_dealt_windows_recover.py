@@ -1,0 +1,48 @@
+"""Queries whose windows are dealt to several instances heal like others. A splitter keeps nothing, so that its crash costs nothing."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.test_recovery import MIDDLE, SOURCE, Story
+
+PATTERN = """SELECT began, n FROM r MATCH_RECOGNIZE (ORDER BY ts, v MEASURES FIRST(v) AS began, COUNT(*) AS n
+    PATTERN (a b+ c) WITHIN INTERVAL '500 milliseconds' DEFINE a AS v % 7 = 3, b AS v % 7 <> 3, c AS v > a.v + 4) AS m"""
+
+
+class Dealt(Story):
+    """The story of a pattern whose windows three instances have."""
+
+    OPTIONS = ", instances = 3, dealing = 'window', turn = '300 milliseconds'"
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
+    """The answers without a crash, of one instance."""
+    return Story(tmp_path_factory.mktemp("undisturbed"), PATTERN).answers()
+
+
+def test_a_crashed_splitter_gives_each_instance_its_own_rows_again_and_nothing_twice(tmp_path: Path, undisturbed: list[list[str]]) -> None:
+    story = Dealt(tmp_path, PATTERN)
+    here = story.world.nodes[SOURCE]
+    for operator, spec in story.record.specs.items():
+        if spec.pinned is None and story.record.nodes[operator] == here:
+            assert story.world.ask(here, "migrate", operator=operator, node=story.world.nodes[MIDDLE])["committed"]
+            story.world.run(1.0)
+    left = {spec.params.__struct_config__.tag for operator, spec in story.record.specs.items() if story.record.nodes[operator] == here}
+    assert {"source", "exchange"} <= left <= {"source", "exchange", "map"}
+    story.crash(SOURCE)
+
+    assert len(undisturbed) > 20
+    assert story.answers() == undisturbed
+
+
+@pytest.mark.parametrize("tag", ["match", "merge"])
+def test_a_crashed_instance_or_merger_gives_no_match_twice(tag: str, tmp_path: Path, undisturbed: list[list[str]]) -> None:
+    story = Dealt(tmp_path, PATTERN)
+    story.move(tag)
+    story.crash(MIDDLE, back_s=None)
+
+    found = [tuple(row) for row in story.answers()]
+    assert len(set(found)) == len(found)
+    assert len(undisturbed) // 2 < len(found)
