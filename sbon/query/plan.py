@@ -401,8 +401,6 @@ class MatchParams(msgspec.Struct, frozen=True, tag="match"):
     """The part of the windows that the operator has; None: all."""
 
     def __post_init__(self) -> None:
-        if self.dealt is not None and (self.within_us is None or self.partition or self.known or self.unmatched or self.timeouts):
-            raise LimitError("windows dealt to instances, expected a pattern with a time, without partitions, that answers matches alone")
         check_count("columns that tell when a match was known", len(self.known), 0 if not self.known else 2, 2)
         check_count("variables of a pattern", len(self.variables), 1, VARIABLES_MAX)
         check_count("conditions of a pattern", len(self.conditions), len(self.variables), len(self.variables))
@@ -670,7 +668,7 @@ class ExchangeParams(msgspec.Struct, frozen=True, tag="exchange"):
     """Each instance gets the rows of its windows: a row of windows of several instances goes to all of these. There are no keys then."""
 
     def __post_init__(self) -> None:
-        check_count("keys to deal rows by", len(self.keys), *((1,) if self.turns is None else (0, 0)))
+        check_count("keys to deal rows by", len(self.keys), 1 if self.turns is None else 0)
         check_count("instances", self.instances, 2, INSTANCES_MAX)
         check_expressions(self.keys)
 

@@ -1,5 +1,6 @@
 """Queries whose windows are dealt to several instances: plans, copies, what is refused, and what operators take."""
 
+import msgspec
 import numpy as np
 import polars as pl
 import pytest
@@ -215,6 +216,18 @@ def test_parts_and_turns_that_make_no_sense_are_refused() -> None:
         lambda: WindowPart(5, 2, 2, ("a", "b", "c", "d")),
         lambda: WindowPart(5, 0, 2, ("a", "b")),
         lambda: ExchangeParams((), 2),
+        lambda: ExchangeParams((), 1, SPLIT_AT),
     ):
         with pytest.raises(LimitError):
             made()
+
+
+@pytest.mark.parametrize(
+    "change", [{"within_us": None}, {"partition": ("k",)}, {"unmatched": True}, {"timeouts": True}, {"known": ("x", "y")}], ids=str
+)
+def test_a_pattern_that_no_planner_deals_is_refused(change: dict[str, object]) -> None:
+    params = next(one.params for one in plan_of(sink(MATCH, 2)).operators if isinstance(one.params, MatchParams))
+
+    build(params)
+    with pytest.raises(RemoteProtocolError, match="windows dealt to instances"):
+        build(msgspec.structs.replace(params, **change))  # type: ignore[arg-type]

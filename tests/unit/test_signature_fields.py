@@ -28,10 +28,13 @@ from sbon.query.plan import (
     SinkParams,
     SourceParams,
     TopParams,
+    Turns,
     UnionParams,
     UnnestParams,
+    WindowChoice,
     WindowJoinParams,
     WindowParams,
+    WindowPart,
 )
 from sbon.query.row_pattern import Sequence, Variable
 from sbon.query.schema import ColumnType, Field
@@ -72,6 +75,7 @@ MEANINGS = [
             "skip_to": "first",
             "skip_variables": (0, 1),
             "known": ("a", "b"),
+            "dealt": WindowPart(5, 0, 2, ("a", "b", "c", "d")),
         },
     ),
     (AssignParams("ts", 10, 5), {}),
@@ -109,8 +113,8 @@ MEANINGS = [
     (SinkParams("q", "file", (("path", "a"),)), {"options": (("path", "b"),)}),
     (MulticastParams("q.1"), {}),
     (UnionParams(), {}),
-    (ExchangeParams((K,), 2), {"keys": (X,)}),
-    (MergeParams("ts", ("k",)), {"order": ("x",), "hidden": ("k",)}),
+    (ExchangeParams((K,), 2), {"keys": (X,), "turns": Turns("ts", 5, 6)}),
+    (MergeParams("ts", ("k",)), {"order": ("x",), "hidden": ("k",), "choice": WindowChoice("a", "b", "c")}),
 ]
 """One operator of each kind, and another value for each field that is not a number, a text or a truth."""
 WITHOUT_MEANING = {

@@ -19,6 +19,7 @@ from sbon.operators.operands import one_zero
 from sbon.operators.patient import PatientOperator
 from sbon.operators.snapshots import Parts
 from sbon.query.plan import ROW_LABEL, WATERMARK_END, MatchParams
+from sbon.query.row_pattern import may_be_empty
 from sbon.query.schema import ColumnType
 
 STEP_ROWS = 65_536
@@ -34,6 +35,9 @@ class MatchRows(PatientOperator[MatchParams]):
 
     def __init__(self, params: MatchParams) -> None:
         super().__init__(params)
+        bare = params.known or params.unmatched or params.timeouts or may_be_empty(params.pattern)
+        if params.dealt is not None and (params.within_us is None or params.partition or bare):
+            raise RemoteProtocolError("windows dealt to instances, expected a pattern with a time, without partitions, of matches alone")
         self._matcher: Matcher | None = None
 
     @property
