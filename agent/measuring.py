@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from sbon.cost_space.load import LoadDimension
-from sbon.execution.telemetry_rows import dealing, link_rates, operator_statistics
+from sbon.execution.telemetry_rows import link_rates, operator_statistics
 from sbon.membership.digest import make_digest
 from sbon.membership.members import Capacity
 from sbon.telemetry.rows import CoordinateSample, Load
@@ -95,8 +95,6 @@ class Measuring:
         bandwidths = dict(agent.books.bandwidths.from_node(agent.name))
         for instance in agent.operators.instances.values():
             record(operator_statistics(instance, agent.name, agent.host.now()))
-            if (dealt := dealing(instance, agent.name)) is not None:
-                record(dealt)
             for row in link_rates(instance, agent.gossip, bandwidths):
                 record(row)
 

@@ -811,7 +811,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     index: Few
     of: Few
     """Number of parts."""
-    copies: float = 1.0
+    copies: Amount = 1.0
     """Parts that a row is in on average."""
 
     def __post_init__(self) -> None:
