@@ -24,7 +24,6 @@ from typing import TypeAlias
 import msgspec
 import numpy as np
 
-from sbon.cost.latency import EstimatedLatencies
 from sbon.cost.model import CostModel
 from sbon.cost.problem import PlacementProblem
 from sbon.cost.space import CostSpace
@@ -34,6 +33,7 @@ from sbon.optimiser.asking import AskCandidate as AskCandidate  # those who perf
 from sbon.optimiser.asking import AskRemembered as AskRemembered
 from sbon.optimiser.asking import ends_of_candidates, links_chosen
 from sbon.optimiser.decision import Decision, decide
+from sbon.optimiser.inquiry import Inquiry
 from sbon.placement.candidates import CandidateReport, Choice, Regions
 from sbon.placement.config import PlacementConfig
 from sbon.placement.models import model_of
@@ -85,7 +85,6 @@ class FullOptimiser:
         space = coordinates if isinstance(coordinates, CostSpace) else CostSpace(coordinates)
         self._space = space.with_strangers(problem.pinned_nodes)
         self._problem = problem
-        self._pinned_nodes = frozenset(problem.pinned_nodes)
         self._links = problem.links_of_each()
         self._signatures = dict(signatures) if config.reuse else {}
         self._hosts = hosts or {}
@@ -94,10 +93,8 @@ class FullOptimiser:
         self._strategy = strategy if strategy is not None else strategy_named(config, self._model)
         self._seed = int(rng.integers(2**63))
         self._regions: Regions = {}
-        self._reports: dict[NodeId, CandidateReport] = {}
-        self._latencies = EstimatedLatencies(self._space)
-        self._outstanding: set[NodeId] = set()
-        self._asked: dict[NodeId, set[NodeId]] = {}
+        probes = config.probes * len(problem.unpinned) if self._strategy.measures else 0
+        self._inquiry = Inquiry(self._space, problem.pinned_nodes, self._signatures, probes)
         self._verifications = self._late = 0
         self._neighbour_rtts = neighbour_rtts
         self._remembered: Remembered = NOTHING
@@ -144,14 +141,9 @@ class FullOptimiser:
         PlacementError
             This was the last answer, and no node known can host an operator.
         """
-        if self._done or report.node not in self._outstanding:
+        if self._done or not self._inquiry.answered(report):
             return []
-        self._outstanding.discard(report.node)
-        before = self._reports.get(report.node)
-        rtts = {**(before.rtts_ms if before is not None else {}), **report.rtts_ms}
-        self._reports[report.node] = msgspec.structs.replace(report, rtts_ms=rtts)
-        self._latencies.learn(report.node, {peer: rtt for peer, rtt in report.rtts_ms.items() if self._placed(peer)})
-        return [] if self._outstanding else self._advance()
+        return [] if self._inquiry.is_open else self._advance()
 
     def unanswered(self, node: NodeId) -> list[Action]:
         """A node has not answered in time, or cannot be reached. It is not used, unless an operator is pinned to it.
@@ -161,11 +153,9 @@ class FullOptimiser:
         PlacementError
             This was the last answer awaited, and no node known can host an operator.
         """
-        if self._done or node not in self._outstanding:
+        if self._done or not self._inquiry.unanswered(node):
             return []
-        self._outstanding.discard(node)
-        self._reports.pop(node, None)
-        return [] if self._outstanding else self._advance()
+        return [] if self._inquiry.is_open else self._advance()
 
     def _advance(self) -> list[Action]:
         """All answers are in: decide, or ask further."""
@@ -202,11 +192,11 @@ class FullOptimiser:
             self._problem,
             choice,
             self._regions,
-            self._reports,
+            self._inquiry.reports,
             self._signatures,
-            self._latencies,
+            self._inquiry.latencies,
             self._model,
-            asked=len(self._asked),
+            asked=len(self._inquiry.asked),
         )
 
     def _may_help(self, problem: PlacementError) -> bool:
@@ -225,16 +215,16 @@ class FullOptimiser:
 
         Without caution the choice goes where predictions promise most, which is where it is most worth while to measure.
         """
-        latencies = self._latencies.cautious() if cautious else self._latencies
+        latencies = self._inquiry.latencies.cautious() if cautious else self._inquiry.latencies
         try:
-            return self._strategy.choose(self._problem, self._regions, self._reports, self._signatures, latencies)
+            return self._strategy.choose(self._problem, self._regions, self._inquiry.reports, self._signatures, latencies)
         except DelayBoundError:
             if not cautious:
                 raise
             return self._choose()  # caution makes ways longer
 
     def _rests_on_predictions(self, choice: Choice) -> bool:
-        return any(self._unmeasured(source, target) for source, target in links_chosen(self._problem, choice))
+        return any(self._inquiry.is_unmeasured(source, target) for source, target in links_chosen(self._problem, choice))
 
     def _first_k(self) -> int:
         """A measuring strategy asks twice the configured number of candidates, as far as the probes allow."""
@@ -245,11 +235,11 @@ class FullOptimiser:
         )
         if not self._strategy.measures:
             return config.candidates
-        return min(2 * config.candidates, config.candidates_max, max(config.candidates, self._probes_left() // max(1, anchors)))
+        return min(2 * config.candidates, config.candidates_max, max(config.candidates, self._inquiry.probes_left // max(1, anchors)))
 
     def _recallers(self) -> dict[NodeId, tuple[NodeId, ...]]:
         """The pinned nodes to be asked which RTTs they remember; {} where that would change no candidate."""
-        if not self._neighbour_rtts or len(self._space) <= self._k or self._probes_left() <= 0:
+        if not self._neighbour_rtts or len(self._space) <= self._k or self._inquiry.probes_left <= 0:
             return {}
         regions = self._strategy.regions(self._problem, self._space, self._neighbour_rtts, np.random.default_rng(self._seed))
         return ends_of_candidates(self._problem, regions, RECALLING_NODES_MAX, self._neighbour_rtts)
@@ -272,31 +262,33 @@ class FullOptimiser:
             nodes = dict.fromkeys(node for region in self._regions.values() for node in region)
             if self._signatures:  # sources of other queries may serve, too
                 nodes.update(dict.fromkeys(self._problem.pinned_nodes))
-            asks = self._asks([node for node in nodes if node not in self._asked])
+            asks = self._asks([node for node in nodes if node not in self._inquiry.asked])
             if asks or not self._regions:
                 return asks
 
     def _asks(self, nodes: Sequence[NodeId]) -> list[Action]:
         """Questions to nodes that have not been asked: the best candidates of each operator are asked about its pinned neighbours."""
         about: dict[NodeId, dict[NodeId, None]] = {node: {} for node in nodes}
-        if self._probes_left() <= 0:
-            return self._questions(about)
+        if self._inquiry.probes_left <= 0:
+            return [*self._inquiry.questions(about)]
         wanted: list[tuple[int, float, NodeId, NodeId]] = []
         for operator, region in self._regions.items():
             ends = [(self._problem.pinned[other], rate) for other, rate in self._links[operator] if other in self._problem.pinned]
-            wanted += [(rank, -rate, node, end) for rank, node in enumerate(region) if node not in self._asked for end, rate in ends]
+            wanted += [
+                (rank, -rate, node, end) for rank, node in enumerate(region) if node not in self._inquiry.asked for end, rate in ends
+            ]
         share = 1.0 if len(self._problem.unpinned) == 1 else FIRST_SHARE
-        self._want(about, [(node, end) for _, _, node, end in sorted(wanted)], int(share * self._probes_left()))
-        return self._questions(about)
+        self._inquiry.want(about, [(node, end) for _, _, node, end in sorted(wanted)], int(share * self._inquiry.probes_left))
+        return [*self._inquiry.questions(about)]
 
     def _verify(self, choice: Choice) -> list[Action]:
         """Questions about the links of a choice that are not measured, and about those of its rivals."""
-        if self._probes_left() <= 0 or self._verifications >= VERIFICATIONS:
+        if self._inquiry.probes_left <= 0 or self._verifications >= VERIFICATIONS:
             return []
         about: dict[NodeId, dict[NodeId, None]] = {}
-        self._want(about, [*links_chosen(self._problem, choice), *self._rivals(choice)], self._probes_left())
+        self._inquiry.want(about, [*links_chosen(self._problem, choice), *self._rivals(choice)], self._inquiry.probes_left)
         self._verifications += 1
-        return self._questions(about)
+        return [*self._inquiry.questions(about)]
 
     def _rivals(self, choice: Choice) -> list[tuple[NodeId, NodeId]]:
         """Pairs of nodes whose RTT could change the choice: the next best nodes of each operator, best first, and its neighbours' nodes.
@@ -305,56 +297,17 @@ class FullOptimiser:
         """
         operators = [op for op in self._problem.unpinned if op in choice.assignment and op not in choice.reused]
         around = self._strategy.around(self._problem, self._space, self._k, choice.assignment)
-        able = {node for node, report in self._reports.items() if report.free_slots > 0}
+        able = {node for node, report in self._inquiry.reports.items() if report.free_slots > 0}
         ranked: list[tuple[int, NodeId, NodeId]] = []
         for operator in operators:
-            fresh = [node for node in around.get(operator, ()) if node in self._space and node not in self._asked]
+            fresh = [node for node in around.get(operator, ()) if node in self._space and node not in self._inquiry.asked]
             nodes = sorted({*able, *fresh})
             ends = [(choice.assignment[other], rate) for other, rate in self._links[operator] if other in choice.assignment]
             if not ends or not nodes:
                 continue
-            latency = self._latencies.matrix_ms(nodes, [node for node, _ in ends])
+            latency = self._inquiry.latencies.matrix_ms(nodes, [node for node, _ in ends])
             cost = self._model.of_links(np.array([rate for _, rate in ends]), latency).sum(axis=1)
             best = [nodes[index] for index in np.argsort(cost, kind="stable")[:RIVALS]]
             self._regions[operator] = tuple(dict.fromkeys((*self._regions[operator], *(node for node in best if node in fresh))))
             ranked += [(rank, node, end) for rank, node in enumerate(best) for end, _ in ends]
         return [(node, end) for _, node, end in sorted(ranked)]
-
-    def _want(self, about: dict[NodeId, dict[NodeId, None]], pairs: Sequence[tuple[NodeId, NodeId]], limit: int) -> None:
-        """Spread pairs over questions, as far as they are new and there are probes; either end may be asked."""
-        taken = 0
-        for pair in pairs:
-            if taken >= limit:
-                return
-            for node, peer in (pair, pair[::-1]):
-                if not self._unmeasured(node, peer) or peer in about.get(node, ()) or node in about.get(peer, ()):
-                    break
-                if (
-                    node in about or node in self._reports or (node in self._space and node not in self._asked)
-                ) and peer not in self._asked.get(node, ()):
-                    about.setdefault(node, {})[peer] = None
-                    taken += 1
-                    break
-
-    def _placed(self, node: NodeId) -> bool:
-        """Tells whether its latencies can be told: it has a coordinate, or is pinned and taken to be at the origin."""
-        return node in self._pinned_nodes or node in self._space
-
-    def _unmeasured(self, a: NodeId, b: NodeId) -> bool:
-        return a != b and self._latencies.measured_rtt_ms(a, b) is None
-
-    def _probes_left(self) -> int:
-        budget = self._config.probes * len(self._problem.unpinned) if self._strategy.measures else 0
-        return budget - sum(len(peers) for peers in self._asked.values())
-
-    def _questions(self, about: Mapping[NodeId, Mapping[NodeId, None]]) -> list[Action]:
-        result: list[Action] = []
-        signatures = self._all_signatures()
-        for node, peers in about.items():
-            self._asked.setdefault(node, set()).update(peers)
-            self._outstanding.add(node)
-            result.append(AskCandidate(node, tuple(peers), signatures))
-        return result
-
-    def _all_signatures(self) -> tuple[str, ...]:
-        return tuple(sorted(set(self._signatures.values())))

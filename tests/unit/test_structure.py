@@ -47,7 +47,6 @@ LARGE_CLASSES = {
     "Agent",
     "AsyncioHost",
     "Connection",
-    "FullOptimiser",
     "Peers",
     "World",
 }
