@@ -7,9 +7,7 @@ agent with everything that it hosts.
 """
 
 import asyncio
-import contextlib
 import errno
-import ipaddress
 import math
 import os
 import socket
@@ -30,20 +28,15 @@ from sbon_agent.cpu_meter import CpuMeter, Lap, OwnLap
 from sbon_agent.disk import FolderDisk
 from sbon_agent.executor import ApartThreads, Executor
 from sbon_agent.memory import usable_bytes
-from sbon_agent.network.tcp import TcpStream
+from sbon_agent.network.names import BAD_ADDRESS, HostNames
+from sbon_agent.network.streams import BACKLOG, TcpStreams
 from sbon_agent.network.udp import UdpSocket
 
 T = TypeVar("T")
 log = structlog.get_logger()
 
 _PORT_ATTEMPTS = 32
-_BACKLOG = 1024
-_NAMES_MAX = 256
-_NAME_TTL_S = 60.0
 _RESOLVING_MAX = 256
-_CONNECT_TIMEOUT_S = 10.0
-_BAD_ADDRESS = (OSError, ValueError, OverflowError)
-"""Errors that Python raises for an address: unreachable or unknown; an invalid name (a label of 64 letters); a port beyond 65535."""
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -113,13 +106,11 @@ class AsyncioHost:
         self._executor = Executor(self.loop, workers or len(usable_cores()), self._guarded)
         self._apart = ApartThreads(self.loop, self._guarded)
         self._udp: list[UdpSocket] = []
-        self._servers: list[socket.socket] = []
-        self._streams: dict[TcpStream, None] = {}
+        self._streams = TcpStreams(self.loop, self._guarded, self._start)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._resolved: dict[str, tuple[float, str]] = {}
+        self._names = HostNames()
         self._load = CpuLoad()
         self._meter = CpuMeter()
-        self._left: asyncio.Future[None] | None = None
         self._closed = False
 
     # The clocks are read a dozen times for each batch: no Python function in between.
@@ -148,8 +139,7 @@ class AsyncioHost:
         """Opens the UDP and TCP port; see `sbon_agent.host.Host.listen`."""
         tcp, udp = _bind(address)
         self._udp.append(UdpSocket(self.loop, udp, partial(self._datagram, datagram), self.counters))
-        self._servers.append(tcp)
-        self.loop.add_reader(tcp.fileno(), self._acceptable, tcp, accept)
+        self._streams.listen(tcp, accept)
         bound = tcp.getsockname()
         return bound[0], bound[1]
 
@@ -157,7 +147,7 @@ class AsyncioHost:
         """Sends a datagram; the first one to a host name is sent once the name is resolved."""
         if not self._udp:
             return
-        known = self._known_host(address[0])
+        known = self._names.known(address[0])
         if known is not None:
             self._udp[0].send(data, (known, address[1]))
         else:
@@ -165,7 +155,7 @@ class AsyncioHost:
 
     def connect(self, address: Address, handler: StreamHandler) -> None:
         """Opens a stream; `handler.connected` or `handler.closed` follows."""
-        self._start(self._connect(address, handler))
+        self._streams.connect(address, handler)
 
     def execute(
         self,
@@ -231,27 +221,15 @@ class AsyncioHost:
         self._closed = True
         for udp in self._udp:
             udp.close()
-        for server in self._servers:
-            self.loop.remove_reader(server.fileno())
-            server.close()
-        for stream in list(self._streams):
-            stream.abort()
+        self._streams.close()
         for task in list(self._tasks):
             task.cancel()
         self._executor.close()
         self._udp.clear()
-        self._servers.clear()
 
     async def drain(self, timeout_s: float) -> None:
         """Waits until closed streams have sent what was written to them, for at most `timeout_s`."""
-        if self._leaving():
-            self._left = self.loop.create_future()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._left, timeout_s)
-            self._left = None
-
-    def _leaving(self) -> bool:
-        return any(stream.is_closing for stream in self._streams)
+        await self._streams.drain(timeout_s)
 
     def _guarded(self, callback: Callable[[], None]) -> bool:
         if self._closed:
@@ -267,57 +245,6 @@ class AsyncioHost:
     def _datagram(self, deliver: Callable[[bytes, Address, float], None], data: bytes, sender: Address, received_at: float) -> None:
         self._guarded(lambda: deliver(data, sender, received_at))
 
-    def _acceptable(self, server: socket.socket, accept: Callable[[Address], StreamHandler]) -> None:
-        """Accepts waiting connections.
-
-        It does not use `create_server`, a coroutine, because `listen` must know at once whether it worked.
-        """
-        for _ in range(_BACKLOG):
-            try:
-                accepted, _ = server.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                log.error("accept.failed", reason=str(error))
-                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    # The connection stays in the queue and would wake us again and again: look again later, when something may have closed.
-                    self.loop.remove_reader(server.fileno())
-                    self.loop.call_later(1.0, self._listen_again, server, accept)
-                return
-            accepted.setblocking(False)
-            self._start(self._accepted(accepted, accept))
-
-    def _listen_again(self, server: socket.socket, accept: Callable[[Address], StreamHandler]) -> None:
-        if server.fileno() >= 0:
-            self.loop.add_reader(server.fileno(), self._acceptable, server, accept)
-
-    async def _accepted(self, accepted: socket.socket, accept: Callable[[Address], StreamHandler]) -> None:
-        try:
-            await self.loop.connect_accepted_socket(partial(self._stream, accept), accepted)
-        except OSError as error:
-            accepted.close()
-            log.debug("accept.failed", reason=str(error))
-
-    async def _connect(self, address: Address, handler: StreamHandler) -> None:
-        try:
-            async with asyncio.timeout(_CONNECT_TIMEOUT_S):
-                await self.loop.create_connection(partial(self._stream, lambda _: handler), address[0], address[1])
-        except TimeoutError:
-            self._guarded(lambda: handler.closed("timed out"))
-        except _BAD_ADDRESS as error:
-            reason = str(error) or repr(error)
-            self._guarded(lambda: handler.closed(reason))
-
-    def _stream(self, make_handler: Callable[[Address], StreamHandler]) -> TcpStream:
-        stream = TcpStream(self.loop, self._guarded, make_handler, self._ended)
-        self._streams[stream] = None
-        return stream
-
-    def _ended(self, stream: TcpStream) -> None:
-        self._streams.pop(stream, None)
-        if self._left is not None and not self._left.done() and not self._leaving():
-            self._left.set_result(None)
-
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         if self._closed:
             work.close()
@@ -326,33 +253,18 @@ class AsyncioHost:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _known_host(self, host: str) -> str | None:
-        known = self._resolved.get(host)
-        if known is None:
-            try:
-                ipaddress.ip_address(host)
-            except ValueError:
-                return None
-            known = self._remember_host(host, host, math.inf)
-        return known[1] if time.monotonic() < known[0] else None
-
-    def _remember_host(self, host: str, resolved: str, ttl_s: float) -> tuple[float, str]:
-        if len(self._resolved) >= _NAMES_MAX:
-            del self._resolved[next(iter(self._resolved))]
-        self._resolved[host] = known = (time.monotonic() + ttl_s, resolved)
-        return known
-
     async def _resolve_and_send(self, data: bytes, address: Address) -> None:
         if len(self._tasks) > _RESOLVING_MAX:
             self.counters["datagrams_dropped"] += 1
             return
         try:
             found = await self.loop.getaddrinfo(address[0], address[1], family=self._udp[0].family, type=socket.SOCK_DGRAM)
-        except _BAD_ADDRESS as error:
+        except BAD_ADDRESS as error:
             self.counters["datagrams_unsendable"] += 1
             log.info("name.unresolved", name=address[0], reason=str(error))
             return
-        _, resolved = self._remember_host(address[0], str(found[0][4][0]), _NAME_TTL_S)
+        resolved = str(found[0][4][0])
+        self._names.resolved(address[0], resolved)
         for udp in self._udp[:1]:
             udp.send(data, (resolved, address[1]))
 
@@ -362,7 +274,7 @@ def _bind(address: Address) -> tuple[socket.socket, socket.socket]:
     host, port = address
     try:
         family, _, _, _, target = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    except _BAD_ADDRESS as error:
+    except BAD_ADDRESS as error:
         raise ConfigError(f"bind address {host}:{port}: {error}; expected an address of this machine") from error
     for attempt in range(1, _PORT_ATTEMPTS + 1):
         tcp, udp = socket.socket(family, socket.SOCK_STREAM), socket.socket(family, socket.SOCK_DGRAM)
@@ -370,7 +282,7 @@ def _bind(address: Address) -> tuple[socket.socket, socket.socket]:
             tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             tcp.bind(target)
             udp.bind(tcp.getsockname())
-            tcp.listen(_BACKLOG)
+            tcp.listen(BACKLOG)
         except OSError as error:
             tcp.close()
             udp.close()

@@ -126,7 +126,7 @@ def test_connections_cut_in_the_middle_come_back(loop):
     ada.peers.want(bob.address)
     for times in range(1, 4):
         loop.until(lambda times=times: ada.names().count("connected") == times)
-        for stream in list(bob.host._streams):
+        for stream in list(bob.host._streams.open):
             stream.abort()
         loop.until(lambda times=times: ada.names().count("lost") == times)
     outcome = ada.ask(bob.address, b"?")
