@@ -15,31 +15,19 @@ Memory is bounded: when the host's send buffer is full (`Stream.congested`), onl
 all, and replies to accepted requests, up to `backlog_bytes_max` and one more.
 """
 
-import enum
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Protocol, TypeVar
 
-import msgspec
-
 from sbon.compression import DrainMeter
-from sbon.errors import (
-    AuthorityError,
-    ConfigError,
-    ConnectorError,
-    LinkError,
-    LocalProtocolError,
-    MigrationError,
-    PlacementError,
-    QueryError,
-    RemoteProtocolError,
-    SbonError,
-    UnsupportedError,
-)
+from sbon.errors import RemoteProtocolError, SbonError
 from sbon.framing import RANDOM_BYTES, Event, Frame, SecureStream, Send
 from sbon.handshake import ORIGINS, SPOKEN, Versions
 from sbon.links.frames import HEAD, Buffer, Data, LinkFrameReader, LinkFrameWriter
 from sbon.peer_settings import PeerConfig
+from sbon.peers.keep_alive import KeepAlive
+from sbon.peers.kinds import Kind
+from sbon.peers.open_requests import Asked, OpenRequests
 from sbon.ports import Network, Stream
 from sbon.sealing import KeyRing
 from sbon.types import Address, NodeId
@@ -51,59 +39,6 @@ SMALL_BYTES_MAX = 4096
 the data that they would free."""
 
 _REASON_CHARACTERS_MAX = 200
-_ERROR_CHARACTERS_MAX = 2000
-_NUMBER_MAX = 2**32 - 1
-_ERRORS: dict[str, type[SbonError]] = {
-    error.__name__: error for error in (AuthorityError, ConfigError, LinkError, MigrationError, PlacementError, UnsupportedError)
-}
-"""Errors that keep their class on the way to the caller; any other arrives as a plain SbonError."""
-
-
-class Kind(enum.IntEnum):
-    """Purpose of a frame."""
-
-    MESSAGE = 1
-    REQUEST = 2
-    REPLY = 3
-    ERROR = 4
-    PING = 5
-    PONG = 6
-    BYE = 7
-    DATA = 8
-
-
-class ErrorReply(msgspec.Struct, frozen=True, array_like=True):
-    """An error in its encoded form."""
-
-    kind: str
-    message: str
-    line: int = 0
-    column: int = 0
-    hint: str = ""
-    option: str = ""
-
-    @classmethod
-    def of(cls, error: SbonError) -> "ErrorReply":
-        kind = type(error).__name__
-        if isinstance(error, QueryError):
-            return cls(kind, error.message[:_ERROR_CHARACTERS_MAX], error.line, error.column, error.hint[:_ERROR_CHARACTERS_MAX])
-        option = error.option[:_ERROR_CHARACTERS_MAX] if isinstance(error, ConnectorError) else ""
-        return cls(kind, str(error)[:_ERROR_CHARACTERS_MAX], option=option)
-
-    def error(self) -> SbonError:
-        """Returns the error for the caller."""
-        if self.kind == QueryError.__name__:
-            return QueryError(self.message, line=self.line, column=self.column, hint=self.hint)
-        if self.kind == ConnectorError.__name__:
-            return ConnectorError(self.message, option=self.option)
-        return _ERRORS.get(self.kind, SbonError)(self.message)
-
-
-class Asked(Protocol):
-    """A request that waits for its reply."""
-
-    def finish(self, result: bytes | SbonError) -> None:
-        """Passes on the reply or an error; calls after the first do nothing."""
 
 
 class Owner(Protocol):
@@ -148,8 +83,8 @@ class Connection:
         self.address = address
         self.dialled = dialled
         now = host.now()
-        self.opened_at_s = self.established_at_s = self.used_at_s = now
-        self._received_at_s = self._sent_at_s = now
+        self.established_at_s = self.used_at_s = now
+        self._alive = KeepAlive(config, dialled=dialled, now=now)
         self._host, self._owner, self._config, self._me = host, owner, config, me
         self._secure = SecureStream(
             dialler=dialled,
@@ -165,9 +100,7 @@ class Connection:
         self._stream: Stream | None = None
         self._finished = self._closing = False
         self._over_bytes = 0
-        self._number = 0
-        self._asked: dict[int, Asked] = {}
-        self._answering: dict[int, float] = {}
+        self.requests = OpenRequests(self, host.call_soon, config, owner.counters)
 
     def __repr__(self) -> str:
         arrow = "to" if self.dialled else "from"
@@ -184,9 +117,9 @@ class Connection:
         return not self._finished and not self._closing and bool(self.node)
 
     @property
-    def is_busy(self) -> bool:
-        """True while a request of either end waits for its reply."""
-        return bool(self._asked or self._answering)
+    def is_clogged(self) -> bool:
+        """True while more replies wait than the peer may leave unread."""
+        return self._over_bytes > self._config.backlog_bytes_max
 
     def may_send(self, size_bytes: int) -> bool:
         """Tells whether `send` would accept a payload of this size now."""
@@ -206,8 +139,8 @@ class Connection:
         """
         if not self.may_send(len(payload)):
             return False
-        self._write(Kind.MESSAGE, 0, payload)
-        self.used_at_s = self._sent_at_s
+        self.write(Kind.MESSAGE, 0, payload)
+        self.used_at_s = self._alive.sent_at_s
         self._owner.counters["messages_sent"] += 1
         return True
 
@@ -222,31 +155,33 @@ class Connection:
         if not self.may_send(HEAD.size + len(data.payload)):
             return False
         number, head = self._links_out.head(data)
-        self._write(Kind.DATA, number, head, data.payload)
-        self.used_at_s = self._sent_at_s
+        self.write(Kind.DATA, number, head, data.payload)
+        self.used_at_s = self._alive.sent_at_s
         self._owner.counters["messages_sent"] += 1
         return True
 
     def ask(self, payload: bytes, asked: Asked) -> None:
         """Sends a request; `may_send` must have returned True."""
-        self._number = self._number % _NUMBER_MAX + 1
-        self._asked[self._number] = asked
-        self._write(Kind.REQUEST, self._number, payload)
-        self.used_at_s = self._sent_at_s
+        self.requests.ask(payload, asked)
+        self.used_at_s = self._alive.sent_at_s
 
-    def forget(self, asked: Asked) -> None:
-        """Forgets a request that has timed out: a late reply is only counted."""
-        for number, other in self._asked.items():
-            if other is asked:
-                del self._asked[number]
-                return
+    def write(self, kind: Kind, number: int, *payload: Buffer) -> None:
+        """Writes a frame, also where the send buffer is full."""
+        assert self._stream is not None
+        for piece in self._secure.send(kind, number, *payload):
+            if self._stream.congested:
+                self._over_bytes += len(piece)
+            self._owner.counters["bytes_sent"] += len(piece)
+            self._stream.write(piece)
+            self.drain.wrote(len(piece), self._stream.unsent_bytes, full=self._stream.congested, now=self._host.now())
+        self._alive.sent_at_s = self._host.now()
 
     def close(self, reason: str) -> None:
         """Closes on purpose and tells the peer why. Written data is still sent; the owner is told afterwards."""
         if self._finished or self._closing:
             return
         if self.is_ready:
-            self._write(Kind.BYE, 0, reason.encode("utf-8")[:_REASON_CHARACTERS_MAX])
+            self.write(Kind.BYE, 0, reason.encode("utf-8")[:_REASON_CHARACTERS_MAX])
         self._closing = True
         self._host.call_soon(lambda: self.finish(f"closed here: {reason}"))
 
@@ -257,38 +192,22 @@ class Connection:
         self._finished = True
         if self._stream is not None:
             self._stream.close()
-        for asked in self._asked.values():
-            self._host.call_soon(partial(asked.finish, LinkError(f"connection to {self.node} lost before its reply: {reason}")))
-        self._asked.clear()
-        self._answering.clear()
+        self.requests.fail(reason)
         self._owner.finished(self, reason)
 
     def check(self, now: float) -> None:
         """Pings, or gives the connection up; called every half keep-alive interval."""
-        config = self._config
-        if not self.is_ready:
-            limit_s = config.handshake_timeout_s if self.dialled else config.accept_timeout_s
-            if now - self.opened_at_s >= limit_s:
-                self._owner.counters["handshakes_timed_out"] += 1
-                self.finish(f"no handshake within {limit_s:g} s")
-        elif now - self._received_at_s >= config.silence_timeout_s:
-            self._owner.counters["connections_silent"] += 1
-            self.finish(f"silent for {now - self._received_at_s:.1f} s")
-        elif self.dialled and now - min(self._received_at_s, self._sent_at_s) >= config.keepalive_s:
-            # After our own silence too: the acceptor only listens, and while it sends to us it would otherwise take us for dead.
-            self._write(Kind.PING, 0, b"")
-        elif not self.dialled and self._received_at_s > self._sent_at_s and now - self._sent_at_s >= config.keepalive_s:
-            # The peer's ping waits behind its data, which takes long on a slow line: it must not take us for dead while we receive.
-            self._write(Kind.PONG, 0, b"")
-        for number, since in list(self._answering.items()):
-            if now - since >= config.answer_timeout_s:
-                self._owner.counters["requests_unanswered"] += 1
-                self._respond(number, LinkError(f"no answer within {config.answer_timeout_s:g} s"))
+        given_up = self._alive.given_up(now, is_ready=self.is_ready)
+        if given_up is not None:
+            self._owner.counters[given_up.counter] += 1
+            self.finish(given_up.reason)
+        elif self.is_ready and (sign := self._alive.sign(now)) is not None:
+            self.write(sign, 0, b"")
+        self.requests.expire(now)
 
     def excuse(self, now: float) -> None:
         """Restarts the silence timeout: this process has been suspended, so the peer's silence until now says nothing."""
-        self.opened_at_s = max(self.opened_at_s, now) if not self.is_ready else self.opened_at_s
-        self._received_at_s = now
+        self._alive.excuse(now, is_ready=self.is_ready)
 
     # Callbacks of the host.
 
@@ -316,7 +235,7 @@ class Connection:
     def _received(self, count: int, take: Callable[[T], Iterator[Event]], what: T) -> None:
         if self._finished or self._closing:
             return
-        self._received_at_s = self._host.now()
+        self._alive.received_at_s = self._host.now()
         self._owner.counters["bytes_received"] += count
         try:
             for event in take(what):
@@ -366,84 +285,24 @@ class Connection:
     def _handle_frame(self, frame: Frame) -> None:
         if frame.kind == Kind.MESSAGE:
             self._owner.counters["messages_received"] += 1
-            self.used_at_s = self._received_at_s
+            self.used_at_s = self._alive.received_at_s
             self._owner.message(self, frame.payload)
         elif frame.kind == Kind.DATA:
             self._owner.counters["messages_received"] += 1
-            self.used_at_s = self._received_at_s
+            self.used_at_s = self._alive.received_at_s
             self._owner.data(self, self._links_in.read(frame.number, frame.payload))
         elif frame.kind == Kind.REQUEST:
-            self._take_request(frame)
+            self.used_at_s = self._alive.received_at_s
+            self.requests.arrived(frame, self.used_at_s, partial(self._owner.request_arrived, self))
         elif frame.kind in (Kind.REPLY, Kind.ERROR):
-            self._take_reply(frame)
+            self.requests.answered(frame)
         elif frame.kind == Kind.PING:
-            self._write(Kind.PONG, 0, b"")
+            self.write(Kind.PONG, 0, b"")
         elif frame.kind == Kind.BYE:
             text = frame.payload[:_REASON_CHARACTERS_MAX].decode("utf-8", "replace")
             self.finish(f"closed by the peer: {''.join(c for c in text if c.isprintable())}")
         elif frame.kind != Kind.PONG:
             self._owner.counters["frames_unknown"] += 1  # of a later release: complete and authentic, so it is ignored
-
-    def _take_request(self, frame: Frame) -> None:
-        number = frame.number
-        if number in self._answering:
-            raise RemoteProtocolError(f"request {number} sent twice")
-        self._answering[number] = self.used_at_s = self._received_at_s
-        if len(self._answering) > self._config.requests_max:
-            self._owner.counters["requests_refused"] += 1
-            self._respond(number, LinkError(f"more than {self._config.requests_max} requests open on one connection"))
-            return
-        answered = False
-
-        def respond(result: bytes | SbonError) -> None:
-            nonlocal answered
-            if answered:
-                raise LocalProtocolError(f"request {number} of {self.node} answered twice")
-            answered = True
-            self._respond(number, result)
-
-        try:
-            self._owner.request_arrived(self, frame.payload, respond)
-        except RemoteProtocolError:
-            raise
-        except SbonError as error:
-            respond(error)
-
-    def _respond(self, number: int, result: bytes | SbonError) -> None:
-        if self._answering.pop(number, None) is None or not self.is_ready:
-            return  # the connection is gone, or the answer comes too late: the caller has been told
-        if isinstance(result, bytes) and len(result) > self._config.frame_bytes_max:
-            result = LinkError(f"reply of {len(result)} bytes, expected at most {self._config.frame_bytes_max}")
-        if self._over_bytes > self._config.backlog_bytes_max:
-            self._host.call_soon(lambda: self.finish("the peer asks and does not read the replies"))
-        elif isinstance(result, bytes):
-            self._write(Kind.REPLY, number, result)
-        else:
-            self._write(Kind.ERROR, number, msgspec.msgpack.encode(ErrorReply.of(result)))
-
-    def _take_reply(self, frame: Frame) -> None:
-        asked = self._asked.pop(frame.number, None)
-        if asked is None:
-            self._owner.counters["replies_late"] += 1
-            return
-        result: bytes | SbonError = frame.payload
-        if frame.kind == Kind.ERROR:
-            try:
-                result = msgspec.msgpack.decode(frame.payload, type=ErrorReply).error()
-            except msgspec.MsgspecError as error:
-                asked.finish(LinkError(f"{self.node} answered with an error that cannot be read"))
-                raise RemoteProtocolError(f"error reply: {error}") from error
-        asked.finish(result)
-
-    def _write(self, kind: Kind, number: int, *payload: Buffer) -> None:
-        assert self._stream is not None
-        for piece in self._secure.send(kind, number, *payload):
-            if self._stream.congested:
-                self._over_bytes += len(piece)
-            self._owner.counters["bytes_sent"] += len(piece)
-            self._stream.write(piece)
-            self.drain.wrote(len(piece), self._stream.unsent_bytes, full=self._stream.congested, now=self._host.now())
-        self._sent_at_s = self._host.now()
 
     def _reject(self, error: RemoteProtocolError) -> None:
         self._owner.counters["frames_bad" if self.node else "handshakes_failed"] += 1

@@ -346,7 +346,7 @@ class Peers:
     def _time_out(self, request: Request, error: LinkError) -> None:
         self.counters["requests_timed_out"] += 1
         if request.connection is not None:
-            request.connection.forget(request)
+            request.connection.requests.forget(request)
         request.finish(error)
 
     # Maintenance of connections.
@@ -369,7 +369,12 @@ class Peers:
             self._close_if_idle(connection, now)
 
     def _close_if_idle(self, connection: Connection, now: float) -> None:
-        if not connection.dialled or not connection.is_ready or connection.is_busy or now - connection.used_at_s < self._config.idle_s:
+        if (
+            not connection.dialled
+            or not connection.is_ready
+            or connection.requests.are_open
+            or now - connection.used_at_s < self._config.idle_s
+        ):
             return
         remote = self._remotes.get(connection.address)
         if remote is None or not (remote.wanted or remote.requests):

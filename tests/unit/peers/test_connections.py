@@ -181,7 +181,7 @@ def test_a_process_that_slept_does_not_take_its_peers_for_dead(world, pair):
     ada, bob = pair
     connect(world, ada, bob)
     connection = next(iter(ada.peers._connections))
-    connection._received_at_s -= 1000
+    connection._alive.received_at_s -= 1000
     ada.peers._check_at_s -= 1000
     ada.peers._check()
 

@@ -5,8 +5,8 @@ import pytest
 
 from sbon.errors import LinkError, LocalProtocolError, MigrationError, ProtocolError, QueryError, SbonError, UnsupportedError
 from sbon.handshake import Versions
-from sbon.peers.connection import ErrorReply
 from sbon.peers.directory import Directory
+from sbon.peers.open_requests import ErrorReply
 from sbon.wire.messages import encode
 from sbon.wire.replication import Unwanted, WantedAsk
 from tests.unit.peers.world import PORT
