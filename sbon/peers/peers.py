@@ -21,14 +21,16 @@ from typing import Protocol
 
 import structlog
 
-from sbon.admission import LineLimit, Places, source_of
-from sbon.errors import KeyMismatchError, LinkError, LocalProtocolError, RemoteProtocolError, SbonError, UnsupportedError
+from sbon.admission import LineLimit, source_of
+from sbon.errors import KeyMismatchError, LinkError, LocalProtocolError, RemoteProtocolError, SbonError
 from sbon.handshake import SPOKEN
 from sbon.links.frames import Data
 from sbon.peer_settings import PeerConfig
+from sbon.peers.checks import Checks
 from sbon.peers.connection import Connection
+from sbon.peers.incoming import Incoming
 from sbon.peers.remotes import Remote, Request
-from sbon.ports import Network, Stream, StreamHandler, Timer
+from sbon.ports import Network, Stream, StreamHandler
 from sbon.sealing import KeyRing
 from sbon.types import Address, NodeId
 
@@ -125,13 +127,10 @@ class Peers:
         self._rng = host.rng.spawn(1)[0]
         self._remotes: dict[Address, Remote] = {}
         self._connections: dict[Connection, None] = {}
-        self._check_timer: Timer | None = None
-        self._check_at_s = 0.0
+        self._checks = Checks(host, config, self._connections.keys(), self._remotes)
         self._closed = False
-        self._handshaking: Places[Connection] = Places(config.handshaking_max, config.handshaking_per_source_max)
-        self._accepted: Places[Connection] = Places(config.incoming_max, config.incoming_max)
         self._complaints = LineLimit(_COMPLAINT_PAUSE_S, _COMPLAINTS_MAX)
-        self._displacements = LineLimit(_COMPLAINT_PAUSE_S, _COMPLAINTS_MAX)
+        self._incoming = Incoming(host, config, LineLimit(_COMPLAINT_PAUSE_S, _COMPLAINTS_MAX), self.counters)
 
     def want(self, address: Address) -> None:
         """Keeps a connection to this address open until `unwant`; `PeerEvents.connected` follows, also if one is open already.
@@ -228,7 +227,7 @@ class Peers:
         request.timer = self._host.call_at(self._host.now() + timeout_s, partial(self._time_out, request, error))
         self.counters["requests_sent"] += 1
         self._dial_early(remote)
-        self._flush(remote)
+        remote.flush(self._host.call_soon)
 
     def accept(self, peer: Address) -> StreamHandler:
         """Returns the handler of an incoming stream, for `Host.listen`."""
@@ -237,7 +236,7 @@ class Peers:
             return _Turned()
         self.counters["connections_accepted"] += 1
         connection = self._open(peer, dialled=False)
-        self._enter(self._handshaking, connection, "handshakes")
+        self._incoming.accepted(connection)
         return connection
 
     def close(self) -> None:
@@ -251,20 +250,7 @@ class Peers:
             if remote.timer is not None:
                 remote.timer.cancel()
         self._remotes.clear()
-        if self._check_timer is not None:
-            self._check_timer.cancel()
-
-    def _enter(self, places: Places[Connection], connection: Connection, kind: str) -> None:
-        """Gives an accepted connection a place; the connection that has to make room for it is closed."""
-        displaced = places.enter(connection, source_of(connection.address[0]))
-        if displaced is None:
-            return
-        self.counters[f"{kind}_displaced"] += 1
-        source = source_of(displaced.address[0])
-        if self._displacements.allows(source, self._host.now()):
-            advice = "if that address is no agent of yours, keep it from the port with a firewall"
-            log.warning("peer.displaced", source=source, open=len(places), kind=kind, advice=advice)
-        displaced.finish(f"too many {kind} are open: the oldest gives way")
+        self._checks.stop()
 
     # Dialling.
 
@@ -296,7 +282,7 @@ class Peers:
             remote.timer = None
         if self._closed or remote.connection is not None:
             return
-        if not remote.wanted and not remote.requests:
+        if not remote.is_needed:
             self._drop(remote)
             return
         self.counters["dials"] += 1
@@ -307,8 +293,7 @@ class Peers:
     def _open(self, address: Address, *, dialled: bool) -> Connection:
         connection = Connection(self._host, self, self._config, self._me, self.key_ring, address, dialled, self.versions)
         self._connections[connection] = None
-        if self._check_timer is None:
-            self._check_after(self._host.now())
+        self._checks.begin()
         return connection
 
     def _redial_later(self, remote: Remote) -> None:
@@ -325,60 +310,11 @@ class Peers:
 
     # Requests.
 
-    def _flush(self, remote: Remote) -> None:
-        connection = remote.ready
-        if connection is None:
-            return
-        for request in remote.waiting:
-            if request.expect not in (None, connection.node):
-                error = LinkError(f"the agent at {remote.where} is {connection.node}, expected {request.expect}")
-                self._host.call_soon(partial(request.finish, error))
-                continue
-            if connection.version < request.protocol:
-                old = UnsupportedError(f"{connection.node} speaks protocol {connection.version}, but this needs {request.protocol}")
-                self._host.call_soon(partial(request.finish, old))
-                continue
-            if not connection.may_send(len(request.payload)):
-                return
-            request.connection = connection
-            connection.ask(request.payload, request)
-
     def _time_out(self, request: Request, error: LinkError) -> None:
         self.counters["requests_timed_out"] += 1
         if request.connection is not None:
             request.connection.requests.forget(request)
         request.finish(error)
-
-    # Maintenance of connections.
-
-    def _check_after(self, now: float) -> None:
-        self._check_at_s = now + self._config.keepalive_s / 2
-        self._check_timer = self._host.call_at(self._check_at_s, self._check)
-
-    def _check(self) -> None:
-        now = self._host.now()
-        # If this process woke late, unread bytes may prove the peers alive: restart their timeouts.
-        late = now - self._check_at_s > self._config.keepalive_s
-        self._check_timer = None
-        if self._connections and not self._closed:
-            self._check_after(now)
-        for connection in list(self._connections):
-            if late:
-                connection.excuse(now)
-            connection.check(now)
-            self._close_if_idle(connection, now)
-
-    def _close_if_idle(self, connection: Connection, now: float) -> None:
-        if (
-            not connection.dialled
-            or not connection.is_ready
-            or connection.requests.are_open
-            or now - connection.used_at_s < self._config.idle_s
-        ):
-            return
-        remote = self._remotes.get(connection.address)
-        if remote is None or not (remote.wanted or remote.requests):
-            connection.close("idle")
 
     # Callbacks of the connections (`sbon.peers.connection.Owner`).
 
@@ -392,13 +328,12 @@ class Peers:
     def established(self, connection: Connection) -> None:
         """Handles the end of a handshake."""
         if not connection.dialled:
-            self._handshaking.leave(connection)
-            self._enter(self._accepted, connection, "connections")
+            self._incoming.established(connection)
         remote = self._remotes.get(connection.address)
         if not connection.dialled or remote is None or remote.connection is not connection:
             return
         remote.reason = ""
-        self._flush(remote)
+        remote.flush(self._host.call_soon)
         self._tell(remote)
 
     def message(self, connection: Connection, payload: bytes) -> None:
@@ -418,14 +353,13 @@ class Peers:
         remote = self._remotes.get(connection.address)
         if not connection.dialled or remote is None or remote.connection is not connection:
             return
-        self._flush(remote)
+        remote.flush(self._host.call_soon)
         self._events.writable(remote.address)
 
     def finished(self, connection: Connection, reason: str) -> None:
         """Handles a connection that is gone."""
         del self._connections[connection]
-        self._handshaking.leave(connection)
-        self._accepted.leave(connection)
+        self._incoming.finished(connection)
         remote = self._remotes.get(connection.address)
         if not connection.dialled or remote is None or remote.connection is not connection:
             return

@@ -1,8 +1,9 @@
 """State of one address that this agent dials, and of the requests to it. `sbon.peers.peers` uses it."""
 
 from collections.abc import Callable
+from functools import partial
 
-from sbon.errors import SbonError
+from sbon.errors import LinkError, SbonError, UnsupportedError
 from sbon.peers.connection import Connection
 from sbon.ports import Timer
 from sbon.types import Address, NodeId
@@ -56,6 +57,11 @@ class Remote:
         return f"{self.address[0]}:{self.address[1]}"
 
     @property
+    def is_needed(self) -> bool:
+        """True if the connection is wanted, or requests await replies."""
+        return self.wanted or bool(self.requests)
+
+    @property
     def waiting(self) -> list[Request]:
         """Returns the requests that have not been sent, in order."""
         return [request for request in self.requests if request.connection is None]
@@ -64,3 +70,22 @@ class Remote:
     def ready(self) -> Connection | None:
         """Returns the connection if its handshake is done, else None."""
         return self.connection if self.connection is not None and self.connection.is_ready else None
+
+    def flush(self, call_soon: Callable[[Callable[[], None]], None]) -> None:
+        """Sends the requests that wait, as far as the connection has room; those that the agent there cannot take fail, later."""
+        connection = self.ready
+        if connection is None:
+            return
+        for request in self.waiting:
+            if request.expect not in (None, connection.node):
+                error = LinkError(f"the agent at {self.where} is {connection.node}, expected {request.expect}")
+                call_soon(partial(request.finish, error))
+                continue
+            if connection.version < request.protocol:
+                old = UnsupportedError(f"{connection.node} speaks protocol {connection.version}, but this needs {request.protocol}")
+                call_soon(partial(request.finish, old))
+                continue
+            if not connection.may_send(len(request.payload)):
+                return
+            request.connection = connection
+            connection.ask(request.payload, request)

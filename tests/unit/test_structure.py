@@ -45,7 +45,6 @@ METHODS_MAX = 25
 ATTRIBUTES_MAX = 20
 LARGE_CLASSES = {
     "Agent",
-    "Peers",
     "World",
 }
 IN_CIRCLES = {

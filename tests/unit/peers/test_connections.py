@@ -182,8 +182,8 @@ def test_a_process_that_slept_does_not_take_its_peers_for_dead(world, pair):
     connect(world, ada, bob)
     connection = next(iter(ada.peers._connections))
     connection._alive.received_at_s -= 1000
-    ada.peers._check_at_s -= 1000
-    ada.peers._check()
+    ada.peers._checks._due_at_s -= 1000
+    ada.peers._checks._check()
 
     assert ada.names() == ["connected"]
     world.run(10.0)

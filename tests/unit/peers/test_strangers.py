@@ -88,7 +88,7 @@ def half_open(world, ada, machine, count):
 
 def test_the_oldest_handshake_of_a_source_that_opens_too_many_gives_way(world, monkeypatch):
     said = []
-    monkeypatch.setattr("sbon.peers.peers.log.warning", lambda event, **details: said.append((event, details["source"])))
+    monkeypatch.setattr("sbon.peers.incoming.log.warning", lambda event, **details: said.append((event, details["source"])))
     ada, bob = world.boot(0, "ada", handshaking_per_source_max=2), world.boot(2, "bob")
     strangers = half_open(world, ada, 1, 5)
     world.until(lambda: ada.peers.counters["handshakes_displaced"] == 3, timeout_s=1.0)
@@ -121,7 +121,7 @@ def test_one_that_holds_all_connections_makes_room_for_another(world):
     many += [Recorder(many[0].host, f"greedy{number}", None, (machine.ip, PORT + number)) for number in (1, 2)]
     for greedy in many:
         greedy.peers.want(ada.address)
-    world.until(lambda: len(ada.peers._accepted) == 3)
+    world.until(lambda: len(ada.peers._incoming) == 3)
     outcome = bob.ask(ada.address, b"?")
     world.until(lambda: outcome, timeout_s=1.0)
 
