@@ -173,7 +173,7 @@ class LongWorld:
     def begin(self, span_s: float) -> None:
         """Begins the measured time: the network's slices follow each other in equal parts of it."""
         self.began_s = self.world.now
-        self.world.follow(self.network.rtt_ms, span_s / len(self.network.rtt_ms))
+        self.world.paths.follow(self.network.rtt_ms, span_s / len(self.network.rtt_ms))
 
     def run(self, seconds: float) -> None:
         """Lets virtual time pass."""

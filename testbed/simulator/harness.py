@@ -13,25 +13,25 @@ Everything runs in the caller's thread; nothing happens while no method of the w
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
-from sbon.config import Layer, load
+from sbon.config import Layer
 from sbon.control import ControlReply, ControlRequest
 from sbon.errors import SbonError
-from sbon.execution.settings import EngineConfig
 from sbon.sealing import KeyRing
-from sbon.types import Address, FloatArray, NodeId
+from sbon.types import Address, NodeId
 from sbon_agent.config import AgentConfig
 from sbon_agent.host import Host
 from sbon_agent.kept_file import KeptFile
 from sbon_testbed.backend import Node, Tail, node_number
+from sbon_testbed.simulator.agent_settings import AgentSettings
+from sbon_testbed.simulator.changing_paths import ChangingPaths
 from sbon_testbed.simulator.cpu import CpuConfig
 from sbon_testbed.simulator.logs import VirtualLog
 from sbon_testbed.simulator.network import NetworkConfig
-from sbon_testbed.simulator.time import ns
-from sbon_testbed.simulator.world import PORT, SimulatedHost, SimulatedWorld
+from sbon_testbed.simulator.world import SimulatedHost, SimulatedWorld
 from sbon_testbed.topology import CitiesConfig, Latencies, PairMask, Topology, TopologyConfig, build
 
 # Batches of virtual worlds are small, and a thread pool costs more than the work. polars reads this when it loads.
@@ -58,6 +58,17 @@ class AgentLike(Protocol):
 
 
 MakeAgent = Callable[[AgentConfig, Host, KeyRing | None], AgentLike]
+
+
+class NumberedRequests:
+    """Maker of control requests, each with its own number."""
+
+    def __init__(self) -> None:
+        self._numbers = count(1)
+
+    def make(self, command: str, arguments: Mapping[str, Any]) -> ControlRequest:
+        """Returns a request; arguments that are None are left out."""
+        return ControlRequest(next(self._numbers), command, {name: value for name, value in arguments.items() if value is not None})
 
 
 class TimeoutInWorldError(AssertionError):
@@ -97,18 +108,17 @@ class World:
     ) -> None:
         self.seed = seed
         self.topology = nodes if isinstance(nodes, Topology) else build(topology or CitiesConfig(), nodes, seed)
-        self.latencies = Latencies(self.topology)
         self.world = SimulatedWorld(self.topology.rtt_ms, seed, network, cpu)
+        self.latencies = Latencies(self.topology)
+        self.paths = ChangingPaths(self.latencies, self.world)
         self._log = VirtualLog(self.world.time, log_file)
         self.agents: list[AgentLike | None] = [None] * len(self.topology.nodes)
         self._hosts: list[SimulatedHost | None] = [None] * len(self.topology.nodes)
-        self._settings = settings or {}
-        self._settings_of = settings_of or (lambda number: {})
-        self._data_dir = data_dir
-        self._data_lost: dict[int, int] = {}
+        ips = [machine.ip for machine in self.world.machines]
+        self.settings = AgentSettings(self.topology, ips, settings or {}, settings_of or (lambda number: {}), data_dir)
         self._ring = KeyRing([bytes(range(32))]) if sealed else None
         self._make_agent = make_agent or _real_agent
-        self._requests = 0
+        self.requests = NumberedRequests()
 
     @property
     def nodes(self) -> tuple[NodeId, ...]:
@@ -122,46 +132,21 @@ class World:
 
     # -- agents ---------------------------------------------------------------------------------------------------------
 
-    def config_of(self, number: int) -> AgentConfig:
-        """Returns the settings of one agent.
-
-        Raises
-        ------
-        ConfigError
-            The settings given for the agent are wrong.
-        """
-        directory = str(self.data_dir_of(number)) if self._data_dir else ""
-        ips = [machine.ip for machine in self.world.machines]
-        fixed: dict[str, Any] = {
-            "name": self.topology.nodes[number],
-            "bind": f"{ips[number]}:{PORT}",
-            "join": [f"{ip}:{PORT}" for ip in ips[:3] if ip != ips[number]],
-            "data_dir": directory,
-            "labels": dict(self.topology.labels[number]),
-        }
-        # Many small batches cost real time: unless a test overrides it, a source's pause is always the longest one.
-        pause_s = {**self._settings.get("engine", {}), **self._settings_of(number).get("engine", {})}.get("batch_interval_s")
-        fixed["engine"] = {"batch_interval_min_s": EngineConfig().batch_interval_s if pause_s is None else pause_s}
-        if not directory:
-            fixed["telemetry"] = {"enabled": False}
-        return load(AgentConfig, "", "agent settings", fixed, self._settings, self._settings_of(number))
-
     def data_dir_of(self, number: int) -> Path:
         """Returns the folder of the agent's state; another one after its data was lost."""
-        lost = self._data_lost.get(number, 0)
-        return (self._data_dir or Path()) / (self.topology.nodes[number] + (f"-{lost}" if lost else ""))
+        return self.settings.data_dir_of(number)
 
     def start(self, node: Node, *, forget: bool = False) -> None:
         """Starts a node's agent now; with `forget` as `sbon agent --forget` does, without the statements that it kept."""
         number = node_number(self.topology, node)
         assert self.agents[number] is None, f"the agent of {self.topology.nodes[number]} runs already"
-        if self._data_dir:
+        if self.settings.keeps_data:
             self.data_dir_of(number).mkdir(parents=True, exist_ok=True)
             if forget:
                 KeptFile(self.data_dir_of(number)).forget()
         self.world.network.power(number, on=True)
         host = self.world.boot(number)
-        agent = self._make_agent(self.config_of(number), host, self._ring)
+        agent = self._make_agent(self.settings.config_of(number), host, self._ring)
         self._hosts[number], self.agents[number] = host, agent
         agent.start()
 
@@ -197,7 +182,7 @@ class World:
         number = node_number(self.topology, node)
         self.kill(number)
         if lose_data:
-            self._data_lost[number] = self._data_lost.get(number, 0) + 1
+            self.settings.lose_data(number)
         self.start(number)
 
     def leave(self, node: Node) -> None:
@@ -217,22 +202,7 @@ class World:
 
     def scale(self, pairs: PairMask, factor: float) -> None:
         """Makes the paths of these pairs `factor` times as long as at first."""
-        self.latencies.scale(pairs, factor)
-        self.world.network.set_rtt(self.latencies.rtt_ms())
-
-    def follow(self, rtt_ms: FloatArray, every_s: float) -> None:
-        """Sets the RTTs to each of these matrices in turn, (slices, nodes, nodes): the first now, the next in `every_s`; the last one
-        stays.
-
-        Paths that events have scaled stay scaled.
-        """
-        begin_ns = self.world.time.now_ns
-        for number, matrix in enumerate(rtt_ms):
-            self.world.time.at(begin_ns + ns(number * every_s), partial(self._become, matrix))
-
-    def _become(self, rtt_ms: FloatArray) -> None:
-        self.latencies.replace(rtt_ms)
-        self.world.network.set_rtt(self.latencies.rtt_ms())
+        self.paths.scale(pairs, factor)
 
     def partition(self, groups: Sequence[Iterable[int]]) -> None:
         """Splits the network; nodes in no group form one more."""
@@ -299,7 +269,7 @@ class World:
         if agent is None:
             raise SbonError(f"the agent of {self.topology.nodes[number]} is not running")
         replies: list[ControlReply] = []
-        agent.control(self._request(command, arguments), replies.append)
+        agent.control(self.requests.make(command, arguments), replies.append)
         answered = self.world.time.run_while(
             lambda: not (replies and replies[-1].final) and self.agents[number] is agent, self.now + ANSWER_TIMEOUT_S
         )
@@ -331,7 +301,7 @@ class World:
         if agent is None:
             tail.finished, tail.error = True, f"the agent of {node} is not running"
         else:
-            agent.control(self._request("tail", {"query": query}), reply)
+            agent.control(self.requests.make("tail", {"query": query}), reply)
         return tail
 
     def rows(self, query: str, at: Node = 0, count: int = 1, timeout_s: float = 120.0) -> list[tuple[Any, ...]]:
@@ -351,10 +321,6 @@ class World:
                 agent.stop()
             self.kill(number)
         self._log.close()
-
-    def _request(self, command: str, arguments: Mapping[str, Any]) -> ControlRequest:
-        self._requests += 1
-        return ControlRequest(self._requests, command, {name: value for name, value in arguments.items() if value is not None})
 
 
 def _real_agent(config: AgentConfig, host: Host, ring: KeyRing | None) -> AgentLike:

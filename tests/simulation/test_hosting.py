@@ -30,7 +30,7 @@ def submit_at_once(world: World, queries: int) -> tuple[list[str], int]:
     for index in range(queries):
         agent = world.agents[(index * 5 + index // nodes) % nodes]
         sql = WINDOWED.format(number=index % nodes, seconds=index + 1)
-        agent.control(world._request("submit", {"sql": sql}), replies.append)
+        agent.control(world.requests.make("submit", {"sql": sql}), replies.append)
     fullest = 0
 
     def answered() -> bool:
@@ -70,7 +70,7 @@ def test_room_asked_for_by_a_taker_that_has_crashed_is_free_again_in_time():
     room = world.agents[1].operators.room
     slots = room.free_slots(world.now)
     world.submit(SOURCE.format(number=0, node=world.nodes[1], rate=20))
-    world.agents[0].control(world._request("submit", {"sql": WINDOWED.format(number=0, seconds=1)}), lambda reply: None)
+    world.agents[0].control(world.requests.make("submit", {"sql": WINDOWED.format(number=0, seconds=1)}), lambda reply: None)
     world.run_until(lambda: room.reservations.held(world.now) > 0, 10, "the candidate keeps room")
 
     world.kill(0)
@@ -130,7 +130,7 @@ def test_two_queries_that_see_the_last_free_output_at_once_do_not_both_take_it()
     replies: list[object] = []
     for number in (2, 3):
         agent = world.agents[number]
-        agent.control(world._request("submit", {"sql": WINDOWED.format(number=0, seconds=1)}), replies.append)
+        agent.control(world.requests.make("submit", {"sql": WINDOWED.format(number=0, seconds=1)}), replies.append)
 
     world.run_until(lambda: len(replies) == 2, 60, "both run")
 

@@ -50,7 +50,7 @@ def test_rows_that_a_refused_deployment_let_flow_are_not_in_the_file(tmp_path):
 def test_a_sink_takes_rows_only_once_all_operators_run(tmp_path):
     world = make_world(tmp_path)
     states = []
-    world.agents[0].control(world._request("submit", {"sql": BOTH}), lambda reply: states.append("answered"))
+    world.agents[0].control(world.requests.make("submit", {"sql": BOTH}), lambda reply: states.append("answered"))
 
     def begun() -> bool:
         states.extend(sink.state.value for sink in sinks(world))

@@ -21,7 +21,7 @@ def test_a_round_trip_that_nobody_waits_for_counts_as_long_as_the_wait_whatever_
     world.run(30.0)
     far = flat(20.0)
     far[0, 1] = far[1, 0] = 5000.0
-    world.follow(far[None], every_s=1.0)
+    world.paths.follow(far[None], every_s=1.0)
     answers = []
     agent = world.agents[0]
     agent.surveying.answer(CandidateAsk(about=("n1", "n2"), signatures=(), query="", slots=0), answers.append)

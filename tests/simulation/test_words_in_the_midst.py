@@ -75,7 +75,7 @@ def test_a_query_that_comes_while_an_operator_is_on_its_way_has_its_rows_and_kee
 
     host.dispatch.carry_out = late  # type: ignore[method-assign]
     replies: list[Any] = []
-    taker.control(overlay.world._request("submit", {"sql": WINDOWED}), replies.append)
+    taker.control(overlay.world.requests.make("submit", {"sql": WINDOWED}), replies.append)
     overlay.world.run_until(lambda: bool(held), 30, "it is to be shared")
     records = overlay.move(host, instance.id, overlay.elsewhere(host, taker))
     until_the_rest_is_sent(overlay, host, instance.id)

@@ -25,7 +25,7 @@ def measured_ms(world):
 
 def test_each_slice_is_in_force_for_its_time_and_the_last_one_stays():
     world = World(network(10.0), network=NetworkConfig(jitter_ms=0.0))
-    world.follow(np.stack([flat(10.0), flat(40.0), flat(20.0)]), every_s=5.0)
+    world.paths.follow(np.stack([flat(10.0), flat(40.0), flat(20.0)]), every_s=5.0)
     seen = []
     for _ in range(4):
         world.run(2.5)
@@ -57,7 +57,7 @@ def test_agents_measure_the_new_round_trips():
     world.settle()
     world.run(20.0)
     before = measured_ms(world)
-    world.follow(np.stack([flat(10.0), flat(50.0)]), every_s=1.0)
+    world.paths.follow(np.stack([flat(10.0), flat(50.0)]), every_s=1.0)
     world.run(60.0)
 
     assert before == pytest.approx(10.0, abs=1.0)

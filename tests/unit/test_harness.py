@@ -25,15 +25,15 @@ def test_agents_start_get_their_settings_and_agree():
     world.start_all()
     world.settle()
     assert world.alive_nodes() == ["london", "new-york", "tokyo", "sao-paulo"]
-    assert world.config_of(0).leave_timeout_s == 2.0
-    assert world.config_of(1).labels["tier"] == "core"
-    assert world.config_of(1).labels["region"] == "na"
-    assert world.config_of(0).join == ("10.0.0.1:7946", "10.0.0.2:7946")
+    assert world.settings.config_of(0).leave_timeout_s == 2.0
+    assert world.settings.config_of(1).labels["tier"] == "core"
+    assert world.settings.config_of(1).labels["region"] == "na"
+    assert world.settings.config_of(0).join == ("10.0.0.1:7946", "10.0.0.2:7946")
 
 
 def test_wrong_settings_are_refused_with_the_name_of_the_setting():
     with pytest.raises(ConfigError, match="leave_timeout"):
-        fake_world(settings={"leave_timeout": 2.0}).config_of(0)
+        fake_world(settings={"leave_timeout": 2.0}).settings.config_of(0)
 
 
 def test_a_killed_agent_is_gone_and_a_restarted_one_is_back():

@@ -45,7 +45,6 @@ METHODS_MAX = 25
 ATTRIBUTES_MAX = 20
 LARGE_CLASSES = {
     "Agent",
-    "World",
 }
 IN_CIRCLES = {
     "sbon.arrays",
