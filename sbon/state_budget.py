@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sbon.ports import Disk
-from sbon.query.plan import FunctionParams, Params
+from sbon.query.plan import DeduplicateParams, FunctionParams, Params
 from sbon.state.room import StateRoom
 from sbon.types import OperatorId
 
@@ -82,7 +82,7 @@ class StateBudget:
 
     def arriving_bytes(self, params: Params) -> int:
         """Returns the size of a state that an operator may bring along: what fits into memory, and on disk where it may go there."""
-        goes_to_disk = isinstance(params, FunctionParams) and params.partition
+        goes_to_disk = isinstance(params, DeduplicateParams) or (isinstance(params, FunctionParams) and params.partition)
         return self.room_bytes + (self.room.left_bytes if self.room is not None and goes_to_disk else 0)
 
     @property

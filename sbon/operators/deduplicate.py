@@ -2,15 +2,18 @@
 
 The first row is the one with the least event time. Rows wait until the watermark has passed them, since an earlier one may come until
 then; so the answer does not depend on how links interleave or rows are batched. The state is the waiting rows and the keys of open windows
-or unfinished pauses.
+or unfinished pauses. Of the keys, those used least may be on disk (`sbon.operators.seen_states`); waiting rows are in memory.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Self
 
 import numpy as np
 import polars as pl
 
-from sbon.errors import RemoteProtocolError
+from sbon.errors import RemoteProtocolError, StateError
 from sbon.operators.assign import bounds
 from sbon.operators.compile import columns_of
 from sbon.operators.grouping import Groups, physical
@@ -19,11 +22,13 @@ from sbon.operators.partials import TIME
 from sbon.operators.patient import PatientOperator
 from sbon.operators.runs import runs_of
 from sbon.operators.seen import NEVER, Seen, latest
-from sbon.operators.snapshots import Parts
+from sbon.operators.seen_states import SeenStates
+from sbon.operators.snapshots import Head, Parts, parts_of
 from sbon.operators.windowed import FRAME_ROWS_MAX, PANE, PENDING_ROWS_MAX
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, DeduplicateParams
 from sbon.query.relation import BOUNDS
 from sbon.query.schema import ColumnType
+from sbon.state.room import StateRoom
 from sbon.types import IntArray
 
 _SEEN = "seen"
@@ -35,16 +40,27 @@ _FORGETTINGS = 8
 
 
 class Deduplicate(PatientOperator[DeduplicateParams]):
-    """Keeps the first row of each key. A row behind the watermark, or without an event time, is late."""
+    """Keeps the first row of each key. A row behind the watermark, or without an event time, is late.
 
-    def __init__(self, params: DeduplicateParams) -> None:
+    Parameters
+    ----------
+    room : memory and disk for keys; None: all are in memory
+
+    Raises
+    ------
+    StateError
+        The memory for keys does not hold those of a batch.
+    """
+
+    def __init__(self, params: DeduplicateParams, room: StateRoom | None = None) -> None:
         super().__init__(params)
+        self._room = room
         self._window: list[str] = []
         self._keys: list[str] = []
         self._sort: list[str] = []
         self._settled_rows = 0
         """Number of waiting rows examined so far."""
-        self._seen = Seen(())
+        self._seen: Seen | SeenStates = self._none_seen({})
         self._forgotten_us = WATERMARK_MIN
 
     @property
@@ -53,7 +69,14 @@ class Deduplicate(PatientOperator[DeduplicateParams]):
         return self._waiting.rows + self._seen.rows
 
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
-        """Keeps rows until the watermark has passed them; of many, only those that may be first."""
+        """Keeps rows until the watermark has passed them; of many, only those that may be first.
+
+        Raises
+        ------
+        StateFullError
+            Keys must go to disk, and it is full. Nothing has changed.
+        """
+        self._seen.make_room()
         super().process(port, frame)
         if not self._params.session and self._waiting.rows - self._settled_rows >= max(PENDING_ROWS_MAX, self._settled_rows):
             waiting = self._waiting.frame()
@@ -113,11 +136,43 @@ class Deduplicate(PatientOperator[DeduplicateParams]):
     def _kept_columns(self, prepared: pl.DataFrame) -> dict[str, pl.Schema | None]:
         return {_SEEN: prepared.select_seq(TIME, *self._keys).schema}
 
+    def pieces(self) -> tuple[Head, Iterator[tuple[str, pl.DataFrame]]]:
+        """Returns the state, with keys on disk read a piece at a time."""
+        seen = self._seen
+        if isinstance(seen, Seen) or self._input is None:
+            return super().pieces() or (self.parts().head, iter(()))
+        keys = ((_SEEN, rows) for rows in seen.pieces(self._useless_below(self._passed(self._watermark))))
+        return parts_of(self._params, self._watermark, self.late_rows, {}).head, chain(self._rows_kept().items(), keys)
+
     def adopt(self, parts: Parts) -> None:
         """Continues from a snapshot."""
-        self._seen, self._settled_rows, self._forgotten_us = Seen(()), 0, WATERMARK_MIN
+        self._seen, self._settled_rows, self._forgotten_us = self._none_seen({}), 0, WATERMARK_MIN
         if (seen := self._adopted(parts).get(_SEEN)) is not None:
-            self._seen.add(seen)
+            self._take_seen(seen)
+
+    def adopting(self, head: Head) -> Callable[[str, pl.DataFrame], None] | None:
+        """Continues from a snapshot that comes in pieces, if keys may go to disk."""
+        if self._room is None:
+            return None
+        self.adopt(Parts(head, {}))
+        return self._take_piece
+
+    def _take_piece(self, name: str, rows: pl.DataFrame) -> None:
+        if not self._take(name, rows):
+            self._take_seen(rows)
+
+    def _take_seen(self, seen: pl.DataFrame) -> None:
+        try:
+            self._seen.take(seen)
+        except StateError as problem:
+            raise RemoteProtocolError(f"snapshot of first rows: {problem}") from problem
+
+    def fork(self) -> Self:
+        """Returns an operator in the same state."""
+        return copy.deepcopy(self, {id(self._room): self._room})
+
+    def _none_seen(self, keys: Mapping[str, pl.DataType]) -> Seen | SeenStates:
+        return Seen(list(keys)) if self._room is None else SeenStates(keys, self._room)
 
     def _passed(self, watermark_us: int) -> int:
         """Returns the instant below which rows are due."""
@@ -138,7 +193,7 @@ class Deduplicate(PatientOperator[DeduplicateParams]):
             self._seen.forget(self._useless_below(passed_us))
             self._forgotten_us = passed_us
 
-    def _firsts(self, rows: pl.DataFrame, seen: Seen) -> IntArray:
+    def _firsts(self, rows: pl.DataFrame, seen: Seen | SeenStates) -> IntArray:
         """Returns the rows that are the first ones, by time."""
         times = physical(rows[TIME])
         whole = np.arange(times.size)
@@ -201,4 +256,5 @@ class Deduplicate(PatientOperator[DeduplicateParams]):
         self._window = [] if self._params.session else [PANE]
         self._keys = [names[name] for name in self._params.keys]
         self._sort = [names[name] for name in sort]
-        self._seen = Seen(self._keys)
+        kinds = frame.clear().select_seq(self._prepared).schema
+        self._seen = self._none_seen({name: kinds[name] for name in self._keys})

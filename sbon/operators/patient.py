@@ -79,13 +79,19 @@ class PatientOperator(Operator, Generic[P]):
 
     def parts(self) -> Parts:
         """Returns the waiting rows, with the columns of the input, and what is kept beside them."""
+        frames = self._rows_kept()
+        if self._input is not None:
+            frames |= self._kept()
+        return parts_of(self._params, self._watermark, self.late_rows, frames)
+
+    def _rows_kept(self) -> dict[str, pl.DataFrame]:
+        """Returns the columns of the input, and the waiting rows."""
         frames: dict[str, pl.DataFrame] = {}
         if self._input is not None:
             frames[_INPUT] = self._input
             if (waiting := self._waiting.frame()) is not None:
                 frames[_WAITING] = waiting
-            frames |= self._kept()
-        return parts_of(self._params, self._watermark, self.late_rows, frames)
+        return frames
 
     def adopt(self, parts: Parts) -> None:
         """Continues from a snapshot."""
@@ -97,20 +103,35 @@ class PatientOperator(Operator, Generic[P]):
         frames = dict(found)
         self._input, self._waiting = None, Waiting(self._time)
         self._watermark, self.late_rows = head.watermark_us, head.late_rows
-        expected: dict[str, pl.Schema | None] = {}
         if _INPUT in frames:
             self._begin(frames.pop(_INPUT))
-            prepared = self._empty()
-            expected = {_WAITING: prepared.schema, **self._kept_columns(prepared)}
         for name, rows in frames.items():
-            if name not in expected:
-                raise RemoteProtocolError(f"snapshot with rows {name!r}, expected {' and '.join(expected) or 'the columns of the input'}")
-            columns = expected[name]
-            if columns is not None and (rows.schema != columns or (self._time in columns and rows[self._time].null_count())):
-                raise RemoteProtocolError(f"{name} rows of a snapshot have {dict(rows.schema)}, expected {dict(columns)} and event times")
+            self._check(name, rows)
         if _WAITING in frames:
             self._waiting.add(frames.pop(_WAITING))
         return frames
+
+    def _take(self, name: str, rows: pl.DataFrame) -> bool:
+        """Takes a piece of a snapshot whose head has been taken; returns whether it is not one that only the subclass knows."""
+        if name == _INPUT and self._input is None:
+            self._begin(rows)
+            return True
+        self._check(name, rows)
+        if name == _WAITING:
+            self._waiting.add(rows)
+        return name == _WAITING
+
+    def _check(self, name: str, rows: pl.DataFrame) -> None:
+        """Checks the columns of a frame of a snapshot."""
+        expected: dict[str, pl.Schema | None] = {}
+        if self._input is not None:
+            prepared = self._empty()
+            expected = {_WAITING: prepared.schema, **self._kept_columns(prepared)}
+        if name not in expected:
+            raise RemoteProtocolError(f"snapshot with rows {name!r}, expected {' and '.join(expected) or 'the columns of the input'}")
+        columns = expected[name]
+        if columns is not None and (rows.schema != columns or (self._time in columns and rows[self._time].null_count())):
+            raise RemoteProtocolError(f"{name} rows of a snapshot have {dict(rows.schema)}, expected {dict(columns)} and event times")
 
     def _empty(self) -> pl.DataFrame:
         """Returns no prepared rows."""

@@ -83,7 +83,7 @@ def build(params: Params, extensions: Extensions = NOTHING, room: StateRoom | No
         case UnnestParams():
             return Unnest(params)
         case DeduplicateParams():
-            return Deduplicate(params)
+            return Deduplicate(params, room)
         case JoinParams():
             return IntervalJoin(params)
         case WindowJoinParams():

@@ -131,6 +131,13 @@ class Seen:
                 break
             self._runs[-2:] = [before.merged(last, self._keys)]
 
+    def take(self, rows: pl.DataFrame) -> None:
+        """Adds keys of a snapshot."""
+        self.add(rows)
+
+    def make_room(self) -> None:
+        """Does nothing: all keys are in memory."""
+
     def forget(self, below_us: int) -> None:
         """Drops keys last seen before this instant; a run is rewritten only when they are half of it."""
         runs = [run for run in self._runs if run.last_us >= below_us]

@@ -47,7 +47,7 @@ class States:
     ----------
     keys, states : columns and their polars types
     room : memory and disk; None: everything is in memory
-    time : column of the key at whose time a state ends; empty: states do not end
+    time : column of the key, or number of the state, at whose time a state ends; empty: states do not end. A number may grow.
 
     Raises
     ------
@@ -60,9 +60,12 @@ class States:
     ) -> None:
         self._keys, self._schema, self._room, self._time = dict(keys), dict(states), room, time
         self._ended_us = _NEVER
+        self._over = False
+        """More states are in memory than it is to hold, since the disk took none."""
         self._numbers = [name for name, dtype in states.items() if dtype != pl.String]
         self._texts = [name for name, dtype in states.items() if dtype == pl.String]
         self._width = ID_WORDS + 1 + len(self._numbers)
+        self._word_of = {name: word for word, name in enumerate(self._numbers, USES + 1)}
         self._runs: list[Run] = []
         self._merge: Merge | None = None
         self._merge_rows = 0
@@ -72,9 +75,10 @@ class States:
         self._hot = Hot(keys, self._texts, self._width)
         if room is not None:
             room.users.add(self)
-            self._check_batch(room.batch_rows)
+            _check_batch(room, room.batch_rows, self._hot.entry_bytes)
 
     def __len__(self) -> int:
+        """Returns the number of states; once some were forgotten, at least that."""
         return self._count
 
     @property
@@ -105,7 +109,7 @@ class States:
                 found[away] |= run.may_have(ids[away])
         return found
 
-    def places(self, keys: pl.DataFrame, ids: Words, uses: Places | None = None) -> Places:
+    def places(self, keys: pl.DataFrame, ids: Words, uses: Places | None = None, *, may_exceed: bool = False) -> Places:
         """Returns the place of the state of each key, -1 where there is none, (n,). Places hold until the next call.
 
         Parameters
@@ -116,17 +120,19 @@ class States:
             Their identities.
         uses : (n,)
             How often each is used in this batch; None: once.
+        may_exceed
+            If the disk takes no more states, the memory takes more than it should, until `make_room`.
 
         Raises
         ------
         StateFullError
-            The disk takes no more states. Nothing has changed.
+            The disk takes no more states. Nothing has changed. Not with `may_exceed`.
         StateError
             States cannot be read back.
         """
         found = self._hot.places(ids)
         missing = np.flatnonzero(found < 0)
-        if missing.size and self._make_room(ids, found, missing.size):
+        if missing.size and not (may_exceed and self._over) and self._make_room(ids, found, missing.size, may_exceed=may_exceed):
             found = self._hot.places(ids)
             missing = np.flatnonzero(found < 0)
         if missing.size and self._runs:
@@ -221,17 +227,34 @@ class States:
         """
         pieces = [piece.filter(piece[self._time].to_physical() <= until_us) for piece in self.pieces()]
         gone = pl.concat(pieces) if pieces else self.all()
-        self._ended_us, self._count = max(self._ended_us, until_us), self._count - gone.height
-        alive = self._alive(self._hot.entries())
-        if alive.size < self._hot.held:
-            staying = np.zeros(self._hot.held, np.bool_)
-            staying[alive] = True
-            self._hot.retain(staying)
-        over = [run for run in self._runs if run.last_us <= until_us]
+        self._count -= gone.height
+        self.forget(until_us)
+        return gone
+
+    def forget(self, until_us: int) -> None:
+        """Forgets states whose time is this or earlier, without reading them: of those on disk, some are there for a while longer."""
+        self._ended_us = max(self._ended_us, until_us)
+        hot = self._hot
+        keys = hot.rows(np.arange(0 if self._time in self._word_of else hot.held))
+        staying = _times(Entries(hot.words[: hot.held], keys), self._time, self._word_of) > self._ended_us
+        if not staying.all():
+            hot.retain(staying)
+        over = [run for run in self._runs if run.last_us <= self._ended_us]
         if self._merge is not None and any(run in over for run in self._merge.runs):
             self._merge = None
         self._runs = [run for run in self._runs if run not in over]
-        return gone
+        self._count = min(self._count, hot.held + sum(run.rows for run in self._runs))
+
+    def make_room(self) -> None:
+        """Moves what is in memory beyond its budget, after `places` with `may_exceed`, to disk.
+
+        Raises
+        ------
+        StateFullError
+            The disk takes none.
+        """
+        if self._over:
+            self._make_room(np.empty((0, ID_WORDS), np.uint64), np.empty(0, np.int64), 0)
 
     def fork(self) -> Self:
         """Returns the same states; those in memory are copied, those on disk shared until they are merged."""
@@ -241,7 +264,7 @@ class States:
 
     # -------------------------------------------------------------------------------------------------------- disk
 
-    def _make_room(self, ids: Words, found: Places, more: int) -> bool:
+    def _make_room(self, ids: Words, found: Places, more: int, *, may_exceed: bool = False) -> bool:
         """Moves states to disk, if the memory does not hold so many more; tells whether it has."""
         if self._room is None:
             return False
@@ -250,13 +273,21 @@ class States:
         most = max(int(max(free, self._room.memory_bytes / 2) / self._hot.entry_bytes), len(ids))
         hot = self._hot
         if hot.held + more <= most:
+            self._over = False
             return False
-        self._check_batch(len(ids))
+        _check_batch(self._room, len(ids), hot.entry_bytes)
         count = min(hot.held, max(hot.held + more - most, hot.held // EVICTED_SHARE))
         uses = np.minimum(hot.words[: hot.held, USES], _USES_TOLD, dtype=np.uint64, casting="unsafe", out=np.empty(hot.held, np.uint16))
         uses[found[found >= 0]] = _USES_TOLD + 1  # what this batch needs stays as long as anything else is left
         leaving = _least(uses, count)
-        self._runs.insert(0, self._written(np.flatnonzero(leaving)))
+        try:
+            self._runs.insert(0, self._written(np.flatnonzero(leaving)))
+        except StateFullError:
+            self._over = True
+            if may_exceed:
+                return False
+            raise
+        self._over = False
         self._merge_rows += MERGE_SHARE * count
         if self._uses > USES_REMEMBERED * hot.held:
             hot.words[: hot.held, USES] >>= np.uint64(1)
@@ -264,33 +295,27 @@ class States:
         hot.retain(~leaving)
         return True
 
-    def _check_batch(self, rows: int) -> None:
-        assert self._room is not None
-        there, needed = self._room.memory_bytes, rows * self._hot.entry_bytes
-        if there < needed:
-            raise StateError(
-                f"the memory for states, {there / 1e6:,.3f} MB, does not hold those of one batch of {rows:,} keys, "
-                f"{needed / 1e6:,.3f} MB; raise engine.state_memory_max, or lower engine.quantum_rows"
-            )
-
     def _alive(self, entries: Entries) -> Places:
         """Returns the rows whose time has not ended."""
         if not self._time or self._ended_us == _NEVER:
             return np.arange(len(entries.words))
-        return np.flatnonzero((entries.texts[self._time].to_physical() > self._ended_us).to_numpy())
+        return np.flatnonzero(_times(entries, self._time, self._word_of) > self._ended_us)
 
     def _written(self, places: Places) -> Run:
         """Writes states to disk, by their places in ascending order, some at a time."""
         assert self._room is not None
         hot, why = self._hot, ""
         order, rows = sorted_by_id(hot.words[places, :ID_WORDS]), hot.rows(places)
+        last_us = _NEVER
         try:
             writing = Writing(self._room, self._width, has_texts=bool(self._texts), rows=places.size)
             for start in range(0, places.size, WRITTEN_ROWS):
                 part = order[start : start + WRITTEN_ROWS]
-                writing.add(Entries(hot.words[places[part]], rows[part]))
+                leaving = Entries(hot.words[places[part]], rows[part])
+                writing.add(leaving)
+                last_us = max(last_us, int(_times(leaving, self._time, self._word_of).max())) if self._time else 0
             run = writing.finished()
-            run.last_us = int(rows[self._time].to_physical().to_numpy().max()) if self._time else 0
+            run.last_us = last_us
             return run
         except OSError as problem:
             why = f"states cannot be written to disk: {problem.strerror or problem}"
@@ -342,7 +367,23 @@ class States:
         if name in texts:
             found = texts[name]
             return found if isinstance(found, pl.Series) else pl.Series(name, found.tolist(), dtype=pl.String)
-        return _as_series(name, np.ascontiguousarray(words[:, USES + 1 + self._numbers.index(name)]), self._schema[name])
+        return _as_series(name, np.ascontiguousarray(words[:, self._word_of[name]]), self._schema[name])
+
+
+def _times(entries: Entries, time: str, word_of: Mapping[str, int]) -> Places:
+    """Returns the times of states, which are in a column of the key or a number of the state, (n,)."""
+    if time in word_of:
+        return entries.words[:, word_of[time]].view(np.int64)
+    return entries.texts[time].to_physical().to_numpy()
+
+
+def _check_batch(room: StateRoom, rows: int, entry_bytes: float) -> None:
+    there, needed = room.memory_bytes, rows * entry_bytes
+    if there < needed:
+        raise StateError(
+            f"the memory for states, {there / 1e6:,.3f} MB, does not hold those of one batch of {rows:,} keys, "
+            f"{needed / 1e6:,.3f} MB; raise engine.state_memory_max, or lower engine.quantum_rows"
+        )
 
 
 def _least(uses: npt.NDArray[np.uint16], count: int) -> npt.NDArray[np.bool_]:

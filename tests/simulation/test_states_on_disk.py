@@ -1,4 +1,4 @@
-"""Functions with more states than memory in a virtual overlay: they move, wait where a disk is full, and fail where it is damaged."""
+"""Operators with more states than memory in a virtual overlay: they move, wait where a disk is full, and fail where it is damaged."""
 
 import sys
 from pathlib import Path
@@ -17,12 +17,16 @@ from sbon_testbed.simulator.harness import World
 from tests.worlds import settled_world
 
 ROWS = 6_000
-STATEMENT = f"""
+SOURCE = f"""
 CREATE SOURCE readings (ts TIMESTAMP, sensor BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{{}}',
     rows_per_second = 600, rows = {ROWS}, seed = 1, batch_rows_max = 100, 'start' = '2026-01-01T00:00:00',
     fields.sensor.kind = 'zipf', fields.sensor.count = 2000, fields.sensor.exponent = 1.0);
-SELECT ts, word, n FROM frequent_words((SELECT ts, CAST(sensor AS TEXT) AS word FROM readings), PARTITION BY word, threshold => 3);
 """
+STATEMENT = SOURCE + (
+    "SELECT ts, word, n FROM frequent_words((SELECT ts, CAST(sensor AS TEXT) AS word FROM readings), PARTITION BY word, threshold => 3);"
+)
+FIRST_ROWS = SOURCE + "SELECT DISTINCT ON (window_start, sensor) ts, sensor FROM TUMBLE(readings, ts, INTERVAL '1 hour');"
+PAUSED = SOURCE + "SELECT DISTINCT ON (window_start, sensor) ts, sensor FROM SESSION(readings, ts, INTERVAL '3 s');"
 
 
 @pytest.fixture
@@ -55,14 +59,14 @@ def files(world: World, node: int) -> list[str]:
     return [name for name in world.world.machines[node].disk.files if name.endswith(".state")]
 
 
-def function_of(world: World) -> dict[str, Any]:
-    (found,) = [row for node in range(len(world.nodes)) for row in world.ask(node, "operators") if row["kind"] == "function"]
+def function_of(world: World, kind: str = "function") -> dict[str, Any]:
+    (found,) = [row for node in range(len(world.nodes)) for row in world.ask(node, "operators") if row["kind"] == kind]
     return found
 
 
-def run(world: World, seed: int, *, moves: bool) -> tuple[list[str], int, int]:
+def run(world: World, seed: int, statement: str = STATEMENT, *, moves: bool) -> tuple[list[str], int, int]:
     """The rows of the sink, sorted, how often an operator has moved, and the most files of states at a time."""
-    tail = world.tail(world.submit(STATEMENT.format(world.nodes[-1])))
+    tail = world.tail(world.submit(statement.format(world.nodes[-1])))
     trouble, most = Trouble(world, seed), 0
     while not tail.finished and world.now < 300:
         world.run(0.5)
@@ -84,6 +88,41 @@ def test_answers_are_those_of_unlimited_memory(example: Extensions):
         assert most > 2
         moved += moves
     assert moved >= 4
+
+
+@pytest.mark.parametrize("statement", [FIRST_ROWS, PAUSED], ids=["windows", "pauses"])
+def test_first_rows_are_those_of_unlimited_memory(statement: str, example: Extensions):
+    whole, _, none = run(world_of(1, 1, example), 1, statement, moves=False)
+    assert (len(whole) > 1_000, none) == (True, 0)
+    moved = 0
+    for seed in range(3):
+        rows, moves, most = run(world_of(3, seed, example, **LITTLE), seed, statement, moves=True)
+        assert rows == whole, f"seed {seed}"
+        assert most > 2
+        moved += moves
+    assert moved >= 4
+
+
+def test_full_disk_holds_first_rows_up_and_nothing_is_lost_or_doubled(example: Extensions):
+    whole, _, _ = run(world_of(1, 1, example), 1, FIRST_ROWS, moves=False)
+    world = world_of(1, 1, example, **LITTLE)
+    tail = world.tail(world.submit(FIRST_ROWS.format(world.nodes[0])))
+    world.run_until(lambda: files(world, 0), 60, "keys go to disk")
+    disk = world.world.machines[0].disk
+    disk.capacity_bytes = disk.used_bytes + 3_000
+    world.run_until(lambda: function_of(world, "deduplicate")["state"] == "stalled", 60, "the disk is full")
+    given = len(tail.rows)
+    world.run(20)
+    told = function_of(world, "deduplicate")
+    assert (told["state"], told["reason"]) == ("stalled", "states cannot be written to disk: No space left on device")
+    assert len(tail.rows) < given + 300
+    assert not tail.finished
+    disk.capacity_bytes = float("inf")
+    world.run_until(lambda: tail.finished, 120, "the query goes on")
+    assert sorted(map(str, tail.rows)) == whole
+    world.ask(0, "drop", query=tail.query)
+    world.run(5)
+    assert files(world, 0) == []
 
 
 def test_full_disk_holds_the_source_up_and_nothing_is_lost_or_doubled(example: Extensions):
