@@ -19,7 +19,7 @@ def paired(left: pl.DataFrame, right: pl.DataFrame, left_on: list[str], right_on
     left_on, right_on : the keys; those of the right side are not in the answer
     how : "left" also returns left rows without a partner
     """
-    if left.height + right.height < STREAMED_ROWS_MIN:
+    if left.height + right.height < STREAMED_ROWS_MIN and not _misses_nan(left, right, left_on, right_on):
         return left.join(right, left_on=left_on, right_on=right_on, how=how, maintain_order="left_right")
     pairs = left.lazy().join(right.lazy(), left_on=left_on, right_on=right_on, how=how, maintain_order="left_right", coalesce=True)
     return pairs.collect(engine="streaming")
@@ -37,3 +37,12 @@ def in_time(rows: pl.DataFrame, time: str, first_us: int) -> pl.DataFrame:
 def without_null(rows: pl.DataFrame, columns: list[str]) -> pl.DataFrame:
     """Returns the rows with a value in each of these columns."""
     return rows.drop_nulls(columns) if any(rows[column].null_count() for column in columns) else rows
+
+
+def _misses_nan(left: pl.DataFrame, right: pl.DataFrame, left_on: list[str], right_on: list[str]) -> bool:
+    """Tells whether polars' other engine would leave out pairs of NaN: where a side is sorted by its only key it merges, and takes NaN for
+    different from NaN there. A column of one row counts as sorted."""
+    if len(left_on) > 1 or not left[left_on[0]].dtype.is_float():
+        return False
+    keys = left[left_on[0]], right[right_on[0]]
+    return any(key.flags["SORTED_ASC"] or key.flags["SORTED_DESC"] for key in keys) and all(bool(key.is_nan().any()) for key in keys)
