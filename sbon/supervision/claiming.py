@@ -6,9 +6,12 @@
     unheard   too few have answered
 
 The home itself counts as a holder: what its former processes had promised is on its disk, like the names of the holders
-(`sbon.supervision.resumption.KeptQuery.holders`). A query that nobody but its home has ever held is free at once.
+(`sbon.supervision.resumption.KeptQuery.holders`). A query that nobody but its home has ever held is free at once. So is one that is `kept`
+by the word of its former holders, if all agents have said some times in succession that they neither own nor keep it: the holders had
+promised it to an owner that has crashed with all who had its record.
 """
 
+from collections.abc import Callable
 from enum import Enum
 
 from sbon.errors import SbonError
@@ -24,7 +27,7 @@ class Outcome(Enum):
     FREE = "free"
     KEPT = "kept"
     ELSEWHERE = "elsewhere"
-    """Another agent owns the query, or has owned it since."""
+    """Another agent owns the query, or has owned it since and may do so still."""
     UNHEARD = "unheard"
 
 
@@ -35,13 +38,22 @@ class Claiming:
     ----------
     sets : the holders of the record, as the former process of this agent knew them
     epoch : the ownership epoch that this agent has promised to itself
+    has_ended : tells whether a process is known to have ended: a query that it owned belongs to whoever keeps the record
     """
 
-    def __init__(self, query: QueryId, sets: tuple[tuple[Holder, ...], ...], me: NodeId, epoch: int) -> None:
+    def __init__(
+        self,
+        query: QueryId,
+        sets: tuple[tuple[Holder, ...], ...],
+        me: NodeId,
+        epoch: int,
+        has_ended: Callable[[Holder], bool] = lambda holder: False,
+    ) -> None:
         self.query = query
         self.epoch = epoch
         self._sets = sets
         self._me = me
+        self._has_ended = has_ended
         self._granted = {holder for holder in self._all if holder.name == me}
         self._lost: set[Holder] = set()
         self._waiting = self._all - self._granted
@@ -74,7 +86,7 @@ class Claiming:
             self._granted.add(holder)
         elif result.is_lost:
             self._lost.add(holder)
-        elif result.owner is not None and result.owner.name != self._me:
+        elif result.owner is not None and result.owner.name != self._me and not self._has_ended(result.owner):
             self._outcome = Outcome.ELSEWHERE
         else:
             self._outcome = Outcome.KEPT

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from sbon.errors import LinkError, SbonError
-from sbon.membership.members import Member
+from sbon.membership.members import Member, MemberStatus
 from sbon.supervision.claiming import Claiming, Outcome
 from sbon.supervision.inheriting import Inheriting
 from sbon.supervision.owners import Owner, Owners
+from sbon.supervision.presence import has_ended
 from sbon.supervision.succession import ANSWER_S
 from sbon.types import NodeId, QueryId
 from sbon.wire.messages import Message
@@ -18,6 +19,9 @@ from sbon.wire.requests import Messages
 
 Holders = tuple[tuple[Holder, ...], ...]
 """Sets of holders of a record, of each of which a majority must agree."""
+
+UNKNOWN_ROUNDS = 3
+"""Number of times in succession that all agents must say that they have nothing of a query before it is taken for nobody's."""
 
 AskOwners = Callable[[Iterable[QueryId], Callable[[Claims], None]], None]
 """Asks all agents which queries they own or keep."""
@@ -49,6 +53,10 @@ class Former:
         self._owners = owners
         self.anew: dict[QueryId, int] = {}
         """Queries of a former process that this one runs anew, with the epochs of the claims."""
+        self.inherited: frozenset[QueryId] = frozenset()
+        """Queries of other agents that a former process had taken over, as long as it is not known whose they are."""
+        self._unknown: dict[QueryId, int] = {}
+        """Number of times in succession that all agents have said that they have nothing of a query."""
 
     def claims(self, queries: Mapping[QueryId, Holders], done: Callable[[Mapping[QueryId, Outcome]], None]) -> None:
         """Asks what has become of queries of a former process of this agent, given with the holders of their records.
@@ -56,14 +64,28 @@ class Former:
         First all living agents are asked which of them they own or keep, then the holders of the others for their promise.
         """
 
+        self.inherited = frozenset(query for query in queries if query.partition(".")[0] != self._me.name)
+        silent = {member.name for member in self._members().values() if member.status is not MemberStatus.LEFT}
+
         def told(found: Claims) -> None:
             kept = dict.fromkeys({*found.owned, *found.kept}.intersection(queries), Outcome.KEPT)
-            self._claim({query: sets for query, sets in queries.items() if query not in kept}, kept, done)
+            unknown = set(queries).difference(kept, found.over) if not silent else set[QueryId]()
+            self._unknown = {query: self._unknown.get(query, 0) + 1 for query in unknown}
+            self._claim({query: sets for query, sets in queries.items() if query not in kept}, kept, decided)
 
-        self.ask(queries, told)
+        def decided(found: Mapping[QueryId, Outcome]) -> None:
+            self.inherited = frozenset(query for query in self.inherited if found.get(query) not in (Outcome.FREE, Outcome.ELSEWHERE))
+            done(found)
 
-    def ask(self, queries: Iterable[QueryId], done: Callable[[Claims], None]) -> None:
-        """Asks all living agents, this one too, which of these queries they own or keep, and of which they remember the end."""
+        self.ask(queries, told, silent.discard)
+
+    def ask(self, queries: Iterable[QueryId], done: Callable[[Claims], None], heard: Callable[[NodeId], None] = lambda node: None) -> None:
+        """Asks all living agents, this one too, which of these queries they own or keep, and of which they remember the end.
+
+        Parameters
+        ----------
+        heard : called with each agent that has answered
+        """
         asked = ClaimsAsk(queries=tuple(queries))
         waiting = {member.name for member in self._members().values() if member.reachable}
         owned, kept, over = set[QueryId](), set[QueryId](), set[QueryId]()
@@ -71,8 +93,9 @@ class Former:
         def answered(node: NodeId, result: Message | SbonError) -> None:
             waiting.discard(node)
             if isinstance(result, Claims):
+                heard(node)
                 owned.update(result.owned)
-                kept.update(result.kept)
+                kept.update(result.kept if node != self._me.name else self._inheriting.records.keys() & result.kept)
                 over.update(result.over)
             if not waiting:
                 done(Claims(owned=tuple(sorted(owned)), kept=tuple(sorted(kept)), over=tuple(sorted(over - owned))))
@@ -88,7 +111,8 @@ class Former:
     ) -> None:
         """Asks the holders of records that nobody has for their promise."""
         found = {**known, **{query: Outcome.FREE for query, sets in queries.items() if not sets}}
-        claims = [Claiming(query, sets, self._me.name, self._inheriting.claim(query)) for query, sets in queries.items() if sets]
+        ended = partial(has_ended, self._members())
+        claims = [Claiming(query, sets, self._me.name, self._inheriting.claim(query), ended) for query, sets in queries.items() if sets]
         waiting = {claim.query for claim in claims}
 
         def look(claim: Claiming) -> None:
@@ -96,7 +120,9 @@ class Former:
                 return
             waiting.discard(claim.query)
             is_ours = self._inheriting.promises.is_latest(claim.query, claim.epoch, self._me)
-            found[claim.query] = Outcome.KEPT if claim.outcome is Outcome.FREE and not is_ours else claim.outcome
+            is_nobodys = claim.outcome is Outcome.KEPT and self._unknown.get(claim.query, 0) >= UNKNOWN_ROUNDS
+            outcome = Outcome.FREE if is_nobodys else claim.outcome
+            found[claim.query] = Outcome.KEPT if outcome is Outcome.FREE and not is_ours else outcome
             if found[claim.query] is Outcome.FREE:
                 self.anew[claim.query] = claim.epoch
                 self._owners.heard(claim.query, Owner(self._me.name, self._me.boot, claim.epoch))

@@ -1,6 +1,6 @@
 """The records of queries on one agent: what it answers about them, and what it does where too few agree; the test answers its messages."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 import pytest
@@ -12,6 +12,7 @@ from sbon.query.ids import query_id
 from sbon.query.plan import LinkSpec, Plan
 from sbon.supervision.claiming import Outcome
 from sbon.supervision.deployment import Deployed
+from sbon.supervision.former import UNKNOWN_ROUNDS
 from sbon.supervision.inheriting import Attempt
 from sbon.supervision.owners import Owner
 from sbon.supervision.ownership import Ownership
@@ -500,6 +501,55 @@ def test_a_home_that_has_restarted_asks_all_and_then_those_that_may_have_the_rec
     if outcome is Outcome.FREE:
         said = one.says(PromiseAsk(query=QUERY, epoch=9, holder=FRA, of=AMS))
         assert (said.granted, said.owner) == (False, again), "it runs the query anew"
+
+
+def asks_thrice(answers: Mapping[str, Claims], *members: Holder) -> list[Mapping[str, Outcome]]:
+    """Returns what a home that has restarted thinks of its query after each of four rounds. A holder says that fra owned it once."""
+    again, found = Holder("ams", 77), list[Mapping[str, Outcome]]()
+    one = Agent(again, again, *members)
+    for _ in range(UNKNOWN_ROUNDS + 1):
+        one.ownership.former.claims({QUERY: (TRIO,)}, found.append)
+        one.services.answer(ClaimsAsk, {"ams": NOTHING, **answers})
+        one.services.answer(PromiseAsk, {"nyc": HolderSays(granted=False, epoch=1, owner=FRA)})
+    return found
+
+
+NOTHING = Claims(owned=(), kept=())
+
+
+def test_a_query_whose_owner_crashed_with_all_who_had_its_record_is_nobody_s_once_all_agents_have_said_so() -> None:
+    """Seed 6469: the holder that had promised it to that owner said so for ever, and the home forgot the query."""
+    found = asks_thrice({"fra": NOTHING, "nyc": NOTHING}, Holder("fra", 78), NYC)
+    assert [of[QUERY] for of in found] == [Outcome.KEPT] * (UNKNOWN_ROUNDS - 1) + [Outcome.FREE] * 2
+
+
+@pytest.mark.parametrize(
+    ("answers", "outcome"),
+    [
+        ({"fra": NOTHING}, Outcome.KEPT),
+        ({"fra": NOTHING, "nyc": Claims(owned=(), kept=(QUERY,))}, Outcome.KEPT),
+        ({"fra": NOTHING, "nyc": Claims(owned=(), kept=(), over=(QUERY,))}, Outcome.KEPT),
+    ],
+)
+def test_a_query_is_not_nobody_s_before_every_agent_has_said_so(answers: Mapping[str, Claims], outcome: Outcome) -> None:
+    assert {of[QUERY] for of in asks_thrice(answers, Holder("fra", 78), NYC)} == {outcome}
+
+
+def test_a_query_that_a_living_process_owned_once_is_elsewhere() -> None:
+    assert {of[QUERY] for of in asks_thrice({"fra": NOTHING, "nyc": NOTHING}, FRA, NYC)} == {Outcome.ELSEWHERE}
+
+
+def test_a_restarted_agent_that_had_taken_a_query_over_says_so_until_it_knows_whose_it_is() -> None:
+    again, said = Holder("fra", 78), list[Message]()
+    one, found = Agent(again, again, AMS, NYC), list[Mapping[str, Outcome]]()
+    one.ownership.former.claims({QUERY: (TRIO,)}, found.append)
+    one.ownership.requests.answer(ClaimsAsk((QUERY,)), said.append)
+    assert said == [Claims(owned=(), kept=(QUERY,))]
+    one.services.answer(ClaimsAsk, {"fra": Claims(owned=(), kept=(QUERY,)), "ams": NOTHING, "nyc": NOTHING})
+    one.services.answer(PromiseAsk, {"nyc": HolderSays(granted=True, epoch=1), "ams": HolderSays(granted=True, epoch=1)})
+    assert found == [{QUERY: Outcome.FREE}]
+    one.ownership.requests.answer(ClaimsAsk((QUERY,)), said.append)
+    assert said[-1] == NOTHING
 
 
 def test_a_home_promises_to_a_keeper_as_long_as_it_is_not_sure_itself() -> None:
