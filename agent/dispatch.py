@@ -74,7 +74,7 @@ class Dispatch:
         if self._agent.authority.check(self._agent.authority.speaker(connection), data, Way.TOLD, connection.node) is not None:
             connection.send(encode(NoSuchLink(link=data.link)))
             return
-        self._agent.flow.receive(data, lambda answer: connection.send(encode(answer)))
+        self._agent.flow.receive(data, connection.node, lambda answer: connection.send(encode(answer)))
 
     def request(self, connection: Connection, payload: bytes, respond: Callable[[bytes | SbonError], None]) -> None:
         """Handles a request of another agent."""

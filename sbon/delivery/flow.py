@@ -149,8 +149,8 @@ class Flow:
             elif incoming.node == self._me:
                 self.outgoing.dead_end_told(message)
 
-    def receive(self, message: Data, reply: Reply) -> None:
-        """Takes a batch from another host."""
+    def receive(self, message: Data, node: NodeId, reply: Reply) -> None:
+        """Takes a batch from another host, whose connection takes the answers."""
         found = self.ends.takes(message.link)
         if found is None:
             reply(self._whereabouts_of(message.link))
@@ -160,7 +160,7 @@ class Flow:
             reply(NoSuchLink(link=message.link))
             return
         payload = Rows.of_bytes(message.payload, message.rows, incoming.schema, message.size_bytes, message.codec) if message.rows else None
-        incoming.reply = reply
+        incoming.answers(node, reply)
         self._take(found, Batch(message.sequence, message.stimulus_s, message.watermark_us, payload, message.path, message.origin))
 
     def processed(self, incoming: Input, batch: Batch) -> None:

@@ -36,6 +36,7 @@ class Input(End):
         "queued_rows",
         "receiver",
         "reply",
+        "reply_from",
         "schema",
         "skip_rows",
         "sliced",
@@ -69,6 +70,8 @@ class Input(End):
         """Rows of the first queued batch that have already been processed in slices."""
         self.reply: Callable[[Any], bool] | None = None
         """Sends a message back on the connection that brought the last batch; None for a link within this host."""
+        self.reply_from: NodeId = ""
+        """The host at the other end of that connection."""
         self.lost = self.told_lost = False
         """True if, as far as is known, the source is gone: its watermark is no longer waited for. `told_lost`: another agent said so."""
         self.unheard = 0
@@ -88,6 +91,15 @@ class Input(End):
         self.steady_rate = SteadyRate(link.rate_bytes_per_s)
         self.delay_ms: float | None = None
         """Latency of the longest way from a producer to the source of this link, in ms; None until its host has sent it."""
+
+    def answers(self, node: NodeId, reply: Callable[[Any], bool]) -> None:
+        """Answers on the connection that has brought a batch from now on.
+
+        Not if the next host of the source has sent batches already: then the source runs there, and its former host has only repeated one.
+        """
+        is_next_heard = self.reply is not None and self.reply_from != node and self.reply_from in self.named.values()
+        if not (is_next_heard and node == self.node):
+            self.reply, self.reply_from = reply, node
 
     def begins_anew(self, node: NodeId, epoch: int) -> None:
         """Takes its batches from an operator that runs anew, on another host or the same; what had come before stays."""

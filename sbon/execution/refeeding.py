@@ -56,7 +56,7 @@ def refeed(
         if message.end.node != incoming.node:
             incoming.moved(message.end.node, 0)  # asked before, when the source ran on another node
         if message.is_over:
-            links.receive(Data(incoming.link.id, 1, wall_s, WATERMARK_END, 0, b""), lambda answer: True)
+            links.receive(Data(incoming.link.id, 1, wall_s, WATERMARK_END, 0, b""), incoming.node, lambda answer: True)
     return left
 
 

@@ -125,8 +125,9 @@ class _Held(msgspec.Struct):
     tries: int = 0
     highest: int = 0
     """The highest epoch that another holder has named."""
-    is_written: bool = False
-    """True if this agent has sent a version under a promised epoch, and too few have answered: who has taken it accepts no other owner."""
+    written_to: frozenset[Holder] = frozenset()
+    """Those to whom this agent has sent a version under a promised epoch, if too few have answered: who has taken it accepts no other
+    owner."""
     is_silent: bool = False
     """True once a holder has not answered the present question."""
     doubts: int = 0
@@ -268,13 +269,18 @@ class Inheriting:
                 found.setdefault(held.record.owner.name, set()).add(query)
         return found
 
-    def hand_back(self, record: Record, epoch: int, now: float) -> None:
+    def hand_back(self, record: Record, epoch: int, written_to: Iterable[Holder], now: float) -> None:
         """Takes a record again whose first version under an epoch of this agent has not come to count: another holder may be first.
 
         A holder may have taken that version, and accepts none of the former owner any more. So this agent asks on, even if the former owner
         is there, until it owns the query, has a version of a higher epoch, or knows that no holder has its own.
+
+        Parameters
+        ----------
+        written_to : those to whom that version was sent; the former owner may be among them
         """
-        held = self._held[record.query] = _Held(record, max(epoch, record.epoch), self._me, Phase.WAITING, tries=1, is_written=True)
+        held = self._held[record.query] = _Held(record, max(epoch, record.epoch), self._me, Phase.WAITING, tries=1)
+        held.written_to = frozenset(written_to) - {self._me}
         held.due_s = now + self._pause_s(held)
 
     def give_back(self, record: Record, promised: int, to: Holder, now: float) -> None:
@@ -318,7 +324,7 @@ class Inheriting:
         self._left = left
         out: list[Action] = []
         for query, held in list(self._held.items()):
-            if is_there(held.record.owner) and held.record.owner != self._me and not held.is_written:
+            if is_there(held.record.owner) and held.record.owner != self._me and not held.written_to:
                 if held.phase is not Phase.KEEPING:
                     _turn(held, Event.BACK)
                     held.tries = 0
@@ -364,8 +370,9 @@ class Inheriting:
         held.asked = held.promised = max(self._promised(query), held.highest) + 1
         held.promised_to = self._me
         self.promises.note(Promise(query, held.promised, self._me))
-        silent = self._left if held.record.owner in ended else self._left | {held.record.owner}
-        held.granted, held.waiting, held.lost = {self._me}, set(held.record.holders) - {self._me} - silent, set()
+        silent = self._left if held.record.owner in ended or held.written_to else self._left | {held.record.owner}
+        holders = {*held.written_to, *held.record.holders}
+        held.granted, held.waiting, held.lost = {self._me}, holders - {self._me} - silent, set()
         held.is_silent = False
         if not held.waiting:
             return self._decide(query, held, now)
@@ -385,7 +392,7 @@ class Inheriting:
             return []
         _turn(held, Event.REFUSED)
         if not held.is_silent and held.granted == {self._me} and held.highest < held.asked:
-            held.is_written = False  # a holder of the version sent before would have promised
+            held.written_to = frozenset()  # a holder of the version sent before would have promised
         held.tries += 1
         held.due_s = now + self._pause_s(held)
         return []

@@ -223,7 +223,8 @@ class Ownership:
                     if one.inherited is not None and not one.is_known:
                         # Too few take the first version, perhaps as they have promised the query to another keeper since.
                         self.owned.pop(one.query, None)
-                        self.inheriting.hand_back(one.inherited, one.machine.epoch, self._clock.now())
+                        holders = () if one.machine.latest is None else one.machine.latest.holders
+                        self.inheriting.hand_back(one.inherited, one.machine.epoch, holders, self._clock.now())
                         self._arm(self.inheriting.next_wake())
                 case Dismiss(keeper):
                     self._dismiss(keeper, Forget(query=one.query, epoch=one.machine.counted), lambda is_done: None)

@@ -94,7 +94,8 @@ class Attempt(msgspec.Struct):
             if spec.id not in self.operators:
                 continue
             go_on = self.go_on[spec.id]
-            outputs = tuple(self._output(picture, link, go_on) for link in self.links.values() if link.source == spec.id)
+            wanted = [link for link in self.links.values() if link.source == spec.id and self._has_target(link)]
+            outputs = tuple(self._output(picture, link, go_on) for link in wanted)
             inputs = tuple(self._input(picture, link) for link in self.links.values() if link.target == spec.id)
             host = self.nodes[spec.id]
             behind = [end.link.target for end in outputs if end.link.target in depth]
@@ -122,6 +123,10 @@ class Attempt(msgspec.Struct):
         sinks = {self.nodes[operator] for operator in self.operators if isinstance(picture.specs[operator].params, SinkParams)}
         self.tries_left = BEGIN_TRIES - 1
         return [[Step(self.number, node, Begin(query=self.query)) for node in sorted(sinks)]] if sinks else []
+
+    def _has_target(self, link: LinkSpec) -> bool:
+        """Tells whether the target of a link is there or is made again; else it is over, and wants no more rows."""
+        return link.target in self.operators or first_name(link.id) in self.consumers
 
     def _output(self, picture: Picture, link: LinkSpec, go_on: Continuation) -> End:
         name, schema = first_name(link.id), picture.specs[link.source].schema

@@ -8,13 +8,18 @@ from tests.examples import seeds
 AGAIN = "an operator had finished, and its source was made again for another consumer: what it gave once more was never acknowledged"
 UNHEARD = "a multicast was lost whose feeder had given everything, and so never learnt it: nobody fed what was made again behind it"
 TOO_MUCH = "an operator that was to move gave the rest of a batch without credit"
+OVER = "what was made again was to feed an operator that was over"
+FORMER = "acknowledgements went to the former host of a sender, which had repeated a batch; and a version was taken for nobody's"
 NOBODY = "an owner had crashed with all who had the record, and the restarted home believed its former holder that the owner still was"
 NAN = "a join of few rows left out pairs whose key is NaN, if one side happened to be sorted"
 STALE = "a candidate that only the newest version of a record names was refused for ever by the holder of an older one"
 LATE = "a late report of an operator that had left its host and come back was taken for news"
 FORGOTTEN = "who moved an operator had crashed before the word to run, and said after its restart that the move was abandoned"
 
-WRONG = [(1655, AGAIN), (3038, UNHEARD), (5162, FORGOTTEN), (6226, LATE), (6355, STALE), (6411, NAN), (6469, NOBODY)]
+WRONG = [
+    *((1655, AGAIN), (3038, UNHEARD), (5162, FORGOTTEN), (6226, LATE), (6355, STALE), (6411, NAN)),
+    *((6469, NOBODY), (7012, OVER), (7077, FORMER)),
+]
 
 
 @pytest.mark.parametrize(("seed", "why"), seeds(WRONG, [(337, TOO_MUCH), (1597, TOO_MUCH)]))

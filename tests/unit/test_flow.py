@@ -1,14 +1,18 @@
 """The links of one host: what is sent again when, and what latecomers hear. The other hosts are what this one has sent."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import polars as pl
 import pytest
 
 from sbon.delivery.flow import Flow
-from sbon.execution.ends import Output
+from sbon.execution.ends import Input, Output
 from sbon.execution.instance import Instance
 from sbon.execution.rows import Rows
 from sbon.links.config import LinkConfig
+from sbon.links.receiver import LinkReceiver
 from sbon.links.sender import LinkSender
 from sbon.query.plan import LinkSpec, OperatorSpec, UnionParams
 from sbon.query.schema import ColumnType, Field
@@ -98,13 +102,43 @@ def test_latecomers_hear_where_an_operator_has_gone_and_only_the_latest(far):
     flow.outgoing.reconnected("far")
     data = router.sent[0][1]
     heard = []
-    flow.receive(data, heard.append)
+    flow.receive(data, "far", heard.append)
     flow.ends.left("q.2", "there", 3)
-    flow.receive(data, heard.append)
+    flow.receive(data, "far", heard.append)
     flow.moved("q.2", "third", 4)
-    flow.receive(data, heard.append)
+    flow.receive(data, "far", heard.append)
 
     assert heard == [NoSuchLink(link=LINK.id), Moved(operator="q.2", node="there", epoch=3), Moved(operator="q.2", node="third", epoch=4)]
+
+
+def test_a_former_host_that_repeats_a_batch_gets_no_answers_once_the_next_host_has_sent():
+    """Seed 7077: the acknowledgements went to the former host alone, and the next one waited for credit for ever."""
+    heard: list[str] = []
+    incoming = Input(LINK, "before", (), LinkReceiver(LINK.id, LinkConfig()))
+
+    def to(node: str) -> Callable[[Any], bool]:
+        return lambda answer: heard.append(node) is None
+
+    def answer() -> str:
+        assert incoming.reply is not None
+        incoming.reply("")
+        return heard.pop()
+
+    incoming.answers("before", to("before"))
+    incoming.name("next", 1)
+    incoming.answers("before", to("before, again"))
+    assert answer() == "before, again", "the move is not decided"
+    incoming.answers("next", to("next"))
+    incoming.answers("before", to("before"))
+    assert answer() == "next"
+    incoming.answers("next", to("next, again"))
+    assert answer() == "next, again", "its connection is a new one"
+    incoming.unname("before")
+    incoming.answers("before", to("before"))
+    assert answer() == "before", "the move was called off"
+    incoming.moved("next", 1)
+    incoming.answers("next", to("next"))
+    assert answer() == "next"
 
 
 def test_acknowledgement_of_what_was_never_sent_is_counted_and_changes_nothing(far):

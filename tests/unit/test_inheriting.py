@@ -336,7 +336,7 @@ def test_a_record_that_is_handed_back_is_asked_for_again_and_may_be_promised_to_
     assert isinstance(asked, Ask)
     (inherit,) = one.answered(asked, HolderSays(granted=True, epoch=1), 1.1)
     assert isinstance(inherit, Inherit)
-    one.hand_back(inherit.record, 1, 2.0)
+    one.hand_back(inherit.record, 1, (), 2.0)
     assert look(one, 2.0) == []
     due_s = one.next_wake()
     assert due_s is not None
@@ -348,33 +348,43 @@ def test_a_record_that_is_handed_back_is_asked_for_again_and_may_be_promised_to_
     assert again.epoch == 3
 
 
-def handed_back() -> Inheriting:
+def handed_back(*written_to: Holder) -> Inheriting:
     """A keeper whose first version as an owner has got no answer; the former owner is back."""
     one = keeper()
-    one.hand_back(record(), 1, 0.0)
+    one.hand_back(record(), 1, written_to, 0.0)
     return one
 
 
-def ask_again(one: Inheriting) -> Ask:
+def asked_again(one: Inheriting) -> dict[Holder, Ask]:
     due_s = one.next_wake()
     assert due_s is not None
-    (asked,) = look(one, due_s, gone=())
-    assert isinstance(asked, Ask)
-    return asked
+    return {asked.holder: asked for asked in look(one, due_s, gone=()) if isinstance(asked, Ask)}
 
 
 def test_a_keeper_whose_version_another_one_may_have_asks_on_though_the_former_owner_is_there():
-    one = handed_back()
-    asked = ask_again(one)
-    assert one.answered(asked, SILENCE, 2.0) == []
-    asked = ask_again(one)
+    one = handed_back(FIRST, SECOND)
+    for asked in asked_again(one).values():
+        assert one.answered(asked, SILENCE, 2.0) == []
+    asked = asked_again(one)[SECOND]
     own = record(2, 1, FIRST)
     assert one.answered(asked, HolderSays(granted=True, epoch=asked.epoch, record=own), 3.0) == [Inherit(record(), asked.epoch)]
 
 
+def test_the_former_owner_is_asked_too_and_those_that_the_new_version_names():
+    """Seed 7077: the other keeper had left, so that nobody was asked, and the version was taken for nobody's; its new keeper had it."""
+    one = handed_back(FIRST, SECOND, OSL)
+    asked = asked_again(one)
+    assert set(asked) == {AMS, SECOND, OSL}
+    refusal = HolderSays(granted=False, epoch=0)
+    assert one.answered(asked[AMS], refusal, 2.0) == one.answered(asked[SECOND], refusal, 2.0) == []
+    assert one.answered(asked[OSL], HolderSays(granted=True, epoch=asked[OSL].epoch, record=record(2, 1, FIRST)), 2.0) == []
+    assert set(asked_again(one)) == {AMS, SECOND, OSL}, "osl has its version, and accepts none of the former owner's"
+
+
 def test_a_keeper_whose_version_nobody_has_leaves_the_former_owner_alone():
-    one = handed_back()
-    assert one.answered(ask_again(one), HolderSays(granted=False, epoch=0), 2.0) == []
+    one = handed_back(FIRST, SECOND)
+    for asked in asked_again(one).values():
+        assert one.answered(asked, HolderSays(granted=False, epoch=0), 2.0) == []
     assert look(one, 99.0, gone=()) == []
     assert one.next_wake() is None
 
@@ -421,9 +431,10 @@ def ask_twice(one: Inheriting) -> int:
 
 
 def test_a_holder_that_has_promised_more_may_have_the_version():
-    one = handed_back()
-    assert one.answered(ask_again(one), HolderSays(granted=False, epoch=7), 2.0) == []
-    assert ask_again(one).epoch == 8
+    one = handed_back(FIRST, SECOND)
+    for asked in asked_again(one).values():
+        assert one.answered(asked, HolderSays(granted=False, epoch=7), 2.0) == []
+    assert {asked.epoch for asked in asked_again(one).values()} == {8}
 
 
 def test_a_version_of_the_former_owner_under_a_higher_epoch_ends_the_asking():

@@ -136,7 +136,7 @@ def keeper() -> Agent:
     """A keeper whose owner has failed: the other keeper has been asked for its promise."""
     one = Agent(FRA, *TRIO, failed=("ams",))
     assert one.ownership.inheriting.keep(record()).granted
-    one.ownership.inheriting.hand_back(record(), 0, 0.0)  # so that it is its turn
+    one.ownership.inheriting.hand_back(record(), 0, (), 0.0)  # so that it is its turn
     one.ownership.look_at_all()
     return one
 
@@ -216,7 +216,7 @@ def test_a_keeper_calls_no_query_unwanted_whose_record_it_has() -> None:
 def test_all_that_will_hear_of_a_new_owner_are_dialled_while_holders_are_asked_for_their_promise() -> None:
     one = Agent(FRA, *TRIO, RIO, failed=("ams",))
     assert one.ownership.inheriting.keep(record()).granted
-    one.ownership.inheriting.hand_back(record(), 0, 0.0)
+    one.ownership.inheriting.hand_back(record(), 0, (), 0.0)
     one.ownership.look_at_all()
     assert [node for node, message, _ in one.services.asked if isinstance(message, PromiseAsk)] == ["nyc"]
     assert one.services.told == [(node, OperatorsAsk(operators=())) for node in ("nyc", "rio")]

@@ -192,6 +192,38 @@ def test_what_works_through_a_file_once_more_does_not_give_rows_that_were_lost_b
     assert (ends[SOURCE].outputs[0].rows, ends[SOURCE].outputs[0].skip_rows, ends[MAP].inputs[0].rows) == (0, 0, 0)
 
 
+def test_what_is_made_again_does_not_feed_an_operator_that_is_over():
+    """Seed 7012: one of two consumers of a lost operator was lost, too, and what that feeds had had everything."""
+    other, its_sink = f"{QUERY}.7", f"{QUERY}.8"
+    specs = {
+        **SPECS,
+        its_sink: msgspec.structs.replace(SPECS[SINK], id=its_sink),
+        other: msgspec.structs.replace(SPECS[MAP], id=other),
+        SOURCE: msgspec.structs.replace(SPECS[SOURCE], params=SourceParams("s", "file", (), (), None)),
+    }
+    specs = {name: specs[name] for name in (SOURCE, MAP, other, SINK, its_sink)}
+    links = tuple(
+        LinkSpec(link_id(a, b, 0), a, b, 0, 1.0, 1.0) for a, b in ((SOURCE, MAP), (MAP, SINK), (SOURCE, other), (other, its_sink))
+    )
+    recovery = machine()
+    schemas = {link.id: () for link in links}
+    seen = picture({SOURCE, MAP, other}, specs=specs, links=links, nodes={**NODES, other: "osl", its_sink: "nyc"}, schemas=schemas)
+    recovery.look(seen, 1.0)
+    actions = recovery.placed(1, {SOURCE: "fra", MAP: "rio", other: "rio"}, 1.0)
+    for turn in asked(actions, Renew):
+        assert isinstance(turn.step.message, Renew)
+        is_over = turn.step.message.end.link.source == MAP
+        actions = recovery.answered(turn.step, renewed(turn, 4, 30, watermark_us=WATERMARK_END if is_over else 0), 1.1)
+    made: list[Instantiate] = []
+    while actions and isinstance(actions[-1], Ask):
+        for ask in asked(actions, Instantiate):
+            assert isinstance(ask.step.message, Instantiate)
+            made.append(ask.step.message)
+            actions = recovery.answered(ask.step, Done(), 1.2)
+    assert [one.spec.id for one in made] == [other, SOURCE]
+    assert [end.link.target for end in made[-1].outputs] == [other]
+
+
 def test_an_operator_waits_for_what_it_feeds():
     chosen, why = makeable(picture({MAP}, ALIVE - {"osl", "nyc"}), {MAP})
     assert chosen == frozenset()
