@@ -22,6 +22,19 @@ from sbon.types import NodeId, QueryId
 from sbon.wire.links import Acknowledge
 
 
+class Reply:
+    """Sends messages back on the connection that has brought a batch, to the host at its other end."""
+
+    __slots__ = ("_send", "node")
+
+    def __init__(self, node: NodeId, send: Callable[[Any], bool]) -> None:
+        self.node = node
+        self._send = send
+
+    def __call__(self, message: Any) -> bool:
+        return self._send(message)
+
+
 class Input(End):
     """Receiving end of a link; `node` is the host of its source."""
 
@@ -36,7 +49,6 @@ class Input(End):
         "queued_rows",
         "receiver",
         "reply",
-        "reply_from",
         "schema",
         "skip_rows",
         "sliced",
@@ -68,10 +80,8 @@ class Input(End):
         self.queued_rows = 0
         self.sliced = 0
         """Rows of the first queued batch that have already been processed in slices."""
-        self.reply: Callable[[Any], bool] | None = None
+        self.reply: Reply | None = None
         """Sends a message back on the connection that brought the last batch; None for a link within this host."""
-        self.reply_from: NodeId = ""
-        """The host at the other end of that connection."""
         self.lost = self.told_lost = False
         """True if, as far as is known, the source is gone: its watermark is no longer waited for. `told_lost`: another agent said so."""
         self.unheard = 0
@@ -97,9 +107,9 @@ class Input(End):
 
         Not if the next host of the source has sent batches already: then the source runs there, and its former host has only repeated one.
         """
-        is_next_heard = self.reply is not None and self.reply_from != node and self.reply_from in self.named.values()
-        if not (is_next_heard and node == self.node):
-            self.reply, self.reply_from = reply, node
+        before = self.node if self.reply is None else self.reply.node
+        if not (node == self.node != before and before in self.named.values()):
+            self.reply = Reply(node, reply)
 
     def begins_anew(self, node: NodeId, epoch: int) -> None:
         """Takes its batches from an operator that runs anew, on another host or the same; what had come before stays."""

@@ -70,7 +70,7 @@ def test_an_input_whose_source_nobody_makes_again_ends_under_a_new_name_once():
     target.users.add(User("q", "ams"))
     old, came = Input(LINK, "a", (), LinkReceiver(LINK.id, LinkConfig())), []
 
-    def receive(message: Data, reply: object) -> None:
+    def receive(message: Data, node: str, reply: object) -> None:
         target.inputs[message.link].receiver.accept(message.sequence)
         came.append((message.link, message.watermark_us))
 
