@@ -97,7 +97,13 @@ def _takes(flow: Links, instance: Instance, incoming: Input, advance: Callable[[
         rows=incoming.rows_taken,
         watermark_us=incoming.watermark_taken_us,
         origins=incoming.origins_taken,
+        ahead_us=instance.watermark_us if _is_ahead(instance, incoming) else WATERMARK_MIN,
     )
+
+
+def _is_ahead(instance: Instance, incoming: Input) -> bool:
+    """Tells whether an operator with state has gone on without an input whose source was away for long: what comes of it is late."""
+    return keeps_state(instance.spec.params) and instance.watermark_us > incoming.watermark_taken_us
 
 
 def _goes_on(instance: Instance, incoming: Input, made: tuple[int, ...] | None) -> int | None:

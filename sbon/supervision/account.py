@@ -172,6 +172,9 @@ class Account:
                     until, begin = _instant(go_on.state_until_us) or "now", _instant(go_on.begin_us)
                     left_out = f"; those that begin before {begin} are left out" if begin is not None else ""
                     found.append(f"{what} and began empty: answers up to {until} lack what it had taken{left_out}")
+                if go_on.late_until_us is not None:
+                    until = _instant(go_on.late_until_us) or "now"
+                    found.append(f"{what}: what it feeds went on without it, and answers up to {until} may lack its rows")
                 if go_on.repeats_all:
                     found.append(f"{what} and gives its rows from the first one again: those that it had given come twice")
                 elif lost or not go_on.is_exact:
@@ -197,6 +200,7 @@ class Account:
                         "epoch": done.epoch,
                         "state_lost_until": _instant(done.go_on[operator].state_until_us),
                         "left_out_before": _instant(done.go_on[operator].begin_us),
+                        "late_until": _instant(done.go_on[operator].late_until_us),
                     }
                     for operator, node in sorted(done.nodes.items())
                 ],

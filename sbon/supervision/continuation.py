@@ -60,6 +60,8 @@ class Continuation(msgspec.Struct, frozen=True):
     """Windows of which the lost state had rows, those without rows included; None if that is not known."""
     begin_us: int | None = None
     """Windows and sessions that start earlier are left out; None: those of which rows are missing are answered with the others."""
+    late_until_us: int | None = None
+    """Event time up to which what it feeds has gone on without it, in microseconds; None if nothing has."""
 
     def given(self, link: LinkSpec) -> tuple[int, ...] | None:
         """Returns the rows that an operator with several inputs had given on a link, by the input; None if that is not known."""
@@ -159,6 +161,9 @@ def continuations(
             answers = [feeders[name] for link in inputs if (name := first_name(link.id)) in feeders]
             finds_end = operator in begun_at and all(link.source not in unordered for link in inputs)
             found[operator] = behind_consumers(one, answers, delay_of(specs.values()), lacking.get(operator), finds_end=finds_end)
+        ahead_us = max([consumers[name].ahead_us for name in taken], default=WATERMARK_MIN)
+        if ahead_us > WATERMARK_MIN:
+            found[operator] = msgspec.structs.replace(found[operator], late_until_us=ahead_us, is_exact=False)
     return found
 
 
@@ -308,6 +313,7 @@ def merged(before: Continuation, after: Continuation) -> Continuation:
         is_exact=before.is_exact and after.is_exact,
         watermark_out_us=min(before.watermark_out_us, after.watermark_out_us),
         state_until_us=max(known, default=None),
+        late_until_us=max([one for one in (before.late_until_us, after.late_until_us) if one is not None], default=None),
         repeats_all=before.repeats_all or after.repeats_all,
         windows=None if before.windows is None or after.windows is None else before.windows + after.windows,
     )

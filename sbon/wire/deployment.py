@@ -170,6 +170,8 @@ class Renewed(msgspec.Struct, frozen=True, tag="renewed"):
     on."""
     origins: Origins | None = None
     """`rows` by their origin (`sbon.links.origins`); None if that is not known."""
+    ahead_us: Watermark = WATERMARK_MIN
+    """The target's answer, if it keeps state and has gone on without the lost operator: the event time up to which it has answered."""
 
 
 class Replaced(msgspec.Struct, frozen=True, tag="replaced"):

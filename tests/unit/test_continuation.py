@@ -240,6 +240,18 @@ def test_the_newest_time_does_not_go_beyond_the_end():
     assert newest_us([answer(link, 1, 1, WATERMARK_END)], 7) == WATERMARK_END
 
 
+def test_what_went_on_without_a_lost_operator_is_said_to_lack_its_rows_though_a_file_gives_all_again():
+    """Seed 8051: a join had answered without one side, as that was away for long, and its query ended without a word of it."""
+    specs, links = chain(FILE, FILTER, spec("j", WINDOW), SINK)
+    for ahead_us, until_us in ((WATERMARK_MIN, None), (70, 70)):
+        told = Renewed(links[1], 3, 30, 50, ahead_us=ahead_us)
+        found = continuations(specs, links, {"s", "f"}, {links[1].id: told}, {}, {})["f"]
+        assert (found.late_until_us, found.is_exact) == (until_us, until_us is None)
+        account = Account()
+        account.add(Recovered({"f": "osl"}, 65_536, (), {"f": found}, 1, 0.5))
+        assert ("what it feeds went on without it" in " ".join(account.sentences(lambda operator: "a filter"))) is (until_us is not None)
+
+
 def test_what_an_operator_lacks_of_a_source_that_was_away_is_said_as_soon_as_it_is_known():
     specs, links = chain(FILE, spec("w", WINDOW), SINK)
     feeders = {links[0].id: answer(links[0], 4, 40, watermark_us=1_000_000)}

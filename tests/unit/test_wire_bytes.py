@@ -59,7 +59,7 @@ BYTES = {
     "refeed": "061762731f61",
     "release": "9c757a2c8a30",
     "renew": "14a5b5d459cf",
-    "renewed": "b0dc128dcfe8",
+    "renewed": "fae4376a1a1f",
     "replaced": "5f225392e0a7",
     "reserve": "19475a9c0bd2",
     "retire": "88dade992fa2",
