@@ -160,7 +160,7 @@ class Flow:
             reply(NoSuchLink(link=message.link))
             return
         payload = Rows.of_bytes(message.payload, message.rows, incoming.schema, message.size_bytes, message.codec) if message.rows else None
-        incoming.answers(node, reply)
+        incoming.answers(message.sequence, node, reply)
         self._take(found, Batch(message.sequence, message.stimulus_s, message.watermark_us, payload, message.path, message.origin))
 
     def processed(self, incoming: Input, batch: Batch) -> None:

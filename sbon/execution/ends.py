@@ -25,10 +25,12 @@ from sbon.wire.links import Acknowledge
 class Reply:
     """Sends messages back on the connection that has brought a batch, to the host at its other end."""
 
-    __slots__ = ("_send", "node")
+    __slots__ = ("_send", "epoch", "node")
 
-    def __init__(self, node: NodeId, send: Callable[[Any], bool]) -> None:
+    def __init__(self, node: NodeId, epoch: int, send: Callable[[Any], bool]) -> None:
         self.node = node
+        self.epoch = epoch
+        """The epoch in which the link's source is, or may be, on that host."""
         self._send = send
 
     def __call__(self, message: Any) -> bool:
@@ -102,14 +104,18 @@ class Input(End):
         self.delay_ms: float | None = None
         """Latency of the longest way from a producer to the source of this link, in ms; None until its host has sent it."""
 
-    def answers(self, node: NodeId, reply: Callable[[Any], bool]) -> None:
-        """Answers on the connection that has brought a batch from now on.
+    def answers(self, batch: int, node: NodeId, send: Callable[[Any], bool]) -> None:
+        """Answers on the connection that has brought a batch of this number from now on.
 
-        Not if the next host of the source has sent batches already: then the source runs there, and its former host has only repeated one.
+        Not if it has come before, and the next host of the source has sent batches already: then the source runs there, and this is a
+        former host that repeats what it sent.
         """
-        before = self.node if self.reply is None else self.reply.node
-        if not (node == self.node != before and before in self.named.values()):
-            self.reply = Reply(node, reply)
+        before, epoch = self.reply, self.epoch
+        if node != self.node:
+            epoch = max((later for later, there in self.named.items() if there == node), default=epoch)
+        is_next_heard = before is not None and before.epoch > epoch and self.named.get(before.epoch) == before.node
+        if not (is_next_heard and batch <= self.receiver.received):
+            self.reply = Reply(node, epoch, send)
 
     def begins_anew(self, node: NodeId, epoch: int) -> None:
         """Takes its batches from an operator that runs anew, on another host or the same; what had come before stays."""

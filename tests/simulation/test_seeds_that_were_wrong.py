@@ -9,6 +9,7 @@ AGAIN = "an operator had finished, and its source was made again for another con
 UNHEARD = "a multicast was lost whose feeder had given everything, and so never learnt it: nobody fed what was made again behind it"
 TOO_MUCH = "an operator that was to move gave the rest of a batch without credit"
 AHEAD = "a join went on without an input that was away for long, and nobody said so once that was made again"
+RETURN = "a host to which an operator was to return, and did not, got its acknowledgements"
 OVER = "what was made again was to feed an operator that was over"
 FORMER = "acknowledgements went to the former host of a sender, which had repeated a batch; and a version was taken for nobody's"
 NOBODY = "an owner had crashed with all who had the record, and the restarted home believed its former holder that the owner still was"
@@ -19,7 +20,7 @@ FORGOTTEN = "who moved an operator had crashed before the word to run, and said 
 
 WRONG = [
     *((1655, AGAIN), (3038, UNHEARD), (5162, FORGOTTEN), (6226, LATE), (6355, STALE), (6411, NAN)),
-    *((6469, NOBODY), (7012, OVER), (7077, FORMER), (8051, AHEAD)),
+    *((6469, NOBODY), (7012, OVER), (7077, FORMER), (8051, AHEAD), (181, RETURN)),
 ]
 
 

@@ -124,21 +124,36 @@ def test_a_former_host_that_repeats_a_batch_gets_no_answers_once_the_next_host_h
         incoming.reply("")
         return heard.pop()
 
-    incoming.answers("before", to("before"))
+    incoming.receiver.accept(1)
+    incoming.answers(1, "before", to("before"))
     incoming.name("next", 1)
-    incoming.answers("before", to("before, again"))
+    incoming.answers(1, "before", to("before, again"))
     assert answer() == "before, again", "the move is not decided"
-    incoming.answers("next", to("next"))
-    incoming.answers("before", to("before"))
+    incoming.answers(1, "next", to("next"))
+    incoming.answers(1, "before", to("before"))
     assert answer() == "next"
-    incoming.answers("next", to("next, again"))
+    incoming.answers(1, "next", to("next, again"))
     assert answer() == "next, again", "its connection is a new one"
+    incoming.answers(2, "before", to("before"))
+    assert answer() == "before", "what is new comes from where the source runs"
+    incoming.answers(1, "next", to("next"))
     incoming.unname("before")
-    incoming.answers("before", to("before"))
+    incoming.answers(1, "before", to("before"))
     assert answer() == "before", "the move was called off"
-    incoming.moved("next", 1)
-    incoming.answers("next", to("next"))
-    assert answer() == "next"
+
+
+def test_a_host_where_the_sender_was_and_may_be_again_is_not_the_next_one_that_has_sent():
+    """Seed 181: it was to return there, and did not."""
+    heard: list[str] = []
+    incoming = Input(LINK, "first", (), LinkReceiver(LINK.id, LinkConfig()))
+    incoming.receiver.accept(1)
+    incoming.answers(1, "first", lambda answer: heard.append("first") is None)
+    incoming.moved("second", 1)
+    incoming.name("first", 2)
+    incoming.answers(1, "second", lambda answer: heard.append("second") is None)
+    assert incoming.reply is not None
+    incoming.reply("")
+    assert heard == ["second"]
 
 
 def test_acknowledgement_of_what_was_never_sent_is_counted_and_changes_nothing(far):
