@@ -34,9 +34,10 @@ from sbon.wire.migration import Activate, Prepare, StateChunk
 
 ORPHAN_S = 600.0
 """A prepared operator is dropped after no piece of it has come for this long, in seconds: the coordinator has crashed or been given up."""
-FORGOTTEN_S = 90.0
+FORGOTTEN_S = 10.0
 """An operator that is whole is dropped this long after its coordinator said, after a restart, that it knows of no move, in seconds. By then
-the owner of the query has given the word to run if it had heard of the move, unless it cannot be reached for so long."""
+the owner of the query, which asks after its operators each `engine.report_interval_s`, has given the word to run if it had heard of the
+move, unless it cannot be reached. Until then it makes the operator nowhere else."""
 LOOK_S = 1.0
 """Seconds between two renewals of the room that is kept and of the connections."""
 QUEUED_BYTES_MAX = 64 * 2**20
