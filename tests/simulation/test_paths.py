@@ -16,10 +16,10 @@ def test_what_two_sources_send_to_another_host_came_by_two_ways(monkeypatch: pyt
     seen: dict[str, set[int]] = {}
     receive = Flow.receive
 
-    def watched(self, message, reply) -> None:
+    def watched(self, message, node, reply) -> None:
         if message.rows:
             seen.setdefault(message.link, set()).add(message.path)
-        receive(self, message, reply)
+        receive(self, message, node, reply)
 
     monkeypatch.setattr(Flow, "receive", watched)
     world = settled_world(3, seed=5, settings={"optimiser": {"enabled": False}})
