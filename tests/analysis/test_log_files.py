@@ -1,4 +1,4 @@
-"""What is wrong with a log is named before Spark sees it."""
+"""Faults of a log are named before Spark sees it."""
 
 import shutil
 from datetime import UTC, datetime

@@ -196,7 +196,7 @@ def test_a_handler_that_fails_loses_its_own_connection_only(loop):
 
 
 def test_a_datagrams_arrival_is_timed_by_the_kernel(loop):
-    """What waits in the socket's buffer while the loop is busy arrived when it arrived."""
+    """A datagram that waits in the socket's buffer while the loop is busy is stamped with its arrival."""
     host, arrivals = loop.host(), []
     address = host.listen(LOCAL, lambda data, sender, at: arrivals.append((host.now(), at)), lambda peer: None)
     if not host._udp[0].has_kernel_stamps:
@@ -269,7 +269,7 @@ def test_a_datagram_that_is_too_long_is_counted(loop):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the kernel takes as much as it likes")
 def test_the_kernel_takes_little_more_than_is_on_the_line(loop):
-    """What waits in the kernel would look sent: a narrow line would pass for a wide one."""
+    """Bytes that wait in the kernel would look sent: a narrow line would pass for a wide one."""
     with socket.create_server(LOCAL) as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
         host, opened = loop.host(), []
@@ -359,7 +359,7 @@ def test_brief_work_is_done_on_the_loops_thread_and_told_later(loop):
 
 
 def test_brief_work_leaves_most_of_the_loops_time_to_others(loop):
-    """What is called brief and is not must not keep the loop from probes and timers."""
+    """Work that is called brief and is not must not keep the loop from probes and timers."""
     host, outcomes = loop.host(workers=1), []
 
     def longer_than_may_be_spared():

@@ -305,6 +305,7 @@ async def test_random_bytes_after_the_handshake_leave_nothing():
         await until(lambda: client.status)  # noqa: B023 - asked at once
         client.close()
     await until(lambda: not out._server.connections and not out.clients)
+    assert out.dropped_rows == 0
     out.close()
 
 

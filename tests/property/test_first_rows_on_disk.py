@@ -138,7 +138,7 @@ def test_keys_of_closed_windows_leave_the_disk() -> None:
 
 
 def test_a_full_disk_stops_rows_and_not_answers() -> None:
-    """What the watermark has passed is answered; its keys stay in memory, and no further row is taken."""
+    """Rows that the watermark has passed are answered; their keys stay in memory, and no further row is taken."""
     disk = VirtualDisk()
     whole, part = Deduplicate(params(10**6, False)), Deduplicate(params(10**6, False), room_of(disk, 20_000))
     assert fed(part, 1_000, 1) == fed(whole, 1_000, 1)

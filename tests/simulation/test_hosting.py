@@ -1,4 +1,4 @@
-"""What hosts grant: room for queries that are placed at the same time, and running operators only where nobody suffers from it."""
+"""Hosts grant two things: room for queries that are placed at the same time, and running operators only where nobody suffers from it."""
 
 import pytest
 

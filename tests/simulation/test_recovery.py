@@ -80,6 +80,17 @@ class Story:
         self.world.run(3.0)
         return operator
 
+    def without_movable(self, host: int) -> set[str]:
+        """Moves to the middle what may leave a host; returns the kinds of the operators that stay."""
+        here = self.world.nodes[host]
+        for operator, spec in self.record.specs.items():
+            if spec.pinned is None and self.record.nodes[operator] == here:
+                assert self.world.ask(here, "migrate", operator=operator, node=self.world.nodes[MIDDLE])["committed"]
+                self.world.run(1.0)
+        return {
+            str(spec.params.__struct_config__.tag) for operator, spec in self.record.specs.items() if self.record.nodes[operator] == here
+        }
+
     def crash(self, number: int, *, silent: bool = False, back_s: float | None = 2.0) -> None:
         """Kills a host, lets it come back, and waits until the query runs again."""
         before = self.record.health.healing.account.recoveries

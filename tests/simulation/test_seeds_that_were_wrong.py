@@ -20,7 +20,7 @@ FORGOTTEN = "who moved an operator had crashed before the word to run, and said 
 
 WRONG = [
     *((1655, AGAIN), (3038, UNHEARD), (5162, FORGOTTEN), (6226, LATE), (6355, STALE), (6411, NAN)),
-    *((6469, NOBODY), (7012, OVER), (7077, FORMER), (8051, AHEAD), (181, RETURN)),
+    *((6469, NOBODY), (7012, OVER), (7077, FORMER), (7637, FORMER), (8051, AHEAD), (181, RETURN)),
 ]
 
 

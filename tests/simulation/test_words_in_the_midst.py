@@ -142,7 +142,7 @@ def test_old_news_of_a_place_changes_nothing_at_either_end() -> None:
 
 
 def test_nobody_takes_an_operator_back_before_all_know_that_it_has_left() -> None:
-    """Who still sends to it there would wake it before its return is decided."""
+    """A neighbour that still sends to it there would wake it before its return is decided."""
     overlay = Overlay()
     host, window = overlay.find(WindowParams)
     there = overlay.elsewhere(host)

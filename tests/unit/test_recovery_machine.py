@@ -510,7 +510,7 @@ def test_what_a_host_said_before_its_operator_left_and_came_back_is_no_news():
 
 
 def test_an_operator_whose_move_is_decided_gets_the_word_from_the_owner():
-    """Who moved it may have crashed after it had told the owner, and does not know after its restart."""
+    """The host that moved it may have crashed after it had told the owner, and has forgotten it after its restart."""
     deployed = Deployed(tuple(SPECS.values()), LINKS, {SOURCE: "fra", MAP: "osl", SINK: "nyc"})
     record = QueryRecord(Plan(QUERY, "k", "", tuple(SPECS.values()), LINKS), deployed, "ams", 0.0)
     waits = OperatorReport(MAP, "prepared", "rio", epoch=1)

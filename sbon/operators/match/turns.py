@@ -1,4 +1,4 @@
-"""Whose windows are whose, where those of a pattern are dealt to several instances by turns."""
+"""Tells which instance has a window, where those of a pattern are dealt to several instances by turns."""
 
 import numpy as np
 import numpy.typing as npt

@@ -1,4 +1,4 @@
-"""Who is not let in, in virtual time: agents of other clusters, namesakes, and whoever speaks nonsense or not at all."""
+"""Strangers are not let in, in virtual time: agents of other clusters, namesakes, and whoever speaks nonsense or not at all."""
 
 import pytest
 
