@@ -69,7 +69,8 @@ UNDECIDED = (Phase.LOCKING, Phase.PREPARING, Phase.COPYING, Phase.PAUSING, Phase
 def _undecided(phase: Phase, steps: dict[str, tuple[Phase, ...]]) -> dict[str, tuple[Phase, ...]]:
     """Returns the row of a phase before the decision, in which any failure abandons the migration."""
     stays_or_ends = (phase, Phase.ABANDONED)
-    failures = {"not_locked": stays_or_ends, "refused": (Phase.ABANDONED,), "failed": stays_or_ends, "wake": stays_or_ends}
+    no_lock = (Phase.ABANDONED,) if phase is Phase.LOCKING else stays_or_ends  # later a lock holds that was given before
+    failures = {"not_locked": no_lock, "refused": (Phase.ABANDONED,), "failed": stays_or_ends, "wake": stays_or_ends}
     return {"locked": (phase,), **steps, **failures}
 
 

@@ -49,16 +49,16 @@ class Stage(Enum):
     STOPPED = "stopped"
 
 
-def _sending(*following: Stage) -> dict[str, tuple[Stage, ...]]:
+def _sending(stage: Stage) -> dict[str, tuple[Stage, ...]]:
     """Returns the row of a stage in which pieces are sent."""
     events = ("more", "repeats", "made", "spent", "answered", "lost", "finish", "exported", "wake")
-    return {**dict.fromkeys(events, following), "stop": (Stage.STOPPED,)}
+    return {**dict.fromkeys(events, (stage,)), "stop": (Stage.STOPPED,)}
 
 
 TABLE = Transitions(
     {
         Stage.FORKING: {"forked": (Stage.STATE, Stage.INPUT), "stop": (Stage.STOPPED,)},
-        Stage.STATE: _sending(Stage.STATE, Stage.INPUT),
+        Stage.STATE: {**_sending(Stage.STATE), "made": (Stage.STATE, Stage.INPUT)},
         Stage.INPUT: _sending(Stage.INPUT),
         Stage.STOPPED: {"forked": (Stage.STOPPED,), "stop": (Stage.STOPPED,)},
     }

@@ -56,9 +56,10 @@ class Stage(Enum):
 
 def _coming(stage: Stage, steps: dict[str, tuple[Stage, ...]]) -> dict[str, tuple[Stage, ...]]:
     """Returns the row of a stage in which the migration may still be called off."""
-    events = ("prepared_again", "piece", "word", "abandoned", "call_off", "coordinator_gone", "destroyed", "verdict", "wake")
-    stays_or_ends = (stage, Stage.DROPPED)
-    return {**dict.fromkeys(events, stays_or_ends), **steps}
+    stays, ends = ("prepared_again", "piece"), ("call_off", "destroyed")
+    either = ("abandoned", "coordinator_gone", "verdict", "wake")
+    row = {**dict.fromkeys(stays, (stage,)), **dict.fromkeys(ends, (Stage.DROPPED,)), **dict.fromkeys(either, (stage, Stage.DROPPED))}
+    return {**row, **steps}
 
 
 TABLE = Transitions(
@@ -69,7 +70,7 @@ TABLE = Transitions(
             **_coming(Stage.INSTALLED, {}),
             "call_off": (Stage.INSTALLED,),
             "coordinator_gone": (Stage.INSTALLED,),
-            "word": (Stage.INSTALLED, Stage.RUNNING),
+            "word": (Stage.RUNNING,),
             "first_batch": (Stage.RUNNING,),
             "verdict": (Stage.INSTALLED, Stage.RUNNING, Stage.DROPPED),
         },

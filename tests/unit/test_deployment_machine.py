@@ -163,6 +163,18 @@ def test_where_there_is_no_place_the_query_is_refused():
     assert machine.phase is Phase.REFUSED
 
 
+def test_a_query_runs_when_all_its_sinks_have_begun():
+    second = OperatorSpec("q.file", SinkParams("q", "tail", ()), (), None, "d", "sink")
+    plan = Plan("q", "q", "SELECT", (*SPECS, second), (*LINKS, LinkSpec("q.map>q.file:0", "q.map", "q.file", 0, 1.0, 1.0)))
+    machine = Deployment(plan, "c")
+    machine.place()
+    first, other = until(machine, machine.placed(Assignment({**NODES, "q.file": "d"}, {}, frozenset("b"))), Begin)
+
+    assert machine.answered(first.step, Done()) == []
+    assert machine.phase is Phase.BEGINNING
+    assert isinstance(machine.answered(other.step, Done())[0], Run)
+
+
 @pytest.mark.parametrize(("phase", "event"), list(product(Phase, Event)))
 def test_every_pair_leads_where_the_table_says_or_is_an_error_of_ours(phase, event):
     machine = Deployment(PLAN, "c")

@@ -211,6 +211,27 @@ def test_before_the_decision_any_failure_leaves_the_operator_where_it_was(phase:
     assert machine.next_wake() is None
 
 
+@pytest.mark.parametrize("phase", UNDECIDED)
+def test_before_the_decision_other_hosts_may_fail(phase: Phase):
+    machine = brought_to(phase)
+    assert machine.failed("somebody else", 3.0) == []
+    assert machine.phase is phase
+
+
+def test_a_lock_without_an_answer_ends_the_migration_and_a_renewal_without_one_does_not():
+    assert isinstance(brought_to(Phase.LOCKING).not_locked("up", "no answer", 0.5, unheard=True)[-1], Ended)
+    assert brought_to(Phase.PREPARING).not_locked("up", "no answer", 3.0, unheard=True) == []
+
+
+@pytest.mark.parametrize("event", ["activated", "unknown_there"])
+def test_the_new_host_may_be_the_last_to_answer(event: str):
+    machine = brought_to(Phase.COMMITTING)
+    for node in ("up", "down", "owner"):
+        assert machine.told(node, 3.0) == []
+    assert isinstance(getattr(machine, event)(4.0)[-1], Ended)
+    assert machine.phase is Phase.COMMITTED
+
+
 def test_after_the_decision_nothing_turns_it_back_and_words_are_repeated():
     machine = brought_to(Phase.COMMITTING)
     assert machine.refused("too late", 3.0) == []

@@ -290,6 +290,33 @@ def test_an_owner_cut_off_from_both_keepers_does_not_become_its_own_majority():
     assert one.phase is Phase.CUT_OFF
 
 
+def test_a_later_owner_is_heard_of_when_the_version_counts_already_and_when_too_few_have_it():
+    no = HolderSays(granted=False, epoch=3, owner=OSL)
+    one = kept()
+    sent = writes(one.look(b"2", TRIO, 1.0))
+    assert Counts(2) in one.answered(sent[FRA], FRA, YES, 1.1)
+    assert one.answered(sent[NYC], NYC, no, 1.2) == [Depose(3, OSL)]
+
+    one = kept()
+    sent = writes(one.look(b"2", TRIO, 1.0))
+    for keeper in (FRA, NYC):
+        one.answered(sent[keeper], keeper, SILENCE, 2.0)
+    assert one.phase is Phase.CUT_OFF
+    assert one.answered(sent[NYC], NYC, no, 2.1) == [Depose(3, OSL)], "the answer came after its time"
+    assert one.phase is Phase.DEPOSED
+
+
+def test_an_owner_that_was_left_alone_hears_of_a_later_one():
+    one = kept()
+    sent = writes(one.look(b"2", (AMS,), 1.0))
+    assert Counts(2) in one.answered(sent[FRA], FRA, YES, 1.1)
+    assert one.phase is Phase.ALONE
+    no = HolderSays(granted=False, epoch=3, owner=OSL)
+    assert one.answered(sent[NYC], NYC, no, 1.2) == [], "a version that is not the latest one"
+    assert one.latest is not None
+    assert one.answered(one.latest, NYC, no, 1.2) == [Depose(3, OSL)]
+
+
 def test_who_takes_a_query_over_needs_a_majority_of_the_former_holders():
     before = Record(QUERY, 0, 7, AMS, (TRIO, (AMS, FRA, OSL)), b"1")
     one = Owning(QUERY, FRA, 1, before)

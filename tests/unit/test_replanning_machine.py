@@ -228,6 +228,31 @@ def test_if_too_few_keepers_know_nothing_is_made():
     assert kinds(change.machine.noted(PlacementError("cut off"), 1.0)) == [Uncut]
 
 
+def test_a_host_that_has_no_room_for_one_of_the_other_operators_calls_it_off():
+    change = Change()
+    change.machine.begin()
+    [made, *_] = change.answer(change.machine.noted(None, 1.0))
+    assert change.machine.phase is Phase.MAKING
+    assert kinds(change.machine.answered(made.step, PlacementError("no room"), 1.0)) == [Uncut]
+
+
+def test_if_too_few_keepers_know_what_was_made_it_is_called_off():
+    change = Change()
+    change.machine.begin()
+    actions = change.machine.noted(None, 1.0)
+    while actions != [Note()]:
+        actions = change.answer(actions)
+    assert kinds(change.machine.noted(PlacementError("cut off"), 1.0)) == [Uncut]
+
+
+def test_a_sink_in_which_too_many_rows_wait_calls_it_off_itself():
+    change = Change()
+    step = change.until_crossing()
+    left = change.machine.answered(step, Crossing(at_us=17, has_crossed=False, is_called_off=True), 1.0)
+    assert left == [Leave("too many rows waited in its sink")]
+    assert change.machine.phase is Phase.RETIRING
+
+
 def test_operators_that_have_moved_are_ended_where_they_are_and_hosts_that_are_gone_are_not_waited_for():
     change = Change()
     asked = change.machine.retire({"q.1": "c"}, ["b"])

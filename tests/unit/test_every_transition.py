@@ -1,0 +1,48 @@
+"""Each transition of each machine's table is gone through by the unit tests of that machine, without a world."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.source_code import ROOT, modules
+from tests.transitions import FILE, MACHINES
+
+TESTS = {
+    "sbon.supervision.deployment": "tests/unit/test_deployment_machine.py",
+    "sbon.supervision.inheriting": "tests/unit/test_inheriting.py",
+    "sbon.supervision.owning": "tests/unit/test_owning.py",
+    "sbon.supervision.recovery": "tests/unit/test_recovery_machine.py",
+    "sbon.supervision.replanning": "tests/unit/test_replanning_machine.py",
+    "sbon.migration.coordinator": "tests/unit/test_migration_coordinator.py",
+    "sbon.migration.copy": "tests/unit/test_migration_copy.py",
+    "sbon.migration.newcomer": "tests/unit/test_migration_newcomer.py",
+}
+STEPPED_THROUGH_BY_PAIRS = {
+    "sbon/execution/life.py",
+    "sbon/migration/neighbour.py",
+    "sbon/supervision/health.py",
+}
+"""Their tests take every pair of state and event."""
+
+
+def test_every_transition_of_every_table_is_gone_through(tmp_path: Path) -> None:
+    found = tmp_path / "missed.json"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.transitions", "-p", "no:cacheprovider", *TESTS.values()]
+
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, FILE: str(found)}, capture_output=True, text=True, timeout=300, check=False)
+
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert json.loads(found.read_text(encoding="utf-8")) == {}
+
+
+def test_every_machine_with_a_table_is_listed() -> None:
+    """`TABLE` of `sbon.wire.authority` and of telemetry are no machines: they have no states."""
+    have = {path.as_posix() for path in modules("sbon") if "\nTABLE" in (ROOT / path).read_text(encoding="utf-8")}
+    machines = {path for path in have if "(Phase." in (text := (ROOT / path).read_text(encoding="utf-8")) or "Transitions(" in text}
+
+    assert set(TESTS) == set(MACHINES)
+    listed = {f"{name.replace('.', '/')}.py" for name in MACHINES}
+    assert machines <= listed | STEPPED_THROUGH_BY_PAIRS
+    assert listed | STEPPED_THROUGH_BY_PAIRS <= have
