@@ -52,7 +52,9 @@ class Versions(NamedTuple):
 
 ORIGINS = 3
 """The first version whose batches tell the origin of their rows."""
-SPOKEN = Versions(2, 3)
+ORIGINS_PASSED_ON = 4
+"""The first version whose operators with one input pass origins on."""
+SPOKEN = Versions(2, 4)
 """Versions of this release. Numbers end at 14; 15 is reserved for a hello that needs more room."""
 
 

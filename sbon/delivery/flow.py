@@ -188,7 +188,7 @@ class Flow:
         passes = found is not None and found[0].passes  # what it makes of the batch is not safe yet
         output.sender.acknowledge(receiver.processed, receiver.credit, incoming.unsafe.safe if passes else None, keeps=False)
         if not passes:
-            output.made = (receiver.processed, None)
+            output.made, output.by_origin = (receiver.processed, None), None
 
     def _take(self, found: tuple[Instance, Input], batch: Batch) -> None:
         instance, incoming = found

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+from msgspec import UnsetType
+
 from sbon.compression import Codec
 from sbon.delivery.spilling import Spilling
 from sbon.errors import SbonError, UnpackableError
@@ -234,6 +236,7 @@ class Outgoing:
         safe = message.processed if message.safe is None else message.safe
         if safe >= output.made[0]:
             output.made, output.behind = (safe, message.made), None if message.safe is None else message.behind
+            output.by_origin = None if isinstance(message.by_origin, UnsetType) else message.by_origin
         self._look_safe(instance)
         return found
 
@@ -265,8 +268,7 @@ class Outgoing:
         found = self._ends.gives(message.link)
         if found is not None:
             reason = message.obstruction.reason[:REASON_LENGTH_MAX]
-            found[1].dead_end = Obstruction(reason, message.obstruction.for_good)
-            found[1].dead_end_until_s = self._host.now() + TOLD_S
+            found[1].dead_end = Obstruction(reason, message.obstruction.for_good), self._host.now() + TOLD_S
 
 
 def _data(link: LinkId, batch: Batch, packed: Packed | None) -> Data:

@@ -3,11 +3,12 @@
 `sbon.delivery.flow` owns it; `sbon.links.unsafe` keeps the batches.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from sbon.execution.ends import Input, Output
 from sbon.execution.instance import Instance, mark_of
 from sbon.links.ends import Ends
+from sbon.links.origins import folded
 from sbon.links.sender import LinkSender
 from sbon.links.unsafe import Mark
 from sbon.ports import Clock
@@ -63,8 +64,9 @@ class Safety:
     def refresh(self, incoming: Input) -> Mark[tuple[LinkSender, int]] | None:
         """Notes which batches of an input are safe; returns the last that has become so, None if none has."""
         last = incoming.unsafe.look(self._is_safe)
-        if last is not None and not last.parts and not incoming.origin.number and len(last.given) == 1:
-            incoming.unsafe.behind = self._made_behind(last.given[0])
+        if last is not None and not last.parts:
+            found = [(self._ends.gives(sender.link), number) for sender, number in last.given]
+            tell_behind(incoming, [(end[1], number) for end, number in found if end is not None])
         return last
 
     def _tell(self) -> None:
@@ -85,9 +87,28 @@ class Safety:
         found = self._ends.gives(sender.link)
         return found is None or found[1].sender is not sender
 
-    def _made_behind(self, given: tuple[LinkSender, int]) -> tuple[int, ...]:
-        """Returns the rows that operators without state behind a link have made of everything up to a batch, as far as that is known."""
-        found = self._ends.gives(given[0].link)
-        if found is None or found[1].behind is None or found[1].made[0] != given[1] or found[1].made[1] is None:
-            return ()
-        return (found[1].made[1], *found[1].behind)
+
+def tell_behind(incoming: Input, outputs: Sequence[tuple[Output, int]]) -> None:
+    """Adds to what is told of the safe batches of an input the rows that the operators behind have made of them, as far as that is known.
+
+    Parameters
+    ----------
+    outputs : all outputs, each with the last batch that was made of them
+    """
+    unsafe, number = incoming.unsafe, incoming.origin.number
+    known = [(output.link.id, output.by_origin) for output, _ in outputs if output.by_origin is not None]
+    if number:
+        unsafe.behind = folded((link, by_origin[number - 1] if len(by_origin) >= number else ()) for link, by_origin in known)
+        return
+    unsafe.behind = ()
+    if len(outputs) == 1:
+        (output, given), (safe, made) = outputs[0], outputs[0][0].made
+        if output.behind is not None and safe == given and made is not None:
+            unsafe.behind = (made, *output.behind)
+    if unsafe.by_origin is not None and known:
+        unsafe.by_origin = tuple(
+            [
+                (*own, *folded((link, by_origin[place] if place < len(by_origin) else ()) for link, by_origin in known))
+                for place, own in enumerate(unsafe.by_origin)
+            ]
+        )

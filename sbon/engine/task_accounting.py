@@ -58,13 +58,12 @@ class TaskAccounting:
                 made.rest.stimulus_s, made.rest.path = task.stimulus_s, path
             onward = task.stages[number + 1].incoming if number + 1 < len(task.steps) else None
             path = way(path, instance.id)
-            origin = _origin(instance, stage.incoming, batch)
+            origin = origin_of(instance, stage.incoming, batch)
             carried = self._emit(
                 instance, made.payload, task.stimulus_s, made.watermark_out_us, path, onward, task.joined, awaiting, origin
             )
-            if stage.incoming is not None and stage.incoming.origin.made is not None and made.payload is not None:
-                rows = made.payload.rows_by_part()
-                stage.incoming.origin.made = tuple([before + more for before, more in zip(stage.incoming.origin.made, rows, strict=True)])
+            if stage.incoming is not None and made.payload is not None:
+                stage.incoming.origin.has_made(origin, made.payload.rows_by_part)
             if step.state_bytes is not None:
                 instance.figures.state_bytes = step.state_bytes
             port = stage.incoming.link.port if stage.incoming is not None else 0 if instance is source else None
@@ -164,11 +163,11 @@ class TaskAccounting:
         return carried
 
 
-def _origin(instance: Instance, incoming: Input | None, batch: Batch | None) -> int:
-    """Returns the origin of what an operator makes of a batch; a multicast passes it on."""
+def origin_of(instance: Instance, incoming: Input | None, batch: Batch | None) -> int:
+    """Returns the origin of what an operator makes of a batch. A multicast, and an operator without state with one input, pass it on."""
     if instance.is_multicast:
         return 0 if batch is None else batch.origin
-    return 0 if incoming is None else incoming.origin.number
+    return 0 if incoming is None else incoming.origin.of(batch)
 
 
 def _skipped(output: Output, payload: Rows | None, origin: int) -> Rows | None:

@@ -139,14 +139,14 @@ def _is_empty(output: Output, incoming: Input) -> bool:
 def backlog(incoming: Input, rows_max: int) -> list[Batch]:
     """Returns the first batch of a link and as many of the following ones as fit into the same quantum, `JOINED_ROWS_MAX` rows at most.
 
-    A backlog thus turns into large batches.
+    A backlog thus turns into large batches. An operator that passes origins on takes batches of one origin only.
     """
     batches, rows_max = [incoming.queue.head], min(rows_max, JOINED_ROWS_MAX)
     if len(incoming.queue) > 1:
-        rows = batches[0].rows
+        rows, passes_on = batches[0].rows, incoming.origin.made_by_origin is not None
         for batch in islice(incoming.queue, 1, BATCHES_MAX):
             rows += batch.rows
-            if rows > rows_max:
+            if rows > rows_max or (passes_on and batch.origin != batches[0].origin):
                 break
             batches.append(batch)
     return batches

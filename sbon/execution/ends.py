@@ -6,12 +6,14 @@ Operators (`sbon.execution.instance`) hold them.
 from collections.abc import Callable
 from typing import Any
 
+from msgspec import UNSET
+
 from sbon.compression import Packing
 from sbon.execution.rates import Rate, SteadyRate
 from sbon.links.batch import Batch
 from sbon.links.dead_ends import Absence, Obstruction
 from sbon.links.ends import End
-from sbon.links.origins import Giving, InputRows, counted
+from sbon.links.origins import ByOrigin, Giving, InputRows, counted
 from sbon.links.receiver import LinkReceiver
 from sbon.links.sender import LinkSender
 from sbon.links.unsafe import Unsafe
@@ -136,7 +138,8 @@ class Input(End):
         if not passes:
             return Acknowledge(link, receiver.processed, receiver.credit, resume, self.origin.made_of_all)
         self.told_safe, self.told_bytes = unsafe.safe, self.bytes_in
-        return Acknowledge(link, receiver.processed, receiver.credit, resume, unsafe.made, unsafe.safe, unsafe.behind)
+        by_origin = UNSET if unsafe.by_origin is None else unsafe.by_origin
+        return Acknowledge(link, receiver.processed, receiver.credit, resume, unsafe.made, unsafe.safe, unsafe.behind, by_origin)
 
     def count(self, batch: Batch) -> None:
         """Counts a batch that has just been processed."""
@@ -166,10 +169,10 @@ class Output(End):
     __slots__ = (
         "absence",
         "behind",
+        "by_origin",
         "byte_rate",
         "bytes_out",
         "dead_end",
-        "dead_end_until_s",
         "giving",
         "is_packing",
         "left_out",
@@ -195,10 +198,8 @@ class Output(End):
         """Number of successive answers from the other end that it has no such link."""
         self.absence: Absence | None = None
         """Absence of the node when last looked up; kept after the membership has forgotten the node."""
-        self.dead_end: Obstruction | None = None
-        """Report of the target's host about the consumers behind it."""
-        self.dead_end_until_s = 0.0
-        """Monotonic time until which that report counts."""
+        self.dead_end: tuple[Obstruction, float] | None = None
+        """Report of the target's host about the consumers behind it, and the monotonic time until which it counts."""
         self.obstructed = ""
         """Reason why nothing sent here arrives; empty if it may arrive (`sbon.links.dead_ends`)."""
         self.told = True
@@ -214,6 +215,8 @@ class Output(End):
         """The last number that is safe, and the rows that the target had made by then; None if unknown."""
         self.behind: tuple[int, ...] | None = None
         """The same of operators behind a target without state, or of its parts (`sbon.wire.links.Acknowledge`); None if it keeps state."""
+        self.by_origin: ByOrigin | None = ()
+        """The same by the origins of the rows, if the target passes them on; None if they are not known."""
         self.giving = Giving()
         """Next rows that are not given, because the target has taken them before a crash; and whether it has been given all others."""
         self.bytes_out = 0

@@ -122,11 +122,19 @@ class Instance(Life):
 
     def number_inputs(self) -> None:
         """Numbers the inputs of an operator that may have to tell the origin of its rows."""
-        params = self.spec.params
-        if (type(params) in PASSING or isinstance(params, FunctionParams)) and 1 < len(self.inputs) <= ORIGINS_MAX:
+        if self._may_pass and 1 < len(self.inputs) <= ORIGINS_MAX:
             numbers = numbered(self.inputs)
             for link, incoming in self.inputs.items():
                 incoming.origin.number = numbers[first_name(link)]
+
+    @property
+    def passes_origins(self) -> bool:
+        """True if the operator gives its rows the origins of those that it takes: it has one input, and no state."""
+        return self._may_pass and len(self.inputs) == 1 and not self.is_multicast and self.waiting.misses is None
+
+    @property
+    def _may_pass(self) -> bool:
+        return type(self.spec.params) in PASSING or isinstance(self.spec.params, FunctionParams)
 
     @property
     def made_of_nothing(self) -> tuple[int, ...]:
@@ -236,7 +244,8 @@ def mark_of(instance: Instance, incoming: Input) -> Mark[tuple[LinkSender, int]]
     if isinstance(instance.spec.params, ExchangeParams):
         dealt = sorted((o.link.part.index, o.sender.rows_offered - o.giving.rows) for o in instance.outputs.values() if o.link.part)
         parts = tuple([rows for _, rows in dealt])
-    return Mark(incoming.receiver.processed, None if instance.is_multicast else instance.figures.rows_out, parts, given)
+    made = None if instance.is_multicast else instance.figures.rows_out
+    return Mark(incoming.receiver.processed, made, parts, given, incoming.origin.by_origin())
 
 
 def defers(instance: Instance) -> bool:

@@ -120,12 +120,13 @@ class Operators:
             receiver = LinkReceiver(end.link.id, self._config, end.after, end.rows)
             incoming = Input(end.link, end.node, end.schema, receiver, end.watermark_us, end.epoch)
             incoming.origin.taken = end.origins if taken_up is not None else ()
-            incoming.origin.made = instance.is_made_of_input(end.made)
+            incoming.origin.made, incoming.origin.made_by_origin = instance.is_made_of_input(end.made), end.made_by_origin
             instance.inputs[end.link.id] = incoming
         instance.number_inputs()
         if taken_up is None:
             for incoming in instance.inputs.values():
                 incoming.origin.made = instance.made_of_nothing if incoming.origin.number else None
+                incoming.origin.made_by_origin = () if instance.passes_origins else None
         if taken_up is not None:
             begin_anew(instance, taken_up)
         self._check_links(instance)
@@ -223,6 +224,7 @@ class Operators:
         sender = LinkSender.restored(end.link.id, self._config, (end.after + 1, end.rows, end.rows, ()))
         output = Output(end.link, end.node, end.epoch, instance.spec.schema, sender, {query})
         output.made, output.giving.rows = (end.after, None if end.after else 0), end.skip_rows
+        output.by_origin = None if end.after else ()
         output.giving.by_origin = list(end.skips) if any(end.skips) else []
         output.giving.is_whole = instance.state is State.BUILDING or not (instance.figures.rows_out or instance.is_multicast)
         sender.before = (instance.figures.rows_out, instance.watermark_out_us)
@@ -268,7 +270,7 @@ class Operators:
             output.node,
             output.absence if leaves else None,
             is_unknown_there=output.missing > MISSING_MAX,
-            told=output.dead_end if now < output.dead_end_until_s else None,
+            told=output.dead_end[0] if output.dead_end is not None and now < output.dead_end[1] else None,
             has_disk=self._links.outgoing.has_disk and leaves and output.sender.has_credit,
             may_be_last=instance.is_multicast or is_multicast(output.link.target),
         )

@@ -12,6 +12,7 @@ from sbon.execution.ends import Input, Output
 from sbon.execution.host_links import Links, Outgoing
 from sbon.execution.instance import Instance
 from sbon.execution.life import State
+from sbon.links.origins import of_part
 from sbon.query.plan import WATERMARK_MIN, ExchangeParams, LinkSpec, SinkParams, first_name, keeps_state, renewals
 from sbon.types import NodeId, OperatorId
 from sbon.wire.deployment import Renew, Renewed, TakenUp
@@ -70,6 +71,7 @@ def _gives(flow: Links, instance: Instance, output: Output, message: Renew) -> R
         behind=() if made is None else output.behind or (),
         passes=output.behind is not None,
         origins=_given_by_origin(instance, output),
+        by_origin=None if made is None else output.by_origin,
     )
 
 
@@ -84,7 +86,7 @@ def _takes(flow: Links, instance: Instance, incoming: Input, advance: Callable[[
             known = message.end.rows - incoming.receiver.rows_processed
             incoming.receiver.go_on(message.end.after, message.end.rows)
             incoming.unsafe.begin(message.end.after, _goes_on(instance, incoming, message.end.made))
-            incoming.origin.taken = message.end.origins
+            incoming.origin.taken, incoming.origin.made_by_origin = message.end.origins, None
             incoming.skip_rows = max(0, incoming.skip_rows - known)  # a sink has found them in its file, and they are acknowledged
             incoming.watermark_us = max(incoming.watermark_us, message.end.watermark_us)
             incoming.from_former = 0
@@ -123,22 +125,28 @@ def _goes_on(instance: Instance, incoming: Input, made: tuple[int, ...] | None) 
 
 
 def _given_by_origin(instance: Instance, output: Output) -> tuple[int, ...] | None:
-    """Returns the rows that an operator with several inputs has given on a link and that are not held any more, by the number of the input
-    that they were made of; None if that is not known."""
-    held, found = output.sender.kept(), [0] * len(instance.inputs)
-    if held is None or not found or not output.giving.is_whole:
+    """Returns the rows that an operator without state has given on a link and that are not held any more, by their origin; None if that is
+    not known."""
+    held, known = output.sender.kept(), _made_of_origins(instance)
+    if held is None or known is None or not output.giving.is_whole or output.giving.rows:
         return None
-    for incoming in instance.inputs.values():
-        made = incoming.origin.made
-        if not incoming.origin.number or made is None:
-            return None
-        given = made[output.link.part.index] if output.link.part is not None else sum(made)
-        # What is still to be skipped has been taken before.
-        found[incoming.origin.number - 1] = given + output.giving.due(incoming.origin.number)
+    # What is still to be skipped has been taken before.
+    found = [of_part(made, output.link) + output.giving.due(number) for number, made in enumerate(known, 1)]
     for batch in held:
         if batch.rows and 0 < batch.origin <= len(found):
             found[batch.origin - 1] -= batch.rows
-    return tuple(found) if min(found) >= 0 else None
+    return tuple(found) if min(found, default=0) >= 0 else None
+
+
+def _made_of_origins(instance: Instance) -> list[tuple[int, ...]] | None:
+    """Returns the rows that an operator has made of each origin, of each part if it deals them; None if that is not known."""
+    inputs = list(instance.inputs.values())
+    if len(inputs) == 1:
+        own = inputs[0].origin.made_by_origin
+        return None if own is None else [made or instance.made_of_nothing for made in own]
+    by_number = {incoming.origin.number: incoming.origin.made for incoming in inputs}
+    found = [made for _, made in sorted(by_number.items()) if made is not None]
+    return found if len(found) == len(inputs) and 0 not in by_number else None
 
 
 def renew_input(flow: Links, instance: Instance, incoming: Input, link: LinkSpec, node: NodeId, epoch: int) -> None:
@@ -185,7 +193,8 @@ def begin_anew(instance: Instance, taken_up: TakenUp) -> None:
         incoming.origin.made_of_all = taken_up.rows_out
         own = incoming.origin.made
         made = taken_up.rows_out if not incoming.origin.number else None if own is None else sum(own)
-        incoming.unsafe.begin(incoming.receiver.processed, made, own or () if isinstance(instance.spec.params, ExchangeParams) else ())
+        parts = own or () if isinstance(instance.spec.params, ExchangeParams) else ()
+        incoming.unsafe.begin(incoming.receiver.processed, made, parts, incoming.origin.by_origin())
     params = instance.spec.params
     if keeps_state(params):
         instance.watermark_us = taken_up.watermark_us

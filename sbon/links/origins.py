@@ -4,14 +4,22 @@ An operator with several inputs numbers them, and tells the number with each bat
 after a crash it is known how far the lost operator was with each input, in whichever order batches of several inputs had come
 (docs/recovery.md).
 
+An operator without state with one input makes each batch of rows of one origin, and passes that origin on. So the same is known if it is
+lost together with the operator that it is fed by.
+
 Numbers are the places of the inputs' links in the order of their first names, from 1 on: a link keeps its number when it begins anew.
 """
 
-from collections.abc import Iterable
+import zlib
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
 from sbon.links.batch import Batch
-from sbon.query.plan import first_name
+from sbon.query.plan import LinkSpec, first_name
 from sbon.types import LinkId
+
+ByOrigin: TypeAlias = tuple[tuple[int, ...], ...]
+"""Numbers of rows for each origin, from the first one on."""
 
 
 def numbered(links: Iterable[LinkId]) -> dict[LinkId, int]:
@@ -56,27 +64,93 @@ def added(known: tuple[int, ...], origin: int, rows: int) -> tuple[int, ...] | N
     return (*known[: origin - 1], known[origin - 1] + rows, *known[origin:])
 
 
+def folded(behind: Iterable[tuple[LinkId, tuple[int, ...]]]) -> tuple[int, ...]:
+    """Returns in one row the numbers that several links have told: for each link a short name, how many numbers follow, and these.
+
+    Examples
+    --------
+    >>> unfolded(folded([("a>u:0", (7, 8)), ("b>u:0+7", ())]), "b>u:0"), unfolded((), "a>u:0")
+    ((), None)
+    """
+    return tuple([number for link, numbers in behind for number in (_short(link), len(numbers), *numbers)])
+
+
+def unfolded(told: tuple[int, ...], link: LinkId) -> tuple[int, ...] | None:
+    """Returns the numbers of one link out of a row that `folded` has made; None if it has none, or the row is not one."""
+    wanted, at = _short(link), 0
+    while at + 1 < len(told):
+        end = at + 2 + told[at + 1]
+        if told[at] == wanted:
+            return told[at + 2 : end] if end <= len(told) else None
+        at = end
+    return None
+
+
+def _short(link: LinkId) -> int:
+    return zlib.crc32(first_name(link).encode())
+
+
+def of_part(made: tuple[int, ...], link: LinkSpec) -> int:
+    """Returns those of the rows made of one input that go by a link."""
+    return sum(made) if link.part is None else made[link.part.index]
+
+
 class InputRows:
     """The rows of one input of an operator, by origins.
 
     `made_of_all`: the rows that the operator had made in all when it had processed the last batch of the input; None if unknown.
     `number` is the origin of what is made of the input, 0 for an only input. `made`: if it has a number, the rows that the operator had
-    made of it, of each part if it deals them; None if unknown. `taken`: rows of processed batches by their origin; None if some did not
-    tell theirs.
+    made of it, of each part if it deals them; None if unknown. `made_by_origin`: for the only input of an operator that passes origins on,
+    the rows made of each origin, of each part; None if some did not tell theirs, or if it does not pass them on. `taken`: rows of processed
+    batches by their origin; None if some did not tell theirs.
     """
 
-    __slots__ = ("made", "made_of_all", "number", "taken")
+    __slots__ = ("made", "made_by_origin", "made_of_all", "number", "taken")
 
     def __init__(self) -> None:
         self.number = 0
         self.made_of_all: int | None = 0
         self.made: tuple[int, ...] | None = None
+        self.made_by_origin: ByOrigin | None = None
         self.taken: tuple[int, ...] | None = ()
+
+    def of(self, batch: Batch | None) -> int:
+        """Returns the origin of what an operator without state makes of a batch of this input."""
+        return self.number if self.made_by_origin is None or batch is None else batch.origin
+
+    def has_made(self, origin: int, rows: Callable[[], tuple[int, ...]]) -> None:
+        """Counts what has been made of one origin.
+
+        Parameters
+        ----------
+        rows : returns the rows, of each part if the operator deals them
+        """
+        if self.made is not None:
+            self.made = _sum(self.made, rows())
+        elif self.made_by_origin is not None:
+            self.made_by_origin = _more(self.made_by_origin, origin, rows()) if origin else None
+
+    def by_origin(self) -> ByOrigin | None:
+        """Returns for each origin the rows taken, and behind them those made of them, of each part; None if that is not known."""
+        if self.made_by_origin is None or self.taken is None:
+            return None
+        made = (*self.made_by_origin, *[()] * (len(self.taken) - len(self.made_by_origin)))
+        return tuple([(rows, *(made[place] or (0,))) for place, rows in enumerate(self.taken)])
 
     def count(self, batch: Batch) -> None:
         """Counts the rows of a batch that has just been processed."""
         if self.taken is not None and batch.rows:
             self.taken = added(self.taken, batch.origin, batch.rows)
+
+
+def _sum(before: tuple[int, ...], more: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple([one + other for one, other in zip(before, more, strict=True)])
+
+
+def _more(known: ByOrigin, origin: int, rows: tuple[int, ...]) -> ByOrigin:
+    nothing = (0,) * len(rows)
+    known = (*known, *[nothing] * (origin - len(known)))
+    return (*known[: origin - 1], _sum(known[origin - 1] or nothing, rows), *known[origin:])
 
 
 class Giving:

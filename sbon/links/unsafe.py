@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
+from sbon.links.origins import ByOrigin
+
 Given = TypeVar("Given")
 
 
@@ -21,12 +23,14 @@ class Mark(NamedTuple, Generic[Given]):
     """Rows of each part, if the operator deals its rows."""
     given: tuple[Given, ...]
     """The last batch offered to each output."""
+    by_origin: ByOrigin | None = None
+    """Rows taken and made of each origin (`InputRows.by_origin`)."""
 
 
 class Unsafe(Generic[Given]):
     """Processed batches of one input, oldest first, until they are safe."""
 
-    __slots__ = ("_marks", "behind", "made", "safe")
+    __slots__ = ("_marks", "behind", "by_origin", "made", "safe")
 
     def __init__(self) -> None:
         self._marks: deque[Mark[Given]] = deque()
@@ -36,15 +40,19 @@ class Unsafe(Generic[Given]):
         """Rows that the operator had made of them."""
         self.behind: tuple[int, ...] = ()
         """Rows of each part, if it deals them; otherwise what operators without state behind it had made of these rows, one after the
-        other, as far as that is known."""
+        other, as far as that is known. Of an operator with several inputs: the numbers for this input that the operators behind it have
+        told by origin (`sbon.links.origins.folded`)."""
+        self.by_origin: ByOrigin | None = ()
+        """For each origin of these rows: those taken, and those made of them, of each part. If they are not dealt, the same numbers of the
+        operators behind it follow (`sbon.links.origins.folded`), as far as they are known. None: not known."""
 
     def __len__(self) -> int:
         return len(self._marks)
 
-    def begin(self, safe: int, made: int | None, parts: tuple[int, ...] = ()) -> None:
+    def begin(self, safe: int, made: int | None, parts: tuple[int, ...] = (), by_origin: ByOrigin | None = None) -> None:
         """Goes on behind another copy of the operator, or another link, with all that had been given by then acknowledged."""
         self._marks.clear()
-        self.safe, self.made, self.behind = safe, made, parts
+        self.safe, self.made, self.behind, self.by_origin = safe, made, parts, by_origin
 
     def processed(self, mark: Mark[Given]) -> None:
         """Notes that a batch has been processed. One of which nothing was made is as safe as the one before it."""
@@ -67,5 +75,5 @@ class Unsafe(Generic[Given]):
                 if not is_safe(one):
                     return found
             found = self._marks.popleft()
-            self.safe, self.made, self.behind = found.sequence, found.made, found.parts
+            self.safe, self.made, self.behind, self.by_origin = found.sequence, found.made, found.parts, found.by_origin
         return found

@@ -75,6 +75,7 @@ def _input_state(incoming: Input) -> InputRecord:
         incoming.origin.made_of_all,
         incoming.origin.made,
         incoming.origin.taken,
+        incoming.origin.made_by_origin,
     )
 
 
@@ -106,6 +107,7 @@ def _output_state(output: Output, exported: tuple[int, int, int, tuple[Batch, ..
         output.behind,
         tuple(output.giving.by_origin),
         output.giving.is_whole,
+        output.by_origin,
     )
 
 
@@ -145,7 +147,7 @@ def install(operator: "Operator", data: bytes, epoch: int, links: LinkConfig) ->
         incoming.lost, incoming.told_lost = given.lost, given.told_lost
         incoming.named.update(given.named)
         incoming.origin.made_of_all, incoming.origin.taken = given.made, given.origins
-        incoming.origin.made = instance.is_made_of_input(given.made_of_it)
+        incoming.origin.made, incoming.origin.made_by_origin = instance.is_made_of_input(given.made_of_it), given.made_by_origin
         instance.inputs[given.link.id] = incoming
     for kept in state.outputs:
         schema = state.spec.schema
@@ -161,7 +163,8 @@ def install(operator: "Operator", data: bytes, epoch: int, links: LinkConfig) ->
         output = instance.outputs[kept.link.id] = Output(kept.link, kept.node, kept.epoch, schema, sender, set(kept.users))
         output.named.update(kept.named)
         output.made, output.giving.rows = kept.made, kept.skip_rows
-        output.behind, output.giving.by_origin, output.giving.is_whole = kept.behind, list(kept.skips), kept.is_whole
+        output.behind, output.by_origin = kept.behind, kept.by_origin
+        output.giving.by_origin, output.giving.is_whole = list(kept.skips), kept.is_whole
     instance.number_inputs()
     if instance.passes:
         for incoming in instance.inputs.values():

@@ -22,7 +22,7 @@ from sbon.query.schema import Schema
 from sbon.types import NodeId, QueryId
 from sbon.wire.costs import OperatorCosts
 from sbon.wire.deployment import Origins, User
-from sbon.wire.limits import Count, Epoch, Instant, Origin, Watermark
+from sbon.wire.limits import Count, Epoch, Instant, Origin, RowsByOrigin, Watermark
 from sbon.wire.reports import MissedRows
 
 VERSION = 1
@@ -119,6 +119,8 @@ class InputRecord(msgspec.Struct, frozen=True, array_like=True):
     made_of_it: Origins | None = None
     origins: Origins | None = None
     """Rows processed by their origin (`sbon.links.origins`), and made of this one; None if that is not known."""
+    made_by_origin: RowsByOrigin | None = None
+    """Rows made of each origin, of each part if the operator deals them; None if that is not known, or it does not pass origins on."""
 
 
 class OutputRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -143,6 +145,8 @@ class OutputRecord(msgspec.Struct, frozen=True, array_like=True):
     """`skip_rows` by origin."""
     is_whole: bool = False
     """It has been given all that the operator has made."""
+    by_origin: RowsByOrigin | None = None
+    """With `made`: rows that the target has taken and made of each origin (`sbon.wire.links.Acknowledge`); None if not known."""
 
 
 class Record(msgspec.Struct, frozen=True):

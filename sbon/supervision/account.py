@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from sbon.links.origins import of_part
 from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, LinkSpec, first_name, renewals
 from sbon.supervision.continuation import begins_with, merged
 from sbon.supervision.generations import generation, next_generation
 from sbon.supervision.plans import Plans
 from sbon.supervision.recovery import Recovered
-from sbon.supervision.rows_made import of_part
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire.deployment import User
 from sbon.wire.ownership import Holder

@@ -2,7 +2,8 @@
 
 Their living neighbours have said how far they were. The first of these that applies says where an operator that is made again goes on:
 
-    by_origin          several inputs, no state: its consumers know how many rows they have had of each input, and have the others next
+    by_origin          no state, and several inputs, or lost behind such an operator: its consumers know how many rows they have had of
+                       each input, and have the others next
     from_first_row     a source that reads its file again, and whatever only such sources feed (`sbon.supervision.once_more`): everything
                        is worked through once more, and the rows that a living consumer has taken are skipped; exactly, unless inputs
                        meet, as their rows may come in another order
@@ -16,9 +17,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from sbon.links.origins import of_part
 from sbon.query.plan import (
     WATERMARK_END,
     WATERMARK_MIN,
+    ExchangeParams,
     LinkSpec,
     OperatorSpec,
     SinkParams,
@@ -29,7 +32,7 @@ from sbon.query.plan import (
 )
 from sbon.supervision.lost_state import begin_of, delay_of, first_whole_us, newest_us, watermarks_seen, windows_left_out
 from sbon.supervision.once_more import from_zero, in_another_order, is_table
-from sbon.supervision.rows_made import Made, of_part, rows_made, several_inputs
+from sbon.supervision.rows_made import Cut, Made, cuts_behind, rows_made, several_inputs
 from sbon.types import LinkId, OperatorId
 from sbon.wire.deployment import Renewed, TakenUp, User
 
@@ -45,6 +48,8 @@ class Continuation(msgspec.Struct, frozen=True):
     """For the links of an operator with several inputs: the same by the input that they were made of (`sbon.links.origins`)."""
     made: Mapping[LinkId, tuple[int, ...]] = {}
     """For its inputs, by first name: the rows that it had made of what is not given to it again; of each part, if it deals them."""
+    made_by_origin: tuple[tuple[int, ...], ...] | None = None
+    """The same by origin, for an operator with one input that passes origins on."""
     lost_rows: Mapping[LinkId, int] = {}
     """For the links that it feeds: rows that had been made and have not arrived."""
     is_exact: bool = True
@@ -64,8 +69,13 @@ class Continuation(msgspec.Struct, frozen=True):
     """Event time up to which what it feeds has gone on without it, in microseconds; None if nothing has."""
 
     def given(self, link: LinkSpec) -> tuple[int, ...] | None:
-        """Returns the rows that an operator with several inputs had given on a link, by the input; None if that is not known."""
-        return tuple(of_part(self.made[name], link) for name in sorted(self.made)) if self.made else None
+        """Returns the rows that an operator had given on a link, and that are not given once more, by their origin; None if that is not
+        known."""
+        made = [self.made[name] for name in sorted(self.made)] if self.made else self.made_by_origin
+        if made is None:
+            return None
+        skips = self.skips.get(first_name(link.id), ())
+        return tuple([of_part(rows, link) + (skips[place] if place < len(skips) else 0) for place, rows in enumerate(made)])
 
 
 class Lost(NamedTuple):
@@ -130,6 +140,11 @@ def continuations(
     unordered = in_another_order(specs, links, zero)
     seen = watermarks_seen(specs, links, lost, consumers)
     counts = rows_made(specs, links, lost, feeders)
+    # A file gives again what a link has lost on its way, which stays lost.
+    again = frozenset() if any(missing.values()) else zero - unordered
+    away = frozenset() if any(missing.values()) else frozenset(absent_files)
+    inputs_made = _inputs_made(specs, links, lost, feeders, counts, again, away)
+    cuts = cuts_behind(specs, links, lost, feeders, inputs_made)
     found: dict[OperatorId, Continuation] = {}
     for operator, spec in specs.items():
         if operator not in lost:
@@ -145,16 +160,25 @@ def continuations(
         }
         is_among = any(link.target in lost for link in outputs)
         one = Lost(spec, inputs, outputs, taken, seen[operator], is_among)
-        # A file gives again what a link has lost on its way, which stays lost, and what a lost consumer has passed on.
-        again = frozenset() if is_among or any(missing.values()) else (zero - unordered) | set(absent_files)
-        several = several_inputs(spec, inputs, feeders, counts, again)
-        by_input = None if several is None or (is_among and operator in zero) else by_origin(one, several, consumers, missing)
+        several = inputs_made.get(operator)
+        are_known = _are_known_behind(operator, links, lost, consumers, cuts)
+        if several is not None and is_among and not are_known:
+            # A file gives again what a lost consumer has passed on.
+            several = several_inputs(spec, inputs, feeders, counts, ())
+        by_input = None
+        if several is not None and (are_known or not (is_among and operator in zero)):
+            names = sorted(several)
+            by_input = by_origin(
+                one, [_parts_of(spec, several[name]) for name in names], names, consumers, missing, cuts if are_known else {}
+            )
+        elif operator in cuts and are_known and _begins_by_origin(inputs[0], found):
+            by_input = by_origin(one, [cut.made for cut in cuts[operator]], (), consumers, missing, cuts)
         if by_input is not None:
             found[operator] = by_input
         elif operator in zero:
             found[operator] = from_first_row(one, is_ordered=operator not in unordered)
         elif several is not None:
-            found[operator] = by_total(one, several)
+            found[operator] = by_total(one, {name: _parts_of(spec, made) for name, made in several.items()})
         elif known is not None:
             found[operator] = by_number(one, known, counts)
         else:
@@ -167,58 +191,112 @@ def continuations(
     return found
 
 
-def by_origin(
-    one: Lost,
-    several: Mapping[LinkId, tuple[int, ...] | None],
-    consumers: Mapping[LinkId, Renewed],
-    missing: Mapping[LinkId, int],
-) -> Continuation | None:
-    """Returns from where a lost operator without state with several inputs goes on; None if a consumer does not know from which inputs
-    the rows came that it has taken, or if nobody knows how far an input was.
+def _inputs_made(
+    specs: Mapping[OperatorId, OperatorSpec],
+    links: Sequence[LinkSpec],
+    lost: Collection[OperatorId],
+    feeders: Mapping[LinkId, Renewed],
+    counts: Mapping[OperatorId, Made],
+    again: frozenset[OperatorId],
+    away: frozenset[OperatorId],
+) -> dict[OperatorId, Mapping[LinkId, Made | None]]:
+    """Returns for each lost operator without state with several inputs what it had made of each (`several_inputs`).
 
     Parameters
     ----------
-    several : the rows made of each input, as `several_inputs` says
+    again : operators that give all their rows once more, in the same order
+    away : operators that are away, and say how far they are when they are back; of no use to one that is lost with what it feeds
+    """
+    found: dict[OperatorId, Mapping[LinkId, Made | None]] = {}
+    for operator in lost:
+        is_among = any(link.source == operator and link.target in lost for link in links)
+        inputs = [link for link in links if link.target == operator]
+        made = several_inputs(specs[operator], inputs, feeders, counts, again if is_among else again | away)
+        if made is not None:
+            found[operator] = made
+    return found
+
+
+def by_origin(
+    one: Lost,
+    made: Sequence[tuple[int, ...] | None],
+    names: Sequence[LinkId],
+    consumers: Mapping[LinkId, Renewed],
+    missing: Mapping[LinkId, int],
+    cuts: Mapping[OperatorId, Sequence[Cut]],
+) -> Continuation | None:
+    """Returns from where a lost operator without state goes on whose rows have several origins; None if a consumer does not know of which
+    origins the rows are that it has taken, or if nobody knows how far an input was.
+
+    Parameters
+    ----------
+    made : the rows made of each origin; None where that is not known
+    names : the inputs that the origins stand for, by the first names of their links; none if it passes on the origins of its only input
     missing : rows of a link that earlier recoveries have counted as lost
+    cuts : how far lost operators behind it were
     """
     taken: dict[LinkId, tuple[int, ...]] = {}
+    lost_behind: set[LinkId] = set()
+    """Links to lost operators that go on by their cuts."""
     for link in one.outputs:
-        answer = consumers.get(first_name(link.id))
-        if answer is None:
-            continue
-        origins = answer.origins
-        if origins is None or len(origins) > len(several) or sum(origins) != answer.rows:
-            return None
-        taken[first_name(link.id)] = (*origins, *[0] * (len(several) - len(origins)))
+        name, answer = first_name(link.id), consumers.get(first_name(link.id))
+        if answer is not None:
+            origins = answer.origins
+            if origins is None or (names and len(origins) > len(names)) or sum(origins) != answer.rows:
+                return None
+            taken[name] = origins
+        elif link.target in cuts:
+            taken[name] = tuple([cut.taken for cut in cuts[link.target]])
+            lost_behind.add(name)
     links = [link for link in one.outputs if first_name(link.id) in taken]
-    if not links and None in several.values():
+    if not links and None in made:
         return None
     parts = max([link.part.of for link in one.outputs if link.part is not None], default=1)
-    made: dict[LinkId, tuple[int, ...]] = {}
-    for place, name in enumerate(sorted(several)):
-        known = several[name]
-        if known is None:
-            most = [0] * parts
-            for link in links:
-                index = 0 if link.part is None else link.part.index
-                most[index] = max(most[index], taken[first_name(link.id)][place])
-            known = tuple(most)
-        made[name] = known
-    given = {first_name(link.id): [of_part(rows, link) for rows in made.values()] for link in links}
+    count = max([len(made), *map(len, taken.values())])
+    taken = {name: (*rows, *[0] * (count - len(rows))) for name, rows in taken.items()}
+    known: list[tuple[int, ...]] = []
+    for place, rows in enumerate([*made, *[(0,) * parts] * (count - len(made))]):
+        most = [0] * parts
+        for link in links if rows is None else ():
+            index = 0 if link.part is None else link.part.index
+            most[index] = max(most[index], taken[first_name(link.id)][place])
+        known.append(tuple(most) if rows is None else rows)
+    given = {first_name(link.id): [of_part(rows, link) for rows in known] for link in links}
     lost = {link: sum(max(0, gave - had) for gave, had in zip(given[link], rows, strict=True)) for link, rows in taken.items()}
     return Continuation(
-        rows_out=sum(map(sum, made.values())),
+        rows_out=sum(map(sum, known)),
         skips={link: tuple([max(0, had - gave) for gave, had in zip(given[link], rows, strict=True)]) for link, rows in taken.items()},
-        made=made,
-        lost_rows={link: max(0, rows - missing.get(link, 0)) for link, rows in lost.items()},
+        made=dict(zip(names, known, strict=True)) if names else {},
+        made_by_origin=None if names else tuple(known),
+        lost_rows={link: max(0, rows - missing.get(link, 0)) for link, rows in lost.items() if link not in lost_behind or rows},
         # Of which origin earlier losses were, nobody knows any more.
-        is_exact=None not in several.values()
+        is_exact=None not in made
         and not any(lost.values())
         and len(taken) == len(one.outputs)
         and not any(missing.get(name) for name in taken),
         watermark_us=one.watermark_us,
         watermark_out_us=one.watermark_us,
     )
+
+
+def _are_known_behind(
+    operator: OperatorId,
+    links: Sequence[LinkSpec],
+    lost: Collection[OperatorId],
+    consumers: Mapping[LinkId, Renewed],
+    cuts: Mapping[OperatorId, Sequence[Cut]],
+) -> bool:
+    """Tells whether all lost operators behind an operator go on by their cuts, up to consumers that know what they have taken of each
+    origin."""
+    for link in links:
+        if link.source != operator:
+            continue
+        answer = consumers.get(first_name(link.id))
+        if answer is not None and (answer.origins is None or sum(answer.origins) != answer.rows):
+            return False
+        if link.target in lost and not (link.target in cuts and _are_known_behind(link.target, links, lost, consumers, cuts)):
+            return False
+    return True
 
 
 def from_first_row(one: Lost, *, is_ordered: bool) -> Continuation:
@@ -301,6 +379,16 @@ def behind_consumers(one: Lost, feeders: Sequence[Renewed], delay_us: int, lacki
         windows=windows_left_out(params, one.seen_us, until_us, lacking_us) if isinstance(params, WindowParams) else 0,
         begin_us=first_whole_us(params, until_us),
     )
+
+
+def _parts_of(spec: OperatorSpec, made: Made | None) -> tuple[int, ...] | None:
+    """Returns rows made, of each part if the operator deals them."""
+    return None if made is None else made.behind if isinstance(spec.params, ExchangeParams) else (made.rows,)
+
+
+def _begins_by_origin(link: LinkSpec, found: Mapping[OperatorId, Continuation]) -> bool:
+    """Tells whether what feeds an operator lives, or leaves out of each origin what the operator need not have again."""
+    return link.source not in found or first_name(link.id) in found[link.source].skips
 
 
 def merged(before: Continuation, after: Continuation) -> Continuation:

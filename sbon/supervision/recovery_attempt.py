@@ -136,6 +136,9 @@ class Attempt(msgspec.Struct):
             epoch = picture.epochs.get(link.target, 0)
             skip, skips = go_on.skip_rows.get(name, 0), go_on.skips.get(name, ())
             return End(answer.link, node, schema, epoch, answer.after, answer.rows, skip, skips=skips)
+        given = go_on.given(link)
+        if name in go_on.skips and given is not None:
+            return End(link, self.nodes[link.target], schema, self.epoch, 0, sum(given), skips=go_on.skips[name])
         rows, skip = self._between(picture, link)
         return End(link, self.nodes[link.target], schema, self.epoch, 0, rows, skip)
 
@@ -147,11 +150,14 @@ class Attempt(msgspec.Struct):
             node = picture.nodes.get(carrier, picture.nodes[link.source])
             epoch = picture.epochs.get(carrier, 0)
             end = End(answer.link, node, answer.schema, epoch, answer.after, answer.rows, 0, answer.settled_us)
-            return msgspec.structs.replace(end, made=made, origins=answer.origins)
+            return msgspec.structs.replace(end, made=made, origins=answer.origins, made_by_origin=self.go_on[link.target].made_by_origin)
         schema = picture.schemas[name]
         if link.source in self.operators:
-            end = End(link, self.nodes[link.source], schema, self.epoch, 0, self._between(picture, link)[0])
-            return msgspec.structs.replace(end, made=made, origins=self.go_on[link.source].given(link))
+            feeder = self.go_on[link.source]
+            given = feeder.given(link)
+            rows = sum(given) if given is not None and name in feeder.skips else self._between(picture, link)[0]
+            end = End(link, self.nodes[link.source], schema, self.epoch, 0, rows)
+            return msgspec.structs.replace(end, made=made, origins=given, made_by_origin=self.go_on[link.target].made_by_origin)
         rows = (
             0
             if link.source in absent_files(picture, self.operators) and begins_with(self.go_on[link.target], link)

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from sbon.links.origins import unfolded
 from sbon.query.plan import (
     AssignParams,
     ExchangeParams,
@@ -60,6 +61,74 @@ def rows_made(
     return found
 
 
+class Cut(NamedTuple):
+    """The progress of a lost operator without state with the rows of one origin: it had made `made` of the first `taken` of them."""
+
+    taken: int = 0
+    made: tuple[int, ...] = (0,)
+    """Rows of each part, if the operator deals them."""
+    behind: tuple[int, ...] = ()
+    """The same numbers of the operators without state behind it (`sbon.links.origins.folded`)."""
+
+
+def cuts_behind(
+    specs: Mapping[OperatorId, OperatorSpec],
+    links: Sequence[LinkSpec],
+    lost: Collection[OperatorId],
+    feeders: Mapping[LinkId, Renewed],
+    several: Mapping[OperatorId, Mapping[LinkId, Made | None]],
+) -> dict[OperatorId, tuple[Cut, ...]]:
+    """Returns, for each lost operator with one input that passes origins on, how far it was with each, where that is known.
+
+    Parameters
+    ----------
+    several : of lost operators with several inputs, the rows made of each input, and the cuts of the operators behind them
+    """
+    known: dict[OperatorId, list[tuple[int, tuple[int, ...]] | None]] = {}
+    """For a lost operator and each origin, the rows made, and what is known of the operators behind it; None if they are not known."""
+    for operator, inputs_made in several.items():
+        if not isinstance(specs[operator].params, ExchangeParams):
+            of_inputs = [inputs_made[name] for name in sorted(inputs_made)]
+            known[operator] = [None if made is None else (made.rows, made.behind) for made in of_inputs]
+    found: dict[OperatorId, tuple[Cut, ...]] = {}
+    for operator, spec in specs.items():
+        inputs = [link for link in links if link.target == operator]
+        if operator not in lost or len(inputs) != 1 or inputs[0].part is not None or isinstance(spec.on_miss, MissRule):
+            continue
+        answer, name = feeders.get(first_name(inputs[0].id)), inputs[0].id
+        if answer is not None and answer.by_origin is not None and answer.made is not None and (answer.passes or not answer.after):
+            cuts = [_cut_of(spec, numbers) for numbers in answer.by_origin]
+        elif answer is None and isinstance(spec.params, ROW_BY_ROW) and inputs[0].source in known:
+            cuts = [_cut_behind(spec, name, before) for before in known[inputs[0].source]]
+        else:
+            continue
+        complete = tuple([cut for cut in cuts if cut is not None])
+        if len(complete) == len(cuts):
+            found[operator] = complete
+            if not isinstance(spec.params, ExchangeParams):
+                known[operator] = [(sum(cut.made), cut.behind) for cut in complete]
+    return found
+
+
+def _cut_behind(spec: OperatorSpec, link: LinkId, before: tuple[int, tuple[int, ...]] | None) -> Cut | None:
+    """Returns the cut of an operator from what is known at the one that feeds it: the rows that this one had made, and what it knew."""
+    if before is None:
+        return None
+    made, behind = before
+    numbers = unfolded(behind, link)
+    return _cut_of(spec, numbers) if numbers is not None else None if made else _cut_of(spec, ())
+
+
+def _cut_of(spec: OperatorSpec, numbers: tuple[int, ...]) -> Cut | None:
+    """Returns the cut of an operator from the rows that it has taken, those that it has made, and what follows; None if they do not fit."""
+    parts = spec.params.instances if isinstance(spec.params, ExchangeParams) else 1
+    if not numbers or (len(numbers) > 1 and not any(numbers[1 : parts + 1])):
+        return Cut(numbers[0] if numbers else 0, (0,) * parts)
+    if len(numbers) <= parts or (parts > 1 and len(numbers) > parts + 1):
+        return None
+    return Cut(numbers[0], numbers[1 : parts + 1], numbers[parts + 1 :])
+
+
 def made_up_to(answer: Renewed) -> Made | None:
     """Returns the rows that a lost operator without state with several inputs had made of one of them, by its feeder's answer; None if that
     is not known."""
@@ -68,20 +137,15 @@ def made_up_to(answer: Renewed) -> Made | None:
     return Made(answer.made, answer.behind)
 
 
-def of_part(made: tuple[int, ...], link: LinkSpec) -> int:
-    """Returns those of the rows made of one input that go by a link."""
-    return sum(made) if link.part is None else made[link.part.index]
-
-
 def several_inputs(
     spec: OperatorSpec,
     inputs: Sequence[LinkSpec],
     feeders: Mapping[LinkId, Renewed],
     counts: Mapping[OperatorId, Made],
     zero: Collection[OperatorId],
-) -> dict[LinkId, tuple[int, ...] | None] | None:
-    """Returns the rows that a lost operator without state had made of each of its inputs, by the first names of their links: of each part,
-    if it deals them; None for an input where that is not known. None for an operator with one input, or with state.
+) -> dict[LinkId, Made | None] | None:
+    """Returns the rows that a lost operator without state had made of each of its inputs, by the first names of their links; None for an
+    input where that is not known. None for an operator with one input, or with state.
 
     Parameters
     ----------
@@ -94,8 +158,8 @@ def several_inputs(
         return None
     if isinstance(spec.on_miss, MissRule):
         return None  # it would leave out other rows the second time
-    parts = spec.params.instances if isinstance(spec.params, ExchangeParams) else 1
-    found: dict[LinkId, tuple[int, ...] | None] = {}
+    parts = spec.params.instances if isinstance(spec.params, ExchangeParams) else 0
+    found: dict[LinkId, Made | None] = {}
     for link in inputs:
         name, before = first_name(link.id), counts.get(link.source)
         answer, made = answers[name], None
@@ -105,11 +169,7 @@ def several_inputs(
             made = Made(0)
         elif before is not None and before.behind and link.part is None:
             made = Made(before.behind[0], before.behind[1:])
-        found[name] = None
-        if made is not None and not made.rows:
-            found[name] = (0,) * parts
-        elif made is not None and parts == 1:
-            found[name] = (made.rows,)
-        elif made is not None and len(made.behind) == parts:
-            found[name] = made.behind
+        found[name] = made
+        if made is not None and parts and len(made.behind) != parts:
+            found[name] = None if made.rows else Made(0, (0,) * parts)
     return found

@@ -6,7 +6,7 @@ import msgspec
 
 from sbon.query.plan import WATERMARK_MIN, LinkSpec, OperatorSpec
 from sbon.query.schema import Schema
-from sbon.wire.limits import MANY, Amount, Count, Delay, Epoch, Link, Node, Operator, Query, Slack, Watermark
+from sbon.wire.limits import MANY, Amount, Count, Delay, Epoch, Link, Node, Operator, Query, RowsByOrigin, Slack, Watermark
 
 Origins = Annotated[tuple[Count, ...], MANY]
 
@@ -34,6 +34,9 @@ class End(msgspec.Struct, frozen=True, array_like=True):
     """For an input: `rows` by their origin (`sbon.links.origins`); None if that is not known."""
     skips: Origins = ()
     """`skip_rows` by origin."""
+    made_by_origin: RowsByOrigin | None = None
+    """For a new copy of an operator that passes origins on, of its input: the rows that the former one had made of each origin up to
+    `after`, of each part if it deals them; None if that is not known."""
 
 
 class User(msgspec.Struct, frozen=True, array_like=True):
@@ -170,6 +173,8 @@ class Renewed(msgspec.Struct, frozen=True, tag="renewed"):
     on."""
     origins: Origins | None = None
     """`rows` by their origin (`sbon.links.origins`); None if that is not known."""
+    by_origin: RowsByOrigin | None = None
+    """With `made`, if the lost operator passed origins on: the same by origin (`Acknowledge`); None if that is not known."""
     ahead_us: Watermark = WATERMARK_MIN
     """The target's answer, if it keeps state and has gone on without the lost operator: the event time up to which it has answered."""
 

@@ -53,3 +53,5 @@ Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=TEXT_CHARACTERS_MAX)]
 Data: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=BYTES_MAX)]
 MANY = msgspec.Meta(max_length=ITEMS_MAX)
 """Limit of lists and tables: `Annotated[tuple[Node, ...], MANY]`."""
+RowsByOrigin: TypeAlias = Annotated[tuple[Annotated[tuple[Count, ...], MANY], ...], msgspec.Meta(max_length=ORIGINS_MAX)]
+"""Several numbers of rows for each origin."""

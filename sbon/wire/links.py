@@ -3,10 +3,11 @@
 from typing import Annotated
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from sbon.links.dead_ends import Obstruction
 from sbon.query.plan import LinkSpec
-from sbon.wire.limits import MANY, Count, Epoch, Link, Node, Operator
+from sbon.wire.limits import MANY, Count, Epoch, Link, Node, Operator, RowsByOrigin
 
 
 class Acknowledge(msgspec.Struct, frozen=True, tag="ack"):
@@ -27,7 +28,11 @@ class Acknowledge(msgspec.Struct, frozen=True, tag="ack"):
     """None: `processed`, as the operator keeps state or is a sink."""
     behind: Annotated[tuple[Count, ...], MANY] = ()
     """For everything up to `safe`: rows of each part, if the operator deals them; otherwise the rows that operators without state behind it
-    have made, one after the other, as far as that is known."""
+    have made, one after the other, as far as that is known. If the receiving operator has several inputs and does not deal its rows: for
+    this input, what the operators behind it have told in `by_origin`, folded."""
+    by_origin: RowsByOrigin | UnsetType = UNSET
+    """For everything up to `safe`, if the operator passes origins on (`sbon.links.origins`): for each origin the rows taken, and those made
+    of them, of each part if it deals them; otherwise the same numbers of the operators behind it follow, folded. Not there: not known."""
 
 
 class NoSuchLink(msgspec.Struct, frozen=True, tag="nolink"):

@@ -5,7 +5,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 from sbon.errors import RemoteProtocolError, UnsupportedError
-from sbon.handshake import ORIGINS
+from sbon.handshake import ORIGINS, ORIGINS_PASSED_ON
 from sbon.wire.candidates import CandidateAnswer, CandidateAsk, Reserve, Rtts, RttsAsk, SampleAsk, Sampled
 from sbon.wire.deployment import Begin, InputLost, Instantiate, Refeed, Release, Renew, Renewed, Replaced, Use, Used
 from sbon.wire.keys import KeyInstall, KeyRemove, KeysAsk, KeysHeld, KeyUse
@@ -106,7 +106,11 @@ def encode(message: Message) -> bytes:
 
 def protocol_of(message: Message) -> int:
     """Returns the least protocol version that an agent must speak to carry out a request; 0: any."""
-    return ORIGINS if isinstance(message, Instantiate) and any(end.skips for end in message.outputs) else 0
+    if not isinstance(message, Instantiate):
+        return 0
+    if any(end.made_by_origin is not None for end in message.inputs):
+        return ORIGINS_PASSED_ON
+    return ORIGINS if any(end.skips for end in message.outputs) else 0
 
 
 def decode(payload: bytes) -> Message:

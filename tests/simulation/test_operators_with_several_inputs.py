@@ -1,7 +1,8 @@
 """Hosts of operators without state with several inputs crash at random moments: nothing is lost and nothing comes twice.
 
 Rows of several inputs come in another order the second time, so the new copy leaves out of each input what its consumers have taken of it
-(`sbon.links.origins`). Where an operator is lost together with one that it feeds, the query says that it does not count exactly.
+(`sbon.links.origins`). That holds for operators that are lost together, too. Where one of the files is away at that time, the query says
+that it does not count exactly.
 """
 
 from collections import Counter
@@ -230,14 +231,15 @@ def since(found: Counter[tuple[int, ...]]) -> Counter[tuple[int, ...]]:
     return Counter(row for row in ROWS_EXPECTED.elements() if row[0] >= first[row[0] // 1_000])
 
 
-def check(stories: Iterable[tuple[int, Account, Counter[tuple[int, ...]]]], expected: Counter[tuple[int, ...]]) -> None:
+def check(stories: Iterable[tuple[int, Account, Counter[tuple[int, ...]]]], expected: Counter[tuple[int, ...]], share: float) -> None:
+    """Compares rows and losses; at least this share of the stories is to count exactly."""
     counted = []
     for seed, account, found in stories:
         if account.is_exact:
             assert found == expected, seed
             assert account.rows == 0, seed
         counted.append(account.is_exact)
-    assert sum(counted) * 4 >= len(counted)  # where several are lost together, the count is a rough one
+    assert sum(counted) >= share * len(counted)
 
 
 @pytest.mark.parametrize("is_cut", [False, True], ids=["crashes", "partitions"])
@@ -248,7 +250,7 @@ def test_nothing_of_an_operator_with_several_inputs_is_lost_or_comes_twice(numbe
             with run_directory() as folder:  # other paths would lead to other schedules
                 yield seed, *ended(folder, seed, is_cut)
 
-    check(stories(), ROWS_EXPECTED)
+    check(stories(), ROWS_EXPECTED, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -263,7 +265,7 @@ def test_nothing_is_lost_or_comes_twice_behind_it(numbers: list[int], sql: str, 
             with run_directory() as folder:
                 yield seed, *of_several(folder, seed, sql, options)
 
-    check(stories(), expected)
+    check(stories(), expected, 0.75)
 
 
 @pytest.mark.parametrize("numbers", seeds([[4]], [[*range(first, first + 20)] for first in range(1, 61, 20)]))

@@ -7,6 +7,7 @@ import pytest
 
 from sbon.execution.chains import BATCHES_MAX, JOINED_ROWS_MAX, backlog
 from sbon.links.batch import Batch
+from sbon.links.origins import InputRows
 from sbon.scheduling import StimulusFifo
 
 
@@ -14,7 +15,7 @@ def waiting(*rows: int) -> Any:
     queue = StimulusFifo[Batch]()
     for number, count in enumerate(rows):
         queue.append(Batch(number, float(number), 0, SimpleNamespace(rows=count, size_bytes=8 * count)))
-    return SimpleNamespace(queue=queue)
+    return SimpleNamespace(queue=queue, origin=InputRows())
 
 
 @pytest.mark.parametrize(

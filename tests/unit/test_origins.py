@@ -9,7 +9,7 @@ from sbon.engine.task_accounting import TaskAccounting
 from sbon.execution.ends import Input, Output
 from sbon.execution.instance import Instance, mark_of
 from sbon.execution.life import State
-from sbon.handshake import ORIGINS
+from sbon.handshake import ORIGINS, ORIGINS_PASSED_ON
 from sbon.links.batch import Batch
 from sbon.links.config import LinkConfig
 from sbon.links.frames import Data, LinkFrameReader, LinkFrameWriter
@@ -246,6 +246,8 @@ def test_agents_of_the_former_release_read_an_end_and_are_read() -> None:
 def test_only_agents_that_know_origins_make_an_operator_that_skips_rows_by_origin(skips: tuple[int, ...]) -> None:
     message = Instantiate(spec("u", MapParams(None, None)), (), (End(OUT, "a", (), skips=skips),), User("q", "home"))
     assert protocol_of(message) == (ORIGINS if skips else 0)
+    behind = msgspec.structs.replace(message, inputs=(End(OUT, "a", (), made_by_origin=()),))
+    assert protocol_of(behind) == ORIGINS_PASSED_ON
 
 
 def test_a_file_does_not_give_again_what_a_link_has_lost_before() -> None:
