@@ -38,15 +38,15 @@ class ControlRequests:
             "functions": self._functions,
             "rtt": self._rtt,
             "operators": self._now(self.operators),
-            "queries": lambda arguments, done: agent.queries.all_rows(done, history=arguments.get("history") is True),
+            "queries": lambda arguments, done: agent.queries.owned.all_rows(done, history=arguments.get("history") is True),
             "names": self._now(self.names),
             "submit": self._submit,
-            "explain": lambda arguments, done: agent.queries.statements.explain(_text(arguments, "sql"), done),
+            "explain": lambda arguments, done: agent.queries.owned.statements.explain(_text(arguments, "sql"), done),
             "plan": self._plan,
             "drop": self._drop,
-            "keys": lambda arguments, done: agent.keys.change(_text(arguments, "action"), arguments, done),
+            "keys": lambda arguments, done: agent.access.keys.change(_text(arguments, "action"), arguments, done),
             "migrate": self._migrate,
-            "replan": lambda arguments, done: agent.queries.statements.replan(_text(arguments, "query"), arguments, done),
+            "replan": lambda arguments, done: agent.queries.owned.statements.replan(_text(arguments, "query"), arguments, done),
             "leave": self._leave,
             "shape": self._shape,
         }
@@ -70,44 +70,42 @@ class ControlRequests:
 
     def status(self) -> dict[str, Any]:
         """Returns the agent's state and counters."""
-        agent = self._agent
-        gossip = agent.gossip
-        coordinate = gossip.localiser.coordinate
+        agent, gossip = self._agent, self._agent.network.gossip
         statuses = [member.status for member in gossip.members.values()]
         counters: dict[str, int] = {
             **gossip.counters,
             **{f"membership_{name}": count for name, count in sorted(gossip.machine.counters.items())},
             **{f"coordinate_rejected_{name}": count for name, count in sorted(gossip.localiser.rejected.items())},
-            **agent.peers.counters,
-            **agent.flow.counters,
-            **agent.authority.counters,
-            **agent.migrations.counters,
-            **agent.multicasting.counters,
-            **agent.remembering.counters,
-            "catalog_refused": agent.replication.catalog.refused,
-            "costs_refused": agent.books.refused,
-            **{f"telemetry_{name}": count for name, count in agent.telemetry.counters.items()},
+            **agent.network.peers.counters,
+            **agent.execution.flow.counters,
+            **agent.access.authority.counters,
+            **agent.execution.migrations.counters,
+            **agent.optimisers.multicasting.counters,
+            **agent.placement.remembering.counters,
+            "catalog_refused": agent.queries.replication.catalog.refused,
+            "costs_refused": agent.execution.books.refused,
+            **{f"telemetry_{name}": count for name, count in agent.monitoring.telemetry.counters.items()},
         }
-        spill = agent.flow.outgoing.spilling.budget
+        states, spill = agent.execution.operators.room.budget, agent.execution.flow.outgoing.spilling.budget
         return {
             "name": agent.name,
-            "address": format_address(agent.address),
-            "status": "leaving" if agent.leaving.begun else gossip.machine.own.status.value,
-            "problem": agent.keys.problem,
+            "address": format_address(agent.network.address),
+            "status": "leaving" if agent.optimisers.leaving.begun else gossip.machine.own.status.value,
+            "problem": agent.access.keys.problem,
             "incarnation": gossip.machine.incarnation,
-            "uptime_s": round(agent.host.now() - agent.started_at_s, 3),
+            "uptime_s": round(agent.host.now() - agent.monitoring.started_at_s, 3),
             "version": sbon.__version__,
             "labels": dict(agent.config.labels),
             "members": {status.value: statuses.count(status) for status in MemberStatus},
-            "coordinate": _coordinate(coordinate),
+            "coordinate": _coordinate(gossip.localiser.coordinate),
             "median_relative_error": gossip.localiser.median_relative_error(),
-            "operators": len(agent.operators.instances),
-            "queries": len(agent.queries.records),
-            "migrations": list(agent.measuring.migrations),
+            "operators": len(agent.execution.operators.instances),
+            "queries": len(agent.queries.owned.records),
+            "migrations": list(agent.monitoring.measuring.migrations),
             "counters": counters,
             "data_dir": agent.config.data_dir,
-            "processor_waits_ms": _waits(agent.books.waits.waits()),
-            "memory": {"state_bytes": agent.operators.room.budget.used_bytes, "limit_bytes": agent.operators.room.budget.limit_bytes},
+            "processor_waits_ms": _waits(agent.execution.books.waits.waits()),
+            "memory": {"state_bytes": states.used_bytes, "limit_bytes": states.limit_bytes},
             "spill": {"used_bytes": spill.used_bytes, "limit_bytes": spill.limit_bytes} if spill is not None else None,
         }
 
@@ -116,12 +114,11 @@ class ControlRequests:
 
     def members(self) -> list[dict[str, Any]]:
         """Returns all known members, by name."""
-        return [self._member(member) for _, member in sorted(self._agent.gossip.members.items())]
+        return [self._member(member) for _, member in sorted(self._agent.network.gossip.members.items())]
 
     def _member(self, member: Member) -> dict[str, Any]:
-        gossip = self._agent.gossip
+        gossip = self._agent.network.gossip
         coordinate = gossip.coordinate_of(member.name)
-        own = member.name == gossip.name
         return {
             "name": member.name,
             "address": format_address(member.address),
@@ -130,23 +127,23 @@ class ControlRequests:
             "labels": dict(member.labels),
             "coordinate": None if coordinate is None else _coordinate(coordinate),
             "estimated_rtt_ms": gossip.estimated_rtt_ms(gossip.name, member.name),
-            "measured_rtt_ms": 0.0 if own else gossip.localiser.measured_rtt_ms(member.name),
+            "measured_rtt_ms": 0.0 if member.name == gossip.name else gossip.localiser.measured_rtt_ms(member.name),
         }
 
     def operators(self) -> list[dict[str, Any]]:
         """Returns the operators that run here."""
-        instances = self._agent.operators.instances.values()
+        instances = self._agent.execution.operators.instances.values()
         return [operator_row(instance, self._agent.name, self._agent.host.now()) for instance in instances]
 
     def names(self) -> list[dict[str, Any]]:
         """Returns everything that has a name in SQL, by name: sources, views and sinks of all agents, and system streams."""
-        catalog = self._agent.replication.catalog
+        catalog = self._agent.queries.replication.catalog
         entries = [{"name": e.name, "kind": e.kind, "owner": e.owner, "query": e.query} for e in catalog.living.values()]
         streams = [{"name": name, "kind": "system stream", "owner": None, "query": None} for name in SYSTEM_STREAMS]
         return sorted(entries + streams, key=lambda row: str(row["name"]))
 
     def _rtt(self, arguments: dict[str, Any], done: Callable[[Any], None]) -> None:
-        gossip = self._agent.gossip
+        gossip = self._agent.network.gossip
         a, b = _text(arguments, "a"), arguments.get("b")
         first, second = (a, b) if isinstance(b, str) else (gossip.name, a)
         for name in (first, second):
@@ -168,14 +165,14 @@ class ControlRequests:
         )
 
     def _tail(self, request: ControlRequest, reply: Reply) -> Cancel:
-        queries, resuming = self._agent.queries, self._agent.resuming
+        queries, resuming = self._agent.queries.owned, self._agent.queries.resuming
         name, limit = _text(request.arguments, "query"), request.arguments.get("limit")
         record = queries.find(name)
         tail = queries.register.tails.get(record.id if record is not None else queries.register.tail_of(name))
         if record is None and tail is None:
             if (waiting := resuming.find(name)) is not None:
                 raise QueryError(f"query {name} does not run: {resuming.reason_of(waiting.id)}", hint="`sbon queries` shows when it does")
-            if kind := self._agent.replication.catalog.kind_of(name):
+            if kind := self._agent.queries.replication.catalog.kind_of(name):
                 raise no_query(name, kind, f"submit SELECT * FROM {name}, and follow that")
             known = [r.id for r in queries.records.values()] + [r.name for r in queries.records.values()]
             raise QueryError(
@@ -214,55 +211,55 @@ class ControlRequests:
         return cancel[0]
 
     def _submit(self, arguments: dict[str, Any], done: Callable[[Any], None]) -> None:
-        if self._agent.leaving.begun:
+        if self._agent.optimisers.leaving.begun:
             raise PlacementError(f"{self._agent.name} is leaving and takes no more statements; give them to another agent")
-        self._agent.queries.statements.submit(_text(arguments, "sql"), done)
+        self._agent.queries.owned.statements.submit(_text(arguments, "sql"), done)
 
     def _plan(self, arguments: dict[str, Any], done: Callable[[Any], None]) -> None:
         options = arguments.get("options", {})
         if not isinstance(options, dict):
             raise ConfigError(f"options = {options!r}, expected a table")
-        self._agent.queries.statements.ask(_text(arguments, "sql"), _text(arguments, "question"), options, done)
+        self._agent.queries.owned.statements.ask(_text(arguments, "sql"), _text(arguments, "question"), options, done)
 
     def _drop(self, arguments: dict[str, Any], done: Callable[[Any], None]) -> None:
         name = _text(arguments, "query")
-        record = self._agent.queries.find(name)
-        self._agent.queries.dropping.drop(name, lambda problem: done(problem or {"dropped": [record.id if record is not None else name]}))
+        record = self._agent.queries.owned.find(name)
+        dropped = {"dropped": [record.id if record is not None else name]}
+        self._agent.queries.owned.dropping.drop(name, lambda problem: done(problem or dropped))
 
     def _migrate(self, arguments: dict[str, Any], done: Callable[[Any], None]) -> None:
-        agent = self._agent
-        operator, node = _text(arguments, "operator"), _text(arguments, "node")
-        instance = agent.operators.instances.get(operator)
+        agent, operator, node = self._agent, _text(arguments, "operator"), _text(arguments, "node")
+        instance = agent.execution.operators.instances.get(operator)
         if instance is None:
             there = self._elsewhere(operator)
             if there:
                 raise ConfigError(f"operator {operator} is on {there}, not on {agent.name}; ask the agent there (`--socket`)")
-            hint = did_you_mean(operator, agent.operators.instances) or "`sbon queries` shows where operators are: ask there"
+            hint = did_you_mean(operator, agent.execution.operators.instances) or "`sbon queries` shows where operators are: ask there"
             raise ConfigError(f"operator {operator} is not on {agent.name}; {hint}")
         if not instance.movable:
             raise ConfigError(f"operator {operator} is pinned to {agent.name}: sources and sinks stay where they are")
-        member = agent.gossip.members.get(node)
+        member = agent.network.gossip.members.get(node)
         if member is None or member.status is not MemberStatus.ALIVE:
-            hint = did_you_mean(node, agent.gossip.alive_labels())
+            hint = did_you_mean(node, agent.network.gossip.alive_labels())
             raise ConfigError(f"there is no living member {node}; {hint or '`sbon members` lists them'}")
-        agent.migrations.migrate(operator, node, "asked for by a person", lambda record: done(msgspec.to_builtins(record)))
+        agent.execution.migrations.migrate(operator, node, "asked for by a person", lambda record: done(msgspec.to_builtins(record)))
 
     def _elsewhere(self, operator: OperatorId) -> NodeId:
         """Returns the other host of an operator, as far as this agent knows: it is the home of its query, hosted it, or has a link with
         it.
         """
         agent = self._agent
-        nodes = [record.nodes[operator] for record in agent.queries.records.values() if operator in record.nodes]
-        gone = agent.flow.ends.place(operator)
+        nodes = [record.nodes[operator] for record in agent.queries.owned.records.values() if operator in record.nodes]
+        gone = agent.execution.flow.ends.place(operator)
         nodes += [gone[0]] if gone is not None else []
-        for instance in agent.operators.instances.values():
+        for instance in agent.execution.operators.instances.values():
             nodes += [incoming.node for incoming in instance.inputs.values() if incoming.link.source == operator]
             nodes += [output.node for output in instance.outputs.values() if output.link.target == operator]
         return next((node for node in nodes if node != agent.name), "")
 
     def _leave(self, arguments: dict[str, Any], done: Callable[[Any], None]) -> None:
         agent = self._agent
-        agent.leave(lambda: done({"left": True, **agent.leaving.told()}), _leaving_s(arguments.get("within_s")))
+        agent.leave(lambda: done({"left": True, **agent.optimisers.leaving.told()}), _leaving_s(arguments.get("within_s")))
 
     def _shape(self, arguments: dict[str, Any], done: Callable[[Any], None]) -> None:
         raise ConfigError("this agent's network cannot be shaped: only the testbed starts agents whose network can")

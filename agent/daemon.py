@@ -195,7 +195,7 @@ class Daemon:
         for further in self.counters:
             counters.update(further)
         lag = self.loop_lag.told() if self.loop_lag is not None else None
-        spent = processor_times(self.processor_s(), self._agent.books.processors) if self.processor_s is not None else None
+        spent = processor_times(self.processor_s(), self._agent.execution.books.processors) if self.processor_s is not None else None
         return msgspec.structs.replace(answer, result={**answer.result, "loop_lag": lag, "processor_s": spent, "counters": counters})
 
     def leave(self) -> None:
@@ -275,13 +275,13 @@ async def _live(
 
         shaped = shaped_by(host, shaper_file)
     agent = Agent(config, shaped or host, key_ring)
-    carriers = TelemetryCarriers(agent.telemetry)
+    carriers = TelemetryCarriers(agent.monitoring.telemetry)
     address = agent.start()
     carriers.begin()
     manager = ServiceManager(os.environ, loop)
     daemon = Daemon(agent, read_again, manager, shaped)
     daemon.processor_s = host.processor_s
-    loop_lag = daemon.loop_lag = LoopLag(loop, tell=agent.books.waits.late)
+    loop_lag = daemon.loop_lag = LoopLag(loop, tell=agent.execution.books.waits.late)
     server = ControlServer(directory.path, daemon, config.control, directory.hold)
     daemon.counters += [host.counters, server.counters, logs.standard_error.counters, *([shaped.counters] if shaped is not None else [])]
     daemon.counters += carriers.counters
@@ -291,7 +291,7 @@ async def _live(
             loop.add_signal_handler(number, daemon.leave)
         loop.add_signal_handler(signal.SIGHUP, daemon.hang_up)
         loop_lag.start()
-        agent.measuring.loop_lag = loop_lag.told
+        agent.monitoring.measuring.loop_lag = loop_lag.told
         _give_back_memory()
         log.info("daemon.ready", address=format_address(address), socket=str(server.path), process=os.getpid())
         manager.ready(f"{config.name} at {format_address(address)}; sbon status --socket {server.path}")

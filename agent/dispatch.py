@@ -49,19 +49,19 @@ class Dispatch:
         try:
             message = decode(payload)
         except UnsupportedError as problem:
-            self._agent.authority.unsupported(connection.node, problem)
+            self._agent.access.authority.unsupported(connection.node, problem)
             return
-        if self._agent.authority.check(self._agent.authority.speaker(connection), message, Way.TOLD, connection.node) is not None:
+        if not self._may_tell(connection, message):
             return
         match message:
             case Acknowledge():
-                self._agent.flow.outgoing.acknowledged(message)
+                self._agent.execution.flow.outgoing.acknowledged(message)
             case NoSuchLink():
-                self._agent.flow.outgoing.unknown_there(message)
+                self._agent.execution.flow.outgoing.unknown_there(message)
             case DeadEnd():
-                self._agent.flow.outgoing.dead_end_told(message)
+                self._agent.execution.flow.outgoing.dead_end_told(message)
             case UpstreamDelay():
-                self._agent.delays.told(message)
+                self._agent.execution.delays.told(message)
             case Moved(operator, node, epoch):
                 self.moved(operator, node, epoch, connection.node)
 
@@ -71,20 +71,25 @@ class Dispatch:
         A sender without the right is told that the link is unknown: it may be the source's new host, whose announcement is still on its
         way.
         """
-        if self._agent.authority.check(self._agent.authority.speaker(connection), data, Way.TOLD, connection.node) is not None:
+        if not self._may_tell(connection, data):
             connection.send(encode(NoSuchLink(link=data.link)))
             return
-        self._agent.flow.receive(data, connection.node, lambda answer: connection.send(encode(answer)))
+        self._agent.execution.flow.receive(data, connection.node, lambda answer: connection.send(encode(answer)))
+
+    def _may_tell(self, connection: Connection, message: Message | Data) -> bool:
+        """Tells whether the peer on a connection has the right to say this."""
+        authority = self._agent.access.authority
+        return authority.check(authority.speaker(connection), message, Way.TOLD, connection.node) is None
 
     def request(self, connection: Connection, payload: bytes, respond: Callable[[bytes | SbonError], None]) -> None:
         """Handles a request of another agent."""
         try:
             message = decode(payload)
         except UnsupportedError as problem:
-            self._agent.authority.unsupported(connection.node, problem)
+            self._agent.access.authority.unsupported(connection.node, problem)
             raise
         answer: Done = lambda result: respond(result if isinstance(result, SbonError) else encode(result))  # noqa: E731
-        self.handle(self._agent.authority.speaker(connection), message, answer, connection.node)
+        self.handle(self._agent.access.authority.speaker(connection), message, answer, connection.node)
 
     def handle(self, sender: NodeId, message: Message, respond: Done, claimed: NodeId = "") -> None:
         """Handles a request of another agent, or of this one.
@@ -96,33 +101,33 @@ class Dispatch:
         """
         if self._agent.stopped:
             raise LinkError(f"{self._agent.name} is stopping")
-        if sender != self._agent.name and (problem := self._agent.authority.check(sender, message, Way.ASKED, claimed)) is not None:
+        if sender != self._agent.name and (problem := self._agent.access.authority.check(sender, message, Way.ASKED, claimed)) is not None:
             raise problem
         self.carry_out(sender, message, respond)
 
     def connected(self, address: Address, node: NodeId) -> None:
         """Resends on a wanted connection that is open again."""
-        self._agent.flow.outgoing.reconnected(node)
+        self._agent.execution.flow.outgoing.reconnected(node)
 
     def no_common_key(self, address: Address) -> None:
         """Passes on that the agent at an address holds none of our cluster keys."""
-        self._agent.keys.no_common_key(address)
+        self._agent.access.keys.no_common_key(address)
 
     def lost(self, address: Address, reason: str) -> None:
         """Logs that a wanted connection is lost; it is dialled again."""
-        self._agent.log.info("connection.lost", address=format_address(address), reason=reason)
+        self._agent.monitoring.log.info("connection.lost", address=format_address(address), reason=reason)
 
     def writable(self, address: Address) -> None:
         """Sends on a connection that has room again."""
-        drained_bytes_per_s = self._agent.peers.drained_bytes_per_s(address)
-        for node in self._agent.directory.node_at(address):
+        drained_bytes_per_s = self._agent.network.peers.drained_bytes_per_s(address)
+        for node in self._agent.network.directory.node_at(address):
             if drained_bytes_per_s > 0:
-                self._agent.books.bandwidths.measured(self._agent.name, node, drained_bytes_per_s, at_s=self._agent.host.now())
-            self._agent.flow.outgoing.writable(node, drained_bytes_per_s)
+                self._agent.execution.books.bandwidths.measured(self._agent.name, node, drained_bytes_per_s, at_s=self._agent.host.now())
+            self._agent.execution.flow.outgoing.writable(node, drained_bytes_per_s)
 
     def carry_out(self, sender: NodeId, message: Message, respond: Done) -> None:
         """Answers a permitted request, now or later, exactly once."""
-        if self._agent.migrations.handle(sender, message, respond):
+        if self._agent.execution.migrations.handle(sender, message, respond):
             return
         if self._heard(sender, message):
             respond(DoneMessage())
@@ -131,10 +136,10 @@ class Dispatch:
 
     def _heard(self, sender: NodeId, message: Message) -> bool:
         """Carries out a request that has no answer but that it is done; returns False for any other."""
-        agent, operators = self._agent, self._agent.operators
+        agent, flow, operators = self._agent, self._agent.execution.flow, self._agent.execution.operators
         match message:
             case Reserve():
-                agent.surveying.reserve(message)
+                agent.placement.surveying.reserve(message)
             case Release(query):
                 operators.release(query)
             case DelaySlack(query, slack_ms, busy_slack_ms):
@@ -142,85 +147,86 @@ class Dispatch:
             case InputLost(operator, link, back):
                 operators.input_lost(operator, link, back)
             case Refeed():
-                left = refeed(operators, agent.flow, agent.migrations.is_leaving, message, agent.host.wall())
+                left = refeed(operators, flow, agent.execution.migrations.is_leaving, message, agent.host.wall())
                 if left is not None:
-                    agent.directory.tell(left[0], Replaced(link=left[1]))
+                    agent.network.directory.tell(left[0], Replaced(link=left[1]))
             case Cross():
-                cross(operators, agent.flow, agent.config.links, message)
+                cross(operators, flow, agent.config.links, message)
             case Replaced(link):
-                replaced(operators, agent.flow, link)
+                replaced(operators, flow, link)
             case Moved(operator, node, epoch):
                 self.moved(operator, node, epoch, sender)
             case CatalogUpdate():
-                agent.replication.updated(message)
+                agent.queries.replication.updated(message)
             case _:
                 return False
         return True
 
     def _answer(self, sender: NodeId, message: Message, respond: Done) -> None:
         """Answers a request, now or later."""
-        agent, operators = self._agent, self._agent.operators
+        agent, execution, ownership = self._agent, self._agent.execution, self._agent.queries.owned.ownership
+        engine, flow, operators = execution.engine, execution.flow, execution.operators
         match message:
             case OperatorsAsk(wanted, query):
-                told = agent.reports.report(wanted, query)
-                reports = tuple(agent.queries.register.as_known(report) for report in told.reports)
+                told = execution.reports.report(wanted, query)
+                reports = tuple(agent.queries.owned.register.as_known(report) for report in told.reports)
                 respond(msgspec.structs.replace(told, reports=reports))
             case CandidateAsk():
-                agent.surveying.answer(message, respond)
+                agent.placement.surveying.answer(message, respond)
             case SampleAsk():
-                agent.sampling.answer(message, respond)
+                execution.sampling.answer(message, respond)
             case Instantiate():
                 # No other agent can use this agent's name: the handshake refuses it (`sbon.peers.connection`).
                 operators.instantiate(message, lambda problem: respond(problem or DoneMessage()), asked_by=sender)
             case Use():
                 self._use(message, respond)
             case Begin(query):
-                respond(agent.reports.report(operators.begin(query), query))
+                respond(execution.reports.report(operators.begin(query), query))
             case Renew():
-                respond(renew(agent.name, agent.flow, agent.migrations.gives_way, agent.engine.advance, message))
+                respond(renew(agent.name, flow, execution.migrations.gives_way, engine.advance, message))
             case Cut():
-                respond(cut(operators, agent.engine, message))
+                respond(cut(operators, engine, message))
             case Uncut():
-                respond(uncut(operators, agent.engine, message))
+                respond(uncut(operators, engine, message))
             case Retire():
-                respond(retire(operators, agent.engine, agent.flow, agent.migrations.is_leaving, message))
+                respond(retire(operators, engine, flow, execution.migrations.is_leaving, message))
             case Handed():
-                agent.telling.handle(message, respond)
+                agent.optimisers.telling.handle(message, respond)
             case RttsAsk():
-                agent.remembering.answer(message, respond)
+                agent.placement.remembering.answer(message, respond)
             case PushPull():
-                respond(agent.replication.pulled(message))
+                respond(agent.queries.replication.pulled(message))
             case WantedAsk():
-                respond(agent.queries.ownership.wanting.answer(message))
+                respond(ownership.wanting.answer(message))
             case Own(query, _, owner):
                 instances = operators.instances.values()
                 hosted = partial(passed_on, instances, query, owner.name)
-                agent.queries.ownership.requests.heard(message, lambda problem: respond(problem or agent.reports.report(hosted(), query)))
+                ownership.requests.heard(message, lambda problem: respond(problem or execution.reports.report(hosted(), query)))
             case Keep() | Forget() | PromiseAsk() | ClaimsAsk():
-                agent.queries.ownership.requests.answer(message, respond)
+                ownership.requests.answer(message, respond)
             case KeysAsk() | KeyInstall() | KeyUse() | KeyRemove():
-                respond(agent.keys.apply(message))
+                respond(agent.access.keys.apply(message))
             case QueriesAsk(history):
-                rows = msgspec.msgpack.encode(agent.queries.rows(history=history))
-                respond(QueriesAnswer(rows=rows, orphans=agent.homes.hosted()))
+                rows = msgspec.msgpack.encode(agent.queries.owned.rows(history=history))
+                respond(QueriesAnswer(rows=rows, orphans=agent.queries.homes.hosted()))
             case EndOrphan(query):
-                agent.homes.end_hosted(query, respond)
+                agent.queries.homes.end_hosted(query, respond)
             case Drop(query):
-                agent.queries.dropping.drop(query, lambda problem: respond(problem or DoneMessage()))
+                agent.queries.owned.dropping.drop(query, lambda problem: respond(problem or DoneMessage()))
             case _:
                 raise RemoteProtocolError(f"{type(message).__name__} is not a request")
 
     def moved(self, operator: OperatorId, node: NodeId, epoch: int, told_by: NodeId = "") -> None:
         """Passes on that another host runs the operator now."""
-        self._agent.flow.moved(operator, node, epoch, told_by)
-        self._agent.queries.moved(operator, node, epoch)
+        self._agent.execution.flow.moved(operator, node, epoch, told_by)
+        self._agent.queries.owned.moved(operator, node, epoch)
 
     def _use(self, message: Use, respond: Done) -> None:
         """Makes a query use an operator and, by asking on, all operators upstream of it."""
-        self._agent.sharing.check(message)
-        instance = self._agent.operators.use(message.operator, message.user, message.outputs, message.through)
+        self._agent.placement.sharing.check(message)
+        instance = self._agent.execution.operators.use(message.operator, message.user, message.outputs, message.through)
         before_rows, before_us = given_before(instance, message.outputs)
-        found: dict[OperatorId, NodeId] = {instance.id: self._agent.directory.me}
+        found: dict[OperatorId, NodeId] = {instance.id: self._agent.network.directory.me}
         feeding = [] if instance.state is State.FINISHED else list(instance.inputs.values())  # what fed a finished one may be gone
         waiting = {incoming.link.id for incoming in feeding}
         problems: list[SbonError] = []
@@ -238,4 +244,4 @@ class Dispatch:
             respond(Used(operators=tuple(found.items()), before_rows=before_rows, before_us=before_us))
         for incoming in feeding:
             ask = Use(operator=incoming.link.source, user=message.user, through=incoming.link.id)
-            self._agent.directory.request(incoming.node, ask, partial(used, incoming.link.id))
+            self._agent.network.directory.request(incoming.node, ask, partial(used, incoming.link.id))

@@ -1,9 +1,12 @@
 """The parts that a node gives to its engine. An engine other than `sbon_agent.engine` is given to `sbon_agent.node.Agent`."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from sbon.cost.books import Books
 from sbon.delivery.flow import Flow
+from sbon.execution.engine import Engine
 from sbon.execution.events import EngineEvents
 from sbon.execution.instance import Instance
 from sbon.execution.settings import EngineConfig
@@ -34,3 +37,7 @@ class EngineParts:
     reaches: Reaches
     config: EngineConfig
     links: LinkConfig
+
+
+MakeEngine: TypeAlias = Callable[[EngineParts], Engine]
+"""Makes the engine of a host."""

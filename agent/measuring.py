@@ -1,6 +1,6 @@
 """Samples the agent's own figures, once a second and with each probe: for `sys.*` streams, for gossip, and for the telemetry log.
 
-The node owns it.
+`agent.monitoring` owns it.
 """
 
 from collections import deque
@@ -38,45 +38,45 @@ class Measuring:
 
     def probe(self, peer: NodeId, rtt_ms: float, estimated_ms: float) -> None:
         """Handles an answered probe."""
-        agent = self._agent
-        if agent.system.wanted("sys.probes"):
-            member = agent.gossip.members.get(peer)
+        agent, monitoring = self._agent, self._agent.monitoring
+        if monitoring.system.wanted("sys.probes"):
+            member = agent.network.gossip.members.get(peer)
             peer_region = member.labels.get("region") if member is not None else None
-            agent.system.push("sys.probes", (self._now_us(), agent.name, self._region, peer, peer_region, rtt_ms, estimated_ms))
-        agent.recording.probe(peer, rtt_ms, estimated_ms)
+            monitoring.system.push("sys.probes", (self._now_us(), agent.name, self._region, peer, peer_region, rtt_ms, estimated_ms))
+        monitoring.recording.probe(peer, rtt_ms, estimated_ms)
 
     def sample(self) -> None:
         """Takes all samples; called once a second."""
-        agent = self._agent
+        agent, gossip, operators = self._agent, self._agent.network.gossip, self._agent.execution.operators
         self._samples += 1
         self.cpu = agent.host.processors().load
         load_ms = self._load.update(self.cpu, agent.host.now())
-        agent.gossip.localiser.set_load(load_ms)
-        digest = make_digest(frozenset(signature for signature, _ in agent.operators.shareable()))
-        agent.gossip.machine.announce(digest, Capacity(agent.operators.room.free_slots(agent.host.now()), round(self.cpu, 2)))
-        if agent.system.wanted("sys.load"):
+        gossip.localiser.set_load(load_ms)
+        digest = make_digest(frozenset(signature for signature, _ in operators.shareable()))
+        gossip.machine.announce(digest, Capacity(operators.room.free_slots(agent.host.now()), round(self.cpu, 2)))
+        if agent.monitoring.system.wanted("sys.load"):
             memory = agent.host.memory_fraction()
-            operators = len(agent.operators.instances)
             cpu = agent.host.processors().use  # waiting work is in load_ms
-            agent.system.push("sys.load", (self._now_us(), agent.name, self._region, cpu, memory, load_ms, operators))
-        if agent.system.wanted("sys.links"):
+            row = (self._now_us(), agent.name, self._region, cpu, memory, load_ms, len(operators.instances))
+            agent.monitoring.system.push("sys.load", row)
+        if agent.monitoring.system.wanted("sys.links"):
             self._push_links()
         if self._samples % LOG_EVERY == 0:
             self._log()
 
     def _push_links(self) -> None:
         agent, now_us = self._agent, self._now_us()
-        for instance in list(agent.operators.instances.values()):
+        for instance in list(agent.execution.operators.instances.values()):
             for output in instance.outputs.values():
                 rates = (output.row_rate.per_s, output.byte_rate.per_s)
                 row = (now_us, agent.name, self._region, output.node, output.link.id, instance.id, *rates, output.sender.held)
-                agent.system.push("sys.links", row)
+                agent.monitoring.system.push("sys.links", row)
 
     def _log(self) -> None:
-        agent = self._agent
-        coordinate = agent.gossip.localiser.coordinate
-        error = agent.gossip.localiser.median_relative_error()
-        record = agent.telemetry.record
+        agent, gossip, operators = self._agent, self._agent.network.gossip, self._agent.execution.operators
+        coordinate = gossip.localiser.coordinate
+        error = gossip.localiser.median_relative_error()
+        record = agent.monitoring.telemetry.record
         record(
             CoordinateSample(
                 vector_ms=tuple(round(float(x), 3) for x in coordinate.vector),
@@ -86,16 +86,16 @@ class Measuring:
                 median_relative_error=None if error is None else round(float(error), 4),
             )
         )
-        dropped = agent.telemetry.counters["records_dropped"]
-        load_ms, operators = float(coordinate.load_ms), len(agent.operators.instances)
+        dropped = agent.monitoring.telemetry.counters["records_dropped"]
+        load_ms = float(coordinate.load_ms)
         lag = self.loop_lag() if self.loop_lag is not None else {}
-        memory, slots = agent.host.memory_fraction(), agent.operators.room.free_slots(agent.host.now())
+        memory, slots = agent.host.memory_fraction(), operators.room.free_slots(agent.host.now())
         load, use, _ = agent.host.processors()
-        record(Load(use, memory, load_ms, operators, slots, dropped, lag.get("p50_ms"), lag.get("p99_ms"), load - use))
-        bandwidths = dict(agent.books.bandwidths.from_node(agent.name))
-        for instance in agent.operators.instances.values():
+        record(Load(use, memory, load_ms, len(operators.instances), slots, dropped, lag.get("p50_ms"), lag.get("p99_ms"), load - use))
+        bandwidths = dict(agent.execution.books.bandwidths.from_node(agent.name))
+        for instance in operators.instances.values():
             record(operator_statistics(instance, agent.name, agent.host.now()))
-            for row in link_rates(instance, agent.gossip, bandwidths):
+            for row in link_rates(instance, gossip, bandwidths):
                 record(row)
 
     @property

@@ -27,10 +27,10 @@ class PeriodicTasks:
         """Starts all tasks; each runs first after its interval."""
         engine = self._agent.config.engine
         self._every("sample", engine.sample_interval_s, self._sample)
-        self._every("watch", engine.report_interval_s, self._agent.queries.watching.watch)
-        self._every("keep", engine.report_interval_s, self._agent.queries.ownership.look_at_all)
+        self._every("watch", engine.report_interval_s, self._agent.queries.owned.watching.watch)
+        self._every("keep", engine.report_interval_s, self._agent.queries.owned.ownership.look_at_all)
         self._every("save", SAVE_INTERVAL_S, self.save)
-        self._every("wanted", engine.wanted_interval_s, self._agent.wanted.ask)
+        self._every("wanted", engine.wanted_interval_s, self._agent.queries.wanted.ask)
 
     def stop(self) -> None:
         """Stops all tasks."""
@@ -40,11 +40,11 @@ class PeriodicTasks:
     def save(self) -> None:
         """Saves what the next start begins with."""
         agent = self._agent
-        localiser = agent.gossip.localiser
+        localiser = agent.network.gossip.localiser
         coordinate = localiser.coordinate if localiser.median_relative_error() is not None else None
-        agent.state_file.save(SavedState(agent.name, agent.gossip.machine.incarnation, coordinate))
-        if agent.books.is_timed:  # else no operator has run
-            agent.costs_file.save(agent.books.kept(agent.host.now(), agent.host.wall()))
+        agent.files.state.save(SavedState(agent.name, agent.network.gossip.machine.incarnation, coordinate))
+        if agent.execution.books.is_timed:  # else no operator has run
+            agent.files.costs.save(agent.execution.books.kept(agent.host.now(), agent.host.wall()))
 
     def _every(self, name: str, interval_s: float, call: Callable[[], None]) -> None:
         host = self._agent.host
@@ -56,23 +56,23 @@ class PeriodicTasks:
         self._timers[name] = host.call_at(host.now() + interval_s, again)
 
     def _sample(self) -> None:
-        agent, operators = self._agent, self._agent.operators
-        agent.reports.sample()
-        agent.misfit_log.look(operators.instances.values(), agent.host.now())
-        agent.delays.sample(agent.host.now())
-        agent.directory.keep(agent.flow.outgoing.destinations())
+        agent, operators = self._agent, self._agent.execution.operators
+        agent.execution.reports.sample()
+        agent.monitoring.misfit_log.look(operators.instances.values(), agent.host.now())
+        agent.execution.delays.sample(agent.host.now())
+        agent.network.directory.keep(agent.execution.flow.outgoing.destinations())
         settings = agent.config.engine
         operators.look_at_outputs(self._absence, settings.lost_consumer_s)
         operators.look_at_inputs(
             lambda node: self._gone_for(node, settings.lost_input_s), lambda node: self._gone_for(node, settings.lost_consumer_s)
         )
-        agent.homes.look(settings.orphan_timeout_s)
-        agent.telling.look()
-        agent.measuring.sample()
-        agent.recording.look_at_sinks()
+        agent.queries.homes.look(settings.orphan_timeout_s)
+        agent.optimisers.telling.look()
+        agent.monitoring.measuring.sample()
+        agent.monitoring.recording.look_at_sinks()
 
     def _absence(self, node: NodeId) -> Absence | None:
-        member = self._agent.gossip.members[node]
+        member = self._agent.network.gossip.members[node]
         gone = member.status in (MemberStatus.FAILED, MemberStatus.LEFT)
         return Absence(member.status.value, self._agent.host.now() - member.since_s) if gone else None
 
@@ -80,7 +80,7 @@ class PeriodicTasks:
         """Tells whether a member has left, or has been failed for longer than `seconds`; None if it is unknown (not yet known, or
         forgotten).
         """
-        member = self._agent.gossip.members.get(node)
+        member = self._agent.network.gossip.members.get(node)
         if member is None:
             return None
         if member.status is MemberStatus.LEFT:

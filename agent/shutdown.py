@@ -36,28 +36,27 @@ class Shutdown:
         """
         agent, config = self._agent, self._agent.config
         self._on_left.append(done)
-        if agent.leaving.begun or agent.stopped:
+        if agent.optimisers.leaving.begun or agent.stopped:
             self.end("told again")
             return
-        agent.rebalancing.stop()
-        agent.multicasting.stop()
+        agent.optimisers.stop()
         within_s = config.leaving_s if within_s is None else within_s
-        agent.log.info("agent.leaving", within_s=within_s)
+        agent.monitoring.log.info("agent.leaving", within_s=within_s)
         for told in self._on_leaving:
             told(within_s + config.leave_timeout_s)
-        agent.leaving.begin(within_s, config.optimiser, config.placement, self._say_goodbye)
+        agent.optimisers.leaving.begin(within_s, config.optimiser, config.placement, self._say_goodbye)
 
     def _say_goodbye(self) -> None:
         agent = self._agent
         agent.periodic.save()
         until = agent.host.now() + agent.config.leave_timeout_s
         self._timer = agent.host.call_at(until, partial(self.end, "the goodbye took longer than leave_timeout_s"))
-        agent.gossip.leave()
+        agent.network.gossip.leave()
 
     def end(self, why: str) -> None:
         """Closes the agent and tells whoever waits for that."""
         if not self._agent.stopped:
-            self._agent.log.info("agent.left", why=why)
+            self._agent.monitoring.log.info("agent.left", why=why)
             self._agent.stop()
         told, self._on_left = self._on_left, []
         for done in told:

@@ -45,7 +45,7 @@ def write_file(world: World, name: str, sql: str, node: int, options: str = "") 
     )
     home = world.agents[HOME]
     assert isinstance(home, Agent)
-    record = home.queries.find(query)
+    record = home.queries.owned.find(query)
     assert record is not None
     return record
 
@@ -65,7 +65,7 @@ def the_movable(record: QueryRecord) -> OperatorId:
 def may_move(world: World, node: NodeId, operator: OperatorId) -> bool:
     """Tells whether an operator on a host may move now."""
     host = world.agents[world.nodes.index(node)]
-    return isinstance(host, Agent) and host.migrations.may_migrate(operator)
+    return isinstance(host, Agent) and host.execution.migrations.may_migrate(operator)
 
 
 def moved(world: World, record: QueryRecord, operator: OperatorId, rng: np.random.Generator, spared: Collection[int]) -> int | None:

@@ -23,27 +23,27 @@ class EngineReactions:
 
     def operator_failed(self, instance: Instance) -> None:
         """Logs and records an operator that has failed."""
-        self._agent.log.error("operator.failed", operator=instance.id, reason=instance.reason)
-        self._agent.telemetry.record(operator_statistics(instance, self._agent.name, self._agent.host.now()))
+        self._agent.monitoring.log.error("operator.failed", operator=instance.id, reason=instance.reason)
+        self._agent.monitoring.telemetry.record(operator_statistics(instance, self._agent.name, self._agent.host.now()))
 
     def operator_refused(self, operator: OperatorId, asked_by: NodeId, reason: str) -> None:
         """Logs that an operator could not be made for another agent."""
-        self._agent.log.warning("operator.refused", operator=operator, asked_by=asked_by, reason=reason)
+        self._agent.monitoring.log.warning("operator.refused", operator=operator, asked_by=asked_by, reason=reason)
 
     def operator_finished(self, instance: Instance) -> None:
         """Handles an operator whose input has ended."""
-        self._agent.misfit_log.look_at(instance, self._agent.host.now())
-        self._agent.queries.finished(instance.id)
+        self._agent.monitoring.misfit_log.look_at(instance, self._agent.host.now())
+        self._agent.queries.owned.finished(instance.id)
 
     def operator_destroyed(self, operator: OperatorId) -> None:
         """Handles an operator that has been removed."""
-        self._agent.recording.sink_ended(operator)
-        self._agent.migrations.destroyed(operator)
-        self._agent.queries.register.operator_gone(operator)
+        self._agent.monitoring.recording.sink_ended(operator)
+        self._agent.execution.migrations.destroyed(operator)
+        self._agent.queries.owned.register.operator_gone(operator)
 
     def delivered(self, instance: Instance, batch: Batch) -> None:
         """Records a batch that a sink has taken, and passes it on to watchers of a tail."""
-        self._agent.recording.delivered(instance.id, instance.users, batch.stimulus_s, batch.rows)
+        self._agent.monitoring.recording.delivered(instance.id, instance.users, batch.stimulus_s, batch.rows)
         host = self._agent.host
         instance.figures.delivered(host.now(), (host.wall() - batch.stimulus_s) * 1000, batch.rows)
         if isinstance(instance.sink, Tail):
@@ -51,12 +51,12 @@ class EngineReactions:
 
     def link_broken(self, instance: Instance, output: Output, reason: str) -> None:
         """Logs an output that has been removed because its consumer is gone."""
-        self._agent.log.warning("link.broken", link=output.link.id, reason=reason, rows_unacknowledged=output.sender.rows_held)
+        self._agent.monitoring.log.warning("link.broken", link=output.link.id, reason=reason, rows_unacknowledged=output.sender.rows_held)
 
     def make_sink(self, instance: Instance, params: SinkParams) -> SinkConnector | None:
         """Makes the agent's own sink for `tail`; None for other connectors."""
         if params.connector != "tail":
             return None
         query = next(iter(instance.users))
-        tail = self._agent.queries.register.tails[query] = Tail(instance.id, instance.spec.schema)
+        tail = self._agent.queries.owned.register.tails[query] = Tail(instance.id, instance.spec.schema)
         return tail

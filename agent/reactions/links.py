@@ -18,19 +18,19 @@ class LinkReactions:
 
     def runnable(self, instance: Instance) -> None:
         """Lets an operator run that has new input or credit."""
-        self._agent.engine.consider(instance)
+        self._agent.execution.engine.consider(instance)
 
     def arrived_at_prepared(self, operator: OperatorId) -> None:
         """Activates a migrated operator for which data has arrived."""
-        self._agent.migrations.arrived_at_prepared(operator)
+        self._agent.execution.migrations.arrived_at_prepared(operator)
 
     def disk_lost(self, instance: Instance, reason: str) -> None:
         """Fails an operator whose spilled batches are unreadable, rather than skip rows."""
-        self._agent.engine.fail(instance, reason)
+        self._agent.execution.engine.fail(instance, reason)
 
     def disk_told(self, output: Output, event: str, reason: str) -> None:
         """Logs that a link's batches go to disk, or no longer do."""
-        tell = self._agent.log.warning if event == "stopped" else self._agent.log.info
+        tell = self._agent.monitoring.log.warning if event == "stopped" else self._agent.monitoring.log.info
         fields = {"reason": reason} if reason else {}
         tell(f"spill.{event}", link=output.link.id, to=output.node, rows_unacknowledged=output.sender.rows_held, **fields)
 
@@ -38,4 +38,4 @@ class LinkReactions:
         """Logs a batch that could not be packed; for each link, when the number of such batches has doubled."""
         if output.left_out.bit_count() == 1:
             lost = {"rows": rows, "batches_so_far": output.left_out, "rows_so_far": output.sender.rows_left_out}
-            self._agent.log.error("batch.unpackable", link=output.link.id, reason=reason, **lost)
+            self._agent.monitoring.log.error("batch.unpackable", link=output.link.id, reason=reason, **lost)

@@ -18,47 +18,49 @@ class MembershipReactions:
 
     def rtt_measured(self, peer: NodeId, rtt_ms: float, estimated_ms: float) -> None:
         """Records an answered probe."""
-        self._agent.measuring.probe(peer, rtt_ms, estimated_ms)
+        self._agent.monitoring.measuring.probe(peer, rtt_ms, estimated_ms)
 
     def member_changed(self, name: NodeId, before: MemberStatus | None, after: MemberStatus) -> None:
         """Logs a member's new status, and tells everything that depends on it."""
-        self._agent.log.info(f"member.{after.value}", member=name, before=before.value if before is not None else None)
-        member = self._agent.gossip.members.get(name)
-        self._agent.recording.member(name, before.value if before is not None else None, after.value, member.incarnation if member else 0)
+        self._agent.monitoring.log.info(f"member.{after.value}", member=name, before=before.value if before is not None else None)
+        member = self._agent.network.gossip.members.get(name)
+        self._agent.monitoring.recording.member(
+            name, before.value if before is not None else None, after.value, member.incarnation if member else 0
+        )
         if after in (MemberStatus.FAILED, MemberStatus.LEFT):
-            self._agent.migrations.node_failed(name, left=after is MemberStatus.LEFT)
-            self._agent.queries.node_failed(name, left=after is MemberStatus.LEFT)
+            self._agent.execution.migrations.node_failed(name, left=after is MemberStatus.LEFT)
+            self._agent.queries.owned.node_failed(name, left=after is MemberStatus.LEFT)
         elif after is MemberStatus.ALIVE:
-            self._agent.resuming.member_alive()
+            self._agent.queries.resuming.member_alive()
             if before in (None, MemberStatus.FAILED):
                 # Its row was forgotten, so it is unknown whether it is the same process; or it has recovered elsewhere what runs here.
-                self._agent.wanted.ask(name)
-            self._agent.queries.node_alive(name)
-            if self._agent.gossip.address_of(name) is not None and name in self._agent.flow.outgoing.destinations():
-                self._agent.directory.keep(self._agent.flow.outgoing.destinations())
-            self._agent.directory.hurry(name)
+                self._agent.queries.wanted.ask(name)
+            self._agent.queries.owned.node_alive(name)
+            if self._agent.network.gossip.address_of(name) is not None and name in self._agent.execution.flow.outgoing.destinations():
+                self._agent.network.directory.keep(self._agent.execution.flow.outgoing.destinations())
+            self._agent.network.directory.hurry(name)
 
     def member_updated(self, name: NodeId, restarted: bool) -> None:
         """Handles a member with a new address, or that has restarted."""
         if restarted:
-            self._agent.log.info("member.restarted", member=name)
-            self._agent.wanted.ask(name)
-            self._agent.resuming.member_alive()
-            self._agent.queries.node_alive(name)
-        self._agent.directory.keep(self._agent.flow.outgoing.destinations())
-        self._agent.directory.hurry(name)
+            self._agent.monitoring.log.info("member.restarted", member=name)
+            self._agent.queries.wanted.ask(name)
+            self._agent.queries.resuming.member_alive()
+            self._agent.queries.owned.node_alive(name)
+        self._agent.network.directory.keep(self._agent.execution.flow.outgoing.destinations())
+        self._agent.network.directory.hurry(name)
 
     def member_forgotten(self, name: NodeId) -> None:
         """Drops what a member that is gone has told of costs."""
-        self._agent.books.forget(name)
+        self._agent.execution.books.forget(name)
 
     def push_pull(self, address: Address) -> None:
         """Exchanges tables with the agent at an address."""
-        self._agent.replication.exchange(address)
+        self._agent.queries.replication.exchange(address)
 
     def name_conflict(self, address: Address) -> None:
         """Logs that another agent uses this agent's name."""
-        self._agent.log.error("name.conflict", other=format_address(address), hint="give one of the two another name")
+        self._agent.monitoring.log.error("name.conflict", other=format_address(address), hint="give one of the two another name")
 
     def left(self) -> None:
         """Closes the agent: the departure has been announced, or there was nobody to tell."""

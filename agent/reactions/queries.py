@@ -27,21 +27,21 @@ class QueryReactions:
 
     def query_changed(self, record: QueryRecord) -> None:
         """Logs and records a query's new state."""
-        self._agent.log.info(f"query.{record.state.value}", query=record.id, name=record.name, reason=record.reason)
-        self._agent.recording.query(record)
+        self._agent.monitoring.log.info(f"query.{record.state.value}", query=record.id, name=record.name, reason=record.reason)
+        self._agent.monitoring.recording.query(record)
 
     def placed(self, plan: Plan, placed: Placed, deployed: Deployed) -> None:
         """Records a placement that has been deployed."""
-        self._agent.recording.placement(plan, placed.decision)
+        self._agent.monitoring.recording.placement(plan, placed.decision)
 
     def predicted(self, record: QueryRecord) -> None:
         """Records what was predicted of a query's latency."""
-        self._agent.recording.prediction(record)
+        self._agent.monitoring.recording.prediction(record)
 
     def recovered(self, record: QueryRecord, done: Recovered, happening: Happening, reached: Reached) -> None:
         """Logs and records operators that were lost with their hosts and run again."""
-        self._agent.recording.recovery(record, done, happening, reached)
-        self._agent.log.info(
+        self._agent.monitoring.recording.recovery(record, done, happening, reached)
+        self._agent.monitoring.log.info(
             "query.recovered",
             query=record.id,
             operators=dict(done.nodes),
@@ -68,14 +68,14 @@ class QueryReactions:
             "copy_s": round(record.copy_s, 6),
             "rounds": record.rounds,
         }
-        self._agent.log.info(event, **fields)
-        self._agent.recording.migration(record)
-        self._agent.measuring.migrations.append({"committed": record.committed, "at_wall_s": self._agent.host.wall(), **fields})
-        self._agent.rebalancing.migration_ended(record)
+        self._agent.monitoring.log.info(event, **fields)
+        self._agent.monitoring.recording.migration(record)
+        self._agent.monitoring.measuring.migrations.append({"committed": record.committed, "at_wall_s": self._agent.host.wall(), **fields})
+        self._agent.optimisers.rebalancing.migration_ended(record)
 
     def operator_arrived(self, instance: Instance) -> None:
         """Handles an operator that runs here now and ran elsewhere before."""
-        self._agent.log.info("operator.arrived", operator=instance.id, epoch=instance.epoch)
+        self._agent.monitoring.log.info("operator.arrived", operator=instance.id, epoch=instance.epoch)
         instance.figures.arrived_at_s = self._agent.host.now()
         if instance.is_multicast:
-            self._agent.multicasting.tend(instance)
+            self._agent.optimisers.multicasting.tend(instance)

@@ -180,11 +180,11 @@ def _to_the_sink(world: World) -> Instance | None:
     """Has the function move to the sink's node, if it is not there; returns it if it is."""
     agents: list[Any] = list(world.agents)
     for node, agent in enumerate(agents):
-        for instance in agent.engine.instances.values():
+        for instance in agent.execution.engine.instances.values():
             if isinstance(instance.spec.params, FunctionParams):
                 if node == 0:
                     found: Instance = instance
                     return found
                 with suppress(MigrationError):
-                    agent.migrations.migrate(instance.id, world.nodes[0], "asked for")
+                    agent.execution.migrations.migrate(instance.id, world.nodes[0], "asked for")
     return None

@@ -52,7 +52,7 @@ class Death:
         """Kills the host once it runs something, and notes what owners say."""
         victim = self._world.agents[self._number]
         if isinstance(victim, Agent) and self._world.now >= self._dies_at:
-            if victim.operators.instances:
+            if victim.execution.operators.instances:
                 self._world.kill(self._number, silent=self._silent)
                 self.has_happened = True
             else:
@@ -65,13 +65,15 @@ class Death:
     def _move_one(self) -> None:
         """Asks the first operator that may move to come to the host."""
         agents = [agent for agent in self._world.agents if isinstance(agent, Agent)]
-        movable = [(agent, one) for agent in agents for one in agent.operators.instances if agent.migrations.may_migrate(one)]
+        movable = [
+            (agent, one) for agent in agents for one in agent.execution.operators.instances if agent.execution.migrations.may_migrate(one)
+        ]
         for agent, operator in movable[:1]:
-            agent.migrations.migrate(operator, self._world.nodes[self._number], "moved by the story")
+            agent.execution.migrations.migrate(operator, self._world.nodes[self._number], "moved by the story")
 
     def record_of(self, query: str) -> QueryRecord | None:
         """Returns what the agent knows of a query that took it."""
-        found = (agent.queries.find(query) for agent in self._world.agents if isinstance(agent, Agent))
+        found = (agent.queries.owned.find(query) for agent in self._world.agents if isinstance(agent, Agent))
         return next((record for record in found if record is not None), None)
 
     def problem(self, name: str, query: str, rows: Rows, first: datetime) -> str:

@@ -87,13 +87,13 @@ class Home:
         """Tells whether it knows that every host is alive: a query leaves out sources on nodes that its home does not see, and reports
         that."""
         agent = self._world.agents[self._number]
-        return isinstance(agent, Agent) and set(agent.gossip.alive_labels()) == set(self._world.nodes)
+        return isinstance(agent, Agent) and set(agent.network.gossip.alive_labels()) == set(self._world.nodes)
 
     def _served(self) -> list[str]:
-        return [i.id for agent in self._agents() for i in agent.operators.instances.values() if self.begun.query in i.users]
+        return [i.id for agent in self._agents() for i in agent.execution.operators.instances.values() if self.begun.query in i.users]
 
     def _sinks(self) -> list[State]:
-        mine = [i for agent in self._agents() for i in agent.operators.instances.values() if self.begun.query in i.users]
+        mine = [i for agent in self._agents() for i in agent.execution.operators.instances.values() if self.begun.query in i.users]
         return [i.state for i in mine if i.sink is not None]
 
     def _agents(self) -> list[Agent]:

@@ -75,7 +75,7 @@ class Filed:
     @property
     def _states(self) -> set[QueryState]:
         """The states in which agents know the query: a former owner that has not heard of the new one may be among them."""
-        found = (agent.queries.find(self.query) for agent in self._world.agents if isinstance(agent, Agent))
+        found = (agent.queries.owned.find(self.query) for agent in self._world.agents if isinstance(agent, Agent))
         return {record.state for record in found if record is not None}
 
     def rows(self) -> Rows:

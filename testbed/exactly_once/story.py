@@ -191,7 +191,9 @@ class Story:
 
     def _complete_from(self, query: str) -> datetime:
         """Returns the event time that the query's sources have reached, plus a margin."""
-        running = [i for agent in self.agents() for i in agent.operators.instances.values() if isinstance(i.spec.params, SourceParams)]
+        running = [
+            i for agent in self.agents() for i in agent.execution.operators.instances.values() if isinstance(i.spec.params, SourceParams)
+        ]
         reached = max((i.figures.rows_out for i in running if query in i.users), default=ROWS)
         return BEGIN + timedelta(seconds=reached / ROWS_PER_S + SETTLED_S)
 
@@ -273,9 +275,9 @@ def tell(seed: int, chosen: Sequence[str] | None = None, *, take_over: bool = Fa
         story.run()
         problem = story.problem()
         agents = story.agents()
-        ended = [record for agent in agents for record in agent.measuring.migrations]
+        ended = [record for agent in agents for record in agent.monitoring.measuring.migrations]
         committed = sum(bool(record["committed"]) for record in ended)
-        outputs = [output for agent in agents for i in agent.operators.instances.values() for output in i.outputs.values()]
+        outputs = [output for agent in agents for i in agent.execution.operators.instances.values() for output in i.outputs.values()]
         return Outcome(
             seed,
             problem,

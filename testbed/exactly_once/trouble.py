@@ -41,11 +41,11 @@ class Trouble:
         agents = self.agents()
         for number in self._rng.permutation(len(agents)):
             agent = agents[int(number)]
-            movable = [operator for operator in agent.operators.instances if agent.migrations.may_migrate(operator)]
+            movable = [operator for operator in agent.execution.operators.instances if agent.execution.migrations.may_migrate(operator)]
             if movable:
                 there = self._world.nodes[int(self._rng.integers(len(agents)))]
                 if there != agent.name:
-                    agent.migrations.migrate(movable[int(self._rng.integers(len(movable)))], there, "moved by the story")
+                    agent.execution.migrations.migrate(movable[int(self._rng.integers(len(movable)))], there, "moved by the story")
                 return
 
     def calm(self) -> None:

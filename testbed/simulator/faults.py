@@ -287,7 +287,7 @@ class Faults:
             self._end(rng, idle[int(rng.integers(len(idle)))], "restart")
 
     def _kill(self, rng: np.random.Generator) -> None:
-        homes = {number for number, agent in self._run.agents() if agent.queries.records}
+        homes = {number for number, agent in self._run.agents() if agent.queries.owned.records}
         takes_home = rng.random() < HOMES
         running = [number for number, _ in self._run.agents() if (number in homes) == takes_home]
         if running:
@@ -317,7 +317,10 @@ class Faults:
     def _move(self, rng: np.random.Generator) -> None:
         agents = [agent for _, agent in self._run.agents()]
         movable = [
-            (agent, operator) for agent in agents for operator in agent.operators.instances if agent.migrations.may_migrate(operator)
+            (agent, operator)
+            for agent in agents
+            for operator in agent.execution.operators.instances
+            if agent.execution.migrations.may_migrate(operator)
         ]
         draw, there = float(rng.random()), self._world.nodes[int(rng.integers(self._nodes))]
         if not movable:
@@ -325,4 +328,4 @@ class Faults:
         agent, operator = movable[int(draw * len(movable))]
         if there != agent.name:
             self._run.tell("move", f"{operator} {agent.name} -> {there}")
-            agent.migrations.migrate(operator, there, "moved by the simulation")
+            agent.execution.migrations.migrate(operator, there, "moved by the simulation")

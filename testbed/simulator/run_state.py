@@ -52,7 +52,7 @@ class Run:
     def instances(self) -> Iterator[tuple[Agent, Instance]]:
         """Yields all operators of all running agents."""
         for _, agent in self.agents():
-            for instance in agent.operators.instances.values():
+            for instance in agent.execution.operators.instances.values():
                 yield agent, instance
 
     def record_of(self, name: str) -> QueryRecord | None:
@@ -63,14 +63,14 @@ class Run:
         """
         found = [
             (bool(record.former), register.owners.of(record.id).epoch, records is register.running, record)
-            for register in (agent.queries.register for _, agent in self.agents())
+            for register in (agent.queries.owned.register for _, agent in self.agents())
             for records in (register.running, register.ended)
             if (record := self._of(records, name)) is not None
         ]
         if found:
             return max(found, key=lambda one: one[:3])[3]
         # A home that has restarted without knowing that the query had finished is about to run it anew.
-        waiting = [agent.resuming.find(name) for _, agent in self.agents()]
+        waiting = [agent.queries.resuming.find(name) for _, agent in self.agents()]
         return None if any(kept is not None and not kept.finished for kept in waiting) else self.finished.get(name)
 
     def is_anew(self, name: str) -> bool:
@@ -83,7 +83,7 @@ class Run:
         later."""
         for name in self.ids:
             for _, agent in self.agents():
-                register = agent.queries.register
+                register = agent.queries.owned.register
                 record = self._of(register.ended, name) or self._of(register.running, name)
                 if name not in self.finished and record is not None and record.state is QueryState.FINISHED:
                     # An owner that may not end the query yet, as too few keepers answer, calls it running again until they do.
@@ -91,9 +91,13 @@ class Run:
 
     def served_by(self, agent: Agent) -> set[str]:
         """Returns the names of the queries that lose something if this agent ends now: rows, or the news that the sink has them all."""
-        users = {query for i in agent.operators.instances.values() if i.state is not State.FINISHED or _owes(i) for query in i.users}
-        sinks = {query for i in agent.operators.instances.values() if i.sink is not None for query in i.users}
-        heard = {record.id for _, home in self.agents() for record in home.queries.records.values() if record.state is QueryState.FINISHED}
+        users = {
+            query for i in agent.execution.operators.instances.values() if i.state is not State.FINISHED or _owes(i) for query in i.users
+        }
+        sinks = {query for i in agent.execution.operators.instances.values() if i.sink is not None for query in i.users}
+        heard = {
+            record.id for _, home in self.agents() for record in home.queries.owned.records.values() if record.state is QueryState.FINISHED
+        }
         return {name for name, query in self.ids.items() if query in users or query in sinks - heard}
 
     def harm(self, agent: Agent, what: str) -> None:
@@ -109,9 +113,13 @@ class Run:
         """Adds the migrations that have ended since the previous call to the trace."""
         for number, agent in self.agents():
             seen = self._migrations_seen.get(id(agent), 0)
-            counters = agent.migrations.counters
+            counters = agent.execution.migrations.counters
             ended = counters["migrations_committed"] + counters["migrations_abandoned"]
-            for record in list(agent.measuring.migrations)[len(agent.measuring.migrations) - (ended - seen) :] if ended > seen else []:
+            for record in (
+                list(agent.monitoring.measuring.migrations)[len(agent.monitoring.measuring.migrations) - (ended - seen) :]
+                if ended > seen
+                else []
+            ):
                 done = bool(record["committed"])
                 self.committed += done
                 self.abandoned += not done

@@ -55,7 +55,7 @@ def rows_of(world: World, query: str, *, moves: bool = False) -> tuple[list[str]
         world.run(0.3)
         trouble.move_one()
     world.run_until(lambda: tail.finished, 200, "all rows have come")
-    moved = sum(record["committed"] for agent in world.agents for record in agent.measuring.migrations)  # type: ignore[union-attr]
+    moved = sum(record["committed"] for agent in world.agents for record in agent.monitoring.measuring.migrations)  # type: ignore[union-attr]
     return sorted(map(str, tail.rows)), moved
 
 

@@ -14,9 +14,9 @@ def test_the_rest_of_a_body_follows_at_once():
     body = sorted(movable(world, 3))
 
     def moves() -> list[bool]:
-        return [record["committed"] for record in agent.measuring.migrations if record["reason"] == "decided by the test"]
+        return [record["committed"] for record in agent.monitoring.measuring.migrations if record["reason"] == "decided by the test"]
 
-    agent.rebalancing._migrate(deque(body), world.nodes[4], "decided by the test")
+    agent.optimisers.rebalancing._migrate(deque(body), world.nodes[4], "decided by the test")
     world.run_until(lambda: len(moves()) == 2, 10, "both have moved")
 
     assert moves() == [True, True]

@@ -40,14 +40,14 @@ def migrations(world: World, since_wall_s: float) -> list[tuple[float, str]]:
     return sorted(
         (float(record["at_wall_s"]), str(record["operator"]))
         for agent in world.agents
-        for record in agent.measuring.migrations
+        for record in agent.monitoring.measuring.migrations
         if record["committed"] and record["at_wall_s"] >= since_wall_s
     )
 
 
 def hosts(world: World) -> dict[str, str]:
     """Of the operators that may move."""
-    return {i.id: agent.name for agent in world.agents for i in agent.engine.instances.values() if i.movable}
+    return {i.id: agent.name for agent in world.agents for i in agent.execution.engine.instances.values() if i.movable}
 
 
 @pytest.mark.soak

@@ -40,7 +40,7 @@ def make_world(nodes: int, **settings: Any) -> World:
 
 def instances(world: World) -> list[Instance]:
     agents: list[Any] = world.agents
-    return [instance for agent in agents for instance in agent.engine.instances.values()]
+    return [instance for agent in agents for instance in agent.execution.engine.instances.values()]
 
 
 def window_of(world: World) -> Instance:
@@ -134,7 +134,7 @@ def test_an_operator_asked_to_move_in_the_midst_of_a_window_moves_when_it_is_don
         world.run_until(lambda: any(i.closing is not None and i.waiting.blocked for i in instances(world)), 10)
         window = window_of(world)
         agent: Any = world.agents[0]
-        agent.migrations.migrate(window.id, world.nodes[1], "asked by the test")
+        agent.execution.migrations.migrate(window.id, world.nodes[1], "asked by the test")
         world.run_until(lambda: len(rested) < len(asked), 10)
         world.run(2)
         assert asked[-1], "it has been asked in the midst of a window"
@@ -144,7 +144,7 @@ def test_an_operator_asked_to_move_in_the_midst_of_a_window_moves_when_it_is_don
         world.run_until(lambda: tail.finished, 60)
 
     assert all(rested)
-    assert [(record["operator"], record["committed"]) for record in agent.measuring.migrations] == [(window.id, True)]
+    assert [(record["operator"], record["committed"]) for record in agent.monitoring.measuring.migrations] == [(window.id, True)]
     assert sorted(row[:2] for row in tail.rows) == sorted({tuple(row[:2]) for row in tail.rows}), "a row came twice"
     assert len(tail.rows) == WINDOWS * KEYS
 

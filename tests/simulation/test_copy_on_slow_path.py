@@ -37,7 +37,7 @@ CREATE SINK pairs FROM (
 def instance_of(world: World, kind: type) -> tuple[Agent, Instance]:
     """The operator of that kind, and the agent that runs it."""
     agents = [agent for agent in world.agents if isinstance(agent, Agent)]
-    found = [(agent, one) for agent in agents for one in agent.engine.instances.values() if isinstance(one.spec.params, kind)]
+    found = [(agent, one) for agent in agents for one in agent.execution.engine.instances.values() if isinstance(one.spec.params, kind)]
     return found[0]
 
 
@@ -48,11 +48,11 @@ def move(world: World, there: int) -> tuple[Any, float]:
         return None, 0.0
     records: list[Any] = []
     sink = instance_of(world, SinkParams)[1]
-    agent.migrations.migrate(join.id, world.nodes[there], "tried by the test", records.append)
+    agent.execution.migrations.migrate(join.id, world.nodes[there], "tried by the test", records.append)
     longest_s, last_rows, last_at = 0.0, sink.figures.rows_in, world.now
     while not records:
         world.run(STEP_S)
-        leaving = agent.migrations._leaving.get(join.id)
+        leaving = agent.execution.migrations._leaving.get(join.id)
         if sink.figures.rows_in > last_rows or leaving is None or leaving.steps.phase is not Phase.COPYING:
             last_rows, last_at = sink.figures.rows_in, world.now
         longest_s = max(longest_s, world.now - last_at)

@@ -44,7 +44,7 @@ def agent(world: World, number: int) -> Agent:
 
 def instances(world: World, query: str) -> list[tuple[int, Instance]]:
     living = [(number, one) for number, one in enumerate(world.agents) if isinstance(one, Agent)]
-    return [(number, i) for number, one in living for i in one.engine.instances.values() if query in i.users]
+    return [(number, i) for number, one in living for i in one.execution.engine.instances.values() if query in i.users]
 
 
 def row(world: World, query: str) -> dict[str, Any]:
@@ -195,7 +195,7 @@ def test_nobody_but_the_host_of_a_consumer_may_call_it_a_dead_end() -> None:
     (gives,) = (instance for number, instance in instances(world, query) if number == SOURCE and len(instance.users) == 1)
     (link,) = gives.outputs
     for speaker in (BETWEEN, DEAD):
-        told = agent(world, speaker).directory
+        told = agent(world, speaker).network.directory
         told.send(world.nodes[SOURCE], DeadEnd(link=link, obstruction=Obstruction("gone", True)))
         world.run(0.5)
         told.send(world.nodes[SOURCE], DeadEnd(link=link, obstruction=Obstruction("gone", True)))  # the first only opens the connection

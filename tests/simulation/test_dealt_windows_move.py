@@ -47,7 +47,7 @@ def run(name: str, nodes: int, seed: int, instances: int) -> tuple[list[str], se
     said = f"WITH (instances = {instances}, dealing = 'window'{turn})" if instances > 1 else ""
     query = world.submit(SOURCES.format(left=left, right=right) + f"CREATE VIEW v {said} AS {QUERIES[name]}; SELECT * FROM v;")
     tail, home = world.tail(query), world.agents[0]
-    plan = home.queries.records[query].plan  # type: ignore[attr-defined]
+    plan = home.queries.owned.records[query].plan  # type: ignore[attr-defined]
     assert [len(one.operators) for one in sets_of(plan)] == ([instances] if instances > 1 else [])
     trouble = Trouble(world, seed)
     while not tail.finished and world.now < 200:
@@ -56,7 +56,7 @@ def run(name: str, nodes: int, seed: int, instances: int) -> tuple[list[str], se
             trouble.move_one()
     assert tail.finished, f"seed {seed}: the query has not ended after {world.now:.0f} virtual seconds"
     kinds = {spec.id: type(spec.params) for spec in plan.operators}
-    moved = {kinds[record["operator"]] for agent in world.agents for record in agent.measuring.migrations if record["committed"]}
+    moved = {kinds[record["operator"]] for agent in world.agents for record in agent.monitoring.measuring.migrations if record["committed"]}
     return list(map(str, tail.rows)), moved
 
 

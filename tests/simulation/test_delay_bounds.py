@@ -93,7 +93,7 @@ def test_a_view_hands_its_bound_on_and_the_delay_is_shown_as_it_is():
 
     row = query_row(world, query)
     assert row["delay_bound_ms"] == 160.0
-    sink_delay = world.agents[C].engine.instances[world.agents[C].queries.records[query].sink].figures.upstream_delay_ms
+    sink_delay = world.agents[C].execution.engine.instances[world.agents[C].queries.owned.records[query].sink].figures.upstream_delay_ms
     assert row["delay_ms"] == pytest.approx(sink_delay, rel=0.02)
     assert row["delay_ms"] == pytest.approx(140, rel=0.05)
     assert row["state"] == "running"
@@ -156,14 +156,14 @@ def test_nonsense_about_delays_is_not_believed():
     query = world.submit(sink("160 ms"), at=C)
     world.run(10)
     agent = world.agents[C]
-    incoming = next(iter(agent.engine.instances[agent.queries.records[query].sink].inputs.values()))
+    incoming = next(iter(agent.execution.engine.instances[agent.queries.owned.records[query].sink].inputs.values()))
     before = incoming.delay_ms
     assert before is not None
 
     for nonsense in (float("nan"), float("inf"), -1.0, 1e30):
-        agent.delays.told(UpstreamDelay(link=incoming.link.id, delay_ms=nonsense))
-        agent.delays.told(UpstreamDelay(link="no such link", delay_ms=nonsense))
+        agent.execution.delays.told(UpstreamDelay(link=incoming.link.id, delay_ms=nonsense))
+        agent.execution.delays.told(UpstreamDelay(link="no such link", delay_ms=nonsense))
         assert incoming.delay_ms == before
-    for instance in agent.engine.instances.values():
+    for instance in agent.execution.engine.instances.values():
         instance.users.slack_told(query, float("nan"))
         assert instance.users.delay_slack_ms == 0.0

@@ -55,7 +55,7 @@ class Story:
 
     def queries(self, number: int) -> Any:
         agent: Any = self.world.agents[number]
-        return agent.queries
+        return agent.queries.owned
 
     def found(self, number: int, query: str) -> QueryRecord:
         record: QueryRecord = self.queries(number).find(query)
@@ -80,7 +80,7 @@ class Story:
     def hosted(self) -> list[str]:
         """Returns all operators that run anywhere."""
         agents: list[Any] = [agent for agent in self.world.agents if agent is not None]
-        return sorted(one for agent in agents for one in agent.operators.instances if not is_multicast(one))
+        return sorted(one for agent in agents for one in agent.execution.operators.instances if not is_multicast(one))
 
     def goes_on(self, after: Callable[[], object]) -> None:
         """Checks that the second query gives right rows again after something has happened, each once."""
@@ -259,7 +259,7 @@ class Ending(Story):
     def rows(self, *, crashes: bool) -> list[tuple[Any, ...]]:
         """Returns the answers of the second query, with or without a crash between the ends of the first one and of it."""
         first, second = self.found(HOME, "k"), self.found(OTHER, self.second)
-        shared = [self.world.agents[number].operators.instances[one] for one, number in self.hosts()]
+        shared = [self.world.agents[number].execution.operators.instances[one] for one, number in self.hosts()]
         self.world.run_until(lambda: shared[0].state is State.FINISHED, 30.0, "the source ends")
         if crashes:
             self.world.partition([[OTHER]])

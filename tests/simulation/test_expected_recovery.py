@@ -26,13 +26,13 @@ def test_recovery_takes_as_long_as_explain_expects_and_costs_what_it_says(seed: 
     world = settled_world(6, seed=seed, data_dir=tmp_path, settings=settings)
     sql = SQL.format(world.nodes[1])
     query = world.submit(sql)
-    record = world.agents[0].queries.find(query)
+    record = world.agents[0].queries.owned.find(query)
     assert record is not None
     window = next(one for one in record.specs if record.kind_of(one) == "window")
     if record.nodes[window] != world.nodes[3]:
         assert world.ask(record.nodes[window], "migrate", operator=window, node=world.nodes[3])["committed"]
     world.run(10.0)
-    gossip, engine = world.agents[0].gossip, world.agents[0].queries.engine
+    gossip, engine = world.agents[0].network.gossip, world.agents[0].queries.owned.engine
     told = expected(record.plan, record.nodes, gossip.name, gossip.machine.config, 6, engine, gossip.latency_ms)
     least_s, most_s = told["detection_s"]
     explained = world.ask(0, "explain", sql=sql.partition(";")[2])["recovery"]

@@ -27,7 +27,7 @@ class Replanned(Story):
         assert left_to_others(record) == self.shared - {record.plan.operators[0].id}
         assert self.hosted() == sorted({*record.specs, *self.found(OTHER, self.second).specs}), "nothing else of the former plan is left"
         agents: Any = self.world.agents
-        hosted = {one.id: one for agent in agents if agent is not None for one in agent.operators.instances.values()}
+        hosted = {one.id: one for agent in agents if agent is not None for one in agent.execution.operators.instances.values()}
         assert hosted[record.sink].inputs.keys() == {link.id for link in record.links if link.target == record.sink}
         assert {user for output in hosted[self.window].outputs.values() for user in output.users} == {self.second}
         assert {hosted[operator].users.max_latency_ms.get(self.first) for operator in left_to_others(record)} == {None}

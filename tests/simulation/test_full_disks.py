@@ -149,7 +149,7 @@ def test_dropped_sink_puts_what_it_has_written_in_place(tmp_path: Path, world: W
 def test_sink_whose_query_is_refused_leaves_the_former_file(tmp_path: Path, world: World):
     path = tmp_path / "kept.csv"
     path.write_text("old")
-    operators: Any = world.agents[1].operators  # type: ignore[union-attr]
+    operators: Any = world.agents[1].execution.operators  # type: ignore[union-attr]
 
     def refuse(*more: Any, **further: Any) -> None:
         raise PlacementError("refused by the test")

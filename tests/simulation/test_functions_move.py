@@ -59,7 +59,7 @@ def run(world: World, seed: int, *, moves: bool, query: str = QUERY) -> tuple[li
         if moves:
             trouble.move_one()
     assert tail.finished, f"the query has not ended after {world.now:.0f} virtual seconds"
-    moved = sum(record["committed"] for agent in world.agents for record in agent.measuring.migrations)
+    moved = sum(record["committed"] for agent in world.agents for record in agent.monitoring.measuring.migrations)
     return sorted(map(str, tail.rows)), moved
 
 
@@ -87,12 +87,12 @@ def test_hosts_without_the_function_are_not_chosen_and_refuse_it(example: Extens
     (host,) = hosts
     operator = next(o["id"] for o in world.ask(host, "operators") if o["kind"] == "function")
     world.run(0.5)
-    world.agents[host].migrations.migrate(operator, world.nodes[3], "asked for")
-    world.run_until(lambda: world.agents[host].measuring.migrations)
-    record = world.agents[host].measuring.migrations[-1]
+    world.agents[host].execution.migrations.migrate(operator, world.nodes[3], "asked for")
+    world.run_until(lambda: world.agents[host].monitoring.measuring.migrations)
+    record = world.agents[host].monitoring.measuring.migrations[-1]
     assert not record["committed"]
     assert "function smooth is not installed here" in record["outcome"] + record["reason"]
-    assert operator in world.agents[host].engine.instances
+    assert operator in world.agents[host].execution.engine.instances
 
 
 def test_a_query_that_nobody_can_host_says_what_is_missing(example: Extensions):

@@ -38,7 +38,7 @@ def agent_of(world: World, number: int = 0) -> Agent:
 
 def tasks_of(world: World, monkeypatch) -> list[list[str]]:
     """What each task goes through from now on, as it is made."""
-    execution = agent_of(world).engine._execution
+    execution = agent_of(world).execution.engine._execution
     tasks: list[list[str]] = []
     execute = execution._execute
 
@@ -65,7 +65,7 @@ def test_a_batch_goes_from_source_to_sink_in_one_task_and_every_link_counts_it(m
     tasks = tasks_of(world, monkeypatch)
     world.submit(SOURCE.format(node=world.nodes[0]))
     rows = finished(world, QUERY)
-    instances = agent_of(world).engine.instances
+    instances = agent_of(world).execution.engine.instances
 
     assert sum(row[2] for row in rows) > ROWS / 2
     longest = max(tasks, key=len)
@@ -100,7 +100,7 @@ def test_a_sink_that_began_with_a_backlog_joins_the_task_of_the_source(monkeypat
         f"'{world.nodes[0]}', rows_per_second = 'max', event_rows_per_second = 1000, batch_rows_max = 1000)"
     )
     world.submit("CREATE SINK k FROM (SELECT ts, key FROM fast WHERE key % 2 = 0) WITH (connector = 'discard')")
-    engine = agent_of(world).engine
+    engine = agent_of(world).execution.engine
     sink = next(instance for instance in engine.instances.values() if instance.sink is not None)
     engine._lives.rest(sink, lambda rests: None)
     world.run_until(lambda: sum(len(incoming.queue) for incoming in sink.inputs.values()) > 2)
@@ -119,7 +119,7 @@ def test_a_multicast_made_in_the_midst_of_a_task_lets_no_row_come_twice_or_be_lo
     world = settled_world(1, seed=3, settings=settings, cpu=CpuConfig(batch_us=20_000))
     world.submit(SOURCE.format(node=world.nodes[0]))
     tail = world.tail(world.submit(QUERY))
-    engine = agent_of(world).engine
+    engine = agent_of(world).execution.engine
     sources = lambda: [instance for instance in engine.instances.values() if instance.source is not None]  # noqa: E731
     made = []
     for number in range(3):
@@ -128,7 +128,7 @@ def test_a_multicast_made_in_the_midst_of_a_task_lets_no_row_come_twice_or_be_lo
         (source,) = sources()
         assert source.task is not None
         assert len(source.task.stages) > 1
-        made.append(agent_of(world).operators.split(source.id, list(source.outputs), f"{source.id}.multicast{number}"))
+        made.append(agent_of(world).execution.operators.split(source.id, list(source.outputs), f"{source.id}.multicast{number}"))
         assert made[-1].busy
     world.run_until(lambda: tail.finished)
     reference = make_world()
@@ -144,7 +144,7 @@ def test_a_backlog_is_worked_on_as_one_batch():
     world = make_world()
     world.submit(SOURCE.format(node=world.nodes[0]))
     tail = world.tail(world.submit(QUERY))
-    engine = agent_of(world).engine
+    engine = agent_of(world).execution.engine
     world.run(1.0)
     window = next(instance for instance in engine.instances.values() if instance.operator is not None and instance.operator.state_rows)
     engine._lives.rest(window, lambda rests: None)
@@ -175,7 +175,7 @@ def test_a_sink_takes_as_many_quanta_of_a_backlog_as_it_asks_for(quanta: int, mo
         f"'{world.nodes[0]}', rows_per_second = 'max', event_rows_per_second = 1000, batch_rows_max = 100, rows = 10000)"
     )
     world.submit("CREATE SINK k FROM (SELECT ts, key FROM fast) WITH (connector = 'discard')")
-    engine = agent_of(world).engine
+    engine = agent_of(world).execution.engine
     sink = next(instance for instance in engine.instances.values() if instance.sink is not None)
     engine._lives.rest(sink, lambda rests: None)
     world.run_until(lambda: sum(len(incoming.queue) for incoming in sink.inputs.values()) > 25)

@@ -55,7 +55,7 @@ def calm(heal: bool, folder: Path) -> int:
     before = world.counters()
     world.run(CALM_S)
     after = world.counters()
-    assert world.agents[0].queries.find(query).row(None)["state"] == "running"  # type: ignore[union-attr]
+    assert world.agents[0].queries.owned.find(query).row(None)["state"] == "running"  # type: ignore[union-attr]
     world.close()
     return sum(after[name] - before[name] for name in ("stream_bytes", "datagram_bytes"))
 
@@ -83,7 +83,7 @@ WINDOW_BATCHES = 8
 
 def most_held(world: Any) -> tuple[int, int]:
     """Returns the most batches that wait at one sender in memory, and at one input, anywhere."""
-    instances = [one for agent in world.agents if agent is not None for one in agent.engine.instances.values()]
+    instances = [one for agent in world.agents if agent is not None for one in agent.execution.engine.instances.values()]
     sent = [output.sender.memory_batches for one in instances for output in one.outputs.values()]
     queued = [len(incoming.queue) for one in instances for incoming in one.inputs.values()]
     return max(sent, default=0), max(queued, default=0)
@@ -95,7 +95,7 @@ def test_what_waits_for_a_lost_operator_is_bounded_and_holds_its_source_back(tmp
     world = settled_world(4, seed=1, data_dir=tmp_path, settings=settings)
     source, sink = world.nodes[1], world.nodes[2]
     query = world.submit(FAST.format(source, sink))
-    record = world.agents[0].queries.find(query)
+    record = world.agents[0].queries.owned.find(query)
     assert record is not None
     made = next(iter(record.specs))
     file = world.data_dir_of(2) / "files" / "k.csv"

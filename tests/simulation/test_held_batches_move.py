@@ -47,14 +47,14 @@ class Overlay:
 
     def source(self) -> Instance:
         """The source of the query."""
-        return self.agent(SOURCE).engine.instances[f"{self.query}.0"]
+        return self.agent(SOURCE).execution.engine.instances[f"{self.query}.0"]
 
     def find(self, params: type) -> tuple[int, Instance]:
         """An operator that runs, and the number of its host."""
         (found,) = (
             (number, instance)
             for number in range(len(self.world.nodes))
-            for instance in self.agent(number).engine.instances.values()
+            for instance in self.agent(number).execution.engine.instances.values()
             if isinstance(instance.spec.params, params)
         )
         return found
@@ -62,11 +62,11 @@ class Overlay:
     def move(self, params: type, there: int) -> None:
         """Move an operator, until it runs on its new host."""
         here, instance = self.find(params)
-        agent, at = self.agent(here), self.agent(there).engine.instances
-        self.world.run_until(lambda: agent.migrations.may_migrate(instance.id), 30, "the operator may move")
-        agent.migrations.migrate(instance.id, self.world.nodes[there], "moved by the test")
+        agent, at = self.agent(here), self.agent(there).execution.engine.instances
+        self.world.run_until(lambda: agent.execution.migrations.may_migrate(instance.id), 30, "the operator may move")
+        agent.execution.migrations.migrate(instance.id, self.world.nodes[there], "moved by the test")
         self.world.run_until(lambda: instance.id in at and at[instance.id].state is State.RUNNING, 60, "it runs there")
-        self.world.run_until(lambda: instance.id not in agent.engine.instances, 60, "it is no more where it was")
+        self.world.run_until(lambda: instance.id not in agent.execution.engine.instances, 60, "it is no more where it was")
 
     def held(self, params: type) -> int:
         """Batches that an operator has sent and nobody has acknowledged."""
@@ -114,10 +114,10 @@ def test_an_operator_stays_while_the_host_of_one_that_it_feeds_is_away():
     name, window = overlay.world.nodes[AFTER], overlay.find(WindowParams)[1]
     agent = overlay.agent(HOST)
     overlay.world.partition([[AFTER]])
-    overlay.world.run_until(lambda: not agent.gossip.members[name].reachable, 60, "the host has failed")
+    overlay.world.run_until(lambda: not agent.network.gossip.members[name].reachable, 60, "the host has failed")
     records: list[MigrationRecord] = []
-    overlay.world.run_until(lambda: agent.migrations.may_migrate(window.id), 30, "nothing stands in the way on this host")
-    agent.migrations.migrate(window.id, overlay.world.nodes[THERE], "moved by the test", records.append)
+    overlay.world.run_until(lambda: agent.execution.migrations.may_migrate(window.id), 30, "nothing stands in the way on this host")
+    agent.execution.migrations.migrate(window.id, overlay.world.nodes[THERE], "moved by the test", records.append)
     overlay.world.run_until(lambda: bool(records), 60, "the migration has ended")
     assert not records[0].committed
     overlay.world.heal()

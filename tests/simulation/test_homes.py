@@ -36,7 +36,7 @@ def has_joined(world: World, number: int) -> bool:
 def queries_served(world: World) -> set[str]:
     """The queries that operators of any living agent serve."""
     agents = [agent for agent in world.agents if isinstance(agent, Agent)]
-    return {query for agent in agents for instance in agent.engine.instances.values() for query in instance.users}
+    return {query for agent in agents for instance in agent.execution.engine.instances.values() for query in instance.users}
 
 
 def test_a_restarted_home_gives_its_queries_other_names_and_other_rows() -> None:
@@ -121,7 +121,7 @@ def names(world: World, at: int) -> set[str]:
 def rows_taken(world: World) -> int:
     agent = world.agents[ELSEWHERE]
     assert isinstance(agent, Agent)
-    return sum(instance.figures.rows_in for instance in agent.engine.instances.values() if instance.sink is not None)
+    return sum(instance.figures.rows_in for instance in agent.execution.engine.instances.values() if instance.sink is not None)
 
 
 def test_a_query_without_a_home_runs_on_and_every_agent_lists_it() -> None:
@@ -248,7 +248,7 @@ def test_nobody_ends_a_query_whose_home_answers_for_it() -> None:
     agent = world.agents[2]
     assert isinstance(agent, Agent)
     problems: list[SbonError | None] = []
-    agent.homes.end(query, problems.append)
+    agent.queries.homes.end(query, problems.append)
     world.run_until(lambda: bool(problems))
     assert "answers for it; drop it there" in str(problems[0])
     assert queries_served(world) == {query}

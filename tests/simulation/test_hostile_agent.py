@@ -29,7 +29,7 @@ def overlay(*, hostile: bool) -> World:
     world.start_all()
     if hostile:
         told = itertools.cycle(NONSENSE)
-        world.agents[LIAR].gossip.machine._writer._coordinate = lambda: next(told)
+        world.agents[LIAR].network.gossip.machine._writer._coordinate = lambda: next(told)
     world.run(90.0)
     return world
 
@@ -38,7 +38,7 @@ def honest_error(world: World) -> float:
     """Median relative error over the honest pairs, by the coordinates that the agents have of themselves."""
     errors = []
     for a, b in itertools.permutations([number for number in range(NODES) if number != LIAR], 2):
-        estimated_ms = world.agents[a].gossip.estimated_rtt_ms(world.nodes[a], world.nodes[b])
+        estimated_ms = world.agents[a].network.gossip.estimated_rtt_ms(world.nodes[a], world.nodes[b])
         errors.append(abs(estimated_ms - world.topology.rtt_ms[a, b]) / world.topology.rtt_ms[a, b])
     return median(errors)
 
@@ -50,10 +50,10 @@ def test_an_agent_that_tells_nonsense_is_refused_counted_and_hurts_nobody():
         if number == LIAR:
             continue
         agent = hostile.agents[number]
-        check(agent.gossip.localiser.coordinate)
-        assert all(check(member.coordinate) for member in agent.gossip.members.values() if member.coordinate is not None)
-        assert agent.gossip.members[hostile.nodes[LIAR]].coordinate in (None, ORIGIN), "as it was before its first lie"
-        assert agent.gossip.machine.counters["coordinates_rejected"] > 10
+        check(agent.network.gossip.localiser.coordinate)
+        assert all(check(member.coordinate) for member in agent.network.gossip.members.values() if member.coordinate is not None)
+        assert agent.network.gossip.members[hostile.nodes[LIAR]].coordinate in (None, ORIGIN), "as it was before its first lie"
+        assert agent.network.gossip.machine.counters["coordinates_rejected"] > 10
         assert all(row["status"] == "alive" for row in hostile.ask(number, "members"))
     assert honest_error(hostile) == pytest.approx(honest_error(quiet), abs=0.05)
 
@@ -66,8 +66,8 @@ def test_two_thousand_junk_names_of_one_member_leave_room_for_true_ones():
     junk = tuple(Entry("view", f"junk{i}", now_us, liar.name, False, "CREATE VIEW") for i in range(ENTRIES_MAX))
     ghosts = tuple(Entry("view", f"ghost{i}", now_us, f"ghost{i}", False, "CREATE VIEW") for i in range(ENTRIES_MAX))
     for node in world.nodes[:LIAR]:
-        liar.directory.tell(node, CatalogUpdate(entries=junk))
-    liar.replication.catalog.merge(junk + ghosts)  # it pushes these with its table
+        liar.network.directory.tell(node, CatalogUpdate(entries=junk))
+    liar.queries.replication.catalog.merge(junk + ghosts)  # it pushes these with its table
     world.run(90)
 
     world.submit("CREATE VIEW honest AS SELECT ts FROM sys.probes", at=1)

@@ -35,7 +35,7 @@ def submit_at_once(world: World, queries: int) -> tuple[list[str], int]:
 
     def answered() -> bool:
         nonlocal fullest
-        fullest = max(fullest, *(len(agent.engine.instances) for agent in world.agents))
+        fullest = max(fullest, *(len(agent.execution.engine.instances) for agent in world.agents))
         return len(replies) == queries
 
     world.run_until(answered, 100, "all queries run or have failed")
@@ -52,7 +52,9 @@ def test_queries_placed_at_the_same_time_find_the_room_there_is(seed):
     assert failed == []
     assert fullest <= SLOTS
     world.run(11.0)
-    assert [agent.operators.room.reservations.held(world.now + 1e9) for agent in world.agents] == [0] * 6, "no room is kept for good"
+    assert [agent.execution.operators.room.reservations.held(world.now + 1e9) for agent in world.agents] == [0] * 6, (
+        "no room is kept for good"
+    )
 
 
 def test_without_reservations_queries_placed_at_the_same_time_refuse_each_other():
@@ -67,7 +69,7 @@ def test_without_reservations_queries_placed_at_the_same_time_refuse_each_other(
 
 def test_room_asked_for_by_a_taker_that_has_crashed_is_free_again_in_time():
     world = make_world(3, 4)
-    room = world.agents[1].operators.room
+    room = world.agents[1].execution.operators.room
     slots = room.free_slots(world.now)
     world.submit(SOURCE.format(number=0, node=world.nodes[1], rate=20))
     world.agents[0].control(world.requests.make("submit", {"sql": WINDOWED.format(number=0, seconds=1)}), lambda reply: None)
@@ -170,7 +172,7 @@ def test_a_thin_uplink_does_not_carry_one_copy_more(times, shared):
         world = make_world(4, 9, hosting={"share_bytes_per_s_max": limit}, placement={"strategy": "producer"})
         world.submit(SOURCE.format(number=0, node=world.nodes[1], rate=20))
         world.rows(world.submit(query), count=2000)
-        engine = world.agents[1].engine
+        engine = world.agents[1].execution.engine
         return world, sum(o.byte_rate.per_s for i in engine.instances.values() for o in i.outputs.values() if o.node != world.nodes[1])
 
     rate = begin(0.0)[1]

@@ -68,15 +68,15 @@ class Overlay:
 
     def counted(self, *names: str) -> dict[str, int]:
         """Counters of all agents together."""
-        return {name: sum(agent.authority.counters.get(name, 0) for agent in self.agents) for name in names}
+        return {name: sum(agent.access.authority.counters.get(name, 0) for agent in self.agents) for name in names}
 
     def move_one(self, besides: Agent | None = None) -> bool:
         """Begin to move some operator that may, to the next agent that may have it."""
         agents = [agent for agent in self.agents if agent is not besides]
         for number, agent in enumerate(agents):
-            for operator in agent.engine.instances:
-                if agent.migrations.may_migrate(operator):
-                    agent.migrations.migrate(operator, agents[(number + 1) % len(agents)].name, "moved by the test")
+            for operator in agent.execution.engine.instances:
+                if agent.execution.migrations.may_migrate(operator):
+                    agent.execution.migrations.migrate(operator, agents[(number + 1) % len(agents)].name, "moved by the test")
                     return True
         return False
 
@@ -104,9 +104,9 @@ def test_an_honest_overlay_refuses_nothing():
 
 def forged(victim: Agent, evil: Agent, home: Agent) -> Iterator[Any]:
     """All that a member could say to an agent about operators, links and queries that are none of its own."""
-    me, query = evil.name, next(iter(home.queries.records))
+    me, query = evil.name, next(iter(home.queries.owned.records))
     mine = User(f"{me}.0000001.01", me)
-    for instance in list(victim.engine.instances.values()):
+    for instance in list(victim.execution.engine.instances.values()):
         yield from forged_of_operator(instance, me, query, mine)
         for incoming in list(instance.inputs.values()):
             link, next_one = incoming.link, incoming.receiver.received + 1
@@ -131,7 +131,7 @@ def forged(victim: Agent, evil: Agent, home: Agent) -> Iterator[Any]:
             yield Instantiate(stolen(instance, f"{mine.query}.1"), (End(output.link, me, ()),), (End(output.link, me, ()),), mine)
             yield Use(output.link.target, mine, (End(output.link, me, ()),))
             yield Use(instance.id, User(query, me), through=output.link.id)
-    for operator, found in list(victim.migrations._arrivals._arriving.items()):
+    for operator, found in list(victim.execution.migrations._arrivals._arriving.items()):
         yield from forged_of_arrival(operator, found.machine.epoch, found.assembly._spec, me)
     yield from (
         Begin(query),
@@ -150,8 +150,8 @@ def forged(victim: Agent, evil: Agent, home: Agent) -> Iterator[Any]:
 
 
 def forged_of_owner(victim: Agent, evil: Agent, query: str) -> Iterator[Any]:
-    me = Holder(evil.name, evil.gossip.machine.own.boot)
-    other = Holder(victim.name, victim.gossip.machine.own.boot)
+    me = Holder(evil.name, evil.network.gossip.machine.own.boot)
+    other = Holder(victim.name, victim.network.gossip.machine.own.boot)
     for epoch in (0, 99):
         yield Own(query, epoch, me)
         yield Own(query, epoch, Holder("nobody", 1))
@@ -194,22 +194,22 @@ def example(kind: type) -> Any:
 
 def say(evil: Agent, victim: Agent, message: Any, answers: list[tuple[Any, Any]]) -> None:
     """Every message is said in every way that there is."""
-    evil.directory.send(victim.name, message)
+    evil.network.directory.send(victim.name, message)
     if not isinstance(message, Data):
-        evil.directory.request(victim.name, message, lambda result, message=message: answers.append((message, result)))  # type: ignore[misc]
+        evil.network.directory.request(victim.name, message, lambda result, message=message: answers.append((message, result)))  # type: ignore[misc]
 
 
 def test_a_member_that_says_everything_about_others_changes_no_row_and_drops_nothing():
     overlay = Overlay()
     world, home, evil = overlay.world, overlay.agents[HOME], overlay.agents[EVIL]
     victims = [agent for agent in overlay.agents if agent is not evil]
-    evil.directory.keep([agent.name for agent in victims])
+    evil.network.directory.keep([agent.name for agent in victims])
     answers: list[tuple[Any, Any]] = []
     said: set[str] = set()
     world.run(1.0)
     for round_of in range(8):
         if overlay.move_one(besides=evil) and round_of % 2:
-            world.run_until(lambda: any(victim.migrations.arriving for victim in victims), 10)
+            world.run_until(lambda: any(victim.execution.migrations.arriving for victim in victims), 10)
         for victim in victims:
             for message in forged(victim, evil, home):
                 said.add(type(message).__name__)
@@ -218,18 +218,18 @@ def test_a_member_that_says_everything_about_others_changes_no_row_and_drops_not
 
     assert said | NOT_TRIED == {kind.__name__ for kind in TABLE}
     assert overlay.finish() == rows_on_one_node()
-    assert {home.queries.find(query).state.value for query in overlay.queries} == {"finished"}  # type: ignore[union-attr]
-    assert all(node != evil.name for query in overlay.queries for node in home.queries.find(query).nodes.values())  # type: ignore[union-attr]
+    assert {home.queries.owned.find(query).state.value for query in overlay.queries} == {"finished"}  # type: ignore[union-attr]
+    assert all(node != evil.name for query in overlay.queries for node in home.queries.owned.find(query).nodes.values())  # type: ignore[union-attr]
     refused = overlay.counted(*(f"messages_refused_{kind.__name__}" for kind, rule in TABLE.items() if is_bound(kind)))
     assert all(refused.values()), refused
-    assert not evil.engine.instances
+    assert not evil.execution.engine.instances
     for message, answer in answers:
         rule = TABLE[type(message)]
         if rule.way is Way.ANSWER or Way.ASKED not in rule.way:
             assert isinstance(answer, UnsupportedError), (message, answer)
         elif isinstance(answer, AuthorityError):
             assert rule.who in str(answer), (message, answer)
-    assert all(evil.peers.is_connected(agent.address) for agent in victims), "whoever says nonsense is not cut off for it"
+    assert all(evil.network.peers.is_connected(agent.network.address) for agent in victims), "whoever says nonsense is not cut off for it"
 
 
 def is_bound(kind: type) -> bool:
@@ -243,23 +243,25 @@ def test_a_connection_in_anothers_name_from_elsewhere_is_not_believed():
     overlay = Overlay()
     world, home = overlay.world, overlay.agents[HOME]
     world.run(1.0)
-    host, window = next((a, i) for a in overlay.agents for i in a.engine.instances.values() if isinstance(i.spec.params, WindowParams))
+    host, window = next(
+        (a, i) for a in overlay.agents for i in a.execution.engine.instances.values() if isinstance(i.spec.params, WindowParams)
+    )
     (output,) = window.outputs.values()
-    sender = next(a for a in overlay.agents for i in a.engine.instances.values() if output.link.id in i.outputs)
+    sender = next(a for a in overlay.agents for i in a.execution.engine.instances.values() if output.link.id in i.outputs)
     forger = Peers(overlay.agents[EVIL].host, home.name, None, home.config.peers, Silent())
-    forger.want(sender.address)
-    world.run_until(lambda: forger.is_connected(sender.address))
+    forger.want(sender.network.address)
+    world.run_until(lambda: forger.is_connected(sender.network.address))
     answers: list[Any] = []
-    forger.send(sender.address, encode(Acknowledge(output.link.id, output.sender.offered, 1000, False)))
-    forger.request(sender.address, encode(Release(overlay.queries[0])), answers.append, 5.0)
-    forger.request(sender.address, encode(QueriesAsk()), answers.append, 5.0)
+    forger.send(sender.network.address, encode(Acknowledge(output.link.id, output.sender.offered, 1000, False)))
+    forger.request(sender.network.address, encode(Release(overlay.queries[0])), answers.append, 5.0)
+    forger.request(sender.network.address, encode(QueriesAsk()), answers.append, 5.0)
     world.run_until(lambda: len(answers) == 2)
 
     assert isinstance(answers[0], AuthorityError)
     assert "does not come from the address" in str(answers[0])
     assert not isinstance(answers[1], SbonError), "what any member may ask it may ask"
-    assert sender.authority.counters["messages_refused_Acknowledge"] == 1
-    assert window.id in host.engine.instances
+    assert sender.access.authority.counters["messages_refused_Acknowledge"] == 1
+    assert window.id in host.execution.engine.instances
     forger.close()
     assert overlay.finish() == rows_on_one_node()
 
@@ -280,36 +282,38 @@ class Silent:
 def test_what_this_release_does_not_know_is_answered_and_the_connection_stands(payload: dict[str, Any]):
     overlay = Overlay()
     one, other = overlay.agents[3], overlay.agents[4]
-    one.directory.keep([other.name])
-    overlay.world.run_until(lambda: one.peers.is_connected(other.address))
+    one.network.directory.keep([other.name])
+    overlay.world.run_until(lambda: one.network.peers.is_connected(other.network.address))
     data = msgspec.msgpack.encode(payload)
     answers: list[Any] = []
-    connection = one.peers._remotes[other.address].ready
-    one.peers.request(other.address, data, answers.append, 5.0)
-    one.peers.send(other.address, data)
+    connection = one.network.peers._remotes[other.network.address].ready
+    one.network.peers.request(other.network.address, data, answers.append, 5.0)
+    one.network.peers.send(other.network.address, data)
     overlay.world.run_until(lambda: bool(answers))
     overlay.world.run(1.0)
 
     assert isinstance(answers[0], UnsupportedError)
     assert "not supported by this release" in str(answers[0])
-    assert other.authority.counters["messages_unsupported"] == 2
-    assert one.peers._remotes[other.address].ready is connection
+    assert other.access.authority.counters["messages_unsupported"] == 2
+    assert one.network.peers._remotes[other.network.address].ready is connection
 
 
 def test_rows_of_the_next_host_are_believed_though_the_old_one_dies_before_it_can_tell():
     """It has named the next host when it asked the neighbours to keep still."""
     overlay = Overlay()
     world, new = overlay.world, overlay.agents[4]
-    first, window = next((a, i.id) for a in overlay.agents for i in a.engine.instances.values() if isinstance(i.spec.params, WindowParams))
+    first, window = next(
+        (a, i.id) for a in overlay.agents for i in a.execution.engine.instances.values() if isinstance(i.spec.params, WindowParams)
+    )
     old = overlay.agents[3]
     if first is not old:
         move(overlay, window, first, old)
-    ask = old.directory.request
+    ask = old.network.directory.request
     untold = (Moved,)
-    old.directory.request = lambda node, message, *rest: None if isinstance(message, untold) else ask(node, message, *rest)  # type: ignore[method-assign]
+    old.network.directory.request = lambda node, message, *rest: None if isinstance(message, untold) else ask(node, message, *rest)  # type: ignore[method-assign]
     move(overlay, window, old, new)
     # The sources hear of it from the old host, to which they send, and the taker of the query has not heard of it when that dies.
-    world.run_until(lambda: any(end.node == new.name for agent in overlay.agents for _, end in agent.flow.ends.beside(window)))
+    world.run_until(lambda: any(end.node == new.name for agent in overlay.agents for _, end in agent.execution.flow.ends.beside(window)))
     world.kill(3)
     before = len(overlay.tails[0].rows)
     world.run_until(lambda: len(overlay.tails[0].rows) > before + 10, 30, "rows of the new host")
@@ -318,7 +322,7 @@ def test_rows_of_the_next_host_are_believed_though_the_old_one_dies_before_it_ca
 
 def move(overlay: Overlay, operator: str, here: Agent, there: Agent) -> None:
     """Move an operator, until it runs there."""
-    overlay.world.run_until(lambda: here.migrations.may_migrate(operator), 30)
-    here.migrations.migrate(operator, there.name, "moved by the test")
-    found = there.engine.instances
+    overlay.world.run_until(lambda: here.execution.migrations.may_migrate(operator), 30)
+    here.execution.migrations.migrate(operator, there.name, "moved by the test")
+    found = there.execution.engine.instances
     overlay.world.run_until(lambda: operator in found and found[operator].state is State.RUNNING, 30)

@@ -37,7 +37,7 @@ def test_a_crashed_exchange_gives_each_instance_its_own_rows_again_and_nothing_t
 def test_a_crashed_merge_gives_no_answer_twice_and_none_with_fewer_rows(tmp_path: Path, undisturbed: list[list[str]]) -> None:
     story = Dealt(tmp_path, BY_KEY)
     merge = story.move("merge")
-    figures = story.world.agents[MIDDLE].operators.instances[merge].figures  # type: ignore[union-attr]
+    figures = story.world.agents[MIDDLE].execution.operators.instances[merge].figures  # type: ignore[union-attr]
     before = figures.rows_out
     story.world.run_until(lambda: figures.rows_out > before, 5.0, "it has just given answers, which are on their way")
     story.crash(MIDDLE, back_s=None)
@@ -72,7 +72,7 @@ def test_a_merge_that_crashes_between_two_batches_of_one_watermark_says_that_ans
         if spec.params.__struct_config__.tag == "window":
             assert world.ask(record.nodes[window], "migrate", operator=window, node=world.nodes[OTHER])["committed"]
             world.run(1.0)
-    giving: Any = world.agents[MIDDLE].operators.instances[operator]  # type: ignore[union-attr]
+    giving: Any = world.agents[MIDDLE].execution.operators.instances[operator]  # type: ignore[union-attr]
     before = giving.figures.rows_out
     world.run_until(lambda: giving.figures.rows_out >= before + 1, 5.0, "the first batch is on its way")
     world.world.network.cut(MIDDLE, OTHER)

@@ -37,7 +37,7 @@ def run(sql: str, *, cut: bool) -> tuple[list[str], list[tuple[int, ...]], list[
             world.heal()
         world.run(0.5)
         for agent in world.agents:
-            for instance in agent.engine.instances.values():
+            for instance in agent.execution.engine.instances.values():
                 if instance.operator is not None and instance.operator.rows_ahead():
                     kept.append(tuple(instance.operator.rows_ahead()))
                     reasons.append(operator_report(instance, agent.name).reason)

@@ -35,13 +35,13 @@ def test_what_waited_for_a_consumer_here_reaches_it_elsewhere_however_large_it_i
     world.submit(SOURCE.format(world.nodes[1]))
     tail = world.tail(world.submit(QUERY))
     agents = [agent for agent in world.agents if isinstance(agent, Agent)]
-    here, window = next((a, i) for a in agents for i in a.engine.instances.values() if isinstance(i.spec.params, WindowParams))
+    here, window = next((a, i) for a in agents for i in a.execution.engine.instances.values() if isinstance(i.spec.params, WindowParams))
     output = next(iter(window.outputs.values()))
     assert output.node == here.name, "the projection is where the window is"
     away = next(number for number, agent in enumerate(agents) if agent is not here and number)
     records: list[Any] = []
-    here.migrations.migrate(output.link.target, world.nodes[away], "tried by the test", records.append)
-    leaving = here.migrations._leaving[output.link.target]
+    here.execution.migrations.migrate(output.link.target, world.nodes[away], "tried by the test", records.append)
+    leaving = here.execution.migrations._leaving[output.link.target]
     world.run_until(lambda: leaving.steps.phase.value == "transferring", 30)
     world.partition([[away]])  # for so long that a window closes
     world.run_until(lambda: output.sender.memory_bytes > 100_000, 10)

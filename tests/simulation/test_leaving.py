@@ -55,19 +55,19 @@ def begin(world: World) -> Tail:
 
 def movable(world: World, node: int) -> list[str]:
     agent = world.agents[node]
-    return [] if agent is None else [i.id for i in agent.engine.instances.values() if i.movable]
+    return [] if agent is None else [i.id for i in agent.execution.engine.instances.values() if i.movable]
 
 
 def move(world: World, operator: str, to: int) -> None:
     """Put an operator on a node."""
 
     def host() -> Any:
-        return next((agent for agent in world.agents if agent is not None and agent.migrations.may_migrate(operator)), None)
+        return next((agent for agent in world.agents if agent is not None and agent.execution.migrations.may_migrate(operator)), None)
 
     while operator not in movable(world, to):
         world.run_until(lambda: host() is not None)
         records: list[Any] = []
-        host().migrations.migrate(operator, world.nodes[to], "by the test", records.append)
+        host().execution.migrations.migrate(operator, world.nodes[to], "by the test", records.append)
         world.run_until(lambda records=records: bool(records))
 
 
@@ -91,13 +91,15 @@ def test_a_host_that_leaves_in_the_midst_of_a_stream_changes_no_answer(seed: int
     gather(world, 3)
     world.run(1.0 + 0.37 * seed)
     leaving = world.agents[3]
-    assert sum(i.operator.state_rows for i in leaving.engine.instances.values() if i.operator is not None) > 0, "it has something to lose"
+    assert sum(i.operator.state_rows for i in leaving.execution.engine.instances.values() if i.operator is not None) > 0, (
+        "it has something to lose"
+    )
 
     world.leave(3)
     world.run_until(lambda: not world.alive(3), 10)
 
-    assert not leaving.leaving.stayed
-    assert set(leaving.leaving.moved.values()) <= set(world.nodes) - {world.nodes[3]}
+    assert not leaving.optimisers.leaving.stayed
+    assert set(leaving.optimisers.leaving.moved.values()) <= set(world.nodes) - {world.nodes[3]}
     states = set()
     while not tail.finished:
         world.run(0.5)
@@ -138,7 +140,7 @@ def test_hosts_that_leave_one_after_another_hand_over_what_lost_a_source_with_th
         agent = world.agents[host]
         world.leave(host)
         world.run_until(lambda host=host: not world.alive(host), 25)  # rows have come within seconds: the loss is not believed at once
-        assert not agent.leaving.stayed
+        assert not agent.optimisers.leaving.stayed
         world.start(host)
         world.run(3.0)
 
@@ -161,13 +163,13 @@ def test_a_candidate_that_refuses_is_not_the_last_one():
         return prepare
 
     for node in (TAKER, LEFT, RIGHT):
-        world.agents[node].migrations._arrivals.prepare = refuse(node)
+        world.agents[node].execution.migrations._arrivals.prepare = refuse(node)
     leaving = world.agents[3]
     world.leave(3)
     world.run_until(lambda: not world.alive(3), 20)
 
     assert len(refused) >= 1
-    assert set(leaving.leaving.moved.values()) == {world.nodes[4]}
+    assert set(leaving.optimisers.leaving.moved.values()) == {world.nodes[4]}
     world.run_until(lambda: tail.finished, 60)
     assert sorted(map(str, tail.rows)) == alone()
 
@@ -177,8 +179,8 @@ def test_where_nobody_takes_anything_a_host_goes_at_once():
     begin(world)
     gather(world, 3)
     for agent in (world.agents[node] for node in range(5) if node != 3):
-        agent.operators.room.is_leaving = True
-    leaving = world.agents[3].leaving
+        agent.execution.operators.room.is_leaving = True
+    leaving = world.agents[3].optimisers.leaving
 
     world.leave(3)
     world.run_until(lambda: not world.alive(3), 1.0 + AT_ONCE_S)
@@ -193,14 +195,14 @@ def test_all_that_leave_together_go_at_once_and_hand_nothing_about():
     gather(world, 3, 4)
     world.run(1.0)
     agents = list(world.agents)
-    arrived = [agent.migrations.counters["operators_arrived"] for agent in agents]
+    arrived = [agent.execution.migrations.counters["operators_arrived"] for agent in agents]
 
     for node in range(5):
         world.leave(node)
     world.run_until(lambda: not any(map(world.alive, range(5))), 1.0 + AT_ONCE_S)
 
-    assert [agent.migrations.counters["operators_arrived"] for agent in agents] == arrived
-    assert len(agents[3].leaving.stayed) == len(agents[4].leaving.stayed) == 1
+    assert [agent.execution.migrations.counters["operators_arrived"] for agent in agents] == arrived
+    assert len(agents[3].optimisers.leaving.stayed) == len(agents[4].optimisers.leaving.stayed) == 1
 
 
 @pytest.mark.parametrize("nodes", [1, 4])
@@ -211,7 +213,7 @@ def test_a_host_with_nothing_that_could_move_goes_at_once(nodes: int):
     for operator in movable(world, host) if nodes > 1 else []:
         move(world, operator, 3)
     world.run(1.0)
-    began, leaving = world.now, world.agents[host].leaving
+    began, leaving = world.now, world.agents[host].optimisers.leaving
 
     world.leave(host)
     world.run_until(lambda: not world.alive(host), 5)
@@ -227,8 +229,8 @@ def test_when_time_is_up_it_says_goodbye_with_what_is_left():
     gather(world, 3)
     world.run(1.0)
     for node in (0, 1, 2, 4):  # takes the state and never says that it has had its effect
-        world.agents[node].migrations._arrivals.chunk = lambda message, respond: None
-    began, leaving = world.now, world.agents[3].leaving
+        world.agents[node].execution.migrations._arrivals.chunk = lambda message, respond: None
+    began, leaving = world.now, world.agents[3].optimisers.leaving
 
     world.agents[3].leave(lambda: None, within_s=3.0)
     world.run(1.0)
@@ -256,7 +258,7 @@ def test_request_to_leave_and_signals_hand_over_for_as_long_as_they_may(argument
     gather(world, 3)
     world.run(1.0)
     for node in (0, 1, 2, 4):
-        world.agents[node].migrations._arrivals.chunk = lambda message, respond: None
+        world.agents[node].execution.migrations._arrivals.chunk = lambda message, respond: None
     began, ended, said = world.now, [], []
     agent = world.agents[3]
     agent.shutdown.when_left(lambda: ended.append(world.now))
@@ -292,13 +294,13 @@ def test_leave_refuses_a_time_that_is_none(within_s: object):
     world.agents[0].control(ControlRequest(1, "leave", {"within_s": within_s}), said.append)
 
     assert [reply.error for reply in said] == [f"within_s = {within_s!r}, expected 0 to 3600 seconds"]
-    assert not world.agents[0].leaving.begun
+    assert not world.agents[0].optimisers.leaving.begun
 
 
 def test_goodbye_that_nobody_answers_ends_after_its_time():
     world = make_world(3, 1, leave_timeout_s=0.7)
     agent, ended = world.agents[0], []
-    agent.gossip.leave = lambda: None
+    agent.network.gossip.leave = lambda: None
     began = world.now
 
     agent.leave(lambda: ended.append(world.now), within_s=0)
@@ -314,15 +316,15 @@ def test_who_leaves_is_offered_nothing_and_what_was_on_its_way_there_stays():
     world.run(1.0)
     agent, records = world.agents[4], []
     operator = movable(world, 3)[0]
-    world.agents[3].migrations.migrate(operator, world.nodes[4], "by the test", records.append)
-    world.run_until(lambda: agent.migrations.arriving == 1)
+    world.agents[3].execution.migrations.migrate(operator, world.nodes[4], "by the test", records.append)
+    world.run_until(lambda: agent.execution.migrations.arriving == 1)
 
     world.leave(4)
     world.run_until(lambda: bool(records))
 
     assert not records[0].committed
     assert operator in movable(world, 3)
-    assert agent.operators.room.empty_slots == agent.operators.room.free_slots(agent.host.now()) == 0
+    assert agent.execution.operators.room.empty_slots == agent.execution.operators.room.free_slots(agent.host.now()) == 0
     world.run_until(lambda: tail.finished, 60)
     assert sorted(map(str, tail.rows)) == alone()
 

@@ -44,7 +44,9 @@ class Overlay:
         return self.world.tail(self.world.submit(self.sql + sql))
 
     def reasons(self) -> str:
-        return "; ".join(operator_report(i, a.name).reason for a in self.world.agents if a is not None for i in a.engine.instances.values())
+        return "; ".join(
+            operator_report(i, a.name).reason for a in self.world.agents if a is not None for i in a.execution.engine.instances.values()
+        )
 
 
 def names(count: int, suffix: str = "") -> str:
@@ -90,7 +92,7 @@ def test_answers_are_those_of_duckdb_while_the_join_moves(sql: str, stream: list
             overlay.world.run(0.3)
             trouble.move_one()
         assert tail.finished, f"seed {seed}"
-        moves += sum(record["committed"] for agent in overlay.world.agents for record in agent.measuring.migrations)
+        moves += sum(record["committed"] for agent in overlay.world.agents for record in agent.monitoring.measuring.migrations)
         assert sorted(map(str, tail.rows)) == oracle(overlay.file, DUCK[sql], stream)
     assert moves >= 2
 
@@ -118,10 +120,12 @@ def test_the_last_version_stays_in_force_when_the_node_of_the_file_is_killed(tmp
     overlay.write(names(10))
     tail = overlay.query(BOTH)
     overlay.world.run_until(lambda: len(tail.rows) > 300)
-    join = next(i for a in overlay.world.agents if a is not None for i in a.engine.instances.values() if isinstance(i.operator, Lookup))
+    join = next(
+        i for a in overlay.world.agents if a is not None for i in a.execution.engine.instances.values() if isinstance(i.operator, Lookup)
+    )
     there = overlay.world.agents[2]
     assert there is not None
-    assert join.id not in there.engine.instances, "the file's node has more than the file"
+    assert join.id not in there.execution.engine.instances, "the file's node has more than the file"
     overlay.world.kill(2)
     overlay.world.run_until(lambda: len(tail.rows) >= 3000 and len({str(row[:3]) for row in tail.rows}) == 3000, 120.0, "all rows")
     assert all(row[3] is not None for row in tail.rows)
@@ -150,7 +154,7 @@ def test_a_table_is_read_again_after_a_crash_of_its_host_and_changes_reach_the_j
     overlay.write(names(10))
     world, tail = overlay.world, overlay.query(BOTH)
     world.run_until(lambda: len(tail.rows) > 100, 60.0)
-    record = world.agents[0].queries.find(tail.query)
+    record = world.agents[0].queries.owned.find(tail.query)
     lookup = next(one for one in record.specs if record.kind_of(one) == "lookup")
     if record.nodes[lookup] != world.nodes[where]:
         assert world.ask(record.nodes[lookup], "migrate", operator=lookup, node=world.nodes[where])["committed"]

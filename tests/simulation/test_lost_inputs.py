@@ -32,7 +32,7 @@ def window_host(world: World) -> int:
     (host,) = (
         number
         for number, agent in enumerate(world.agents)
-        if isinstance(agent, Agent) and any(isinstance(i.spec.params, WindowParams) for i in agent.engine.instances.values())
+        if isinstance(agent, Agent) and any(isinstance(i.spec.params, WindowParams) for i in agent.execution.engine.instances.values())
     )
     return host
 
@@ -75,11 +75,13 @@ def test_a_dead_host_that_is_forgotten_holds_up_nobody_again(moves: bool) -> Non
     world.run(75.0)
     agent = world.agents[host]
     assert isinstance(agent, Agent)
-    assert world.nodes[2] not in agent.gossip.members
+    assert world.nodes[2] not in agent.network.gossip.members
     if moves:
-        window = next(i.id for i in agent.engine.instances.values() if isinstance(i.spec.params, WindowParams))
-        agent.migrations.migrate(window, world.nodes[3], "tried by the test")
-        world.run_until(lambda: window not in agent.engine.instances, 30, "it moves, though one of its neighbours will never answer")
+        window = next(i.id for i in agent.execution.engine.instances.values() if isinstance(i.spec.params, WindowParams))
+        agent.execution.migrations.migrate(window, world.nodes[3], "tried by the test")
+        world.run_until(
+            lambda: window not in agent.execution.engine.instances, 30, "it moves, though one of its neighbours will never answer"
+        )
         assert window_host(world) == 3
     before = len(tail.rows)
     world.run_until(lambda: len(tail.rows) >= before + 3, 30, "the answers of the other go on")

@@ -31,7 +31,7 @@ def taker(world: World) -> Agent:
 
 
 def test_queries_that_are_prepared_on_many_threads_at_once_have_names_of_their_own() -> None:
-    owned = taker(make_world()).queries
+    owned = taker(make_world()).queries.owned
     names: list[str] = []
 
     def prepare() -> None:
@@ -55,7 +55,7 @@ def test_more_queries_than_a_host_takes_requests_at_a_time_are_all_watched(monke
     world = make_world(requests_max=8)
     names = [world.submit("SELECT ts, key FROM s") for _ in range(12)]
     world.run(5.0)
-    records = taker(world).queries.records
+    records = taker(world).queries.owned.records
     assert list(records) == names
     for record in records.values():
         assert set(record.reports) == set(record.nodes), record.id
@@ -64,7 +64,7 @@ def test_more_queries_than_a_host_takes_requests_at_a_time_are_all_watched(monke
 def test_a_query_that_is_dropped_as_it_ends_is_over_once() -> None:
     world = make_world(rows=", rows = 20")
     query = world.submit("SELECT ts, key FROM s")
-    owned = taker(world).queries
+    owned = taker(world).queries.owned
     world.run_until(lambda: query in owned.records and owned.records[query].state is QueryState.FINISHED, 30)
     owned.dropping.drop(query, lambda problem: None)
     world.run(10.0)
@@ -77,19 +77,19 @@ def test_a_source_that_breaks_in_any_way_says_so(monkeypatch: pytest.MonkeyPatch
     query = world.submit("SELECT * FROM sys.load")
     host = world.agents[1]
     assert isinstance(host, Agent)
-    source = next(instance for instance in host.engine.instances.values() if instance.source is not None)
+    source = next(instance for instance in host.execution.engine.instances.values() if instance.source is not None)
 
     def broken(now: float, wall: float) -> None:
         raise ZeroDivisionError("division by zero")
 
     monkeypatch.setattr(source.source, "poll", broken)
-    world.run_until(lambda: taker(world).queries.records[query].state is QueryState.DEGRADED, 30, "its taker knows")
-    assert "ZeroDivisionError: division by zero" in taker(world).queries.records[query].reason
+    world.run_until(lambda: taker(world).queries.owned.records[query].state is QueryState.DEGRADED, 30, "its taker knows")
+    assert "ZeroDivisionError: division by zero" in taker(world).queries.owned.records[query].reason
 
 
 def test_ended_queries_keep_their_last_rows_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     world = make_world(rows=", rows = 20")
-    owned = taker(world).queries
+    owned = taker(world).queries.owned
     names = []
     for _ in range(4):
         names.append(world.submit("SELECT ts, key FROM s"))
@@ -104,7 +104,7 @@ def test_ended_queries_keep_their_last_rows_within_a_bound(monkeypatch: pytest.M
 def test_the_name_of_a_sink_goes_with_the_last_that_is_known_of_its_query(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(register, "ENDED_MAX", 1)
     world = make_world(rows=", rows = 20")
-    owned = taker(world).queries
+    owned = taker(world).queries.owned
     for name in ("first", "second"):
         query = world.submit(f"CREATE SINK {name} AS SELECT ts, key FROM s WITH (connector = 'discard')")
         world.run_until(lambda query=query: query in owned.register.ended, 60)

@@ -33,7 +33,11 @@ def agent_of(world: World, number: int) -> Agent:
 
 def join_of(agent: Agent) -> str:
     """The id of the join that it runs; empty if it runs none."""
-    running = (one.id for one in agent.engine.instances.values() if isinstance(one.spec.params, JoinParams) and one.state is State.RUNNING)
+    running = (
+        one.id
+        for one in agent.execution.engine.instances.values()
+        if isinstance(one.spec.params, JoinParams) and one.state is State.RUNNING
+    )
     return next(running, "")
 
 
@@ -47,7 +51,7 @@ def world() -> World:
     if at != HOST:
         agent = agent_of(world, at)
         records: list[Any] = []
-        agent.migrations.migrate(join_of(agent), world.nodes[HOST], "to begin with", records.append)
+        agent.execution.migrations.migrate(join_of(agent), world.nodes[HOST], "to begin with", records.append)
         world.run_until(lambda: bool(records), 30.0, "the join is where the test wants it")
         assert records[0].committed
     world.run(3.0)
@@ -57,9 +61,9 @@ def world() -> World:
 def test_the_taker_of_its_query_is_gone(world: World) -> None:
     world.kill(OWNER, silent=True)
     host = agent_of(world, HOST)
-    world.run_until(lambda: host.gossip.members[world.nodes[OWNER]].status is MemberStatus.FAILED, 120.0, "the taker is given up")
+    world.run_until(lambda: host.network.gossip.members[world.nodes[OWNER]].status is MemberStatus.FAILED, 120.0, "the taker is given up")
     records: list[Any] = []
-    host.migrations.migrate(join_of(host), world.nodes[OTHER], "tried by the test", records.append)
+    host.execution.migrations.migrate(join_of(host), world.nodes[OTHER], "tried by the test", records.append)
     world.run_until(lambda: bool(records), 25.0, "an end")
     assert records[0].committed, records[0].outcome
     assert join_of(agent_of(world, OTHER))
@@ -69,17 +73,17 @@ def test_the_new_host_has_it_no_more_when_the_word_to_run_comes_again(world: Wor
     """The answer to the first word is lost, and the operator is gone by the second: its queries have ended meanwhile."""
     host, other = agent_of(world, HOST), agent_of(world, OTHER)
     join, records, told = join_of(host), list[Any](), list[Activate]()
-    activate = other.migrations._arrivals.told_to_activate
+    activate = other.execution.migrations._arrivals.told_to_activate
 
     def lost(message: Activate) -> None:
         told.append(message)
         activate(message)
         if len(told) == 1:
-            other.operators.destroy(join)
+            other.execution.operators.destroy(join)
             raise LinkError("the answer is lost")
 
-    monkeypatch.setattr(other.migrations._arrivals, "told_to_activate", lost)
-    host.migrations.migrate(join, world.nodes[OTHER], "tried by the test", records.append)
+    monkeypatch.setattr(other.execution.migrations._arrivals, "told_to_activate", lost)
+    host.execution.migrations.migrate(join, world.nodes[OTHER], "tried by the test", records.append)
     world.run_until(lambda: bool(records), 25.0, "an end")
     assert records[0].committed
     assert "no more" in records[0].outcome
@@ -90,37 +94,39 @@ def test_half_a_state_goes_with_the_host_that_sent_it(world: World) -> None:
     """What was not sent in full was not decided: its room is free once its host has failed, not minutes later."""
     host, other = agent_of(world, HOST), agent_of(world, OTHER)
     join = join_of(host)
-    host.migrations.migrate(join, world.nodes[OTHER], "tried by the test")
-    world.run_until(lambda: join in other.migrations._arrivals, 10.0, "the new host keeps room")
+    host.execution.migrations.migrate(join, world.nodes[OTHER], "tried by the test")
+    world.run_until(lambda: join in other.execution.migrations._arrivals, 10.0, "the new host keeps room")
     world.kill(HOST, silent=True)
-    assert join not in other.engine.instances
-    world.run_until(lambda: other.gossip.members[world.nodes[HOST]].status is MemberStatus.FAILED, 120.0, "the old host is given up")
-    assert join not in other.migrations._arrivals
-    assert other.operators.room.reservations.held(world.now) == 0
+    assert join not in other.execution.engine.instances
+    world.run_until(
+        lambda: other.network.gossip.members[world.nodes[HOST]].status is MemberStatus.FAILED, 120.0, "the old host is given up"
+    )
+    assert join not in other.execution.migrations._arrivals
+    assert other.execution.operators.room.reservations.held(world.now) == 0
 
 
 def test_an_attempt_that_is_called_off_while_its_operator_is_made_is_in_nobodys_way(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was made for the first attempt is ready only when the second one's state is on its way."""
     host, other = agent_of(world, HOST), agent_of(world, OTHER)
     join, records, late = join_of(host), list[Any](), list[Any]()
-    restore = other.operators.restore
-    monkeypatch.setattr(other.operators, "restore", lambda *given: late.append(lambda: restore(*given)))
-    host.migrations.migrate(join, world.nodes[OTHER], "called off by the test", records.append)
+    restore = other.execution.operators.restore
+    monkeypatch.setattr(other.execution.operators, "restore", lambda *given: late.append(lambda: restore(*given)))
+    host.execution.migrations.migrate(join, world.nodes[OTHER], "called off by the test", records.append)
     world.run_until(lambda: bool(late), 10.0, "the first operator is to be made")
-    other.migrations._arrivals.call_off()
+    other.execution.migrations._arrivals.call_off()
     world.run_until(lambda: bool(records), 30.0, "the first attempt has ended")
     assert not records[0].committed
     (first,) = late
     monkeypatch.undo()
-    host.migrations.migrate(join, world.nodes[OTHER], "tried again", records.append)
-    world.run_until(lambda: join in other.migrations._arrivals, 30.0, "the second attempt is on its way")
+    host.execution.migrations.migrate(join, world.nodes[OTHER], "tried again", records.append)
+    world.run_until(lambda: join in other.execution.migrations._arrivals, 30.0, "the second attempt is on its way")
     first()
     world.run_until(lambda: len(records) == 2, 30.0, "the second attempt has ended")
     assert records[1].committed, records[1].outcome
     world.run(3.0)
     assert join_of(other) == join
     assert not join_of(host)
-    assert other.operators.room.reservations.held(world.now) == 0
+    assert other.execution.operators.room.reservations.held(world.now) == 0
 
 
 def test_who_is_asked_for_an_operator_of_another_agent_says_where_it_is(world: World) -> None:

@@ -61,7 +61,7 @@ class Overlay:
         (self.join,) = (
             operator
             for agent in self.agents
-            for operator, instance in agent.engine.instances.items()
+            for operator, instance in agent.execution.engine.instances.items()
             if isinstance(instance.spec.params, JoinParams)
         )
         if nodes > 1:
@@ -82,7 +82,11 @@ class Overlay:
     def running(self) -> list[str]:
         """Where the join is active."""
         active = (State.RUNNING, State.RESTING, State.PAUSED, State.FORKING, State.EXPORTED, State.FINISHED)
-        return [a.name for a in self.agents if self.join in a.engine.instances and a.engine.instances[self.join].state in active]
+        return [
+            a.name
+            for a in self.agents
+            if self.join in a.execution.engine.instances and a.execution.engine.instances[self.join].state in active
+        ]
 
     def where(self) -> int:
         """The number of the agent that runs it."""
@@ -92,9 +96,9 @@ class Overlay:
     def ask(self, there: int) -> list[Any]:
         """Ask for a migration as soon as it is possible; its record will be in the list."""
         at = self.agent(self.where())
-        self.world.run_until(lambda: at.migrations.may_migrate(self.join), 60.0, "the join may move")
+        self.world.run_until(lambda: at.execution.migrations.may_migrate(self.join), 60.0, "the join may move")
         records: list[Any] = []
-        at.migrations.migrate(self.join, self.world.nodes[there], "tried by the test", records.append)
+        at.execution.migrations.migrate(self.join, self.world.nodes[there], "tried by the test", records.append)
         return records
 
     def move(self, there: int) -> None:
@@ -108,7 +112,7 @@ class Overlay:
 
     def until_phase(self, phase: Phase, records: list[Any]) -> bool:
         """Let time pass until the migration has come so far; False if it has ended before one looked."""
-        migrations = [agent.migrations for agent in self.agents if agent.migrations.is_leaving(self.join)]
+        migrations = [agent.execution.migrations for agent in self.agents if agent.execution.migrations.is_leaving(self.join)]
         leaving = migrations[0]._leaving[self.join]
         self.world.run_until(lambda: phase.value in leaving.phases or bool(records), 60.0, f"phase {phase.value}")
         return not records
@@ -120,11 +124,13 @@ class Overlay:
 
     def assert_nothing_is_left(self) -> None:
         """No host waits for an operator any more, keeps still for one, or logs its input."""
-        self.world.run_until(lambda: not any(agent.migrations.is_leaving(self.join) for agent in self.agents), 60.0)
+        self.world.run_until(lambda: not any(agent.execution.migrations.is_leaving(self.join) for agent in self.agents), 60.0)
         for agent in self.agents:
-            assert self.join not in agent.migrations._arrivals
-            assert not [i for i in agent.engine.instances.values() if i.log is not None or i.state is State.PREPARED]
-            assert not [o for o in agent.engine.instances if agent.migrations._neighbour.keeps_still(o, agent.host.now())]
+            assert self.join not in agent.execution.migrations._arrivals
+            assert not [i for i in agent.execution.engine.instances.values() if i.log is not None or i.state is State.PREPARED]
+            assert not [
+                o for o in agent.execution.engine.instances if agent.execution.migrations._neighbour.keeps_still(o, agent.host.now())
+            ]
 
 
 @cache
@@ -138,14 +144,14 @@ def one_copy(monkeypatch: pytest.MonkeyPatch) -> Callable[[Overlay], None]:
 
     def watch(overlay: Overlay) -> None:
         for agent in overlay.agents:
-            activate = agent.operators.activate
+            activate = agent.execution.operators.activate
 
             def checked(operator: str, activate: Any = activate) -> Any:
                 instance = activate(operator)
                 assert len(overlay.running()) == 1, f"{operator} runs on {overlay.running()}"
                 return instance
 
-            monkeypatch.setattr(agent.operators, "activate", checked)
+            monkeypatch.setattr(agent.execution.operators, "activate", checked)
 
     return watch
 
@@ -172,14 +178,14 @@ def slow(number: int) -> Callable[[Overlay], None]:
 
 
 def asked_again(overlay: Overlay) -> None:
-    agent = next(agent for agent in overlay.agents if agent.migrations.is_leaving(overlay.join))
+    agent = next(agent for agent in overlay.agents if agent.execution.migrations.is_leaving(overlay.join))
     with pytest.raises(MigrationError):
-        agent.migrations.migrate(overlay.join, overlay.world.nodes[SPARE], "tried by the test")
+        agent.execution.migrations.migrate(overlay.join, overlay.world.nodes[SPARE], "tried by the test")
 
 
 def full(overlay: Overlay) -> None:
     """The new host has no room any more."""
-    overlay.agent(OTHER).operators.room.reserve("others", 10_000, overlay.world.now)
+    overlay.agent(OTHER).execution.operators.room.reserve("others", 10_000, overlay.world.now)
 
 
 TROUBLES: dict[str, Callable[[Overlay], None]] = {
@@ -254,7 +260,7 @@ def test_the_old_host_dies(phase: Phase, one_copy: Callable[[Overlay], None]) ->
 )
 def test_a_join_that_is_lost_in_a_migration_is_made_again_and_its_query_says_what_is_missing(phase: Phase, dies: int) -> None:
     overlay = Overlay(SHORT_S, heal=True)
-    record = overlay.agent(OWNER).queries.find(overlay.query)
+    record = overlay.agent(OWNER).queries.owned.find(overlay.query)
     assert record is not None
     records = overlay.ask(OTHER)
     assert overlay.until_phase(phase, records)
@@ -281,7 +287,7 @@ def test_the_query_ends(phase: Phase) -> None:
     overlay.world.ask(OWNER, "drop", query=overlay.query)
     overlay.world.run(30.0)
 
-    assert [agent.name for agent in overlay.agents if overlay.join in agent.engine.instances] == []
+    assert [agent.name for agent in overlay.agents if overlay.join in agent.execution.engine.instances] == []
     overlay.assert_nothing_is_left()
 
 
@@ -293,7 +299,7 @@ LATE_S = 2.0
 def disturb(overlay: Overlay, kind: type, what: str, nth: int) -> list[str]:
     """Let something happen to the nth message of a kind that the host of the join sends; what has been hit is in the list."""
     agent = overlay.agent(overlay.where())
-    directory, host = agent.directory, agent.host
+    directory, host = agent.network.directory, agent.host
     send = type(directory).request.__get__(directory)
     hit: list[str] = []
     seen = 0
@@ -331,12 +337,12 @@ def test_any_message_is_lost_or_comes_twice_or_late(kind: type, one_copy: Callab
         for nth in nths:
             here = overlay.where()
             agent = overlay.agent(here)
-            overlay.world.run_until(lambda agent=agent: agent.migrations.may_migrate(overlay.join), 60.0, "it may move")
+            overlay.world.run_until(lambda agent=agent: agent.execution.migrations.may_migrate(overlay.join), 60.0, "it may move")
             hit = disturb(overlay, kind, what, nth)
             records = overlay.ask(OTHER if here == HOST else HOST)
             overlay.world.run_until(lambda records=records: bool(records), 90.0, f"{kind.__name__} {nth} {what}: an end")
             overlay.world.run(1.0)
-            del agent.directory.request  # type: ignore[attr-defined]
+            del agent.network.directory.request  # type: ignore[attr-defined]
             assert hit, f"there was no {kind.__name__} {nth}"
             overlay.world.run_until(lambda: len(overlay.running()) == 1, 60.0, f"{kind.__name__} {nth} {what}: it runs")
             assert (overlay.where() != here) == records[0].committed, f"{kind.__name__} {nth} {what}: {records[0].outcome}"
@@ -353,7 +359,7 @@ def test_any_message_is_lost_or_comes_twice_or_late(kind: type, one_copy: Callab
 def test_a_state_too_large_for_the_new_host_stays(one_copy: Callable[[Overlay], None]) -> None:
     overlay = Overlay(SHORT_S)
     one_copy(overlay)
-    arrivals = overlay.agent(OTHER).migrations._arrivals
+    arrivals = overlay.agent(OTHER).execution.migrations._arrivals
     arrivals._parts = replace(arrivals._parts, config=MigrationConfig(state_bytes_max=1))
     records = overlay.ask(OTHER)
     overlay.world.run_until(lambda: bool(records), 60.0)

@@ -100,32 +100,32 @@ class Gardener:
         """Hand a random part of some operator's outputs to a multicast that goes to a random node."""
         for number in self.rng.permutation(len(self.world.nodes)):
             agent = self.world.agents[number]
-            for instance in list(agent.engine.instances.values()):
+            for instance in list(agent.execution.engine.instances.values()):
                 links = [str(link) for link in self.rng.permutation(sorted(instance.outputs))[: int(self.rng.integers(1, 4))]]
                 there = self.somewhere()
                 if links and there != agent.name:
                     decision = Insert(instance.id, tuple(links), there, 0.0, 0.0, 0.0, "made by the test", ())
-                    if agent.multicasting.insert(decision) is not None:
+                    if agent.optimisers.multicasting.insert(decision) is not None:
                         return
 
     def move(self) -> None:
         """Move an operator; every other time a multicast to where it came from, where it ends."""
         for number in self.rng.permutation(len(self.world.nodes)):
             agent = self.world.agents[number]
-            movable = [operator for operator in agent.engine.instances if agent.migrations.may_migrate(operator)]
+            movable = [operator for operator in agent.execution.engine.instances if agent.execution.migrations.may_migrate(operator)]
             if not movable:
                 continue
             operator = movable[int(self.rng.integers(len(movable)))]
-            instance = agent.engine.instances[operator]
+            instance = agent.execution.engine.instances[operator]
             home = next(iter(instance.inputs.values())).node
             there = home if instance.is_multicast and self.rng.random() < 0.5 else self.somewhere()
             if there != agent.name:
-                agent.migrations.migrate(operator, there, "moved by the test")
+                agent.execution.migrations.migrate(operator, there, "moved by the test")
                 return
 
 
 def count(world: World, counter: str) -> int:
-    return sum(agent.multicasting.counters[counter] for agent in world.agents)
+    return sum(agent.optimisers.multicasting.counters[counter] for agent in world.agents)
 
 
 def run_with_multicasts(seed: int) -> tuple[list[list[str]], list[list[str]], World]:
@@ -146,7 +146,9 @@ def run_with_multicasts(seed: int) -> tuple[list[list[str]], list[list[str]], Wo
     if world.alive(5) and gardener.guest:
         world.ask(5, "drop", query=gardener.guest)
     world.heal()
-    world.run_until(lambda: not any(agent.engine.instances for agent in world.agents), 120, f"seed {seed}: every operator is gone")
+    world.run_until(
+        lambda: not any(agent.execution.engine.instances for agent in world.agents), 120, f"seed {seed}: every operator is gone"
+    )
     return [list(map(str, tail.rows)) for tail in tails], [list(map(str, tail.rows)) for tail in gardener.guests], world
 
 

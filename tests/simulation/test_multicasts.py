@@ -62,7 +62,7 @@ def network_usage(world: World) -> float:
     return sum(
         output.byte_rate.per_s * world.topology.rtt_ms[number, world.nodes.index(output.node)] / 2000.0
         for number, agent in enumerate(living(world))
-        for instance in agent.engine.instances.values()
+        for instance in agent.execution.engine.instances.values()
         for output in instance.outputs.values()
     )
 
@@ -88,7 +88,7 @@ def living(world: World) -> list[Agent]:
 
 def shared_window(world: World) -> tuple[Agent, str]:
     """The operator with the most outputs, and its host."""
-    counts = [(len(i.outputs), a.name, i.id) for a in living(world) for i in a.engine.instances.values() if not i.is_multicast]
+    counts = [(len(i.outputs), a.name, i.id) for a in living(world) for i in a.execution.engine.instances.values() if not i.is_multicast]
     _, host, operator = max(counts)
     return agent_of(world, host), operator
 
@@ -96,8 +96,8 @@ def shared_window(world: World) -> tuple[Agent, str]:
 def insert(world: World, there: str, count: int = 2) -> tuple[str, Agent]:
     """Put a multicast between the shared operator and `count` of its consumers; its id, and the operator's host."""
     agent, operator = shared_window(world)
-    links = tuple(sorted(agent.engine.instances[operator].outputs))[:count]
-    name = agent.multicasting.insert(Insert(operator, links, there, 0.0, 0.0, 0.0, "made by the test", ()))
+    links = tuple(sorted(agent.execution.engine.instances[operator].outputs))[:count]
+    name = agent.optimisers.multicasting.insert(Insert(operator, links, there, 0.0, 0.0, 0.0, "made by the test", ()))
     assert name is not None
     return name, agent
 
@@ -123,7 +123,7 @@ def test_four_queries_over_an_ocean_cost_less_when_they_share_and_one_copy_cross
 def test_owners_see_the_multicasts_that_serve_their_queries_and_stay_well():
     world = make_world()
     queries = ask_everywhere(world)
-    world.run_until(lambda: any(a.multicasting.counters["multicasts_made"] for a in living(world)), 120, "a multicast is made")
+    world.run_until(lambda: any(a.optimisers.multicasting.counters["multicasts_made"] for a in living(world)), 120, "a multicast is made")
     world.run(30.0)
 
     where = multicasts(world)
@@ -167,7 +167,7 @@ def test_one_consumer_left_needs_no_multicast_and_nobody_left_nothing():
     assert len(tail.rows) == len(set(tail.rows))
     assert query_row(world, queries[0], CONSUMERS[0])["state"] == "running"
     world.ask(CONSUMERS[0], "drop", query=queries[0])
-    world.run_until(lambda: not any(agent.engine.instances for agent in living(world)), 30, "every operator is gone")
+    world.run_until(lambda: not any(agent.execution.engine.instances for agent in living(world)), 30, "every operator is gone")
 
 
 @pytest.mark.soak
@@ -184,7 +184,9 @@ def test_a_newcomer_is_served_by_the_multicast_near_it():
     reused = [op["id"] for op in query_row(world, query, "u4")["operators"] if op["kind"] == "multicast"]
     assert reused
     assert any(
-        i.inputs and query in i.users for name in multicasts(world).values() for i in agent_of(world, name).engine.instances.values()
+        i.inputs and query in i.users
+        for name in multicasts(world).values()
+        for i in agent_of(world, name).execution.engine.instances.values()
     )
     assert network_usage(world) < 1.15 * before, "no second copy crosses the ocean"
     assert len(world.rows(query, "u4", 41)) >= 41
@@ -195,8 +197,8 @@ def test_who_knows_a_link_by_its_old_source_uses_the_multicast_that_has_it():
     world = make_world(moves=False)
     ask_everywhere(world)
     agent, operator = shared_window(world)
-    link = sorted(agent.engine.instances[operator].outputs)[0]
-    receiver = agent.engine.instances[operator].outputs[link].node
+    link = sorted(agent.execution.engine.instances[operator].outputs)[0]
+    receiver = agent.execution.engine.instances[operator].outputs[link].node
     world.partition([[world.nodes.index(receiver)]])
     name, _ = insert(world, "u4", 1)
 
@@ -204,10 +206,10 @@ def test_who_knows_a_link_by_its_old_source_uses_the_multicast_that_has_it():
     agent.dispatch.carry_out("e2", Use(operator=operator, user=User("e2.0000001.01", "e2"), through=link), answers.append)
     world.run_until(lambda: bool(answers), 10)
 
-    relay = agent.engine.instances[name]
+    relay = agent.execution.engine.instances[name]
     assert "e2.0000001.01" in relay.users
     assert "e2.0000001.01" in relay.outputs[link].users
-    assert "e2.0000001.01" in agent.engine.instances[operator].users, "and all that feeds it"
+    assert "e2.0000001.01" in agent.execution.engine.instances[operator].users, "and all that feeds it"
     assert dict(answers[0].operators)[name] == agent.name
 
 
@@ -215,19 +217,19 @@ def test_a_multicast_stays_until_its_receivers_know_it_and_is_folded_if_they_can
     world = make_world(moves=False)
     ask_everywhere(world)
     agent, operator = shared_window(world)
-    receivers = {output.node for output in agent.engine.instances[operator].outputs.values()} - {agent.name}
+    receivers = {output.node for output in agent.execution.engine.instances[operator].outputs.values()} - {agent.name}
     world.partition([[world.nodes.index(node) for node in receivers]])
     name, _ = insert(world, "u4")
-    relay = agent.engine.instances[name]
+    relay = agent.execution.engine.instances[name]
 
     world.run(10.0)
-    assert name in agent.engine.instances
-    assert not agent.migrations.may_migrate(name)
+    assert name in agent.execution.engine.instances
+    assert not agent.execution.migrations.may_migrate(name)
     world.heal()
     world.run_until(lambda: multicasts(world).get(name) == "u4", 60, "the multicast is at its place")
 
     for link in relay.outputs:
-        sources = [i.inputs[link].link.source for a in living(world) for i in a.engine.instances.values() if link in i.inputs]
+        sources = [i.inputs[link].link.source for a in living(world) for i in a.execution.engine.instances.values() if link in i.inputs]
         assert sources == [name]
 
 
@@ -238,7 +240,7 @@ def test_a_multicast_whose_place_refuses_it_is_folded():
     world.kill("u4")
     name, agent = insert(world, "u4")
 
-    world.run_until(lambda: name not in agent.engine.instances, 120, "the multicast is folded")
+    world.run_until(lambda: name not in agent.execution.engine.instances, 120, "the multicast is folded")
     before = len(tail.rows)
     world.run(10.0)
 
@@ -251,7 +253,7 @@ def test_the_crash_of_a_multicasts_host_costs_the_queries_behind_it_some_rows_an
     world = make_world(moves=False)
     queries = ask_everywhere(world)
     agent, operator = shared_window(world)
-    outputs = agent.engine.instances[operator].outputs
+    outputs = agent.execution.engine.instances[operator].outputs
     behind = {query for link in sorted(outputs)[:2] for query in outputs[link].users}
     name, _ = insert(world, "u4")
     world.run_until(lambda: multicasts(world).get(name) == "u4", 30)
@@ -288,7 +290,7 @@ def test_who_was_cut_off_for_minutes_is_fed_again_and_gets_nothing_twice(cut):
     world = make_world(moves=False)
     queries = ask_everywhere(world)
     agent, operator = shared_window(world)
-    outputs = agent.engine.instances[operator].outputs
+    outputs = agent.execution.engine.instances[operator].outputs
     behind = {query for link in sorted(outputs)[:2] for query in outputs[link].users}
     assert queries[0] in behind
     name, _ = insert(world, "u4")
@@ -318,14 +320,16 @@ def test_a_link_that_brings_rows_is_not_made_anew_whoever_asks():
     world = make_world(moves=False)
     query = world.submit(QUERY, at="c0")
     world.run(12.0)
-    agent, operator, incoming = next((a, i.id, x) for a in living(world) for i in a.engine.instances.values() for x in i.inputs.values())
+    agent, operator, incoming = next(
+        (a, i.id, x) for a in living(world) for i in a.execution.engine.instances.values() for x in i.inputs.values()
+    )
     new = msgspec.structs.replace(incoming.link, id=renewed(incoming.link.id, 3))
 
     with pytest.raises(LocalProtocolError, match="is still given rows by"):
         agent.dispatch.carry_out("c3", Refeed(query, incoming.link.id, End(new, incoming.node, ()), gives=False), print)
     with pytest.raises(LocalProtocolError, match="of another is not on"):
         agent.dispatch.carry_out("c3", Refeed("another", incoming.link.id, End(new, incoming.node, ()), gives=False), print)
-    assert incoming.link.id in agent.engine.instances[operator].inputs
+    assert incoming.link.id in agent.execution.engine.instances[operator].inputs
 
     former, old = incoming.link.id, msgspec.structs.replace(incoming.link, id=renewed(incoming.link.id, 2))
     agent.dispatch.carry_out("c3", Renew(query, End(old, incoming.node, ()), gives=False), print)
@@ -344,8 +348,8 @@ def test_the_crash_of_the_root_of_a_tree_costs_no_branch_for_good():
     world.run_until(lambda: multicasts(world).get(root) == "m0", 30)
     world.run(12.0)
     at_root = agent_of(world, "m0")
-    links = tuple(sorted(at_root.engine.instances[root].outputs))[:2]
-    branch = at_root.multicasting.insert(Insert(root, links, "u4", 0.0, 0.0, 0.0, "made by the test", ()))
+    links = tuple(sorted(at_root.execution.engine.instances[root].outputs))[:2]
+    branch = at_root.optimisers.multicasting.insert(Insert(root, links, "u4", 0.0, 0.0, 0.0, "made by the test", ()))
     assert branch is not None
     world.run_until(lambda: multicasts(world).get(branch) == "u4", 30)
     tails = [world.tail(query, consumer) for query, consumer in zip(queries, CONSUMERS, strict=True)]
@@ -385,9 +389,9 @@ def test_behind_a_multicast_nobody_waits_for_a_source_that_has_crashed():
     query = world.submit(QUERY.replace("1 second", "2 seconds"), at="c1")
     world.run(2.0)
     agent = agent_of(world, "p0")
-    shared = next(i.id for i in agent.engine.instances.values() if len(i.outputs) == 2)
-    links = tuple(agent.engine.instances[shared].outputs)
-    name = agent.multicasting.insert(Insert(shared, links, "u4", 0.0, 0.0, 0.0, "made by the test", ()))
+    shared = next(i.id for i in agent.execution.engine.instances.values() if len(i.outputs) == 2)
+    links = tuple(agent.execution.engine.instances[shared].outputs)
+    name = agent.optimisers.multicasting.insert(Insert(shared, links, "u4", 0.0, 0.0, 0.0, "made by the test", ()))
     world.run_until(lambda: multicasts(world).get(name) == "u4", 30)
     tail = world.tail(query, "c1")
     world.run(6.0)

@@ -77,10 +77,10 @@ class Churn:
             world.tail(query, taker)
         world.run(1.0)
         for agent in self.agents:
-            for operator in list(agent.engine.instances):
+            for operator in list(agent.execution.engine.instances):
                 there = world.nodes[int(self.rng.integers(5))]
-                if there != agent.name and self.rng.random() < 0.5 and agent.migrations.may_migrate(operator):
-                    agent.migrations.migrate(operator, there, "moved by the test")
+                if there != agent.name and self.rng.random() < 0.5 and agent.execution.migrations.may_migrate(operator):
+                    agent.execution.migrations.migrate(operator, there, "moved by the test")
         world.run(float(self.rng.uniform(0.05, 3.0)))
         if self.cycles % 3 == 0:
             world.partition([[int(self.rng.integers(1, 5))]])
@@ -94,10 +94,10 @@ class Churn:
 
     def rest(self) -> list[Counter[str]]:
         """Returns what the agents hold once all is over."""
-        self.world.run_until(lambda: not any(agent.engine.instances for agent in self.agents), 120)
+        self.world.run_until(lambda: not any(agent.execution.engine.instances for agent in self.agents), 120)
         self.world.run(30.0)
         # Agents exchange their tables now and then, by connections that end when they have been idle for a while.
-        self.world.run_until(lambda: not any(agent.peers._connections for agent in self.agents), 1200)
+        self.world.run_until(lambda: not any(agent.network.peers._connections for agent in self.agents), 1200)
         gc.collect()
         return [sizes(agent) for agent in self.agents]
 
@@ -110,7 +110,7 @@ def test_what_has_ended_is_forgotten() -> None:
     for _ in range(2 * CYCLES):
         churn.cycle()
     after = churn.rest()
-    assert sum(len(agent.measuring.migrations) for agent in churn.agents) > CYCLES, "operators have moved"
+    assert sum(len(agent.monitoring.measuring.migrations) for agent in churn.agents) > CYCLES, "operators have moved"
     grown: Counter[str] = Counter()
     for then, now in zip(before, after, strict=True):
         grown.update({path: count - then[path] for path, count in now.items() if count > then[path]})

@@ -100,7 +100,7 @@ def tell(
         at, target, loaded = -1, 0, 0
         while not tail.finished and world.now < 300:
             for node, agent in enumerate(world.agents):
-                for instance in agent.engine.instances.values():
+                for instance in agent.execution.engine.instances.values():
                     if isinstance(instance.spec.params, FunctionParams) and instance.state is State.RUNNING:
                         loaded += node not in (at, -1) and at >= 0 and deferred_rows(instance) > 0
                         found, at = instance, node
@@ -108,7 +108,7 @@ def tell(
                 target = 2 - at
             if found is not None and at != target:
                 with suppress(MigrationError):
-                    world.agents[at].migrations.migrate(found.id, world.nodes[target], "asked for")
+                    world.agents[at].execution.migrations.migrate(found.id, world.nodes[target], "asked for")
             world.run(0.2)
             if world.now > began + 4:
                 world.load(0, 0.0)

@@ -192,7 +192,7 @@ def after_the_first_query(folder: Path, seed: int, is_early: bool) -> tuple[Quer
     finish(world, record, 240.0)
     home = world.agents[HOME]
     assert isinstance(home, Agent)
-    world.run_until(lambda: other.id not in home.queries.records, 240.0, "the other one ends, too")
+    world.run_until(lambda: other.id not in home.queries.owned.records, 240.0, "the other one ends, too")
     found = Counter(written(world, "o", OTHER_SINK))
     world.close()
     return other, found
@@ -214,7 +214,7 @@ def beside_a_third_query(folder: Path, seed: int) -> tuple[QueryRecord, Counter[
         world.start(there)
     home = world.agents[HOME]
     assert isinstance(home, Agent)
-    world.run_until(lambda: not home.queries.records, 400.0, "all of them end")
+    world.run_until(lambda: not home.queries.owned.records, 400.0, "all of them end")
     found = Counter(written(world, "k", SINK)), Counter(written(world, "o", OTHER_SINK))
     world.close()
     return record, found[0], other, found[1]

@@ -42,7 +42,7 @@ def running(story: Story, number: int, operator: str) -> Instance:
     """Returns an operator as it runs on a host."""
     agent = story.world.agents[number]
     assert agent is not None
-    found: Instance = agent.operators.instances[operator]  # type: ignore[union-attr]
+    found: Instance = agent.execution.operators.instances[operator]  # type: ignore[union-attr]
     return found
 
 
@@ -55,7 +55,7 @@ def settle(story: Story, *operators: str) -> None:
     """Waits until what operators had taken on the host of their feeders, before they moved, has been acknowledged further on."""
 
     def is_known(operator: str) -> bool:
-        ends = [output for agent in story.world.agents if agent is not None for output in agent.flow.ends.giving()]  # type: ignore[attr-defined]
+        ends = [output for agent in story.world.agents if agent is not None for output in agent.execution.flow.ends.giving()]  # type: ignore[attr-defined]
         return all(output.made_by_target is not None for output in ends if output.link.target == operator)
 
     story.world.run_until(lambda: all(map(is_known, operators)), 5.0, "their feeders know what they have made")

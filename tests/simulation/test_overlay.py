@@ -30,7 +30,7 @@ def copies(world: World) -> dict[str, list[str]]:
     """Returns the hosts of each operator."""
     found: dict[str, list[str]] = {}
     for agent in world.agents:
-        for instance in agent.engine.instances.values():
+        for instance in agent.execution.engine.instances.values():
             found.setdefault(instance.id, []).append(agent.name)
     return found
 
@@ -63,7 +63,7 @@ def test_a_dropped_query_leaves_nothing_behind_anywhere():
 
     world.ask(0, "drop", query=query)
 
-    world.run_until(lambda: all(not agent.engine.instances for agent in world.agents), 10, "every operator is gone")
+    world.run_until(lambda: all(not agent.execution.engine.instances for agent in world.agents), 10, "every operator is gone")
     assert world.ask(0, "queries") == []
 
 
@@ -75,7 +75,7 @@ def test_a_query_can_be_dropped_at_any_agent():
 
     world.ask(3, "drop", query=query)
 
-    world.run_until(lambda: all(not agent.engine.instances for agent in world.agents), 10, "every operator is gone")
+    world.run_until(lambda: all(not agent.execution.engine.instances for agent in world.agents), 10, "every operator is gone")
     assert [world.ask(number, "queries") for number in range(len(world.nodes))] == [[]] * len(world.nodes)
 
 
@@ -103,7 +103,7 @@ def test_a_second_query_uses_the_operators_of_the_first_and_outlives_it():
     assert query_row(world, second, at=3)["state"] == "running"
 
     world.ask(3, "drop", query=second)
-    world.run_until(lambda: all(not agent.engine.instances for agent in world.agents), 10, "every operator is gone")
+    world.run_until(lambda: all(not agent.execution.engine.instances for agent in world.agents), 10, "every operator is gone")
 
 
 def test_a_query_that_lost_an_operator_is_degraded_and_says_why():
@@ -187,11 +187,11 @@ def test_a_query_that_its_home_has_forgotten_runs_on_where_others_have_kept_it()
     world, query = world_whose_home_has_restarted(take_over=True)
 
     def has_another_owner() -> bool:
-        owners = [number for number, agent in enumerate(world.agents) if query in agent.queries.records]
+        owners = [number for number, agent in enumerate(world.agents) if query in agent.queries.owned.records]
         return len(owners) == 1 and owners != [3] and query_row(world, query, owners[0])["state"] == "running"
 
     world.run_until(has_another_owner, 30, "a keeper has taken it over")
-    world.run_until(lambda: bool(world.agents[3].queries.register.tails), 20, "its sink is made again")
+    world.run_until(lambda: bool(world.agents[3].queries.owned.register.tails), 20, "its sink is made again")
     assert {len(hosts) for hosts in copies(world).values()} == {1}
     tail = world.tail(query, 3)
     world.run_until(lambda: len(tail.rows) >= 10, 20, "its rows come to where they were asked for")
@@ -200,7 +200,7 @@ def test_a_query_that_its_home_has_forgotten_runs_on_where_others_have_kept_it()
 def test_operators_of_a_query_that_nobody_has_kept_are_released_when_its_home_has_forgotten_it():
     world, _ = world_whose_home_has_restarted(take_over=False)
 
-    world.run_until(lambda: all(not agent.engine.instances for agent in world.agents), 60, "every operator is gone")
+    world.run_until(lambda: all(not agent.execution.engine.instances for agent in world.agents), 60, "every operator is gone")
     assert world.ask(3, "queries") == [], "it was forgotten, not taken up again"
 
 
@@ -222,10 +222,12 @@ def test_an_operator_moves_by_its_own_decision_when_the_network_changes():
     world.scale(mask, 6.0)
 
     world.run_until(
-        lambda: any(record["committed"] for agent in world.agents for record in agent.measuring.migrations), 240, "an operator has moved"
+        lambda: any(record["committed"] for agent in world.agents for record in agent.monitoring.measuring.migrations),
+        240,
+        "an operator has moved",
     )
     world.run(5)
-    moved = [record for agent in world.agents for record in agent.measuring.migrations if record["committed"]][-1]
+    moved = [record for agent in world.agents for record in agent.monitoring.measuring.migrations if record["committed"]][-1]
     now_at = {str(row["id"]): row["node"] for row in all_operators(world)}
     assert now_at[moved["operator"]] == moved["there"]
     assert len({(row[0], row[1]) for row in tail.rows}) == len(tail.rows)
@@ -257,7 +259,7 @@ def test_a_source_that_cannot_be_read_refuses_the_query_and_leaves_nothing():
     )
     with pytest.raises(SbonError, match=r"files/nonexistent\.csv cannot be read: No such file"):
         world.submit("SELECT a FROM f")
-    world.run_until(lambda: all(not agent.engine.instances for agent in world.agents), 10, "every operator is gone")
+    world.run_until(lambda: all(not agent.execution.engine.instances for agent in world.agents), 10, "every operator is gone")
 
 
 def test_a_sink_that_fails_stops_its_own_query_only(tmp_path: Path):
@@ -294,7 +296,7 @@ def test_a_consumer_out_of_reach_stops_the_sources_and_memory_stays_bounded():
 
     operators = world.ask(1, "operators")
     assert {row["state"] for row in operators if row["kind"] == "source"} == {"blocked"}
-    outputs = [output for instance in world.agents[1].engine.instances.values() for output in instance.outputs.values()]
+    outputs = [output for instance in world.agents[1].execution.engine.instances.values() for output in instance.outputs.values()]
     assert max(output.sender.held for output in outputs) <= 9, "the window, and the one batch that was under way"
 
     world.heal()

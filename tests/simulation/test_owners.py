@@ -55,13 +55,13 @@ class Story:
 
     def owners(self) -> list[int]:
         """Returns the living agents that own the query."""
-        return [number for number, agent in enumerate(self.world.agents) if agent is not None and self.query in agent.queries.records]
+        return [number for number, agent in enumerate(self.world.agents) if agent is not None and self.query in agent.queries.owned.records]
 
     def record(self) -> QueryRecord:
         """Returns what the only owner knows of the query."""
         (number,) = self.owners()
         agent: Any = self.world.agents[number]
-        found = agent.queries.find(self.query)
+        found = agent.queries.owned.find(self.query)
         assert isinstance(found, QueryRecord)
         return found
 
@@ -73,7 +73,7 @@ class Story:
         """Returns the hosts of each operator of the query."""
         found: dict[str, list[str]] = {}
         for name, agent in zip(self.world.nodes, self.world.agents, strict=True):
-            for instance in agent.engine.instances.values() if agent is not None else ():
+            for instance in agent.execution.engine.instances.values() if agent is not None else ():
                 found.setdefault(instance.id, []).append(name)
         return found
 
@@ -83,7 +83,7 @@ class Story:
 
         def has_ended() -> bool:
             agents = [agent for agent in self.world.agents if agent is not None]
-            found = [agent.queries.find(self.query) for agent in agents]
+            found = [agent.queries.owned.find(self.query) for agent in agents]
             ended[:] = [one for one in found if one is not None and one.state is QueryState.FINISHED]
             return bool(ended)
 
@@ -190,7 +190,9 @@ def test_a_sink_is_not_replaced_while_keepers_may_take_its_query_over(story: Any
     sink = f"CREATE SINK k AS SELECT v FROM r WITH (connector = 'file', path = 'other.csv', node = '{told.world.nodes[SINK]}')"
     home = told.world.agents[HOME]
     told.world.run_until(
-        lambda: len(home.gossip.alive_labels()) == 6 and {"r", "k"} <= home.replication.catalog.living.keys(), 5.0, "it knows them all"
+        lambda: len(home.network.gossip.alive_labels()) == 6 and {"r", "k"} <= home.queries.replication.catalog.living.keys(),
+        5.0,
+        "it knows them all",
     )
     with pytest.raises(SbonError, match="there is a sink k"):
         told.world.submit(sink, at=HOME)
@@ -249,7 +251,7 @@ def test_a_home_goes_on_by_itself_once_its_keepers_have_restarted_too(story: Any
     assert told.owners() == []
     told.world.start(keepers[0])
     told.world.run_until(lambda: any(row["former"] == told.query for row in told.world.ask(HOME, "queries")), 30.0, "it runs anew")
-    given = told.world.agents[keepers[0]].queries.ownership.inheriting.promises.of(told.query)
+    given = told.world.agents[keepers[0]].queries.owned.ownership.inheriting.promises.of(told.query)
     assert given is not None
     assert given.to.name == told.world.nodes[HOME]
 
@@ -312,11 +314,11 @@ def test_promises_are_on_disk_before_anybody_hears_of_them(story: Any, monkeypat
     told.world.run_until(lambda: len(told.owners()) == 1, 60.0, "it is taken over")
     (owner,) = told.owners()
     (other,) = set(keepers) - {owner}
-    given = told.world.agents[other].queries.ownership.inheriting.promises.all
+    given = told.world.agents[other].queries.owned.ownership.inheriting.promises.all
     assert [promise.query for promise in given] == [told.query]
     assert decode_kept((told.world.data_dir_of(other) / KEPT_NAME).read_bytes()).promises == given
     told.world.restart(other)
-    assert told.world.agents[other].queries.ownership.inheriting.promises.all == given
+    assert told.world.agents[other].queries.owned.ownership.inheriting.promises.all == given
 
 
 def window_on(told: Any, number: int) -> None:
@@ -378,7 +380,7 @@ def test_an_owner_without_its_keepers_changes_nothing_and_says_so(story: Any) ->
     told.world.partition([told.keepers()])
     told.world.kill(middle)
     told.world.run(40.0)
-    record = told.world.agents[HOME].queries.find(told.query)
+    record = told.world.agents[HOME].queries.owned.find(told.query)
 
     assert record is not None
     assert dict(record.nodes) == before

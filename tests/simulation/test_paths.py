@@ -28,7 +28,7 @@ def test_what_two_sources_send_to_another_host_came_by_two_ways(monkeypatch: pyt
     tail = world.tail(query)
     world.run_until(lambda: tail.finished)
 
-    plan = [instance for agent in world.agents for instance in agent.engine.instances.values()]
+    plan = [instance for agent in world.agents for instance in agent.execution.engine.instances.values()]
     feeds = {link: instance for instance in plan for link in instance.outputs}
     assert len(tail.rows) > 50
     assert len(set().union(*seen.values())) >= 2

@@ -16,10 +16,10 @@ def test_a_dear_filter_is_exchanged_with_a_join_that_leaves_few_rows_and_the_que
     query = world.submit(JOIN.format(name="plain", bound=""), at=C)
     world.run(20)
     agent = world.agents[C]
-    plan = agent.queries.records[query].plan
+    plan = agent.queries.owned.records[query].plan
     world.ask(C, "drop", query=query)
     row_ns = {spec.id: DEAR_NS if isinstance(spec.params, MapParams) else 1e3 for spec in plan.operators}
-    agent.books.statistics.restore([known_costs(spec, 1e5, row_ns[spec.id]) for spec in plan.operators], world.now)
+    agent.execution.books.statistics.restore([known_costs(spec, 1e5, row_ns[spec.id]) for spec in plan.operators], world.now)
 
     plain = world.ask(C, "explain", sql=JOIN.format(name="again", bound=""))
     told = world.ask(C, "explain", sql=JOIN.format(name="bounded", bound=", max_latency = '5 s'"))
@@ -30,7 +30,7 @@ def test_a_dear_filter_is_exchanged_with_a_join_that_leaves_few_rows_and_the_que
     assert not any("exchanged" in note for note in plain["notes"])
     assert any("operators exchanged, as predicted" in note for note in told["notes"]), told["notes"]
     assert told["prediction"]["latency"]["worst_high_ms"] <= 5000.0
-    chosen = agent.queries.records[bounded].plan
+    chosen = agent.queries.owned.records[bounded].plan
     assert {link.id for link in chosen.links} != {link.id.replace(query, bounded) for link in plan.links}
     row = query_row(world, bounded)
     assert row["state"] == "running"

@@ -46,7 +46,7 @@ def test_a_query_that_runs_is_predicted_from_what_its_operators_cost() -> None:
     assert found["operators"]["measured"] >= len(world.ask(C, "explain", sql=sink("", "again"))["operators"]) - 1, (
         found
     )  # the sink is its own
-    books = world.agents[C].books
+    books = world.agents[C].execution.books
     assert {books.nodes.of(node, world.now).speed.source for node in ("a", "c")} == {Source.MEASURED}
     assert books.nodes.of("a", world.now).others is not None
     assert books.refused == 0, (books.statistics.refused, books.nodes.refused, books.bandwidths.refused)
@@ -57,13 +57,13 @@ def test_an_operator_that_moves_takes_along_what_it_costs() -> None:
     world.submit(sink(""), at=C)
     world.run(60)
     operator = next(row for row in world.ask(0, "operators") if row["kind"] == "window")
-    before = world.agents[0].books.statistics.own(operator["signature"], world.now)
+    before = world.agents[0].execution.books.statistics.own(operator["signature"], world.now)
     assert before is not None
     assert before.samples > 30
 
     assert world.ask(0, "migrate", operator=operator["id"], node="b")["committed"]
 
-    known = world.agents[1].books.statistics.of(operator["signature"], world.now)
+    known = world.agents[1].execution.books.statistics.of(operator["signature"], world.now)
     assert known is not None
     assert known.samples >= before.samples
     assert known.ports[0].law.cost_ns(100).value == pytest.approx(before.ports[0].law.cost_ns(100).value, rel=0.05)
@@ -74,7 +74,7 @@ def test_what_operators_cost_is_known_after_a_restart(tmp_path) -> None:
     world.submit(sink(""), at=C)
     world.run(90)
     signature = next(row for row in world.ask(C, "operators") if row["kind"] == "sink")["signature"]
-    before = world.agents[C].books.statistics.own(signature, world.now)
+    before = world.agents[C].execution.books.statistics.own(signature, world.now)
 
     world.agents[C].stop()
     books = Books("c")
@@ -140,7 +140,7 @@ def test_hosts_of_a_bounded_query_say_how_much_longer_work_there_may_take() -> N
     query = world.submit(bounded("400 ms", "within"), at=C)
     world.run(60)
 
-    books = world.agents[C].books
+    books = world.agents[C].execution.books
     upper_s = query_row(world, query)["prediction"]["worst_high_ms"] / 1e3
     assert books.nodes.has_bounded(world.now)
     assert books.nodes.of("c", world.now).spare_s == pytest.approx(0.4 - upper_s, abs=1e-3)
@@ -155,11 +155,11 @@ def test_what_a_member_told_of_costs_is_forgotten_with_it() -> None:
     world = make_world(membership={"interval_s": 0.5, "failed_keep_s": 20.0})
     world.submit(sink(""), at=C)
     world.run(60)
-    books = world.agents[C].books
+    books = world.agents[C].execution.books
     assert books.nodes.of("a", world.now).speed.source is Source.MEASURED
 
     world.kill(0)
-    world.run_until(lambda: "a" not in world.agents[C].gossip.members, 120)
+    world.run_until(lambda: "a" not in world.agents[C].network.gossip.members, 120)
 
     assert books.nodes.of("a", world.now).speed.source is not Source.MEASURED
 
@@ -179,7 +179,7 @@ def test_a_source_whose_rows_come_in_bursts_says_so(tmp_path) -> None:
     query = world.submit("SELECT v FROM r WHERE v >= 0")
     world.run(30)
 
-    record = world.agents[0].queries.find(query)
+    record = world.agents[0].queries.owned.find(query)
     [bursts] = [report.bursts for operator, report in record.reports.items() if record.kind_of(operator) == "source"]
     assert max(bursts) >= 200
     assert sorted(bursts)[len(bursts) // 2] <= 10

@@ -9,14 +9,14 @@ def test_names_that_either_end_has_missed_are_known_to_both_after_one_exchange()
     first, second = world.agents
     stamp = int(first.host.wall() * 1e6)
     for agent, name in ((first, "here"), (second, "there")):
-        agent.replication.catalog.put("view", name, sql=f"CREATE VIEW {name} AS SELECT 1", owner=agent.name, stamp=stamp)
+        agent.queries.replication.catalog.put("view", name, sql=f"CREATE VIEW {name} AS SELECT 1", owner=agent.name, stamp=stamp)
     world.run(5.0)
-    assert [agent.replication.catalog.names("view") for agent in world.agents] == [["here"], ["there"]]
+    assert [agent.queries.replication.catalog.names("view") for agent in world.agents] == [["here"], ["there"]]
 
-    first.replication.exchange(second.address)
+    first.queries.replication.exchange(second.network.address)
     world.run(5.0)
 
-    assert [agent.replication.catalog.names("view") for agent in world.agents] == [["here", "there"]] * 2
+    assert [agent.queries.replication.catalog.names("view") for agent in world.agents] == [["here", "there"]] * 2
     world.close()
 
 
@@ -24,11 +24,11 @@ def test_change_is_told_at_once():
     world = settled_world(2, seed=1, settings={"membership": {"push_pull_interval_s": 3600.0, "reconnect_interval_s": 3600.0}})
     world.run(60.0)
     first, second = world.agents
-    first.replication.put("view", "v", sql="CREATE VIEW v AS SELECT 1", stamp=int(first.host.wall() * 1e6))
+    first.queries.replication.put("view", "v", sql="CREATE VIEW v AS SELECT 1", stamp=int(first.host.wall() * 1e6))
     world.run(2.0)
-    assert second.replication.catalog.names("view") == ["v"]
-    second.replication.drop("view", "v", stamp=int(second.host.wall() * 1e6))
+    assert second.queries.replication.catalog.names("view") == ["v"]
+    second.queries.replication.drop("view", "v", stamp=int(second.host.wall() * 1e6))
     world.run(2.0)
 
-    assert first.replication.catalog.names("view") == []
+    assert first.queries.replication.catalog.names("view") == []
     world.close()

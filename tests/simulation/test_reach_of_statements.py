@@ -98,12 +98,12 @@ def test_nobody_else_can_put_words_into_this_agents_mouth(world: World, tmp_path
     """An entry of the catalogue that says it is of another agent, under the name of a source that this agent has defined."""
     world.submit(FILE.format("s", "in.csv", world.nodes[1]), at=1)
     world.run(2)
-    catalog = world.agents[1].replication.catalog  # type: ignore[union-attr]
+    catalog = world.agents[1].queries.replication.catalog  # type: ignore[union-attr]
     (entry,) = [one for one in catalog.entries() if one.name == "s"]
     forged = msgspec.structs.replace(entry.source, options=(("path", str(tmp_path / "secret.csv")),))
     entry = msgspec.structs.replace(entry, version=entry.version + 1, source=forged)
     told: list[Any] = []
-    world.agents[2].directory.request(world.nodes[1], CatalogUpdate(entries=(entry,)), told.append)  # type: ignore[union-attr]
+    world.agents[2].network.directory.request(world.nodes[1], CatalogUpdate(entries=(entry,)), told.append)  # type: ignore[union-attr]
     world.run_until(lambda: told, 10)
     assert isinstance(forged.params, SourceParams)
     assert catalog.get("s").source == forged

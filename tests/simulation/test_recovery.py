@@ -61,7 +61,7 @@ class Story:
         query = world.submit(
             f"CREATE SINK k AS {sql} WITH (connector = 'file', path = 'k.csv', node = '{world.nodes[SINK]}'{self.OPTIONS})"
         )
-        self.record: QueryRecord = self._agent(HOME).queries.find(query)
+        self.record: QueryRecord = self._agent(HOME).queries.owned.find(query)
         world.run(self.RUNS_S)
 
     def _agent(self, number: int) -> Any:
@@ -203,7 +203,7 @@ def test_windows_that_lack_rows_are_answered_if_the_query_wants_that_and_it_says
 def test_sessions_that_may_lack_rows_are_left_out(story: Any) -> None:
     told = story(SESSION)
     operator = told.move("session")
-    figures = told.world.agents[MIDDLE].operators.instances[operator].figures
+    figures = told.world.agents[MIDDLE].execution.operators.instances[operator].figures
     told.world.run_until(lambda: 3 <= figures.rows_in % 10 <= 5, 5.0, "a session has begun")
     told.crash(MIDDLE, back_s=None)
     [lost] = told.record.row(None)["lost"]
@@ -260,7 +260,7 @@ def test_telemetry_has_a_row_for_each_recovery(story: Any) -> None:
     told.crash(MIDDLE, back_s=None)
     there = told.record.nodes[operator]
     [cost] = told.record.row(None)["lost"]
-    told.world.agents[HOME].telemetry.close()
+    told.world.agents[HOME].monitoring.telemetry.close()
     spool = told.world.data_dir_of(HOME) / "telemetry"
     [row] = [line.row for line in spooled(spool) if isinstance(line.row, RecoveryRow)]
 
@@ -291,9 +291,9 @@ def test_a_neighbour_dials_a_host_at_once_that_is_back_after_long(story: Any) ->
     world.run(40.0)
     world.start(SINK)
     neighbour, sink = world.agents[SOURCE], world.nodes[SINK]
-    world.run_until(lambda: sink in neighbour.gossip.alive_labels(), 20.0, "the neighbour hears of it")
+    world.run_until(lambda: sink in neighbour.network.gossip.alive_labels(), 20.0, "the neighbour hears of it")
     world.run(neighbour.config.peers.dial_backoff_s_min + 0.3)
-    assert neighbour.peers.is_connected(neighbour.gossip.address_of(sink)), "it waits for the end of a pause"
+    assert neighbour.network.peers.is_connected(neighbour.network.gossip.address_of(sink)), "it waits for the end of a pause"
 
 
 def test_a_host_loads_libraries_as_soon_as_it_is_asked_for_what_it_has_lost(story: Any) -> None:
@@ -302,7 +302,7 @@ def test_a_host_loads_libraries_as_soon_as_it_is_asked_for_what_it_has_lost(stor
     told.world.run(2.0)
     told.world.start(SINK)
     told.world.run_until(lambda: told.record.state is QueryState.RECOVERING, 20.0, "the sink is about to be made again")
-    loading = [agent.name for agent in told.world.agents if agent.engine._is_loading]
+    loading = [agent.name for agent in told.world.agents if agent.execution.engine._is_loading]
     assert loading == [told.world.nodes[SINK]]
 
 
@@ -311,10 +311,10 @@ def test_an_old_copy_behind_a_partition_ends_itself_and_no_row_comes_twice(story
     operator = told.move()
     told.world.partition([[MIDDLE]])
     told.world.run_until(lambda: told.record.health.healing.account.recoveries > 0, 20.0)
-    copies = [agent.name for agent in told.world.agents if operator in agent.operators.instances]
+    copies = [agent.name for agent in told.world.agents if operator in agent.execution.operators.instances]
     assert len(copies) == 2
     told.world.heal()
-    told.world.run_until(lambda: operator not in told.world.agents[MIDDLE].operators.instances, 30.0, "the old copy ends")
+    told.world.run_until(lambda: operator not in told.world.agents[MIDDLE].execution.operators.instances, 30.0, "the old copy ends")
     starts = [start for start, _, _ in told.answers()]
     assert len(set(starts)) == len(starts)
 
@@ -389,8 +389,8 @@ def test_a_neighbour_cannot_move_before_the_new_operator_is_there(story: Any) ->
     world = told.world
     slow_s = 8.0
     for agent in filter(None, world.agents):
-        make = agent.operators.instantiate
-        agent.operators.instantiate = lambda *told, make=make, host=agent.host, **more: host.call_at(
+        make = agent.execution.operators.instantiate
+        agent.execution.operators.instantiate = lambda *told, make=make, host=agent.host, **more: host.call_at(
             host.now() + slow_s, lambda: make(*told, **more)
         )
     told.world.kill(MIDDLE)
@@ -437,7 +437,7 @@ def test_an_operator_that_two_queries_use_is_made_again_once_for_both(partition:
     tails = [world.tail(first, HOME), world.tail(second, OTHER)]
     world.run_until(lambda: all(len(tail.rows) > 3 for tail in tails))
     agents: Any = world.agents
-    records = [agents[home].queries.find(query) for home, query in ((HOME, first), (OTHER, second))]
+    records = [agents[home].queries.owned.find(query) for home, query in ((HOME, first), (OTHER, second))]
     [window] = [one for one, spec in records[0].specs.items() if spec.params.__struct_config__.tag == "window"]
     assert window in records[1].nodes
     assert window not in records[1].specs, "the second query uses the operator of the first one"
@@ -455,7 +455,7 @@ def test_an_operator_that_two_queries_use_is_made_again_once_for_both(partition:
         world.heal()
         world.run(15.0)
     world.run_until(lambda: records[0].nodes[window] == records[1].nodes[window], 10.0, "both know where it is")
-    hosts = [agent.name for agent in world.agents if agent is not None and window in agent.operators.instances]
+    hosts = [agent.name for agent in world.agents if agent is not None and window in agent.execution.operators.instances]
     assert hosts == [records[0].nodes[window]] == [records[1].nodes[window]]
     for tail, right in zip(tails, (20, 120), strict=True):
         assert len({row[0] for row in tail.rows}) == len(tail.rows), "no answer comes twice"
@@ -472,7 +472,7 @@ def test_who_shares_an_operator_whose_first_query_ended_where_queries_do_not_hea
     over = f"SELECT window_end, n + 100 AS n FROM ({SHARED}) WHERE n > 0"
     second = world.submit(over, OTHER)
     agents: Any = world.agents
-    record = agents[HOME].queries.find(first)
+    record = agents[HOME].queries.owned.find(first)
     [window] = [one for one, spec in record.specs.items() if spec.params.__struct_config__.tag == "window"]
     world.run(3.0)
     assert world.ask(record.nodes[window], "migrate", operator=window, node=world.nodes[MIDDLE])["committed"]
@@ -481,7 +481,7 @@ def test_who_shares_an_operator_whose_first_query_ended_where_queries_do_not_hea
     world.kill(MIDDLE)
     world.run(1.0)
     world.ask(HOME, "drop", query=first)
-    left = agents[OTHER].queries.find(second)
+    left = agents[OTHER].queries.owned.find(second)
     world.run_until(lambda: window in left.reason, 60.0, "it is known that nobody makes the operator again")
     assert left.state is QueryState.DEGRADED
     assert f"was on {world.nodes[MIDDLE]}, which failed" in left.reason

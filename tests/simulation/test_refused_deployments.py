@@ -25,7 +25,7 @@ def make_world(tmp_path):
 
 
 def sinks(world):
-    return [i for agent in world.agents for i in agent.engine.instances.values() if isinstance(i.spec.params, SinkParams)]
+    return [i for agent in world.agents for i in agent.execution.engine.instances.values() if isinstance(i.spec.params, SinkParams)]
 
 
 def test_rows_that_a_refused_deployment_let_flow_are_not_in_the_file(tmp_path):
@@ -33,7 +33,7 @@ def test_rows_that_a_refused_deployment_let_flow_are_not_in_the_file(tmp_path):
     for number, sql in enumerate(BOTH.split(" UNION ALL ")):
         world.submit(sql, at=number)
     world.run(2.0)
-    moving = [i for i in world.agents[1].engine.instances.values() if i.source is not None]
+    moving = [i for i in world.agents[1].execution.engine.instances.values() if i.source is not None]
     assert moving
     for instance in moving:
         instance.state = State.EXPORTED  # it is about to move, and refuses to be shared: after the other source has agreed
@@ -64,7 +64,7 @@ def test_a_sink_takes_rows_only_once_all_operators_run(tmp_path):
 
 def test_a_query_whose_sink_does_not_hear_the_word_to_begin_is_asked_again_and_not_made_twice(tmp_path):
     world = make_world(tmp_path)
-    operators = world.agents[0].operators
+    operators = world.agents[0].execution.operators
     begin, heard = operators.begin, []
 
     def lost(query):

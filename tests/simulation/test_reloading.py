@@ -164,8 +164,8 @@ def test_refused_settings_change_nothing(world: World):
         agent.reload(fresh)
 
     assert agent.config == before
-    assert agent.gossip.machine._config == before.membership
-    assert agent.rebalancing._config == before.optimiser
+    assert agent.network.gossip.machine._config == before.membership
+    assert agent.optimisers.rebalancing._config == before.optimiser
 
 
 def test_shorter_pause_between_reviews_begins_now(world: World, monkeypatch: pytest.MonkeyPatch):
@@ -173,7 +173,7 @@ def test_shorter_pause_between_reviews_begins_now(world: World, monkeypatch: pyt
     slow.start_all()
     agent: Any = slow.agents[0]
     reviews: list[float] = []
-    monkeypatch.setattr(agent.rebalancing, "_review_all", lambda: reviews.append(slow.now))
+    monkeypatch.setattr(agent.optimisers.rebalancing, "_review_all", lambda: reviews.append(slow.now))
     slow.run(1)
 
     agent.reload(with_interval(agent.config, 2.0))
@@ -190,13 +190,13 @@ def test_candidates_of_the_next_query_have_the_new_time_to_answer():
     world = settled_world(3, settings={"optimiser": {"answer_timeout_s": 9.0}})
     agent: Any = world.agents[0]
     asked: list[float] = []
-    real = agent.surveying.ask
+    real = agent.placement.surveying.ask
 
     def ask(node: NodeId, about: Any, rtts: Any, timeout_s: float, *more: Any, **further: Any) -> None:
         asked.append(timeout_s)
         real(node, about, rtts, timeout_s, *more, **further)
 
-    agent.surveying.ask = ask
+    agent.placement.surveying.ask = ask
     optimiser = msgspec.structs.replace(agent.config.optimiser, answer_timeout_s=1.25)
     agent.reload(msgspec.structs.replace(agent.config, optimiser=optimiser))
     world.submit("SELECT peer, count(*) AS n FROM TUMBLE(sys.probes, ts, INTERVAL '1 second') GROUP BY window_start, peer")
@@ -217,7 +217,7 @@ def test_agent_takes_as_long_to_leave_as_the_last_configuration_says():
     world = settled_world(3)
     agent: Any = world.agents[0]
     given: list[float] = []
-    agent.leaving.begin = lambda within_s, *rest: given.append(within_s)
+    agent.optimisers.leaving.begin = lambda within_s, *rest: given.append(within_s)
 
     agent.reload(msgspec.structs.replace(agent.config, leaving_s=0.5))
     agent.leave(lambda: None)
@@ -232,10 +232,10 @@ def test_level_of_the_log_is_that_of_the_last_configuration_in_every_part(world:
     monkeypatch.setattr(logs.sys, "stderr", said)
     try:
         logs.set_up(logs.LogConfig(level="error", format="json"))
-        for log in (agent.log, agent.leaving._log, agent.keys._log, agent.homes._log):
+        for log in (agent.monitoring.log, agent.optimisers.leaving._log, agent.access.keys._log, agent.queries.homes._log):
             log.warning("too.low")
         logs.set_up(logs.LogConfig(level="warning", format="json"))
-        for log in (agent.log, agent.leaving._log, agent.keys._log, agent.homes._log):
+        for log in (agent.monitoring.log, agent.optimisers.leaving._log, agent.access.keys._log, agent.queries.homes._log):
             log.warning("high.enough")
     finally:
         logs.structlog.configure(**former)

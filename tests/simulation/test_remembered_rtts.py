@@ -109,7 +109,7 @@ def test_a_query_that_waits_for_room_asks_once_what_is_remembered(monkeypatch):
         answer(self, question, respond)
 
     for agent in world.agents:
-        agent.surveying.answer(CandidateAsk(about=(), signatures=(), query="another", slots=10_000), lambda told: None)
+        agent.placement.surveying.answer(CandidateAsk(about=(), signatures=(), query="another", slots=10_000), lambda told: None)
     monkeypatch.setattr(Remembering, "answer", counted)
     began = world.now
     world.submit(QUERY, at=TAKER)

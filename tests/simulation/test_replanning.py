@@ -38,11 +38,11 @@ class Dealt(Story):
     @property
     def queries(self) -> Any:
         """Its queries."""
-        return self.home.queries
+        return self.home.queries.owned
 
     def rows_out(self) -> int:
         """Returns how many answers the sink has written."""
-        return int(self._agent(SINK).operators.instances[self.record.sink].figures.rows_in)
+        return int(self._agent(SINK).execution.operators.instances[self.record.sink].figures.rows_in)
 
     @property
     def plans(self) -> Any:
@@ -59,7 +59,7 @@ class Dealt(Story):
 
     def kinds(self) -> list[str]:
         """Returns the kinds of the operators that run anywhere."""
-        found = [agent.operators.instances.values() for agent in self.world.agents if agent is not None]
+        found = [agent.execution.operators.instances.values() for agent in self.world.agents if agent is not None]
         return sorted(one.spec.params.__struct_config__.tag for instances in found for one in instances)
 
     def settled(self) -> bool:
@@ -119,18 +119,18 @@ def test_a_sink_answers_for_no_other_change_and_takes_part_in_none_that_is_calle
     told.replan(3)
     told.world.run_until(told.settled, 20.0, "the first change is over")
     agent = told.world.agents[SINK]
-    operators = agent.operators
+    operators = agent.execution.operators
     change = operators.instances[told.record.sink].waiting.change
     assert change.has_crossed
     number, asked = change.number + 1, {"query": told.record.id, "operator": told.record.sink}
 
-    said = crossing.uncut(operators, agent.engine, Uncut(number=number, **asked))
+    said = crossing.uncut(operators, agent.execution.engine, Uncut(number=number, **asked))
     assert (said.has_crossed, said.is_called_off) == (False, True)
     with pytest.raises(LocalProtocolError, match="called off"):
-        crossing.cross(operators, agent.flow, LinkConfig(), Cross(number=number, inputs=(), time_column="t", **asked))
+        crossing.cross(operators, agent.execution.flow, LinkConfig(), Cross(number=number, inputs=(), time_column="t", **asked))
     with pytest.raises(LocalProtocolError):
-        crossing.cut(operators, agent.engine, Cut(number=number - 1, after_us=0, **asked))
-    assert crossing.uncut(operators, agent.engine, Uncut(number=number - 1, **asked)).is_called_off
+        crossing.cut(operators, agent.execution.engine, Cut(number=number - 1, after_us=0, **asked))
+    assert crossing.uncut(operators, agent.execution.engine, Uncut(number=number - 1, **asked)).is_called_off
 
 
 @pytest.mark.soak
@@ -157,8 +157,8 @@ def test_the_next_owner_ends_what_it_finds_begun(story: Any, after_s: float, und
     told.world.run(after_s)
     told.world.kill(HOME)
     agents = [agent for agent in told.world.agents if agent is not None]
-    told.world.run_until(lambda: any(a.queries.records for a in agents), 30.0, "somebody owns the query")
-    told.record = next(record for a in agents for record in a.queries.records.values())
+    told.world.run_until(lambda: any(a.queries.owned.records for a in agents), 30.0, "somebody owns the query")
+    told.record = next(record for a in agents for record in a.queries.owned.records.values())
     told.world.run_until(told.settled, 30.0, "nothing is left of the change")
     windows = told.kinds().count("window")
     assert windows == len([one for one in told.record.specs.values() if one.params.__struct_config__.tag == "window"])
@@ -198,7 +198,7 @@ def test_rows_that_waited_in_a_sink_whose_host_crashes_are_counted_as_lost(story
     assert there not in (SINK, OTHER)
     for ends in ((there, SINK), (SINK, there)):
         told.world.world.network.cut(*ends)
-    change = told._agent(SINK).operators.instances[told.record.sink].waiting.change
+    change = told._agent(SINK).execution.operators.instances[told.record.sink].waiting.change
     told.world.run_until(lambda: change._held[0] is not None and change._held[0].height >= 5, 30.0, "rows of the present plan wait")
     told.world.run(1.0)
     told.world.heal()

@@ -79,7 +79,7 @@ def submitted(world: World, sql: str, right: int) -> tuple[Any, QueryRecord]:
     world.submit(SOURCES.format(left=world.nodes[1 % len(world.nodes)], right=world.nodes[right % len(world.nodes)]))
     query = world.submit(sql)
     home: Any = world.agents[0]
-    return world.tail(query), home.queries.records[query]
+    return world.tail(query), home.queries.owned.records[query]
 
 
 @cache
@@ -109,7 +109,7 @@ class Gardener:
         elif draw < 0.75:
             self.move()
         elif draw < 0.77:
-            self.home.queries.recovering.replans.call_off(self.record.id)
+            self.home.queries.owned.recovering.replans.call_off(self.record.id)
         now = self.world.now
         if self.heals_at is not None and now >= self.heals_at:
             self.world.heal()
@@ -127,9 +127,9 @@ class Gardener:
         with suppress(SbonError):  # it is changing already, or not all of it runs
             if found:
                 plan = moved(self.record.plan, found[int(self.rng.integers(len(found)))])
-                self.home.queries.recovering.replans.begin(self.record, plan, done)
+                self.home.queries.owned.recovering.replans.begin(self.record, plan, done)
                 return
-            self.home.queries.statements.replan(self.record.id, {"instances": int(self.rng.integers(2, 5))}, done)
+            self.home.queries.owned.statements.replan(self.record.id, {"instances": int(self.rng.integers(2, 5))}, done)
 
     def move(self) -> None:
         there = self.world.nodes[int(self.rng.integers(len(self.world.nodes)))]
@@ -137,13 +137,13 @@ class Gardener:
             (agent, operator)
             for agent in self.world.agents
             if agent is not None
-            for operator, instance in agent.operators.instances.items()  # type: ignore[attr-defined]
+            for operator, instance in agent.execution.operators.instances.items()  # type: ignore[attr-defined]
             if instance.movable
         ]
         if movable:
             agent, operator = movable[int(self.rng.integers(len(movable)))]
             with suppress(SbonError):  # it or a neighbour is moving already
-                agent.migrations.migrate(operator, there, "moved by the gardener", lambda _: None)
+                agent.execution.migrations.migrate(operator, there, "moved by the gardener", lambda _: None)
 
 
 def run_story(seed: int) -> int:
@@ -168,7 +168,7 @@ def run_story(seed: int) -> int:
     expected = rows_on_one_node(sql)
     assert found == expected, f"seed {seed}: {changes} changes, {len(found)} of {len(expected)} rows, {_differ(found, expected)}"
     running: list[Any] = [agent for agent in world.agents if agent is not None]
-    world.run_until(lambda: not any(agent.operators.instances for agent in running), 120.0, f"seed {seed}: nothing is left")
+    world.run_until(lambda: not any(agent.execution.operators.instances for agent in running), 120.0, f"seed {seed}: nothing is left")
     world.close()
     return changes
 

@@ -42,7 +42,7 @@ class Story:
         self.query = self.world.submit(QUERY)
         self.tail = self.world.tail(self.query)
         home: Any = self.world.agents[0]
-        self.record: QueryRecord = home.queries.records[self.query]
+        self.record: QueryRecord = home.queries.owned.records[self.query]
 
     def replan(self, **options: Any) -> dict[str, Any]:
         found = self.world.ask(0, "replan", query=self.query, **options)
@@ -90,9 +90,9 @@ class Story:
         former = self.query
         self.world.restart(0)
         home: Any = self.world.agents[0]
-        self.world.run_until(lambda: bool(home.queries.records), 60.0, "the query runs anew")
-        [self.query] = home.queries.records
-        self.record = home.queries.records[self.query]
+        self.world.run_until(lambda: bool(home.queries.owned.records), 60.0, "the query runs anew")
+        [self.query] = home.queries.owned.records
+        self.record = home.queries.owned.records[self.query]
         assert self.record.former == former
 
     def rows(self) -> list[str]:
@@ -121,7 +121,7 @@ def test_joins_are_exchanged_where_that_is_cheaper_by_what_is_measured(story: An
     with pytest.raises(SbonError, match="one after the other"):
         told.replan(order=True, instances=2)
     home: Any = told.world.agents[0]
-    assert reordered(home.queries.statements._as_it_runs(told.record), to_carry=True).plan is None, "it carries what comes"
+    assert reordered(home.queries.owned.statements._as_it_runs(told.record), to_carry=True).plan is None, "it carries what comes"
     said = told.replan(order=True)
     assert "exchanged for " in said["text"]
     assert said["crosses_at"] is not None

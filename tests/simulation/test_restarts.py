@@ -50,7 +50,7 @@ def names(world: World, at: int) -> set[str]:
 
 def served(world: World) -> set[str]:
     agents = [agent for agent in world.agents if isinstance(agent, Agent)]
-    return {query for agent in agents for instance in agent.engine.instances.values() for query in instance.users}
+    return {query for agent in agents for instance in agent.execution.engine.instances.values() for query in instance.users}
 
 
 def leave(world: World, node: int) -> None:
@@ -302,7 +302,7 @@ def test_all_agents_learn_the_new_ids_soon(tmp_path: Path) -> None:
     world.run(1.0)
     world.restart(HOME)
     ids = lambda at: [row["query"] for row in world.ask(at, "names") if row["name"] == "k"]  # noqa: E731
-    until(world, lambda: boot_of(ids(HOME)[0]) == world.agents[HOME].gossip.machine.own.boot, 5.0)  # type: ignore[union-attr]
+    until(world, lambda: boot_of(ids(HOME)[0]) == world.agents[HOME].network.gossip.machine.own.boot, 5.0)  # type: ignore[union-attr]
     until(world, lambda: all(ids(at) == ids(HOME) for at in range(12)), 5.0)
     assert len(ids(HOME)) == 1
 

@@ -30,7 +30,7 @@ def make_world(seed: int) -> World:
 
 
 def instances(world: World) -> list[str]:
-    return [f"{agent.name}: {operator}" for agent in world.agents for operator in agent.engine.instances]
+    return [f"{agent.name}: {operator}" for agent in world.agents for operator in agent.execution.engine.instances]
 
 
 def drop(world: World, taker: int, query: str) -> bool:
@@ -49,7 +49,7 @@ def test_queries_that_share_leave_in_any_order_through_partitions(seed):
     queries = {taker: world.submit(WINDOWED, at=taker) for taker in TAKERS}
     tails = {taker: world.tail(query, taker) for taker, query in queries.items()}
     world.run_until(lambda: all(len(tail.rows) >= 10 for tail in tails.values()), 60, "all have answers")
-    assert any(len(instance.users) == 3 for agent in world.agents for instance in agent.engine.instances.values()), "they share"
+    assert any(len(instance.users) == 3 for agent in world.agents for instance in agent.execution.engine.instances.values()), "they share"
 
     for taker in rng.sample(TAKERS, 3):
         cut = rng.sample(range(7), rng.randint(1, 3))
@@ -83,18 +83,20 @@ def test_the_query_of_a_taker_that_crashes_goes_on_with_what_it_shares(seed):
     tails = {taker: world.tail(query, taker) for taker, query in queries.items()}
     world.run_until(lambda: all(len(tail.rows) >= 10 for tail in tails.values()), 60, "all have answers")
     victim = next(
-        taker for taker in TAKERS if not any(len(instance.users) > 1 for instance in world.agents[taker].engine.instances.values())
+        taker
+        for taker in TAKERS
+        if not any(len(instance.users) > 1 for instance in world.agents[taker].execution.engine.instances.values())
     )
 
     world.restart(victim)
     query = queries[victim]
 
     def is_taken_over():
-        records = [agent.queries.records[query] for agent in world.agents if query in agent.queries.records]
+        records = [agent.queries.owned.records[query] for agent in world.agents if query in agent.queries.owned.records]
         return [record.state.value for record in records] == ["running"] and records[0].owner != world.nodes[victim]
 
     world.run_until(
-        lambda: is_taken_over() and query in world.agents[victim].queries.register.tails, 60, "its query is taken over, sink and all"
+        lambda: is_taken_over() and query in world.agents[victim].queries.owned.register.tails, 60, "its query is taken over, sink and all"
     )
     own = world.tail(query, victim)
     world.run_until(lambda: len(own.rows) >= 10, 60, "its query has answers again")

@@ -56,10 +56,10 @@ class Agents:
         return False
 
     def record_of(self, name: str) -> Any:
-        return self.made[0].queries.find("q1")
+        return self.made[0].queries.owned.find("q1")
 
     def instances(self) -> Any:
-        return ((agent, instance) for agent in self.made for instance in agent.operators.instances.values())
+        return ((agent, instance) for agent in self.made for instance in agent.execution.operators.instances.values())
 
 
 def make_agent(name: str, operators: Sequence[Any], members: Sequence[str]) -> Any:
@@ -67,16 +67,20 @@ def make_agent(name: str, operators: Sequence[Any], members: Sequence[str]) -> A
     return SimpleNamespace(
         name=name,
         config=SimpleNamespace(links=WINDOW, engine=SimpleNamespace(operators_max=4)),
-        operators=SimpleNamespace(
-            instances={instance.id: instance for instance in operators},
-            room=SimpleNamespace(budget=SimpleNamespace(used_bytes=0), free_slots=lambda now: 4 - len(operators)),
+        execution=SimpleNamespace(
+            operators=SimpleNamespace(
+                instances={instance.id: instance for instance in operators},
+                room=SimpleNamespace(budget=SimpleNamespace(used_bytes=0), free_slots=lambda now: 4 - len(operators)),
+            ),
+            migrations=SimpleNamespace(departing=0, arriving=0),
         ),
         host=SimpleNamespace(now=lambda: 0.0),
-        gossip=SimpleNamespace(
-            members=dict.fromkeys(members, alive), localiser=SimpleNamespace(coordinate=ORIGIN), coordinate_of=lambda other: ORIGIN
+        network=SimpleNamespace(
+            gossip=SimpleNamespace(
+                members=dict.fromkeys(members, alive), localiser=SimpleNamespace(coordinate=ORIGIN), coordinate_of=lambda other: ORIGIN
+            )
         ),
-        migrations=SimpleNamespace(departing=0, arriving=0),
-        queries=SimpleNamespace(find=lambda query: None, ownership=SimpleNamespace(owned={}), records={"": None}),
+        queries=SimpleNamespace(owned=SimpleNamespace(find=lambda query: None, ownership=SimpleNamespace(owned={}), records={"": None})),
     )
 
 
@@ -112,7 +116,7 @@ def test_a_copy_that_was_taken_for_lost_may_run_until_the_faults_are_over() -> N
 
 def owned_by(run: Any, number: int, epoch: int, version: int, phase: Phase = Phase.KEPT) -> None:
     machine = SimpleNamespace(phase=phase, counted=epoch, version=version)
-    run.made[number].queries.ownership = SimpleNamespace(owned={"q1": SimpleNamespace(machine=machine)})
+    run.made[number].queries.owned.ownership = SimpleNamespace(owned={"q1": SimpleNamespace(machine=machine)})
 
 
 def test_two_owners_of_one_epoch_are_found() -> None:
@@ -147,7 +151,7 @@ def test_an_epoch_that_goes_back_is_found() -> None:
     healing = SimpleNamespace(over=set())
     record = SimpleNamespace(specs={"b"}, epochs={"b": 4}, nodes={"b": "n0"}, health=SimpleNamespace(healing=healing))
     for agent in run.made:
-        agent.queries.records = {"q1": record} if agent.name == "n0" else {}
+        agent.queries.owned.records = {"q1": record} if agent.name == "n0" else {}
     epochs = Epochs(run)
     assert not epochs.look()
     record.nodes["b"] = "n1"
@@ -162,10 +166,10 @@ def test_an_owner_may_have_heard_of_fewer_moves_than_the_one_before_but_of_no_fe
     run: Any = Agents()
     health = SimpleNamespace(healing=SimpleNamespace(over=set()))
     home, other = run.made
-    other.queries.records = {}
+    other.queries.owned.records = {}
     epochs = Epochs(run)
     for epoch, problem in ((GENERATION + 2, ""), (GENERATION + 1, ""), (2, f"b is in epoch 2, and was in {GENERATION + 1} before")):
-        home.queries.records = {"q1": SimpleNamespace(specs={"b"}, epochs={"b": epoch}, nodes={"b": "n0"}, health=health)}
+        home.queries.owned.records = {"q1": SimpleNamespace(specs={"b"}, epochs={"b": epoch}, nodes={"b": "n0"}, health=health)}
         assert epochs.look() == problem
 
 
@@ -215,7 +219,7 @@ def test_links_queues_disks_and_tables_beyond_their_bounds_are_found() -> None:
 def test_a_coordinate_that_is_not_finite_is_found() -> None:
     run = Agents()
     assert not look(Coordinates, run)
-    run.made[1].gossip.coordinate_of = lambda name: Coordinate((float("nan"), 0.0, 0.0), 0.0, 1.0)
+    run.made[1].network.gossip.coordinate_of = lambda name: Coordinate((float("nan"), 0.0, 0.0), 0.0, 1.0)
     assert "n1 has a wrong coordinate of n0" in look(Coordinates, run)
 
 
@@ -235,9 +239,9 @@ def test_what_ended_queries_have_left_behind_is_found() -> None:
     assert not left(Agents())
     assert "a is still on n0 (running) for q1" in left(Agents(("n0", operator("a"))))
     for change, problem in (
-        (lambda agent: setattr(agent.migrations, "arriving", 1), "n1 has 0 operators leaving and 1 arriving"),
-        (lambda agent: setattr(agent.operators.room.budget, "used_bytes", 7), "the states on n1 take 7 bytes"),
-        (lambda agent: setattr(agent.operators.room, "free_slots", lambda now: 3), "n1 has 3 free slots of 4"),
+        (lambda agent: setattr(agent.execution.migrations, "arriving", 1), "n1 has 0 operators leaving and 1 arriving"),
+        (lambda agent: setattr(agent.execution.operators.room.budget, "used_bytes", 7), "the states on n1 take 7 bytes"),
+        (lambda agent: setattr(agent.execution.operators.room, "free_slots", lambda now: 3), "n1 has 3 free slots of 4"),
     ):
         run = Agents()
         change(run.made[1])
@@ -259,7 +263,7 @@ def with_query(
     run.world.data_dir_of = lambda number: tmp_path
     account = SimpleNamespace(history=[], is_exact=exact, rows=counted)
     record = SimpleNamespace(state=state, reason=reason, lost=frozenset(), health=SimpleNamespace(healing=SimpleNamespace(account=account)))
-    run.made[0].queries.find = {"q1": record}.get
+    run.made[0].queries.owned.find = {"q1": record}.get
     return run
 
 
@@ -276,8 +280,9 @@ def test_rows_that_one_node_does_not_give_are_found(tmp_path: Path, rows: str, p
 
 def run_of_registers(*registers: Any) -> tuple[Run, list[Any]]:
     """Returns a run of the query k0 and its agents, which know no more than these registers."""
+    nothing = SimpleNamespace(find=lambda name: None)
     alive: list[Any] = [
-        (n, SimpleNamespace(queries=SimpleNamespace(records=it.running, register=it), resuming=SimpleNamespace(find=lambda name: None)))
+        (n, SimpleNamespace(queries=SimpleNamespace(owned=SimpleNamespace(records=it.running, register=it), resuming=nothing)))
         for n, it in enumerate(registers)
     ]
 
@@ -323,8 +328,10 @@ def test_a_query_has_not_ended_that_its_home_is_about_to_run_anew(finished: bool
     alive[0] = (
         0,
         SimpleNamespace(
-            queries=SimpleNamespace(records={}, register=register),
-            resuming=SimpleNamespace(find=lambda name: SimpleNamespace(finished=finished)),
+            queries=SimpleNamespace(
+                owned=SimpleNamespace(records={}, register=register),
+                resuming=SimpleNamespace(find=lambda name: SimpleNamespace(finished=finished)),
+            )
         ),
     )
 

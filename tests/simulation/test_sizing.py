@@ -51,7 +51,7 @@ def declare(world: World, rows: int | None = None) -> None:
 
 def give(agent: Any, times: float) -> None:
     """Has the running sources of an agent give so many times the rows per second that they give now."""
-    for running in [one.source for one in agent.engine.instances.values() if one.source is not None]:
+    for running in [one.source for one in agent.execution.engine.instances.values() if one.source is not None]:
         datagen: Any = running
         while not hasattr(datagen, "_began"):
             datagen = datagen._source
@@ -140,7 +140,7 @@ def test_a_rate_that_doubles_and_halves_gets_its_instances_by_itself_and_no_answ
     declare(world, rows)
     query = submitted(world, "o", connector="file", path=str(answers))
     owner: Any = world.agents[HOME]
-    record = owner.queries.records[query]
+    record = owner.queries.owned.records[query]
     world.run(25)
     assert instances(world, query) == (1, 1)
 

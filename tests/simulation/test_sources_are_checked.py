@@ -150,7 +150,7 @@ def test_a_file_that_does_not_open_in_time_is_refused_and_leaves_nothing(world: 
     monkeypatch.setattr(host, "execute_apart", late, raising=False)
     reply = refusal_of(world, "SELECT n FROM t", timeout_s=20)
     assert f"source t (file) on {there} cannot be opened: it has not come back in 5 s; does its file system answer?" in str(reply.error)
-    world.run_until(lambda: not any(agent.engine.instances for agent in world.agents), 20)
+    world.run_until(lambda: not any(agent.execution.engine.instances for agent in world.agents), 20)
     world.submit("DROP SOURCE t")
 
 

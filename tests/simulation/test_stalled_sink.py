@@ -32,14 +32,14 @@ def test_everything_behind_a_stalled_sink_waits_in_bounded_memory_and_nothing_is
     world.submit(SOURCE.format(world.nodes[1]))
     query = world.submit("SELECT key, value FROM readings")
     agents: Any = world.agents
-    sink = next(instance for instance in agents[0].engine.instances.values() if instance.sink is not None)
+    sink = next(instance for instance in agents[0].execution.engine.instances.values() if instance.sink is not None)
     tail, gate = sink.sink, Gate(sink.sink)
     sink.sink = gate
     world.run(20)
     before = [operator["rows_in"] for number in (0, 1) for operator in world.ask(number, "operators")]
-    held = [o.sender for agent in agents for i in agent.engine.instances.values() for o in i.outputs.values()]
+    held = [o.sender for agent in agents for i in agent.execution.engine.instances.values() for o in i.outputs.values()]
     assert max(sender.memory_batches for sender in held) <= 9
-    assert max(len(i.queue) for agent in agents for o in agent.engine.instances.values() for i in o.inputs.values()) <= 9
+    assert max(len(i.queue) for agent in agents for o in agent.execution.engine.instances.values() for i in o.inputs.values()) <= 9
     world.run(20)
     assert [operator["rows_in"] for number in (0, 1) for operator in world.ask(number, "operators")] == before
     told = {operator["id"]: (operator["state"], operator["reason"]) for number in (0, 1) for operator in world.ask(number, "operators")}

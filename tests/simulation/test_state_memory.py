@@ -27,7 +27,7 @@ def states(world, query):
     return {
         r.id: r
         for agent in world.agents
-        for r in agent.reports.report(tuple(agent.operators.instances)).reports
+        for r in agent.execution.reports.report(tuple(agent.execution.operators.instances)).reports
         if r.id.startswith(f"{query}.")
     }
 
@@ -47,7 +47,7 @@ def test_the_operator_that_outgrows_the_limit_ends_with_the_reason_and_the_other
     assert "engine.memory_max" in report.reason
     assert "largest of 2" in report.reason
     assert report.state_bytes == report.state_rows == 0
-    operators = world.agents[0].operators
+    operators = world.agents[0].execution.operators
     assert operators.instances[report.id].operator is None, "its state is let go"
     assert operators.room.budget.used_bytes < LIMIT / 10
     world.run_until(lambda: steady.finished, 60, "the other query ends")
@@ -60,7 +60,7 @@ def test_the_operator_that_outgrows_the_limit_ends_with_the_reason_and_the_other
 def test_a_host_with_little_memory_left_takes_no_further_state_but_filters():
     world = make_world()
     growing = world.submit(GROWING)
-    operators = world.agents[0].operators
+    operators = world.agents[0].execution.operators
     world.run_until(lambda: operators.room.budget.is_nearly_full, 60, "the state has grown")
 
     with pytest.raises(SbonError, match=r"engine\.memory_max"):
@@ -76,20 +76,20 @@ def test_a_host_with_little_memory_left_takes_no_further_state_but_filters():
 def test_a_window_goes_to_a_host_with_memory_and_does_not_move_to_one_without():
     world = make_world(nodes=3)
     growing = world.submit(GROWING, at=0)
-    world.run_until(lambda: any(agent.operators.room.budget.is_nearly_full for agent in world.agents), 60, "the state has grown")
-    host = next(agent for agent in world.agents if agent.operators.room.budget.is_nearly_full)
+    world.run_until(lambda: any(agent.execution.operators.room.budget.is_nearly_full for agent in world.agents), 60, "the state has grown")
+    host = next(agent for agent in world.agents if agent.execution.operators.room.budget.is_nearly_full)
 
     query = world.submit(STEADY, at=1)
     ((there, window),) = [
         (agent, i)
         for agent in world.agents
-        for i in agent.operators.instances.values()
+        for i in agent.execution.operators.instances.values()
         if i.id.startswith(f"{query}.") and isinstance(i.spec.params, WindowParams)
     ]
     assert there is not host
-    there.migrations.migrate(window.id, host.name, "tried by hand")
-    world.run_until(lambda: there.measuring.migrations, 20, "the migration has ended")
-    assert not there.measuring.migrations[-1]["committed"]
-    assert "engine.memory_max" in there.measuring.migrations[-1]["reason"] + there.measuring.migrations[-1]["outcome"]
-    assert host.operators.room.budget.limit_bytes == LIMIT
+    there.execution.migrations.migrate(window.id, host.name, "tried by hand")
+    world.run_until(lambda: there.monitoring.measuring.migrations, 20, "the migration has ended")
+    assert not there.monitoring.measuring.migrations[-1]["committed"]
+    assert "engine.memory_max" in there.monitoring.measuring.migrations[-1]["reason"] + there.monitoring.measuring.migrations[-1]["outcome"]
+    assert host.execution.operators.room.budget.limit_bytes == LIMIT
     assert growing

@@ -75,7 +75,7 @@ def run(query: str, nodes: int, seed: int) -> tuple[list[str], int]:
         if nodes > 1:
             trouble.move_one()
     assert tail.finished, f"seed {seed}: the query has not ended after {world.now:.0f} virtual seconds"
-    moves = sum(record["committed"] for agent in world.agents for record in agent.measuring.migrations)
+    moves = sum(record["committed"] for agent in world.agents for record in agent.monitoring.measuring.migrations)
     return sorted(map(str, tail.rows)), moves
 
 

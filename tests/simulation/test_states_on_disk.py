@@ -74,7 +74,7 @@ def run(world: World, seed: int, statement: str = STATEMENT, *, moves: bool) -> 
         if moves:
             trouble.move_one()
     assert tail.finished, f"the query has not ended after {world.now:.0f} virtual seconds"
-    moved = sum(record["committed"] for agent in world.agents for record in agent.measuring.migrations)
+    moved = sum(record["committed"] for agent in world.agents for record in agent.monitoring.measuring.migrations)
     return sorted(map(str, tail.rows)), moved, most
 
 
@@ -158,7 +158,7 @@ def test_disk_that_fills_during_a_move_doubles_nothing(example: Extensions):
         agent, disk = world.agents[host], world.world.machines[host].disk
         operator = function_of(world)["id"]
         world.run(3 + 0.37 * seed)
-        agent.migrations.migrate(operator, world.nodes[1 - host], "asked for")
+        agent.execution.migrations.migrate(operator, world.nodes[1 - host], "asked for")
         disk.capacity_bytes = disk.used_bytes + 3_000 * seed
         while not tail.finished and world.now < 300:
             world.run(0.05)
@@ -189,10 +189,10 @@ def test_state_larger_than_the_memory_of_the_other_host_moves_there(example: Ext
     world.run_until(lambda: any(row["state_rows"] > 700 for n in (0, 1) for row in world.ask(n, "operators")), 120, "many states")
     host = next(node for node in (0, 1) if files(world, node))
     agent = world.agents[host]
-    world.agents[1 - host].operators.room.budget.measured("another", 46_000)  # type: ignore[union-attr]
-    agent.migrations.migrate(function_of(world)["id"], world.nodes[1 - host], "asked for")
-    world.run_until(lambda: agent.measuring.migrations, 60, "it has moved")
-    record = agent.measuring.migrations[-1]
+    world.agents[1 - host].execution.operators.room.budget.measured("another", 46_000)  # type: ignore[union-attr]
+    agent.execution.migrations.migrate(function_of(world)["id"], world.nodes[1 - host], "asked for")
+    world.run_until(lambda: agent.monitoring.measuring.migrations, 60, "it has moved")
+    record = agent.monitoring.measuring.migrations[-1]
     assert record["committed"], record["reason"]
     assert (files(world, host), len(files(world, 1 - host)) > 1) == ([], True)
     world.run_until(lambda: tail.finished, 120)

@@ -44,7 +44,7 @@ def test_the_most_urgent_batch_runs_first_across_operators_and_queries(monkeypat
         option = f", max_latency = '{bound}'" if bound else ""
         world.submit(SQL.format(name=name, rate=rate, rows=2 * rate, bound=option))
         if name == "slow":
-            slow.update(query for instance in world.agents[0].engine.instances.values() for query in instance.users)
+            slow.update(query for instance in world.agents[0].execution.engine.instances.values() for query in instance.users)
             begun.clear()
 
     world.run_until(lambda: not world.ask(0, "operators"), 300, "the queries end")

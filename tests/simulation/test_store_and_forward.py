@@ -63,7 +63,7 @@ def undisturbed(rows: int) -> list[str]:
 
 def senders(world: World, number: int) -> list[LinkSender]:
     agent: Any = world.agents[number]
-    return [output.sender for instance in agent.engine.instances.values() for output in instance.outputs.values()]
+    return [output.sender for instance in agent.execution.engine.instances.values() for output in instance.outputs.values()]
 
 
 def test_an_uplink_that_is_dead_for_ten_minutes_loses_nothing_and_catches_up_in_order() -> None:
@@ -185,16 +185,16 @@ def test_a_query_that_ends_while_a_batch_is_being_worked_on_leaves_nothing_behin
 
     def gives_more() -> bool:
         """A batch is on a thread, and what comes of it will be written."""
-        busy = [i for i in agent.operators.instances.values() if i.task is not None]
+        busy = [i for i in agent.execution.operators.instances.values() if i.task is not None]
         given = [o.sender for i in busy for o in i.outputs.values() if o.node != agent.name]
         return any(sender.on_disk and sender.backlog._busy is None and sender.has_credit for sender in given)
 
     world.run_until(gives_more, 60)
-    agent.operators.release(query)
+    agent.execution.operators.release(query)
     world.run(5)
-    assert not agent.operators.instances
+    assert not agent.execution.operators.instances
     assert not disk_of(world, 1).files
-    assert agent.flow.outgoing.spilling.budget.used_bytes == 0
+    assert agent.execution.flow.outgoing.spilling.budget.used_bytes == 0
     world.close()
 
 
@@ -206,24 +206,24 @@ def test_an_operator_whose_output_is_on_disk_stays_where_it_is() -> None:
     agent: Any = world.agents[1]
     leading_away = [
         name
-        for name, instance in agent.engine.instances.items()
+        for name, instance in agent.execution.engine.instances.items()
         if instance.movable and any(output.node != world.nodes[1] for output in instance.outputs.values())
     ]
     assert len(leading_away) == 1
-    assert agent.migrations.may_migrate(leading_away[0])
+    assert agent.execution.migrations.may_migrate(leading_away[0])
     world.partition([[1, 2]])
     world.run(15)
     assert disk_of(world, 1).files
-    assert not agent.migrations.may_migrate(leading_away[0])
+    assert not agent.execution.migrations.may_migrate(leading_away[0])
     told = next(operator for operator in operators(world, 1) if operator["id"] == leading_away[0])
     assert "are on disk, it stays here until they are delivered" in told["reason"]
     with pytest.raises(SbonError, match=rf"cannot move to {world.nodes[2]} now: \d+ batches for .* on {world.nodes[0]} are on disk"):
         world.ask(1, "migrate", operator=leading_away[0], node=world.nodes[2])
     taken: list[object] = []
-    agent.engine.rest(agent.operators.known(leading_away[0]), taken.append)
+    agent.execution.engine.rest(agent.execution.operators.known(leading_away[0]), taken.append)
     world.run(1)
     assert taken.pop() is None
-    agent.engine.snapshot(agent.operators.known(leading_away[0]), taken.append)
+    agent.execution.engine.snapshot(agent.execution.operators.known(leading_away[0]), taken.append)
     world.run(1)
     assert isinstance(taken[0], LocalProtocolError)
     assert "on disk" in str(taken[0])

@@ -42,7 +42,7 @@ def make_world(nodes: int = 1, *, cores: int = CORES, batch_us: float = 100.0) -
 def instances(world: World, number: int = 0) -> list[Instance]:
     agent = world.agents[number]
     assert isinstance(agent, Agent)
-    return list(agent.engine.instances.values())
+    return list(agent.execution.engine.instances.values())
 
 
 def source_of(world: World, number: int = 0) -> Instance:
@@ -53,7 +53,7 @@ def tasks_of(world: World, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The operators of each task from now on, by kind."""
     agent = world.agents[0]
     assert isinstance(agent, Agent)
-    execution, tasks = agent.engine._execution, []
+    execution, tasks = agent.execution.engine._execution, []
     execute = execution._execute
 
     def watched(task: Any) -> None:
@@ -66,12 +66,12 @@ def tasks_of(world: World, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 def may_move(here: Agent, moving: Instance, source: Instance) -> bool:
     """Nothing stands in the way, and batches have been made ahead."""
-    return bool(source.polls.fetches) and here.migrations.may_migrate(moving.id)
+    return bool(source.polls.fetches) and here.execution.migrations.may_migrate(moving.id)
 
 
 def has_moved(here: Agent, moving: Instance, moves: list[Any], number: int) -> bool:
     """It is decided, and the operator has left."""
-    return len(moves) > number and moving.id not in here.engine.instances
+    return len(moves) > number and moving.id not in here.execution.engine.instances
 
 
 def answers(world: World, select: str, source: str = SOURCE) -> list[tuple[Any, ...]]:
@@ -228,10 +228,12 @@ def test_an_operator_that_moves_in_the_midst_takes_every_row_once(promises: list
     moves: list[Any] = []
     source = source_of(world, 1)
     for number, there in enumerate((2, 0, 1)):
-        here, moving = next((a, i) for a in agents for i in a.engine.instances.values() if isinstance(i.spec.params, WindowParams))
+        here, moving = next(
+            (a, i) for a in agents for i in a.execution.engine.instances.values() if isinstance(i.spec.params, WindowParams)
+        )
         assert here.name != world.nodes[there]
         world.run_until(partial(may_move, here, moving, source), 10)
-        here.migrations.migrate(moving.id, world.nodes[there], "moved by the test", moves.append)
+        here.execution.migrations.migrate(moving.id, world.nodes[there], "moved by the test", moves.append)
         world.run_until(partial(has_moved, here, moving, moves, number), 20)
     assert not tail.finished
     world.run_until(lambda: tail.finished)

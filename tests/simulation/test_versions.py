@@ -34,7 +34,7 @@ def test_a_later_release_joins_an_overlay_of_this_one_and_runs_queries_with_it(m
     spoken = {
         (number, connection.node): connection.version
         for number, agent in enumerate(world.agents)
-        for connection in agent.peers._connections
+        for connection in agent.network.peers._connections
         if connection.is_ready
     }
     later = {world.nodes[1], world.nodes[2]}

@@ -27,7 +27,7 @@ def waits(monkeypatch, step_s):
     try:
         world.submit(SQL, at="london")
         world.run(10.0)
-        books = world.agents[0].books
+        books = world.agents[0].execution.books
         return books.waits.waits(), books.processors
     finally:
         world.close()

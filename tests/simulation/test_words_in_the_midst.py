@@ -37,7 +37,7 @@ class Overlay:
 
     def find(self, params: type) -> tuple[Agent, Instance]:
         """The operator of this kind that is farthest down, and its host."""
-        found = [(a, i) for a in self.agents() for i in a.engine.instances.values() if isinstance(i.spec.params, params)]
+        found = [(a, i) for a in self.agents() for i in a.execution.engine.instances.values() if isinstance(i.spec.params, params)]
         return max(found, key=lambda one: one[1].id)
 
     def elsewhere(self, *taken: Agent) -> Agent:
@@ -47,14 +47,14 @@ class Overlay:
     def move(self, agent: Agent, operator: str, there: Agent) -> list[Any]:
         """Begin to move an operator; its record will be in the list."""
         records: list[Any] = []
-        self.world.run_until(lambda: agent.migrations.may_migrate(operator), 30)
-        agent.migrations.migrate(operator, there.name, "tried by the test", records.append)
+        self.world.run_until(lambda: agent.execution.migrations.may_migrate(operator), 30)
+        agent.execution.migrations.migrate(operator, there.name, "tried by the test", records.append)
         return records
 
 
 def until_the_rest_is_sent(overlay: Overlay, agent: Agent, operator: str) -> None:
     """All that an operator takes along has been read, and its new host has not answered yet."""
-    leaving = agent.migrations._leaving[operator]
+    leaving = agent.execution.migrations._leaving[operator]
     overlay.world.run_until(lambda: leaving.sending.machine._rest == [], 30)
     assert leaving.steps.phase is Phase.TRANSFERRING
 
@@ -111,8 +111,8 @@ def test_what_an_operator_has_been_told_of_lost_inputs_moves_with_it_or_is_told_
     with pytest.raises(LocalProtocolError):
         host.dispatch.carry_out("any", lost, lambda result: None)  # it has gone: who tells must not think that it was heard
 
-    moved = there.engine.instances[window.id]
-    there.operators.look_at_inputs(lambda node: False, lambda node: False)
+    moved = there.execution.engine.instances[window.id]
+    there.execution.operators.look_at_inputs(lambda node: False, lambda node: False)
     assert moved.inputs[link].lost
     answers: list[Any] = []
     there.dispatch.carry_out("any", InputLost(operator=window.id, link=link, back=True), answers.append)
@@ -131,8 +131,8 @@ def test_old_news_of_a_place_changes_nothing_at_either_end() -> None:
     overlay.world.run(2.0)
 
     def known(agent: Agent) -> list[str]:
-        inputs = [i.node for o in agent.engine.instances.values() for i in o.inputs.values() if i.link.source == window.id]
-        outputs = [o.node for i in agent.engine.instances.values() for o in i.outputs.values() if o.link.target == window.id]
+        inputs = [i.node for o in agent.execution.engine.instances.values() for i in o.inputs.values() if i.link.source == window.id]
+        outputs = [o.node for i in agent.execution.engine.instances.values() for o in i.outputs.values() if o.link.target == window.id]
         return inputs + outputs
 
     assert sum(len(known(agent)) for agent in overlay.agents()) >= 2
@@ -147,7 +147,7 @@ def test_nobody_takes_an_operator_back_before_all_know_that_it_has_left() -> Non
     host, window = overlay.find(WindowParams)
     there = overlay.elsewhere(host)
     records = overlay.move(host, window.id, there)
-    overlay.world.run_until(lambda: host.migrations._leaving[window.id].steps.phase is Phase.COMMITTING, 30)
+    overlay.world.run_until(lambda: host.execution.migrations._leaving[window.id].steps.phase is Phase.COMMITTING, 30)
     prepare = Prepare(spec=window.spec, epoch=2, coordinator=there.name)
     with pytest.raises(MigrationError, match="not everyone has been told"):
         host.dispatch.carry_out(there.name, prepare, lambda result: None)
@@ -164,24 +164,24 @@ def test_a_lock_is_ended_by_who_holds_it_alone() -> None:
     overlay = Overlay()
     _, window = overlay.find(WindowParams)
     fed = {output.link.target for output in window.outputs.values()}
-    agent, neighbour = next((a, operator) for a in overlay.agents() for operator in a.engine.instances if operator in fed)
+    agent, neighbour = next((a, operator) for a in overlay.agents() for operator in a.execution.engine.instances if operator in fed)
     lock = Lock(operator=window.id, neighbours=(neighbour,), coordinator="new", lease_s=100.0)
     agent.dispatch.carry_out("new", lock, lambda result: None)
     agent.dispatch.carry_out("old", Unlock(operator=window.id), lambda result: None)
-    assert not agent.migrations.may_be_rewired(neighbour)
+    assert not agent.execution.migrations.may_be_rewired(neighbour)
     agent.dispatch.carry_out("new", Unlock(operator=window.id), lambda result: None)
-    assert agent.migrations.may_be_rewired(neighbour)
+    assert agent.execution.migrations.may_be_rewired(neighbour)
 
 
 def test_a_promise_to_keep_still_is_bounded_and_binds_only_who_has_a_link_with_what_moves() -> None:
     overlay = Overlay()
     _, window = overlay.find(WindowParams)
     fed = {output.link.target for output in window.outputs.values()}
-    agent, neighbour = next((a, operator) for a in overlay.agents() for operator in a.engine.instances if operator in fed)
+    agent, neighbour = next((a, operator) for a in overlay.agents() for operator in a.execution.engine.instances if operator in fed)
     longest = agent.config.migration.lease_s_max
     with pytest.raises(MigrationError, match=r"migration\.lease_s_max"):
         agent.dispatch.carry_out("new", Lock(window.id, (neighbour,), "new", longest + 1), lambda result: None)
     agent.dispatch.carry_out("new", Lock("of.another.0.1", (neighbour,), "new", longest), lambda result: None)
-    assert agent.migrations.may_be_rewired(neighbour)
+    assert agent.execution.migrations.may_be_rewired(neighbour)
     agent.dispatch.carry_out("new", Lock(window.id, (neighbour,), "new", longest), lambda result: None)
-    assert not agent.migrations.may_be_rewired(neighbour)
+    assert not agent.execution.migrations.may_be_rewired(neighbour)

@@ -23,6 +23,6 @@ class Bounds(Checker):
             budget, used = agent.config.links.spill_bytes, self.run.world.world.machines[number].disk.used_bytes
             if used > budget:
                 return f"{agent.name} has {used} bytes on disk, links.spill_bytes is {budget}"
-            if len(agent.gossip.members) > len(self.run.world.nodes):
-                return f"{agent.name} knows {len(agent.gossip.members)} members of {len(self.run.world.nodes)}"
+            if len(agent.network.gossip.members) > len(self.run.world.nodes):
+                return f"{agent.name} knows {len(agent.network.gossip.members)} members of {len(self.run.world.nodes)}"
         return ""

@@ -11,8 +11,8 @@ class Coordinates(Checker):
     def look(self) -> str:
         """Returns the first coordinate that no correct node would have."""
         for _, agent in self.run.agents():
-            for name in (agent.name, *agent.gossip.members):
-                coordinate = agent.gossip.localiser.coordinate if name == agent.name else agent.gossip.coordinate_of(name)
+            for name in (agent.name, *agent.network.gossip.members):
+                coordinate = agent.network.gossip.localiser.coordinate if name == agent.name else agent.network.gossip.coordinate_of(name)
                 try:
                     if coordinate is not None:
                         check(coordinate)

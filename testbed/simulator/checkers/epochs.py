@@ -19,7 +19,7 @@ class Epochs(Checker):
     def look(self) -> str:
         """Returns the first operator whose epoch has gone back, or that is elsewhere in the same epoch."""
         for _, agent in self.run.agents():
-            for record in agent.queries.records.values():
+            for record in agent.queries.owned.records.values():
                 for operator, epoch in record.epochs.items():
                     if operator not in record.specs or operator in record.health.healing.over:
                         continue  # what is over has no host: its place is that of the attempts that threw it away

@@ -13,7 +13,7 @@ class Leftovers(Checker):
         for agent, instance in self.run.instances():
             return f"{instance.id} is still on {agent.name} ({instance.state.value}) for {', '.join(instance.users) or 'nobody'}"
         for number, agent in self.run.agents():
-            room, migrations = agent.operators.room, agent.migrations
+            room, migrations = agent.execution.operators.room, agent.execution.migrations
             if migrations.departing or migrations.arriving:
                 return f"{agent.name} has {migrations.departing} operators leaving and {migrations.arriving} arriving"
             if room.budget.used_bytes:

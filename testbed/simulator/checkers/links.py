@@ -28,7 +28,7 @@ class Links(Checker):
         offered: dict[LinkId, tuple[int, int, OperatorId]] = {}
         processed: dict[LinkId, tuple[int, int]] = {}
         former: dict[LinkId, int] = {}
-        owned = {query for _, agent in self.run.agents() for query in agent.queries.records}
+        owned = {query for _, agent in self.run.agents() for query in agent.queries.owned.records}
         for agent, instance in self.run.instances():
             if instance.state not in ACTIVE or query_of(instance.id) not in owned:
                 continue

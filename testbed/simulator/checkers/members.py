@@ -11,7 +11,7 @@ class Members(Checker):
         """Returns the first agent whose table differs from the truth."""
         running = sorted(agent.name for _, agent in self.run.agents())
         for _, agent in self.run.agents():
-            seen = sorted(name for name, member in agent.gossip.members.items() if member.status is MemberStatus.ALIVE)
+            seen = sorted(name for name, member in agent.network.gossip.members.items() if member.status is MemberStatus.ALIVE)
             if seen != running:
                 return f"{agent.name} sees {', '.join(seen)} alive, expected {', '.join(running)}"
         return ""

@@ -23,7 +23,9 @@ class Owners(Checker):
 
     def look(self) -> str:
         """Returns the first query that has two owners."""
-        owned = [(agent.name, query, one.machine) for _, agent in self.run.agents() for query, one in agent.queries.ownership.owned.items()]
+        owned = [
+            (agent.name, query, one.machine) for _, agent in self.run.agents() for query, one in agent.queries.owned.ownership.owned.items()
+        ]
         for name, query, machine in owned:
             if machine.phase is not Phase.KEPT:
                 continue
@@ -46,7 +48,7 @@ class Owners(Checker):
         """Returns the first query that several agents own."""
         for asked in self.run.reference.queries:
             query = self.run.ids[asked.name]
-            owners = [agent.name for _, agent in self.run.agents() if query in agent.queries.records]
+            owners = [agent.name for _, agent in self.run.agents() if query in agent.queries.owned.records]
             if len(owners) > 1:
                 return f"{asked.name} is owned by {' and by '.join(owners)}"
         return ""

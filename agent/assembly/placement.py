@@ -1,0 +1,25 @@
+"""Makes what finds hosts for the operators of new queries."""
+
+from typing import TYPE_CHECKING
+
+from sbon.queries.placing import Placing
+from sbon.rearranging.remembering import Remembering
+from sbon.rearranging.surveying import Surveying
+from sbon.supervision.sharing import Sharing
+from sbon_agent.assembly.execution import Execution
+from sbon_agent.assembly.network import Network
+
+if TYPE_CHECKING:
+    from sbon_agent.node import Agent
+
+
+class Placement:
+    """Chooses hosts, and answers others who ask this host whether it is one."""
+
+    def __init__(self, agent: "Agent", network: Network, execution: Execution) -> None:
+        config, host, measuring = agent.config, agent.host, agent.monitoring.measuring
+        directory, gossip, operators = network.directory, network.gossip, execution.operators
+        self.sharing = Sharing(operators, config.hosting, lambda: measuring.cpu)
+        self.surveying = Surveying(host, directory, gossip, operators, execution.reports, self.sharing, agent.extensions)
+        self.remembering = Remembering(host, directory, gossip, config.optimiser)
+        self.placing = Placing(host, gossip, self.surveying, self.remembering, config.placement, config.optimiser, execution.books)
