@@ -14,7 +14,7 @@ from sbon.execution.operator_row import operator_row
 from sbon.extensions import described
 from sbon.membership.members import Member, MemberStatus
 from sbon.query.catalog import did_you_mean, no_query
-from sbon.query.plan import SinkParams
+from sbon.query.params.source import SinkParams
 from sbon.query.system import SYSTEM_STREAMS
 from sbon.types import NodeId, OperatorId
 from sbon_agent.config import LEAVING_S_MAX

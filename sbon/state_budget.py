@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sbon.ports import Disk
-from sbon.query.plan import DeduplicateParams, FunctionParams, Params
+from sbon.query.params.kinds import Params
+from sbon.query.params.ordered import DeduplicateParams
+from sbon.query.params.rowwise import FunctionParams
 from sbon.state.room import StateRoom
 from sbon.types import OperatorId
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from sbon.query.plan import Reads, SinkParams, SourceParams
+from sbon.query.params.source import Reads, SinkParams, SourceParams
 from sbon.query.schema import ColumnType, Field, Schema
 from sbon.reach import Reach
 from sbon_agent.connectors import ConnectorContext, Polled, SinkConnector, SourceConnector, SystemStreams, build_sink, build_source

@@ -14,7 +14,7 @@ from sbon.execution.operators import Operators
 from sbon.execution.room import Room
 from sbon.execution.sampling import Sampling
 from sbon.migration.migrations import Migrations
-from sbon.query.plan import SourceParams
+from sbon.query.params.source import SourceParams
 from sbon.state_budget import DEFAULT_SHARE, StateBudget, room_of
 from sbon.types import OperatorId
 from sbon_agent.assembly.network import Network

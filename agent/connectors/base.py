@@ -10,7 +10,7 @@ import msgspec
 from sbon.connectors.interface import SinkConnector, SourceConnector
 from sbon.connectors.system_streams import SystemStreams
 from sbon.extensions import Extensions
-from sbon.query.plan import SinkParams, SourceParams
+from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.schema import Schema
 from sbon.reach import Reach
 from sbon.types import NodeId

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from sbon.errors import ConnectorError
 from sbon.extensions import Extensions
-from sbon.query.plan import Plan, SinkParams
+from sbon.query.params.source import SinkParams
+from sbon.query.plan import Plan
 from sbon.query.system import SourceDefinition
 from sbon.supervision.deployment import refused_sink
 from sbon.types import NodeId, OperatorId

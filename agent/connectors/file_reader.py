@@ -24,7 +24,7 @@ from sbon.formats.parquet_footer import row_groups
 from sbon.formats.parquet_rows import ParquetRows, needed_columns
 from sbon.formats.time_format import TimeFormat
 from sbon.misfits import Misfits
-from sbon.query.plan import SourceParams
+from sbon.query.params.source import SourceParams
 from sbon.reach import Reach
 from sbon_agent.connectors.file_blocks import blocks
 from sbon_agent.connectors.opening import open_to_read

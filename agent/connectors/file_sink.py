@@ -40,7 +40,7 @@ from sbon.formats.parquet_structs import StructColumns
 from sbon.operators.frames import empty
 from sbon.operators.values import Values
 from sbon.options import Options
-from sbon.query.plan import SinkParams
+from sbon.query.params.source import SinkParams
 from sbon.query.schema import Schema
 from sbon.reach import Reach
 from sbon_agent.connectors.base import ConnectorContext

@@ -34,7 +34,7 @@ from sbon.errors import ConnectorError
 from sbon.formats.time_format import TimeFormat
 from sbon.misfits import Misfits
 from sbon.options import Options
-from sbon.query.plan import SourceParams
+from sbon.query.params.source import SourceParams
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.file_reader import FileReader, Part
 from sbon_agent.connectors.opening import path_of

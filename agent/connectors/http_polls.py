@@ -22,7 +22,7 @@ from sbon.misfits import Misfits
 from sbon.operators.frames import frame_of_values
 from sbon.operators.values import Values
 from sbon.options import Options
-from sbon.query.plan import SourceParams
+from sbon.query.params.source import SourceParams
 from sbon.query.schema import Schema
 from sbon_agent.connectors.addresses import loop_of
 from sbon_agent.connectors.base import ConnectorContext

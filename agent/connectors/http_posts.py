@@ -27,7 +27,7 @@ from sbon.errors import ConnectorError
 from sbon.formats.http_answers import Answer, refusal
 from sbon.misfits import Misfits
 from sbon.options import Options
-from sbon.query.plan import SourceParams
+from sbon.query.params.source import SourceParams
 from sbon_agent.connectors.addresses import SocketPlace, loop_of
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.http_server import REQUEST_OVERHEAD_BYTES, HttpServer, Request, read_listen, read_path

@@ -42,7 +42,7 @@ from __future__ import annotations
 from sbon.connectors.interface import SourceConnector
 from sbon.errors import ConnectorError
 from sbon.options import Options
-from sbon.query.plan import SourceParams
+from sbon.query.params.source import SourceParams
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.http_polls import PollSource
 from sbon_agent.connectors.http_posts import PostSource

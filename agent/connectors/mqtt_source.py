@@ -37,7 +37,7 @@ from sbon.formats.mqtt_topics import topic_filters
 from sbon.misfits import Misfits
 from sbon.operators.values import FEW_ROWS
 from sbon.options import Options
-from sbon.query.plan import SourceParams
+from sbon.query.params.source import SourceParams
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.mqtt_settings import BrokerSettings
 from sbon_agent.connectors.mqtt_subscriber import Held, Positions, Subscriber

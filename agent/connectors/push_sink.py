@@ -37,7 +37,7 @@ from sbon.formats.formatting import LineFormat
 from sbon.formats.http_answers import Answer, refusal
 from sbon.operators.values import Values
 from sbon.options import Options
-from sbon.query.plan import SinkParams
+from sbon.query.params.source import SinkParams
 from sbon.query.schema import Schema
 from sbon_agent.connectors.addresses import SocketPlace, loop_of
 from sbon_agent.connectors.base import ConnectorContext

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from sbon.errors import ConfigError
-from sbon.query.plan import SinkParams, SourceParams
+from sbon.query.params.source import SinkParams, SourceParams
 from sbon.reach import ConnectorsConfig, Reach, reach_of_others
 from sbon.supervision.resumption import GivenSink, given_sink
 from sbon.types import NodeId, QueryId

@@ -14,7 +14,7 @@ import msgspec
 
 from sbon.connectors.push_feed import Feed
 from sbon.formats.http_answers import Answer
-from sbon.query.plan import SinkParams
+from sbon.query.params.source import SinkParams
 from sbon.query.schema import Schema
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.http_server import Request

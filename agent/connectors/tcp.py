@@ -47,7 +47,7 @@ from sbon.errors import ConnectorError
 from sbon.formats.formatting import LineFormat
 from sbon.operators.values import Values
 from sbon.options import Options
-from sbon.query.plan import SinkParams
+from sbon.query.params.source import SinkParams
 from sbon.query.schema import Schema
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.lines import Connection, Endpoint

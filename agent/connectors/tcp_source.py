@@ -15,7 +15,7 @@ from sbon.formats.json_blocks import lines_of
 from sbon.misfits import Misfits
 from sbon.operators.values import FEW_ROWS
 from sbon.options import Options
-from sbon.query.plan import SourceParams
+from sbon.query.params.source import SourceParams
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.line_buffer import LineBuffer
 from sbon_agent.connectors.lines import Connection, Endpoint

@@ -17,7 +17,8 @@ from sbon.execution.instance import Instance
 from sbon.execution.life import Event, State
 from sbon.migration.handover import export, install
 from sbon.migration.state_copy import Assembly, InputLog
-from sbon.query.plan import OperatorSpec, SinkParams, SourceParams
+from sbon.query.params.source import SinkParams, SourceParams
+from sbon.query.plan import OperatorSpec
 from sbon.query.text import describe
 from sbon.wire.authority import query_of
 from sbon.wire.deployment import TakenUp

@@ -8,7 +8,7 @@ from sbon.execution.ends import Output
 from sbon.execution.instance import Instance
 from sbon.execution.telemetry_rows import operator_statistics
 from sbon.links.batch import Batch
-from sbon.query.plan import SinkParams
+from sbon.query.params.source import SinkParams
 from sbon.types import NodeId, OperatorId
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ from sbon.connectors.interface import BATCH_ROWS_MAX, Polled
 from sbon.connectors.watermark import Watermark
 from sbon.operators.times import parse_time
 from sbon.options import Options
-from sbon.query.plan import SourceParams
+from sbon.query.params.source import SourceParams
 
 RATE_MAX = 1e9
 ROWS_MAX = 10**15

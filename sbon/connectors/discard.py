@@ -16,7 +16,7 @@ from sbon.digest import LEAST_MS, MOST_MS, PER_LOG, RecentDigest, bucket_of
 from sbon.errors import ConnectorError
 from sbon.operators.values import Values
 from sbon.options import Options
-from sbon.query.plan import SinkParams
+from sbon.query.params.source import SinkParams
 from sbon.query.schema import ColumnType, Schema
 
 if TYPE_CHECKING:

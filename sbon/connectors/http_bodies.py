@@ -25,7 +25,7 @@ from sbon.misfits import Misfit, Misfits
 from sbon.operators.frames import frame_of_values
 from sbon.operators.values import FEW_ROWS, Values
 from sbon.options import Options
-from sbon.query.plan import SourceParams
+from sbon.query.params.source import SourceParams
 from sbon.query.schema import Schema
 
 FORMATS = ("ndjson", "json", "csv")

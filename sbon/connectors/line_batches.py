@@ -14,7 +14,7 @@ from sbon.formats.time_format import TimeFormat
 from sbon.misfits import Misfits
 from sbon.operators.values import Values
 from sbon.options import Options
-from sbon.query.plan import SourceParams
+from sbon.query.params.source import SourceParams
 
 if TYPE_CHECKING:
     import polars as pl

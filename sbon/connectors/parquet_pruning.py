@@ -22,7 +22,7 @@ from sbon.connectors.watermark import TIME_MAX_US
 from sbon.formats.parquet_footer import Bounds, RowGroup
 from sbon.formats.parquet_rows import always_converts
 from sbon.query.expression import Call, Column, Expression, Literal
-from sbon.query.plan import SourceParams
+from sbon.query.params.source import SourceParams
 from sbon.query.reads import is_simple
 from sbon.query.schema import ColumnType
 

@@ -1,6 +1,6 @@
 """Derives from a source's options how it delivers its rows."""
 
-from sbon.query.plan import SourceParams
+from sbon.query.params.source import SourceParams
 
 
 def is_read_whole(params: SourceParams) -> bool:

@@ -11,7 +11,7 @@ from sbon.connectors.wrapped import WrappedSource
 from sbon.misfits import Misfits
 from sbon.operators.frames import frame_of_values
 from sbon.operators.values import Values
-from sbon.query.plan import SourceParams
+from sbon.query.params.source import SourceParams
 
 
 class NullFilter:

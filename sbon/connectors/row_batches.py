@@ -12,7 +12,7 @@ from sbon.connectors.pace import newest_us, times_us
 from sbon.connectors.watermark import Watermark
 from sbon.operators.frames import frame_of_values
 from sbon.operators.values import FEW_ROWS, Values
-from sbon.query.plan import SourceParams
+from sbon.query.params.source import SourceParams
 from sbon.query.schema import Schema
 
 Rows: TypeAlias = Values | pl.DataFrame

@@ -16,7 +16,7 @@ from sbon.connectors.watermark import Watermark
 from sbon.errors import ConnectorError
 from sbon.operators.frames import polars_schema, polars_type
 from sbon.options import Options
-from sbon.query.plan import SourceParams
+from sbon.query.params.source import SourceParams
 from sbon.query.schema import ColumnType
 from sbon.query.system import SYSTEM_STREAMS
 

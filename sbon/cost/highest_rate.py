@@ -20,7 +20,9 @@ from sbon.cost.placed_query import PlacedQuery
 from sbon.cost.polynomial import Polynomial, constant
 from sbon.cost.throughput import Demand, Limit, Profile, Supply, limits
 from sbon.query.link_bytes import row_bytes
-from sbon.query.plan import JoinParams, LinkSpec, Plan, SourceParams
+from sbon.query.params.joined import JoinParams
+from sbon.query.params.source import SourceParams
+from sbon.query.plan import LinkSpec, Plan
 from sbon.types import FloatArray, IntArray, NodeId, OperatorId
 
 MULTIPLE_MAX = 1e6

@@ -19,7 +19,9 @@ from sbon.cost.resources import NS_PER_S, Network, NodeResources
 from sbon.cost.statistics import OperatorStatistics, PortStatistics
 from sbon.errors import ShapeError
 from sbon.query.link_bytes import SOURCE_BATCHES_PER_S, Pace, expected_pace
-from sbon.query.plan import JoinParams, LinkSpec, OperatorSpec, Plan, WindowJoinParams, WindowParams
+from sbon.query.params.joined import JoinParams, WindowJoinParams
+from sbon.query.params.windowed import WindowParams
+from sbon.query.plan import LinkSpec, OperatorSpec, Plan
 from sbon.types import NodeId, OperatorId
 
 LEAST_FLOW = 1e-9

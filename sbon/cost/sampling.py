@@ -14,20 +14,13 @@ from sbon.cost.placed_query import LEAST_FLOW
 from sbon.cost.statistics import OperatorFit, OperatorStatistics
 from sbon.ports import Meter
 from sbon.query.estimate import PASSING
-from sbon.query.plan import (
-    WATERMARK_END,
-    DeduplicateParams,
-    JoinParams,
-    LinkSpec,
-    MatchParams,
-    OperatorSpec,
-    OverParams,
-    Params,
-    SessionParams,
-    TopParams,
-    WindowJoinParams,
-    WindowParams,
-)
+from sbon.query.params.joined import JoinParams, WindowJoinParams
+from sbon.query.params.kinds import Params
+from sbon.query.params.matched import MatchParams
+from sbon.query.params.ordered import DeduplicateParams, OverParams, TopParams
+from sbon.query.params.windowed import SessionParams, WindowParams
+from sbon.query.plan import LinkSpec, OperatorSpec
+from sbon.query.watermark import WATERMARK_END
 from sbon.types import OperatorId
 
 if TYPE_CHECKING:

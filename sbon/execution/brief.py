@@ -9,7 +9,7 @@ with state, since the next watermark may close a window over all of that state.
 
 from sbon.execution.instance import Instance
 from sbon.execution.work import Task
-from sbon.query.plan import FunctionParams
+from sbon.query.params.rowwise import FunctionParams
 
 BRIEF_S_MAX = 0.002
 """Longest expected duration of a brief task, in seconds, judged by earlier tasks. On a thread that has to be woken first, such a task takes

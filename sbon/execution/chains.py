@@ -17,7 +17,8 @@ from sbon.execution.instance import Instance, can_promise
 from sbon.execution.life import State
 from sbon.execution.work import Stage
 from sbon.links.batch import Batch
-from sbon.query.plan import WATERMARK_END, Part
+from sbon.query.plan import Part
+from sbon.query.watermark import WATERMARK_END
 from sbon.types import NodeId, OperatorId
 
 BATCHES_MAX = 256

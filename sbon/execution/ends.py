@@ -17,8 +17,9 @@ from sbon.links.origins import ByOrigin, Giving, InputRows, counted
 from sbon.links.receiver import LinkReceiver
 from sbon.links.sender import LinkSender
 from sbon.links.unsafe import Unsafe
-from sbon.query.plan import WATERMARK_MIN, LinkSpec
+from sbon.query.plan import LinkSpec
 from sbon.query.schema import Schema
+from sbon.query.watermark import WATERMARK_MIN
 from sbon.scheduling import StimulusFifo
 from sbon.types import NodeId, QueryId
 from sbon.wire.links import Acknowledge

@@ -6,7 +6,7 @@ from sbon.connectors.interface import SinkConnector
 from sbon.execution.ends import Output
 from sbon.execution.instance import Instance
 from sbon.links.batch import Batch
-from sbon.query.plan import SinkParams
+from sbon.query.params.source import SinkParams
 from sbon.types import NodeId, OperatorId
 
 

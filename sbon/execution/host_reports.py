@@ -7,7 +7,7 @@ from sbon.execution.instance import Instance
 from sbon.execution.port_costs import PortCosts
 from sbon.execution.reporting import operator_report
 from sbon.ports import Executor
-from sbon.query.plan import JoinParams
+from sbon.query.params.joined import JoinParams
 from sbon.query.signature import likeness
 from sbon.state_budget import StateBudget
 from sbon.types import NodeId, OperatorId, QueryId

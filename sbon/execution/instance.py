@@ -18,22 +18,13 @@ from sbon.links.origins import numbered
 from sbon.links.sender import LinkSender
 from sbon.links.unsafe import Mark
 from sbon.misfits import Misfits
-from sbon.query.plan import (
-    WATERMARK_END,
-    WATERMARK_MIN,
-    AssignParams,
-    ExchangeParams,
-    FunctionParams,
-    MapParams,
-    MissRule,
-    MulticastParams,
-    OperatorSpec,
-    SinkParams,
-    SourceParams,
-    UnionParams,
-    UnnestParams,
-    first_name,
-)
+from sbon.query.link_names import first_name
+from sbon.query.params.rowwise import FunctionParams, MapParams, UnnestParams
+from sbon.query.params.source import SinkParams, SourceParams
+from sbon.query.params.streams import ExchangeParams, MulticastParams, UnionParams
+from sbon.query.params.windowed import AssignParams
+from sbon.query.plan import MissRule, OperatorSpec
+from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire.limits import ORIGINS_MAX
 

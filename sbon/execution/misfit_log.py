@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from sbon.misfits import OTHER, Misfits
-from sbon.query.plan import OperatorSpec, SourceParams
+from sbon.query.params.source import SourceParams
+from sbon.query.plan import OperatorSpec
 from sbon.types import OperatorId
 
 REPEAT_S = 60.0

@@ -23,7 +23,8 @@ from sbon.links.dead_ends import MISSING_MAX, Absence, Way, judge
 from sbon.links.receiver import LinkReceiver
 from sbon.links.sender import LinkSender
 from sbon.ports import Clock
-from sbon.query.plan import SinkParams, is_multicast
+from sbon.query.multicast_ids import is_multicast
+from sbon.query.params.source import SinkParams
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.deployment import End, Instantiate, User
 

@@ -17,7 +17,8 @@ from sbon.execution.instance import mark_of
 from sbon.execution.life import State
 from sbon.execution.operators import Operators
 from sbon.links.frames import Data
-from sbon.query.plan import WATERMARK_END, first_name, renewals
+from sbon.query.link_names import first_name, renewals
+from sbon.query.watermark import WATERMARK_END
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire.deployment import Refeed
 

@@ -13,7 +13,12 @@ from sbon.execution.host_links import Links, Outgoing
 from sbon.execution.instance import Instance
 from sbon.execution.life import State
 from sbon.links.origins import of_part
-from sbon.query.plan import WATERMARK_MIN, ExchangeParams, LinkSpec, SinkParams, first_name, keeps_state, renewals
+from sbon.query.link_names import first_name, renewals
+from sbon.query.params.kinds import keeps_state
+from sbon.query.params.source import SinkParams
+from sbon.query.params.streams import ExchangeParams
+from sbon.query.plan import LinkSpec
+from sbon.query.watermark import WATERMARK_MIN
 from sbon.types import NodeId, OperatorId
 from sbon.wire.deployment import Renew, Renewed, TakenUp
 

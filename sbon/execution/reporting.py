@@ -5,7 +5,7 @@ import msgspec
 from sbon.execution.instance import Instance, deferred_rows
 from sbon.execution.life import State
 from sbon.misfits import KINDS_REPORTED_MAX
-from sbon.query.plan import is_multicast
+from sbon.query.multicast_ids import is_multicast
 from sbon.types import NodeId, OperatorId, QueryId
 from sbon.wire.reports import MissedRows, OperatorReport
 

@@ -4,7 +4,8 @@ from collections.abc import Sized
 
 from sbon.errors import PlacementError
 from sbon.placement.reservations import HostingConfig, Reservations
-from sbon.query.plan import OperatorSpec, keeps_state
+from sbon.query.params.kinds import keeps_state
+from sbon.query.plan import OperatorSpec
 from sbon.state_budget import StateBudget
 from sbon.types import NodeId
 

@@ -10,7 +10,7 @@ from sbon.cost.sampling import ROWS_MAX, Given, sampled
 from sbon.cost.statistics import OperatorStatistics, tellable
 from sbon.errors import SbonError
 from sbon.ports import Executor
-from sbon.query.plan import SourceParams
+from sbon.query.params.source import SourceParams
 from sbon.wire.candidates import SampleAsk, Sampled
 from sbon.wire.costs import TOLD_MAX, OperatorCosts
 

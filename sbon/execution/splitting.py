@@ -18,7 +18,9 @@ from sbon.links.batch import Batch
 from sbon.links.config import LinkConfig
 from sbon.links.receiver import LinkReceiver
 from sbon.links.sender import LinkSender
-from sbon.query.plan import LinkSpec, MulticastParams, OperatorSpec, link_id
+from sbon.query.link_names import link_id
+from sbon.query.params.streams import MulticastParams
+from sbon.query.plan import LinkSpec, OperatorSpec
 from sbon.types import LinkId, NodeId, OperatorId
 
 

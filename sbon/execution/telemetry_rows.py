@@ -7,7 +7,8 @@ from sbon.cost_space.localiser import Localiser
 from sbon.execution.ends import Output
 from sbon.execution.instance import Instance
 from sbon.execution.reporting import operator_report
-from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, ExchangeParams
+from sbon.query.params.streams import ExchangeParams
+from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
 from sbon.telemetry.rows import DealingRow, LinkRate, MisfitCount, OperatorStatistics, PortCostRow
 from sbon.types import NodeId
 from sbon.wire.reports import NONE_MISSED

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sbon.execution.ends import Input
 from sbon.links.batch import Batch
-from sbon.query.plan import WATERMARK_END
+from sbon.query.watermark import WATERMARK_END
 from sbon.scheduling import EarliestStimulusFirst
 from sbon.types import LinkId, NodeId
 

@@ -19,8 +19,10 @@ from sbon.execution.rows import Rows
 from sbon.links.batch import Batch
 from sbon.operators.values import Values
 from sbon.ports import Meter
-from sbon.query.plan import WATERMARK_END, Part, SinkParams
+from sbon.query.params.source import SinkParams
+from sbon.query.plan import Part
 from sbon.query.schema import Schema
+from sbon.query.watermark import WATERMARK_END
 from sbon.state_budget import StateBudget
 
 if TYPE_CHECKING:

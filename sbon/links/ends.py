@@ -25,7 +25,8 @@ import msgspec
 
 from sbon.errors import LocalProtocolError
 from sbon.links.places import Whereabouts
-from sbon.query.plan import LinkSpec, first_name, renewals
+from sbon.query.link_names import first_name, renewals
+from sbon.query.plan import LinkSpec
 from sbon.types import LinkId, NodeId, OperatorId
 
 RETRY_S_MIN = 0.5

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from sbon.links.batch import Batch
-from sbon.query.plan import LinkSpec, first_name
+from sbon.query.link_names import first_name
+from sbon.query.plan import LinkSpec
 from sbon.types import LinkId
 
 ByOrigin: TypeAlias = tuple[tuple[int, ...], ...]

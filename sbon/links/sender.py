@@ -9,7 +9,7 @@ from sbon.errors import LocalProtocolError
 from sbon.links.backlog import Backlog
 from sbon.links.batch import Batch, Payload
 from sbon.links.config import LinkConfig
-from sbon.query.plan import WATERMARK_MIN
+from sbon.query.watermark import WATERMARK_MIN
 from sbon.types import LinkId
 
 

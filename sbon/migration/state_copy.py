@@ -13,7 +13,8 @@ import msgspec
 from sbon.errors import RemoteProtocolError
 from sbon.extensions import Extensions
 from sbon.migration.snapshot import WATERMARK_PORT, Begin, Call, Calls, Opaque, Reader, Rest, Slice, Whole, Writer
-from sbon.query.plan import FunctionParams, OperatorSpec
+from sbon.query.params.rowwise import FunctionParams
+from sbon.query.plan import OperatorSpec
 from sbon.state.room import StateRoom
 
 if TYPE_CHECKING:

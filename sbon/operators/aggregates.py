@@ -29,7 +29,7 @@ from sbon.operators.partials import DistinctTable, ExactTable, MainTable, Table
 from sbon.operators.ranked import ValueTable
 from sbon.operators.sketches import BucketTable, LeastHashTable
 from sbon.query.functions import aggregate_type
-from sbon.query.plan import Aggregate
+from sbon.query.params.aggregate import Aggregate
 from sbon.query.schema import ColumnType
 from sbon.types import IntArray
 

@@ -11,9 +11,10 @@ from sbon.errors import RemoteProtocolError
 from sbon.operators.compile import columns_of
 from sbon.operators.operator import Operator
 from sbon.operators.windowed import FRAME_ROWS_MAX
-from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, AssignParams
+from sbon.query.params.windowed import AssignParams
 from sbon.query.relation import BOUNDS
 from sbon.query.schema import ColumnType
+from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
 
 _START = "\0"
 """Name of a helper column that no query can use."""

@@ -25,9 +25,10 @@ from sbon.operators.seen import NEVER, Seen, latest
 from sbon.operators.seen_states import SeenStates
 from sbon.operators.snapshots import Head, Parts, parts_of
 from sbon.operators.windowed import FRAME_ROWS_MAX, PANE, PENDING_ROWS_MAX
-from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, DeduplicateParams
+from sbon.query.params.ordered import DeduplicateParams
 from sbon.query.relation import BOUNDS
 from sbon.query.schema import ColumnType
+from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
 from sbon.state.room import StateRoom
 from sbon.types import IntArray
 

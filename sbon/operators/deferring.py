@@ -18,7 +18,8 @@ from sbon.extensions import Extensions
 from sbon.operators.frames import polars_schema
 from sbon.operators.keyed import Keyed
 from sbon.operators.snapshots import Head, Parts
-from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, FunctionParams
+from sbon.query.params.rowwise import FunctionParams
+from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
 from sbon.state.log import RowLog
 from sbon.state.room import StateRoom
 

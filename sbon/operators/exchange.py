@@ -15,7 +15,7 @@ from sbon.operators.compile import columns_of, compile_column
 from sbon.operators.frames import computed
 from sbon.operators.hashes import SLICES, slices
 from sbon.operators.operator import Operator
-from sbon.query.plan import ExchangeParams
+from sbon.query.params.streams import ExchangeParams
 
 FILTERS_MAX = 4
 """Most instances for which each part is filtered out of a batch; for more, sorting the rows by part is cheaper."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from sbon.operators.values import Values
 from sbon.query.expression import Call, Column, Expression, Literal
-from sbon.query.plan import MapParams
+from sbon.query.params.rowwise import MapParams
 from sbon.query.schema import ColumnType, Schema
 
 Taker: TypeAlias = Callable[[Values], Values]

@@ -12,7 +12,8 @@ from sbon.functions import BatchFunction, FunctionError, StatefulFunction
 from sbon.operators.frames import polars_schema
 from sbon.operators.operator import Operator
 from sbon.operators.snapshots import fingerprint
-from sbon.query.plan import WATERMARK_END, FunctionParams
+from sbon.query.params.rowwise import FunctionParams
+from sbon.query.watermark import WATERMARK_END
 
 
 class Function(Operator):

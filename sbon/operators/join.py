@@ -28,7 +28,8 @@ from sbon.operators.ranges import RANGE_ROWS, in_ranges
 from sbon.operators.snapshots import Parts, opened, parts_of
 from sbon.operators.two_sided import TwoSidedJoin, condition_on_pairs
 from sbon.query.functions import common_type
-from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, JoinParams
+from sbon.query.params.joined import JoinParams
+from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
 
 FRAME_ROWS_MAX = 65_536
 """Most rows of one output frame."""

@@ -11,7 +11,7 @@ from sbon.errors import RemoteProtocolError
 from sbon.operators.grouping import Groups, positions
 from sbon.operators.measures import rows_apart
 from sbon.operators.partials import TIME, Table
-from sbon.query.plan import Aggregate
+from sbon.query.params.aggregate import Aggregate
 
 LENGTH_MAX = 65_536
 """Most characters of an answer, separators included, before the "..."."""

@@ -15,7 +15,8 @@ from sbon.operators.frames import polars_schema
 from sbon.operators.function import checked_output, declared_as
 from sbon.operators.operator import Operator
 from sbon.operators.snapshots import Head, Parts, opened, parts_of
-from sbon.query.plan import WATERMARK_MIN, FunctionParams
+from sbon.query.params.rowwise import FunctionParams
+from sbon.query.watermark import WATERMARK_MIN
 from sbon.state.ids import grouped, identities
 from sbon.state.room import StateRoom
 from sbon.state.store import States

@@ -11,7 +11,7 @@ from sbon.operators.frames import computed, evaluated
 from sbon.operators.operator import Operator
 from sbon.operators.values import Values
 from sbon.query.expression import Column
-from sbon.query.plan import MapParams
+from sbon.query.params.rowwise import MapParams
 from sbon.query.schema import ColumnType, Schema
 
 

@@ -16,8 +16,9 @@ from sbon.operators.partials import TIME
 from sbon.operators.patient import PatientOperator
 from sbon.operators.ranges import in_ranges
 from sbon.operators.windowed import FRAME_ROWS_MAX
-from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, MergeParams
+from sbon.query.params.streams import MergeParams
 from sbon.query.schema import ColumnType
+from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
 
 STEP_ROWS = 65_536
 """Most rows put in order in one step."""

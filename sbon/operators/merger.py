@@ -16,7 +16,7 @@ from sbon.operators.grouping import in_order
 from sbon.operators.merge import Merge
 from sbon.operators.partials import TIME
 from sbon.operators.snapshots import Parts
-from sbon.query.plan import MergeParams, WindowChoice
+from sbon.query.params.streams import MergeParams, WindowChoice
 from sbon.query.schema import ColumnType
 
 _CHOSEN = "chosen"

@@ -9,7 +9,7 @@ import polars as pl
 from sbon.operators.compile import compile_column
 from sbon.operators.moments import BY_FUNCTION, OF_PAIRS
 from sbon.query.expression import Expression
-from sbon.query.plan import Aggregate
+from sbon.query.params.aggregate import Aggregate
 from sbon.query.schema import ColumnType
 
 _ZERO_TAKERS = frozenset({"sum", "avg", "min", "max", *BY_FUNCTION})

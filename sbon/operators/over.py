@@ -22,7 +22,7 @@ from sbon.operators.operands import Operands, one_zero
 from sbon.operators.partials import TIME
 from sbon.operators.patient import PatientOperator
 from sbon.operators.snapshots import Parts
-from sbon.query.plan import OverParams
+from sbon.query.params.ordered import OverParams
 from sbon.query.schema import ColumnType
 from sbon.types import IntArray
 

@@ -16,7 +16,8 @@ from sbon.operators.pairing import in_time
 from sbon.operators.partials import TIME
 from sbon.operators.snapshots import Parts, opened, parts_of
 from sbon.operators.waiting import Waiting
-from sbon.query.plan import WATERMARK_MIN, Params
+from sbon.query.params.kinds import Params
+from sbon.query.watermark import WATERMARK_MIN
 
 _INPUT, _WAITING = "input", "waiting"
 

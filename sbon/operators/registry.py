@@ -24,26 +24,13 @@ from sbon.operators.union import Union
 from sbon.operators.unnest import Unnest
 from sbon.operators.window import Window
 from sbon.operators.window_join import WindowJoin
-from sbon.query.plan import (
-    AssignParams,
-    DeduplicateParams,
-    ExchangeParams,
-    FunctionParams,
-    JoinParams,
-    LookupParams,
-    MapParams,
-    MatchParams,
-    MergeParams,
-    MulticastParams,
-    OverParams,
-    Params,
-    SessionParams,
-    TopParams,
-    UnionParams,
-    UnnestParams,
-    WindowJoinParams,
-    WindowParams,
-)
+from sbon.query.params.joined import JoinParams, LookupParams, WindowJoinParams
+from sbon.query.params.kinds import Params
+from sbon.query.params.matched import MatchParams
+from sbon.query.params.ordered import DeduplicateParams, OverParams, TopParams
+from sbon.query.params.rowwise import FunctionParams, MapParams, UnnestParams
+from sbon.query.params.streams import ExchangeParams, MergeParams, MulticastParams, UnionParams
+from sbon.query.params.windowed import AssignParams, SessionParams, WindowParams
 from sbon.state.room import StateRoom
 
 

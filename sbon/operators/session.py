@@ -22,7 +22,8 @@ from sbon.operators.partials import TIME
 from sbon.operators.ranges import in_ranges
 from sbon.operators.windowed import FRAME_ROWS_MAX, PANE, ROWS_AT_ONCE, Windowed
 from sbon.query.limits import SPAN_US_MAX
-from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, SessionParams
+from sbon.query.params.windowed import SessionParams
+from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
 from sbon.types import IntArray
 
 _LAST = "\0last"

@@ -12,7 +12,7 @@ import polars as pl
 
 from sbon.errors import RemoteProtocolError
 from sbon.operators.frames import decode_any, encode
-from sbon.query.plan import Params
+from sbon.query.params.kinds import Params
 
 VERSION = 1
 

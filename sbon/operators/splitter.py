@@ -12,7 +12,7 @@ import polars as pl
 
 from sbon.errors import RemoteProtocolError
 from sbon.operators.operator import Operator
-from sbon.query.plan import ExchangeParams, Turns
+from sbon.query.params.streams import ExchangeParams, Turns
 from sbon.types import IntArray
 
 

@@ -17,7 +17,7 @@ from sbon.operators.frames import column_type, polars_type
 from sbon.operators.operator import Operator
 from sbon.operators.values import Values
 from sbon.operators.windowed import FRAME_ROWS_MAX
-from sbon.query.plan import UnnestParams
+from sbon.query.params.rowwise import UnnestParams
 from sbon.query.schema import ColumnType, Schema, held_type
 
 KEPT_BYTES_MAX = 2**27

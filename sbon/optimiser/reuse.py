@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping
 
 from sbon.membership.digest import may_contain
 from sbon.membership.members import Member, MemberStatus
-from sbon.query.plan import Plan, SinkParams, SourceParams
+from sbon.query.params.source import SinkParams, SourceParams
+from sbon.query.plan import Plan
 from sbon.types import NodeId, OperatorId
 
 

@@ -22,7 +22,10 @@ from sbon.cost.placed_query import PlacedQuery
 from sbon.cost.prediction import Prediction, predict
 from sbon.errors import DelayBoundError, LatencyBoundError, PlacementError, SbonError
 from sbon.optimiser.placed import Placed
-from sbon.query.plan import ExchangeParams, MergeParams, Plan, SinkParams, held_for_s
+from sbon.query.params.kinds import held_for_s
+from sbon.query.params.source import SinkParams
+from sbon.query.params.streams import ExchangeParams, MergeParams
+from sbon.query.plan import Plan
 from sbon.types import NodeId, OperatorId
 
 ATTEMPTS_MAX = 4

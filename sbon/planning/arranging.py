@@ -20,7 +20,8 @@ from sbon.planning.orders import PlanOrder
 from sbon.planning.samples import known_shares
 from sbon.query.estimate import estimate
 from sbon.query.moves import moved, moves, streams_of
-from sbon.query.plan import Plan, SinkParams, SourceParams
+from sbon.query.params.source import SinkParams, SourceParams
+from sbon.query.plan import Plan
 from sbon.search.best_rates import ROUNDS, best_rates
 from sbon.search.interface import Budget
 from sbon.search.rates import RatesPlacement

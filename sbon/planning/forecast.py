@@ -21,7 +21,8 @@ from sbon.planning.gathering import placed_query
 from sbon.planning.ordering import Ordering
 from sbon.planning.resizing import OFF_S, OFF_SHARE, resizing_of
 from sbon.query.link_bytes import SOURCE_BATCHES_PER_S
-from sbon.query.plan import LinkSpec, Plan, SourceParams
+from sbon.query.params.source import SourceParams
+from sbon.query.plan import LinkSpec, Plan
 from sbon.types import NodeId, OperatorId
 from sbon.wire.reports import LatencyTold, OperatorReport
 

@@ -10,7 +10,8 @@ from sbon.cost.latency import LatenciesOfPairs
 from sbon.cost.placed_query import PlacedQuery, by_rule_of
 from sbon.cost.resources import Network, NodeResources
 from sbon.optimiser.placed import Placed
-from sbon.query.plan import Plan, SourceParams
+from sbon.query.params.source import SourceParams
+from sbon.query.plan import Plan
 from sbon.types import NodeId, OperatorId
 
 

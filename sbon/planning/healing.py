@@ -6,7 +6,9 @@ from typing import Any
 from sbon.execution.settings import EngineConfig
 from sbon.membership.config import MembershipConfig
 from sbon.membership.suspicion import suspicion_timeout_s
-from sbon.query.plan import Plan, SinkParams, after_crash, keeps_state
+from sbon.query.params.kinds import keeps_state
+from sbon.query.params.source import SinkParams
+from sbon.query.plan import Plan, after_crash
 from sbon.types import NodeId, OperatorId
 
 WAITS = 3

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from sbon.planning.resizing import OFF_S, OFF_SHARE
-from sbon.query.plan import Plan, SourceParams
+from sbon.query.params.source import SourceParams
+from sbon.query.plan import Plan
 from sbon.types import OperatorId
 from sbon.wire.reports import OperatorReport
 

@@ -15,7 +15,8 @@ from sbon.planning.selection import exchanged
 from sbon.planning.sizing import ROOM
 from sbon.query.link_bytes import row_bytes
 from sbon.query.moves import moves
-from sbon.query.plan import Plan, SinkParams, SourceParams
+from sbon.query.params.source import SinkParams, SourceParams
+from sbon.query.plan import Plan
 from sbon.search.rates import RatesPlacement
 
 GAIN_LEAST = 0.2

@@ -16,18 +16,13 @@ from sbon.cost.statistics import PortStatistics
 from sbon.errors import ConfigError, QueryError
 from sbon.planning.options import number
 from sbon.query.instances import sets_of
-from sbon.query.plan import (
-    DeduplicateParams,
-    FunctionParams,
-    JoinParams,
-    MatchParams,
-    OperatorSpec,
-    OverParams,
-    SessionParams,
-    SourceParams,
-    WindowJoinParams,
-    WindowParams,
-)
+from sbon.query.params.joined import JoinParams, WindowJoinParams
+from sbon.query.params.matched import MatchParams
+from sbon.query.params.ordered import DeduplicateParams, OverParams
+from sbon.query.params.rowwise import FunctionParams
+from sbon.query.params.source import SourceParams
+from sbon.query.params.windowed import SessionParams, WindowParams
+from sbon.query.plan import OperatorSpec
 from sbon.query.spans import parse_interval
 from sbon.search.resources import NODES_MAX, Wanted, plan_resources
 from sbon.types import OperatorId

@@ -9,7 +9,8 @@ from sbon.cost.statistics import OperatorStatistics
 from sbon.errors import SbonError
 from sbon.peers.directory import Directory
 from sbon.query.estimate import PASSING, estimate
-from sbon.query.plan import OperatorSpec, Plan, SinkParams, SourceParams
+from sbon.query.params.source import SinkParams, SourceParams
+from sbon.query.plan import OperatorSpec, Plan
 from sbon.types import NodeId, OperatorId
 from sbon.wire.candidates import SampleAsk, Sampled
 from sbon.wire.costs import TOLD_MAX

@@ -22,7 +22,8 @@ from sbon.planning.samples import known_shares
 from sbon.query.estimate import Rate, estimate
 from sbon.query.instances import resting_on
 from sbon.query.limits import INSTANCES_MAX
-from sbon.query.plan import Plan, Sizing, SourceParams
+from sbon.query.params.source import SourceParams
+from sbon.query.plan import Plan, Sizing
 from sbon.search.resources import USE_MAX, Found, Wanted, greatest_rates, limit_of
 from sbon.types import NodeId, OperatorId
 

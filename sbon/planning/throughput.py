@@ -9,7 +9,7 @@ from sbon.cost.throughput import Profile
 from sbon.errors import ConfigError, QueryError
 from sbon.planning.arranging import best_order, configuration_of, plan_of
 from sbon.query.catalog import did_you_mean
-from sbon.query.plan import SourceParams
+from sbon.query.params.source import SourceParams
 from sbon.query.profiles import parse_profile, together
 from sbon.query.text import describe
 from sbon.search.rates import RatesPlacement

@@ -19,7 +19,8 @@ from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.placed import Placed, placed_as
 from sbon.placement.config import PlacementConfig
 from sbon.ports import SeededExecutor
-from sbon.query.plan import Plan, needs_of
+from sbon.query.params.kinds import needs_of
+from sbon.query.plan import Plan
 from sbon.rearranging.remembering import Remembering
 from sbon.rearranging.surveying import Surveying
 from sbon.types import NodeId, OperatorId

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Protocol
 
-from sbon.query.plan import Plan, SourceParams
+from sbon.query.params.source import SourceParams
+from sbon.query.plan import Plan
 from sbon.supervision import statements
 from sbon.supervision.resumption import GivenSink, Kept
 from sbon.types import NodeId, OperatorId, QueryId

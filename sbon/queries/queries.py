@@ -24,7 +24,8 @@ from sbon.queries.submitting import Submitting, understand
 from sbon.query.catalog import Entry
 from sbon.query.ids import query_id
 from sbon.query.instances import resting_on
-from sbon.query.plan import Plan, SinkParams
+from sbon.query.params.source import SinkParams
+from sbon.query.plan import Plan
 from sbon.supervision.deploying import Deploying
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.dropped import is_dropped, is_unused, used_by_others

@@ -7,7 +7,7 @@ from sqlglot import exp
 from sbon.query.aggregate_names import BY_NAME, BY_TREE
 from sbon.query.dialect import Text
 from sbon.query.limits import SEPARATOR_MAX
-from sbon.query.plan import PAIR_FUNCTIONS, PERCENTILE_FUNCTIONS
+from sbon.query.params.aggregate import PAIR_FUNCTIONS, PERCENTILE_FUNCTIONS
 
 _SAME_OF_DISTINCT = ("min", "max", "any_value", "bool_and", "bool_or", "bit_and", "bit_or")
 """Aggregates for which DISTINCT changes nothing, since repeating a value does not change their answer."""
@@ -17,7 +17,7 @@ class AggregateCall(NamedTuple):
     """One aggregate call as it was written."""
 
     function: str
-    """One of `sbon.query.plan.AGGREGATE_FUNCTIONS`, or count_if or any_value, which are built from those."""
+    """One of `sbon.query.params.aggregate.AGGREGATE_FUNCTIONS`, or count_if or any_value, which are built from those."""
     operand: exp.Expr | None
     """The operand; None for COUNT(*)."""
     share: float = 0.5

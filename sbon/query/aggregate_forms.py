@@ -9,7 +9,7 @@ from sbon.query.aggregate_calls import AggregateCall, find_aggregate
 from sbon.query.expression import Call, Case, Expression, Literal
 from sbon.query.functions import MaybeType, aggregate_type
 from sbon.query.nested import to_json
-from sbon.query.plan import Aggregate
+from sbon.query.params.aggregate import Aggregate
 from sbon.query.scalar import Scalars
 from sbon.query.scalar_calls import NULL, Bound, widen
 from sbon.query.schema import TYPE_NAMES, ColumnType, array_type

@@ -6,7 +6,7 @@ from sbon.extensions import Extensions
 from sbon.functions import BatchFunction, FunctionError, Value
 from sbon.query.dialect import Text
 from sbon.query.literals import identifier
-from sbon.query.plan import FunctionParams
+from sbon.query.params.rowwise import FunctionParams
 from sbon.query.relation import Apply, Relation
 from sbon.query.schema import Field
 

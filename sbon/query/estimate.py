@@ -12,25 +12,14 @@ import msgspec
 
 from sbon.query.expression import Call, Column, Expression, Literal
 from sbon.query.link_bytes import Pace, expected_pace, link_bytes_per_s, row_bytes
-from sbon.query.plan import (
-    AssignParams,
-    DeduplicateParams,
-    FunctionParams,
-    JoinParams,
-    LinkSpec,
-    LookupParams,
-    MapParams,
-    MatchParams,
-    OperatorSpec,
-    Plan,
-    SessionParams,
-    SourceParams,
-    TopParams,
-    UnionParams,
-    UnnestParams,
-    WindowJoinParams,
-    WindowParams,
-)
+from sbon.query.params.joined import JoinParams, LookupParams, WindowJoinParams
+from sbon.query.params.matched import MatchParams
+from sbon.query.params.ordered import DeduplicateParams, TopParams
+from sbon.query.params.rowwise import FunctionParams, MapParams, UnnestParams
+from sbon.query.params.source import SourceParams
+from sbon.query.params.streams import UnionParams
+from sbon.query.params.windowed import AssignParams, SessionParams, WindowParams
+from sbon.query.plan import LinkSpec, OperatorSpec, Plan
 from sbon.query.schema import ColumnType, Schema
 from sbon.query.system import SourceDefinition
 

@@ -456,7 +456,7 @@ def result_type(name: str, types: Sequence[MaybeType]) -> MaybeType:
 
 
 def aggregate_type(function: str, operand: MaybeType, by: MaybeType = None) -> ColumnType:
-    """Returns the type of an aggregate of `sbon.query.plan.AGGREGATE_FUNCTIONS`; `operand` is None for COUNT(*).
+    """Returns the type of an aggregate of `sbon.query.params.aggregate.AGGREGATE_FUNCTIONS`; `operand` is None for COUNT(*).
 
     Raises
     ------

@@ -8,7 +8,7 @@ from sbon.query.aggregate_calls import aggregate_function, find_aggregate, read_
 from sbon.query.aggregate_forms import aggregated
 from sbon.query.expression import Column, Expression
 from sbon.query.literals import identifier
-from sbon.query.plan import Aggregate
+from sbon.query.params.aggregate import Aggregate
 from sbon.query.projection import free_name
 from sbon.query.relation import BOUNDS
 from sbon.query.rewrite import canonical

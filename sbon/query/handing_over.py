@@ -7,30 +7,15 @@ the last of these rows than any answer looks back. Where answers may depend on a
 from collections.abc import Mapping
 
 from sbon.errors import QueryError
-from sbon.query.plan import (
-    AssignParams,
-    DeduplicateParams,
-    ExchangeParams,
-    FunctionParams,
-    JoinParams,
-    LookupParams,
-    MapParams,
-    MatchParams,
-    MergeParams,
-    MissRule,
-    OperatorSpec,
-    OverParams,
-    Params,
-    Plan,
-    SessionParams,
-    SinkParams,
-    SourceParams,
-    TopParams,
-    UnionParams,
-    UnnestParams,
-    WindowJoinParams,
-    WindowParams,
-)
+from sbon.query.params.joined import JoinParams, LookupParams, WindowJoinParams
+from sbon.query.params.kinds import Params
+from sbon.query.params.matched import MatchParams
+from sbon.query.params.ordered import DeduplicateParams, OverParams, TopParams
+from sbon.query.params.rowwise import FunctionParams, MapParams, UnnestParams
+from sbon.query.params.source import SinkParams, SourceParams
+from sbon.query.params.streams import ExchangeParams, MergeParams, UnionParams
+from sbon.query.params.windowed import AssignParams, SessionParams, WindowParams
+from sbon.query.plan import MissRule, OperatorSpec, Plan
 from sbon.types import OperatorId
 
 _WHY: Mapping[type, str] = {

@@ -10,25 +10,13 @@ import msgspec
 
 from sbon.errors import QueryError
 from sbon.query.expression import Column, Expression
-from sbon.query.plan import (
-    DeduplicateParams,
-    ExchangeParams,
-    MatchNumber,
-    MatchParams,
-    MergeParams,
-    Navigation,
-    OperatorSpec,
-    Params,
-    Part,
-    Plan,
-    SessionParams,
-    Sizing,
-    Turns,
-    WindowChoice,
-    WindowJoinParams,
-    WindowParams,
-    WindowPart,
-)
+from sbon.query.params.joined import WindowJoinParams
+from sbon.query.params.kinds import Params
+from sbon.query.params.matched import MatchNumber, MatchParams, Navigation
+from sbon.query.params.ordered import DeduplicateParams
+from sbon.query.params.streams import ExchangeParams, MergeParams, Turns, WindowChoice, WindowPart
+from sbon.query.params.windowed import SessionParams, WindowParams
+from sbon.query.plan import OperatorSpec, Part, Plan, Sizing
 from sbon.query.projection import free_name
 from sbon.query.relation import BOUNDS
 from sbon.query.rewrite import columns_of

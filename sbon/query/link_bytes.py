@@ -14,7 +14,9 @@ from sbon.framing import FRAME_HEADER_BYTES
 from sbon.handshake import TAG_BYTES
 from sbon.links.frames import HEAD
 from sbon.operators.ipc_layout import columns_of
-from sbon.query.plan import AssignParams, SourceParams, WindowJoinParams, WindowParams
+from sbon.query.params.joined import WindowJoinParams
+from sbon.query.params.source import SourceParams
+from sbon.query.params.windowed import AssignParams, WindowParams
 from sbon.query.schema import ELEMENT_TYPES, ColumnType, Schema, family
 
 FRAME_BYTES = FRAME_HEADER_BYTES + HEAD.size + TAG_BYTES

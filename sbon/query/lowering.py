@@ -17,7 +17,9 @@ from sbon.query.expression import Column, Expression, Literal
 from sbon.query.fold import fold, met
 from sbon.query.link_bytes import VALUE_BYTES
 from sbon.query.outer_joins import mirrored
-from sbon.query.plan import Aggregate, MatchNumber, Navigation, Operand, OrderColumn, Tally
+from sbon.query.params.aggregate import Aggregate
+from sbon.query.params.matched import MatchNumber, Navigation, Operand, Tally
+from sbon.query.params.ordered import OrderColumn
 from sbon.query.projection import Lowered, arranged, declared, free_name, mapped, types_of
 from sbon.query.relation import (
     BOUNDS,

@@ -23,7 +23,8 @@ from sbon.query.expression import Column, Expression
 from sbon.query.fold import fold
 from sbon.query.limits import PRECEDING_MAX
 from sbon.query.literals import column_name, identifier, interval_of
-from sbon.query.plan import ROW_LABEL, VARIABLES_MAX, Aggregate, MatchNumber, MatchParams, Navigation, Operand, Tally
+from sbon.query.params.aggregate import Aggregate
+from sbon.query.params.matched import ROW_LABEL, VARIABLES_MAX, MatchNumber, MatchParams, Navigation, Operand, Tally
 from sbon.query.relation import Match, Relation, Select
 from sbon.query.rewrite import TRUE, columns_of
 from sbon.query.row_pattern import Excluded, Pattern, endless, may_skip, walk

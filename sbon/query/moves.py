@@ -17,21 +17,13 @@ from typing import NamedTuple
 import msgspec
 
 from sbon.query.expression import Column, Expression
-from sbon.query.plan import (
-    Exchange,
-    JoinParams,
-    LinkSpec,
-    LookupParams,
-    MapParams,
-    OperatorSpec,
-    Params,
-    Plan,
-    SessionParams,
-    SinkParams,
-    SourceParams,
-    WindowParams,
-    link_id,
-)
+from sbon.query.link_names import link_id
+from sbon.query.params.joined import JoinParams, LookupParams
+from sbon.query.params.kinds import Params
+from sbon.query.params.rowwise import MapParams
+from sbon.query.params.source import SinkParams, SourceParams
+from sbon.query.params.windowed import SessionParams, WindowParams
+from sbon.query.plan import Exchange, LinkSpec, OperatorSpec, Plan
 from sbon.query.projection import free_name
 from sbon.query.rewrite import columns_of, conjoin, conjuncts, substitute
 from sbon.query.schema import Field

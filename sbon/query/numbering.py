@@ -19,7 +19,7 @@ from sbon.query.dialect import Text
 from sbon.query.expression import Call, Column, Expression, Literal
 from sbon.query.limits import LIMIT_MAX
 from sbon.query.literals import identifier
-from sbon.query.plan import OrderColumn
+from sbon.query.params.ordered import OrderColumn
 from sbon.query.projection import free_name
 from sbon.query.relation import BOUNDS, Assigned, Deduplicate, Numbered, Relation, Select, Top
 from sbon.query.rewrite import columns_of

@@ -13,7 +13,8 @@ from sbon.query.dialect import Text
 from sbon.query.expression import Column, Expression
 from sbon.query.functions import aggregate_type
 from sbon.query.limits import PRECEDING_MAX
-from sbon.query.plan import OVER_FUNCTIONS, Aggregate
+from sbon.query.params.aggregate import Aggregate
+from sbon.query.params.ordered import OVER_FUNCTIONS
 from sbon.query.projection import free_name
 from sbon.query.relation import Over, Relation, Select
 from sbon.query.rewrite import columns_of

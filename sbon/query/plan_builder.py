@@ -18,25 +18,13 @@ from sbon.query.expression import Call, Column, Expression, Literal
 from sbon.query.fold import fold
 from sbon.query.lowering import LoweredQuery
 from sbon.query.options import Wishes
-from sbon.query.plan import (
-    DEFER,
-    INCOMPLETE,
-    AssignParams,
-    DeduplicateParams,
-    JoinParams,
-    LookupParams,
-    MapParams,
-    OperatorSpec,
-    OverParams,
-    Params,
-    ProfilePoint,
-    SessionParams,
-    SinkParams,
-    TopParams,
-    UnnestParams,
-    WindowJoinParams,
-    WindowParams,
-)
+from sbon.query.params.joined import JoinParams, LookupParams, WindowJoinParams
+from sbon.query.params.kinds import Params
+from sbon.query.params.ordered import DeduplicateParams, OverParams, TopParams
+from sbon.query.params.rowwise import MapParams, UnnestParams
+from sbon.query.params.source import SinkParams
+from sbon.query.params.windowed import AssignParams, SessionParams, WindowParams
+from sbon.query.plan import DEFER, INCOMPLETE, OperatorSpec, ProfilePoint
 from sbon.query.plan_wiring import Wiring, time_of
 from sbon.query.profiles import Points, together
 from sbon.query.projection import types_of

@@ -12,17 +12,10 @@ from sbon.query.instances import NO_KEYS
 from sbon.query.lowering import lower_query
 from sbon.query.moves import exchanged_again
 from sbon.query.options import AUTO, WINDOW
-from sbon.query.plan import (
-    DEFER,
-    UNCHANGED,
-    Changed,
-    FunctionParams,
-    OperatorSpec,
-    Plan,
-    SinkParams,
-    after_crash,
-    keeps_state,
-)
+from sbon.query.params.kinds import keeps_state
+from sbon.query.params.rowwise import FunctionParams
+from sbon.query.params.source import SinkParams
+from sbon.query.plan import DEFER, UNCHANGED, Changed, OperatorSpec, Plan, after_crash
 from sbon.query.plan_builder import Labels, PlanBuilder
 from sbon.query.plan_wiring import Wiring
 from sbon.query.reads import with_reads

@@ -9,7 +9,10 @@ from collections.abc import Sequence
 import msgspec
 
 from sbon.query.expression import Call, Column, Expression, Literal
-from sbon.query.plan import MapParams, OperatorSpec, Params, Plan, Reads, SourceParams
+from sbon.query.params.kinds import Params
+from sbon.query.params.rowwise import MapParams
+from sbon.query.params.source import Reads, SourceParams
+from sbon.query.plan import OperatorSpec, Plan
 from sbon.query.rewrite import columns_of, conjuncts
 from sbon.query.signature import signature
 

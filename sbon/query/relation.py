@@ -13,7 +13,10 @@ from typing import TypeAlias
 from sbon.errors import QueryError
 from sbon.query.expression import Call, Column, Expression, Literal
 from sbon.query.limits import SPAN_US_MAX
-from sbon.query.plan import Aggregate, FunctionParams, MatchParams, Navigation, OrderColumn
+from sbon.query.params.aggregate import Aggregate
+from sbon.query.params.matched import MatchParams, Navigation
+from sbon.query.params.ordered import OrderColumn
+from sbon.query.params.rowwise import FunctionParams
 from sbon.query.schema import ColumnType, Field, Schema
 from sbon.query.system import SourceDefinition
 

@@ -13,32 +13,16 @@ from typing import Any
 import msgspec
 
 from sbon.query.expression import Expression
-from sbon.query.plan import (
-    PERCENTILE_FUNCTIONS,
-    Aggregate,
-    AssignParams,
-    DeduplicateParams,
-    ExchangeParams,
-    FunctionParams,
-    JoinParams,
-    LookupParams,
-    MapParams,
-    MatchParams,
-    MergeParams,
-    MissRule,
-    MulticastParams,
-    OverParams,
-    Params,
-    Part,
-    SessionParams,
-    SinkParams,
-    SourceParams,
-    TopParams,
-    UnionParams,
-    UnnestParams,
-    WindowJoinParams,
-    WindowParams,
-)
+from sbon.query.params.aggregate import PERCENTILE_FUNCTIONS, Aggregate
+from sbon.query.params.joined import JoinParams, LookupParams, WindowJoinParams
+from sbon.query.params.kinds import Params
+from sbon.query.params.matched import MatchParams
+from sbon.query.params.ordered import DeduplicateParams, OverParams, TopParams
+from sbon.query.params.rowwise import FunctionParams, MapParams, UnnestParams
+from sbon.query.params.source import SinkParams, SourceParams
+from sbon.query.params.streams import ExchangeParams, MergeParams, MulticastParams, UnionParams
+from sbon.query.params.windowed import AssignParams, SessionParams, WindowParams
+from sbon.query.plan import MissRule, Part
 from sbon.query.rewrite import canonical, conjoin, conjuncts, sort_key
 from sbon.query.schema import Schema
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from sbon.query.plan import SourceParams
+from sbon.query.params.source import SourceParams
 from sbon.query.schema import ColumnType, Field, Schema
 from sbon.types import NodeId
 

@@ -5,33 +5,15 @@ from datetime import UTC, datetime, timedelta
 
 from sbon.query.expression import Call, Case, Cast, Column, Expression, Literal
 from sbon.query.functions import FUNCTIONS
-from sbon.query.plan import (
-    PERCENTILE_FUNCTIONS,
-    Aggregate,
-    AssignParams,
-    DeduplicateParams,
-    ExchangeParams,
-    FunctionParams,
-    JoinParams,
-    LookupParams,
-    MapParams,
-    MatchParams,
-    MergeParams,
-    MulticastParams,
-    OrderColumn,
-    OverParams,
-    Params,
-    SessionParams,
-    SinkParams,
-    SourceParams,
-    TopParams,
-    Turns,
-    UnionParams,
-    UnnestParams,
-    WindowChoice,
-    WindowJoinParams,
-    WindowParams,
-)
+from sbon.query.params.aggregate import PERCENTILE_FUNCTIONS, Aggregate
+from sbon.query.params.joined import JoinParams, LookupParams, WindowJoinParams
+from sbon.query.params.kinds import Params
+from sbon.query.params.matched import MatchParams
+from sbon.query.params.ordered import DeduplicateParams, OrderColumn, OverParams, TopParams
+from sbon.query.params.rowwise import FunctionParams, MapParams, UnnestParams
+from sbon.query.params.source import SinkParams, SourceParams
+from sbon.query.params.streams import ExchangeParams, MergeParams, MulticastParams, Turns, UnionParams, WindowChoice
+from sbon.query.params.windowed import AssignParams, SessionParams, WindowParams
 from sbon.query.row_pattern import pattern_text
 from sbon.query.schema import ColumnType
 

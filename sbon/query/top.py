@@ -12,7 +12,7 @@ from sbon.query.dialect import Text
 from sbon.query.expression import Column, Expression
 from sbon.query.limits import LIMIT_MAX
 from sbon.query.literals import identifier
-from sbon.query.plan import OrderColumn
+from sbon.query.params.ordered import OrderColumn
 from sbon.query.projection import free_name
 from sbon.query.relation import (
     Apply,

@@ -23,7 +23,8 @@ from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.slack import least_slack_ms
 from sbon.optimiser.views import BRANCHES_MIN, Branch, Insert, Migrate, SourceView, Stay
 from sbon.placement.config import PlacementConfig
-from sbon.query.plan import SinkParams, multicast_id
+from sbon.query.multicast_ids import multicast_id
+from sbon.query.params.source import SinkParams
 from sbon.rearranging.returning import Returning
 from sbon.rearranging.reviewing import Reports, Reviewing, Surroundings
 from sbon.types import NodeId, OperatorId

@@ -20,7 +20,7 @@ from sbon.migration.outcome import MigrationRecord
 from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.views import Insert, Migrate, Neighbour, OperatorView, Stay, bodies
 from sbon.placement.config import PlacementConfig
-from sbon.query.plan import needs_of
+from sbon.query.params.kinds import needs_of
 from sbon.rearranging.reviewing import Reports, Reviewing, Surroundings
 from sbon.types import NodeId, OperatorId
 

@@ -18,7 +18,7 @@ from sbon.peers.directory import Directory
 from sbon.placement.candidates import CandidateReport
 from sbon.placement.config import PlacementConfig
 from sbon.ports import SeededExecutor, Timer
-from sbon.query.plan import NO_NEEDS, Needs
+from sbon.query.params.kinds import NO_NEEDS, Needs
 from sbon.rearranging.remembering import Remembering
 from sbon.rearranging.surveying import Surveying
 from sbon.telemetry.recording import Recording

@@ -18,7 +18,7 @@ from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.views import OperatorView, bodies
 from sbon.placement.candidates import CandidateReport
 from sbon.placement.config import PlacementConfig
-from sbon.query.plan import needs_of
+from sbon.query.params.kinds import needs_of
 from sbon.rearranging.rebalancing import view_of
 from sbon.rearranging.reviewing import Surroundings
 from sbon.types import NodeId, OperatorId

@@ -20,7 +20,7 @@ from sbon.membership.gossip import Gossip
 from sbon.peers.directory import Directory, Done
 from sbon.placement.candidates import CandidateReport
 from sbon.ports import Executor
-from sbon.query.plan import NO_NEEDS, Needs
+from sbon.query.params.kinds import NO_NEEDS, Needs
 from sbon.supervision.sharing import Sharing
 from sbon.types import NodeId, QueryId
 from sbon.wire.candidates import CandidateAnswer, CandidateAsk, Reserve

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from sbon.links.origins import of_part
-from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, LinkSpec, first_name, renewals
+from sbon.query.link_names import first_name, renewals
+from sbon.query.plan import LinkSpec
+from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
 from sbon.supervision.continuation import begins_with, merged
 from sbon.supervision.generations import generation, next_generation
 from sbon.supervision.plans import Plans

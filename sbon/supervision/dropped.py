@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sbon.execution.life import State
-from sbon.query.plan import MULTICAST_MARK, is_multicast
+from sbon.query.multicast_ids import MULTICAST_MARK, is_multicast
 from sbon.supervision.health import WITH_HOST
 from sbon.types import NodeId, OperatorId
 from sbon.wire.authority import query_of

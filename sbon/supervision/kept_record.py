@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 import msgspec
 
 from sbon.execution.life import State
-from sbon.query.plan import LinkSpec, OperatorSpec, Plan, first_name, renewals
+from sbon.query.link_names import first_name, renewals
+from sbon.query.plan import LinkSpec, OperatorSpec, Plan
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.dropped import drop_all_but, used_by_others
 from sbon.supervision.generations import first_epoch

@@ -10,7 +10,9 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 
 import msgspec
 
-from sbon.query.plan import LinkSpec, first_name, is_multicast, target_of
+from sbon.query.link_names import first_name, target_of
+from sbon.query.multicast_ids import is_multicast
+from sbon.query.plan import LinkSpec
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire.reports import OperatorReport
 

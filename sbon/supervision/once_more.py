@@ -2,7 +2,8 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from sbon.query.plan import LinkSpec, OperatorSpec, SinkParams, SourceParams
+from sbon.query.params.source import SinkParams, SourceParams
+from sbon.query.plan import LinkSpec, OperatorSpec
 from sbon.supervision.rows_made import ROW_BY_ROW
 from sbon.types import NodeId, OperatorId
 

@@ -11,7 +11,10 @@ import msgspec
 from sbon.execution.life import State
 from sbon.misfits import clause
 from sbon.query.instances import sets_of
-from sbon.query.plan import LinkSpec, MulticastParams, OperatorSpec, Plan, after_crash, first_name, is_multicast
+from sbon.query.link_names import first_name
+from sbon.query.multicast_ids import is_multicast
+from sbon.query.params.streams import MulticastParams
+from sbon.query.plan import LinkSpec, OperatorSpec, Plan, after_crash
 from sbon.query.text import describe
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.dropped import heard_users, is_dropped, is_over, left_to_others

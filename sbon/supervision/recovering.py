@@ -10,7 +10,9 @@ import msgspec
 
 from sbon.errors import PlacementError, SbonError
 from sbon.ports import Clock, Timer
-from sbon.query.plan import LinkSpec, Plan, first_name, is_multicast
+from sbon.query.link_names import first_name
+from sbon.query.multicast_ids import is_multicast
+from sbon.query.plan import LinkSpec, Plan
 from sbon.query.schema import Schema
 from sbon.supervision.deployment import schemas_of
 from sbon.supervision.dropped import finished_with_host

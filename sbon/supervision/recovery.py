@@ -29,7 +29,8 @@ import msgspec
 
 from sbon.errors import LocalProtocolError, SbonError
 from sbon.links.ends import pause_s
-from sbon.query.plan import LinkSpec, first_name, renewals, renewed
+from sbon.query.link_names import first_name, renewals, renewed
+from sbon.query.plan import LinkSpec
 from sbon.supervision.continuation import Continuation
 from sbon.supervision.generations import GENERATION, generation, next_generation
 from sbon.supervision.recovery_attempt import Attempt, Step

@@ -2,7 +2,10 @@
 
 import msgspec
 
-from sbon.query.plan import LinkSpec, OperatorSpec, SessionParams, SinkParams, WindowParams, first_name
+from sbon.query.link_names import first_name
+from sbon.query.params.source import SinkParams
+from sbon.query.params.windowed import SessionParams, WindowParams
+from sbon.query.plan import LinkSpec, OperatorSpec
 from sbon.supervision.continuation import Continuation, begins_with, continuations, taken_up
 from sbon.supervision.once_more import from_zero, is_table
 from sbon.supervision.recovery_picture import Picture, absent_files, ended

@@ -18,7 +18,9 @@ from functools import partial
 import msgspec
 
 from sbon.errors import SbonError
-from sbon.query.plan import LinkSpec, keeps_state, renewed
+from sbon.query.link_names import renewed
+from sbon.query.params.kinds import keeps_state
+from sbon.query.plan import LinkSpec
 from sbon.supervision.generations import generation
 from sbon.supervision.health import Condition
 from sbon.supervision.lost_state import delay_of, newest_us

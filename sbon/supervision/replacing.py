@@ -2,7 +2,8 @@
 
 import msgspec
 
-from sbon.query.plan import MulticastParams, OperatorSpec, Plan
+from sbon.query.params.streams import MulticastParams
+from sbon.query.plan import OperatorSpec, Plan
 from sbon.supervision.recovery_picture import Picture
 from sbon.types import OperatorId
 

@@ -28,7 +28,8 @@ import numpy as np
 
 from sbon.query.catalog import Entry
 from sbon.query.ids import is_short_for
-from sbon.query.plan import UNCHANGED, Changed, Plan, SinkParams, Sizing, SourceParams
+from sbon.query.params.source import SinkParams, SourceParams
+from sbon.query.plan import UNCHANGED, Changed, Plan, Sizing
 from sbon.supervision.claiming import Outcome
 from sbon.supervision.promises import Promise
 from sbon.types import NodeId, QueryId

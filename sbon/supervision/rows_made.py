@@ -4,17 +4,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from sbon.links.origins import unfolded
-from sbon.query.plan import (
-    AssignParams,
-    ExchangeParams,
-    LinkSpec,
-    MapParams,
-    MissRule,
-    OperatorSpec,
-    UnionParams,
-    UnnestParams,
-    first_name,
-)
+from sbon.query.link_names import first_name
+from sbon.query.params.rowwise import MapParams, UnnestParams
+from sbon.query.params.streams import ExchangeParams, UnionParams
+from sbon.query.params.windowed import AssignParams
+from sbon.query.plan import LinkSpec, MissRule, OperatorSpec
 from sbon.types import LinkId, OperatorId
 from sbon.wire.deployment import Renewed
 from sbon.wire.limits import ORIGINS_MAX

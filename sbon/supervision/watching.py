@@ -12,7 +12,7 @@ from sbon.errors import SbonError
 from sbon.execution.life import State
 from sbon.membership.members import MemberStatus
 from sbon.ports import Clock
-from sbon.query.plan import is_multicast
+from sbon.query.multicast_ids import is_multicast
 from sbon.supervision.delay_bounds import DelayBounds
 from sbon.supervision.health import LOST, WITH_HOST
 from sbon.supervision.record import QueryRecord, is_undecided

@@ -21,7 +21,9 @@ import msgspec
 
 from sbon.links.frames import Data
 from sbon.links.places import Standing, Whereabouts, standing_by_places
-from sbon.query.plan import MULTICAST_MARK, LinkSpec, link_id, target_of
+from sbon.query.link_names import link_id, target_of
+from sbon.query.multicast_ids import MULTICAST_MARK
+from sbon.query.plan import LinkSpec
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire import candidates, deployment, keys, links, messages, migration, ownership, replanning, replication, reports
 

@@ -4,8 +4,9 @@ from typing import Annotated
 
 import msgspec
 
-from sbon.query.plan import WATERMARK_MIN, LinkSpec, OperatorSpec
+from sbon.query.plan import LinkSpec, OperatorSpec
 from sbon.query.schema import Schema
+from sbon.query.watermark import WATERMARK_MIN
 from sbon.wire.limits import MANY, Amount, Count, Delay, Epoch, Link, Node, Operator, Query, RowsByOrigin, Slack, Watermark
 
 Origins = Annotated[tuple[Count, ...], MANY]

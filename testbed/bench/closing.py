@@ -16,7 +16,11 @@ from sbon.cli.output import count, number, print_table
 from sbon.operators.operator import Operator
 from sbon.operators.registry import build
 from sbon.query.expression import Column
-from sbon.query.plan import WATERMARK_END, Aggregate, Params, SessionParams, WindowJoinParams, WindowParams
+from sbon.query.params.aggregate import Aggregate
+from sbon.query.params.joined import WindowJoinParams
+from sbon.query.params.kinds import Params
+from sbon.query.params.windowed import SessionParams, WindowParams
+from sbon.query.watermark import WATERMARK_END
 
 SECOND_US = 1_000_000
 BATCH_ROWS = 65_536

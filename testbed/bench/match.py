@@ -23,7 +23,8 @@ from sbon.cli.output import count, number, print_note, print_table
 from sbon.operators.operator import Operator
 from sbon.operators.registry import build
 from sbon.query.catalog import Catalog
-from sbon.query.plan import MatchParams, SourceParams
+from sbon.query.params.matched import MatchParams
+from sbon.query.params.source import SourceParams
 from sbon.query.planner import plan
 from sbon.query.sql import CreateSource, SelectQuery, parse
 

@@ -23,19 +23,12 @@ from sbon.cost.law import CostFit
 from sbon.operators.operator import Operator
 from sbon.operators.registry import build
 from sbon.query.expression import Call, Column, Expression, Literal
-from sbon.query.plan import (
-    Aggregate,
-    AssignParams,
-    DeduplicateParams,
-    JoinParams,
-    MapParams,
-    OrderColumn,
-    Params,
-    SessionParams,
-    TopParams,
-    WindowJoinParams,
-    WindowParams,
-)
+from sbon.query.params.aggregate import Aggregate
+from sbon.query.params.joined import JoinParams, WindowJoinParams
+from sbon.query.params.kinds import Params
+from sbon.query.params.ordered import DeduplicateParams, OrderColumn, TopParams
+from sbon.query.params.rowwise import MapParams
+from sbon.query.params.windowed import AssignParams, SessionParams, WindowParams
 from sbon.query.schema import ColumnType
 
 SECOND_US = 1_000_000

@@ -18,7 +18,7 @@ from sbon.execution.figures import Figures
 from sbon.execution.instance import Instance
 from sbon.extensions import Extensions
 from sbon.functions import BatchFunction, KeyedFunction, keyed_function
-from sbon.query.plan import FunctionParams
+from sbon.query.params.rowwise import FunctionParams
 from sbon.sealing import KeyRing
 from sbon_agent.config import AgentConfig
 from sbon_agent.host import Host

@@ -13,7 +13,8 @@ from datetime import datetime, timedelta
 
 import numpy as np
 
-from sbon.query.plan import WATERMARK_END, WATERMARK_MIN, WindowParams
+from sbon.query.params.windowed import WindowParams
+from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
 from sbon.supervision.account import Account, cost_of
 from sbon.supervision.record import QueryRecord
 from sbon_agent.node import Agent

@@ -19,7 +19,7 @@ import numpy as np
 
 from sbon.config import Layer
 from sbon.errors import SbonError
-from sbon.query.plan import SourceParams
+from sbon.query.params.source import SourceParams
 from sbon_agent.node import Agent
 from sbon_testbed.exactly_once.compare import difference
 from sbon_testbed.exactly_once.death import HEAL_AFTER_S, Death

@@ -22,7 +22,7 @@ import polars as pl
 from sbon.connectors.watermark import Watermark
 from sbon.errors import ConnectorError
 from sbon.options import Options
-from sbon.query.plan import SourceParams
+from sbon.query.params.source import SourceParams
 from sbon_agent.connectors import Connector, ConnectorContext, Polled
 from sbon_testbed.nexmark.events import CYCLE, KINDS, SCHEMAS, START_US, Events
 from sbon_testbed.nexmark.stream import POOL_EVENTS, Stream

@@ -11,7 +11,9 @@ from collections.abc import Callable
 from sbon.query import planner
 from sbon.query.estimate import estimate
 from sbon.query.moves import moved, moves
-from sbon.query.plan import JoinParams, MapParams, Plan
+from sbon.query.params.joined import JoinParams
+from sbon.query.params.rowwise import MapParams
+from sbon.query.plan import Plan
 from sbon_agent.__main__ import main
 
 

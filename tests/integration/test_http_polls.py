@@ -14,7 +14,7 @@ from sbon.connectors.row_batches import count
 from sbon.errors import ConnectorError
 from sbon.misfits import Misfits
 from sbon.options import Options
-from sbon.query.plan import SourceParams
+from sbon.query.params.source import SourceParams
 from sbon.reach import ConnectorsConfig, TcpConfig
 from sbon_agent.connectors import http_polls
 from sbon_agent.connectors.base import ConnectorContext

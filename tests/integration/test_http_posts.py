@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sbon.errors import ConnectorError
-from sbon.query.plan import SourceParams
+from sbon.query.params.source import SourceParams
 from sbon.reach import ConnectorsConfig, TcpConfig
 from sbon_agent.connectors import build_source, http_server
 from sbon_agent.connectors.base import ConnectorContext

@@ -13,7 +13,7 @@ from sbon.connectors.interface import Congested
 from sbon.errors import ConnectorError
 from sbon.operators.frames import frame_of_values
 from sbon.operators.values import Values
-from sbon.query.plan import SinkParams
+from sbon.query.params.source import SinkParams
 from sbon.reach import ConnectorsConfig, TcpConfig
 from sbon_agent.connectors import http_sink
 from sbon_agent.connectors.base import ConnectorContext

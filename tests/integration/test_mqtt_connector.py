@@ -18,7 +18,7 @@ from sbon.connectors.interface import Congested
 from sbon.errors import ConnectorError
 from sbon.formats.mqtt_packets import PUBCOMP, PUBREC, PacketReader, answers
 from sbon.operators.values import Values
-from sbon.query.plan import SinkParams
+from sbon.query.params.source import SinkParams
 from sbon.reach import ConnectorsConfig, FileConfig, TcpConfig
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.reaches import Reaches

@@ -11,7 +11,7 @@ import pytest
 from sbon.connectors.interface import Congested
 from sbon.connectors.push_feed import Feed
 from sbon.errors import ConnectorError
-from sbon.query.plan import SinkParams
+from sbon.query.params.source import SinkParams
 from sbon.reach import ConnectorsConfig, TcpConfig
 from sbon_agent.connectors import push_clients
 from sbon_agent.connectors.base import ConnectorContext

@@ -15,7 +15,7 @@ import pytest
 from sbon.connectors.interface import Congested
 from sbon.errors import ConnectorError
 from sbon.operators.values import Values
-from sbon.query.plan import SinkParams
+from sbon.query.params.source import SinkParams
 from sbon.reach import ConnectorsConfig, TcpConfig
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.reaches import Reaches

@@ -17,31 +17,14 @@ from sbon.operators.match import operator as match
 from sbon.operators.operator import Operator
 from sbon.operators.registry import build
 from sbon.query.expression import Call, Case, Cast, Column, Expression, Literal
-from sbon.query.plan import (
-    Aggregate,
-    AssignParams,
-    DeduplicateParams,
-    ExchangeParams,
-    FunctionParams,
-    JoinParams,
-    LookupParams,
-    MapParams,
-    MatchNumber,
-    MatchParams,
-    MergeParams,
-    MulticastParams,
-    Navigation,
-    OrderColumn,
-    OverParams,
-    Params,
-    SessionParams,
-    Tally,
-    TopParams,
-    UnionParams,
-    UnnestParams,
-    WindowJoinParams,
-    WindowParams,
-)
+from sbon.query.params.aggregate import Aggregate
+from sbon.query.params.joined import JoinParams, LookupParams, WindowJoinParams
+from sbon.query.params.kinds import Params
+from sbon.query.params.matched import MatchNumber, MatchParams, Navigation, Tally
+from sbon.query.params.ordered import DeduplicateParams, OrderColumn, OverParams, TopParams
+from sbon.query.params.rowwise import FunctionParams, MapParams, UnnestParams
+from sbon.query.params.streams import ExchangeParams, MergeParams, MulticastParams, UnionParams
+from sbon.query.params.windowed import AssignParams, SessionParams, WindowParams
 from sbon.query.row_pattern import Repeat, Sequence, Variable
 from sbon.query.schema import ColumnType
 

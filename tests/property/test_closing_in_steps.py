@@ -12,7 +12,10 @@ from polars.testing import assert_frame_equal
 from sbon.operators import partials, windowed
 from sbon.operators.ranges import in_ranges
 from sbon.operators.registry import build
-from sbon.query.plan import WATERMARK_END, Aggregate, Params, SessionParams, WindowParams
+from sbon.query.params.aggregate import Aggregate
+from sbon.query.params.kinds import Params
+from sbon.query.params.windowed import SessionParams, WindowParams
+from sbon.query.watermark import WATERMARK_END
 from tests.examples import examples
 from tests.property.operators import K, X, frame, made, small_steps
 

@@ -12,7 +12,7 @@ from sbon.operators.frames import frame_of_values
 from sbon.operators.registry import build
 from sbon.operators.values import FEW_ROWS, Values
 from sbon.query.expression import Call, Column, Expression, Literal
-from sbon.query.plan import MapParams
+from sbon.query.params.rowwise import MapParams
 from sbon.query.schema import PLAIN_TYPES, ColumnType, Field
 
 SCHEMA = tuple(Field(kind.value, kind) for kind in ColumnType)

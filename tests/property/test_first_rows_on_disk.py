@@ -13,7 +13,8 @@ from sbon.errors import RemoteProtocolError, StateError, StateFullError
 from sbon.operators.deduplicate import Deduplicate
 from sbon.operators.seen_states import SeenStates
 from sbon.operators.sizes import held_bytes
-from sbon.query.plan import WATERMARK_END, DeduplicateParams, OrderColumn
+from sbon.query.params.ordered import DeduplicateParams, OrderColumn
+from sbon.query.watermark import WATERMARK_END
 from sbon.state.room import StateRoom
 from sbon_testbed.simulator.disk import VirtualDisk
 from tests.examples import examples

@@ -18,19 +18,14 @@ from sbon.operators.operator import Operator
 from sbon.operators.registry import build
 from sbon.query.expression import Column
 from sbon.query.instances import Dealing, dealing_of
-from sbon.query.plan import (
-    WATERMARK_END,
-    WATERMARK_MIN,
-    DeduplicateParams,
-    ExchangeParams,
-    MatchParams,
-    MergeParams,
-    Params,
-    SessionParams,
-    WindowJoinParams,
-    WindowParams,
-)
+from sbon.query.params.joined import WindowJoinParams
+from sbon.query.params.kinds import Params
+from sbon.query.params.matched import MatchParams
+from sbon.query.params.ordered import DeduplicateParams
+from sbon.query.params.streams import ExchangeParams, MergeParams
+from sbon.query.params.windowed import SessionParams, WindowParams
 from sbon.query.schema import Field
+from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
 from tests.examples import examples
 from tests.property.operators import EVENTS, OPERATORS, frames_of
 

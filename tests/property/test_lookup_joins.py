@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 
 from sbon.operators.frames import arranged, empty
 from sbon.operators.registry import build
-from sbon.query.plan import WATERMARK_END, LookupParams, Plan, SinkParams, SourceParams
+from sbon.query.params.joined import LookupParams
+from sbon.query.params.source import SinkParams, SourceParams
+from sbon.query.plan import Plan
 from sbon.query.planner import plan
 from sbon.query.sql import SelectQuery, parse
+from sbon.query.watermark import WATERMARK_END
 from tests.examples import examples
 from tests.query_worlds import NODES, make_catalog
 

@@ -17,7 +17,9 @@ from sbon.operators.frames import arranged
 from sbon.operators.match import choice, conditions, grown, labels, log, matcher, operator, program, scan, sequential, starts, store, trials
 from sbon.operators.operator import Operator
 from sbon.operators.registry import build
-from sbon.query.plan import WATERMARK_END, MatchParams, SinkParams, SourceParams
+from sbon.query.params.matched import MatchParams
+from sbon.query.params.source import SinkParams, SourceParams
+from sbon.query.watermark import WATERMARK_END
 from tests.examples import examples
 from tests.property.match_twin import Here, Query, Row, answers
 from tests.query_worlds import plan_of

@@ -18,18 +18,12 @@ from sbon.execution.closing import Closing
 from sbon.operators.operator import Operator
 from sbon.operators.registry import build
 from sbon.query.expression import Column
-from sbon.query.plan import (
-    WATERMARK_END,
-    WATERMARK_MIN,
-    ExchangeParams,
-    JoinParams,
-    LookupParams,
-    Params,
-    SinkParams,
-    SourceParams,
-    WindowJoinParams,
-)
+from sbon.query.params.joined import JoinParams, LookupParams, WindowJoinParams
+from sbon.query.params.kinds import Params
+from sbon.query.params.source import SinkParams, SourceParams
+from sbon.query.params.streams import ExchangeParams
 from sbon.query.schema import ColumnType
+from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
 from tests.examples import examples
 from tests.property.operators import EVENTS, HALVES, OPERATORS, K, cut, frame, frames_of, made, small_steps
 from tests.property.stream_twins import content, rows_of

@@ -10,9 +10,13 @@ from hypothesis import strategies as st
 from sbon.operators.frames import arranged, empty
 from sbon.operators.registry import build
 from sbon.query.moves import moved, moves, refusals
-from sbon.query.plan import UNCHANGED, WATERMARK_END, WATERMARK_MIN, JoinParams, MapParams, SinkParams, SourceParams
+from sbon.query.params.joined import JoinParams
+from sbon.query.params.rowwise import MapParams
+from sbon.query.params.source import SinkParams, SourceParams
+from sbon.query.plan import UNCHANGED
 from sbon.query.planner import planning
 from sbon.query.sql import parse
+from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
 from tests.examples import examples
 from tests.query_worlds import NODES, make_catalog, run
 

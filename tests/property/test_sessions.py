@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from sbon.operators.session import Session, closing_us
 from sbon.query.expression import Column
 from sbon.query.limits import LimitError
-from sbon.query.plan import WATERMARK_END, Aggregate, SessionParams
+from sbon.query.params.aggregate import Aggregate
+from sbon.query.params.windowed import SessionParams
+from sbon.query.watermark import WATERMARK_END
 from tests.examples import examples
 from tests.property.stream_twins import Event, frame, rows_of, run, session_twin
 from tests.property.test_windows import AGGREGATES, NAMES, ROWS, cut

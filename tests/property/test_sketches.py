@@ -17,7 +17,9 @@ from sbon.operators.hashes import hashes
 from sbon.operators.sketches import LEAST_KEPT, OCTAVE_BITS, BucketTable, LeastHashTable
 from sbon.operators.window import Window
 from sbon.query.expression import Column
-from sbon.query.plan import WATERMARK_END, Aggregate, WindowParams
+from sbon.query.params.aggregate import Aggregate
+from sbon.query.params.windowed import WindowParams
+from sbon.query.watermark import WATERMARK_END
 from tests.examples import examples
 from tests.property.stream_twins import rows_of
 

@@ -12,7 +12,7 @@ from sbon.errors import QueryError
 from sbon.operators.compile import columns_of, compile_expression
 from sbon.query.expression import Call, Case, Cast, Column, Expression, Literal
 from sbon.query.fold import fold, like_matches
-from sbon.query.plan import SinkParams
+from sbon.query.params.source import SinkParams
 from sbon.query.planner import plan
 from sbon.query.rewrite import canonical, substitute
 from sbon.query.schema import ColumnType

@@ -17,7 +17,8 @@ from sbon.arrays import array_text, values_of
 from sbon.operators.frames import frame_of_values
 from sbon.operators.registry import build
 from sbon.operators.values import Values
-from sbon.query.plan import Plan, UnnestParams
+from sbon.query.params.rowwise import UnnestParams
+from sbon.query.plan import Plan
 from sbon.query.planner import plan
 from sbon.query.schema import ARRAY_TYPES, ELEMENT_TYPES, ColumnType, Field
 from sbon.query.sql import SelectQuery, parse

@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from sbon.operators.session import Session
 from sbon.operators.window import Window
 from sbon.query.expression import Column
-from sbon.query.plan import WATERMARK_END, Aggregate, SessionParams, WindowParams
+from sbon.query.params.aggregate import Aggregate
+from sbon.query.params.windowed import SessionParams, WindowParams
+from sbon.query.watermark import WATERMARK_END
 from tests.examples import examples
 from tests.property.stream_twins import rows_of
 

@@ -5,7 +5,8 @@ from typing import Any
 from sbon.execution.instance import Instance
 from sbon.execution.reporting import operator_report
 from sbon.migration.coordinator import Phase
-from sbon.query.plan import JoinParams, SinkParams
+from sbon.query.params.joined import JoinParams
+from sbon.query.params.source import SinkParams
 from sbon_agent.node import Agent
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.simulator.network import NetworkConfig

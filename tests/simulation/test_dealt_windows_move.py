@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from sbon.query.instances import sets_of
-from sbon.query.plan import ExchangeParams, MatchParams, MergeParams
+from sbon.query.params.matched import MatchParams
+from sbon.query.params.streams import ExchangeParams, MergeParams
 from sbon_testbed.exactly_once.story import make_world
 from sbon_testbed.exactly_once.trouble import Trouble
 from tests.examples import seeds

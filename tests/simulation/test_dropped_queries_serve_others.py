@@ -8,7 +8,7 @@ import pytest
 
 from sbon.errors import SbonError
 from sbon.execution.life import State
-from sbon.query.plan import is_multicast
+from sbon.query.multicast_ids import is_multicast
 from sbon.supervision.record import QueryRecord, QueryState
 from sbon_testbed.simulator.harness import World
 

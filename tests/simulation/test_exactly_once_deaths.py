@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from sbon.query.plan import WATERMARK_END
+from sbon.query.watermark import WATERMARK_END
 from sbon.supervision.account import Account
 from sbon.supervision.continuation import Continuation
 from sbon.supervision.recovery import Recovered

@@ -7,7 +7,8 @@ import numpy as np
 from sbon.execution.instance import Instance
 from sbon.execution.life import State
 from sbon.migration.outcome import MigrationRecord
-from sbon.query.plan import MapParams, WindowParams
+from sbon.query.params.rowwise import MapParams
+from sbon.query.params.windowed import WindowParams
 from sbon_agent.node import Agent
 from sbon_testbed.backend import Tail
 from sbon_testbed.simulator.cpu import CpuConfig

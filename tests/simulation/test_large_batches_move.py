@@ -6,7 +6,7 @@ import pytest
 
 from sbon.engine import task_accounting
 from sbon.execution import rows
-from sbon.query.plan import WindowParams
+from sbon.query.params.windowed import WindowParams
 from sbon_agent.node import Agent
 from tests.worlds import settled_world
 

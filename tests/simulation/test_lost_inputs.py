@@ -2,7 +2,7 @@
 
 import pytest
 
-from sbon.query.plan import WindowParams
+from sbon.query.params.windowed import WindowParams
 from sbon_agent.node import Agent
 from sbon_testbed.simulator.harness import World
 from tests.worlds import settled_world

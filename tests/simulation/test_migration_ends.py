@@ -8,7 +8,7 @@ from sbon.errors import LinkError, SbonError
 from sbon.execution.life import State
 from sbon.membership.members import MemberStatus
 from sbon.migration.coordinator import Phase
-from sbon.query.plan import JoinParams
+from sbon.query.params.joined import JoinParams
 from sbon.wire.migration import Activate
 from sbon_agent.node import Agent
 from sbon_testbed.simulator.harness import World

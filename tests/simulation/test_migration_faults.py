@@ -16,7 +16,7 @@ from sbon.errors import LinkError, MigrationError
 from sbon.execution.life import State
 from sbon.migration.config import MigrationConfig
 from sbon.migration.coordinator import Phase
-from sbon.query.plan import JoinParams
+from sbon.query.params.joined import JoinParams
 from sbon.wire.links import Moved
 from sbon.wire.migration import Activate, Lock, Prepare, StateChunk, Unlock
 from sbon_agent.node import Agent

@@ -6,7 +6,7 @@ import pytest
 
 from sbon.errors import LocalProtocolError
 from sbon.optimiser.views import Insert
-from sbon.query.plan import renewed
+from sbon.query.link_names import renewed
 from sbon.wire.deployment import End, Refeed, Renew, Use, User
 from sbon_agent.node import Agent
 from sbon_testbed import report

@@ -13,7 +13,7 @@ from sbon.execution.figures import Figures
 from sbon.execution.instance import Instance, deferred_rows
 from sbon.execution.life import State
 from sbon.extensions import Extensions
-from sbon.query.plan import FunctionParams
+from sbon.query.params.rowwise import FunctionParams
 from sbon.sealing import KeyRing
 from sbon_agent.config import AgentConfig
 from sbon_agent.host import Host

@@ -1,6 +1,6 @@
 """A query with `max_latency` runs in the order of its operators that is predicted to answer soonest."""
 
-from sbon.query.plan import MapParams
+from sbon.query.params.rowwise import MapParams
 from sbon_testbed.mace.bounds import known_costs
 from tests.simulation.test_delay_bounds import C, make_world, query_row
 

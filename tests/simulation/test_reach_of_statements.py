@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from sbon.errors import SbonError
-from sbon.query.plan import SourceParams
+from sbon.query.params.source import SourceParams
 from sbon.reach import ConnectorsConfig, FileConfig
 from sbon.wire.replication import CatalogUpdate
 from sbon_testbed.simulator.harness import World

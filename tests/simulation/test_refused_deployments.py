@@ -4,7 +4,7 @@ import json
 
 from sbon.errors import LinkError
 from sbon.execution.life import State
-from sbon.query.plan import SinkParams
+from sbon.query.params.source import SinkParams
 from tests.worlds import settled_world
 
 SOURCES = """

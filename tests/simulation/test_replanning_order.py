@@ -10,7 +10,8 @@ from sbon.errors import SbonError
 from sbon.planning import ordering
 from sbon.planning.reordering import reordered
 from sbon.query.instances import sets_of
-from sbon.query.plan import JoinParams, SourceParams
+from sbon.query.params.joined import JoinParams
+from sbon.query.params.source import SourceParams
 from sbon.supervision.record import QueryRecord
 from sbon_testbed.simulator.cpu import CpuConfig
 from sbon_testbed.simulator.harness import World

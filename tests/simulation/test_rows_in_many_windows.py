@@ -6,7 +6,7 @@ import pytest
 
 from sbon.engine.execution import Execution
 from sbon.execution.work import Task
-from sbon.query.plan import AssignParams
+from sbon.query.params.windowed import AssignParams
 from sbon_testbed.simulator.network import NetworkConfig
 from tests.worlds import settled_world
 

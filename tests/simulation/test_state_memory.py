@@ -3,7 +3,7 @@
 import pytest
 
 from sbon.errors import SbonError
-from sbon.query.plan import WindowParams
+from sbon.query.params.windowed import WindowParams
 from tests.worlds import settled_world
 
 LIMIT = 2_000_000

@@ -16,7 +16,8 @@ from sbon.errors import ConnectorError, RemoteProtocolError
 from sbon.execution.instance import Instance
 from sbon.operators.map import Map
 from sbon.ports import ProcessorUse
-from sbon.query.plan import MapParams, WindowParams
+from sbon.query.params.rowwise import MapParams
+from sbon.query.params.windowed import WindowParams
 from sbon_agent.node import Agent
 from sbon_testbed.simulator.cpu import CpuConfig
 from sbon_testbed.simulator.harness import World

@@ -8,7 +8,8 @@ import pytest
 from sbon.errors import LocalProtocolError, MigrationError, SbonError
 from sbon.execution.instance import Instance
 from sbon.migration.coordinator import Phase
-from sbon.query.plan import MapParams, WindowParams
+from sbon.query.params.rowwise import MapParams
+from sbon.query.params.windowed import WindowParams
 from sbon.wire.deployment import InputLost, Use
 from sbon.wire.messages import Done, Message
 from sbon.wire.migration import Lock, Prepare, Unlock

@@ -16,7 +16,9 @@ from sbon.migration.handover import export, install
 from sbon.migration.state_copy import Assembly, InputLog
 from sbon.operators.frames import arranged
 from sbon.operators.registry import build
-from sbon.query.plan import WATERMARK_END, OperatorSpec, SinkParams, SourceParams
+from sbon.query.params.source import SinkParams, SourceParams
+from sbon.query.plan import OperatorSpec
+from sbon.query.watermark import WATERMARK_END
 from sbon_agent.connectors.registry import build_sink, build_source
 from sbon_agent.hosting import EngineParts
 

@@ -1,6 +1,8 @@
 """The account of what crashes have cost a query, over several attempts to make its operators again."""
 
-from sbon.query.plan import WATERMARK_END, LinkSpec, WindowParams
+from sbon.query.params.windowed import WindowParams
+from sbon.query.plan import LinkSpec
+from sbon.query.watermark import WATERMARK_END
 from sbon.supervision.account import Account, cost_of
 from sbon.supervision.continuation import Continuation, continuations, merged
 from sbon.supervision.generations import GENERATION

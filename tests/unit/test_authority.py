@@ -10,7 +10,9 @@ import pytest
 from sbon.links.dead_ends import Obstruction
 from sbon.links.frames import Data
 from sbon.links.places import Standing, Whereabouts
-from sbon.query.plan import LinkSpec, MapParams, OperatorSpec, multicast_id
+from sbon.query.multicast_ids import multicast_id
+from sbon.query.params.rowwise import MapParams
+from sbon.query.plan import LinkSpec, OperatorSpec
 from sbon.types import NodeId, OperatorId
 from sbon.wire.authority import TABLE, Way, judge, ways
 from sbon.wire.candidates import CandidateAsk, Reserve

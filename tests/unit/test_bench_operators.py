@@ -6,7 +6,7 @@ import pytest
 
 from sbon.operators.operator import Operator
 from sbon.operators.registry import build
-from sbon.query.plan import DeduplicateParams, TopParams
+from sbon.query.params.ordered import DeduplicateParams, TopParams
 from sbon_testbed.bench import closing
 from sbon_testbed.bench.operators import SECOND_US, WORKLOADS, _batches, _run, measure, show
 

@@ -10,7 +10,7 @@ import pytest
 from sbon.operators.compile import compile_expression
 from sbon.query.expression import Cast, Column, Expression, Literal
 from sbon.query.fold import fold
-from sbon.query.plan import MapParams
+from sbon.query.params.rowwise import MapParams
 from sbon.query.schema import ColumnType
 from tests.query_worlds import plan_of
 

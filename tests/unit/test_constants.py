@@ -9,7 +9,7 @@ from sbon.operators.compile import columns_of, compile_column
 from sbon.query.expression import Call, Case, Cast, Column, Expression, Literal
 from sbon.query.fold import fold
 from sbon.query.functions import FUNCTIONS
-from sbon.query.plan import MapParams
+from sbon.query.params.rowwise import MapParams
 from sbon.query.rewrite import columns_of as columns_used
 from sbon.query.rewrite import walk
 from sbon.query.schema import ColumnType, Field, struct_type

@@ -7,23 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbon.query.expression import Column
-from sbon.query.plan import (
-    WATERMARK_END,
-    WATERMARK_MIN,
-    ExchangeParams,
-    FunctionParams,
-    LinkSpec,
-    MapParams,
-    MergeParams,
-    OperatorSpec,
-    Part,
-    SessionParams,
-    SinkParams,
-    SourceParams,
-    UnionParams,
-    WindowParams,
-    link_id,
-)
+from sbon.query.link_names import link_id
+from sbon.query.params.rowwise import FunctionParams, MapParams
+from sbon.query.params.source import SinkParams, SourceParams
+from sbon.query.params.streams import ExchangeParams, MergeParams, UnionParams
+from sbon.query.params.windowed import SessionParams, WindowParams
+from sbon.query.plan import LinkSpec, OperatorSpec, Part
+from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
 from sbon.supervision.account import Account
 from sbon.supervision.continuation import Continuation, continuations
 from sbon.supervision.lost_state import first_whole_us, newest_us, windows_left_out

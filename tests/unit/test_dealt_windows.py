@@ -11,16 +11,10 @@ from sbon.operators.registry import build
 from sbon.operators.splitter import in_windows_of
 from sbon.query.instances import sets_of
 from sbon.query.limits import LimitError
-from sbon.query.plan import (
-    WATERMARK_END,
-    ExchangeParams,
-    MatchParams,
-    MergeParams,
-    Part,
-    Turns,
-    WindowChoice,
-    WindowPart,
-)
+from sbon.query.params.matched import MatchParams
+from sbon.query.params.streams import ExchangeParams, MergeParams, Turns, WindowChoice, WindowPart
+from sbon.query.plan import Part
+from sbon.query.watermark import WATERMARK_END
 from tests.query_worlds import lines, make_catalog, plan_of, run
 
 MATCH = (

@@ -4,7 +4,9 @@ import msgspec
 import pytest
 
 from sbon.query.expression import Column
-from sbon.query.plan import MapParams, OperatorSpec, Plan, SinkParams, SourceParams
+from sbon.query.params.rowwise import MapParams
+from sbon.query.params.source import SinkParams, SourceParams
+from sbon.query.plan import OperatorSpec, Plan
 from sbon.supervision.delay_bounds import REPEAT_REPORTS, SETTLE_REPORTS, DelayBounds, slack_ms
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.record import QueryRecord, QueryState

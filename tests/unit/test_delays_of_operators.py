@@ -7,7 +7,8 @@ from sbon.links.config import LinkConfig
 from sbon.links.receiver import LinkReceiver
 from sbon.links.sender import LinkSender
 from sbon.query.expression import Column
-from sbon.query.plan import LinkSpec, MapParams, OperatorSpec
+from sbon.query.params.rowwise import MapParams
+from sbon.query.plan import LinkSpec, OperatorSpec
 from sbon.wire.reports import UpstreamDelay
 
 LATENCY_MS = {"here": 0.0, "near": 10.0, "far": 40.0}

@@ -6,7 +6,9 @@ import pytest
 
 from sbon.errors import ConnectorError, LinkError, LocalProtocolError, PlacementError, QueryError
 from sbon.query.expression import Column
-from sbon.query.plan import LinkSpec, MapParams, OperatorSpec, Plan, SinkParams, SourceParams
+from sbon.query.params.rowwise import MapParams
+from sbon.query.params.source import SinkParams, SourceParams
+from sbon.query.plan import LinkSpec, OperatorSpec, Plan
 from sbon.supervision.deployment import (
     BEGIN_TRIES,
     TABLE,

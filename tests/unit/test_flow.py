@@ -14,7 +14,8 @@ from sbon.execution.rows import Rows
 from sbon.links.config import LinkConfig
 from sbon.links.receiver import LinkReceiver
 from sbon.links.sender import LinkSender
-from sbon.query.plan import LinkSpec, OperatorSpec, UnionParams
+from sbon.query.params.streams import UnionParams
+from sbon.query.plan import LinkSpec, OperatorSpec
 from sbon.query.schema import ColumnType, Field
 from sbon.wire.links import Acknowledge, Moved, NoSuchLink
 from sbon_testbed.simulator.world import SimulatedWorld

@@ -10,7 +10,8 @@ from sbon.errors import QueryError, RemoteProtocolError
 from sbon.extensions import Extensions, described
 from sbon.functions import BatchFunction, FunctionError, StatefulFunction, batch_function
 from sbon.operators.registry import build
-from sbon.query.plan import FunctionParams, Plan
+from sbon.query.params.rowwise import FunctionParams
+from sbon.query.plan import Plan
 from sbon.query.planner import plan
 from sbon.query.signature import signature
 from sbon.query.sql import CreateSink, SelectQuery, parse

@@ -9,8 +9,12 @@ from sbon.operators.merge import Merge
 from sbon.operators.registry import build
 from sbon.query.instances import sets_of
 from sbon.query.limits import LimitError
-from sbon.query.plan import INCOMPLETE, LEAVE_OUT, WATERMARK_END, MatchParams, MergeParams, Part, WindowParams, after_crash
+from sbon.query.params.matched import MatchParams
+from sbon.query.params.streams import MergeParams
+from sbon.query.params.windowed import WindowParams
+from sbon.query.plan import INCOMPLETE, LEAVE_OUT, Part, after_crash
 from sbon.query.schema import ColumnType, Field
+from sbon.query.watermark import WATERMARK_END
 from tests.query_worlds import CATALOG, lines, make_catalog, plan_of, run
 
 WINDOW = "SELECT window_end, k, sum(v) AS total, count(*) AS n FROM TUMBLE(s, ts, INTERVAL '10 s') GROUP BY window_end, k"

@@ -11,7 +11,9 @@ from sbon.operators.sizes import held_bytes
 from sbon.operators.snapshots import pack, unpack
 from sbon.operators.window import Window
 from sbon.query.expression import Column
-from sbon.query.plan import WATERMARK_END, Aggregate, WindowParams
+from sbon.query.params.aggregate import Aggregate
+from sbon.query.params.windowed import WindowParams
+from sbon.query.watermark import WATERMARK_END
 
 TEXTS = Aggregate("texts", "string_agg", Column("s"), separator=", ")
 MEDIAN = Aggregate("median", "percentile_cont", Column("i"))

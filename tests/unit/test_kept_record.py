@@ -3,7 +3,10 @@
 import msgspec
 import pytest
 
-from sbon.query.plan import LinkSpec, MapParams, OperatorSpec, Plan, SinkParams, link_id
+from sbon.query.link_names import link_id
+from sbon.query.params.rowwise import MapParams
+from sbon.query.params.source import SinkParams
+from sbon.query.plan import LinkSpec, OperatorSpec, Plan
 from sbon.supervision import kept_record
 from sbon.supervision.continuation import Continuation
 from sbon.supervision.deployment import Deployed

@@ -24,7 +24,8 @@ from sbon.operators.operator import Operator
 from sbon.operators.registry import build
 from sbon.operators.sizes import held_bytes
 from sbon.planning.resources import keys_of
-from sbon.query.plan import FunctionParams, OperatorSpec, Plan
+from sbon.query.params.rowwise import FunctionParams
+from sbon.query.plan import OperatorSpec, Plan
 from sbon.query.planner import plan
 from sbon.query.sql import CreateSink, SelectQuery, parse
 from sbon.query.text import describe

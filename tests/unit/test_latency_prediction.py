@@ -18,7 +18,7 @@ from sbon.errors import ConfigError
 from sbon.planning.admission import with_known_figures
 from sbon.planning.capacity import at_rates, capacity
 from sbon.planning.gathering import placed_query
-from sbon.query.plan import WindowParams
+from sbon.query.params.windowed import WindowParams
 from tests.query_worlds import plan_of
 
 PLAIN = "SELECT k, v FROM s WHERE v > 1"

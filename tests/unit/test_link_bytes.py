@@ -9,7 +9,9 @@ from sbon.framing import SecureStream, Send
 from sbon.links.frames import Data, LinkFrameWriter
 from sbon.operators.frames import encode_batch, polars_schema
 from sbon.query.link_bytes import FRAME_BYTES, SOURCE_BATCHES_PER_S, Pace, batch_bytes, expected_pace, link_bytes_per_s
-from sbon.query.plan import AssignParams, MapParams, SourceParams, WindowParams
+from sbon.query.params.rowwise import MapParams
+from sbon.query.params.source import SourceParams
+from sbon.query.params.windowed import AssignParams, WindowParams
 from sbon.query.schema import ColumnType, Field
 from sbon.sealing import KeyRing
 

@@ -11,7 +11,9 @@ from sbon.engine.lives import Lives
 from sbon.errors import ConnectorError
 from sbon.execution.instance import Instance
 from sbon.execution.life import Event, State
-from sbon.query.plan import WATERMARK_END, MapParams, OperatorSpec
+from sbon.query.params.rowwise import MapParams
+from sbon.query.plan import OperatorSpec
+from sbon.query.watermark import WATERMARK_END
 
 
 class World:

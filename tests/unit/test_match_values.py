@@ -18,7 +18,8 @@ from sbon.operators.match.plain import evaluator
 from sbon.operators.match.store import SLACK_ROWS, RowStore
 from sbon.query.expression import Call, Column, Expression, Literal
 from sbon.query.limits import PRECEDING_MAX, LimitError
-from sbon.query.plan import Aggregate, Navigation, Tally
+from sbon.query.params.aggregate import Aggregate
+from sbon.query.params.matched import Navigation, Tally
 from sbon.query.schema import ColumnType
 from tests.examples import examples
 

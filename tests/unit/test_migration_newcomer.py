@@ -28,7 +28,8 @@ from sbon.migration.newcomer import (
     Stage,
     Take,
 )
-from sbon.query.plan import OperatorSpec, UnionParams
+from sbon.query.params.streams import UnionParams
+from sbon.query.plan import OperatorSpec
 from sbon.wire.migration import Activate, Prepare, StateChunk
 
 EPOCH = 3

@@ -14,7 +14,8 @@ from sbon.migration.coordinator import Phase
 from sbon.migration.departure import Departure
 from sbon.migration.outcome import MigrationRecord
 from sbon.migration.parts import Parts
-from sbon.query.plan import OperatorSpec, UnionParams
+from sbon.query.params.streams import UnionParams
+from sbon.query.plan import OperatorSpec
 from sbon.wire.links import Moved
 from sbon.wire.messages import Done
 from sbon.wire.migration import Abandon, Activate, Lock, Outcome, OutcomeAsk, Prepare, StateChunk, Unlock

@@ -17,7 +17,8 @@ from sbon.execution.reporting import operator_report
 from sbon.execution.telemetry_rows import operator_statistics
 from sbon.misfits import KINDS_MAX, KINDS_REPORTED_MAX, LINE_CHARACTERS_MAX, OTHER, Misfits, clause, cut
 from sbon.operators.values import Values
-from sbon.query.plan import OperatorSpec, SourceParams
+from sbon.query.params.source import SourceParams
+from sbon.query.plan import OperatorSpec
 from sbon.telemetry.rows import MisfitCount
 from sbon.wire.messages import decode, encode
 from sbon.wire.reports import OperatorReports

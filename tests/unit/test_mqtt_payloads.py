@@ -17,7 +17,7 @@ from sbon.misfits import Misfits
 from sbon.operators.frames import frame_of_values, polars_schema
 from sbon.operators.values import Values
 from sbon.options import Options
-from sbon.query.plan import SourceParams
+from sbon.query.params.source import SourceParams
 from tests.connector_world import columns
 from tests.examples import examples
 

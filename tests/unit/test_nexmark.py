@@ -10,9 +10,10 @@ from sbon.errors import ConnectorError
 from sbon.extensions import Extensions
 from sbon.operators.frames import polars_schema
 from sbon.query.catalog import Catalog
-from sbon.query.plan import WATERMARK_END, SourceParams
+from sbon.query.params.source import SourceParams
 from sbon.query.planner import plan
 from sbon.query.sql import CreateSource, SelectQuery, parse
+from sbon.query.watermark import WATERMARK_END
 from sbon_agent.connectors import Connector
 from sbon_testbed.answers import equal
 from sbon_testbed.nexmark.bench import show

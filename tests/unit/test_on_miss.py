@@ -14,10 +14,14 @@ from sbon.operators.keyed import Keyed
 from sbon.operators.registry import build
 from sbon.operators.snapshots import Parts
 from sbon.query.limits import LimitError
-from sbon.query.plan import WATERMARK_END, FunctionParams, MapParams, MissRule, Plan, SinkParams, SourceParams, WindowParams
+from sbon.query.params.rowwise import FunctionParams, MapParams
+from sbon.query.params.source import SinkParams, SourceParams
+from sbon.query.params.windowed import WindowParams
+from sbon.query.plan import MissRule, Plan
 from sbon.query.planner import plan
 from sbon.query.schema import ColumnType, Field
 from sbon.query.sql import CreateSink, parse
+from sbon.query.watermark import WATERMARK_END
 from sbon.state import log, runs
 from sbon.state.log import RowLog
 from sbon.state.room import StateRoom

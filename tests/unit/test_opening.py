@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from sbon.errors import ConnectorError
-from sbon.query.plan import SinkParams
+from sbon.query.params.source import SinkParams
 from sbon.reach import ConnectorsConfig, FileConfig
 from sbon_agent.connectors import ConnectorContext, SystemStreams
 from sbon_agent.connectors.opening import Folder
@@ -155,7 +155,7 @@ def test_a_connector_that_is_stopped_while_it_opens_lets_go(data_dir: Path):
     def is_open(name: str) -> bool:
         return any(file.path.endswith(name) for file in psutil.Process().open_files())
 
-    from sbon.query.plan import SourceParams
+    from sbon.query.params.source import SourceParams
     from sbon_agent.connectors import build_sink, build_source
 
     where = others(data_dir)

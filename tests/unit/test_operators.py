@@ -16,24 +16,16 @@ from sbon.operators.registry import build
 from sbon.query.expression import Call, Case, Cast, Column, Literal
 from sbon.query.functions import aggregate_type
 from sbon.query.limits import LimitError
-from sbon.query.plan import (
-    AGGREGATE_FUNCTIONS,
-    PAIR_FUNCTIONS,
-    WATERMARK_END,
-    Aggregate,
-    DeduplicateParams,
-    JoinParams,
-    MapParams,
-    OrderColumn,
-    OverParams,
-    Params,
-    SessionParams,
-    SinkParams,
-    TopParams,
-    UnionParams,
-    WindowParams,
-)
+from sbon.query.params.aggregate import AGGREGATE_FUNCTIONS, PAIR_FUNCTIONS, Aggregate
+from sbon.query.params.joined import JoinParams
+from sbon.query.params.kinds import Params
+from sbon.query.params.ordered import DeduplicateParams, OrderColumn, OverParams, TopParams
+from sbon.query.params.rowwise import MapParams
+from sbon.query.params.source import SinkParams
+from sbon.query.params.streams import UnionParams
+from sbon.query.params.windowed import SessionParams, WindowParams
 from sbon.query.schema import ColumnType
+from sbon.query.watermark import WATERMARK_END
 
 ONE = Literal(1, ColumnType.INT)
 X = Column("x")

@@ -16,7 +16,11 @@ from sbon.links.frames import Data, LinkFrameReader, LinkFrameWriter
 from sbon.links.receiver import LinkReceiver
 from sbon.links.sender import LinkSender
 from sbon.query.expression import Column
-from sbon.query.plan import ExchangeParams, FunctionParams, LinkSpec, MapParams, OperatorSpec, Part, SinkParams, SourceParams, link_id
+from sbon.query.link_names import link_id
+from sbon.query.params.rowwise import FunctionParams, MapParams
+from sbon.query.params.source import SinkParams, SourceParams
+from sbon.query.params.streams import ExchangeParams
+from sbon.query.plan import LinkSpec, OperatorSpec, Part
 from sbon.supervision.continuation import continuations
 from sbon.wire.deployment import End, Instantiate, Renewed, User
 from sbon.wire.messages import protocol_of

@@ -18,7 +18,12 @@ from sbon.links.origins import folded, unfolded
 from sbon.links.receiver import LinkReceiver
 from sbon.links.sender import LinkSender
 from sbon.query.expression import Column
-from sbon.query.plan import ExchangeParams, LinkSpec, MapParams, OperatorSpec, SessionParams, SinkParams, SourceParams, link_id
+from sbon.query.link_names import link_id
+from sbon.query.params.rowwise import MapParams
+from sbon.query.params.source import SinkParams, SourceParams
+from sbon.query.params.streams import ExchangeParams
+from sbon.query.params.windowed import SessionParams
+from sbon.query.plan import LinkSpec, OperatorSpec
 from sbon.supervision.continuation import Continuation, continuations
 from sbon.wire.deployment import Renewed
 

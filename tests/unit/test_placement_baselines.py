@@ -10,7 +10,10 @@ from sbon.optimiser.reuse import shareable_signatures
 from sbon.placement.baselines import at_consumer, at_producer, at_random, on_multicast_tree
 from sbon.placement.config import PlacementConfig
 from sbon.placement.strategy import IpMulticast
-from sbon.query.plan import LinkSpec, MapParams, OperatorSpec, Plan, SinkParams, SourceParams, link_id
+from sbon.query.link_names import link_id
+from sbon.query.params.rowwise import MapParams
+from sbon.query.params.source import SinkParams, SourceParams
+from sbon.query.plan import LinkSpec, OperatorSpec, Plan
 from tests.placement_worlds import synthetic_space
 
 JOIN = PlacementProblem(

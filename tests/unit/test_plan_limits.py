@@ -20,32 +20,16 @@ from sbon.query.limits import (
     SPAN_US_MAX,
     LimitError,
 )
-from sbon.query.plan import (
-    VARIABLES_MAX,
-    Aggregate,
-    AssignParams,
-    DeduplicateParams,
-    ExchangeParams,
-    FunctionParams,
-    JoinParams,
-    LookupParams,
-    MapParams,
-    MatchParams,
-    MergeParams,
-    MulticastParams,
-    Navigation,
-    OperatorSpec,
-    OverParams,
-    Params,
-    SessionParams,
-    SinkParams,
-    SourceParams,
-    TopParams,
-    UnionParams,
-    UnnestParams,
-    WindowJoinParams,
-    WindowParams,
-)
+from sbon.query.params.aggregate import Aggregate
+from sbon.query.params.joined import JoinParams, LookupParams, WindowJoinParams
+from sbon.query.params.kinds import Params
+from sbon.query.params.matched import VARIABLES_MAX, MatchParams, Navigation
+from sbon.query.params.ordered import DeduplicateParams, OverParams, TopParams
+from sbon.query.params.rowwise import FunctionParams, MapParams, UnnestParams
+from sbon.query.params.source import SinkParams, SourceParams
+from sbon.query.params.streams import ExchangeParams, MergeParams, MulticastParams, UnionParams
+from sbon.query.params.windowed import AssignParams, SessionParams, WindowParams
+from sbon.query.plan import OperatorSpec
 from sbon.query.row_pattern import REPEATS_MAX, Excluded, Repeat, Sequence, Variable
 from sbon.query.schema import ColumnType, Field
 from sbon.wire.deployment import Instantiate, User

@@ -14,7 +14,8 @@ from sbon.planning.gathering import placed_query
 from sbon.planning.orders import PlanOrder
 from sbon.planning.throughput import throughput
 from sbon.query.moves import moved, moves
-from sbon.query.plan import JoinParams, MapParams
+from sbon.query.params.joined import JoinParams
+from sbon.query.params.rowwise import MapParams
 from sbon.query.planner import plan
 from sbon.query.sql import parse
 from tests.query_worlds import NODES, make_catalog

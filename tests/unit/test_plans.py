@@ -5,7 +5,10 @@ import pytest
 
 from sbon.query.estimate import Rate, estimate
 from sbon.query.link_bytes import Pace, batch_bytes, expected_pace, link_bytes_per_s
-from sbon.query.plan import MapParams, Plan, SinkParams, SourceParams, WindowParams
+from sbon.query.params.rowwise import MapParams
+from sbon.query.params.source import SinkParams, SourceParams
+from sbon.query.params.windowed import WindowParams
+from sbon.query.plan import Plan
 from sbon.query.planner import plan
 from sbon.query.schema import ColumnType, Field
 from sbon.query.sql import CreateSink, SelectQuery, parse

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from sbon.errors import ConfigError
-from sbon.query.plan import Reads, SinkParams, SourceParams
+from sbon.query.params.source import Reads, SinkParams, SourceParams
 from sbon.query.schema import ColumnType, Field
 from sbon.reach import ConnectorsConfig, FileConfig, Reach, TcpConfig, is_within, parse_range
 from sbon.supervision.resumption import given_sink

@@ -5,7 +5,8 @@ import pytest
 
 from sbon.query.expression import Call, Column, Literal
 from sbon.query.limits import LimitError
-from sbon.query.plan import Plan, Reads, SourceParams
+from sbon.query.params.source import Reads, SourceParams
+from sbon.query.plan import Plan
 from sbon.query.planner import plan
 from sbon.query.schema import ColumnType
 from sbon.query.signature import signature

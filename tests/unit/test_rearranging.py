@@ -14,7 +14,9 @@ from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.views import Ask, Insert, Migrate, Stay
 from sbon.placement.candidates import CandidateReport
 from sbon.placement.config import PlacementConfig
-from sbon.query.plan import MulticastParams, OperatorSpec, SinkParams, UnionParams
+from sbon.query.params.source import SinkParams
+from sbon.query.params.streams import MulticastParams, UnionParams
+from sbon.query.plan import OperatorSpec
 from sbon.rearranging.multicasting import JOURNEY_PAUSE_S, JOURNEY_S, Multicasting
 from sbon.rearranging.rebalancing import Rebalancing
 from sbon.rearranging.reviewing import JITTER, Surroundings

@@ -3,7 +3,10 @@
 import pytest
 
 from sbon.errors import PlacementError, SbonError
-from sbon.query.plan import LinkSpec, MapParams, OperatorSpec, Plan, SinkParams, SourceParams, link_id
+from sbon.query.link_names import link_id
+from sbon.query.params.rowwise import MapParams
+from sbon.query.params.source import SinkParams, SourceParams
+from sbon.query.plan import LinkSpec, OperatorSpec, Plan
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.dropped import drop_all_but
 from sbon.supervision.generations import GENERATION

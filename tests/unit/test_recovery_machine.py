@@ -8,8 +8,12 @@ import pytest
 
 from sbon.errors import LinkError, LocalProtocolError, PlacementError
 from sbon.membership.members import MemberStatus
-from sbon.query.plan import WATERMARK_END, LinkSpec, MapParams, OperatorSpec, Plan, SinkParams, SourceParams, link_id
+from sbon.query.link_names import link_id
+from sbon.query.params.rowwise import MapParams
+from sbon.query.params.source import SinkParams, SourceParams
+from sbon.query.plan import LinkSpec, OperatorSpec, Plan
 from sbon.query.schema import ColumnType, Field
+from sbon.query.watermark import WATERMARK_END
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.generations import GENERATION, first_epoch
 from sbon.supervision.record import QueryRecord, is_apart

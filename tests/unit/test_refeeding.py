@@ -3,7 +3,10 @@
 from collections.abc import Callable
 
 from sbon.errors import LinkError, SbonError
-from sbon.query.plan import LinkSpec, MapParams, OperatorSpec, Plan, SinkParams, link_id
+from sbon.query.link_names import link_id
+from sbon.query.params.rowwise import MapParams
+from sbon.query.params.source import SinkParams
+from sbon.query.plan import LinkSpec, OperatorSpec, Plan
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.generations import generation
 from sbon.supervision.record import QueryRecord, QueryState

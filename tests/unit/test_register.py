@@ -4,7 +4,8 @@ import pytest
 
 from sbon.connectors.tails import Tail
 from sbon.query.catalog import Entry
-from sbon.query.plan import OperatorSpec, Plan, SinkParams, SourceParams
+from sbon.query.params.source import SinkParams, SourceParams
+from sbon.query.plan import OperatorSpec, Plan
 from sbon.supervision import register as module
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.record import QueryRecord, QueryState

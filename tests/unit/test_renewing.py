@@ -20,8 +20,12 @@ from sbon.links.ends import Ends
 from sbon.links.frames import Data
 from sbon.links.receiver import LinkReceiver, Verdict
 from sbon.links.sender import LinkSender
-from sbon.query.plan import WATERMARK_END, LinkSpec, MapParams, OperatorSpec, SinkParams, link_id
+from sbon.query.link_names import link_id
+from sbon.query.params.rowwise import MapParams
+from sbon.query.params.source import SinkParams
+from sbon.query.plan import LinkSpec, OperatorSpec
 from sbon.query.schema import ColumnType, Field
+from sbon.query.watermark import WATERMARK_END
 from sbon.reach import Reach
 from sbon.wire.deployment import End, Refeed, Renew, Renewed, TakenUp, User
 from sbon_agent.connectors.file_sink import LineSink, whole_rows

@@ -7,10 +7,12 @@ import pytest
 from sbon.errors import LinkError, LocalProtocolError, PlacementError, QueryError
 from sbon.query.catalog import Catalog
 from sbon.query.handing_over import reach_us, time_column
-from sbon.query.plan import WATERMARK_END, Changed, Plan, first_name
+from sbon.query.link_names import first_name
+from sbon.query.plan import Changed, Plan
 from sbon.query.planner import plan as planned
 from sbon.query.planner import planning
 from sbon.query.sql import CreateSource, parse
+from sbon.query.watermark import WATERMARK_END
 from sbon.supervision.replanning import (
     PAUSE_S,
     TABLE,

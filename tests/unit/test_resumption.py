@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from sbon.query.catalog import Catalog, Entry
-from sbon.query.plan import OperatorSpec, Plan, SinkParams, SourceParams
+from sbon.query.params.source import SinkParams, SourceParams
+from sbon.query.plan import OperatorSpec, Plan
 from sbon.query.schema import ColumnType, Field
 from sbon.supervision.claiming import Outcome
 from sbon.supervision.resumption import (

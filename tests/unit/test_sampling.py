@@ -20,7 +20,9 @@ from sbon.execution.sampling import Sampling
 from sbon.operators.registry import build
 from sbon.planning.samples import known_shares, questions
 from sbon.query.estimate import estimate
-from sbon.query.plan import Plan, SinkParams, SourceParams, WindowParams
+from sbon.query.params.source import SinkParams, SourceParams
+from sbon.query.params.windowed import WindowParams
+from sbon.query.plan import Plan
 from sbon.wire.candidates import SampleAsk, Sampled
 from sbon.wire.costs import OperatorCosts
 from sbon_agent.connectors import build_source

@@ -12,7 +12,9 @@ from sbon.cost.placed_query import PlacedQuery
 from sbon.planning.gathering import placed_query
 from sbon.planning.selection import in_order, selected
 from sbon.query.moves import moved, moves
-from sbon.query.plan import JoinParams, MapParams, Plan
+from sbon.query.params.joined import JoinParams
+from sbon.query.params.rowwise import MapParams
+from sbon.query.plan import Plan
 from sbon_testbed.mace.bounds import known_costs
 from tests.property.test_plan_moves import all_orders, planned
 from tests.unit.test_latency_prediction import measured_books

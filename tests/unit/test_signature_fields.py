@@ -6,36 +6,15 @@ import msgspec
 import pytest
 
 from sbon.query.expression import Call, Column, Literal
-from sbon.query.plan import (
-    Aggregate,
-    AssignParams,
-    DeduplicateParams,
-    ExchangeParams,
-    FunctionParams,
-    JoinParams,
-    LookupParams,
-    MapParams,
-    MatchNumber,
-    MatchParams,
-    MergeParams,
-    MulticastParams,
-    Navigation,
-    OrderColumn,
-    OverParams,
-    Params,
-    Reads,
-    SessionParams,
-    SinkParams,
-    SourceParams,
-    TopParams,
-    Turns,
-    UnionParams,
-    UnnestParams,
-    WindowChoice,
-    WindowJoinParams,
-    WindowParams,
-    WindowPart,
-)
+from sbon.query.params.aggregate import Aggregate
+from sbon.query.params.joined import JoinParams, LookupParams, WindowJoinParams
+from sbon.query.params.kinds import Params
+from sbon.query.params.matched import MatchNumber, MatchParams, Navigation
+from sbon.query.params.ordered import DeduplicateParams, OrderColumn, OverParams, TopParams
+from sbon.query.params.rowwise import FunctionParams, MapParams, UnnestParams
+from sbon.query.params.source import Reads, SinkParams, SourceParams
+from sbon.query.params.streams import ExchangeParams, MergeParams, MulticastParams, Turns, UnionParams, WindowChoice, WindowPart
+from sbon.query.params.windowed import AssignParams, SessionParams, WindowParams
 from sbon.query.row_pattern import Sequence, Variable
 from sbon.query.schema import ColumnType, Field
 from sbon.query.signature import signature

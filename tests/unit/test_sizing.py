@@ -17,7 +17,11 @@ from sbon.planning.resizing import OFF_S, Resizing
 from sbon.planning.selecting import Sized, size
 from sbon.planning.sizing import Chosen, chosen
 from sbon.query.instances import auto_notes, sets_of
-from sbon.query.plan import DeduplicateParams, MatchParams, Plan, Sizing, WindowJoinParams, WindowParams
+from sbon.query.params.joined import WindowJoinParams
+from sbon.query.params.matched import MatchParams
+from sbon.query.params.ordered import DeduplicateParams
+from sbon.query.params.windowed import WindowParams
+from sbon.query.plan import Plan, Sizing
 from sbon.query.planner import Build, planning
 from sbon.query.sql import CreateSink, parse
 from sbon.wire.reports import OperatorReport

@@ -11,7 +11,9 @@ from sbon.execution.splitting import feeds, fold, may_fold, split
 from sbon.links.config import LinkConfig
 from sbon.links.receiver import LinkReceiver
 from sbon.links.sender import LinkSender
-from sbon.query.plan import LinkSpec, MapParams, OperatorSpec, UnionParams
+from sbon.query.params.rowwise import MapParams
+from sbon.query.params.streams import UnionParams
+from sbon.query.plan import LinkSpec, OperatorSpec
 from sbon.wire.deployment import User
 
 CONFIG = LinkConfig(window_batches=4)

@@ -7,20 +7,13 @@ import pytest
 
 from sbon.errors import QueryError
 from sbon.query.expression import Call, Case, Cast, Column, Literal
-from sbon.query.plan import (
-    Aggregate,
-    AssignParams,
-    DeduplicateParams,
-    JoinParams,
-    MapParams,
-    OrderColumn,
-    SessionParams,
-    SinkParams,
-    SourceParams,
-    TopParams,
-    UnionParams,
-    WindowParams,
-)
+from sbon.query.params.aggregate import Aggregate
+from sbon.query.params.joined import JoinParams
+from sbon.query.params.ordered import DeduplicateParams, OrderColumn, TopParams
+from sbon.query.params.rowwise import MapParams
+from sbon.query.params.source import SinkParams, SourceParams
+from sbon.query.params.streams import UnionParams
+from sbon.query.params.windowed import AssignParams, SessionParams, WindowParams
 from sbon.query.schema import ColumnType, Field
 from sbon.query.spans import parse_interval, parse_time
 from sbon.query.sql import CreateSink, CreateSource, CreateView, DropStatement, SelectQuery, parse

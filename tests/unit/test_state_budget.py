@@ -8,7 +8,7 @@ import pytest
 
 from sbon.operators.registry import build
 from sbon.operators.sizes import held_bytes
-from sbon.query.plan import TopParams
+from sbon.query.params.ordered import TopParams
 from sbon.state_budget import StateBudget
 from sbon_agent.memory import usable_bytes
 from sbon_testbed.bench.operators import WORKLOADS, _batches, _ports

@@ -10,7 +10,9 @@ from sbon.migration.state_copy import Assembly, InputLog, input_piece, state_pie
 from sbon.operators.operator import Operator
 from sbon.operators.registry import build
 from sbon.query.expression import Column
-from sbon.query.plan import Aggregate, OperatorSpec, WindowParams
+from sbon.query.params.aggregate import Aggregate
+from sbon.query.params.windowed import WindowParams
+from sbon.query.plan import OperatorSpec
 from sbon.query.schema import ColumnType, Field
 
 SCHEMA = (Field("window_end", ColumnType.TIME), Field("k", ColumnType.INT), Field("n", ColumnType.INT))

@@ -18,7 +18,8 @@ from sbon.operators.frames import frame_of_values
 from sbon.operators.values import FEW_ROWS, Values
 from sbon.options import Options
 from sbon.query.expression import Call, Cast, Column, Literal
-from sbon.query.plan import Plan, SourceParams
+from sbon.query.params.source import SourceParams
+from sbon.query.plan import Plan
 from sbon.query.schema import (
     STRUCTS_MAX,
     ColumnType,

@@ -9,7 +9,8 @@ from sbon.operators.registry import build
 from sbon.operators.unnest import KEPT_BYTES_MAX, SPREAD_FIRST, TOO_LONG, TOO_WIDE
 from sbon.operators.values import Values
 from sbon.operators.windowed import FRAME_ROWS_MAX
-from sbon.query.plan import UnnestParams, keeps_state
+from sbon.query.params.kinds import keeps_state
+from sbon.query.params.rowwise import UnnestParams
 from sbon.query.schema import ColumnType, Field
 from sbon.query.text import describe
 from tests.query_worlds import lines, make_catalog, plan_of, run

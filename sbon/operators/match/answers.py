@@ -11,8 +11,9 @@ from sbon.operators.frames import computed, polars_type
 from sbon.operators.match.found import NO_NUMBER, Matches
 from sbon.operators.match.log import NO_ROW, ROW, Log
 from sbon.operators.match.readings import Readings, Rows
-from sbon.query.plan import WATERMARK_END, MatchParams
+from sbon.query.params.matched import MatchParams
 from sbon.query.schema import ColumnType
+from sbon.query.watermark import WATERMARK_END
 from sbon.types import IntArray
 
 _ROW = "\0row"

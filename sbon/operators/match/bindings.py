@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any, TypeAlias
 
 from sbon.operators.match.gathering import Gathering
-from sbon.query.plan import MatchNumber, Navigation, Operand, Tally
+from sbon.query.params.matched import MatchNumber, Navigation, Operand, Tally
 
 State: TypeAlias = Any
 States: TypeAlias = tuple[State, ...]

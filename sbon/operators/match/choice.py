@@ -13,7 +13,7 @@ import numpy.typing as npt
 from sbon.operators.match.found import NO_NUMBER
 from sbon.operators.match.log import NO_ROW, Log
 from sbon.operators.match.partitions import END, Partitions
-from sbon.query.plan import MatchParams
+from sbon.query.params.matched import MatchParams
 from sbon.types import IntArray
 
 FAILED, MATCHED, NOTHING, TIMED_OUT = range(4)

@@ -19,7 +19,7 @@ from sbon.operators.match.plain import Plain, evaluator
 from sbon.operators.match.program import ANY
 from sbon.query.expression import Expression, Literal
 from sbon.query.functions import aggregate_type
-from sbon.query.plan import ROW_LABEL, MatchNumber, MatchParams, Navigation, Operand, Tally
+from sbon.query.params.matched import ROW_LABEL, MatchNumber, MatchParams, Navigation, Operand, Tally
 from sbon.query.rewrite import columns_of, conjoin, conjuncts, substitute
 from sbon.query.schema import ColumnType
 from sbon.types import IntArray

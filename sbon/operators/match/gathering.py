@@ -16,7 +16,8 @@ from sbon.operators.grouping import Groups
 from sbon.operators.operands import prepared
 from sbon.operators.partials import TIME
 from sbon.query.functions import aggregate_type
-from sbon.query.plan import OVER_FUNCTIONS, Operand, Tally
+from sbon.query.params.matched import Operand, Tally
+from sbon.query.params.ordered import OVER_FUNCTIONS
 from sbon.query.schema import ColumnType
 from sbon.types import IntArray
 

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from sbon.operators.match.attempts import Attempt, Labels
 from sbon.operators.match.found import NO_NUMBER
 from sbon.operators.match.partitions import END, TIME_MAX
-from sbon.query.plan import WATERMARK_END, MatchParams
+from sbon.query.params.matched import MatchParams
+from sbon.query.watermark import WATERMARK_END
 
 
 class Found(NamedTuple):

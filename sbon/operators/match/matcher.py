@@ -28,10 +28,11 @@ from sbon.operators.match.scan import Scanner
 from sbon.operators.match.sequential import Sequential
 from sbon.operators.match.starts import Starts
 from sbon.operators.match.trials import Trials
-from sbon.query.plan import WATERMARK_END, MatchNumber, MatchParams, Navigation, Tally
+from sbon.query.params.matched import MatchNumber, MatchParams, Navigation, Tally
 from sbon.query.rewrite import columns_of
 from sbon.query.row_pattern import first_variables, may_be_empty
 from sbon.query.schema import ColumnType
+from sbon.query.watermark import WATERMARK_END
 from sbon.types import IntArray
 
 PARTITIONS_MIN = 4_096

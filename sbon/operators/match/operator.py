@@ -18,9 +18,10 @@ from sbon.operators.match.matcher import Matcher
 from sbon.operators.operands import one_zero
 from sbon.operators.patient import PatientOperator
 from sbon.operators.snapshots import Parts
-from sbon.query.plan import ROW_LABEL, WATERMARK_END, MatchParams
+from sbon.query.params.matched import ROW_LABEL, MatchParams
 from sbon.query.row_pattern import may_be_empty
 from sbon.query.schema import ColumnType
+from sbon.query.watermark import WATERMARK_END
 
 STEP_ROWS = 65_536
 """Rows that are looked at in one step."""

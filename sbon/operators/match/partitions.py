@@ -7,7 +7,7 @@ import numpy as np
 
 from sbon.operators.match.grown import Grown
 from sbon.operators.match.log import NO_ROW
-from sbon.query.plan import WATERMARK_END
+from sbon.query.watermark import WATERMARK_END
 from sbon.types import IntArray
 
 Key: TypeAlias = tuple[Any, ...]

@@ -17,7 +17,7 @@ from sbon.operators.match.lane import Found, Lane, Rules, Tried
 from sbon.operators.match.log import NO_ROW, Log
 from sbon.operators.match.partitions import END, Partitions, Text, instants
 from sbon.operators.match.trials import Outcomes, Trials
-from sbon.query.plan import WATERMARK_END
+from sbon.query.watermark import WATERMARK_END
 from sbon.types import IntArray
 
 ROWS_MIN = 256

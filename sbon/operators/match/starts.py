@@ -18,7 +18,8 @@ from sbon.operators.match.log import NO_ROW, Log
 from sbon.operators.match.partitions import END, Partitions, Text, instants
 from sbon.operators.match.scan import Classes, Jobs, Scanned, Scanner
 from sbon.operators.match.turns import opens_in
-from sbon.query.plan import WATERMARK_END, WindowPart
+from sbon.query.params.streams import WindowPart
+from sbon.query.watermark import WATERMARK_END
 from sbon.types import IntArray
 
 _SLOTS_MIN = 1_024

@@ -21,7 +21,8 @@ from sbon.operators.match.partitions import Text
 from sbon.operators.match.readings import Readings, Rows
 from sbon.operators.match.scan import Classes, Scanner
 from sbon.operators.match.turns import opens_in
-from sbon.query.plan import MatchNumber, Operand, WindowPart
+from sbon.query.params.matched import MatchNumber, Operand
+from sbon.query.params.streams import WindowPart
 from sbon.types import IntArray
 
 ROWS_MAX = 32

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from sbon.query.plan import WindowPart
+from sbon.query.params.streams import WindowPart
 from sbon.types import IntArray
 
 

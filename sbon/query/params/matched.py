@@ -1,0 +1,130 @@
+"""Parameters of MATCH_RECOGNIZE."""
+
+from typing import TypeAlias
+
+import msgspec
+
+from sbon.query.expression import Expression
+from sbon.query.limits import PRECEDING_MAX, LimitError, check_count, check_expressions, check_span
+from sbon.query.params.aggregate import Aggregate
+from sbon.query.params.streams import WindowPart
+from sbon.query.row_pattern import PROGRAM_MAX, Pattern, Variable, check_pattern_depth, length, may_skip, walk
+
+VARIABLES_MAX = 60
+"""Most variables of a pattern; the conditions that a row meets are bits of one number."""
+
+
+class Navigation(msgspec.Struct, frozen=True, tag="navigation", tag_field="form"):
+    """A value of one row of a match, or of a row beside it; NULL if there is no such row.
+
+    Among the rows of the match with one of `variables` so far (FINAL: of the whole match), it is the one `skip` behind the first or before
+    the last; from there `shift` rows of the partition on (NEXT), or back (PREV).
+    """
+
+    name: str
+    """Column by which conditions and measures name it."""
+    value: Expression | None
+    """Over the columns of that row; None: the name of the row's variable (CLASSIFIER)."""
+    variables: tuple[int, ...] = ()
+    """Places of variables; empty: all rows of the match."""
+    first: bool = False
+    skip: int = 0
+    shift: int = 0
+    final: bool = False
+
+    def __post_init__(self) -> None:
+        check_count("rows beside a row of a pattern", abs(self.shift), 0, PRECEDING_MAX)
+        check_count("rows skipped in a pattern", self.skip, 0, PRECEDING_MAX)
+        check_expressions((self.value,))
+
+
+ROW_LABEL = "classifier()"
+"""Column of the name of the variable that a row was taken for, in operands of aggregates over a match."""
+
+
+class Tally(msgspec.Struct, frozen=True, tag="tally", tag_field="form"):
+    """An aggregate over the rows of a match with one of `variables` so far, or, with `final`, of the whole match. Its operands may read
+    `ROW_LABEL`."""
+
+    name: str
+    aggregate: Aggregate
+    variables: tuple[int, ...] = ()
+    final: bool = False
+
+    def __post_init__(self) -> None:
+        check_expressions((self.aggregate.operand, self.aggregate.by))
+
+
+class MatchNumber(msgspec.Struct, frozen=True, tag="number", tag_field="form"):
+    """The number of the match in its partition, from 1."""
+
+    name: str
+
+
+Operand: TypeAlias = Navigation | Tally | MatchNumber
+
+
+class MatchParams(msgspec.Struct, frozen=True, tag="match"):
+    """Rows of a partition, in the order of their event times, that match a pattern: MATCH_RECOGNIZE.
+
+    The event time goes first, then the columns `ties`, NULLs last, or, those of `descending`, NULLs first. Matches of a partition are
+    looked for from left to right; of those that begin at one row the pattern's preference chooses. A match leaves when no later row can
+    change it, in the order in which that is known. A row that comes behind the watermark is late: counted, not used.
+    """
+
+    time_column: str
+    partition: tuple[str, ...]
+    """Partition columns; NULL is a value like any other."""
+    ties: tuple[str, ...]
+    variables: tuple[str, ...]
+    """Names of the variables."""
+    conditions: tuple[Expression | None, ...]
+    """For each variable, its condition over the operands; None: it holds for every row."""
+    pattern: Pattern
+    operands: tuple[Operand, ...]
+    measures: tuple[tuple[str, Expression], ...]
+    """Name and value over the operands."""
+    passed: tuple[str, ...] | None
+    """ONE ROW PER MATCH (None): the output has the partition columns and the measures of the last row. Otherwise, for each row of a match,
+    these columns of it, and the measures."""
+    skip_to: str = "past"
+    """Place of the next match: `past` the last row, at the `next` row, at the `first` or the `last` row of `skip_variables`."""
+    skip_variables: tuple[int, ...] = ()
+    within_us: int | None = None
+    """The last row of a match is less than this after its first one; None: any time."""
+    empty: bool = True
+    """Matches without a row are answered, too."""
+    unmatched: bool = False
+    """So are rows that are in no match, with NULL for all measures."""
+    timeouts: bool = False
+    """So are attempts whose time is up before they are a match, with the rows so far, and no match number."""
+    known: tuple[str, ...] = ()
+    """Columns behind the others that tell, for a merge of several instances, when an answer was known: the event time, and 1 where only a
+    row tells, else 0. With them, the watermark of the output is that of these times. Empty: there are none."""
+    descending: tuple[str, ...] = ()
+    """Columns of `ties` that go from the greatest value to the least."""
+    dealt: WindowPart | None = None
+    """The part of the windows that the operator has; None: all."""
+
+    def __post_init__(self) -> None:
+        check_count("columns that tell when a match was known", len(self.known), 0 if not self.known else 2, 2)
+        check_count("variables of a pattern", len(self.variables), 1, VARIABLES_MAX)
+        check_count("conditions of a pattern", len(self.conditions), len(self.variables), len(self.variables))
+        check_count("columns", len(self.partition) + len(self.ties) + len(self.passed or ()) + len(self.measures) + len(self.operands))
+        check_expressions((*self.conditions, *(value for _, value in self.measures)))
+        check_pattern_depth(self.pattern)
+        check_count("steps of a pattern", length(self.pattern), 0, PROGRAM_MAX)
+        named = {part.index for part in walk(self.pattern) if isinstance(part, Variable)}
+        named.update(self.skip_variables, *(one.variables for one in self.operands if not isinstance(one, MatchNumber)))
+        if not named.issubset(range(len(self.variables))):
+            raise LimitError(f"a pattern with variables {sorted(named)[-1]} and less, expected less than {len(self.variables)}")
+        if self.skip_to not in ("past", "next", "first", "last") or bool(self.skip_variables) != (self.skip_to in ("first", "last")):
+            raise LimitError(
+                f"skip to {self.skip_to!r} of {len(self.skip_variables)} variables, expected past, next, or first or last of some"
+            )
+        if self.skip_variables and not may_skip(self.pattern, self.skip_to, frozenset(self.skip_variables)):
+            raise LimitError("skip to a row that may be the first one of its match, or missing, expected one that is always behind it")
+        if self.within_us is not None:
+            check_span("pattern within", self.within_us)
+        elif self.timeouts:
+            raise LimitError("matches that run out of time, without a time, expected within")

@@ -1,0 +1,115 @@
+"""Parameters of operators that pass rows on unchanged: unions, multicasts, and exchanges and merges around several instances."""
+
+import msgspec
+
+from sbon.query.expression import Expression
+from sbon.query.limits import INSTANCES_MAX, check_count, check_expressions, check_span
+from sbon.types import OperatorId
+
+
+class WindowPart(msgspec.Struct, frozen=True):
+    """The windows that one of several instances of a pattern has, if they are dealt by turns (`Turns`): those that open in its turns.
+
+    Such an instance gives the match of each start, whatever the matches before it; a merge chooses among them (`WindowChoice`).
+    """
+
+    turn_us: int
+    index: int
+    of: int
+    """Number of instances."""
+    columns: tuple[str, ...]
+    """Columns behind the others: event time of the first row and its number among rows of that time; event time of the row where the next
+    match may begin, and the number that it has at least among those of that time."""
+
+    def __post_init__(self) -> None:
+        check_span("turn of an instance", self.turn_us)
+        check_count("instances", self.of, 2, INSTANCES_MAX)
+        check_count("instances before an instance", self.index, 0, self.of - 1)
+        check_count("columns that tell where a match and the next one begin", len(self.columns), 4, 4)
+
+
+class UnionParams(msgspec.Struct, frozen=True, tag="union"):
+    """Rows of all inputs, whose schemas are equal, unchanged."""
+
+
+class MulticastParams(msgspec.Struct, frozen=True, tag="multicast"):
+    """The stream of a shared operator, unchanged, nearer to several of its consumers (SBON, section 4.2.2). No plan has one: operators
+    that already run get them."""
+
+    of: OperatorId
+    """The operator whose stream it carries."""
+
+
+class Turns(msgspec.Struct, frozen=True):
+    """Windows dealt to instances by turns: those that open in one span of event time go to one instance, the next span's to the next."""
+
+    time_column: str
+    turn_us: int
+    within_us: int
+    """The last row of a window is less than this after its first one."""
+
+    def __post_init__(self) -> None:
+        check_span("turn of an instance", self.turn_us)
+        check_span("windows within", self.within_us)
+
+    def copies(self, instances: int) -> float:
+        """Returns to how many of the instances a row goes on average.
+
+        Examples
+        --------
+        >>> Turns("ts", 10, 11).copies(4), Turns("ts", 20, 11).copies(4), Turns("ts", 1, 11).copies(4)
+        (2.0, 1.5, 4.0)
+        """
+        return min(float(instances), 1.0 + (self.within_us - 1) / self.turn_us)
+
+
+class ExchangeParams(msgspec.Struct, frozen=True, tag="exchange"):
+    """Parameters of an exchange: rows dealt to the instances of the next operator by ranges of a hash of their keys, or by windows.
+
+    The rows are unchanged. Each link from an exchange has a `Part` and carries the rows of that part; their order stays.
+    """
+
+    keys: tuple[Expression, ...]
+    """Rows with equal keys go to one instance; NULL is a value like any other."""
+    instances: int
+    turns: Turns | None = None
+    """Each instance gets the rows of its windows: a row of windows of several instances goes to all of these. There are no keys then."""
+
+    def __post_init__(self) -> None:
+        check_count("keys to deal rows by", len(self.keys), 1 if self.turns is None else 0)
+        check_count("instances", self.instances, 2, INSTANCES_MAX)
+        check_expressions(self.keys)
+
+
+class WindowChoice(msgspec.Struct, frozen=True):
+    """Columns by which a merge chooses among the matches of all starts as one instance does: `WindowPart.columns` without the first."""
+
+    row: str
+    """Number of the first row among those of its event time; rows of one match have the same one."""
+    resumes: str
+    """Event time of the row where the next match may begin."""
+    resumes_row: str
+    """Number that this row has at least among those of its event time."""
+    numbers: tuple[str, ...] = ()
+    """Columns that get the number of the match."""
+
+
+class MergeParams(msgspec.Struct, frozen=True, tag="merge"):
+    """Parameters of a merge: the answers of several instances in the order in which one instance would give them.
+
+    Rows wait until the watermark of all instances has passed their event time. They leave ordered by it and by the columns `order`; rows
+    that are equal in these leave as they came. Columns in `hidden` are only there for the order and do not leave.
+    """
+
+    time_column: str
+    order: tuple[str, ...]
+    """Columns to order rows of one event time by, ascending, NULLs first."""
+    hidden: tuple[str, ...] = ()
+    delay_us: int = 0
+    """Greatest distance of the output's event times behind those of `time_column`."""
+    choice: WindowChoice | None = None
+    """Rows are the matches of all starts, of which some are answered; None: all rows are."""
+
+    def __post_init__(self) -> None:
+        check_span("delay of a merge", self.delay_us, 0)
+        check_count("columns", len(self.order) + len(self.hidden))
