@@ -14,7 +14,8 @@ import numpy as np
 from sbon.cost.figure import Edge, Figure
 from sbon.cost.figure import Source as FigureSource
 from sbon.cost.load import Input, OperatorCost, Polynomial, Source, Upstream
-from sbon.cost.mace import Expected, Nodes, Terms, excess_s, expected, lower_s, overloaded, quantile, upper_s
+from sbon.cost.mace import Expected, Terms, expected, lower_s, overloaded, quantile, upper_s
+from sbon.cost.node_excess import Nodes, excess_s
 from sbon.cost.placed_query import PlacedQuery
 from sbon.types import FloatArray, NodeId, OperatorId
 

@@ -14,7 +14,7 @@ from sbon.cost.arrivals import Series
 from sbon.cost.figure import Edge, Figure, Source, by_rule
 from sbon.cost.flow import FlowGraph, FlowLink, JoinFlow, OperatorFlow, PortFlow, WindowFlow
 from sbon.cost.law import rule_law
-from sbon.cost.mace import Nodes
+from sbon.cost.node_excess import Nodes
 from sbon.cost.resources import NS_PER_S, Network, NodeResources
 from sbon.cost.statistics import OperatorStatistics, PortStatistics
 from sbon.errors import ShapeError

@@ -10,7 +10,7 @@ import numpy as np
 
 from sbon.cost.excess import peak_excess
 from sbon.cost.load import NodeLoad
-from sbon.cost.mace import Nodes
+from sbon.cost.node_excess import Nodes
 from sbon.errors import ShapeError
 from sbon.types import FloatArray, IntArray
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sbon.cost.excess import peak_excess
-from sbon.cost.mace import Nodes
+from sbon.cost.node_excess import Nodes
 from sbon.search.correlation import ENOUGH, place_by_correlation
 from sbon.search.interface import Budget
 from sbon.search.latency import LatencyPlacement

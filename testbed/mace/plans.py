@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from sbon.cost.load import Input, OperatorCost, Polynomial, Source, Upstream
-from sbon.cost.mace import Nodes
+from sbon.cost.node_excess import Nodes
 from sbon_testbed.mace.virtual import NOISE, Case, foretold, learnt, on_off_events
 from sbon_testbed.mace.world import simulate
 

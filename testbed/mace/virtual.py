@@ -12,7 +12,8 @@ import msgspec
 import numpy as np
 
 from sbon.cost.load import Input, OperatorCost, Polynomial, Source, Upstream, deterministic_load, with_links
-from sbon.cost.mace import Nodes, Prediction, predict
+from sbon.cost.mace import Prediction, predict
+from sbon.cost.node_excess import Nodes
 from sbon.types import FloatArray, IntArray
 from sbon_testbed.mace.streams import HIGH_OVER_LOW, HIGH_SHARE
 from sbon_testbed.mace.world import Measured, Noise, simulate

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from sbon.cost.load import OperatorCost, Source, Upstream
-from sbon.cost.mace import Nodes
+from sbon.cost.node_excess import Nodes
 from sbon.errors import ShapeError
 from sbon.types import FloatArray, IntArray
 

@@ -9,18 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sbon.cost.completions import completions
 from sbon.cost.excess import WorkClock, cumulative_excess, peak_excess
 from sbon.cost.load import NodeLoad, OperatorCost, Polynomial, Source, Upstream, deterministic_load, with_links
-from sbon.cost.mace import (
-    Nodes,
-    Terms,
-    completions,
-    excess_s,
-    lemma_epsilon_s,
-    mace,
-    path_propagation_s,
-    predict,
-)
+from sbon.cost.mace import Terms, lemma_epsilon_s, path_propagation_s, predict
+from sbon.cost.node_excess import Nodes, excess_s, mace
 from sbon.errors import ShapeError
 from sbon_testbed.mace.world import simulate
 from tests.examples import examples

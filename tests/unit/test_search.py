@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sbon.cost.mace import Nodes, excess_s
+from sbon.cost.node_excess import Nodes, excess_s
 from sbon.errors import ShapeError
 from sbon.search.correlation import place_by_correlation
 from sbon.search.interface import Budget

@@ -1,0 +1,310 @@
+"""When work is done that comes late: work followed from node to node, by stimulus time.
+
+This is Lindley's recursion with late arrivals: the work of stimulus times up to s is done at a node by
+
+    max over b <= E(s) of  b + (work of stimulus times up to s that can arrive at b or later) / capacity,
+
+where b is when the node last had none of it, and E(s) when the last of it arrives. Without delays upstream E(s) = s, and the formula is the
+cumulative excess. Time is divided by intervals; between their ends, work and arrivals are taken as even (assumption A-2).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from sbon.cost.excess import WorkClock
+from sbon.cost.load import OperatorCost, Source, Upstream
+from sbon.cost.node_excess import Nodes, check_shapes
+from sbon.errors import ShapeError
+from sbon.types import FloatArray, IntArray
+
+TINY_S = 1e-12
+"""Work below this is rounding."""
+
+
+class Completions(msgspec.Struct, frozen=True):
+    """Until when work is there and done, by the latest stimulus time that counts: the ends of intervals, the start first."""
+
+    arrived_s: FloatArray
+    """(operators, intervals + 1): the last of it has come to the operator's node."""
+    done_s: FloatArray
+    """(operators, intervals + 1): the last of it is done; NaN for operators with consumers on their own node alone."""
+
+
+def completions(
+    operators: Sequence[OperatorCost],
+    work: FloatArray,
+    node_of: IntArray,
+    nodes: Nodes,
+    width_s: float,
+    *,
+    late_s: FloatArray | None = None,
+    even: bool = True,
+    is_bound: bool = False,
+) -> Completions:
+    """Returns until when each operator has done its work of all stimulus times up to the end of each interval.
+
+    Costs, for every interval and operator that answers to another node, a pass over the operators of its node and the intervals since that
+    node was last idle.
+
+    Parameters
+    ----------
+    operators, work, node_of, nodes, width_s, even : as for `predict`
+    late_s : (operators,), added to each completion; nothing if left out
+    is_bound : whether no completion may be later; otherwise completions are what is expected
+
+    Raises
+    ------
+    ShapeError
+        The shapes do not fit.
+    """
+    check_shapes(work, node_of, nodes, width_s)
+    if len(operators) != len(work):
+        raise ShapeError(f"{len(operators)} operators, work of {len(work)}")
+    return _Relay(operators, work, node_of, nodes, width_s, late_s, even, is_bound).run()
+
+
+class _Relay:
+    """Follows work from node to node, interval by interval; keeps for each node only what a busy time can still reach back to."""
+
+    def __init__(
+        self,
+        operators: Sequence[OperatorCost],
+        work: FloatArray,
+        node_of: IntArray,
+        nodes: Nodes,
+        width_s: float,
+        late_s: FloatArray | None,
+        even: bool,
+        is_bound: bool,
+    ) -> None:
+        count, intervals = work.shape
+        self._operators, self._node_of, self._even = operators, node_of.tolist(), even
+        self._is_bound = is_bound
+        self._late_s = np.zeros(count) if late_s is None else late_s
+        self._ends_s = width_s * np.arange(intervals + 1)
+        self._cores = nodes.cores.tolist()
+        # Capacity that varies is turned into constant capacity of 1 on a clock that runs with it.
+        self._clocks = [WorkClock(row, width_s) for row in nodes.left] if nodes.left is not None else [None] * len(self._cores)
+        self._arrived = np.full((count, intervals + 1), np.nan)
+        self._done = np.full((count, intervals + 1), np.nan)
+        self._there: list[list[int]] = [[] for _ in self._cores]
+        for number, node in enumerate(self._node_of):
+            self._there[node].append(number)
+        self._from = [0] * len(self._cores)
+        """First end of an interval that a busy time of each node can begin at."""
+        self._groups = self._together()
+        total = np.zeros((count, intervals + 1))
+        np.cumsum(work / nodes.capacity_per_s[node_of][:, None], axis=1, out=total[:, 1:])
+        self._all = [np.array([total[group].sum(axis=0) for group in groups]) for groups in self._groups]
+        """For each node (groups, intervals + 1): work of stimulus times up to each end, in seconds of one core."""
+        self._steps = self._schedule()
+        self._counted = {number: self._weighted(number, total) for is_arrival, number, _ in self._steps if not is_arrival}
+
+    def run(self) -> Completions:
+        """Returns all arrivals and completions."""
+        for end in range(len(self._ends_s)):
+            for is_arrival, number, known in self._steps:
+                if is_arrival:
+                    self._arrived[number, end] = self._arrival(number, end)
+                else:
+                    self._done[number, end] = self._completion(number, end, known)
+            for node in range(len(self._there)):
+                self._forget(node, end)
+        return Completions(self._arrived, self._done)
+
+    def _is_local(self, one: Upstream, target: int) -> bool:
+        return one.delay_s == 0.0 and self._node_of[one.operator] == self._node_of[target]
+
+    def _together(self) -> list[list[list[int]]]:
+        """Returns the operators of each node, grouped by inputs: the work of a group arrives at the same instants."""
+        ways: list[frozenset[tuple[int, float]]] = []
+        groups: list[dict[frozenset[tuple[int, float]], list[int]]] = [{} for _ in self._there]
+        for number, operator in enumerate(self._operators):
+            way: set[tuple[int, float]] = set()
+            for one in operator.inputs:
+                if isinstance(one, Source):
+                    way.add((-1, 0.0))
+                elif self._is_local(one, number):
+                    way |= ways[one.operator]
+                else:
+                    way.add((one.operator, one.delay_s))
+            ways.append(frozenset(way))
+            groups[self._node_of[number]].setdefault(ways[-1], []).append(number)
+        return [list(found.values()) for found in groups]
+
+    def _weighted(self, number: int, total: FloatArray) -> list[FloatArray]:
+        """Work of each group of the node, as long as it keeps one operator from its end; the greatest of several ways counts.
+
+        On c cores a second of others' work takes a c-th; but what one operator does, or passes from one to the next on the node, is done
+        one after the other. As a bound: all of it, and a c-th of the rest (Graham). As expected: the greater of a c-th of all, and all of
+        any one operator on the way.
+        """
+        node = self._node_of[number]
+        cores = self._cores[node]
+        if cores == 1:
+            return [self._all[node]]
+        chain, waiting = {number}, [number]
+        while waiting:
+            target = waiting.pop()
+            for one in self._operators[target].inputs:
+                if isinstance(one, Upstream) and self._is_local(one, target) and one.operator not in chain:
+                    chain.add(one.operator)
+                    waiting.append(one.operator)
+
+        def summed(weights: Mapping[int, float], otherwise: float) -> FloatArray:
+            return np.array([sum(weights.get(one, otherwise) * total[one] for one in group) for group in self._groups[node]])
+
+        if self._is_bound:
+            return [summed(dict.fromkeys(chain, 1.0), 1.0 / cores)]
+        return [self._all[node] / cores, *(summed({one: 1.0}, 0.0) for one in sorted(chain))]
+
+    def _schedule(self) -> list[tuple[bool, int, tuple[bool, ...]]]:
+        """Returns the order in which arrivals and completions of an interval are computed, with the groups whose arrivals are known at each
+        completion.
+
+        A completion is computed after the arrivals of all operators of its node where possible; nodes that send to each other in circles
+        prevent it.
+        """
+        local: set[int] = set()
+        for target, operator in enumerate(self._operators):
+            local.update(one.operator for one in upstreams(operator) if self._is_local(one, target))
+        open_ = set(range(len(self._operators))) - local
+        for target, operator in enumerate(self._operators):
+            open_.update(one.operator for one in upstreams(operator) if not self._is_local(one, target))
+        steps: list[tuple[bool, int, tuple[bool, ...]]] = []
+        arrived: set[int] = set()
+        done: set[int] = set()
+        waiting = list(range(len(self._operators)))
+        while waiting or open_:
+            rest = []
+            for number in waiting:
+                if all(one.operator in (arrived if self._is_local(one, number) else done) for one in upstreams(self._operators[number])):
+                    arrived.add(number)
+                    steps.append((True, number, ()))
+                else:
+                    rest.append(number)
+            waiting = rest
+            known = {number: tuple(group[0] in arrived for group in self._groups[self._node_of[number]]) for number in open_ & arrived}
+            fewest = min((one.count(False) for one in known.values()), default=0)
+            ready = sorted(number for number, one in known.items() if one.count(False) == fewest)
+            for number in ready if fewest == 0 else ready[:1]:
+                steps.append((False, number, known[number]))
+                done.add(number)
+                open_.remove(number)
+        return steps
+
+    def _arrival(self, number: int, end: int) -> float:
+        latest = -np.inf
+        for one in self._operators[number].inputs:
+            if isinstance(one, Source):
+                latest = max(latest, self._ends_s[end])
+            elif self._is_local(one, number):
+                latest = max(latest, self._arrived[one.operator, end])
+            else:
+                latest = max(latest, self._done[one.operator, end] + one.delay_s)
+        return float(latest)
+
+    def _completion(self, number: int, end: int, known: Sequence[bool]) -> float:
+        node, arrived_s = self._node_of[number], float(self._arrived[number, end])
+        if np.isinf(arrived_s):
+            return np.inf
+        find = self._latest if self._is_bound else self._expected
+        latest = max(find(node, total, end, known, arrived_s) for total in self._counted[number])
+        clock = self._clocks[node]
+        if clock is not None:
+            latest = float(clock.instant_of(np.array([latest]))[0])
+        before = self._done[number, end - 1] if end else -np.inf
+        return max(latest + float(self._late_s[number]), float(before))
+
+    def _latest(self, node: int, total: FloatArray, end: int, known: Sequence[bool], arrived_s: float) -> float:
+        """The most that a busy time can last which has begun by the time that the last work came."""
+        knots, instants, could = self._instants(node, end, known, arrived_s)
+        some = instants <= arrived_s
+        return float((could[some] + total[:, end].sum() - self._before(total, node, knots, instants[some], end)).max())
+
+    def _expected(self, node: int, total: FloatArray, end: int, known: Sequence[bool], arrived_s: float) -> float:
+        """Returns the first instant, in s, at which the node has finished all work with stimulus times up to `end`; not before `arrived_s`,
+        when the last of that work has arrived at the operator.
+
+        All work is assumed to arrive at its latest instant. Work that goes from this operator over other nodes and back within the same
+        interval is left out, because it mostly arrives later.
+        """
+        knots, instants, could = self._instants(node, end, known, arrived_s)
+        left = self._before(total, node, knots, instants, end)
+        right = self._before(total, node, knots, instants, end, side="right")
+        here = int(np.searchsorted(instants, arrived_s))
+        waiting = right - could - np.minimum.accumulate(left - could)
+        if waiting[here] <= TINY_S:
+            return float(could[here])
+        coming, passing = left[1:] - right[:-1], could[1:] - could[:-1]
+        ends = np.flatnonzero((waiting[:-1] + coming <= passing)[here:])
+        if not ends.size:
+            return float(could[-1] + waiting[-1])
+        one = here + int(ends[0])
+        return float(could[one] + waiting[one] * passing[one] / (passing[one] - coming[one]))
+
+    def _instants(self, node: int, end: int, known: Sequence[bool], arrived_s: float) -> tuple[list[FloatArray], FloatArray, FloatArray]:
+        """Arrivals of each group, all instants at which something changes, and the time that the node's clock shows then."""
+        first = self._from[node]
+        knots = [self._arrived[group[0], first : end + is_known] for group, is_known in zip(self._groups[node], known, strict=True)]
+        found = np.concatenate([*knots, self._ends_s[first : end + 1], [arrived_s]])
+        found.sort()
+        found = found[np.append(found[1:] > found[:-1], True) & (found < np.inf)]
+        clock = self._clocks[node]
+        return knots, found, found if clock is None else clock.work_by(found)
+
+    def _before(
+        self,
+        total: FloatArray,
+        node: int,
+        knots: Sequence[FloatArray],
+        instants: FloatArray,
+        end: int,
+        *,
+        side: Literal["left", "right"] = "left",
+    ) -> FloatArray:
+        """Work that has arrived for sure before each instant (`side` right: by then), of stimulus times up to an end."""
+        first = self._from[node]
+        found = np.zeros(len(instants))
+        for row, knot in zip(total, knots, strict=True):
+            if not len(knot):
+                found += row[first]
+                continue
+            place = np.searchsorted(knot, instants, side=side)  # knot[place - 1] < instant <= knot[place]
+            low = np.maximum(place - 1, 0)
+            sure = row[first + low]
+            if self._even or side == "right":
+                high = np.minimum(place, len(knot) - 1)
+                with np.errstate(invalid="ignore"):  # both may be infinite
+                    length = knot[high] - knot[low]
+                share = np.divide(instants - knot[low], length, out=np.zeros(len(instants)), where=(length > 0) & (place > 0))
+                sure = sure + share * (row[first + high] - sure)
+            found += np.minimum(sure, row[end])
+        return found
+
+    def _forget(self, node: int, end: int) -> None:
+        """Drops what no busy time can reach back to any more: all before the best of the instants until when arrivals are known."""
+        groups, first = self._groups[node], self._from[node]
+        if not groups or end == first:
+            return
+        latest = self._arrived[[group[0] for group in groups], first : end + 1]
+        sure_s = float(latest[:, -1].min())
+        if np.isinf(sure_s):
+            return
+        knots, instants, could = self._instants(node, end, [True] * len(groups), sure_s)
+        some = instants <= sure_s
+        # Work counts in full, as it does at most: no earlier instant can be better at any later end.
+        best_s = instants[int(np.argmax(could[some] - self._before(self._all[node], node, knots, instants[some], end)))]
+        self._from[node] = first + max(0, int(np.searchsorted(latest.max(axis=0), best_s, side="left")) - 1)
+
+
+def upstreams(operator: OperatorCost) -> Iterator[Upstream]:
+    return (one for one in operator.inputs if isinstance(one, Upstream))
+
+
+def exits_of(operators: Sequence[OperatorCost]) -> list[int]:
+    read = {one.operator for operator in operators for one in operator.inputs if isinstance(one, Upstream)}
+    return [number for number in range(len(operators)) if number not in read]
