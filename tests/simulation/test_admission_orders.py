@@ -8,7 +8,7 @@ from sbon_testbed.simulator.cpu import CpuConfig
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.topology import Topology
 
-SECONDS = 10
+SECONDS = 6
 RATES = {"x": 2000, "y": 200, "z": 20}
 SOURCE = """
 CREATE SOURCE {name} (ts TIMESTAMP, k BIGINT, m BIGINT, n BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{node}',

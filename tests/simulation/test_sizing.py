@@ -77,29 +77,29 @@ def instances(world: World, query: str) -> tuple[int, int | None]:
 def test_a_rate_that_doubles_asks_for_more_instances_which_a_change_of_the_plan_or_the_next_submission_gives(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(resizing, "OFF_S", 20.0)
+    monkeypatch.setattr(resizing, "OFF_S", 10.0)
     world = make_world()
     declare(world)
     query = submitted(world, "o")
-    world.run(40)
+    world.run(20)
     assert instances(world, query) == (1, 1)
     assert row(world, query)["state"] == "running"
 
     give(world.agents[0], 2.0)
-    world.run(15)
+    world.run(7.5)
     assert instances(world, query) == (1, 1), "half of the time is no reason"
-    world.run(30)
+    world.run(15)
     seen = row(world, query)
     assert instances(world, query) == (1, 2)
     assert seen["state"] == "degraded"
-    assert "1 of window were planned for 2,200 rows/s, 4,3" in seen["reason"]
+    assert "1 of window were planned for 2,200 rows/s, 4,4" in seen["reason"]
     assert "rows/s come and need 2; `sbon replan` gives them to it" in seen["reason"]
     give(world.agents[0], 0.9)
-    world.run(60)
+    world.run(30)
     assert instances(world, query) == (1, 2), "it stays"
 
     assert len(world.ask(HOME, "replan", query=query)["instances"]) == 1
-    world.run(30)
+    world.run(15)
     assert instances(world, query) == (2, 2)
     assert row(world, query)["state"] == "running"
 
