@@ -131,7 +131,10 @@ def adversaries_command(
 def show(result: dict[str, Any]) -> None:
     """Prints the result as a table for people."""
     rows = [
-        [name, f"{figures['median_relative_error']:.1%}", f"{figures['p90_relative_error']:.1%}", f"{figures['ratio']:.2f}"]
-        for name, figures in (("without lies", {**result["honest"], "ratio": 1.0}), *result["attacks"].items())
+        [name, f"{figures['median_relative_error']:.1%}", f"{figures['p90_relative_error']:.1%}", f"{ratio:.2f}"]
+        for name, figures, ratio in (
+            ("without lies", result["honest"], 1.0),
+            *((name, figures, figures["ratio"]) for name, figures in result["attacks"].items()),
+        )
     ]
     print_table((Column("honest pairs"), *(Column(title, right=True) for title in ("median", "p90", "ratio"))), rows)

@@ -9,9 +9,12 @@ import hashlib, numpy as np, polars as pl
 from sbon.operators.frames import encode
 from sbon.operators.registry import build
 from sbon.query.expression import Call, Column
-from sbon.query.plan import AGGREGATE_FUNCTIONS, PAIR_FUNCTIONS, WATERMARK_END, Aggregate, JoinParams, OrderColumn, SessionParams, TopParams
-from sbon.query.plan import DeduplicateParams, WindowJoinParams, WindowParams
+from sbon.query.params.aggregate import AGGREGATE_FUNCTIONS, PAIR_FUNCTIONS, Aggregate
+from sbon.query.params.joined import JoinParams, WindowJoinParams
+from sbon.query.params.ordered import DeduplicateParams, OrderColumn, TopParams
+from sbon.query.params.windowed import SessionParams, WindowParams
 from sbon.query.schema import ColumnType
+from sbon.query.watermark import WATERMARK_END
 
 rng, digest, key = np.random.default_rng(1), hashlib.sha256(), Column("k")
 equal = Call("eq", (key, key))

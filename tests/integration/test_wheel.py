@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import tomllib
 import zipfile
 from pathlib import Path
 
@@ -139,14 +138,3 @@ def test_folders_are_imported_by_their_own_names_alone():
             text = file.read_text(encoding="utf-8")
             found += [f"{file.relative_to(ROOT)}: {match[0].strip()}" for match in FOREIGN.finditer(text)]
     assert found == [], "write sbon_agent and sbon_testbed"
-
-
-def test_every_package_is_listed_for_the_wheel():
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
-    packages = []
-    for name, folder in FOLDERS.items():
-        parents = [init.parent.relative_to(ROOT / folder) for init in (ROOT / folder).rglob("__init__.py")]
-        packages += [".".join((name, *parent.parts)) for parent in parents]
-
-    assert settings["package-dir"] == FOLDERS
-    assert settings["packages"] == sorted(packages)

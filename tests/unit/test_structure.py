@@ -4,6 +4,7 @@ The numbers and lists here may only shrink. Whoever makes one smaller writes the
 """
 
 import ast
+import tomllib
 from pathlib import Path
 
 from tests.source_code import ROOT, modules, source
@@ -143,3 +144,13 @@ def test_the_overlay_imports_nothing_of_the_built_in_engine():
     found = {path.as_posix() for path in outside for name in source(path).needed if name.startswith("sbon_agent.engine")}
 
     assert found == {"agent/node.py"}
+
+
+def test_every_package_is_listed_for_the_wheel():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+    packages = [
+        ".".join((name, *path.parts[1:-1])) for folder, name in FOLDERS.items() for path in modules(folder) if path.name == "__init__.py"
+    ]
+
+    assert settings["package-dir"] == {name: folder for folder, name in FOLDERS.items()}
+    assert settings["packages"] == sorted(packages)
