@@ -7,6 +7,7 @@ from sbon_testbed.reference.commands import commands_page
 from sbon_testbed.reference.connectors import connectors_page
 from sbon_testbed.reference.functions import functions_page
 from sbon_testbed.reference.life import life_page
+from sbon_testbed.reference.messages import messages_page
 from sbon_testbed.reference.scenarios import scenario_page
 from sbon_testbed.reference.settings import settings_page
 from sbon_testbed.reference.telemetry import telemetry_page
@@ -18,6 +19,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "connectors.md": connectors_page,
     "functions.md": functions_page,
     "life.md": life_page,
+    "messages.md": messages_page,
     "scenario.md": scenario_page,
     "settings.md": settings_page,
     "telemetry.md": telemetry_page,
