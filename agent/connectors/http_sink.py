@@ -103,12 +103,12 @@ class HttpSink:
         self._lock = threading.Lock()
         self._held: deque[_Piece] = deque()
         self._held_bytes = self._held_rows = 0
-        """With the batch that is being sent."""
+        """Bytes and rows that wait, the batch that is being sent included."""
         self._error: ConnectorError | None = None
         self._problem = ""
         """Why the latest attempt failed, while the batch waits for the next one."""
         self._asked_pause_s = 0.0
-        """Which the latest answer asked for."""
+        """Pause that the latest answer asked for."""
         self._closing = self._hurry = False
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None

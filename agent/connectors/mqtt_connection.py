@@ -199,7 +199,7 @@ class BrokerClient(aiomqtt.Client):
             self._owner.released(packets.released)
 
     def _octets_for_library(self, bufsize: int) -> bytes:
-        """As paho reads from its socket."""
+        """Returns bytes that have come, at most `bufsize`: paho calls it in place of its socket."""
         if not self._for_library and not self._ended:
             raise BlockingIOError
         octets, self._for_library = self._for_library[:bufsize], self._for_library[bufsize:]

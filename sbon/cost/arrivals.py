@@ -71,7 +71,7 @@ class Forecast(msgspec.Struct, frozen=True):
     width_s: float
     expected: FloatArray
     upper: FloatArray
-    """What an interval that many intervals ahead stays below with the probability asked for."""
+    """Bound that an interval that many intervals ahead stays below with the probability asked for."""
     samples: int
     """Intervals behind it."""
 

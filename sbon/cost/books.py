@@ -53,7 +53,7 @@ class OperatorsTime:
     def __init__(self) -> None:
         self.operators_ns = 0
         self.on_loop_ns = 0
-        """What of it was spent on the event loop's thread."""
+        """Part of it that was spent on the event loop's thread."""
 
 
 class Meter(Protocol):
@@ -100,7 +100,7 @@ class Books:
         self._uplink_bytes_per_s = uplink_bytes_per_s
         self.bandwidths = Bandwidths({node: uplink_bytes_per_s} if uplink_bytes_per_s > 0 else None)
         self.waits = WaitRecorder()
-        """How long batches wait here for a processor."""
+        """Waits of batches here for a processor."""
         self._latencies_ms: dict[NodeId, dict[NodeId, float]] = {}
         self.processors = OperatorsTime()
         self._use, self._use_of_operators = UseRecorder(), UseRecorder()

@@ -54,7 +54,7 @@ class _Stretch(NamedTuple):
 
 
 class OneCore:
-    """How far each stretch of each chain goes on one core of each node.
+    """Progress of each stretch of each chain on one core of each node.
 
     Parameters
     ----------

@@ -43,7 +43,7 @@ class LatencyPrediction(msgspec.Struct, frozen=True, kw_only=True):
     p99_s: float | None
     mean_s: float | None
     parts_s: dict[str, float]
-    """What the worst case is made of: "nyc", "link nyc > ams", "batching", "network"."""
+    """Seconds of the worst case by its part: "nyc", "link nyc > ams", "batching", "network"."""
     overloaded: tuple[str, ...] = ()
     """Nodes and links whose load is above their capacity, as expected."""
     at_worst_overloaded: tuple[str, ...] = ()

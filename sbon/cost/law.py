@@ -76,7 +76,7 @@ class Law(msgspec.Struct, frozen=True, kw_only=True):
     coefficients: tuple[float, ...]
     """Cost per batch, per (row, open window), per row beyond each knee, and per row of each class up to the first: (2 + knees + k,)."""
     covariance: tuple[tuple[float, ...], ...]
-    """Of the coefficients: as many rows, and columns."""
+    """Covariance of the coefficients: a row and a column for each."""
     source: Source
     scatter: float = _SCATTER_FIRST
     """Relative deviation of the cost of a single batch."""

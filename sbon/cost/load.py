@@ -25,7 +25,7 @@ class Polynomial(msgspec.Struct, frozen=True):
     products: tuple[tuple[int, int, float], ...] = ()
     """Two inputs and the factor of the product of their rows: what a join of windows finds. An input may be paired with itself."""
     constant: float = 0.0
-    """What each interval adds, rows or none."""
+    """Work that each interval adds, rows or none."""
 
     def __post_init__(self) -> None:
         factors = (*self.linear, *(factor for _, _, factor in self.products), self.constant)
@@ -207,7 +207,7 @@ class Expanded(msgspec.Struct, frozen=True):
     links: tuple[tuple[int, int], ...]
     """Pairs of nodes, in the order of their numbers: the first has the number `nodes`."""
     number: tuple[int, ...]
-    """Where each operator of the first graph is now."""
+    """Place of each operator of the first graph in this one."""
 
 
 def with_links(

@@ -39,7 +39,7 @@ class Prediction(msgspec.Struct, frozen=True):
     upper_s: FloatArray
     """(intervals,): no answer of the interval is later."""
     parts_s: dict[int, float]
-    """What the worst of `likely_s` is made of: seconds at each node or link on the way of the latest event."""
+    """Parts of the worst of `likely_s`: seconds at each node or link on the way of the latest event."""
     propagation_s: float
     """Propagation on that way."""
     overloaded: tuple[int, ...]

@@ -20,8 +20,8 @@ SAMPLES_MIN = 8
 KEPT = 0.995
 """Share of its weight that a measured row keeps at each later one of its kind."""
 _RIDGE = np.array([1e-4, 1e-6, 1e-9, 1e-9])
-"""Where rows were all in as many windows, what they cost is taken to be for the windows, not for the row: the paper's assumption, which is
-the dearer one where there will be more windows."""
+"""Penalty on each coefficient. Where rows were all in as many windows, their cost is taken to be for the windows, not for the row: the
+paper's assumption, which is the dearer one where there will be more windows."""
 
 
 class RowLaw(msgspec.Struct, frozen=True):

@@ -183,9 +183,9 @@ class NodeResources(msgspec.Struct, frozen=True, kw_only=True):
     share: float | None = None
     """Share of a core that work gets which never pauses, as measured beside all that runs there; None: not told."""
     waits: Waits | None = None
-    """How long batches wait for a processor; None: not told."""
+    """Waits of batches for a processor; None: not told."""
     spare_s: float | None = None
-    """By how much longer work may take there before a running query breaks its `max_latency`; None: there is no such query."""
+    """Additional seconds that work may take there before a running query breaks its `max_latency`; None: there is no such query."""
 
     def __post_init__(self) -> None:
         if not 0 < self.cores <= CORES_MAX or not 0 <= self.memory_bytes <= MEMORY_BYTES_MAX or not 0 <= self.agent <= CORES_MAX:

@@ -137,9 +137,9 @@ class StageLatency(msgspec.Struct, frozen=True):
     """Latency of rows, or of windows, for each setting; infinite where queues grow without end."""
 
     parts: tuple[Part, ...]
-    """Of rows of an update instance with an average share of them, or of windows."""
+    """Parts of the latency of rows of an update instance with an average share of them, or of windows."""
     cumulants: FloatArray
-    """Of the latency over all rows, (4, ...)."""
+    """Cumulants of the latency over all rows, (4, ...)."""
     phase_means_s: FloatArray
     """(12, ...)"""
     uses: FloatArray

@@ -116,7 +116,7 @@ class PortFit:
         self._waiting: list[tuple[int, int, float, float]] = []
         self._rate = MomentCounter(RATES_MEMORY)
         self._sums = np.zeros(6)
-        """Of rows in, rows out, row-windows, rows in squared, rows out squared and their product; older batches count less."""
+        """Sums of rows in, rows out, row-windows, rows in squared, rows out squared and their product; older batches count less."""
 
     def took(
         self, rows_in: int, rows_out: int, ns: float, *, at_s: float, open_windows: float = 0.0, by_class: Sequence[float] | None = None

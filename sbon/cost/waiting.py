@@ -42,9 +42,9 @@ class Waits(msgspec.Struct, frozen=True):
     """
 
     mean_s: tuple[float, ...]
-    """By second: mean lateness of the event loop and mean wait of a task, together."""
+    """Mean lateness of the event loop plus mean wait of a task, of each second."""
     most_s: tuple[float, ...]
-    """By second: the longest single wait of either kind."""
+    """Longest single wait of either kind, of each second."""
     mean_tens_s: tuple[float, ...] = ()
     most_tens_s: tuple[float, ...] = ()
     quantiles_s: tuple[float, ...] = (0.0,) * len(LEVELS)

@@ -131,7 +131,7 @@ class _Held(msgspec.Struct):
     is_silent: bool = False
     """True once a holder has not answered the present question."""
     doubts: int = 0
-    """How often its owner has said in succession that it does not own the query."""
+    """Number of times in succession that its owner has said that it does not own the query."""
 
 
 class Inheriting:

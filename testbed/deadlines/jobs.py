@@ -34,9 +34,9 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     job: Job
     bound_s: float
     rate: float
-    """At which the model is compared with virtual time, rows/s."""
+    """Rate at which the model is compared with virtual time, rows/s."""
     rules_rate: float
-    """At which rules of thumb are."""
+    """Rate at which rules of thumb are compared with it, rows/s."""
     window_s: float = 0.0
 
 
