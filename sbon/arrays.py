@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 
 from sbon.json_texts import elements_of, json_text, length_of, text_of_part
-from sbon.query.schema import ColumnType, element_type, members_of
+from sbon.schema import ColumnType, element_type, members_of
 
 ELEMENTS_MAX = 65_536
 """Elements of an array in a source's column, and of one that UNNEST takes apart: one line must not become any number of rows."""

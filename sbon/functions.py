@@ -22,7 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sbon.errors import SbonError
-from sbon.query.schema import PLAIN_TYPES, ColumnType, Field, Schema
+from sbon.schema import PLAIN_TYPES, ColumnType, Field, Schema
 
 if TYPE_CHECKING:
     import polars as pl

@@ -9,8 +9,8 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
+from sbon.message_limits import Count
 from sbon.printable import printable
-from sbon.wire.limits import Count
 
 KINDS_MAX = 32
 """Kinds that one source distinguishes; rows of further kinds are counted as `OTHER`."""

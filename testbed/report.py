@@ -10,7 +10,7 @@ import numpy as np
 
 from sbon.cost_space.coordinate import Coordinate, estimated_rtt_ms
 from sbon.errors import SbonError
-from sbon.query.link_names import target_of
+from sbon.links.link_names import target_of
 from sbon.types import FloatArray, LinkId, NodeId, OperatorId
 from sbon_testbed.backend import Backend, Tail
 

@@ -11,8 +11,8 @@ import numpy as np
 import polars as pl
 
 from sbon.query.params.source import Reads, SinkParams, SourceParams
-from sbon.query.schema import ColumnType, Field, Schema
 from sbon.reach import Reach
+from sbon.schema import ColumnType, Field, Schema
 from sbon_agent.connectors import ConnectorContext, Polled, SinkConnector, SourceConnector, SystemStreams, build_sink, build_source
 
 WALL = 1_600_000_000.0

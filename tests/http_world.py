@@ -7,7 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from sbon.query.schema import Schema
+from sbon.schema import Schema
 from sbon_agent.connectors.base import ConnectorContext
 from tests.connector_world import DEADLINE_S, columns, context, source, until
 

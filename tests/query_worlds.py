@@ -11,10 +11,10 @@ from sbon.query.catalog import Catalog
 from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.plan import OperatorSpec, Plan
 from sbon.query.planner import plan
-from sbon.query.schema import held_type
 from sbon.query.sql import CreateSink, CreateSource, CreateView, SelectQuery, parse
 from sbon.query.text import describe
-from sbon.query.watermark import WATERMARK_END
+from sbon.schema import held_type
+from sbon.watermarks import WATERMARK_END
 
 NODES = {"a": {"region": "eu"}, "b": {"region": "us"}, "c": {"region": "eu", "site": "x"}}
 

@@ -11,8 +11,8 @@ from sbon.connectors.interface import SinkConnector, SourceConnector
 from sbon.connectors.system_streams import SystemStreams
 from sbon.extensions import Extensions
 from sbon.query.params.source import SinkParams, SourceParams
-from sbon.query.schema import Schema
 from sbon.reach import Reach
+from sbon.schema import Schema
 from sbon.types import NodeId
 from sbon_agent.host import Host
 

@@ -41,8 +41,8 @@ from sbon.operators.frames import empty
 from sbon.operators.values import Values
 from sbon.options import Options
 from sbon.query.params.source import SinkParams
-from sbon.query.schema import Schema
 from sbon.reach import Reach
+from sbon.schema import Schema
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.opening import Folder, path_of, resolved, told
 

@@ -21,7 +21,7 @@ from sbon.misfits import Misfits
 from sbon.operators.frames import empty
 from sbon.query.params.source import SourceParams
 from sbon.query.table_versions import BYTES_MAX, ROWS_MAX
-from sbon.query.watermark import WATERMARK_MIN
+from sbon.watermarks import WATERMARK_MIN
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.file_source import FileSource
 

@@ -23,7 +23,7 @@ from sbon.operators.frames import frame_of_values
 from sbon.operators.values import Values
 from sbon.options import Options
 from sbon.query.params.source import SourceParams
-from sbon.query.schema import Schema
+from sbon.schema import Schema
 from sbon_agent.connectors.addresses import loop_of
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.http_client import HttpClient

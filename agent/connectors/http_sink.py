@@ -35,7 +35,7 @@ from sbon.operators.frames import frame_of_values
 from sbon.operators.values import Values
 from sbon.options import Options
 from sbon.query.params.source import SinkParams
-from sbon.query.schema import Schema
+from sbon.schema import Schema
 from sbon_agent.connectors.addresses import loop_of
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.http_client import AnswerTooLargeError, HttpClient

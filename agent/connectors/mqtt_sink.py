@@ -35,7 +35,7 @@ from sbon.formats.mqtt_topics import plain_topic
 from sbon.operators.values import Values
 from sbon.options import Options
 from sbon.query.params.source import SinkParams
-from sbon.query.schema import Schema
+from sbon.schema import Schema
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.mqtt_connection import BrokerClient, BrokerConnection
 from sbon_agent.connectors.mqtt_settings import BrokerSettings

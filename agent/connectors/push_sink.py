@@ -38,7 +38,7 @@ from sbon.formats.http_answers import Answer, refusal
 from sbon.operators.values import Values
 from sbon.options import Options
 from sbon.query.params.source import SinkParams
-from sbon.query.schema import Schema
+from sbon.schema import Schema
 from sbon_agent.connectors.addresses import SocketPlace, loop_of
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.http_server import HttpServer, Request, read_listen, read_path

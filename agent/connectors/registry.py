@@ -9,7 +9,7 @@ from typing import Any, Literal
 from sbon.connectors.interface import SinkConnector, SourceConnector
 from sbon.errors import ConnectorError
 from sbon.query.params.source import SinkParams, SourceParams
-from sbon.query.schema import Schema
+from sbon.schema import Schema
 from sbon_agent.connectors.base import ConnectorContext
 
 _SOURCES = {

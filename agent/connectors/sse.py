@@ -15,7 +15,7 @@ import msgspec
 from sbon.connectors.push_feed import Feed
 from sbon.formats.http_answers import Answer
 from sbon.query.params.source import SinkParams
-from sbon.query.schema import Schema
+from sbon.schema import Schema
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.http_server import Request
 from sbon_agent.connectors.push_clients import Client

@@ -48,7 +48,7 @@ from sbon.formats.formatting import LineFormat
 from sbon.operators.values import Values
 from sbon.options import Options
 from sbon.query.params.source import SinkParams
-from sbon.query.schema import Schema
+from sbon.schema import Schema
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.lines import Connection, Endpoint
 

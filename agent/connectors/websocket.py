@@ -19,7 +19,7 @@ from wsproto.utilities import generate_accept_token
 from sbon.connectors.push_feed import Feed
 from sbon.formats.http_answers import Answer, refusal
 from sbon.query.params.source import SinkParams
-from sbon.query.schema import Schema
+from sbon.schema import Schema
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.http_server import Request
 from sbon_agent.connectors.push_clients import BEATS_MAX, SILENT, Client

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from sbon.connectors.interface import SinkConnector
 from sbon.execution.instance import Instance
 from sbon.query.params.source import SinkParams, SourceParams
-from sbon.query.watermark import WATERMARK_MIN
 from sbon.state.room import StateRoom
+from sbon.watermarks import WATERMARK_MIN
 from sbon.wire.deployment import TakenUp
 from sbon_agent.connectors.base import ConnectorContext
 

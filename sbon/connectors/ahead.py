@@ -21,7 +21,7 @@ from sbon.misfits import Misfits
 from sbon.operators.frames import frame_of_values
 from sbon.operators.values import Values
 from sbon.options import Options
-from sbon.query.schema import Schema
+from sbon.schema import Schema
 
 TOLD_AHEAD_US = 86_400_000_000
 """An event time at least this far ahead of the clock is reported, in microseconds."""

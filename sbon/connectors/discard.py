@@ -17,7 +17,7 @@ from sbon.errors import ConnectorError
 from sbon.operators.values import Values
 from sbon.options import Options
 from sbon.query.params.source import SinkParams
-from sbon.query.schema import ColumnType, Schema
+from sbon.schema import ColumnType, Schema
 
 if TYPE_CHECKING:
     import polars as pl

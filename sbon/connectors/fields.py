@@ -21,7 +21,7 @@ import polars as pl
 from sbon.errors import ConnectorError
 from sbon.operators.frames import polars_type
 from sbon.options import Options
-from sbon.query.schema import TYPE_NAMES, ColumnType, Field
+from sbon.schema import TYPE_NAMES, ColumnType, Field
 from sbon.types import FloatArray, NodeId
 
 Index = npt.NDArray[np.int64]

@@ -26,7 +26,7 @@ from sbon.operators.frames import frame_of_values
 from sbon.operators.values import FEW_ROWS, Values
 from sbon.options import Options
 from sbon.query.params.source import SourceParams
-from sbon.query.schema import Schema
+from sbon.schema import Schema
 
 FORMATS = ("ndjson", "json", "csv")
 MEDIA_TYPES = {

@@ -15,7 +15,7 @@ from sbon.connectors.interface import Polled, SourceConnector
 from sbon.connectors.watermark import TIME_MAX_US
 from sbon.connectors.wrapped import WrappedSource
 from sbon.query.params.source import SourceParams
-from sbon.query.watermark import WATERMARK_MIN
+from sbon.watermarks import WATERMARK_MIN
 
 ADVANCE_S = 1.0
 """Longest pause between moves of an idle source's watermark, in seconds; it is no longer than `idle_after`. Shorter: windows close sooner,

@@ -24,7 +24,7 @@ from sbon.formats.parquet_rows import always_converts
 from sbon.query.expression import Call, Column, Expression, Literal
 from sbon.query.params.source import SourceParams
 from sbon.query.reads import is_simple
-from sbon.query.schema import ColumnType
+from sbon.schema import ColumnType
 
 Value: TypeAlias = int | float | bytes
 _INT32, _INT64, _DOUBLE, _BYTES = 1, 2, 5, 6

@@ -13,7 +13,7 @@ from sbon.connectors.watermark import Watermark
 from sbon.operators.frames import frame_of_values
 from sbon.operators.values import FEW_ROWS, Values
 from sbon.query.params.source import SourceParams
-from sbon.query.schema import Schema
+from sbon.schema import Schema
 
 Rows: TypeAlias = Values | pl.DataFrame
 

@@ -17,8 +17,8 @@ from sbon.errors import ConnectorError
 from sbon.operators.frames import polars_schema, polars_type
 from sbon.options import Options
 from sbon.query.params.source import SourceParams
-from sbon.query.schema import ColumnType
 from sbon.query.system import SYSTEM_STREAMS
+from sbon.schema import ColumnType
 
 WATERMARK_INTERVAL_S = 1.0
 """Seconds between moves of a quiet stream's watermark. Shorter: windows over quiet streams close sooner, more messages."""

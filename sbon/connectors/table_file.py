@@ -17,9 +17,9 @@ import polars as pl
 
 from sbon.connectors.interface import Polled
 from sbon.errors import ConnectorError
-from sbon.query.schema import Schema
 from sbon.query.table_versions import sent_columns
-from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
+from sbon.schema import Schema
+from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 
 SETTLE_S = 1.0
 """Seconds between two looks at a file that has changed."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from sbon.query.schema import Schema
+from sbon.schema import Schema
 from sbon.types import OperatorId
 
 if TYPE_CHECKING:

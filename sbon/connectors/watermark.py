@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sbon.query.params.source import SourceParams
-from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
+from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 
 TIME_MAX_US = 253_402_300_799_999_999
 """End of the year 9999, in microseconds. A later row must not make every other row late."""

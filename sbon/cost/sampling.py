@@ -20,8 +20,8 @@ from sbon.query.params.matched import MatchParams
 from sbon.query.params.ordered import DeduplicateParams, OverParams, TopParams
 from sbon.query.params.windowed import SessionParams, WindowParams
 from sbon.query.plan import LinkSpec, OperatorSpec
-from sbon.query.watermark import WATERMARK_END
 from sbon.types import OperatorId
+from sbon.watermarks import WATERMARK_END
 
 if TYPE_CHECKING:
     import polars as pl

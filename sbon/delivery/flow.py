@@ -21,9 +21,9 @@ from sbon.links.config import LinkConfig
 from sbon.links.dead_ends import Obstruction
 from sbon.links.ends import Action, Ends, ForgetDelay, SendAgain
 from sbon.links.frames import Data
+from sbon.links.link_names import target_of
 from sbon.links.receiver import Verdict
 from sbon.ports import Disk, Executor
-from sbon.query.link_names import target_of
 from sbon.query.plan import LinkSpec
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire.links import DeadEnd, Moved, NoSuchLink

@@ -17,7 +17,7 @@ from sbon.execution.rows import Rows
 from sbon.links.batch import Batch
 from sbon.links.frames import Buffer
 from sbon.ports import Disk
-from sbon.query.schema import Schema
+from sbon.schema import Schema
 
 SUFFIX = ".spill"
 """Suffix of the files' names."""

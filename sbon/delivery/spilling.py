@@ -14,7 +14,7 @@ from sbon.links.batch import Batch
 from sbon.links.config import LinkConfig
 from sbon.links.sender import LinkSender
 from sbon.ports import Disk, Executor, Timer
-from sbon.query.schema import Schema
+from sbon.schema import Schema
 from sbon.types import LinkId
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from sbon.execution.instance import Instance, can_promise
 from sbon.execution.life import State
 from sbon.execution.rows import Rows
 from sbon.ports import Executor, Meter
-from sbon.query.schema import Schema
+from sbon.schema import Schema
 
 BATCHES_MAX = 4
 """Most batches of one source that are made at the same time; fewer if there are fewer threads. One more may wait for the operators."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from sbon.connectors.interface import Polled
     from sbon.operators.operator import Operator
-    from sbon.query.schema import Schema
+    from sbon.schema import Schema
 
 
 class Behind(NamedTuple):

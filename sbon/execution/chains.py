@@ -18,8 +18,8 @@ from sbon.execution.life import State
 from sbon.execution.work import Stage
 from sbon.links.batch import Batch
 from sbon.query.plan import Part
-from sbon.query.watermark import WATERMARK_END
 from sbon.types import NodeId, OperatorId
+from sbon.watermarks import WATERMARK_END
 
 BATCHES_MAX = 256
 """Most batches of one link that are processed as if they were one."""

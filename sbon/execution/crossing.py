@@ -24,12 +24,12 @@ from sbon.execution.life import State
 from sbon.execution.operators import Operators
 from sbon.execution.renewing import STEADY
 from sbon.links.config import LinkConfig
+from sbon.links.link_names import first_name
 from sbon.links.receiver import LinkReceiver
-from sbon.query.link_names import first_name
 from sbon.query.multicast_ids import MULTICAST_MARK
-from sbon.query.params.source import SinkParams
-from sbon.query.watermark import WATERMARK_MIN, newest_us
+from sbon.query.params.source import SinkParams, newest_us
 from sbon.types import LinkId, OperatorId, QueryId
+from sbon.watermarks import WATERMARK_MIN
 from sbon.wire.deployment import End, User
 from sbon.wire.replanning import Cross, Crossing, Cut, Retire, Retired, Uncut
 

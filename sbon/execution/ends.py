@@ -18,10 +18,10 @@ from sbon.links.receiver import LinkReceiver
 from sbon.links.sender import LinkSender
 from sbon.links.unsafe import Unsafe
 from sbon.query.plan import LinkSpec
-from sbon.query.schema import Schema
-from sbon.query.watermark import WATERMARK_MIN
 from sbon.scheduling import StimulusFifo
+from sbon.schema import Schema
 from sbon.types import NodeId, QueryId
+from sbon.watermarks import WATERMARK_MIN
 from sbon.wire.links import Acknowledge
 
 

@@ -14,19 +14,19 @@ from sbon.execution.life import Life, State
 from sbon.execution.polls import Polls
 from sbon.execution.users import Users
 from sbon.execution.waiting import Waiting
+from sbon.links.link_names import first_name
 from sbon.links.origins import numbered
 from sbon.links.sender import LinkSender
 from sbon.links.unsafe import Mark
+from sbon.message_limits import ORIGINS_MAX
 from sbon.misfits import Misfits
-from sbon.query.link_names import first_name
 from sbon.query.params.rowwise import FunctionParams, MapParams, UnnestParams
 from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.params.streams import ExchangeParams, MulticastParams, UnionParams
 from sbon.query.params.windowed import AssignParams
 from sbon.query.plan import MissRule, OperatorSpec
-from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
 from sbon.types import LinkId, NodeId, OperatorId
-from sbon.wire.limits import ORIGINS_MAX
+from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 
 if TYPE_CHECKING:
     from sbon.connectors.interface import Polled, SinkConnector, SourceConnector

@@ -17,9 +17,9 @@ from sbon.execution.instance import mark_of
 from sbon.execution.life import State
 from sbon.execution.operators import Operators
 from sbon.links.frames import Data
-from sbon.query.link_names import first_name, renewals
-from sbon.query.watermark import WATERMARK_END
+from sbon.links.link_names import first_name, renewals
 from sbon.types import LinkId, NodeId, OperatorId
+from sbon.watermarks import WATERMARK_END
 from sbon.wire.deployment import Refeed
 
 

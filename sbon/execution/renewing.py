@@ -12,14 +12,14 @@ from sbon.execution.ends import Input, Output
 from sbon.execution.host_links import Links, Outgoing
 from sbon.execution.instance import Instance
 from sbon.execution.life import State
+from sbon.links.link_names import first_name, renewals
 from sbon.links.origins import of_part
-from sbon.query.link_names import first_name, renewals
 from sbon.query.params.kinds import keeps_state
 from sbon.query.params.source import SinkParams
 from sbon.query.params.streams import ExchangeParams
 from sbon.query.plan import LinkSpec
-from sbon.query.watermark import WATERMARK_MIN
 from sbon.types import NodeId, OperatorId
+from sbon.watermarks import WATERMARK_MIN
 from sbon.wire.deployment import Renew, Renewed, TakenUp
 
 STEADY = frozenset({State.WAITING, State.RUNNING, State.STALLED, State.FINISHING, State.FINISHED})

@@ -14,7 +14,7 @@ from sbon.errors import LocalProtocolError
 from sbon.links.frames import Buffer
 from sbon.operators.values import FEW_ROWS, Values, decode_values, encode_values
 from sbon.query.plan import Part
-from sbon.query.schema import ColumnType, Schema, held_type
+from sbon.schema import ColumnType, Schema, held_type
 
 if TYPE_CHECKING:
     import polars as pl

@@ -16,9 +16,9 @@ from sbon.execution.instance import Instance, mark_of
 from sbon.execution.life import State
 from sbon.links.batch import Batch
 from sbon.links.config import LinkConfig
+from sbon.links.link_names import link_id
 from sbon.links.receiver import LinkReceiver
 from sbon.links.sender import LinkSender
-from sbon.query.link_names import link_id
 from sbon.query.params.streams import MulticastParams
 from sbon.query.plan import LinkSpec, OperatorSpec
 from sbon.types import LinkId, NodeId, OperatorId

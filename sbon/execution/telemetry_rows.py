@@ -8,9 +8,9 @@ from sbon.execution.ends import Output
 from sbon.execution.instance import Instance
 from sbon.execution.reporting import operator_report
 from sbon.query.params.streams import ExchangeParams
-from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
 from sbon.telemetry.rows import DealingRow, LinkRate, MisfitCount, OperatorStatistics, PortCostRow
 from sbon.types import NodeId
+from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 from sbon.wire.reports import NONE_MISSED
 
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from sbon.execution.ends import Input
 from sbon.links.batch import Batch
-from sbon.query.watermark import WATERMARK_END
 from sbon.scheduling import EarliestStimulusFirst
 from sbon.types import LinkId, NodeId
+from sbon.watermarks import WATERMARK_END
 
 if TYPE_CHECKING:
     from sbon.deadline_scheduling.on_miss import LateRows

@@ -21,9 +21,9 @@ from sbon.operators.values import Values
 from sbon.ports import Meter
 from sbon.query.params.source import SinkParams
 from sbon.query.plan import Part
-from sbon.query.schema import Schema
-from sbon.query.watermark import WATERMARK_END
+from sbon.schema import Schema
 from sbon.state_budget import StateBudget
+from sbon.watermarks import WATERMARK_END
 
 if TYPE_CHECKING:
     import polars as pl

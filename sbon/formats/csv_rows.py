@@ -22,7 +22,7 @@ import polars as pl
 from sbon.formats.text_rows import Shown, TextRows
 from sbon.formats.time_format import TimeFormat
 from sbon.misfits import Misfits
-from sbon.query.schema import Schema
+from sbon.schema import Schema
 
 csv.field_size_limit(1 << 30)  # for this process: the length of a record has a limit of its own, which holds for both ways of reading
 _ESCAPED = re.compile("[\udc80-\udcff]")

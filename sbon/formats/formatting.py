@@ -23,7 +23,7 @@ from sbon.operators.frames import frame_of_values
 from sbon.operators.time_texts import format_times
 from sbon.operators.times import TIME_MAX_US, TIME_MIN_US
 from sbon.operators.values import Values
-from sbon.query.schema import ELEMENT_TYPES, ColumnType, Schema, family, held_type
+from sbon.schema import ELEMENT_TYPES, ColumnType, Schema, family, held_type
 
 _SECOND_US = 1_000_000
 _EXACT_MAX = 2**53

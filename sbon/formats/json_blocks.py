@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from sbon.query.schema import ColumnType, Schema, held_type
+from sbon.schema import ColumnType, Schema, held_type
 
 _NAME = re.compile(r"\w+", re.ASCII)
 _ESCAPE = re.compile(rb"\\u(?:[dD]|00[2-7])")

@@ -25,7 +25,7 @@ from sbon.formats.time_format import TimeFormat
 from sbon.misfits import Misfits
 from sbon.operators.frames import frame_of_values, polars_schema, polars_type
 from sbon.operators.values import FEW_ROWS, Values, fits
-from sbon.query.schema import ELEMENT_TYPES, ColumnType, Schema, family, held_type
+from sbon.schema import ELEMENT_TYPES, ColumnType, Schema, family, held_type
 
 FEW_BYTES_MAX = 64 * 1024
 """Lines with more in them are no handful, however few."""

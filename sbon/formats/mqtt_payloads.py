@@ -17,7 +17,7 @@ from sbon.formats.json_documents import NO_LINES, Lines, dense, of_array, of_obj
 from sbon.formats.mqtt_topics import TopicTemplate, column_names, json_value
 from sbon.misfits import Misfits
 from sbon.options import Options
-from sbon.query.schema import Schema
+from sbon.schema import Schema
 
 FORMATS = ("json", "msgpack", "text")
 Message = tuple[str, bytes]

@@ -16,7 +16,7 @@ from sbon.formats.json_rows import JsonRows
 from sbon.formats.time_format import TimeFormat
 from sbon.misfits import Misfit, Misfits
 from sbon.options import Options
-from sbon.query.schema import ColumnType, Schema, held_type
+from sbon.schema import ColumnType, Schema, held_type
 
 TOPIC_BYTES_MAX = 65_535
 FILTERS_MAX = 64

@@ -18,7 +18,7 @@ from sbon.formats.time_format import TimeFormat
 from sbon.misfits import Misfits
 from sbon.operators.frames import polars_schema
 from sbon.query.params.source import SourceParams
-from sbon.query.schema import ELEMENT_TYPES, ColumnType, Schema, family, type_name
+from sbon.schema import ELEMENT_TYPES, ColumnType, Schema, family, type_name
 
 _INTEGERS = (pl.Int64, pl.Int32, pl.Int16, pl.Int8, pl.UInt32, pl.UInt16, pl.UInt8)
 _NEAR: dict[ColumnType, tuple[type[pl.DataType], ...]] = {

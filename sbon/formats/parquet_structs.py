@@ -6,7 +6,7 @@ import polars as pl
 
 from sbon.arrays import plain_value
 from sbon.operators.frames import polars_type
-from sbon.query.schema import ColumnType, Schema, element_type, family, members_of
+from sbon.schema import ColumnType, Schema, element_type, family, members_of
 
 
 class StructColumns:
@@ -14,7 +14,7 @@ class StructColumns:
 
     Examples
     --------
-    >>> from sbon.query.schema import Field
+    >>> from sbon.schema import Field
     >>> columns = StructColumns((Field("place", ColumnType('struct[["lat","float"]]')),))
     >>> columns.of(pl.DataFrame({"place": ['{"lat":1.5}', None]})).rows()
     [({'lat': 1.5},), (None,)]

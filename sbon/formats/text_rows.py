@@ -18,7 +18,7 @@ from sbon.misfits import Misfits
 from sbon.operators.casts import cast
 from sbon.operators.frames import polars_type
 from sbon.operators.times import parse_times, parse_timestamps, parse_whole_timestamps
-from sbon.query.schema import ELEMENT_TYPES, ColumnType, Field, Schema, element_type, family, held_type, type_name
+from sbon.schema import ELEMENT_TYPES, ColumnType, Field, Schema, element_type, family, held_type, type_name
 
 Shown: TypeAlias = Callable[[int, str], tuple[str, str | bytes]]
 """A row's number in a frame and a column's name -> the value as people should see it, and the line."""

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from sbon.message_limits import Text
 from sbon.types import LinkId, NodeId, OperatorId
-from sbon.wire.limits import Text
 
 MISSING_MAX = 6
 """Number of successive answers that the other end does not know a link, about half a minute, after which the link counts as gone for

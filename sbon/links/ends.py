@@ -19,15 +19,17 @@ before, by `sbon.links.places` and `sbon.wire.authority`.
 import enum
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from typing import Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from sbon.errors import LocalProtocolError
+from sbon.links.link_names import first_name, renewals
 from sbon.links.places import Whereabouts
-from sbon.query.link_names import first_name, renewals
-from sbon.query.plan import LinkSpec
 from sbon.types import LinkId, NodeId, OperatorId
+
+if TYPE_CHECKING:
+    from sbon.query.plan import LinkSpec
 
 RETRY_S_MIN = 0.5
 """First pause in seconds before news or a question about an end is repeated; an end that is being made needs one or two."""
@@ -127,7 +129,7 @@ class End(Whereabouts):
 
     __slots__ = ("link",)
 
-    def __init__(self, link: LinkSpec, node: NodeId, epoch: int) -> None:
+    def __init__(self, link: "LinkSpec", node: NodeId, epoch: int) -> None:
         super().__init__(node, epoch)
         self.link = link
 
@@ -285,7 +287,7 @@ class Ends(Generic[Owner, Taking, Giving]):
                 actions += hear(taking, Side.GIVES, Place(operator, node, Version(taking.link.handed, epoch)))
         return actions
 
-    def passed(self, link: LinkSpec, node: NodeId) -> list[Action]:
+    def passed(self, link: "LinkSpec", node: NodeId) -> list[Action]:
         """Takes the news that the giving end of a link has passed to another operator of its host: a multicast, or back.
 
         Parameters

@@ -20,8 +20,8 @@ import msgspec
 
 from sbon.compression import Codec
 from sbon.errors import RemoteProtocolError, UnpackableError
+from sbon.message_limits import ORIGINS_MAX
 from sbon.types import LinkId
-from sbon.wire.limits import ORIGINS_MAX
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 

@@ -12,12 +12,14 @@ Numbers are the places of the inputs' links in the order of their first names, f
 
 import zlib
 from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from sbon.links.batch import Batch
-from sbon.query.link_names import first_name
-from sbon.query.plan import LinkSpec
+from sbon.links.link_names import first_name
 from sbon.types import LinkId
+
+if TYPE_CHECKING:
+    from sbon.query.plan import LinkSpec
 
 ByOrigin: TypeAlias = tuple[tuple[int, ...], ...]
 """Numbers of rows for each origin, from the first one on."""
@@ -91,7 +93,7 @@ def _short(link: LinkId) -> int:
     return zlib.crc32(first_name(link).encode())
 
 
-def of_part(made: tuple[int, ...], link: LinkSpec) -> int:
+def of_part(made: tuple[int, ...], link: "LinkSpec") -> int:
     """Returns those of the rows made of one input that go by a link."""
     return sum(made) if link.part is None else made[link.part.index]
 

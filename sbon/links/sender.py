@@ -9,8 +9,8 @@ from sbon.errors import LocalProtocolError
 from sbon.links.backlog import Backlog
 from sbon.links.batch import Batch, Payload
 from sbon.links.config import LinkConfig
-from sbon.query.watermark import WATERMARK_MIN
 from sbon.types import LinkId
+from sbon.watermarks import WATERMARK_MIN
 
 
 class LinkSender:

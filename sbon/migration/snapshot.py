@@ -17,12 +17,12 @@ from typing import TypeAlias
 import msgspec
 
 from sbon.errors import RemoteProtocolError
+from sbon.message_limits import Count, Epoch, Instant, Origin, RowsByOrigin, Watermark
 from sbon.query.plan import LinkSpec, OperatorSpec
-from sbon.query.schema import Schema
+from sbon.schema import Schema
 from sbon.types import NodeId, QueryId
 from sbon.wire.costs import OperatorCosts
 from sbon.wire.deployment import Origins, User
-from sbon.wire.limits import Count, Epoch, Instant, Origin, RowsByOrigin, Watermark
 from sbon.wire.reports import MissedRows
 
 VERSION = 1

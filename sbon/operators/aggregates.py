@@ -30,7 +30,7 @@ from sbon.operators.ranked import ValueTable
 from sbon.operators.sketches import BucketTable, LeastHashTable
 from sbon.query.functions import aggregate_type
 from sbon.query.params.aggregate import Aggregate
-from sbon.query.schema import ColumnType
+from sbon.schema import ColumnType
 from sbon.types import IntArray
 
 _EDGES = {"min": "min", "max": "max", "first": "first", "last": "last", "bool_and": "min", "bool_or": "max"}

@@ -13,8 +13,8 @@ from sbon.operators.operator import Operator
 from sbon.operators.windowed import FRAME_ROWS_MAX
 from sbon.query.params.windowed import AssignParams
 from sbon.query.relation import BOUNDS
-from sbon.query.schema import ColumnType
-from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
+from sbon.schema import ColumnType
+from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 
 _START = "\0"
 """Name of a helper column that no query can use."""

@@ -12,7 +12,7 @@ import polars as pl
 from sbon.errors import RemoteProtocolError
 from sbon.operators.division import quotient
 from sbon.operators.times import BLANKS, format_time, microseconds_to_time, parse_time, parse_timestamps
-from sbon.query.schema import ColumnType
+from sbon.schema import ColumnType
 
 BOOL, INT, FLOAT = ColumnType.BOOL, ColumnType.INT, ColumnType.FLOAT
 TEXT, TIME, INTERVAL = ColumnType.TEXT, ColumnType.TIME, ColumnType.INTERVAL

@@ -19,7 +19,7 @@ from sbon.query.expression import Call, Case, Cast, Column, Expression, Literal,
 from sbon.query.functions import MaybeType, common_type, result_type
 from sbon.query.limits import DEPTH_MAX
 from sbon.query.literal_arguments import check_literals
-from sbon.query.schema import ColumnType, held_type
+from sbon.schema import ColumnType, held_type
 
 BRANCHES_MAX = 64
 """Most branches of CASE nested in one expression."""

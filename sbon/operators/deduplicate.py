@@ -27,10 +27,10 @@ from sbon.operators.snapshots import Head, Parts, parts_of
 from sbon.operators.windowed import FRAME_ROWS_MAX, PANE, PENDING_ROWS_MAX
 from sbon.query.params.ordered import DeduplicateParams
 from sbon.query.relation import BOUNDS
-from sbon.query.schema import ColumnType
-from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
+from sbon.schema import ColumnType
 from sbon.state.room import StateRoom
 from sbon.types import IntArray
+from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 
 _SEEN = "seen"
 _ROW = "\0row"

@@ -19,9 +19,9 @@ from sbon.operators.frames import polars_schema
 from sbon.operators.keyed import Keyed
 from sbon.operators.snapshots import Head, Parts
 from sbon.query.params.rowwise import FunctionParams
-from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
 from sbon.state.log import RowLog
 from sbon.state.room import StateRoom
+from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 
 PUT_OFF, WORK_OFF = 1, 2
 """Ports beside 0: rows for the log; a frame with the number of rows to take out of it (`rows_to_work_off`)."""

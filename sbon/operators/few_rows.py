@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 from sbon.operators.values import Values
 from sbon.query.expression import Call, Column, Expression, Literal
 from sbon.query.params.rowwise import MapParams
-from sbon.query.schema import ColumnType, Schema
+from sbon.schema import ColumnType, Schema
 
 Taker: TypeAlias = Callable[[Values], Values]
 Truths: TypeAlias = Sequence[bool | None]
@@ -43,7 +43,7 @@ def few_rows(params: MapParams, schema: Schema) -> Taker | None:
 
     Examples
     --------
-    >>> from sbon.query.schema import Field
+    >>> from sbon.schema import Field
     >>> schema = (Field("x", ColumnType.INT), Field("y", ColumnType.TEXT))
     >>> positive = Call("gt", (Column("x"), Literal(0, ColumnType.INT)))
     >>> take = few_rows(MapParams(positive, (("name", Column("y")),)), schema)

@@ -19,10 +19,10 @@ from sbon.errors import LocalProtocolError, RemoteProtocolError
 from sbon.frame_bytes import decode_any as decode_any
 from sbon.frame_bytes import encode as encode
 from sbon.frame_bytes import read_stream
+from sbon.links.ipc_layout import columns_of
 from sbon.operators import ipc
-from sbon.operators.ipc_layout import columns_of
 from sbon.operators.values import Values, encode_values
-from sbon.query.schema import ColumnType, Schema, held_type
+from sbon.schema import ColumnType, Schema, held_type
 
 _DTYPES: dict[ColumnType, pl.DataType] = {
     ColumnType.BOOL: pl.Boolean(),

@@ -13,7 +13,7 @@ from sbon.operators.frames import polars_schema
 from sbon.operators.operator import Operator
 from sbon.operators.snapshots import fingerprint
 from sbon.query.params.rowwise import FunctionParams
-from sbon.query.watermark import WATERMARK_END
+from sbon.watermarks import WATERMARK_END
 
 
 class Function(Operator):

@@ -15,7 +15,7 @@ from sbon.errors import RemoteProtocolError
 from sbon.operators.compile import columns_of, compile_column
 from sbon.operators.hashes import SLICES, HashArray, key_hashes, slices
 from sbon.query.expression import Column, Expression
-from sbon.query.schema import ColumnType
+from sbon.schema import ColumnType
 
 BUCKETS = SLICES
 """Number of buckets that the rows of a large window are joined in. One slice of the keys is one bucket, so an instance has whole ones."""

@@ -16,8 +16,8 @@ from typing import Any
 
 from sbon.errors import RemoteProtocolError
 from sbon.links.frames import Buffer
-from sbon.operators.ipc_layout import Columns, Metadata, Pairs
-from sbon.query.schema import ColumnType
+from sbon.links.ipc_layout import Columns, Metadata, Pairs
+from sbon.schema import ColumnType
 
 END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 """The end mark of a stream."""

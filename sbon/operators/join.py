@@ -29,7 +29,7 @@ from sbon.operators.snapshots import Parts, opened, parts_of
 from sbon.operators.two_sided import TwoSidedJoin, condition_on_pairs
 from sbon.query.functions import common_type
 from sbon.query.params.joined import JoinParams
-from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
+from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 
 FRAME_ROWS_MAX = 65_536
 """Most rows of one output frame."""

@@ -16,7 +16,7 @@ import polars as pl
 from sbon.errors import RemoteProtocolError
 from sbon.operators.compile import columns_of, compile_column
 from sbon.query.expression import Expression
-from sbon.query.schema import ColumnType
+from sbon.schema import ColumnType
 
 RUN_ROWS_MIN = 8_192
 """Size of a run below which it is always merged with the next one, because one more run to search costs as much as merging so many rows."""

@@ -17,7 +17,7 @@ from sbon.operators.builder import Builder, each, plainly
 from sbon.operators.division import quotient
 from sbon.operators.times import format_time
 from sbon.query.functions import MaybeType
-from sbon.query.schema import ARRAY_TYPES, ColumnType, element_type
+from sbon.schema import ARRAY_TYPES, ColumnType, element_type
 
 _SECOND_US = 1_000_000
 

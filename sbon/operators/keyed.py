@@ -16,11 +16,11 @@ from sbon.operators.function import checked_output, declared_as
 from sbon.operators.operator import Operator
 from sbon.operators.snapshots import Head, Parts, opened, parts_of
 from sbon.query.params.rowwise import FunctionParams
-from sbon.query.watermark import WATERMARK_MIN
 from sbon.state.ids import grouped, identities
 from sbon.state.room import StateRoom
 from sbon.state.store import States
 from sbon.types import IntArray
+from sbon.watermarks import WATERMARK_MIN
 
 _ROW = "row number"
 

@@ -19,9 +19,9 @@ from sbon.operators.table_version import TableVersion
 from sbon.operators.two_sided import condition_on_pairs
 from sbon.query.expression import Expression
 from sbon.query.params.joined import LookupParams
-from sbon.query.schema import ColumnType
 from sbon.query.table_versions import ROWS_MAX
-from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
+from sbon.schema import ColumnType
+from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 
 FRAME_ROWS_MAX = 65_536
 """Most pairs made at a time, unless one row has more."""

@@ -12,7 +12,7 @@ from sbon.operators.operator import Operator
 from sbon.operators.values import Values
 from sbon.query.expression import Column
 from sbon.query.params.rowwise import MapParams
-from sbon.query.schema import ColumnType, Schema
+from sbon.schema import ColumnType, Schema
 
 
 class Map(Operator):

@@ -17,8 +17,8 @@ from sbon.operators.patient import PatientOperator
 from sbon.operators.ranges import in_ranges
 from sbon.operators.windowed import FRAME_ROWS_MAX
 from sbon.query.params.streams import MergeParams
-from sbon.query.schema import ColumnType
-from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
+from sbon.schema import ColumnType
+from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 
 STEP_ROWS = 65_536
 """Most rows put in order in one step."""

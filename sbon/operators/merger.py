@@ -17,7 +17,7 @@ from sbon.operators.merge import Merge
 from sbon.operators.partials import TIME
 from sbon.operators.snapshots import Parts
 from sbon.query.params.streams import MergeParams, WindowChoice
-from sbon.query.schema import ColumnType
+from sbon.schema import ColumnType
 
 _CHOSEN = "chosen"
 _KEPT = {"resumes": pl.Int64(), "row": pl.Int64(), "number": pl.Int64()}

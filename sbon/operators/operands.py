@@ -10,7 +10,7 @@ from sbon.operators.compile import compile_column
 from sbon.operators.moments import BY_FUNCTION, OF_PAIRS
 from sbon.query.expression import Expression
 from sbon.query.params.aggregate import Aggregate
-from sbon.query.schema import ColumnType
+from sbon.schema import ColumnType
 
 _ZERO_TAKERS = frozenset({"sum", "avg", "min", "max", *BY_FUNCTION})
 """Aggregates whose answers are normalised to 0.0 anyway, so that their rows need not be."""

@@ -16,8 +16,8 @@ from sbon.errors import RemoteProtocolError
 from sbon.misfits import Misfits
 from sbon.operators.snapshots import Head, Parts, pack, unpack
 from sbon.operators.values import Values
-from sbon.query.schema import Schema
-from sbon.query.watermark import WATERMARK_MIN
+from sbon.schema import Schema
+from sbon.watermarks import WATERMARK_MIN
 
 
 class Operator(abc.ABC):

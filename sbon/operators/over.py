@@ -23,7 +23,7 @@ from sbon.operators.partials import TIME
 from sbon.operators.patient import PatientOperator
 from sbon.operators.snapshots import Parts
 from sbon.query.params.ordered import OverParams
-from sbon.query.schema import ColumnType
+from sbon.schema import ColumnType
 from sbon.types import IntArray
 
 FRAME_ROWS = 65_536

@@ -4,7 +4,7 @@ from typing import Literal
 
 import polars as pl
 
-from sbon.query.watermark import WATERMARK_END
+from sbon.watermarks import WATERMARK_END
 
 STREAMED_ROWS_MIN = 4_096
 """Rows of both sides from which polars' streaming engine is faster: half the time per row, but 0.2 ms more per call."""

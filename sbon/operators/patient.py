@@ -17,7 +17,7 @@ from sbon.operators.partials import TIME
 from sbon.operators.snapshots import Parts, opened, parts_of
 from sbon.operators.waiting import Waiting
 from sbon.query.params.kinds import Params
-from sbon.query.watermark import WATERMARK_MIN
+from sbon.watermarks import WATERMARK_MIN
 
 _INPUT, _WAITING = "input", "waiting"
 

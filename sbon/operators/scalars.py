@@ -21,8 +21,8 @@ from sbon.operators.texts import TEXTS
 from sbon.operators.times import calendar, parse_time
 from sbon.query.functions import MaybeType, common_type
 from sbon.query.literal_arguments import SPANS_US
-from sbon.query.schema import ColumnType
 from sbon.query.time_formats import reading_of, strftime_of
+from sbon.schema import ColumnType
 
 INT, FLOAT, TIME, INTERVAL = ColumnType.INT, ColumnType.FLOAT, ColumnType.TIME, ColumnType.INTERVAL
 PICKED_MAX = 3

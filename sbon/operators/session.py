@@ -23,8 +23,8 @@ from sbon.operators.ranges import in_ranges
 from sbon.operators.windowed import FRAME_ROWS_MAX, PANE, ROWS_AT_ONCE, Windowed
 from sbon.query.limits import SPAN_US_MAX
 from sbon.query.params.windowed import SessionParams
-from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
 from sbon.types import IntArray
+from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 
 _LAST = "\0last"
 CLOSINGS = 16

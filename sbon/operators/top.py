@@ -22,8 +22,8 @@ from sbon.operators.ranges import RANGE_ROWS, in_ranges
 from sbon.operators.snapshots import Parts, opened, parts_of
 from sbon.operators.windowed import FRAME_ROWS_MAX, PENDING_ROWS_MAX
 from sbon.query.params.ordered import TopParams
-from sbon.query.schema import ColumnType
-from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
+from sbon.schema import ColumnType
+from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 
 CANDIDATE_ROWS_MIN = 64
 """Fewer rows are sorted without selecting candidates first."""

@@ -10,7 +10,7 @@ from sbon.errors import QueryError, RemoteProtocolError
 from sbon.operators.compile import compile_expression
 from sbon.operators.operator import Operator
 from sbon.query.expression import Expression
-from sbon.query.schema import ColumnType
+from sbon.schema import ColumnType
 
 
 class HeldSide(Protocol):

@@ -18,7 +18,7 @@ from sbon.operators.operator import Operator
 from sbon.operators.values import Values
 from sbon.operators.windowed import FRAME_ROWS_MAX
 from sbon.query.params.rowwise import UnnestParams
-from sbon.query.schema import ColumnType, Schema, held_type
+from sbon.schema import ColumnType, Schema, held_type
 
 KEPT_BYTES_MAX = 2**27
 """Bytes of texts beside the elements of one row, counted once for each element."""

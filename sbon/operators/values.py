@@ -15,9 +15,9 @@ import msgspec
 
 from sbon.errors import LocalProtocolError, RemoteProtocolError
 from sbon.links.frames import Buffer
+from sbon.links.ipc_layout import NUMBERS, PAD_BYTES, Columns, Metadata, Shape, columns_of
 from sbon.operators.ipc import check
-from sbon.operators.ipc_layout import NUMBERS, PAD_BYTES, Columns, Metadata, Shape, columns_of
-from sbon.query.schema import ColumnType, Schema, held_type
+from sbon.schema import ColumnType, Schema, held_type
 
 FEW_ROWS = 32
 """Most rows of a batch that are read as plain values; larger ones are read as a frame."""

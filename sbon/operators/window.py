@@ -22,7 +22,7 @@ from sbon.operators.ranges import PIECE_ROWS, in_ranges
 from sbon.operators.windowed import FRAME_ROWS_MAX, PANE, ROWS_AT_ONCE, Windowed
 from sbon.query.limits import SPAN_US_MAX
 from sbon.query.params.windowed import WindowParams
-from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
+from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 
 _WINDOW = "w"
 

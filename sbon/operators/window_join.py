@@ -22,8 +22,8 @@ from sbon.operators.snapshots import Parts, opened, parts_of
 from sbon.operators.two_sided import TwoSidedJoin, condition_on_pairs
 from sbon.query.limits import SPAN_US_MAX
 from sbon.query.params.joined import WindowJoinParams
-from sbon.query.schema import ColumnType
-from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
+from sbon.schema import ColumnType
+from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 
 JOIN_ROWS_MAX = 65_536
 """Most rows of one side that are joined at once; windows with more are joined bucket by bucket."""

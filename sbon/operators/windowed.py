@@ -16,8 +16,8 @@ from sbon.operators.operator import Operator
 from sbon.operators.partials import TIME
 from sbon.operators.snapshots import Parts, opened, parts_of
 from sbon.query.params.windowed import SessionParams, WindowParams
-from sbon.query.schema import ColumnType
-from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
+from sbon.schema import ColumnType
+from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 
 PENDING_ROWS_MAX = 32_768
 """Rows that wait to be processed together, because a batch of a few rows costs as much as one of thousands."""

@@ -12,7 +12,7 @@ from sbon.query.nested import to_json
 from sbon.query.params.aggregate import Aggregate
 from sbon.query.scalar import Scalars
 from sbon.query.scalar_calls import NULL, Bound, widen
-from sbon.query.schema import TYPE_NAMES, ColumnType, array_type
+from sbon.schema import TYPE_NAMES, ColumnType, array_type
 
 
 class Aggregated(NamedTuple):

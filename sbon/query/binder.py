@@ -27,7 +27,6 @@ from sbon.query.over_rows import OverRows, has_over
 from sbon.query.relation import Numbered, Relation, Scan, Select, Union
 from sbon.query.rewrite import conjuncts
 from sbon.query.scalar import Scalars
-from sbon.query.schema import ColumnType
 from sbon.query.scope import Scope, scope_of
 from sbon.query.sql import CreateSink, CreateView, SelectQuery, parse
 from sbon.query.statements import as_query
@@ -37,6 +36,7 @@ from sbon.query.top import first_rows, order_of
 from sbon.query.unnests import unnest_of, unnested
 from sbon.query.window_time import with_window_time
 from sbon.query.windows import WindowCall, aggregated, as_table, read_window_call, window_name
+from sbon.schema import ColumnType
 
 INPUTS_MAX = 100
 """Most tables in one query after its views are expanded, which bounds views of views."""

@@ -8,7 +8,7 @@ from sbon.query.dialect import Text
 from sbon.query.literals import identifier
 from sbon.query.params.rowwise import FunctionParams
 from sbon.query.relation import Apply, Relation
-from sbon.query.schema import Field
+from sbon.schema import Field
 
 
 def called_function(tree: exp.Expr, extensions: Extensions) -> str | None:

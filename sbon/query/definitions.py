@@ -11,8 +11,8 @@ from sbon.query.dialect import Text
 from sbon.query.literals import column_name, column_type, identifier, interval_of
 from sbon.query.options import Option, rest_of, take_connector, take_idle_after, take_list
 from sbon.query.profiles import Points, parse_profile
-from sbon.query.schema import ColumnType, Field, Schema
 from sbon.query.system import SOURCE_CONNECTORS, SourceDefinition
+from sbon.schema import ColumnType, Field, Schema
 
 COLUMNS_MAX = 500
 

@@ -20,8 +20,8 @@ from sbon.query.params.source import SourceParams
 from sbon.query.params.streams import UnionParams
 from sbon.query.params.windowed import AssignParams, SessionParams, WindowParams
 from sbon.query.plan import LinkSpec, OperatorSpec, Plan
-from sbon.query.schema import ColumnType, Schema
 from sbon.query.system import SourceDefinition
+from sbon.schema import ColumnType, Schema
 
 PASSING = MapParams | AssignParams | UnnestParams | UnionParams
 """Operators of which a row gives the same rows whatever comes before it: their share of rows out is the same at any rate."""

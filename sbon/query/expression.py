@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from sbon.query.schema import ColumnType
+from sbon.schema import ColumnType
 
 
 class Column(msgspec.Struct, frozen=True, tag="column", tag_field="form"):

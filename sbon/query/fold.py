@@ -12,7 +12,7 @@ from sbon.errors import RemoteProtocolError
 from sbon.query.expression import Call, Case, Cast, Expression, Literal, is_bare_null
 from sbon.query.functions import result_type
 from sbon.query.rewrite import FALSE, TRUE, children, columns_of, conjoin, conjuncts, rebuild, type_of
-from sbon.query.schema import ColumnType, held_type
+from sbon.schema import ColumnType, held_type
 
 TEXT_FOLDED_MAX = 200
 """Most characters of a folded text in a plan. A longer one is computed where it is used, which keeps plans short."""

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from sbon.errors import QueryError
-from sbon.query.schema import ELEMENT_TYPES, TYPE_NAMES, ColumnType, family, held_type, members_of
+from sbon.schema import ELEMENT_TYPES, TYPE_NAMES, ColumnType, family, held_type, members_of
 
 MaybeType: TypeAlias = ColumnType | None
 """The type of an argument; None for a bare NULL, which takes any type."""
@@ -201,7 +201,7 @@ def _member_hint(kind: ColumnType) -> str:
 
 def _of_json(result: ColumnType, *, keys: bool = False) -> Rule:
     def rule(name: str, types: Sequence[MaybeType]) -> MaybeType:
-        # A host knows JSON as TEXT: `sbon.query.schema.held_type`.
+        # A host knows JSON as TEXT: `sbon.schema.held_type`.
         if types[0] is not None and family(types[0]) not in (JSON, TEXT, *ELEMENT_TYPES):
             raise _refuse(name, types[:1], "JSON", "declare the column JSON, or CAST a TEXT to it")
         if keys and any(t not in (TEXT, INT, None) for t in types[1:]):

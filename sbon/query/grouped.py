@@ -14,9 +14,9 @@ from sbon.query.relation import BOUNDS
 from sbon.query.rewrite import canonical
 from sbon.query.scalar import Scalars
 from sbon.query.scalar_calls import Bound
-from sbon.query.schema import ColumnType
 from sbon.query.scope import Scope
 from sbon.query.text import aggregate_text
+from sbon.schema import ColumnType
 
 _ONE_TIME = {"first": "min", "last": "max"}
 

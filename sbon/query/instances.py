@@ -21,8 +21,8 @@ from sbon.query.projection import free_name
 from sbon.query.relation import BOUNDS
 from sbon.query.rewrite import columns_of
 from sbon.query.row_pattern import Excluded, may_be_empty, walk
-from sbon.query.schema import ColumnType, Field, Schema
 from sbon.query.text import duration_text, expression_text
+from sbon.schema import ColumnType, Field, Schema
 from sbon.types import NodeId, OperatorId
 
 _BY_WINDOW = "dealing = 'window', and a pattern"

@@ -11,11 +11,11 @@ from sbon.query.catalog import Catalog, Entry, did_you_mean
 from sbon.query.listing import Listing
 from sbon.query.named_calls import function_names
 from sbon.query.relation import Relation
-from sbon.query.schema import TYPE_NAMES
 from sbon.query.show import ShowStatement
 from sbon.query.sql import CreateSink, CreateView, parse
 from sbon.query.system import SYSTEM_STREAMS, SourceDefinition
 from sbon.query.text import duration_text
+from sbon.schema import TYPE_NAMES
 from sbon.types import NodeId
 
 Labels: TypeAlias = Mapping[NodeId, Mapping[str, str]]

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from sbon.query.expression import Call, Cast, Expression
 from sbon.query.rewrite import columns_of, type_of
-from sbon.query.schema import ColumnType
+from sbon.schema import ColumnType
 
 Sides = tuple[set[str], set[str]]
 """Column names of the left and the right side."""

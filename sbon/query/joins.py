@@ -21,11 +21,11 @@ from sbon.query.outer_joins import outer_join
 from sbon.query.relation import BOUNDS, Join, Relation, Select
 from sbon.query.rewrite import columns_of, conjuncts
 from sbon.query.scalar import Scalars
-from sbon.query.schema import ColumnType
 from sbon.query.scope import Scope
 from sbon.query.text import duration_text
 from sbon.query.window_joins import WindowPair, bounds_behind, window_pair, with_bounds
 from sbon.query.windows import WindowCall
+from sbon.schema import ColumnType
 
 if TYPE_CHECKING:
     from sbon.query.binder import Binder

@@ -1,7 +1,7 @@
 """Estimates the bytes a second of a stream on a link between two agents, from how its batches are laid out there.
 
 A batch is one frame of the connection: the frame's header and seal, the head of `sbon.links.frames`, and an Arrow IPC record batch, whose
-metadata and padding (`sbon.operators.ipc_layout`) are most of a batch of few rows. So the bytes depend on how many batches the rows travel
+metadata and padding (`sbon.links.ipc_layout`) are most of a batch of few rows. So the bytes depend on how many batches the rows travel
 in. Sizes are those before compression: whether and how a link compresses depends on its line, and is not known before it runs.
 Texts count as TEXT_BYTES each and NULLs as values; what TCP and IP add, and the acknowledgements that travel back, are not counted.
 """
@@ -13,11 +13,11 @@ from typing import NamedTuple
 from sbon.framing import FRAME_HEADER_BYTES
 from sbon.handshake import TAG_BYTES
 from sbon.links.frames import HEAD
-from sbon.operators.ipc_layout import columns_of
+from sbon.links.ipc_layout import columns_of
 from sbon.query.params.joined import WindowJoinParams
 from sbon.query.params.source import SourceParams
 from sbon.query.params.windowed import AssignParams, WindowParams
-from sbon.query.schema import ELEMENT_TYPES, ColumnType, Schema, family
+from sbon.schema import ELEMENT_TYPES, ColumnType, Schema, family
 
 FRAME_BYTES = FRAME_HEADER_BYTES + HEAD.size + TAG_BYTES
 """Bytes of a frame around a record batch; a watermark that travels alone is nothing else."""
@@ -56,7 +56,7 @@ def batch_bytes(schema: Schema, rows: float) -> float:
 
     Examples
     --------
-    >>> from sbon.query.schema import Field
+    >>> from sbon.schema import Field
     >>> batch_bytes((Field("price", ColumnType.FLOAT),), 1.0)
     273.0
     """

@@ -5,8 +5,8 @@ from typing import Any, TypeAlias
 
 from sbon.errors import QueryError
 from sbon.query.patterns import FLAGS, check_pattern, replacement_of, with_flags
-from sbon.query.schema import ColumnType, family
 from sbon.query.time_formats import reading_of, strftime_of
+from sbon.schema import ColumnType, family
 
 TEXT_MADE_MAX = 1_000
 """Most characters that LPAD, RPAD and REPEAT produce; more could fill the memory."""

@@ -4,8 +4,8 @@ from sqlglot import exp
 
 from sbon.errors import QueryError
 from sbon.query.dialect import Text
-from sbon.query.schema import STRUCT_DEPTH_MAX, STRUCT_LENGTH_MAX, ColumnType, Field, array_type, struct_type
 from sbon.query.spans import parse_interval
+from sbon.schema import STRUCT_DEPTH_MAX, STRUCT_LENGTH_MAX, ColumnType, Field, array_type, struct_type
 
 _TYPES = {
     "BOOLEAN": ColumnType.BOOL,

@@ -18,9 +18,9 @@ from sbon.query.join_keys import crossing, key_of
 from sbon.query.literals import identifier
 from sbon.query.relation import Lookup, Relation, Scan, Select
 from sbon.query.rewrite import substitute
-from sbon.query.schema import ColumnType
 from sbon.query.scope import Scope, scope_of
 from sbon.query.system import SourceDefinition
+from sbon.schema import ColumnType
 
 if TYPE_CHECKING:
     from sbon.query.binder import Binder

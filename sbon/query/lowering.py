@@ -41,9 +41,9 @@ from sbon.query.relation import (
     sources_of,
 )
 from sbon.query.rewrite import canonical, columns_of, substitute, type_of
-from sbon.query.schema import ColumnType, Field, Schema
 from sbon.query.sides import same_columns, shared_out
 from sbon.query.text import aggregate_text, expression_text
+from sbon.schema import ColumnType, Field, Schema
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,8 @@ from sbon.query.row_pattern import Excluded, Pattern, endless, may_skip, walk
 from sbon.query.row_pattern_text import PatternReader, Word
 from sbon.query.scalar import Scalars
 from sbon.query.scalar_calls import Bound
-from sbon.query.schema import ColumnType
 from sbon.query.scope import Scope, ScopeColumn
+from sbon.schema import ColumnType
 
 _NAVIGATIONS = ("first", "last", "prev", "next", "classifier", "match_number", "match_rowtime")
 _WITH_SEMANTICS = ("first", "last", "classifier")

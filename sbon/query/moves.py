@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from sbon.links.link_names import link_id
 from sbon.query.expression import Column, Expression
-from sbon.query.link_names import link_id
 from sbon.query.params.joined import JoinParams, LookupParams
 from sbon.query.params.kinds import Params
 from sbon.query.params.rowwise import MapParams
@@ -26,8 +26,8 @@ from sbon.query.params.windowed import SessionParams, WindowParams
 from sbon.query.plan import Exchange, LinkSpec, OperatorSpec, Plan
 from sbon.query.projection import free_name
 from sbon.query.rewrite import columns_of, conjoin, conjuncts, substitute
-from sbon.query.schema import Field
 from sbon.query.signature import DIGEST_BYTES, likeness, of_part, signature
+from sbon.schema import Field
 from sbon.types import OperatorId
 
 

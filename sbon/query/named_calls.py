@@ -16,8 +16,8 @@ from sbon.query.functions import FUNCTIONS
 from sbon.query.literal_arguments import SPANS_US
 from sbon.query.nested import NESTED_NAMES
 from sbon.query.scalar_calls import Bound, chosen
-from sbon.query.schema import ColumnType
 from sbon.query.time_formats import of_flink
+from sbon.schema import ColumnType
 
 if TYPE_CHECKING:
     from sbon.query.scalar import Scalars

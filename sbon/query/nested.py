@@ -12,7 +12,7 @@ from sbon.query.dialect import counted
 from sbon.query.expression import Call, Expression, Literal
 from sbon.query.literals import identifier
 from sbon.query.scalar_calls import Bound, chosen
-from sbon.query.schema import TYPE_NAMES, ColumnType, element_type, held_type, members_of, type_name
+from sbon.schema import TYPE_NAMES, ColumnType, element_type, held_type, members_of, type_name
 
 if TYPE_CHECKING:
     from sbon.query.scalar import Scalars

@@ -24,11 +24,11 @@ from sbon.query.projection import free_name
 from sbon.query.relation import BOUNDS, Assigned, Deduplicate, Numbered, Relation, Select, Top
 from sbon.query.rewrite import columns_of
 from sbon.query.scalar import Scalars
-from sbon.query.schema import ColumnType
 from sbon.query.scope import Scope, ScopeColumn
 from sbon.query.top import Order, named_items
 from sbon.query.window_time import end_of
 from sbon.query.windows import WindowCall, event_time
+from sbon.schema import ColumnType
 
 _LIMITED = "write SELECT ... FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, key ORDER BY ts) AS n ...) WHERE n = 1"
 _WINDOWED = (

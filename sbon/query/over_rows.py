@@ -20,9 +20,9 @@ from sbon.query.relation import Over, Relation, Select
 from sbon.query.rewrite import columns_of
 from sbon.query.scalar import Scalars
 from sbon.query.scalar_calls import Bound
-from sbon.query.schema import ColumnType
 from sbon.query.scope import Scope
 from sbon.query.text import aggregate_text
+from sbon.schema import ColumnType
 
 _FORM = "write SUM(x) OVER (PARTITION BY k ORDER BY ts ROWS BETWEEN 9 PRECEDING AND CURRENT ROW)"
 _HAVE_IT = f"COUNT, SUM, AVG, MIN and MAX have it, and ROW_NUMBER() for the first rows of a window: {_FORM}"

@@ -12,12 +12,12 @@ from collections.abc import Iterable
 
 import msgspec
 
+from sbon.message_limits import Amount, Epoch, Few, Link, Operator
 from sbon.query.limits import INSTANCES_MAX, LimitError, check_count, check_share
 from sbon.query.params.kinds import Params
 from sbon.query.params.windowed import SessionParams, WindowParams
-from sbon.query.schema import Schema
+from sbon.schema import Schema
 from sbon.types import NodeId, OperatorId, QueryId
-from sbon.wire.limits import Amount, Epoch, Few, Link, Operator
 
 LEAVE_OUT, INCOMPLETE = AFTER_CRASH = ("leave_out", "incomplete")
 """Choices for windows and sessions of which a crash has taken rows."""

@@ -47,9 +47,9 @@ from sbon.query.relation import (
     sources_of,
 )
 from sbon.query.rewrite import TRUE, columns_of, conjoin, substitute
-from sbon.query.schema import ColumnType, Schema
 from sbon.query.system import SourceDefinition, known_columns
 from sbon.query.table_versions import ROWS_PER_S, sent_columns
+from sbon.schema import ColumnType, Schema
 from sbon.types import NodeId, QueryId
 
 Labels = Mapping[NodeId, Mapping[str, str]]

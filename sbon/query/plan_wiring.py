@@ -5,16 +5,16 @@ from collections.abc import Sequence
 import msgspec
 
 from sbon.errors import QueryError
+from sbon.links.link_names import link_id
 from sbon.query.instances import dealing_of, dealing_of_windows
-from sbon.query.link_names import link_id
 from sbon.query.options import AUTO, WINDOW, Wishes
 from sbon.query.params.kinds import Params, may_miss
 from sbon.query.params.matched import MatchParams
 from sbon.query.params.streams import UnionParams
 from sbon.query.plan import DEFER, SHED, LinkSpec, MissRule, OperatorSpec, Part, Sizing
 from sbon.query.relation import Relation
-from sbon.query.schema import Schema
 from sbon.query.signature import of_part, signature
+from sbon.schema import Schema
 from sbon.types import NodeId, OperatorId, QueryId
 
 OPERATORS_MAX = 5_000

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from sbon.query.expression import Column, Expression, Literal
 from sbon.query.relation import Relation, Scan, Select, Union, sent
 from sbon.query.rewrite import canonical, sort_key, type_of
-from sbon.query.schema import ColumnType
 from sbon.query.text import expression_text
+from sbon.schema import ColumnType
 
 NAME_LENGTH = 80
 """Longest column name that is the full text of its expression."""

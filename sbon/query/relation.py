@@ -17,8 +17,8 @@ from sbon.query.params.aggregate import Aggregate
 from sbon.query.params.matched import MatchParams, Navigation
 from sbon.query.params.ordered import OrderColumn
 from sbon.query.params.rowwise import FunctionParams
-from sbon.query.schema import ColumnType, Field, Schema
 from sbon.query.system import SourceDefinition
+from sbon.schema import ColumnType, Field, Schema
 
 BOUNDS = ("window_start", "window_end")
 """Columns with a window's start and end."""

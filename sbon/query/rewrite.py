@@ -10,7 +10,7 @@ import msgspec
 from sbon.errors import QueryError
 from sbon.query.expression import Call, Case, Cast, Column, Expression, Literal, is_bare_null
 from sbon.query.functions import FUNCTIONS, MaybeType, common_type, result_type
-from sbon.query.schema import ColumnType
+from sbon.schema import ColumnType
 
 NODES_MAX = 2_000
 """Most nodes of an expression: subqueries that double a value at each level must not fill the memory."""

@@ -20,9 +20,9 @@ from sbon.query.named_calls import function_names, named
 from sbon.query.nested import NESTED_TREES, field
 from sbon.query.rewrite import check_size
 from sbon.query.scalar_calls import CALLS, NULL, Bound, widen
-from sbon.query.schema import ELEMENT_TYPES, TYPE_NAMES, ColumnType, element_type, family, held_type, members_of
 from sbon.query.scope import Scope
 from sbon.query.spans import parse_interval, parse_time
+from sbon.schema import ELEMENT_TYPES, TYPE_NAMES, ColumnType, element_type, family, held_type, members_of
 
 BOOL, INT, FLOAT = ColumnType.BOOL, ColumnType.INT, ColumnType.FLOAT
 TEXT, TIME, INTERVAL, JSON = ColumnType.TEXT, ColumnType.TIME, ColumnType.INTERVAL, ColumnType.JSON

@@ -12,7 +12,7 @@ from sbon.query.catalog import did_you_mean
 from sbon.query.expression import Case, Cast, Expression, Literal
 from sbon.query.functions import TIME_UNITS, MaybeType, common_type
 from sbon.query.literals import column_type
-from sbon.query.schema import ColumnType
+from sbon.schema import ColumnType
 
 if TYPE_CHECKING:
     from sbon.query.scalar import Scalars

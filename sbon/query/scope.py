@@ -8,7 +8,7 @@ from sbon.query.catalog import did_you_mean
 from sbon.query.dialect import Text
 from sbon.query.literals import identifier
 from sbon.query.relation import Relation
-from sbon.query.schema import ColumnType, members_of
+from sbon.schema import ColumnType, members_of
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from sbon.query.fold import met
 from sbon.query.projection import types_of
 from sbon.query.relation import BOUNDS, Join
 from sbon.query.rewrite import columns_of, substitute
-from sbon.query.schema import ColumnType
+from sbon.schema import ColumnType
 
 
 @dataclass

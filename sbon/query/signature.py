@@ -24,7 +24,7 @@ from sbon.query.params.streams import ExchangeParams, MergeParams, MulticastPara
 from sbon.query.params.windowed import AssignParams, SessionParams, WindowParams
 from sbon.query.plan import MissRule, Part
 from sbon.query.rewrite import canonical, conjoin, conjuncts, sort_key
-from sbon.query.schema import Schema
+from sbon.schema import Schema
 
 DIGEST_BYTES = 12
 """96 bits: with a million operators in the overlay, two unequal ones collide with a chance of 1 in 10**17."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from sbon.query.params.source import SourceParams
-from sbon.query.schema import ColumnType, Field, Schema
+from sbon.schema import ColumnType, Field, Schema
 from sbon.types import NodeId
 
 SOURCE_CONNECTORS = ("datagen", "file", "http", "mqtt", "tcp")

@@ -6,7 +6,7 @@ of them announces. These two columns are always the last.
 
 from collections.abc import Sequence
 
-from sbon.query.schema import ColumnType, Field, Schema
+from sbon.schema import ColumnType, Field, Schema
 
 ROWS_MAX = 1_000_000
 """Most rows of one version: the host of the join keeps them in memory."""

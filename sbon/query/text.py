@@ -15,7 +15,7 @@ from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.params.streams import ExchangeParams, MergeParams, MulticastParams, Turns, UnionParams, WindowChoice
 from sbon.query.params.windowed import AssignParams, SessionParams, WindowParams
 from sbon.query.row_pattern import pattern_text
-from sbon.query.schema import ColumnType
+from sbon.schema import ColumnType
 
 _BINDING = {"or": 1, "and": 2, "not": 3, "eq": 4, "ne": 4, "lt": 4, "le": 4, "gt": 4, "ge": 4, "like": 4, "ilike": 4, "in": 4, "is_null": 4}
 _BINDING |= {"concat": 5, "add": 6, "sub": 6, "mul": 7, "div": 7, "mod": 7, "neg": 8}

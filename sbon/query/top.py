@@ -32,7 +32,7 @@ from sbon.query.relation import (
     Window,
 )
 from sbon.query.scalar import Scalars
-from sbon.query.schema import ColumnType
+from sbon.schema import ColumnType
 
 _SORT_HINT = "write ORDER BY x DESC LIMIT 10 over a window: the first rows of each"
 _FORM = "aggregate over a window: FROM TUMBLE(stream, ts, INTERVAL '10 seconds') GROUP BY window_start, keys ORDER BY x DESC LIMIT 10"

@@ -17,8 +17,8 @@ from sbon.query.nested import as_array
 from sbon.query.projection import free_name
 from sbon.query.relation import BOUNDS, Relation, Unnest
 from sbon.query.scalar import Scalars
-from sbon.query.schema import ColumnType, element_type
 from sbon.query.scope import Scope, ScopeColumn
+from sbon.schema import ColumnType, element_type
 
 if TYPE_CHECKING:
     from sbon.query.binder import Binder

@@ -14,9 +14,9 @@ from sbon.query.dialect import Text
 from sbon.query.expression import Call, Column, Expression, Literal
 from sbon.query.relation import BOUNDS, Relation
 from sbon.query.rewrite import substitute
-from sbon.query.schema import ColumnType
 from sbon.query.scope import Scope, ScopeColumn
 from sbon.query.windows import WindowCall, event_time
+from sbon.schema import ColumnType
 
 _FORM = "write FROM TUMBLE(a, ts, size) AS x JOIN TUMBLE(b, ts, size) AS y ON x.window_start = y.window_start AND x.key = y.key"
 _AGGREGATE = "join two windows of one length on window_start, or aggregate it in a SELECT in brackets and join that"

@@ -27,10 +27,10 @@ from sbon.query.projection import free_name
 from sbon.query.relation import BOUNDS, Relation, Window
 from sbon.query.rewrite import canonical
 from sbon.query.scalar import Scalars
-from sbon.query.schema import ColumnType
 from sbon.query.scope import Scope, ScopeColumn
 from sbon.query.text import expression_text
 from sbon.query.window_time import end_of
+from sbon.schema import ColumnType
 
 _GROUP_HINT = "write FROM TUMBLE(stream, ts, INTERVAL '10 seconds') ... GROUP BY window_start, keys"
 _PARTITION = "partition_by"

@@ -6,15 +6,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from sbon.links.link_names import first_name, renewals
 from sbon.links.origins import of_part
-from sbon.query.link_names import first_name, renewals
 from sbon.query.plan import LinkSpec
-from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
 from sbon.supervision.continuation import begins_with, merged
 from sbon.supervision.generations import generation, next_generation
 from sbon.supervision.plans import Plans
 from sbon.supervision.recovery import Recovered
 from sbon.types import LinkId, NodeId, OperatorId
+from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 from sbon.wire.deployment import User
 from sbon.wire.ownership import Holder
 from sbon.wire.reports import OperatorReport

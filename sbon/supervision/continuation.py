@@ -17,18 +17,18 @@ from typing import NamedTuple
 
 import msgspec
 
+from sbon.links.link_names import first_name
 from sbon.links.origins import of_part
-from sbon.query.link_names import first_name
 from sbon.query.params.kinds import keeps_state
 from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.params.streams import ExchangeParams
 from sbon.query.params.windowed import WindowParams
 from sbon.query.plan import LinkSpec, OperatorSpec
-from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
 from sbon.supervision.lost_state import begin_of, delay_of, first_whole_us, newest_us, watermarks_seen, windows_left_out
 from sbon.supervision.once_more import from_zero, in_another_order, is_table
 from sbon.supervision.rows_made import Cut, Made, cuts_behind, rows_made, several_inputs
 from sbon.types import LinkId, OperatorId
+from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 from sbon.wire.deployment import Renewed, TakenUp, User
 
 

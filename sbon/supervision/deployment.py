@@ -15,10 +15,10 @@ from typing import TypeAlias
 import msgspec
 
 from sbon.errors import ConnectorError, LinkError, LocalProtocolError, PlacementError, QueryError, SbonError
-from sbon.query.link_names import first_name, link_id
+from sbon.links.link_names import first_name, link_id
 from sbon.query.params.source import SinkParams
 from sbon.query.plan import LinkSpec, OperatorSpec, Plan
-from sbon.query.schema import Schema
+from sbon.schema import Schema
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire.deployment import Begin, End, Instantiate, Use, Used, User
 from sbon.wire.messages import Message

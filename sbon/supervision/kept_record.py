@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 import msgspec
 
 from sbon.execution.life import State
-from sbon.query.link_names import first_name, renewals
+from sbon.links.link_names import first_name, renewals
 from sbon.query.plan import LinkSpec, OperatorSpec, Plan
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.dropped import drop_all_but, used_by_others

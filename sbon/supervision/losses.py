@@ -10,8 +10,8 @@ Then, and where the target has crashed, too, the count is as exact as the report
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from sbon.links.link_names import first_name, target_of
 from sbon.printable import printable
-from sbon.query.link_names import first_name, target_of
 from sbon.query.plan import LinkSpec
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.wire.reports import OperatorReport

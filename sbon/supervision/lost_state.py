@@ -2,14 +2,14 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from sbon.query.link_names import first_name
+from sbon.links.link_names import first_name
 from sbon.query.params.rowwise import MapParams, UnnestParams
 from sbon.query.params.source import SourceParams
 from sbon.query.params.streams import ExchangeParams, MergeParams, UnionParams
 from sbon.query.params.windowed import SessionParams, WindowParams
 from sbon.query.plan import LinkSpec, OperatorSpec
-from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
 from sbon.types import LinkId, OperatorId
+from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 from sbon.wire.deployment import Renewed
 
 IN_TIME = (MapParams, UnnestParams, UnionParams, ExchangeParams, MergeParams)

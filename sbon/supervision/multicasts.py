@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 
 import msgspec
 
-from sbon.query.link_names import first_name, target_of
+from sbon.links.link_names import first_name, target_of
 from sbon.query.multicast_ids import is_multicast
 from sbon.query.plan import LinkSpec
 from sbon.types import LinkId, NodeId, OperatorId

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sbon.execution.life import State
+from sbon.links.link_names import first_name
 from sbon.misfits import clause
 from sbon.query.instances import sets_of
-from sbon.query.link_names import first_name
 from sbon.query.multicast_ids import is_multicast
 from sbon.query.params.streams import MulticastParams
 from sbon.query.plan import LinkSpec, OperatorSpec, Plan, after_crash

@@ -9,11 +9,11 @@ from typing import Protocol
 import msgspec
 
 from sbon.errors import PlacementError, SbonError
+from sbon.links.link_names import first_name
 from sbon.ports import Clock, Timer
-from sbon.query.link_names import first_name
 from sbon.query.multicast_ids import is_multicast
 from sbon.query.plan import LinkSpec, Plan
-from sbon.query.schema import Schema
+from sbon.schema import Schema
 from sbon.supervision.deployment import schemas_of
 from sbon.supervision.dropped import finished_with_host
 from sbon.supervision.health import GONE, WITH_HOST, Condition

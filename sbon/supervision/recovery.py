@@ -29,7 +29,7 @@ import msgspec
 
 from sbon.errors import LocalProtocolError, SbonError
 from sbon.links.ends import pause_s
-from sbon.query.link_names import first_name, renewals, renewed
+from sbon.links.link_names import first_name, renewals, renewed
 from sbon.query.plan import LinkSpec
 from sbon.supervision.continuation import Continuation
 from sbon.supervision.generations import GENERATION, generation, next_generation

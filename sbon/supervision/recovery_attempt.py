@@ -2,7 +2,7 @@
 
 import msgspec
 
-from sbon.query.link_names import first_name
+from sbon.links.link_names import first_name
 from sbon.query.params.source import SinkParams
 from sbon.query.params.windowed import SessionParams, WindowParams
 from sbon.query.plan import LinkSpec, OperatorSpec

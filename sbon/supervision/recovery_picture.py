@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from sbon.query.link_names import first_name
+from sbon.links.link_names import first_name
 from sbon.query.plan import LinkSpec, OperatorSpec
-from sbon.query.schema import Schema
-from sbon.query.watermark import WATERMARK_END
+from sbon.schema import Schema
 from sbon.supervision.once_more import files_away
 from sbon.types import LinkId, NodeId, OperatorId
+from sbon.watermarks import WATERMARK_END
 from sbon.wire.deployment import Renewed, User
 
 

@@ -18,7 +18,7 @@ from functools import partial
 import msgspec
 
 from sbon.errors import SbonError
-from sbon.query.link_names import renewed
+from sbon.links.link_names import renewed
 from sbon.query.params.kinds import keeps_state
 from sbon.query.plan import LinkSpec
 from sbon.supervision.generations import generation

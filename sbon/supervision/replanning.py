@@ -22,13 +22,13 @@ from typing import TypeAlias
 import msgspec
 
 from sbon.errors import LinkError, LocalProtocolError, SbonError
+from sbon.links.link_names import first_name
 from sbon.query.handing_over import reach_us, time_column
-from sbon.query.link_names import first_name
 from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.plan import LinkSpec, OperatorSpec, Plan
-from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
 from sbon.supervision.deployment import Assignment, rewired, stages
 from sbon.types import LinkId, NodeId, OperatorId
+from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 from sbon.wire.deployment import Begin, Instantiate, Use, Used, User
 from sbon.wire.messages import Message
 from sbon.wire.replanning import Cross, Crossing, Cut, Retire, Retired, Uncut

@@ -18,7 +18,6 @@ from sbon.query.instances import sets_of
 from sbon.query.multicast_ids import is_multicast
 from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.plan import Plan
-from sbon.query.watermark import WATERMARK_MIN
 from sbon.supervision.deploying import INSTANTIATE_TIMEOUT_S
 from sbon.supervision.dropped import feeder_of, give_up, heard_users, is_dropped, left_to_others, used_by_others
 from sbon.supervision.forecasting import forecast_again
@@ -39,6 +38,7 @@ from sbon.supervision.replanning import (
     renamed,
 )
 from sbon.types import NodeId, OperatorId, QueryId
+from sbon.watermarks import WATERMARK_MIN
 from sbon.wire.deployment import User
 from sbon.wire.messages import Message
 from sbon.wire.reports import OperatorReports, OperatorsAsk

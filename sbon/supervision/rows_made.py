@@ -3,15 +3,15 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from sbon.links.link_names import first_name
 from sbon.links.origins import unfolded
-from sbon.query.link_names import first_name
+from sbon.message_limits import ORIGINS_MAX
 from sbon.query.params.rowwise import MapParams, UnnestParams
 from sbon.query.params.streams import ExchangeParams, UnionParams
 from sbon.query.params.windowed import AssignParams
 from sbon.query.plan import LinkSpec, MissRule, OperatorSpec
 from sbon.types import LinkId, OperatorId
 from sbon.wire.deployment import Renewed
-from sbon.wire.limits import ORIGINS_MAX
 
 ROW_BY_ROW = (MapParams, AssignParams, UnnestParams, ExchangeParams)
 """Operators whose output follows from their input row by row, in order. Stateless functions do, too, and say so (`Renewed.passes`)."""

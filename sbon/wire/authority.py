@@ -20,8 +20,8 @@ from typing import Any, Protocol
 import msgspec
 
 from sbon.links.frames import Data
+from sbon.links.link_names import link_id, target_of
 from sbon.links.places import Standing, Whereabouts, standing_by_places
-from sbon.query.link_names import link_id, target_of
 from sbon.query.multicast_ids import MULTICAST_MARK
 from sbon.query.plan import LinkSpec
 from sbon.types import LinkId, NodeId, OperatorId, QueryId

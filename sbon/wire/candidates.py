@@ -4,9 +4,9 @@ from typing import Annotated
 
 import msgspec
 
+from sbon.message_limits import MANY, Amount, Delay, Few, Node, Operator, Query, Text
 from sbon.query.plan import LinkSpec, OperatorSpec
 from sbon.wire.costs import TOLD_MAX, NodeTold, OperatorCosts
-from sbon.wire.limits import MANY, Amount, Delay, Few, Node, Operator, Query, Text
 
 
 class CandidateAsk(msgspec.Struct, frozen=True, tag="candidate?"):

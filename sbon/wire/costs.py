@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-from sbon.wire.limits import MANY, Amount, Delay, Node, Share, Text
+from sbon.message_limits import MANY, Amount, Delay, Node, Share, Text
 
 Moment: TypeAlias = Annotated[float, msgspec.Meta(ge=0.0, le=1e45)]
 Covariance: TypeAlias = Annotated[float, msgspec.Meta(ge=-1e45, le=1e45)]

@@ -4,10 +4,10 @@ from typing import Annotated
 
 import msgspec
 
+from sbon.message_limits import MANY, Amount, Count, Delay, Epoch, Link, Node, Operator, Query, RowsByOrigin, Slack, Watermark
 from sbon.query.plan import LinkSpec, OperatorSpec
-from sbon.query.schema import Schema
-from sbon.query.watermark import WATERMARK_MIN
-from sbon.wire.limits import MANY, Amount, Count, Delay, Epoch, Link, Node, Operator, Query, RowsByOrigin, Slack, Watermark
+from sbon.schema import Schema
+from sbon.watermarks import WATERMARK_MIN
 
 Origins = Annotated[tuple[Count, ...], MANY]
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from sbon.wire.limits import MANY, Data, Text
+from sbon.message_limits import MANY, Data, Text
 
 
 class KeysAsk(msgspec.Struct, frozen=True, tag="keys?"):

@@ -6,8 +6,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from sbon.links.dead_ends import Obstruction
+from sbon.message_limits import MANY, Count, Epoch, Link, Node, Operator, RowsByOrigin
 from sbon.query.plan import LinkSpec
-from sbon.wire.limits import MANY, Count, Epoch, Link, Node, Operator, RowsByOrigin
 
 
 class Acknowledge(msgspec.Struct, frozen=True, tag="ack"):

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import msgspec
 
+from sbon.message_limits import MANY, Count, Data, Epoch, Lease, Node, Operator, Share, Text
 from sbon.query.plan import OperatorSpec
-from sbon.wire.limits import MANY, Count, Data, Epoch, Lease, Node, Operator, Share, Text
 
 
 class Lock(msgspec.Struct, frozen=True, tag="lock"):

@@ -4,7 +4,7 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
-from sbon.wire.limits import MANY, Count, Data, Node, OwnerEpoch, Query
+from sbon.message_limits import MANY, Count, Data, Node, OwnerEpoch, Query
 
 RECORD_BYTES_MAX = 2**20
 """Most bytes of the content of a record: one that is larger is not kept."""

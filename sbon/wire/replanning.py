@@ -4,8 +4,8 @@ from typing import Annotated
 
 import msgspec
 
+from sbon.message_limits import MANY, Count, Epoch, Node, Operator, Query, Text, Watermark
 from sbon.wire.deployment import End
-from sbon.wire.limits import MANY, Count, Epoch, Node, Operator, Query, Text, Watermark
 
 
 class Cross(msgspec.Struct, frozen=True, tag="cross"):

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import msgspec
 
+from sbon.message_limits import MANY, Amount, Count, Data, Epoch, Node, Operator, Query, Text
 from sbon.query.catalog import Entry
-from sbon.wire.limits import MANY, Amount, Count, Data, Epoch, Node, Operator, Query, Text
 from sbon.wire.ownership import Own
 
 

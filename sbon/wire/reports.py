@@ -4,10 +4,10 @@ from typing import Annotated
 
 import msgspec
 
+from sbon.message_limits import MANY, Amount, Count, Delay, Epoch, Link, Node, Operator, Query, Slack, Text
 from sbon.misfits import KINDS_REPORTED_MAX, Misfit
 from sbon.wire.costs import BINS, TOLD_MAX, NodeTold, OperatorCosts
 from sbon.wire.deployment import User
-from sbon.wire.limits import MANY, Amount, Count, Delay, Epoch, Link, Node, Operator, Query, Slack, Text
 
 
 class OperatorsAsk(msgspec.Struct, frozen=True, tag="operators?"):

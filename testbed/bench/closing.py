@@ -20,7 +20,7 @@ from sbon.query.params.aggregate import Aggregate
 from sbon.query.params.joined import WindowJoinParams
 from sbon.query.params.kinds import Params
 from sbon.query.params.windowed import SessionParams, WindowParams
-from sbon.query.watermark import WATERMARK_END
+from sbon.watermarks import WATERMARK_END
 
 SECOND_US = 1_000_000
 BATCH_ROWS = 65_536

@@ -29,7 +29,7 @@ from sbon.query.params.kinds import Params
 from sbon.query.params.ordered import DeduplicateParams, OrderColumn, TopParams
 from sbon.query.params.rowwise import MapParams
 from sbon.query.params.windowed import AssignParams, SessionParams, WindowParams
-from sbon.query.schema import ColumnType
+from sbon.schema import ColumnType
 
 SECOND_US = 1_000_000
 KEYS = 1000

@@ -14,9 +14,9 @@ from datetime import datetime, timedelta
 import numpy as np
 
 from sbon.query.params.windowed import WindowParams
-from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
 from sbon.supervision.account import Account, cost_of
 from sbon.supervision.record import QueryRecord
+from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 from sbon_agent.node import Agent
 from sbon_testbed.exactly_once.compare import difference
 from sbon_testbed.exactly_once.queries import SETTLED_S, Row, Rows, rows_on_one_node

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from sbon.connectors.fields import Index
-from sbon.query.schema import ColumnType, Field, Schema
+from sbon.schema import ColumnType, Field, Schema
 from sbon.types import FloatArray
 from sbon_testbed.nexmark import texts
 from sbon_testbed.nexmark.chance import uniform

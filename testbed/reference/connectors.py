@@ -5,8 +5,8 @@ import inspect
 import re
 from collections.abc import Iterator
 
-from sbon.query.schema import TYPE_NAMES
 from sbon.query.system import SYSTEM_STREAMS
+from sbon.schema import TYPE_NAMES
 from sbon_testbed.reference.markdown import anchor, code, page, prose, table
 
 INTRODUCTION = """\

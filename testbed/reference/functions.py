@@ -13,7 +13,7 @@ from sbon.query.function_names import EXTRACTS, SYNONYMS
 from sbon.query.functions import FUNCTIONS, Function, aggregate_type
 from sbon.query.named_calls import function_names
 from sbon.query.params.aggregate import AGGREGATE_FUNCTIONS, PAIR_FUNCTIONS
-from sbon.query.schema import ARRAY_TYPES, ELEMENT_TYPES, TYPE_NAMES, ColumnType
+from sbon.schema import ARRAY_TYPES, ELEMENT_TYPES, TYPE_NAMES, ColumnType
 from sbon_testbed.reference.markdown import code, page, prose, table
 
 Accepted: TypeAlias = dict[tuple[ColumnType, ...], ColumnType]

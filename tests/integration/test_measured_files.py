@@ -11,7 +11,7 @@ from sbon.operators.registry import build
 from sbon.query.expression import Column
 from sbon.query.params.aggregate import Aggregate
 from sbon.query.params.windowed import WindowParams
-from sbon.query.watermark import WATERMARK_END
+from sbon.watermarks import WATERMARK_END
 from tests.connector_world import columns, context, drain, source
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"

@@ -13,8 +13,8 @@ from sbon.query.params.aggregate import AGGREGATE_FUNCTIONS, PAIR_FUNCTIONS, Agg
 from sbon.query.params.joined import JoinParams, WindowJoinParams
 from sbon.query.params.ordered import DeduplicateParams, OrderColumn, TopParams
 from sbon.query.params.windowed import SessionParams, WindowParams
-from sbon.query.schema import ColumnType
-from sbon.query.watermark import WATERMARK_END
+from sbon.schema import ColumnType
+from sbon.watermarks import WATERMARK_END
 
 rng, digest, key = np.random.default_rng(1), hashlib.sha256(), Column("k")
 equal = Call("eq", (key, key))

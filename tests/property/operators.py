@@ -26,7 +26,7 @@ from sbon.query.params.rowwise import FunctionParams, MapParams, UnnestParams
 from sbon.query.params.streams import ExchangeParams, MergeParams, MulticastParams, UnionParams
 from sbon.query.params.windowed import AssignParams, SessionParams, WindowParams
 from sbon.query.row_pattern import Repeat, Sequence, Variable
-from sbon.query.schema import ColumnType
+from sbon.schema import ColumnType
 
 BOOL, INT, FLOAT, TEXT = ColumnType.BOOL, ColumnType.INT, ColumnType.FLOAT, ColumnType.TEXT
 NOTHING = Literal(None, TEXT)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sbon.arrays import array_text, elements, plain_value, struct_text
 from sbon.json_texts import json_text
-from sbon.query.schema import ARRAY_TYPES, ColumnType, Field, struct_type
+from sbon.schema import ARRAY_TYPES, ColumnType, Field, struct_type
 
 BOOL, INT, FLOAT, TEXT, TIME = ColumnType.BOOL, ColumnType.INT, ColumnType.FLOAT, ColumnType.TEXT, ColumnType.TIME
 ELEMENTS = (

@@ -15,7 +15,7 @@ from sbon.operators.registry import build
 from sbon.query.params.aggregate import Aggregate
 from sbon.query.params.kinds import Params
 from sbon.query.params.windowed import SessionParams, WindowParams
-from sbon.query.watermark import WATERMARK_END
+from sbon.watermarks import WATERMARK_END
 from tests.examples import examples
 from tests.property.operators import K, X, frame, made, small_steps
 

@@ -16,8 +16,8 @@ from sbon.operators.operator import Operator
 from sbon.operators.registry import build
 from sbon.query.instances import Dealing, dealing_of_windows
 from sbon.query.params.matched import MatchParams
-from sbon.query.schema import Field
-from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
+from sbon.schema import Field
+from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 from tests.examples import examples
 from tests.property.match_twin import Query, answers
 from tests.property.test_match import CONDITIONS, MEASURES, frame, pieces, plain, planned, random_query, random_rows, run

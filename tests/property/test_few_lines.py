@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sbon.formats.json_rows import JsonRows
 from sbon.formats.time_format import TimeFormat
 from sbon.misfits import Misfits
-from sbon.query.schema import ColumnType, Field
+from sbon.schema import ColumnType, Field
 
 SCHEMA = (
     Field("ts", ColumnType.TIME),

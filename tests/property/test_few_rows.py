@@ -9,11 +9,11 @@ from polars.testing import assert_frame_equal
 
 from sbon.compression import Codec
 from sbon.errors import LocalProtocolError, RemoteProtocolError
+from sbon.links.ipc_layout import columns_of
 from sbon.operators import ipc
 from sbon.operators.frames import decode_batch, encode_batch, frame_of_values, polars_schema
-from sbon.operators.ipc_layout import columns_of
 from sbon.operators.values import FEW_ROWS, Values, decode_values, encode_values, fits
-from sbon.query.schema import PLAIN_TYPES, ColumnType, Field, Schema
+from sbon.schema import PLAIN_TYPES, ColumnType, Field, Schema
 from tests.examples import examples
 
 WHOLE = st.one_of(st.integers(-(2**63), 2**63 - 1), st.sampled_from([-(2**63), 2**63 - 1, 0, -1]))

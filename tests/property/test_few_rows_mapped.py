@@ -13,7 +13,7 @@ from sbon.operators.registry import build
 from sbon.operators.values import FEW_ROWS, Values
 from sbon.query.expression import Call, Column, Expression, Literal
 from sbon.query.params.rowwise import MapParams
-from sbon.query.schema import PLAIN_TYPES, ColumnType, Field
+from sbon.schema import PLAIN_TYPES, ColumnType, Field
 
 SCHEMA = tuple(Field(kind.value, kind) for kind in ColumnType)
 SMALL = st.integers(-3, 3)

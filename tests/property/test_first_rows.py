@@ -20,7 +20,7 @@ from sbon.operators.windowed import PENDING_ROWS_MAX
 from sbon.query.limits import LimitError
 from sbon.query.params.ordered import DeduplicateParams, OrderColumn, TopParams
 from sbon.query.params.windowed import AssignParams
-from sbon.query.watermark import WATERMARK_END
+from sbon.watermarks import WATERMARK_END
 from tests.examples import examples
 from tests.property.stream_twins import Row, frame, rows_of
 from tests.query_worlds import lines, plan_of

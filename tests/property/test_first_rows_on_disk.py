@@ -14,8 +14,8 @@ from sbon.operators.deduplicate import Deduplicate
 from sbon.operators.seen_states import SeenStates
 from sbon.operators.sizes import held_bytes
 from sbon.query.params.ordered import DeduplicateParams, OrderColumn
-from sbon.query.watermark import WATERMARK_END
 from sbon.state.room import StateRoom
+from sbon.watermarks import WATERMARK_END
 from sbon_testbed.simulator.disk import VirtualDisk
 from tests.examples import examples
 from tests.property.stream_twins import Row, content, frame, rows_of

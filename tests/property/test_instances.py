@@ -24,8 +24,8 @@ from sbon.query.params.matched import MatchParams
 from sbon.query.params.ordered import DeduplicateParams
 from sbon.query.params.streams import ExchangeParams, MergeParams
 from sbon.query.params.windowed import SessionParams, WindowParams
-from sbon.query.schema import Field
-from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
+from sbon.schema import Field
+from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 from tests.examples import examples
 from tests.property.operators import EVENTS, OPERATORS, frames_of
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sbon.operators.join import IntervalJoin
 from sbon.query.expression import Column
 from sbon.query.params.joined import JoinParams
-from sbon.query.watermark import WATERMARK_END
+from sbon.watermarks import WATERMARK_END
 from tests.examples import examples
 from tests.property.stream_twins import Event, frame, join_twin, rows_of, run
 

@@ -11,8 +11,8 @@ from sbon.errors import RemoteProtocolError
 from sbon.operators.join import IntervalJoin
 from sbon.query.expression import Call, Column
 from sbon.query.limits import LimitError
-from sbon.query.schema import ColumnType
-from sbon.query.watermark import WATERMARK_END
+from sbon.schema import ColumnType
+from sbon.watermarks import WATERMARK_END
 from tests.examples import examples
 from tests.property.stream_twins import Event, frame, left_join_twin, rows_of, run
 from tests.property.test_joins import BOUNDS, ORDER, ROWS, interleaved, params

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sbon.formats.formatting import LineFormat
 from sbon.operators.frames import frame_of_values
 from sbon.operators.values import FEW_ROWS, Values
-from sbon.query.schema import PLAIN_TYPES, ColumnType, Field, Schema
+from sbon.schema import PLAIN_TYPES, ColumnType, Field, Schema
 
 WHOLE = st.integers(-(2**63), 2**63 - 1)
 SMALL = st.integers(-(10**7), 10**7)

@@ -13,10 +13,10 @@ from polars.testing import assert_frame_equal
 from sbon.compression import Codec
 from sbon.errors import LocalProtocolError, RemoteProtocolError, UnpackableError
 from sbon.links.frames import HEAD, LINKS_MAX, Data, LinkFrameReader, LinkFrameWriter
+from sbon.links.ipc_layout import columns_of
 from sbon.operators import ipc
 from sbon.operators.frames import decode_batch, encode_batch, polars_schema
-from sbon.operators.ipc_layout import columns_of
-from sbon.query.schema import PLAIN_TYPES, Field
+from sbon.schema import PLAIN_TYPES, Field
 from tests.examples import examples
 
 SCHEMA = tuple(Field(kind.value, kind) for kind in PLAIN_TYPES)

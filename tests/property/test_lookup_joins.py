@@ -17,7 +17,7 @@ from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.plan import Plan
 from sbon.query.planner import plan
 from sbon.query.sql import SelectQuery, parse
-from sbon.query.watermark import WATERMARK_END
+from sbon.watermarks import WATERMARK_END
 from tests.examples import examples
 from tests.query_worlds import NODES, make_catalog
 

@@ -19,7 +19,7 @@ from sbon.operators.operator import Operator
 from sbon.operators.registry import build
 from sbon.query.params.matched import MatchParams
 from sbon.query.params.source import SinkParams, SourceParams
-from sbon.query.watermark import WATERMARK_END
+from sbon.watermarks import WATERMARK_END
 from tests.examples import examples
 from tests.property.match_twin import Here, Query, Row, answers
 from tests.query_worlds import plan_of

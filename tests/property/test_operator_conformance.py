@@ -22,8 +22,8 @@ from sbon.query.params.joined import JoinParams, LookupParams, WindowJoinParams
 from sbon.query.params.kinds import Params
 from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.params.streams import ExchangeParams
-from sbon.query.schema import ColumnType
-from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
+from sbon.schema import ColumnType
+from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 from tests.examples import examples
 from tests.property.operators import EVENTS, HALVES, OPERATORS, K, cut, frame, frames_of, made, small_steps
 from tests.property.stream_twins import content, rows_of

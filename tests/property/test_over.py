@@ -16,7 +16,7 @@ from sbon.query.limits import PRECEDING_MAX, LimitError
 from sbon.query.params.aggregate import Aggregate
 from sbon.query.params.ordered import OverParams
 from sbon.query.text import describe
-from sbon.query.watermark import WATERMARK_END
+from sbon.watermarks import WATERMARK_END
 from tests.examples import examples
 from tests.property.stream_twins import Event, frame, rows_of, run
 from tests.query_worlds import plan_of

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from sbon.operators.times import TIME_MAX_US
 from sbon.query.expression import Call, Column, Expression, Literal
 from sbon.query.params.source import Reads
-from sbon.query.schema import ColumnType
-from sbon.query.watermark import WATERMARK_MIN
+from sbon.schema import ColumnType
+from sbon.watermarks import WATERMARK_MIN
 from tests.connector_world import columns, context, drain, source
 from tests.examples import examples
 

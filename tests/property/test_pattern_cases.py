@@ -13,7 +13,7 @@ from sbon.operators.match import sequential
 from sbon.operators.registry import build
 from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.plan import Plan
-from sbon.query.watermark import WATERMARK_END
+from sbon.watermarks import WATERMARK_END
 from tests.query_worlds import make_catalog, plan_of
 
 WHOLE = tomllib.loads(Path(__file__).with_name("pattern_cases.toml").read_text(encoding="utf-8"))

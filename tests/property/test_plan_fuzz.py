@@ -14,7 +14,7 @@ from sbon.errors import SbonError
 from sbon.operators.registry import build
 from sbon.query.params.joined import JoinParams, WindowJoinParams
 from sbon.query.params.source import SinkParams, SourceParams
-from sbon.query.watermark import WATERMARK_END
+from sbon.watermarks import WATERMARK_END
 from sbon.wire.messages import decode
 from tests.unit.test_plan_limits import CASES, forged, message_of
 

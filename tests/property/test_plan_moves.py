@@ -16,7 +16,7 @@ from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.plan import UNCHANGED
 from sbon.query.planner import planning
 from sbon.query.sql import parse
-from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
+from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 from tests.examples import examples
 from tests.query_worlds import NODES, make_catalog, run
 

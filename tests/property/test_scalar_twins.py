@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sbon.operators.compile import columns_of, compile_column
 from sbon.query.expression import Call, Column, Expression, Literal
-from sbon.query.schema import ColumnType
+from sbon.schema import ColumnType
 
 TEXTS = st.lists(st.none() | st.text(st.sampled_from("aB-é日🎉 ß\u0301\n"), max_size=12), min_size=1, max_size=5)
 NUMBERS = st.integers(-(2**63), 2**63 - 1) | st.integers(-15, 15)

@@ -11,7 +11,7 @@ from sbon.query.expression import Column
 from sbon.query.limits import LimitError
 from sbon.query.params.aggregate import Aggregate
 from sbon.query.params.windowed import SessionParams
-from sbon.query.watermark import WATERMARK_END
+from sbon.watermarks import WATERMARK_END
 from tests.examples import examples
 from tests.property.stream_twins import Event, frame, rows_of, run, session_twin
 from tests.property.test_windows import AGGREGATES, NAMES, ROWS, cut

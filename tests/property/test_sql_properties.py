@@ -15,9 +15,9 @@ from sbon.query.fold import fold, like_matches
 from sbon.query.params.source import SinkParams
 from sbon.query.planner import plan
 from sbon.query.rewrite import canonical, substitute
-from sbon.query.schema import ColumnType
 from sbon.query.sql import CreateSink, CreateView, SelectQuery, parse
 from sbon.query.text import expression_text
+from sbon.schema import ColumnType
 from tests.examples import examples
 from tests.query_worlds import CATALOG, NODES, plan_of
 

@@ -12,7 +12,7 @@ from sbon.formats.formatting import LineFormat
 from sbon.operators import time_texts
 from sbon.operators.time_texts import ROWS_MIN, format_times
 from sbon.operators.times import TIME_MAX_US, TIME_MIN_US, format_time
-from sbon.query.schema import ColumnType, Field
+from sbon.schema import ColumnType, Field
 from tests.examples import examples
 
 ROWS = ROWS_MIN

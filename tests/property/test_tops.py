@@ -13,7 +13,7 @@ from sbon.operators.top import Top
 from sbon.operators.windowed import PENDING_ROWS_MAX
 from sbon.query.limits import LimitError
 from sbon.query.params.ordered import OrderColumn, TopParams
-from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
+from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 from tests.examples import examples
 from tests.property.stream_twins import batches, frame, rows_of, run
 from tests.query_worlds import plan_of

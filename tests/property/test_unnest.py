@@ -20,8 +20,8 @@ from sbon.operators.values import Values
 from sbon.query.params.rowwise import UnnestParams
 from sbon.query.plan import Plan
 from sbon.query.planner import plan
-from sbon.query.schema import ARRAY_TYPES, ELEMENT_TYPES, ColumnType, Field
 from sbon.query.sql import SelectQuery, parse
+from sbon.schema import ARRAY_TYPES, ELEMENT_TYPES, ColumnType, Field
 from tests.examples import examples
 from tests.query_worlds import NODES, make_catalog, run
 

@@ -18,7 +18,7 @@ from sbon.operators.window import Window
 from sbon.query.expression import Column
 from sbon.query.params.aggregate import Aggregate
 from sbon.query.params.windowed import SessionParams, WindowParams
-from sbon.query.watermark import WATERMARK_END
+from sbon.watermarks import WATERMARK_END
 from tests.examples import examples
 from tests.property.stream_twins import rows_of
 

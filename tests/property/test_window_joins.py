@@ -13,9 +13,9 @@ from sbon.operators.window_join import WindowJoin
 from sbon.query.expression import Call, Column
 from sbon.query.limits import LimitError
 from sbon.query.params.joined import WindowJoinParams
-from sbon.query.schema import ColumnType
 from sbon.query.text import describe
-from sbon.query.watermark import WATERMARK_END
+from sbon.schema import ColumnType
+from sbon.watermarks import WATERMARK_END
 from tests.examples import examples
 from tests.property.stream_twins import Event, frame, rows_of, run
 from tests.property.test_joins import ORDER, ROWS, interleaved

@@ -4,10 +4,10 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from sbon.query.watermark import WATERMARK_END
 from sbon.supervision.account import Account
 from sbon.supervision.continuation import Continuation
 from sbon.supervision.recovery import Recovered
+from sbon.watermarks import WATERMARK_END
 from sbon_testbed.exactly_once.death import left_out, rows_lost_from, state_until
 from sbon_testbed.exactly_once.queries import Row
 from sbon_testbed.exactly_once.story import tell

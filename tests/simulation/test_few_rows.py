@@ -10,8 +10,8 @@ from sbon.connectors.interface import Polled
 from sbon.execution.rows import Rows
 from sbon.operators.frames import frame_of_values
 from sbon.operators.values import FEW_ROWS, Values
-from sbon.query.schema import ColumnType, Field
-from sbon.query.watermark import WATERMARK_END
+from sbon.schema import ColumnType, Field
+from sbon.watermarks import WATERMARK_END
 from sbon_agent.connectors import registry
 from tests.worlds import settled_world
 

@@ -16,7 +16,7 @@ from sbon.links.frames import Data
 from sbon.peers.peers import Peers
 from sbon.query.params.windowed import WindowParams
 from sbon.query.plan import LinkSpec, OperatorSpec
-from sbon.query.watermark import WATERMARK_END
+from sbon.watermarks import WATERMARK_END
 from sbon.wire.authority import TABLE, Way
 from sbon.wire.candidates import CandidateAsk, Reserve, RttsAsk, SampleAsk
 from sbon.wire.deployment import Begin, End, InputLost, Instantiate, Refeed, Release, Renew, Replaced, Use, User

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from sbon.errors import LocalProtocolError
+from sbon.links.link_names import renewed
 from sbon.optimiser.views import Insert
-from sbon.query.link_names import renewed
 from sbon.wire.deployment import End, Refeed, Renew, Use, User
 from sbon_agent.node import Agent
 from sbon_testbed import report

@@ -18,7 +18,7 @@ from sbon.operators.frames import arranged
 from sbon.operators.registry import build
 from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.plan import OperatorSpec
-from sbon.query.watermark import WATERMARK_END
+from sbon.watermarks import WATERMARK_END
 from sbon_agent.connectors.registry import build_sink, build_source
 from sbon_agent.hosting import EngineParts
 

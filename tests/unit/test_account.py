@@ -2,11 +2,11 @@
 
 from sbon.query.params.windowed import WindowParams
 from sbon.query.plan import LinkSpec
-from sbon.query.watermark import WATERMARK_END
 from sbon.supervision.account import Account, cost_of
 from sbon.supervision.continuation import Continuation, continuations, merged
 from sbon.supervision.generations import GENERATION
 from sbon.supervision.recovery import Recovered
+from sbon.watermarks import WATERMARK_END
 from sbon.wire.deployment import Renewed
 from tests.unit.test_continuation import FILE, SINK, answer, chain, spec
 

@@ -11,7 +11,7 @@ from sbon.errors import ConnectorError
 from sbon.formats.formatting import LineFormat
 from sbon.operators.frames import frame_of_values
 from sbon.operators.values import FEW_ROWS, Values
-from sbon.query.schema import ColumnType
+from sbon.schema import ColumnType
 from tests.connector_world import columns, context, drain, source
 from tests.query_worlds import plan_of, run
 

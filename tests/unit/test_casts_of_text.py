@@ -11,7 +11,7 @@ from sbon.operators.compile import compile_expression
 from sbon.query.expression import Cast, Column, Expression, Literal
 from sbon.query.fold import fold
 from sbon.query.params.rowwise import MapParams
-from sbon.query.schema import ColumnType
+from sbon.schema import ColumnType
 from tests.query_worlds import plan_of
 
 INT, FLOAT, BOOL, TIME, INTERVAL = ColumnType.INT, ColumnType.FLOAT, ColumnType.BOOL, ColumnType.TIME, ColumnType.INTERVAL

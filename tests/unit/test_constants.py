@@ -12,7 +12,7 @@ from sbon.query.functions import FUNCTIONS
 from sbon.query.params.rowwise import MapParams
 from sbon.query.rewrite import columns_of as columns_used
 from sbon.query.rewrite import walk
-from sbon.query.schema import ColumnType, Field, struct_type
+from sbon.schema import ColumnType, Field, struct_type
 from tests.query_worlds import plan_of
 
 BOOL, INT, FLOAT, TEXT = ColumnType.BOOL, ColumnType.INT, ColumnType.FLOAT, ColumnType.TEXT

@@ -11,7 +11,7 @@ from sbon.operators.compile import columns_of, compile_expression
 from sbon.operators.contained import leaves
 from sbon.query.expression import Call, Case, Cast, Column, Expression, Literal
 from sbon.query.functions import FUNCTIONS
-from sbon.query.schema import ColumnType
+from sbon.schema import ColumnType
 
 INT, FLOAT, TEXT, TIME, BOOL = ColumnType.INT, ColumnType.FLOAT, ColumnType.TEXT, ColumnType.TIME, ColumnType.BOOL
 FRAME = pl.DataFrame(

@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sbon.links.link_names import link_id
 from sbon.query.expression import Column
-from sbon.query.link_names import link_id
 from sbon.query.params.rowwise import FunctionParams, MapParams
 from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.params.streams import ExchangeParams, MergeParams, UnionParams
 from sbon.query.params.windowed import SessionParams, WindowParams
 from sbon.query.plan import LinkSpec, OperatorSpec, Part
-from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
 from sbon.supervision.account import Account
 from sbon.supervision.continuation import Continuation, continuations
 from sbon.supervision.lost_state import first_whole_us, newest_us, windows_left_out
 from sbon.supervision.once_more import from_zero
 from sbon.supervision.recovery import Recovered
+from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 from sbon.wire.deployment import Renewed
 
 WINDOW = WindowParams("ts", 10, 10, (), ())

@@ -14,8 +14,8 @@ from polars.testing import assert_frame_equal
 
 from sbon.connectors.fields import TEXTS_MAX, Ranks
 from sbon.errors import ConnectorError
-from sbon.query.watermark import WATERMARK_END
 from sbon.types import FloatArray
+from sbon.watermarks import WATERMARK_END
 from sbon_agent.connectors import Polled
 from tests.connector_world import WALL, columns, context, drain, source
 from tests.examples import examples

@@ -14,7 +14,7 @@ from sbon.query.limits import LimitError
 from sbon.query.params.matched import MatchParams
 from sbon.query.params.streams import ExchangeParams, MergeParams, Turns, WindowChoice, WindowPart
 from sbon.query.plan import Part
-from sbon.query.watermark import WATERMARK_END
+from sbon.watermarks import WATERMARK_END
 from tests.query_worlds import lines, make_catalog, plan_of, run
 
 MATCH = (

@@ -19,7 +19,7 @@ import sbon_agent.connectors.file_sink as file_sink
 from sbon.connectors.interface import Congested
 from sbon.errors import ConnectorError
 from sbon.operators.values import Values
-from sbon.query.watermark import WATERMARK_END
+from sbon.watermarks import WATERMARK_END
 from tests.connector_world import columns, context, drain, sink, source
 
 READINGS = columns(ts="time", sensor="text", value="float", ok="bool", n="int", age="interval")

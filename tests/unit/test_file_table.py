@@ -12,7 +12,7 @@ from sbon.connectors.interface import Polled
 from sbon.connectors.reading import is_read_whole
 from sbon.errors import ConnectorError
 from sbon.query.params.source import SourceParams
-from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
+from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 from sbon_agent.connectors.registry import build_source
 from tests.connector_world import WALL, columns, context
 

@@ -16,7 +16,7 @@ from sbon.links.receiver import LinkReceiver
 from sbon.links.sender import LinkSender
 from sbon.query.params.streams import UnionParams
 from sbon.query.plan import LinkSpec, OperatorSpec
-from sbon.query.schema import ColumnType, Field
+from sbon.schema import ColumnType, Field
 from sbon.wire.links import Acknowledge, Moved, NoSuchLink
 from sbon_testbed.simulator.world import SimulatedWorld
 

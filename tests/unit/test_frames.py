@@ -12,7 +12,7 @@ from polars.testing import assert_frame_equal
 
 from sbon.errors import RemoteProtocolError
 from sbon.operators.frames import decode, decode_batch, empty, encode, encode_batch, polars_schema
-from sbon.query.schema import PLAIN_TYPES, ColumnType, Field
+from sbon.schema import PLAIN_TYPES, ColumnType, Field
 from tests.examples import examples
 
 SCHEMA = tuple(Field(kind.value, kind) for kind in PLAIN_TYPES)

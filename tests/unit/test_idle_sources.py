@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sbon.connectors.idle import IdleSource
 from sbon.connectors.interface import Polled
 from sbon.query.params.source import SourceParams
-from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
+from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 from tests.connector_world import columns, source
 from tests.examples import examples
 

@@ -13,8 +13,8 @@ from sbon.query.params.matched import MatchParams
 from sbon.query.params.streams import MergeParams
 from sbon.query.params.windowed import WindowParams
 from sbon.query.plan import INCOMPLETE, LEAVE_OUT, Part, after_crash
-from sbon.query.schema import ColumnType, Field
-from sbon.query.watermark import WATERMARK_END
+from sbon.schema import ColumnType, Field
+from sbon.watermarks import WATERMARK_END
 from tests.query_worlds import CATALOG, lines, make_catalog, plan_of, run
 
 WINDOW = "SELECT window_end, k, sum(v) AS total, count(*) AS n FROM TUMBLE(s, ts, INTERVAL '10 s') GROUP BY window_end, k"

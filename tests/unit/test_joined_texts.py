@@ -13,7 +13,7 @@ from sbon.operators.window import Window
 from sbon.query.expression import Column
 from sbon.query.params.aggregate import Aggregate
 from sbon.query.params.windowed import WindowParams
-from sbon.query.watermark import WATERMARK_END
+from sbon.watermarks import WATERMARK_END
 
 TEXTS = Aggregate("texts", "string_agg", Column("s"), separator=", ")
 MEDIAN = Aggregate("median", "percentile_cont", Column("i"))

@@ -13,7 +13,7 @@ from sbon.operators.compile import compile_expression
 from sbon.operators.frames import frame_of_values
 from sbon.operators.values import FEW_ROWS, Values
 from sbon.query.expression import Cast, Column
-from sbon.query.schema import ColumnType
+from sbon.schema import ColumnType
 from tests.connector_world import columns, context, drain, source
 from tests.query_worlds import make_catalog, plan_of, run
 

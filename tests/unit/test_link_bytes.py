@@ -12,7 +12,7 @@ from sbon.query.link_bytes import FRAME_BYTES, SOURCE_BATCHES_PER_S, Pace, batch
 from sbon.query.params.rowwise import MapParams
 from sbon.query.params.source import SourceParams
 from sbon.query.params.windowed import AssignParams, WindowParams
-from sbon.query.schema import ColumnType, Field
+from sbon.schema import ColumnType, Field
 from sbon.sealing import KeyRing
 
 BOOL, INT, FLOAT, TEXT, TIME = ColumnType.BOOL, ColumnType.INT, ColumnType.FLOAT, ColumnType.TEXT, ColumnType.TIME

@@ -13,7 +13,7 @@ from sbon.execution.instance import Instance
 from sbon.execution.life import Event, State
 from sbon.query.params.rowwise import MapParams
 from sbon.query.plan import OperatorSpec
-from sbon.query.watermark import WATERMARK_END
+from sbon.watermarks import WATERMARK_END
 
 
 class World:

@@ -15,9 +15,9 @@ from sbon.operators.registry import build
 from sbon.operators.sizes import held_bytes
 from sbon.query.expression import Call, Column
 from sbon.query.params.joined import LookupParams
-from sbon.query.schema import ColumnType
 from sbon.query.table_versions import ROWS_MAX
-from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
+from sbon.schema import ColumnType
+from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 from tests.examples import examples
 from tests.property.stream_twins import content, rows_of
 

@@ -20,7 +20,7 @@ from sbon.query.expression import Call, Column, Expression, Literal
 from sbon.query.limits import PRECEDING_MAX, LimitError
 from sbon.query.params.aggregate import Aggregate
 from sbon.query.params.matched import Navigation, Tally
-from sbon.query.schema import ColumnType
+from sbon.schema import ColumnType
 from tests.examples import examples
 
 INT, FLOAT, TEXT, BOOL = ColumnType.INT, ColumnType.FLOAT, ColumnType.TEXT, ColumnType.BOOL

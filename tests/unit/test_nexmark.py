@@ -13,7 +13,7 @@ from sbon.query.catalog import Catalog
 from sbon.query.params.source import SourceParams
 from sbon.query.planner import plan
 from sbon.query.sql import CreateSource, SelectQuery, parse
-from sbon.query.watermark import WATERMARK_END
+from sbon.watermarks import WATERMARK_END
 from sbon_agent.connectors import Connector
 from sbon_testbed.answers import equal
 from sbon_testbed.nexmark.bench import show

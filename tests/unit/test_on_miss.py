@@ -19,12 +19,12 @@ from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.params.windowed import WindowParams
 from sbon.query.plan import MissRule, Plan
 from sbon.query.planner import plan
-from sbon.query.schema import ColumnType, Field
 from sbon.query.sql import CreateSink, parse
-from sbon.query.watermark import WATERMARK_END
+from sbon.schema import ColumnType, Field
 from sbon.state import log, runs
 from sbon.state.log import RowLog
 from sbon.state.room import StateRoom
+from sbon.watermarks import WATERMARK_END
 from sbon_testbed.deadlines.agents import NumberedWords
 from sbon_testbed.simulator.disk import VirtualDisk
 from tests.examples import seeds

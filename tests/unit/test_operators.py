@@ -24,8 +24,8 @@ from sbon.query.params.rowwise import MapParams
 from sbon.query.params.source import SinkParams
 from sbon.query.params.streams import UnionParams
 from sbon.query.params.windowed import SessionParams, WindowParams
-from sbon.query.schema import ColumnType
-from sbon.query.watermark import WATERMARK_END
+from sbon.schema import ColumnType
+from sbon.watermarks import WATERMARK_END
 
 ONE = Literal(1, ColumnType.INT)
 X = Column("x")

@@ -13,10 +13,10 @@ from sbon.handshake import ORIGINS, ORIGINS_PASSED_ON
 from sbon.links.batch import Batch
 from sbon.links.config import LinkConfig
 from sbon.links.frames import Data, LinkFrameReader, LinkFrameWriter
+from sbon.links.link_names import link_id
 from sbon.links.receiver import LinkReceiver
 from sbon.links.sender import LinkSender
 from sbon.query.expression import Column
-from sbon.query.link_names import link_id
 from sbon.query.params.rowwise import FunctionParams, MapParams
 from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.params.streams import ExchangeParams

@@ -14,11 +14,11 @@ from sbon.execution.instance import Instance, mark_of
 from sbon.execution.life import State
 from sbon.links.batch import Batch
 from sbon.links.config import LinkConfig
+from sbon.links.link_names import link_id
 from sbon.links.origins import folded, unfolded
 from sbon.links.receiver import LinkReceiver
 from sbon.links.sender import LinkSender
 from sbon.query.expression import Column
-from sbon.query.link_names import link_id
 from sbon.query.params.rowwise import MapParams
 from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.params.streams import ExchangeParams

@@ -5,12 +5,12 @@ import pytest
 from sbon.cost.network_usage import NetworkUsage
 from sbon.cost.problem import PlacementLink, PlacementProblem, problem_of
 from sbon.errors import PlacementError
+from sbon.links.link_names import link_id
 from sbon.optimiser.config import OptimiserConfig
 from sbon.optimiser.reuse import shareable_signatures
 from sbon.placement.baselines import at_consumer, at_producer, at_random, on_multicast_tree
 from sbon.placement.config import PlacementConfig
 from sbon.placement.strategy import IpMulticast
-from sbon.query.link_names import link_id
 from sbon.query.params.rowwise import MapParams
 from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.plan import LinkSpec, OperatorSpec, Plan

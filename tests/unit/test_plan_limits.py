@@ -31,7 +31,7 @@ from sbon.query.params.streams import ExchangeParams, MergeParams, MulticastPara
 from sbon.query.params.windowed import AssignParams, SessionParams, WindowParams
 from sbon.query.plan import OperatorSpec
 from sbon.query.row_pattern import REPEATS_MAX, Excluded, Repeat, Sequence, Variable
-from sbon.query.schema import ColumnType, Field
+from sbon.schema import ColumnType, Field
 from sbon.wire.deployment import Instantiate, User
 from sbon.wire.messages import decode, encode
 

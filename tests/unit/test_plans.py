@@ -10,8 +10,8 @@ from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.params.windowed import WindowParams
 from sbon.query.plan import Plan
 from sbon.query.planner import plan
-from sbon.query.schema import ColumnType, Field
 from sbon.query.sql import CreateSink, SelectQuery, parse
+from sbon.schema import ColumnType, Field
 from tests.query_worlds import CATALOG, NODES, SOURCES, lines, make_catalog, plan_of
 
 GOLDEN = {

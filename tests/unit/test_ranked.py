@@ -9,7 +9,7 @@ from sbon.operators.window import Window
 from sbon.query.expression import Column
 from sbon.query.params.aggregate import Aggregate
 from sbon.query.params.windowed import WindowParams
-from sbon.query.watermark import WATERMARK_END
+from sbon.watermarks import WATERMARK_END
 
 INF, NAN = math.inf, math.nan
 

@@ -5,8 +5,8 @@ import pytest
 
 from sbon.errors import ConfigError
 from sbon.query.params.source import Reads, SinkParams, SourceParams
-from sbon.query.schema import ColumnType, Field
 from sbon.reach import ConnectorsConfig, FileConfig, Reach, TcpConfig, is_within, parse_range
+from sbon.schema import ColumnType, Field
 from sbon.supervision.resumption import given_sink
 from sbon_agent.connectors.reaches import DECLARED_MAX, Reaches
 

@@ -8,9 +8,9 @@ from sbon.query.limits import LimitError
 from sbon.query.params.source import Reads, SourceParams
 from sbon.query.plan import Plan
 from sbon.query.planner import plan
-from sbon.query.schema import ColumnType
 from sbon.query.signature import signature
 from sbon.query.sql import SelectQuery, parse
+from sbon.schema import ColumnType
 from tests.query_worlds import NODES, make_catalog
 
 CATALOG = make_catalog("""

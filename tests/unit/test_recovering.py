@@ -3,7 +3,7 @@
 import pytest
 
 from sbon.errors import PlacementError, SbonError
-from sbon.query.link_names import link_id
+from sbon.links.link_names import link_id
 from sbon.query.params.rowwise import MapParams
 from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.plan import LinkSpec, OperatorSpec, Plan

@@ -7,13 +7,12 @@ import msgspec
 import pytest
 
 from sbon.errors import LinkError, LocalProtocolError, PlacementError
+from sbon.links.link_names import link_id
 from sbon.membership.members import MemberStatus
-from sbon.query.link_names import link_id
 from sbon.query.params.rowwise import MapParams
 from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.plan import LinkSpec, OperatorSpec, Plan
-from sbon.query.schema import ColumnType, Field
-from sbon.query.watermark import WATERMARK_END
+from sbon.schema import ColumnType, Field
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.generations import GENERATION, first_epoch
 from sbon.supervision.record import QueryRecord, is_apart
@@ -23,6 +22,7 @@ from sbon.supervision.recovery_attempt import BEGIN_TRIES
 from sbon.supervision.recovery_picture import Picture, makeable
 from sbon.supervision.register import Register
 from sbon.supervision.watching import Watching, lose_unheard, news_of, waits_for_word
+from sbon.watermarks import WATERMARK_END
 from sbon.wire.deployment import Begin, Instantiate, Renew, Renewed, User
 from sbon.wire.messages import Done
 from sbon.wire.reports import OperatorReport, OperatorReports

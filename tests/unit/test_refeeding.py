@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from sbon.errors import LinkError, SbonError
-from sbon.query.link_names import link_id
+from sbon.links.link_names import link_id
 from sbon.query.params.rowwise import MapParams
 from sbon.query.params.source import SinkParams
 from sbon.query.plan import LinkSpec, OperatorSpec, Plan

@@ -18,15 +18,15 @@ from sbon.links.batch import Batch
 from sbon.links.config import LinkConfig
 from sbon.links.ends import Ends
 from sbon.links.frames import Data
+from sbon.links.link_names import link_id
 from sbon.links.receiver import LinkReceiver, Verdict
 from sbon.links.sender import LinkSender
-from sbon.query.link_names import link_id
 from sbon.query.params.rowwise import MapParams
 from sbon.query.params.source import SinkParams
 from sbon.query.plan import LinkSpec, OperatorSpec
-from sbon.query.schema import ColumnType, Field
-from sbon.query.watermark import WATERMARK_END
 from sbon.reach import Reach
+from sbon.schema import ColumnType, Field
+from sbon.watermarks import WATERMARK_END
 from sbon.wire.deployment import End, Refeed, Renew, Renewed, TakenUp, User
 from sbon_agent.connectors.file_sink import LineSink, whole_rows
 from sbon_agent.engine.building import opening

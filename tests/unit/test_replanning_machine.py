@@ -5,14 +5,13 @@ from typing import Any
 import pytest
 
 from sbon.errors import LinkError, LocalProtocolError, PlacementError, QueryError
+from sbon.links.link_names import first_name
 from sbon.query.catalog import Catalog
 from sbon.query.handing_over import reach_us, time_column
-from sbon.query.link_names import first_name
 from sbon.query.plan import Changed, Plan
 from sbon.query.planner import plan as planned
 from sbon.query.planner import planning
 from sbon.query.sql import CreateSource, parse
-from sbon.query.watermark import WATERMARK_END
 from sbon.supervision.replanning import (
     PAUSE_S,
     TABLE,
@@ -30,6 +29,7 @@ from sbon.supervision.replanning import (
     other_plan,
     renamed,
 )
+from sbon.watermarks import WATERMARK_END
 from sbon.wire.deployment import Instantiate, Use, Used, User
 from sbon.wire.messages import Done
 from sbon.wire.replanning import Cross, Crossing, Cut, Retire, Retired, Uncut

@@ -9,7 +9,7 @@ import pytest
 from sbon.query.catalog import Catalog, Entry
 from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.plan import OperatorSpec, Plan
-from sbon.query.schema import ColumnType, Field
+from sbon.schema import ColumnType, Field
 from sbon.supervision.claiming import Outcome
 from sbon.supervision.resumption import (
     FORMAT,

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from sbon.execution.rows import PART_BYTES_MAX, Rows
-from sbon.query.schema import ColumnType, Field
+from sbon.schema import ColumnType, Field
 
 
 @pytest.mark.parametrize("rows", [1, 10, 40, 1000])

@@ -14,7 +14,7 @@ from sbon.operators.compile import columns_of, compile_column, compile_expressio
 from sbon.operators.scalars import SCALARS
 from sbon.query.expression import Call, Case, Cast, Column, Expression, Literal
 from sbon.query.functions import FUNCTIONS
-from sbon.query.schema import ColumnType
+from sbon.schema import ColumnType
 
 BOOL, INT, FLOAT = ColumnType.BOOL, ColumnType.INT, ColumnType.FLOAT
 TEXT, TIME, INTERVAL = ColumnType.TEXT, ColumnType.TIME, ColumnType.INTERVAL

@@ -16,8 +16,8 @@ from sbon.query.params.source import Reads, SinkParams, SourceParams
 from sbon.query.params.streams import ExchangeParams, MergeParams, MulticastParams, Turns, UnionParams, WindowChoice, WindowPart
 from sbon.query.params.windowed import AssignParams, SessionParams, WindowParams
 from sbon.query.row_pattern import Sequence, Variable
-from sbon.query.schema import ColumnType, Field
 from sbon.query.signature import signature
+from sbon.schema import ColumnType, Field
 from tests.query_worlds import plan_of
 
 SCHEMA = (Field("k", ColumnType.INT),)

@@ -11,7 +11,7 @@ from sbon.delivery.spill_log import SpillLog
 from sbon.errors import SpillError
 from sbon.execution.rows import Rows
 from sbon.links.batch import Batch
-from sbon.query.schema import ColumnType, Field, Schema
+from sbon.schema import ColumnType, Field, Schema
 from sbon_agent.disk import FolderDisk
 from sbon_testbed.simulator.disk import VirtualDisk
 

@@ -14,11 +14,11 @@ from sbon.query.params.rowwise import MapParams
 from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.params.streams import UnionParams
 from sbon.query.params.windowed import AssignParams, SessionParams, WindowParams
-from sbon.query.schema import ColumnType, Field
 from sbon.query.spans import parse_interval, parse_time
 from sbon.query.sql import CreateSink, CreateSource, CreateView, DropStatement, SelectQuery, parse
 from sbon.query.system import SourceDefinition
 from sbon.query.text import describe, duration_text, expression_text
+from sbon.schema import ColumnType, Field
 
 
 def test_a_source_is_what_its_statement_says() -> None:
@@ -223,7 +223,6 @@ def test_what_agents_need_for_running_plans_loads_no_parser() -> None:
         "functions",
         "plan",
         "rewrite",
-        "schema",
         "signature",
         "spans",
         "system",

@@ -13,7 +13,7 @@ from sbon.query.expression import Column
 from sbon.query.params.aggregate import Aggregate
 from sbon.query.params.windowed import WindowParams
 from sbon.query.plan import OperatorSpec
-from sbon.query.schema import ColumnType, Field
+from sbon.schema import ColumnType, Field
 
 SCHEMA = (Field("window_end", ColumnType.TIME), Field("k", ColumnType.INT), Field("n", ColumnType.INT))
 PARAMS = WindowParams("ts", 1_000_000, 1_000_000, (("k", Column("k")),), (Aggregate("n", "count", None),))

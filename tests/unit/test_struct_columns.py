@@ -20,7 +20,7 @@ from sbon.options import Options
 from sbon.query.expression import Call, Cast, Column, Literal
 from sbon.query.params.source import SourceParams
 from sbon.query.plan import Plan
-from sbon.query.schema import (
+from sbon.schema import (
     STRUCTS_MAX,
     ColumnType,
     Field,
@@ -376,7 +376,7 @@ def test_other_values_are_no_types(value: str) -> None:
 
 def test_a_process_knows_a_bounded_number_of_types(monkeypatch: pytest.MonkeyPatch) -> None:
     known = struct_type([Field("known", ColumnType.INT)])
-    monkeypatch.setattr("sbon.query.schema._STRUCTS", {known.value: known} | dict.fromkeys(map(str, range(STRUCTS_MAX)), known))
+    monkeypatch.setattr("sbon.schema._STRUCTS", {known.value: known} | dict.fromkeys(map(str, range(STRUCTS_MAX)), known))
 
     assert struct_type([Field("known", ColumnType.INT)]) is known
     with pytest.raises(ValueError, match="is not a valid ColumnType"):

@@ -5,7 +5,7 @@ import pytest
 
 from sbon.connectors.table_file import SETTLE_S, Seen, Stamps, Versions
 from sbon.errors import ConnectorError
-from sbon.query.watermark import WATERMARK_END, WATERMARK_MIN
+from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 from tests.connector_world import columns
 
 COLUMNS = columns(id="int", name="text")

@@ -4,7 +4,7 @@ import polars as pl
 
 from sbon.connectors import tails
 from sbon.connectors.tails import KEPT_ROWS, Tail
-from sbon.query.schema import ColumnType, Field
+from sbon.schema import ColumnType, Field
 
 
 def test_the_memory_of_a_tail_is_that_of_the_rows_it_keeps():

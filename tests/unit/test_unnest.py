@@ -11,8 +11,8 @@ from sbon.operators.values import Values
 from sbon.operators.windowed import FRAME_ROWS_MAX
 from sbon.query.params.kinds import keeps_state
 from sbon.query.params.rowwise import UnnestParams
-from sbon.query.schema import ColumnType, Field
 from sbon.query.text import describe
+from sbon.schema import ColumnType, Field
 from tests.query_worlds import lines, make_catalog, plan_of, run
 
 PARAMS = UnnestParams("a", ColumnType.INT, "e", ("k",))

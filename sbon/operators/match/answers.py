@@ -12,9 +12,9 @@ from sbon.operators.match.found import NO_NUMBER, Matches
 from sbon.operators.match.log import NO_ROW, ROW, Log
 from sbon.operators.match.readings import Readings, Rows
 from sbon.query.params.matched import MatchParams
-from sbon.query.schema import ColumnType
-from sbon.query.watermark import WATERMARK_END
+from sbon.schema import ColumnType
 from sbon.types import IntArray
+from sbon.watermarks import WATERMARK_END
 
 _ROW = "\0row"
 _ROWS_AN_ANSWER = 4

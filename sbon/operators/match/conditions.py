@@ -21,7 +21,7 @@ from sbon.query.expression import Expression, Literal
 from sbon.query.functions import aggregate_type
 from sbon.query.params.matched import ROW_LABEL, MatchNumber, MatchParams, Navigation, Operand, Tally
 from sbon.query.rewrite import columns_of, conjoin, conjuncts, substitute
-from sbon.query.schema import ColumnType
+from sbon.schema import ColumnType
 from sbon.types import IntArray
 
 

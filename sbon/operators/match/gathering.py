@@ -18,7 +18,7 @@ from sbon.operators.partials import TIME
 from sbon.query.functions import aggregate_type
 from sbon.query.params.matched import Operand, Tally
 from sbon.query.params.ordered import OVER_FUNCTIONS
-from sbon.query.schema import ColumnType
+from sbon.schema import ColumnType
 from sbon.types import IntArray
 
 _GROUP = "g"

@@ -12,7 +12,7 @@ from sbon.operators.match.attempts import Attempt, Labels
 from sbon.operators.match.found import NO_NUMBER
 from sbon.operators.match.partitions import END, TIME_MAX
 from sbon.query.params.matched import MatchParams
-from sbon.query.watermark import WATERMARK_END
+from sbon.watermarks import WATERMARK_END
 
 
 class Found(NamedTuple):

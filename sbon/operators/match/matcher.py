@@ -31,9 +31,9 @@ from sbon.operators.match.trials import Trials
 from sbon.query.params.matched import MatchNumber, MatchParams, Navigation, Tally
 from sbon.query.rewrite import columns_of
 from sbon.query.row_pattern import first_variables, may_be_empty
-from sbon.query.schema import ColumnType
-from sbon.query.watermark import WATERMARK_END
+from sbon.schema import ColumnType
 from sbon.types import IntArray
+from sbon.watermarks import WATERMARK_END
 
 PARTITIONS_MIN = 4_096
 """Partitions without rows may be this many more than the others before they are forgotten."""

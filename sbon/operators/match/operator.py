@@ -20,8 +20,8 @@ from sbon.operators.patient import PatientOperator
 from sbon.operators.snapshots import Parts
 from sbon.query.params.matched import ROW_LABEL, MatchParams
 from sbon.query.row_pattern import may_be_empty
-from sbon.query.schema import ColumnType
-from sbon.query.watermark import WATERMARK_END
+from sbon.schema import ColumnType
+from sbon.watermarks import WATERMARK_END
 
 STEP_ROWS = 65_536
 """Rows that are looked at in one step."""

@@ -7,8 +7,8 @@ import numpy as np
 
 from sbon.operators.match.grown import Grown
 from sbon.operators.match.log import NO_ROW
-from sbon.query.watermark import WATERMARK_END
 from sbon.types import IntArray
+from sbon.watermarks import WATERMARK_END
 
 Key: TypeAlias = tuple[Any, ...]
 TIME_MAX = 2**61 - 1

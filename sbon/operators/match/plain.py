@@ -13,7 +13,7 @@ import polars as pl
 from sbon.operators.compile import compile_column
 from sbon.operators.frames import polars_type
 from sbon.query.expression import Call, Column, Expression, Literal
-from sbon.query.schema import ColumnType
+from sbon.schema import ColumnType
 
 Row: TypeAlias = Mapping[str, Any]
 """Values by column; TIME and INTERVAL in microseconds."""

@@ -18,7 +18,7 @@ from sbon.operators.match.gathering import Gathering, gathering_of
 from sbon.operators.match.log import NO_ROW, Log
 from sbon.query.expression import Column
 from sbon.query.params.matched import ROW_LABEL, MatchNumber, MatchParams, Navigation, Operand, Tally
-from sbon.query.schema import ColumnType
+from sbon.schema import ColumnType
 from sbon.types import IntArray
 
 _NUMBERS = (ColumnType.TIME, ColumnType.INTERVAL)

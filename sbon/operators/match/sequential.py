@@ -17,8 +17,8 @@ from sbon.operators.match.lane import Found, Lane, Rules, Tried
 from sbon.operators.match.log import NO_ROW, Log
 from sbon.operators.match.partitions import END, Partitions, Text, instants
 from sbon.operators.match.trials import Outcomes, Trials
-from sbon.query.watermark import WATERMARK_END
 from sbon.types import IntArray
+from sbon.watermarks import WATERMARK_END
 
 ROWS_MIN = 256
 """Fewer rows go row by row: the columns of trials take as long for few rows as for many."""

@@ -19,8 +19,8 @@ from sbon.operators.match.partitions import END, Partitions, Text, instants
 from sbon.operators.match.scan import Classes, Jobs, Scanned, Scanner
 from sbon.operators.match.turns import opens_in
 from sbon.query.params.streams import WindowPart
-from sbon.query.watermark import WATERMARK_END
 from sbon.types import IntArray
+from sbon.watermarks import WATERMARK_END
 
 _SLOTS_MIN = 1_024
 

@@ -4,7 +4,7 @@ import msgspec
 
 from sbon.query.expression import Expression
 from sbon.query.limits import SPAN_US_MAX, check_count, check_expressions, check_keys, check_outer, check_span, check_windows
-from sbon.query.schema import ColumnType
+from sbon.schema import ColumnType
 
 
 class JoinParams(msgspec.Struct, frozen=True, tag="join"):

@@ -4,7 +4,7 @@ import msgspec
 
 from sbon.query.expression import Expression
 from sbon.query.limits import LimitError, check_count, check_expressions, check_share
-from sbon.query.schema import ARRAY_TYPES, ColumnType, Schema, array_type
+from sbon.schema import ARRAY_TYPES, ColumnType, Schema, array_type
 
 
 class MapParams(msgspec.Struct, frozen=True, tag="map"):

@@ -4,7 +4,8 @@ import msgspec
 
 from sbon.query.expression import Expression
 from sbon.query.limits import IDLE_US_MAX, LimitError, check_count, check_expressions, check_span
-from sbon.query.schema import Schema
+from sbon.schema import Schema
+from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 
 
 class Reads(msgspec.Struct, frozen=True):
@@ -66,3 +67,17 @@ class SinkParams(msgspec.Struct, frozen=True, tag="sink"):
     def __post_init__(self) -> None:
         check_count("columns", len(self.columns or ()))
         check_count("options", len(self.options))
+
+
+def newest_us(params: object, watermark_us: int) -> int:
+    """Returns an event time that no row has exceeded which a source has given up to a watermark.
+
+    Examples
+    --------
+    >>> source = SourceParams("s", "file", (), (), "ts", watermark_delay_us=5)
+    >>> newest_us(source, 100), newest_us(source, WATERMARK_MIN) == WATERMARK_MIN, newest_us(source, WATERMARK_END) == WATERMARK_END
+    (105, True, True)
+    """
+    if not isinstance(params, SourceParams) or not WATERMARK_MIN < watermark_us < WATERMARK_END:
+        return watermark_us
+    return min(watermark_us + params.watermark_delay_us, WATERMARK_END)
