@@ -139,7 +139,7 @@ class Dispatch:
         agent, flow, operators = self._agent, self._agent.execution.flow, self._agent.execution.operators
         match message:
             case Reserve():
-                agent.placement.surveying.reserve(message)
+                agent.placement.candidate_questions.reserve(message)
             case Release(query):
                 operators.release(query)
             case DelaySlack(query, slack_ms, busy_slack_ms):
@@ -172,7 +172,7 @@ class Dispatch:
                 reports = tuple(agent.queries.owned.register.as_known(report) for report in told.reports)
                 respond(msgspec.structs.replace(told, reports=reports))
             case CandidateAsk():
-                agent.placement.surveying.answer(message, respond)
+                agent.placement.candidate_questions.answer(message, respond)
             case SampleAsk():
                 execution.sampling.answer(message, respond)
             case Instantiate():

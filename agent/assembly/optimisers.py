@@ -28,7 +28,7 @@ class Optimisers:
             network.gossip,
             operators,
             flow,
-            placement.surveying,
+            placement.candidate_questions,
             migrations,
             placement.remembering,
             agent.monitoring.recording,

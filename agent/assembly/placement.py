@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 from sbon.queries.placing import Placing
+from sbon.rearranging.candidate_questions import CandidateQuestions
 from sbon.rearranging.remembering import Remembering
-from sbon.rearranging.surveying import Surveying
 from sbon.supervision.sharing import Sharing
 from sbon_agent.assembly.execution import Execution
 from sbon_agent.assembly.network import Network
@@ -20,6 +20,8 @@ class Placement:
         config, host, measuring = agent.config, agent.host, agent.monitoring.measuring
         directory, gossip, operators = network.directory, network.gossip, execution.operators
         self.sharing = Sharing(operators, config.hosting, lambda: measuring.cpu)
-        self.surveying = Surveying(host, directory, gossip, operators, execution.reports, self.sharing, agent.extensions)
+        self.candidate_questions = CandidateQuestions(host, directory, gossip, operators, execution.reports, self.sharing, agent.extensions)
         self.remembering = Remembering(host, directory, gossip, config.optimiser)
-        self.placing = Placing(host, gossip, self.surveying, self.remembering, config.placement, config.optimiser, execution.books)
+        self.placing = Placing(
+            host, gossip, self.candidate_questions, self.remembering, config.placement, config.optimiser, execution.books
+        )

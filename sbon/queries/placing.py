@@ -21,8 +21,8 @@ from sbon.placement.config import PlacementConfig
 from sbon.ports import SeededExecutor
 from sbon.query.params.kinds import needs_of
 from sbon.query.plan import Plan
+from sbon.rearranging.candidate_questions import CandidateQuestions
 from sbon.rearranging.remembering import Remembering
-from sbon.rearranging.surveying import Surveying
 from sbon.types import NodeId, OperatorId
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Placing:
         self,
         host: SeededExecutor,
         gossip: Gossip,
-        surveying: Surveying,
+        candidate_questions: CandidateQuestions,
         remembering: Remembering,
         config: PlacementConfig,
         optimiser: OptimiserConfig,
@@ -58,7 +58,7 @@ class Placing:
         self.host = host
         self.books = books
         self.gossip = gossip
-        self.surveying = surveying
+        self.candidate_questions = candidate_questions
         self.remembering = remembering
         self.config = config
         self.optimiser = optimiser
@@ -118,7 +118,7 @@ class Placing:
         def free(kept: Collection[NodeId] = ()) -> None:
             """Releases what attempts have reserved on other nodes."""
             if reserve:
-                self.surveying.decided(plan.query, dict.fromkeys(holding - set(kept), 0))
+                self.candidate_questions.decided(plan.query, dict.fromkeys(holding - set(kept), 0))
 
         def perform(action: "Admitting | BaseException") -> None:
             match action:
@@ -284,7 +284,7 @@ class _Placement:
             self._slots[node] = sum(where == node for where in self._to_come.values()) + len(self._problem.unpinned)
         query = self._plan.query if self._reserve else ""
         timeout_s = self._placing.optimiser.answer_timeout_s
-        self._placing.surveying.ask(node, about, signatures, timeout_s, answered, query, self._slots.get(node, 0), self._needs)
+        self._placing.candidate_questions.ask(node, about, signatures, timeout_s, answered, query, self._slots.get(node, 0), self._needs)
 
     def _answered(self, node: NodeId, report: "CandidateReport | None") -> None:
         if report is None:
@@ -351,4 +351,4 @@ class _Placement:
 
     def _settle(self, coming: Mapping[NodeId, int]) -> None:
         slots = {node: coming.get(node, 0) for node, kept in self._slots.items() if kept}
-        self._placing.surveying.decided(self._plan.query, slots)
+        self._placing.candidate_questions.decided(self._plan.query, slots)

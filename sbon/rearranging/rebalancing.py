@@ -127,7 +127,7 @@ class Rebalancing(Reviewing["LocalOptimiser"]):
         """Adds how much longer its work takes on the candidates, where a query with a bound uses it."""
         if math.isinf(view.delay_slack_ms):
             return view
-        now, books = self._host.now(), self._surveying.books
+        now, books = self._host.now(), self._candidate_questions.books
         here = books.nodes.of(view.here, now)
         from sbon.cost.computing import Work, longer_ms
 

@@ -19,7 +19,7 @@ class Returning:
     def __init__(self, around: Surroundings, stands: Callable[[Instance], bool]) -> None:
         self._directory = around.directory
         self._operators = around.operators
-        self._surveying = around.surveying
+        self._candidate_questions = around.candidate_questions
         self._migrations = around.migrations
         self._recording = around.recording
         self._stands = stands
@@ -43,7 +43,7 @@ class Returning:
                     self._return(relay.id, feeder)
 
         for node in (feeder, self._directory.me):
-            self._surveying.ask(node, (feeder, consumer), (), ANSWER_TIMEOUT_S, answered)
+            self._candidate_questions.ask(node, (feeder, consumer), (), ANSWER_TIMEOUT_S, answered)
 
     def _return(self, name: OperatorId, feeder: NodeId) -> None:
         relay = self._operators.instances.get(name)

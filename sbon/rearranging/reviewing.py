@@ -19,8 +19,8 @@ from sbon.placement.candidates import CandidateReport
 from sbon.placement.config import PlacementConfig
 from sbon.ports import SeededExecutor, Timer
 from sbon.query.params.kinds import NO_NEEDS, Needs
+from sbon.rearranging.candidate_questions import CandidateQuestions
 from sbon.rearranging.remembering import Remembering
-from sbon.rearranging.surveying import Surveying
 from sbon.telemetry.recording import Recording
 from sbon.types import NodeId
 
@@ -39,7 +39,7 @@ class Surroundings:
     gossip: Gossip
     operators: Operators
     flow: Flow
-    surveying: Surveying
+    candidate_questions: CandidateQuestions
     migrations: Migrations
     remembering: Remembering
     recording: Recording
@@ -56,7 +56,7 @@ class Reviewing(abc.ABC, Generic[Machine]):
         self._directory = around.directory
         self._gossip = around.gossip
         self._operators = around.operators
-        self._surveying = around.surveying
+        self._candidate_questions = around.candidate_questions
         self._migrations = around.migrations
         self._remembering = around.remembering
         self._recording = around.recording
@@ -106,4 +106,4 @@ class Reviewing(abc.ABC, Generic[Machine]):
                 done(reports)
 
         for node in question.candidates:
-            self._surveying.ask(node, question.about, (), self._config.answer_timeout_s, answered, needs=needs)
+            self._candidate_questions.ask(node, question.about, (), self._config.answer_timeout_s, answered, needs=needs)

@@ -114,7 +114,7 @@ class Seeking:
         needs = needs_of(instance.spec.params for instance in present)
         timeout_s = min(ANSWER_TIMEOUT_S, self._optimiser.answer_timeout_s)
         for node in candidates:
-            self._around.surveying.ask(node, about, (), timeout_s, answered, needs=needs)
+            self._around.candidate_questions.ask(node, about, (), timeout_s, answered, needs=needs)
 
     def _candidates(self, view: OperatorView, space: "CostSpace", attempts: Sequence[Attempt]) -> tuple[NodeId, ...]:
         """Returns the untried nodes of least known cost, with the node of the heaviest link first if it is among them."""

@@ -23,9 +23,9 @@ import msgspec
 
 from sbon.errors import LinkError, LocalProtocolError, SbonError
 from sbon.links.link_names import first_name
-from sbon.query.handing_over import reach_us, time_column
 from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.plan import LinkSpec, OperatorSpec, Plan
+from sbon.query.plan_exchange import reach_us, time_column
 from sbon.supervision.deployment import Assignment, rewired, stages
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.watermarks import WATERMARK_END, WATERMARK_MIN

@@ -13,11 +13,11 @@ import structlog
 
 from sbon.errors import PlacementError, QueryError, SbonError
 from sbon.ports import Clock, Timer
-from sbon.query.handing_over import reach_us
 from sbon.query.instances import sets_of
 from sbon.query.multicast_ids import is_multicast
 from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.plan import Plan
+from sbon.query.plan_exchange import reach_us
 from sbon.supervision.deploying import INSTANTIATE_TIMEOUT_S
 from sbon.supervision.dropped import feeder_of, give_up, heard_users, is_dropped, left_to_others, used_by_others
 from sbon.supervision.forecasting import forecast_again

@@ -1,6 +1,6 @@
 """Decides which running operators this host offers to other queries, and checks again when a query wants one.
 
-`sbon.rearranging.surveying` asks for the offers, and the dispatch of requests for the check.
+`sbon.rearranging.candidate_questions` asks for the offers, and the dispatch of requests for the check.
 """
 
 from collections.abc import Callable, Sequence

@@ -243,11 +243,6 @@ def evaluate_valid(seconds: float, seed: int, report: Report, runs: int = 3, job
     return found
 
 
-def _random_step(rng: np.random.Generator, least_ns: float, most_ns: float) -> Step:
-    per_row_ns = float(np.exp(rng.uniform(np.log(least_ns), np.log(most_ns))))
-    return Step(per_batch_ns=float(rng.uniform(2e4, 2e5)), per_row_ns=per_row_ns, scatter=0.2)
-
-
 def _random_workload(rng: np.random.Generator) -> tuple[Workload, int]:
     """A job and a number of nodes by chance."""
     job = Job(

@@ -13,7 +13,7 @@ from sbon.config import Layer
 from sbon.types import FloatArray
 from sbon_testbed.figures.migration import RELAXATION, Times, Variant, draw_far_pair, figure10, figure12
 from sbon_testbed.figures.pairs import PAYLOAD_BYTES, draw_pairs
-from sbon_testbed.figures.sharing import (
+from sbon_testbed.figures.shared_queries import (
     AFTER_S,
     Shared,
     carried,
@@ -24,7 +24,7 @@ from sbon_testbed.figures.sharing import (
     run_sharing,
     topology_of,
 )
-from sbon_testbed.figures.sharing import SETTINGS as SHARING_SETTINGS
+from sbon_testbed.figures.shared_queries import SETTINGS as SHARING_SETTINGS
 from sbon_testbed.figures.world import JITTER_MS, SETTINGS, SETTLE_S, STEADY_S, MeasuredNetwork, Say
 
 HOUR_S = 3600.0

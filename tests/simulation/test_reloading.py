@@ -190,13 +190,13 @@ def test_candidates_of_the_next_query_have_the_new_time_to_answer():
     world = settled_world(3, settings={"optimiser": {"answer_timeout_s": 9.0}})
     agent: Any = world.agents[0]
     asked: list[float] = []
-    real = agent.placement.surveying.ask
+    real = agent.placement.candidate_questions.ask
 
     def ask(node: NodeId, about: Any, rtts: Any, timeout_s: float, *more: Any, **further: Any) -> None:
         asked.append(timeout_s)
         real(node, about, rtts, timeout_s, *more, **further)
 
-    agent.placement.surveying.ask = ask
+    agent.placement.candidate_questions.ask = ask
     optimiser = msgspec.structs.replace(agent.config.optimiser, answer_timeout_s=1.25)
     agent.reload(msgspec.structs.replace(agent.config, optimiser=optimiser))
     world.submit("SELECT peer, count(*) AS n FROM TUMBLE(sys.probes, ts, INTERVAL '1 second') GROUP BY window_start, peer")

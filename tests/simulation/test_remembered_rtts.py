@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from sbon.rearranging.candidate_questions import CandidateQuestions
 from sbon.rearranging.remembering import Remembering
-from sbon.rearranging.surveying import Surveying
 from sbon.wire.candidates import CandidateAsk
 from sbon_testbed.simulator.harness import World
 from sbon_testbed.simulator.network import NetworkConfig
@@ -85,13 +85,13 @@ def test_what_runs_goes_there_too(worlds):
 
 def test_a_node_that_does_not_answer_holds_a_query_up_for_one_time_out(worlds, monkeypatch):
     world, asked_at = worlds[64], []
-    ask = Surveying.ask
+    ask = CandidateQuestions.ask
 
     def noted(self, *arguments, **options):
         asked_at.append(world.now)
         ask(self, *arguments, **options)
 
-    monkeypatch.setattr(Surveying, "ask", noted)
+    monkeypatch.setattr(CandidateQuestions, "ask", noted)
     world.partition([[0], list(range(1, 10))])
     began = world.now
     where, _ = explained(world)
@@ -109,7 +109,7 @@ def test_a_query_that_waits_for_room_asks_once_what_is_remembered(monkeypatch):
         answer(self, question, respond)
 
     for agent in world.agents:
-        agent.placement.surveying.answer(CandidateAsk(about=(), signatures=(), query="another", slots=10_000), lambda told: None)
+        agent.placement.candidate_questions.answer(CandidateAsk(about=(), signatures=(), query="another", slots=10_000), lambda told: None)
     monkeypatch.setattr(Remembering, "answer", counted)
     began = world.now
     world.submit(QUERY, at=TAKER)

@@ -22,7 +22,7 @@ from sbon_testbed.figures.experiments import EXPERIMENTS, Extent, run_figures
 from sbon_testbed.figures.migration import draw_far_pair, label
 from sbon_testbed.figures.oracle import Judge, delay_everywhere, usage_everywhere
 from sbon_testbed.figures.pairs import Rates, draw_pairs
-from sbon_testbed.figures.sharing import Asked, draw_far_groups, draw_zipf, each_equal_operator_once
+from sbon_testbed.figures.shared_queries import Asked, draw_far_groups, draw_zipf, each_equal_operator_once
 from sbon_testbed.figures.text import as_text
 from sbon_testbed.figures.topology import layers, without_projections
 from sbon_testbed.figures.world import MeasuredNetwork, merged, read_loads, read_measured

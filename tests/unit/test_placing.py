@@ -30,12 +30,12 @@ class World:
 
     def __init__(self) -> None:
         self.host = FakeHost()
-        self.surveying = Recorder()
+        self.candidate_questions = Recorder()
         self.remembering = Recorder()
         self.placing = Placing(
             self.host,
             FakeGossip("b", "a", "c", "d"),
-            self.surveying,
+            self.candidate_questions,
             self.remembering,
             PlacementConfig(),
             OptimiserConfig(neighbour_rtts=0),
@@ -48,18 +48,18 @@ class World:
 
     def asked(self) -> dict[str, tuple[str, int]]:
         """Nodes with unanswered questions, the query for which they keep room, and how much."""
-        return {given[0]: given[5:7] for given in self.surveying.calls_of("ask")}
+        return {given[0]: given[5:7] for given in self.candidate_questions.calls_of("ask")}
 
     def answer(self, *silent: str, **reports: dict[str, Any]) -> None:
         """Answers all questions until none is left: five free slots, unless `reports` says otherwise."""
-        while questions := self.surveying.calls_of("ask"):
+        while questions := self.candidate_questions.calls_of("ask"):
             node = questions[0][0]
             report = CandidateReport(**{"node": node, "rtts_ms": {}, "free_slots": 5} | reports.get(node, {}))
-            self.surveying.pop("ask", node).done(node, None if node in silent else report)
+            self.candidate_questions.pop("ask", node).done(node, None if node in silent else report)
 
     def told(self) -> dict[str, int]:
         """Slots that each node is to keep after all that it has been told."""
-        return {node: slots for _, told in self.surveying.calls_of("decided") for node, slots in told.items()}
+        return {node: slots for _, told in self.candidate_questions.calls_of("decided") for node, slots in told.items()}
 
     @property
     def placed(self) -> Placed:
@@ -105,7 +105,7 @@ def test_what_is_only_imagined_keeps_no_room(world: World) -> None:
 @pytest.mark.parametrize("share", [True, False])
 def test_running_operators_are_asked_for_only_if_they_may_be_reused(world: World, share: bool) -> None:
     world.place(share=share)
-    assert any(given[2] for given in world.surveying.calls_of("ask")) is share
+    assert any(given[2] for given in world.candidate_questions.calls_of("ask")) is share
 
 
 def test_a_node_that_counts_as_full_gets_nothing_that_may_run_elsewhere(world: World) -> None:

@@ -63,7 +63,7 @@ class World:
         self.operators = Recorder(
             instances=self.instances, room=SimpleNamespace(free_slots=lambda now: self.room), split=self.split, destroy=self.instances.pop
         )
-        self.surveying, self.recording = Recorder(), Recorder()
+        self.candidate_questions, self.recording = Recorder(), Recorder()
         self.refusal = ""
         self.migrations = Recorder(
             may_migrate=lambda name: name not in self.pinned,
@@ -79,7 +79,7 @@ class World:
             FakeGossip("here", "b", "c", "d"),
             self.operators,
             Recorder(),
-            self.surveying,
+            self.candidate_questions,
             self.migrations,
             self.remembering,
             self.recording,
@@ -123,12 +123,12 @@ class World:
 
     @property
     def asked(self) -> list[str]:
-        return [given[0] for given in self.surveying.calls_of("ask")]
+        return [given[0] for given in self.candidate_questions.calls_of("ask")]
 
     def answer(self, *silent: str, slots: int = 5) -> None:
         for node in self.asked:
             report = CandidateReport(node, {}, slots)
-            self.surveying.pop("ask", node).done(node, None if node in silent else report)
+            self.candidate_questions.pop("ask", node).done(node, None if node in silent else report)
 
 
 @pytest.fixture
@@ -468,4 +468,4 @@ def test_a_host_that_refuses_one_is_not_where_those_go_that_have_not_started(see
 def test_being_near_what_leaves_as_well_counts_for_nothing(world: World, seeking: Any) -> None:
     one = operator("one", [incoming("zero", "b")], [outgoing("two", "here"), outgoing("three", "c")])
     seeking.seek([one])
-    assert all(given[1] == ("b", "c") for given in world.surveying.calls_of("ask"))
+    assert all(given[1] == ("b", "c") for given in world.candidate_questions.calls_of("ask"))

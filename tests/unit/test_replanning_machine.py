@@ -7,8 +7,8 @@ import pytest
 from sbon.errors import LinkError, LocalProtocolError, PlacementError, QueryError
 from sbon.links.link_names import first_name
 from sbon.query.catalog import Catalog
-from sbon.query.handing_over import reach_us, time_column
 from sbon.query.plan import Changed, Plan
+from sbon.query.plan_exchange import reach_us, time_column
 from sbon.query.planner import plan as planned
 from sbon.query.planner import planning
 from sbon.query.sql import CreateSource, parse

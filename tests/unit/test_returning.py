@@ -26,7 +26,9 @@ class World:
         around: Any = SimpleNamespace(
             directory=SimpleNamespace(me="here"),
             operators=self,
-            surveying=SimpleNamespace(ask=lambda node, about, signatures, timeout_s, answered: self.asked.append((node, answered))),
+            candidate_questions=SimpleNamespace(
+                ask=lambda node, about, signatures, timeout_s, answered: self.asked.append((node, answered))
+            ),
             migrations=self,
             recording=SimpleNamespace(review=lambda *given: self.reviews.append(given)),
         )

@@ -30,7 +30,7 @@ ABOUT_MAX = 256
 """Most nodes that one question may ask to measure: each costs a few datagrams, and nobody may make this host flood the network."""
 
 
-class Surveying:
+class CandidateQuestions:
     """Asks candidates, and answers as one."""
 
     def __init__(

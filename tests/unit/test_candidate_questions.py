@@ -8,8 +8,8 @@ import pytest
 
 from sbon.errors import LinkError
 from sbon.optimiser.config import OptimiserConfig
+from sbon.rearranging.candidate_questions import CandidateQuestions
 from sbon.rearranging.remembering import Remembering
-from sbon.rearranging.surveying import Surveying
 from sbon.wire.candidates import CandidateAsk, Reserve, Rtts, RttsAsk
 from sbon.wire.messages import Done
 
@@ -47,7 +47,7 @@ class World:
         reports: Any = SimpleNamespace(books=books, told=lambda: None)
         sharing: Any = SimpleNamespace(offered=lambda signatures: {})
         extensions: Any = lambda: SimpleNamespace(has_function=lambda name, version: name == "known")  # noqa: E731
-        self.surveying = Surveying(self.host, self.directory, self.gossip, operators, reports, sharing, extensions)
+        self.candidate_questions = CandidateQuestions(self.host, self.directory, self.gossip, operators, reports, sharing, extensions)
         self.answers: list[Any] = []
 
     @property
@@ -58,7 +58,7 @@ class World:
         self.work.append(lambda: done(work()))
 
     def answer(self, **asked: Any) -> None:
-        self.surveying.answer(CandidateAsk(**({"about": (), "signatures": ()} | asked)), self.answers.append)
+        self.candidate_questions.answer(CandidateAsk(**({"about": (), "signatures": ()} | asked)), self.answers.append)
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_slots_are_reserved_when_asked_and_when_answered(world: World) -> None:
     assert world.reserved == [("q", 2)]
     world.pings["b"](1.0)
     assert world.reserved == [("q", 2), ("q", 2)]
-    world.surveying.reserve(Reserve(query="q", slots=-1))
+    world.candidate_questions.reserve(Reserve(query="q", slots=-1))
     assert world.decided == [("q", 0)]
 
 
@@ -110,7 +110,7 @@ def test_without_memory_for_state_nothing_is_offered_or_reserved(world: World) -
 
 def test_one_that_does_not_answer_is_reported_so(world: World) -> None:
     found: list[Any] = []
-    world.surveying.ask("b", ("c",), (), 1.0, lambda node, report: found.append((node, report)))
+    world.candidate_questions.ask("b", ("c",), (), 1.0, lambda node, report: found.append((node, report)))
     world.asked[0][2](LinkError("too late"))
     world.asked[0][2](Done())
     assert found == [("b", None), ("b", None)]
@@ -122,14 +122,14 @@ def test_what_a_candidate_tells_is_made_plausible(world: World) -> None:
     told = type(world.answers[0])(
         node="b", rtts_ms={"c": -1.0, "d": 5.0}, free_slots=-3, load_ms=-1.0, running={}, reserved=-2, upstream_delay_ms={}
     )
-    world.surveying.ask("b", ("c",), (), 1.0, lambda node, report: found.append(report))
+    world.candidate_questions.ask("b", ("c",), (), 1.0, lambda node, report: found.append(report))
     world.asked[0][2](told)
     (report,) = found
     assert (report.rtts_ms, report.free_slots, report.load_ms, report.reserved) == ({"d": 5.0}, 0, 0.0, 0)
 
 
 def test_each_is_told_how_many_operators_come(world: World) -> None:
-    world.surveying.decided("q", {"c": 0, "b": 2})
+    world.candidate_questions.decided("q", {"c": 0, "b": 2})
     assert [(node, message.slots) for node, message in world.told] == [("b", 2), ("c", 0)]
 
 

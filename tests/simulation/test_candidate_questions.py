@@ -24,7 +24,7 @@ def test_a_round_trip_that_nobody_waits_for_counts_as_long_as_the_wait_whatever_
     world.paths.follow(far[None], every_s=1.0)
     answers = []
     agent = world.agents[0]
-    agent.placement.surveying.answer(CandidateAsk(about=("n1", "n2"), signatures=(), query="", slots=0), answers.append)
+    agent.placement.candidate_questions.answer(CandidateAsk(about=("n1", "n2"), signatures=(), query="", slots=0), answers.append)
     world.run(5.0)
 
     assert isinstance(answers[0], CandidateAnswer)
