@@ -45,6 +45,7 @@ from sbon.reach import Reach
 from sbon.schema import Schema
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.opening import Folder, path_of, resolved, told
+from sbon_agent.connectors.origin_log import Key, OriginLog
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Errors of a disk that may have room again later."""
@@ -135,8 +136,13 @@ class LineSink:
         """Offset of a partial batch that could not be undone yet."""
         self._has_rows = False
         self._closed = False
+        self._origins = OriginLog(f".{path.name}.origins")
+        self._next_of: Key | None = None
+        """Input and origin of the next rows; None if the sink has one input, whose rows tell none."""
         self.begun_at: int | None = None
         """Size of the file, in bytes, before the first row; None until it is open."""
+        self.rows_by_origin: dict[Key, int] | None = None
+        """After `rows_since`: these rows by input and origin; None if that is not known."""
 
     def open(self) -> None:
         """Opens or creates the file."""
@@ -184,16 +190,25 @@ class LineSink:
                 rows, whole = whole_rows(iter(partial(file.read, READ_BYTES), b""), quoted=self._lines.kind == "csv")
                 if begun_at + whole < os.fstat(file.fileno()).st_size:
                     self._file.truncate(begun_at + whole)
+                self.rows_by_origin = self._origins.resume(self._folder, rows)
             self.begun_at = begun_at
             return rows
 
+    def keep(self) -> None:
+        """Takes that the sink goes on when its agent is back."""
+        self._origins.is_kept = True
+
+    def next_of(self, link: int, origin: int) -> None:
+        """Takes the input and the origin of the next rows."""
+        self._next_of = link, origin
+
     def write(self, frame: pl.DataFrame) -> None:
         """Appends rows."""
-        self._write(self._lines.lines(frame))
+        self._write(self._lines.lines(frame), frame.height)
 
     def write_values(self, values: Values) -> None:
         """Appends a few rows."""
-        self._write(self._lines.lines_of_values(values))
+        self._write(self._lines.lines_of_values(values), values.rows)
 
     def finish(self) -> None:
         """Puts the file in its place; every row has been written."""
@@ -203,7 +218,7 @@ class LineSink:
                 self._put_in_place()
             except OSError as error:
                 raise _broken(self._what, self._path, error) from error
-            self._let_go()
+            self._close_file()
 
     def close(self) -> None:
         """Puts the file in its place and closes it."""
@@ -234,14 +249,18 @@ class LineSink:
         unchanged = f"{self._path} is as it was"
         return f"{unchanged}, rows written so far are in {self._path.parent / _unfinished(self._name)}" if self._has_rows else unchanged
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes, rows: int) -> None:
         with self._lock:
-            if self._file is None:
+            if self._file is None or self._folder is None:
                 raise ConnectorError(f"{self._what}: {self._path} is closed")
             try:
+                if self._next_of is not None:
+                    self._origins.note(self._folder, self._next_of, rows)
                 self._append(data)
             except OSError as error:
                 raise _broken(self._what, self._path, error) from error
+            if self._next_of is not None:
+                self._origins.written(self._next_of, rows)
             self._has_rows = True
 
     def _append(self, data: bytes) -> None:
@@ -270,11 +289,15 @@ class LineSink:
         if self._mode == "replace":
             self._folder.replace(self._name, by=_unfinished(self._name))
 
-    def _let_go(self) -> None:
+    def _close_file(self) -> None:
         file, self._file = self._file, None
-        folder, self._folder = self._folder, None
         if file is not None:
             file.close()
+
+    def _let_go(self) -> None:
+        self._close_file()
+        folder, self._folder = self._folder, None
+        self._origins.close(folder)
         if folder is not None:
             folder.close()
 
@@ -325,6 +348,10 @@ class ParquetSink:
         self._lock = threading.Lock()
         self._folder: Folder | None = None
         self._closed = False
+        self._origins = OriginLog(".origins")
+        self._next_of: Key | None = None
+        self.rows_by_origin: dict[Key, int] | None = None
+        """After `rows_since`: these rows by input and origin; None if that is not known."""
         self.begun_at: int | None = None
         """Number of the first part; None until the folder is open."""
 
@@ -356,13 +383,28 @@ class ParquetSink:
             for number in range(begun_at, self._number):
                 with contextlib.suppress(FileNotFoundError):
                     rows += pl.scan_parquet(self._path / f"part-{number:06}.parquet").select(pl.len()).collect().item()
+            if self._folder is not None:
+                self.rows_by_origin = self._origins.resume(self._folder, rows)
             return rows
+
+    def keep(self) -> None:
+        """Takes that the sink goes on when its agent is back."""
+        self._origins.is_kept = True
+
+    def next_of(self, link: int, origin: int) -> None:
+        """Takes the input and the origin of the next rows."""
+        self._next_of = link, origin
 
     def write(self, frame: pl.DataFrame) -> None:
         """Adds rows."""
         with self._lock:
             if self._folder is None:
                 raise ConnectorError(f"{self._what}: {self._path} is closed")
+            if self._next_of is not None:
+                try:
+                    self._origins.note(self._folder, self._next_of, frame.height)
+                except OSError as error:
+                    raise _broken(self._what, self._path, error) from error
             part, rows, number = self._part, pl.concat([self._part, self._structs.of(frame)]), self._number
             while not rows.is_empty():
                 most = self._rows_per_file or max(PART_ROWS, rows.height)
@@ -372,12 +414,15 @@ class ParquetSink:
                 if is_full:
                     part, number = part.clear(), number + 1
             self._part, self._number = part.rechunk(), number
+            if self._next_of is not None:
+                self._origins.written(self._next_of, frame.height)
 
     def close(self) -> None:
         """Closes the folder; every write was complete."""
         with self._lock:
             self._closed = True
             folder, self._folder = self._folder, None
+            self._origins.close(folder)
         if folder is not None:
             folder.close()
 

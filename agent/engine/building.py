@@ -51,8 +51,8 @@ def build(
     elif isinstance(params, SinkParams):
         from sbon_agent.connectors.registry import build_sink
 
-        own = make_sink(instance, params)
-        instance.sink = own if own is not None else build_sink(params, instance.spec.schema, context)
+        instance.sink = make_sink(instance, params) or build_sink(params, instance.spec.schema, context)
+        instance.note_origins(is_noted=hasattr(instance.sink, "next_of"))
     else:
         from sbon.operators.registry import build as build_operator
 
@@ -69,12 +69,12 @@ def opening(instance: Instance, taken_up: TakenUp | None = None) -> Callable[[],
     """
     found: Callable[[], None] | None = getattr(instance.source or instance.sink, "open", None)
     rows_since = getattr(instance.sink, "rows_since", None)
-    if found is None or rows_since is None or taken_up is None or taken_up.begun_at is None or len(instance.inputs) != 1:
+    if found is None or rows_since is None or taken_up is None or taken_up.begun_at is None:
         return found
-    opened, begun_at, lost, [incoming] = found, taken_up.begun_at, taken_up.lost_rows or 0, instance.inputs.values()
+    opened, begun_at, lost = found, taken_up.begun_at, taken_up.lost_rows or 0
 
     def open_again() -> None:
         opened()
-        instance.waiting.had_written(incoming, rows_since(begun_at), lost)
+        instance.waiting.had_written(rows_since(begun_at), lost, getattr(instance.sink, "rows_by_origin", None))
 
     return open_again

@@ -119,6 +119,9 @@ class SinkConnector(Protocol):
       sink was made for. Such rows are then never made a frame.
     - `begun_at` is a number by which the sink finds where its query began after a crash; `rows_since(begun_at)` returns the number of rows
       that are there since, and is called after `open`.
+    - `next_of(link, origin)` tells a sink that finds its rows again, before each `write`, by which input and of which origin they come, as
+      numbers (`sbon.links.origins`); the input is 0 if it is the only one. After `rows_since`, `rows_by_origin` has the rows
+      that are there by both, or None. `keep()` is called before `close` if the sink is to go on when its agent is back.
     - `quanta` is the number of quanta of waiting rows that are written at once, because each `write` has a cost of its own; default 1.
     """
 

@@ -167,7 +167,7 @@ def origin_of(instance: Instance, incoming: Input | None, batch: Batch | None) -
     """Returns the origin of what an operator makes of a batch. A multicast, and an operator without state with one input, pass it on."""
     if instance.is_multicast:
         return 0 if batch is None else batch.origin
-    return 0 if incoming is None else incoming.origin.of(batch)
+    return 0 if incoming is None else incoming.origin.of(0 if batch is None else batch.origin)
 
 
 def _skipped(output: Output, payload: Rows | None, origin: int) -> Rows | None:

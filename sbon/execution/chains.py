@@ -140,14 +140,14 @@ def _is_empty(output: Output, incoming: Input) -> bool:
 def backlog(incoming: Input, rows_max: int) -> list[Batch]:
     """Returns the first batch of a link and as many of the following ones as fit into the same quantum, `JOINED_ROWS_MAX` rows at most.
 
-    A backlog thus turns into large batches. An operator that passes origins on takes batches of one origin only.
+    A backlog thus turns into large batches. What passes origins on, or notes them, takes batches of one origin only.
     """
     batches, rows_max = [incoming.queue.head], min(rows_max, JOINED_ROWS_MAX)
     if len(incoming.queue) > 1:
-        rows, passes_on = batches[0].rows, incoming.origin.made_by_origin is not None
+        rows, keeps_apart = batches[0].rows, incoming.origin.is_kept_apart
         for batch in islice(incoming.queue, 1, BATCHES_MAX):
             rows += batch.rows
-            if rows > rows_max or (passes_on and batch.origin != batches[0].origin):
+            if rows > rows_max or (keeps_apart and batch.origin != batches[0].origin):
                 break
             batches.append(batch)
     return batches

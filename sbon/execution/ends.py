@@ -55,7 +55,6 @@ class Input(End):
         "receiver",
         "reply",
         "schema",
-        "skip_rows",
         "sliced",
         "steady_rate",
         "told_bytes",
@@ -64,6 +63,7 @@ class Input(End):
         "unheard",
         "unsafe",
         "watermark_us",
+        "written",
     )
 
     def __init__(
@@ -93,7 +93,7 @@ class Input(End):
         """Number of successive acknowledgements for which there was no connection."""
         self.from_former = 0
         """Highest number of the batches that came from a copy of the source that has crashed: nobody can send them once more."""
-        self.skip_rows = 0
+        self.written = Giving()
         """Next rows that a sink does not write, because its former copy has written them before a crash."""
         self.unsafe = Unsafe[tuple[LinkSender, int]]()
         """Its processed batches of which not everything has been acknowledged further on; for an operator without state only."""

@@ -118,6 +118,11 @@ class Instance(Life):
             for link, incoming in self.inputs.items():
                 incoming.origin.number = numbers[first_name(link)]
 
+    def note_origins(self, *, is_noted: bool) -> None:
+        """Keeps batches of several origins apart, if the sink notes the origins of what it writes."""
+        for incoming in self.inputs.values():
+            incoming.origin.is_noted = is_noted
+
     @property
     def passes_origins(self) -> bool:
         """True if the operator gives its rows the origins of those that it takes: it has one input, and no state."""

@@ -203,8 +203,9 @@ class Operators:
         self._engine.hand_over(instance)
 
     def close(self) -> None:
-        """Stops all operators."""
-        for operator in list(self.instances):
+        """Stops all operators. Sinks keep what they need when their agent is back."""
+        for operator, instance in list(self.instances.items()):
+            getattr(instance.sink, "keep", bool)()
             self.destroy(operator)
 
     # ------------------------------------------------------------------------------------------------------- links

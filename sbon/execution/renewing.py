@@ -91,8 +91,9 @@ def _takes(flow: Links, instance: Instance, incoming: Input, advance: Callable[[
             known = message.end.rows - incoming.receiver.rows_processed
             incoming.receiver.go_on(message.end.after, message.end.rows)
             incoming.unsafe.begin(message.end.after, _goes_on(instance, incoming, message.end.made))
+            before = incoming.origin.taken
             incoming.origin.taken, incoming.origin.made_by_origin = message.end.origins, None
-            incoming.skip_rows = max(0, incoming.skip_rows - known)  # a sink has found them in its file, and they are acknowledged
+            incoming.written.acknowledged(known, before, message.end.origins)  # a sink has found them in its file
             incoming.watermark_us = max(incoming.watermark_us, message.end.watermark_us)
             incoming.from_former = 0
             if instance.state is State.RUNNING and instance.watermark_in_us > instance.watermark_us:

@@ -1,11 +1,12 @@
 """The batches that wait at the inputs of one operator, and the reasons for which the operator waits."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sbon.execution.ends import Input
 from sbon.links.batch import Batch
+from sbon.links.origins import short
 from sbon.scheduling import EarliestStimulusFirst
 from sbon.types import LinkId, NodeId
 from sbon.watermarks import WATERMARK_END
@@ -24,7 +25,7 @@ class Waiting:
     misses : chooses rows that are left out, or put off, because they would be late; None: none ever
     """
 
-    __slots__ = ("_heads", "_inputs", "blocked", "blocked_samples", "change", "held_port", "lost_rows", "misses", "starved")
+    __slots__ = ("_heads", "_inputs", "blocked", "blocked_samples", "change", "held_port", "is_found", "lost_rows", "misses", "starved")
 
     def __init__(self, inputs: dict[LinkId, Input], misses: "LateRows | None" = None) -> None:
         self.misses = misses
@@ -34,6 +35,8 @@ class Waiting:
         """Rows that wait in a sink whose query has got, or is about to get, another plan."""
         self.lost_rows = 0
         """Rows that had waited in former copies of a sink when their hosts crashed."""
+        self.is_found = False
+        """True for a sink that has found which rows of each input and origin its former copies have written."""
         self.held_port: int | None = None
         """The input port that is ahead of another in event time, and is held back until that one has caught up."""
         self.blocked = False
@@ -43,13 +46,31 @@ class Waiting:
         self.starved = ""
         """The reason if all inputs are gone for good before they ended; otherwise empty."""
 
-    def had_written(self, incoming: Input, rows: int, lost: int) -> None:
-        """Takes how many rows the former copies of a sink with one input have written, and how many they had lost before the last crash.
+    def had_written(self, rows: int, lost: int, by_origin: Mapping[tuple[int, int], int] | None) -> None:
+        """Takes how many rows the former copies of a sink have written, and how many they had lost before the last crash.
 
         More than were acknowledged: these come again, and are skipped. Fewer: the others had waited, and are lost.
+
+        Parameters
+        ----------
+        by_origin : the rows written by the input (`sbon.links.origins.short`; 0: the only one) and their origin; None if that is not known
         """
-        ahead = rows + lost - incoming.receiver.rows_processed
-        incoming.skip_rows, self.lost_rows = max(0, ahead), lost + max(0, -ahead)
+        self.is_found = False
+        inputs = {short(link) if len(self._inputs) > 1 else 0: incoming for link, incoming in self._inputs.items()}
+        if by_origin is not None and not lost and {link for link, _ in by_origin} <= inputs.keys():
+            written = {link: {origin: number for (by, origin), number in by_origin.items() if by == link} for link in inputs}
+            ahead = {link: _ahead(incoming, written[link]) for link, incoming in inputs.items()}
+            found = {link: numbers for link, numbers in ahead.items() if numbers is not None}
+            if len(found) == len(inputs):
+                for link, incoming in inputs.items():
+                    incoming.written.rows, incoming.written.by_origin = max(0, found[link][0]), [max(0, n) for n in found[link][1:]]
+                self.lost_rows = sum(max(0, -number) for numbers in found.values() for number in numbers)
+                self.is_found = True
+                return
+        if len(inputs) == 1:
+            [incoming] = inputs.values()
+            more = rows + lost - incoming.receiver.rows_processed
+            incoming.written.rows, self.lost_rows = max(0, more), lost + max(0, -more)
 
     @property
     def held_back(self) -> bool:
@@ -131,3 +152,21 @@ class Waiting:
             return
         sources = ", ".join(f"{incoming.link.source} on {incoming.node}" for incoming in gone)
         self.starved = f"nothing feeds it any more: {sources} {'is' if len(gone) == 1 else 'are'} gone for good"
+
+
+def _ahead(incoming: Input, written: Mapping[int, int]) -> list[int] | None:
+    """Returns how many rows of an input a sink has written beyond those acknowledged: of all if origins are not told, otherwise 0 and the
+    rows of each origin. None if it is not known.
+
+    Parameters
+    ----------
+    written : rows by their origin
+    """
+    taken = incoming.origin.taken
+    if not any(written):
+        # Rows without origins come in the same order again.
+        return [sum(written.values()) - incoming.receiver.rows_processed] if written or not any(taken or ()) else None
+    if 0 in written or taken is None:
+        return None
+    count = max(len(taken), *written)
+    return [0, *(written.get(number, 0) - (taken[number - 1] if number <= len(taken) else 0) for number in range(1, count + 1))]

@@ -5,6 +5,7 @@ While it runs, its operators are busy: nobody else touches their state, and noth
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,6 +18,7 @@ from sbon.execution.ends import Input
 from sbon.execution.instance import Instance, defers
 from sbon.execution.rows import Rows
 from sbon.links.batch import Batch
+from sbon.links.origins import short
 from sbon.operators.values import Values
 from sbon.ports import Meter
 from sbon.query.params.source import SinkParams
@@ -325,9 +327,9 @@ def _take(
         return Made(watermark_us, payload, watermark_us)  # passed on without decoding
     if instance.sink is not None:
         if instance.waiting.change is not None:
-            _write_of_plan(stage, payload, part, watermark_us)
+            _write_of_plan(stage, payload, part, watermark_us, _origin_of(task))
         elif part is not None or payload is not None:
-            _write_behind(stage, payload, part)
+            _write_behind(stage, payload, part, _origin_of(task))
         return Made(watermark_us, None, watermark_us)
     operator, incoming = instance.operator, stage.incoming
     assert operator is not None
@@ -387,22 +389,36 @@ def _rows(instance: Instance, produced: "list[pl.DataFrame]") -> Rows | None:
     return rows_given(instance.operator, produced, instance.spec.schema)
 
 
-def _write_behind(stage: Stage, payload: Rows | None, part: "pl.DataFrame | None") -> None:
-    """Writes rows into a sink, without the first ones that its former copy has written before a crash."""
+def _write_behind(stage: Stage, payload: Rows | None, part: "pl.DataFrame | None", origin: int) -> None:
+    """Writes rows of one origin into a sink, without the first ones that its former copy has written before a crash."""
     incoming = stage.incoming
-    if incoming is None or not incoming.skip_rows:
+    if incoming is not None and incoming.origin.is_noted:
+        sink: Any = stage.instance.sink
+        sink.next_of(short(incoming.link.id) if len(stage.instance.inputs) > 1 else 0, origin)
+    if incoming is None or not incoming.written.is_due:
         _write(stage, payload, part)
         return
     rows = part.height if part is not None else payload.rows if payload is not None else 0
-    skipped = min(incoming.skip_rows, rows)
+    skipped = incoming.written.next(rows, origin)
     if skipped < rows:
         if part is None and payload is not None:
             part = payload.frame()
         _write(stage, None, None if part is None else part.slice(skipped))
-    incoming.skip_rows -= skipped
+    incoming.written.take(rows, origin)
 
 
-def _write_of_plan(stage: Stage, payload: Rows | None, part: "pl.DataFrame | None", watermark_us: int) -> None:
+def _origin_of(task: Task) -> int:
+    """Returns the origin of the rows that the next operator of a task takes; 0 if it is not told."""
+    origin = task.batches[0].origin if task.batches else 0
+    for stage, behind in pairwise(task.stages[: len(task.steps) + 1]):
+        if not stage.instance.is_multicast:
+            origin = 0 if stage.incoming is None else stage.incoming.origin.of(origin)
+        output = None if behind.incoming is None else stage.instance.outputs.get(behind.incoming.link.id)
+        origin = origin if output is not None and output.giving.is_whole else 0
+    return origin
+
+
+def _write_of_plan(stage: Stage, payload: Rows | None, part: "pl.DataFrame | None", watermark_us: int, origin: int) -> None:
     """Writes the rows of one of two plans that are to be written now, without those that the sink's former copy has written."""
     from sbon.execution.crossing import both_passed
 
@@ -410,14 +426,15 @@ def _write_of_plan(stage: Stage, payload: Rows | None, part: "pl.DataFrame | Non
     assert change is not None
     assert incoming is not None
     frame = part if part is not None else payload.frame() if payload is not None else None
-    skipped = 0 if frame is None else min(incoming.skip_rows, frame.height)
+    rows = 0 if frame is None else frame.height
+    skipped = incoming.written.next(rows, origin)
     if frame is not None and skipped:
         frame = frame.slice(skipped)
     passed, is_end = both_passed(change, instance, incoming, watermark_us), watermark_us >= WATERMARK_END
     step = change.step(incoming.link.id, frame, both_passed=passed, is_end=is_end)
     if step.rows is not None and step.rows.height:
         _write(stage, None, step.rows)
-    incoming.skip_rows -= skipped
+    incoming.written.take(rows, origin)
     change.commit(step)
 
 

@@ -75,12 +75,12 @@ def folded(behind: Iterable[tuple[LinkId, tuple[int, ...]]]) -> tuple[int, ...]:
     >>> unfolded(folded([("a>u:0", (7, 8)), ("b>u:0+7", ())]), "b>u:0"), unfolded((), "a>u:0")
     ((), None)
     """
-    return tuple([number for link, numbers in behind for number in (_short(link), len(numbers), *numbers)])
+    return tuple([number for link, numbers in behind for number in (short(link), len(numbers), *numbers)])
 
 
 def unfolded(told: tuple[int, ...], link: LinkId) -> tuple[int, ...] | None:
     """Returns the numbers of one link out of a row that `folded` has made; None if it has none, or the row is not one."""
-    wanted, at = _short(link), 0
+    wanted, at = short(link), 0
     while at + 1 < len(told):
         end = at + 2 + told[at + 1]
         if told[at] == wanted:
@@ -89,7 +89,8 @@ def unfolded(told: tuple[int, ...], link: LinkId) -> tuple[int, ...] | None:
     return None
 
 
-def _short(link: LinkId) -> int:
+def short(link: LinkId) -> int:
+    """Returns a short name of a link, which it keeps when it begins anew: a number of 32 bits."""
     return zlib.crc32(first_name(link).encode())
 
 
@@ -105,21 +106,27 @@ class InputRows:
     `number` is the origin of what is made of the input, 0 for an only input. `made`: if it has a number, the rows that the operator had
     made of it, of each part if it deals them; None if unknown. `made_by_origin`: for the only input of an operator that passes origins on,
     the rows made of each origin, of each part; None if some did not tell theirs, or if it does not pass them on. `taken`: rows of processed
-    batches by their origin; None if some did not tell theirs.
+    batches by their origin; None if some did not tell theirs. `is_noted`: a sink notes the origins of what it writes.
     """
 
-    __slots__ = ("made", "made_by_origin", "made_of_all", "number", "taken")
+    __slots__ = ("is_noted", "made", "made_by_origin", "made_of_all", "number", "taken")
 
     def __init__(self) -> None:
         self.number = 0
         self.made_of_all: int | None = 0
         self.made: tuple[int, ...] | None = None
         self.made_by_origin: ByOrigin | None = None
+        self.is_noted = False
         self.taken: tuple[int, ...] | None = ()
 
-    def of(self, batch: Batch | None) -> int:
-        """Returns the origin of what an operator without state makes of a batch of this input."""
-        return self.number if self.made_by_origin is None or batch is None else batch.origin
+    def of(self, origin: int) -> int:
+        """Returns the origin of what an operator without state makes of a batch of this input that tells an origin, or none (0)."""
+        return self.number if self.made_by_origin is None else origin
+
+    @property
+    def is_kept_apart(self) -> bool:
+        """True if batches of several origins may not be joined."""
+        return self.is_noted or self.made_by_origin is not None
 
     def has_made(self, origin: int, rows: Callable[[], tuple[int, ...]]) -> None:
         """Counts what has been made of one origin.
@@ -183,6 +190,24 @@ class Giving:
         by_origin = [*self.by_origin, *[0] * (origin - len(self.by_origin))]
         by_origin[origin - 1] = rows
         self.by_origin = by_origin if any(by_origin) else []
+
+    def next(self, rows: int, origin: int) -> int:
+        """Returns how many of the next rows, of one origin, are not given."""
+        skipped = min(self.rows, rows)
+        return skipped + min(self.due(origin), rows - skipped)
+
+    def acknowledged(self, rows: int, before: tuple[int, ...] | None, now: tuple[int, ...] | None) -> None:
+        """Takes that some of these rows will never come: they have been acknowledged.
+
+        Parameters
+        ----------
+        before, now : the rows acknowledged so far, and now, by their origin; None if that is not known
+        """
+        self.rows = max(0, self.rows - rows)
+        for number, count in enumerate(now or (), 1):
+            known = before[number - 1] if before is not None and number <= len(before) else 0
+            if self.due(number):
+                self.skip(number, max(0, self.due(number) - (count - known)))
 
     def take(self, rows: int, origin: int) -> int:
         """Returns how many of the next rows, of one origin, are not given, and counts them as skipped."""

@@ -119,6 +119,16 @@ class Account:
                 self.history[place] = msgspec.structs.replace(done, go_on=go_on)
                 return
 
+    def not_found(self, sink: OperatorId, epoch: int) -> None:
+        """Takes that a sink which began anew under an epoch has not found what its former copy has written of each input and origin."""
+        for place, done in reversed([*enumerate(self.history)]):
+            go_on = done.go_on.get(sink)
+            if go_on is not None and go_on.by_word and done.epoch == epoch:
+                self.is_exact = False
+                found = msgspec.structs.replace(go_on, is_exact=False, by_word=False)
+                self.history[place] = msgspec.structs.replace(done, go_on={**done.go_on, sink: found})
+                return
+
     def lacks(self, operator: OperatorId, until_us: int) -> None:
         """Notes that an operator which began empty lacks rows up to a later event time, as one that feeds it was away by then."""
         for place, done in reversed([*enumerate(self.history)]):

@@ -60,6 +60,9 @@ class Continuation(msgspec.Struct, frozen=True):
     """Windows of which the lost state had rows, those without rows included; None if that is not known."""
     begin_us: int | None = None
     """Windows and sessions that start earlier are left out; None: those of which rows are missing are answered with the others."""
+    by_word: bool = False
+    """True for a sink that has to say whether it has found what its former copy has written of each input and origin: the continuation is
+    exact only then."""
     late_until_us: int | None = None
     """Event time up to which what it feeds has gone on without it, in microseconds; None if nothing has."""
 
@@ -140,6 +143,7 @@ def continuations(
     away = frozenset() if any(missing.values()) else frozenset(absent_files)
     inputs_made = _inputs_made(specs, links, lost, feeders, counts, again, away)
     cuts = cuts_behind(specs, links, lost, feeders, inputs_made)
+    finding = frozenset(one for one in begun_at if one in lost)
     found: dict[OperatorId, Continuation] = {}
     for operator, spec in specs.items():
         if operator not in lost:
@@ -156,18 +160,17 @@ def continuations(
         is_among = any(link.target in lost for link in outputs)
         one = Lost(spec, inputs, outputs, taken, seen[operator], is_among)
         several = inputs_made.get(operator)
-        are_known = _are_known_behind(operator, links, lost, consumers, cuts)
+        are_known = _are_known_behind(operator, links, lost, consumers, cuts, finding)
         if several is not None and is_among and not are_known:
             # A file gives again what a lost consumer has passed on.
             several = several_inputs(spec, inputs, feeders, counts, ())
         by_input = None
         if several is not None and (are_known or not (is_among and operator in zero)):
             names = sorted(several)
-            by_input = by_origin(
-                one, [_parts_of(spec, several[name]) for name in names], names, consumers, missing, cuts if are_known else {}
-            )
+            made = [_parts_of(spec, several[name]) for name in names]
+            by_input = by_origin(one, made, names, consumers, missing, cuts if are_known else {}, finding)
         elif operator in cuts and are_known and _begins_by_origin(inputs[0], found):
-            by_input = by_origin(one, [cut.made for cut in cuts[operator]], (), consumers, missing, cuts)
+            by_input = by_origin(one, [cut.made for cut in cuts[operator]], (), consumers, missing, cuts, finding)
         if by_input is not None:
             found[operator] = by_input
         elif operator in zero:
@@ -175,11 +178,14 @@ def continuations(
         elif several is not None:
             found[operator] = by_total(one, {name: _parts_of(spec, made) for name, made in several.items()})
         elif known is not None:
-            found[operator] = by_number(one, known, counts)
+            found[operator] = by_number(one, known, {*counts, *finding})
         else:
             answers = [feeders[name] for link in inputs if (name := first_name(link.id)) in feeders]
-            finds_end = operator in begun_at and all(link.source not in unordered for link in inputs)
+            told = {link.source for link in inputs if link.source in found and found[link.source].given(link) is not None}
+            finds_end = operator in finding and all(link.source not in unordered or link.source in told for link in inputs)
             found[operator] = behind_consumers(one, answers, delay_of(specs.values()), lacking.get(operator), finds_end=finds_end)
+            if finds_end and (told or len(inputs) > 1):
+                found[operator] = msgspec.structs.replace(found[operator], by_word=True)
         ahead_us = max([consumers[name].ahead_us for name in taken], default=WATERMARK_MIN)
         if ahead_us > WATERMARK_MIN:
             found[operator] = msgspec.structs.replace(found[operator], late_until_us=ahead_us, is_exact=False)
@@ -219,6 +225,7 @@ def by_origin(
     consumers: Mapping[LinkId, Renewed],
     missing: Mapping[LinkId, int],
     cuts: Mapping[OperatorId, Sequence[Cut]],
+    finding: Collection[OperatorId],
 ) -> Continuation | None:
     """Returns from where a lost operator without state goes on whose rows have several origins; None if a consumer does not know of which
     origins the rows are that it has taken, or if nobody knows how far an input was.
@@ -229,6 +236,7 @@ def by_origin(
     names : the inputs that the origins stand for, by the first names of their links; none if it passes on the origins of its only input
     missing : rows of a link that earlier recoveries have counted as lost
     cuts : how far lost operators behind it were
+    finding : lost sinks that find out what their former copies have written
     """
     taken: dict[LinkId, tuple[int, ...]] = {}
     lost_behind: set[LinkId] = set()
@@ -267,7 +275,7 @@ def by_origin(
         # Of which origin earlier losses were, nobody knows any more.
         is_exact=None not in made
         and not any(lost.values())
-        and len(taken) == len(one.outputs)
+        and all(first_name(link.id) in taken or link.target in finding for link in one.outputs)
         and not any(missing.get(name) for name in taken),
         watermark_us=one.watermark_us,
         watermark_out_us=one.watermark_us,
@@ -280,16 +288,19 @@ def _are_known_behind(
     lost: Collection[OperatorId],
     consumers: Mapping[LinkId, Renewed],
     cuts: Mapping[OperatorId, Sequence[Cut]],
+    finding: Collection[OperatorId],
 ) -> bool:
     """Tells whether all lost operators behind an operator go on by their cuts, up to consumers that know what they have taken of each
-    origin."""
+    origin, and sinks that find it out."""
     for link in links:
         if link.source != operator:
             continue
         answer = consumers.get(first_name(link.id))
         if answer is not None and (answer.origins is None or sum(answer.origins) != answer.rows):
             return False
-        if link.target in lost and not (link.target in cuts and _are_known_behind(link.target, links, lost, consumers, cuts)):
+        if link.target not in lost or link.target in finding:
+            continue
+        if link.target not in cuts or not _are_known_behind(link.target, links, lost, consumers, cuts, finding):
             return False
     return True
 
@@ -324,19 +335,20 @@ def by_total(one: Lost, several: Mapping[LinkId, tuple[int, ...] | None]) -> Con
     )
 
 
-def by_number(one: Lost, known: Made, counts: Mapping[OperatorId, Made]) -> Continuation:
+def by_number(one: Lost, known: Made, counted: Collection[OperatorId]) -> Continuation:
     """Returns from where an operator goes on whose output follows from its one input row by row: behind the rows that it had made.
 
     Parameters
     ----------
-    counts : the rows made by it, which are `known`, and by all such operators
+    known : the rows that it had made
+    counted : lost operators that go on by such a number, too, and sinks that find out what their former copies have written
     """
     given = {first_name(link.id): known.given(link) for link in one.outputs}
     return Continuation(
         rows_out=known.rows,
         skip_rows=one.skipped(given),
         lost_rows=one.gone(given),
-        is_exact=bool(one.taken) or all(link.target in counts for link in one.outputs),
+        is_exact=bool(one.taken) or all(link.target in counted for link in one.outputs),
         watermark_us=one.watermark_us,
         watermark_out_us=one.watermark_us,
     )
@@ -366,7 +378,7 @@ def behind_consumers(one: Lost, feeders: Sequence[Renewed], delay_us: int, lacki
     return Continuation(
         rows_out=max([made, *one.taken.values()]),
         lost_rows=gone,
-        is_exact=is_table(one.spec) or (isinstance(params, SinkParams) and len(one.inputs) == 1 and finds_end),
+        is_exact=is_table(one.spec) or (isinstance(params, SinkParams) and finds_end),
         watermark_us=one.begin(begin_us),
         watermark_out_us=one.watermark_us,
         state_until_us=until_us,

@@ -140,8 +140,8 @@ class Attempt(msgspec.Struct):
             skip, skips = go_on.skip_rows.get(name, 0), go_on.skips.get(name, ())
             return End(answer.link, node, schema, epoch, answer.after, answer.rows, skip, skips=skips)
         given = go_on.given(link)
-        if name in go_on.skips and given is not None:
-            return End(link, self.nodes[link.target], schema, self.epoch, 0, sum(given), skips=go_on.skips[name])
+        if given is not None and not picture.missing.get(name):
+            return End(link, self.nodes[link.target], schema, self.epoch, 0, sum(given), skips=go_on.skips.get(name, ()))
         rows, skip = self._between(picture, link)
         return End(link, self.nodes[link.target], schema, self.epoch, 0, rows, skip)
 
@@ -158,7 +158,7 @@ class Attempt(msgspec.Struct):
         if link.source in self.operators:
             feeder = self.go_on[link.source]
             given = feeder.given(link)
-            rows = sum(given) if given is not None and name in feeder.skips else self._between(picture, link)[0]
+            rows = sum(given) if given is not None and not picture.missing.get(name) else self._between(picture, link)[0]
             end = End(link, self.nodes[link.source], schema, self.epoch, 0, rows)
             return msgspec.structs.replace(end, made=made, origins=given, made_by_origin=self.go_on[link.target].made_by_origin)
         rows = (

@@ -97,6 +97,8 @@ class OperatorReport(msgspec.Struct, frozen=True):
     """Place in its file where the rows of a sink begin; None for other operators."""
     lost_rows: Count | msgspec.UnsetType = msgspec.UNSET
     """Rows that former copies of a sink had taken, and had not written when their hosts crashed."""
+    is_found: bool | msgspec.UnsetType = msgspec.UNSET
+    """True for a sink that has found which rows of each input and origin its former copies have written."""
     misfits: Annotated[tuple[Misfit, ...], msgspec.Meta(max_length=KINDS_REPORTED_MAX)] = ()
     """Why a source or an operator has left rows out: the kinds with the most rows."""
     latency: LatencyTold | None = None

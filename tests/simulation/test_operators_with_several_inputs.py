@@ -144,6 +144,25 @@ def of_several(folder: Path, seed: int, sql: str, options: str) -> tuple[Account
     return outcome(world, record)
 
 
+def beside_the_sink(folder: Path, seed: int, sql: str) -> tuple[Account, Counter[tuple[int, ...]]]:
+    """Moves operators to the host of the sink, and has that host crash with all of them; the sink's file tells how far it was."""
+    rng = np.random.default_rng(seed)
+    world, record = begun(folder, seed, sql, int(rng.choice([4, 8, 16])))
+    movable = [one for one in record.specs if kind_of(record, one) in ("unnest", "map") and record.specs[one].pinned is None]
+    for _ in range(int(rng.integers(1, 4))):
+        world.run(float(rng.uniform(0.2, 2.0)))
+        for one in movable:
+            node = record.nodes[one]
+            if rng.random() < 0.6 and node != world.nodes[SINK] and may_move(world, node, one):
+                world.ask(node, "migrate", operator=one, node=world.nodes[SINK])
+                world.run(1.0)
+        world.run(float(rng.uniform(0.0, 1.0)))
+        cut(world, SINK, [number for number in SOURCES if rng.random() < 0.5])
+        world.run(float(rng.uniform(0.2, 2.5)))
+        crash(world, record, SINK, rng, 200.0, comes_back=True)
+    return outcome(world, record)
+
+
 def of_two_queries(folder: Path, seed: int) -> tuple[Account, Counter[tuple[int, ...]], Counter[tuple[int, ...]], str]:
     """Has the host of an operator crash that two queries share; returns the rows of both, and what the second one says of its own."""
     rng = np.random.default_rng(seed)
@@ -266,6 +285,17 @@ def test_nothing_is_lost_or_comes_twice_behind_it(numbers: list[int], sql: str, 
                 yield seed, *of_several(folder, seed, sql, options)
 
     check(stories(), expected, 0.75)
+
+
+@pytest.mark.parametrize("sql", [UNNEST, TWO_OUTPUTS], ids=["one input", "two inputs"])
+@pytest.mark.parametrize("numbers", seeds([[5, 9]], [[*range(first, first + 20)] for first in range(1, 61, 20)]))
+def test_nothing_is_lost_or_comes_twice_if_the_sink_is_lost_with_it(numbers: list[int], sql: str) -> None:
+    def stories() -> Iterator[tuple[int, Account, Counter[tuple[int, ...]]]]:
+        for seed in numbers:
+            with run_directory() as folder:
+                yield seed, *beside_the_sink(folder, seed, sql)
+
+    check(stories(), ROWS_EXPECTED, 0.75)
 
 
 @pytest.mark.parametrize("numbers", seeds([[4]], [[*range(first, first + 20)] for first in range(1, 61, 20)]))

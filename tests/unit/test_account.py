@@ -113,3 +113,15 @@ def test_of_two_attempts_the_worse_is_said():
     one = Continuation(is_exact=False, watermark_out_us=7, state_until_us=9, windows=None)
     both = merged(one, Continuation(watermark_out_us=WATERMARK_END, repeats_all=True))
     assert (both.is_exact, both.watermark_out_us, both.state_until_us, both.windows, both.repeats_all) == (False, 7, 9, None, True)
+
+
+def test_a_sink_that_began_anew_has_to_say_that_it_found_its_rows_by_origin():
+    account = Account()
+    go_on = {"k": Continuation(is_exact=True, by_word=True)}
+    account.begun(Recovered({"k": "a"}, GENERATION, (), go_on, 1, 0.5))
+    account.not_found("k", 2 * GENERATION)
+    account.not_found("f", GENERATION)
+    assert account.is_exact
+    account.not_found("k", GENERATION)
+    assert not account.is_exact
+    assert not account.history[0].go_on["k"].is_exact

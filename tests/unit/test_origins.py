@@ -182,18 +182,23 @@ def test_after_a_loss_the_count_is_a_rough_one() -> None:
     assert not continuations(UNION, [*IN, OUT], {"u"}, consumers, feeders, {OUT.id: 4})["u"].is_exact
 
 
-def test_a_lost_sink_behind_it_makes_the_count_a_rough_one() -> None:
+def test_a_lost_sink_behind_it_finds_its_rows_by_origin_or_makes_the_count_a_rough_one() -> None:
     feeders = {IN[0].id: given(10), IN[1].id: given(25, IN[1])}
     found = continuations(UNION, [*IN, OUT], {"u", "k"}, {}, feeders, {}, {"k"})
-    assert not found["u"].is_exact
+    assert (found["u"].is_exact, found["k"].is_exact, found["k"].by_word) == (True, True, True)
+    assert found["u"].given(OUT) == (25, 10)
+    found = continuations(UNION, [*IN, OUT], {"u", "k"}, {}, feeders, {})
+    assert (found["u"].is_exact, found["k"].is_exact) == (False, False)
 
 
 def test_beside_a_lost_consumer_a_file_is_not_worked_through_once_more() -> None:
     """Nobody would skip what that consumer has passed on."""
     specs = UNION | {name: spec(name, SourceParams(name, "file", (), (), None)) for name in "ab"}
     feeders = {IN[0].id: given(10)}
-    found = continuations(specs, [*IN, OUT], {"a", "u", "k"}, {}, feeders, {}, {"k"})["u"]
+    found = continuations(specs, [*IN, OUT], {"a", "u", "k"}, {}, feeders, {})["u"]
     assert (dict(found.made), found.is_exact) == ({}, False)
+    found = continuations(specs, [*IN, OUT], {"a", "u", "k"}, {}, feeders, {}, {"k"})["u"]
+    assert (dict(found.made), found.is_exact) == ({IN[0].id: (10,), IN[1].id: (0,)}, True), "the sink finds its rows by origin"
     other = link("u", "l")
     consumers = {other.id: Renewed(other, 9, 47, 0, origins=(30, 17))}
     found = continuations(

@@ -10,6 +10,7 @@ from sbon.connectors.interface import Congested
 from sbon.execution import crossing, work
 from sbon.execution.crossing import PlanChange, both_passed
 from sbon.execution.life import State
+from sbon.links.origins import Giving
 
 OLD, NEW = "q.1>q.9:0", "q.5>q.9:0"
 
@@ -203,12 +204,12 @@ def test_what_a_sink_refuses_is_offered_again_whole(monkeypatch: pytest.MonkeyPa
         written.append(part.height)
 
     monkeypatch.setattr(work, "_write", write)
-    incoming = SimpleNamespace(link=SimpleNamespace(id=OLD), skip_rows=0, watermark_us=90, lost=False)
+    incoming = SimpleNamespace(link=SimpleNamespace(id=OLD), written=Giving(), watermark_us=90, lost=False)
     instance = SimpleNamespace(waiting=SimpleNamespace(change=sink.change), inputs={OLD: incoming}, watermark_us=5)
     stage: Any = SimpleNamespace(instance=instance, incoming=incoming)
     with pytest.raises(Congested):
-        work._write_of_plan(stage, None, None, 100)
-    work._write_of_plan(stage, None, None, 100)
+        work._write_of_plan(stage, None, None, 100, 0)
+    work._write_of_plan(stage, None, None, 100, 0)
     assert written == [None, 1]
 
 

@@ -132,12 +132,12 @@ def test_a_sink_counts_what_it_has_written_and_removes_a_torn_row(tmp_path: Path
 
     first = opened("append")
     assert first.begun_at == 4
-    first._write(b"1\n2\n3")  # and the machine goes off
+    first._write(b"1\n2\n3", 2)  # and the machine goes off
     again = opened("resume")
     assert again.rows_since(4) == 2
     assert path.read_text() == "v\n0\n1\n2\n"
     assert again.begun_at == 4
-    again._write(b"3\n")
+    again._write(b"3\n", 1)
     assert path.read_text() == "v\n0\n1\n2\n3\n"
     first.close()
     again.close()
@@ -151,7 +151,7 @@ def test_a_sink_leaves_out_what_its_former_copy_had_written_without_saying_so():
     work = opening(instance, TakenUp(65_536, begun_at=7))
     assert work is not None
     work()
-    assert (opened, incoming.skip_rows) == (["open"], 12)
+    assert (opened, incoming.written.rows) == (["open"], 12)
 
 
 @pytest.mark.parametrize(("written", "lost", "skipped", "lost_then"), [(25, 0, 0, 5), (25, 5, 0, 5), (28, 5, 3, 5), (24, 5, 0, 6)])
@@ -163,7 +163,7 @@ def test_a_sink_counts_what_its_former_copies_had_taken_and_not_written(written:
     work = opening(instance, TakenUp(65_536, begun_at=7, lost_rows=lost))
     assert work is not None
     work()
-    assert (incoming.skip_rows, instance.waiting.lost_rows) == (skipped, lost_then)
+    assert (incoming.written.rows, instance.waiting.lost_rows) == (skipped, lost_then)
 
 
 def test_an_end_turns_to_an_operator_that_begins_anew_though_the_lost_one_was_never_told_who_feeds_it():

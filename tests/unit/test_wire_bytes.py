@@ -45,7 +45,7 @@ BYTES = {
     "lock": "ba0fa487a74f",
     "moved": "bb801489e82d",
     "nolink": "92ba4b54e54c",
-    "operators": "77cb550d0842",
+    "operators": "c4371f662dce",
     "operators?": "fe4110fc3acd",
     "orphanended": "813f6cc830b0",
     "outcome": "cc480248acb3",

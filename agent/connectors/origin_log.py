@@ -1,0 +1,124 @@
+"""Notes, beside the rows that a sink writes, of which input and which origin they are, so that a crash does not mix them up.
+
+A sink with several inputs, or behind an operator with several inputs, gets its rows in another order after a crash
+(`sbon.links.origins`). How many rows it has written it finds in its file; the log says how many of these were of each origin. A note is
+made before its rows are written. If a write fails, the next note begins at the same row, and takes the place of the former one.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import IO
+
+from sbon_agent.connectors.opening import Folder
+
+_NOTE = struct.Struct("<QQIH")
+"""Number of the first row since the query began, rows, the short name of the input, origin."""
+NOTES_MAX = 50_000
+"""Notes after which the log is written anew with one note for each input and origin."""
+Key = tuple[int, int]
+PLAIN: Key = (0, 0)
+"""Rows of an only input that tells no origins."""
+
+
+class OriginLog:
+    """The log of one sink, a file in an open folder. Nothing is written before the first note.
+
+    Errors of the disk are raised as OSError.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._file: IO[bytes] | None = None
+        self._rows = 0
+        """Rows written since the query began."""
+        self._known: dict[Key, int] | None = {}
+        """Rows written by input and origin; None if a former copy has not noted that."""
+        self._notes = 0
+        self.is_kept = False
+        """True: the log stays for a copy that goes on when the agent is back. After a crash it is there anyway."""
+
+    def resume(self, folder: Folder, rows: int) -> dict[Key, int] | None:
+        """Takes up the notes of a former copy, which has written so many rows; returns the rows by input and origin, None if unknown."""
+        self._rows, self._known = rows, None
+        try:
+            with folder.open(self._name, os.O_RDONLY) as file:
+                self._known = noted(file.read(), rows)
+        except FileNotFoundError:
+            self._known = None if rows else {}
+        if self._known is not None:
+            self._rewrite(folder)
+        else:
+            folder.remove(self._name)
+        return self._known
+
+    def note(self, folder: Folder, key: Key, rows: int) -> None:
+        """Notes of which input and origin the next rows are, before they are written. Those of an only input that tells no origins need
+        no note."""
+        if self._known is None or not rows or (key == PLAIN and not self._known):
+            return
+        if self._file is None or self._notes >= NOTES_MAX:
+            self._rewrite(folder)
+        assert self._file is not None
+        data = memoryview(_NOTE.pack(self._rows, rows, *key))
+        start = os.fstat(self._file.fileno()).st_size
+        try:
+            while data:
+                data = data[self._file.write(data) :]
+        except OSError:
+            self._file.truncate(start)
+            raise
+        self._notes += 1
+
+    def written(self, key: Key, rows: int) -> None:
+        """Takes that the rows of the last note have been written."""
+        self._rows += rows
+        if key == PLAIN and not self._known:
+            self._known = None
+        if self._known is not None:
+            self._known[key] = self._known.get(key, 0) + rows
+
+    def close(self, folder: Folder | None) -> None:
+        """Closes the log, and removes it from its folder unless it is to be kept."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+            if folder is not None and not self.is_kept:
+                folder.remove(self._name)
+
+    def _rewrite(self, folder: Folder) -> None:
+        assert self._known is not None
+        if self._file is not None:
+            self._file.close()
+        new, start = f"{self._name}.new", 0
+        with folder.create(new) as file:
+            for key, rows in self._known.items():
+                file.write(_NOTE.pack(start, rows, *key))
+                start += rows
+        folder.replace(self._name, by=new)
+        self._file, self._notes = folder.open(self._name, os.O_WRONLY | os.O_APPEND), 0
+
+
+def noted(data: bytes, rows: int) -> dict[Key, int] | None:
+    """Returns how many of the first rows are of each input and origin, by a log; None if it does not say that of all of them.
+
+    Examples
+    --------
+    >>> data = _NOTE.pack(0, 5, 7, 1) + _NOTE.pack(5, 9, 7, 2) + _NOTE.pack(5, 3, 7, 1)
+    >>> noted(data + data[:9], 6), noted(data, 9), noted(data[_NOTE.size :], 6)
+    ({(7, 1): 6}, None, None)
+    """
+    notes: list[tuple[int, int, Key]] = []
+    for place in range(0, len(data) - _NOTE.size + 1, _NOTE.size):
+        start, count, name, origin = _NOTE.unpack_from(data, place)
+        while notes and notes[-1][0] >= start:
+            notes.pop()
+        if start != (notes[-1][0] + notes[-1][1] if notes else 0):
+            return None
+        notes.append((start, count, (name, origin)))
+    found: dict[Key, int] = {}
+    for start, count, key in notes:
+        if min(count, rows - start) > 0:
+            found[key] = found.get(key, 0) + min(count, rows - start)
+    return found if sum(found.values()) == rows else None
