@@ -14,9 +14,9 @@ from sbon.execution.operators import Operators
 from sbon.formats.formatting import LineFormat
 from sbon.links.batch import Batch
 from sbon.links.config import LinkConfig
+from sbon.links.link_names import link_id
 from sbon.links.origins import Giving, short
 from sbon.links.receiver import LinkReceiver
-from sbon.query.link_names import link_id
 from sbon.query.params.source import SinkParams
 from sbon.query.plan import LinkSpec, OperatorSpec
 from sbon.query.schema import ColumnType, Field
