@@ -19,8 +19,8 @@ from sbon.links.origins import Giving, short
 from sbon.links.receiver import LinkReceiver
 from sbon.query.params.source import SinkParams
 from sbon.query.plan import LinkSpec, OperatorSpec
-from sbon.query.schema import ColumnType, Field
 from sbon.reach import Reach
+from sbon.schema import ColumnType, Field
 from sbon_agent.connectors import origin_log
 from sbon_agent.connectors.file_sink import LineSink, ParquetSink
 from sbon_agent.connectors.opening import Folder
