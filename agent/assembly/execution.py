@@ -22,6 +22,7 @@ from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.reaches import Reaches
 from sbon_agent.connectors.registry import build_source
 from sbon_agent.hosting import EngineParts, MakeEngine
+from sbon_agent.positions import Positions
 from sbon_agent.reactions.engine import EngineReactions
 from sbon_agent.reactions.links import LinkReactions
 from sbon_agent.reactions.queries import QueryReactions
@@ -48,6 +49,7 @@ class Execution:
             reach=self.reaches.own,
             system=agent.monitoring.system,
             extensions=agent.extensions,
+            positions=Positions(host, files.folder if config.data_dir else "", config.engine.position_bytes_min),
         )
         instances: dict[OperatorId, Instance] = {}
         limit_bytes = config.engine.memory_max or int(DEFAULT_SHARE * host.memory_bytes())
@@ -63,7 +65,9 @@ class Execution:
         self.sampling = Sampling(host, self.books, self._source_of)
         self.operators = Operators(name, host, instances, self.flow, room, self.engine, events, config.links)
         place, latency_ms = self.flow.ends.place, gossip.latency_ms
-        self.reports = HostReports(name, host, instances, place, self.books, budget, latency_ms, self.engine.expect)
+        self.reports = HostReports(
+            name, host, instances, place, self.books, budget, latency_ms, self.engine.expect, self.context.positions.of
+        )
         self.migrations = Migrations(
             host, directory, self.engine, self.operators, self.flow, config.migration, QueryReactions(agent), gossip.departure_of
         )
@@ -76,6 +80,7 @@ class Execution:
         """Ends migrations, links and operators, and removes states from disk."""
         self.migrations.close()
         self.flow.close()
+        self.context.positions.close()
         self.operators.close()
         if self.operators.room.budget.room is not None:
             self.operators.room.budget.room.close()

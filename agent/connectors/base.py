@@ -13,8 +13,9 @@ from sbon.extensions import Extensions
 from sbon.query.params.source import SinkParams, SourceParams
 from sbon.reach import Reach
 from sbon.schema import Schema
-from sbon.types import NodeId
+from sbon.types import NodeId, OperatorId
 from sbon_agent.host import Host
+from sbon_agent.positions import Positions
 
 
 class Connector(NamedTuple):
@@ -41,3 +42,7 @@ class ConnectorContext(msgspec.Struct, frozen=True, kw_only=True):
     """Streams of the agent's own measurements."""
     extensions: Callable[[], Extensions] = Extensions
     """Returns what is installed here; called when needed."""
+    positions: Positions = msgspec.field(default_factory=Positions)
+    """Positions of sources that begin in the midst of their files after a crash."""
+    operator: OperatorId = ""
+    """Id of the operator that the connector is made for; empty where it is made for none."""

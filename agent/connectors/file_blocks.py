@@ -22,24 +22,25 @@ _LOOK_BYTES = 1 << 16
 """Bytes that are searched for a line end."""
 
 
-def blocks(file: IO[bytes], what: str, *, zipped: bool, quoted: bool) -> Generator[bytes, None, None]:
+def blocks(file: IO[bytes], what: str, *, zipped: bool, quoted: bool, begin: int = 0) -> Generator[bytes, None, None]:
     """Yields whole records, about `BLOCK_BYTES` at a time; the last one may lack its line end.
 
     Parameters
     ----------
     what : file and source, for messages
     quoted : whether a line break between quotes is part of the record
+    begin : byte at which a record begins, and the first block; only of a plain file
 
     Raises
     ------
     ConnectorError
         A record is too long.
     """
-    return _unzipped(file, what, quoted) if zipped else _plain(file, what, quoted)
+    return _unzipped(file, what, quoted) if zipped else _plain(file, what, quoted, begin)
 
 
-def _plain(file: IO[bytes], what: str, quoted: bool) -> Generator[bytes, None, None]:
-    descriptor, offset, wanted = file.fileno(), 0, BLOCK_BYTES
+def _plain(file: IO[bytes], what: str, quoted: bool, begin: int) -> Generator[bytes, None, None]:
+    descriptor, offset, wanted = file.fileno(), begin, BLOCK_BYTES
     while True:
         size = _line_end(descriptor, offset, offset + wanted) - offset
         data = os.pread(descriptor, size, offset)

@@ -6,6 +6,7 @@ part counts by itself what it leaves out, so that whoever puts the parts in orde
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 import zlib
@@ -32,6 +33,8 @@ from sbon_agent.connectors.opening import open_to_read
 PARQUET_BYTES = 16 << 20
 PARQUET_ROWS_MIN, PARQUET_ROWS_MAX = 16_384, 524_288
 """Limits for the rows of a Parquet file read at once, which take about `PARQUET_BYTES` in memory."""
+CHECK_BYTES = 1024
+"""Bytes at the beginning of a file, and before a place in it, by which a file is known again."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 T = TypeVar("T")
@@ -41,6 +44,8 @@ class _Undecoded(NamedTuple):
     """A part that has been read from the file."""
 
     decode: Callable[[Misfits], pl.DataFrame]
+    begin: int
+    """Place in the file where the part begins: bytes, or rows of a Parquet file."""
     left_out_us: int | None = None
 
 
@@ -55,6 +60,8 @@ class Part(NamedTuple):
     error: ConnectorError | None = None
     left_out_us: int | None = None
     """Newest event time of the row groups that were left out just before this part, in microseconds."""
+    begin: int = 0
+    """Place in the file where the part begins: bytes, or rows of a Parquet file. Those that were left out just before it follow there."""
 
 
 class FileReader:
@@ -80,7 +87,7 @@ class FileReader:
     ) -> None:
         self.path = path
         self._reach = reach
-        self._what = what
+        self.what = what
         self._zipped = zipped
         self._params = params
         self._schema = params.columns
@@ -95,6 +102,9 @@ class FileReader:
         """Held while reading from the file, which gives the parts their order."""
         self._parts = {"csv": self._csv, "ndjson": self._ndjson, "parquet": self._parquet}[kind]()
         self._number = 0
+        self._is_parquet = kind == "parquet"
+        self.begin = 0
+        """Place where the first part begins: bytes, or rows of a Parquet file. Set it before anything is read; not of a zipped file."""
 
     def read(self) -> pl.DataFrame | None:
         """Returns the next rows, at least one; None at the end."""
@@ -118,7 +128,7 @@ class FileReader:
         frame = self._guarded(lambda: part.decode(found))
         if isinstance(frame, ConnectorError):
             return Part(number, None, found, frame)
-        return Part(number, frame, found, left_out_us=part.left_out_us)
+        return Part(number, frame, found, left_out_us=part.left_out_us, begin=part.begin)
 
     def sample(self, rows: int) -> pl.DataFrame:
         """Returns the first rows of a file that was never opened, however many that are; it is open meanwhile."""
@@ -131,7 +141,7 @@ class FileReader:
 
     def open(self) -> None:
         """Opens the file; raises ConnectorError if that fails."""
-        file = open_to_read(self._what, self.path, self._reach)
+        file = open_to_read(self.what, self.path, self._reach)
         with self._lock:
             if not self._closed:
                 self._file = file
@@ -142,6 +152,18 @@ class FileReader:
         """Returns numbers that change when another file takes its place or somebody writes to it. The file must be open."""
         found = os.fstat(self._opened().fileno())
         return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+    def check(self, begin: int) -> str:
+        """Returns a hash of the file's first KiB and of the last one before a place; of a Parquet file, of its end. The file must be open.
+
+        May be called on any thread, also while the file is closed.
+        """
+        with self._lock:
+            descriptor = self._opened().fileno()
+            end = os.fstat(descriptor).st_size if self._is_parquet else begin
+            first = max(0, end - CHECK_BYTES)
+            pieces = os.pread(descriptor, CHECK_BYTES, 0), os.pread(descriptor, end - first, first)
+        return hashlib.blake2b(b"".join(pieces), digest_size=16).hexdigest()
 
     def close(self) -> None:
         """Closes the file."""
@@ -166,30 +188,38 @@ class FileReader:
             return self._unreadable(first[0][:200] if first else "malformed", error)
 
     def _unreadable(self, reason: str, cause: BaseException) -> ConnectorError:
-        problem = ConnectorError(f"{self._what}: {self.path} cannot be read: {reason}")
+        problem = ConnectorError(f"{self.what}: {self.path} cannot be read: {reason}")
         problem.__cause__ = cause
         return problem
 
     def _opened(self) -> IO[bytes]:
         if self._file is None:
-            raise ConnectorError(f"{self._what}: {self.path} is closed")
+            raise ConnectorError(f"{self.what}: {self.path} is closed")
         return self._file
 
-    def _blocks(self, quoted: bool) -> Generator[bytes, None, None]:
-        return blocks(self._opened(), f"{self._what}: {self.path}", zipped=self._zipped, quoted=quoted)
+    def _blocks(self, quoted: bool, begin: int = 0) -> Generator[tuple[int, bytes], None, None]:
+        """Yields whole records, and where they begin."""
+        for block in blocks(self._opened(), f"{self.what}: {self.path}", zipped=self._zipped, quoted=quoted, begin=begin):
+            yield begin, block
+            begin += len(block)
 
     def _csv(self) -> Generator[_Undecoded, None, None]:
+        names = [field.name for field in self._schema]
+        if self._header and self.begin:
+            for _, block in self._blocks(quoted=True):
+                data = block.removeprefix(_BYTE_ORDER_MARK)
+                names = self._header_of(data[: first_record_end(data)])
+                break
         rows: CsvRows | None = None
-        for block in self._blocks(quoted=True):
-            data = block.removeprefix(_BYTE_ORDER_MARK) if rows is None else block
+        for begin, block in self._blocks(quoted=True, begin=self.begin):
+            data = block if begin else block.removeprefix(_BYTE_ORDER_MARK)
             if rows is None:
-                names = [field.name for field in self._schema]
-                if self._header:
+                if self._header and not begin:
                     end = first_record_end(data)
                     names, data = self._header_of(data[:end]), data[end:]
                 rows = CsvRows(self._schema, names, self._separator, self._times, self._misfits)
             if data and not data.isspace():
-                yield _Undecoded(partial(_read_csv, rows, data))
+                yield _Undecoded(partial(_read_csv, rows, data), begin)
 
     def _header_of(self, record: bytes) -> list[str]:
         names = header_names(record, self._separator)
@@ -199,12 +229,12 @@ class FileReader:
     def _need(self, names: list[str]) -> None:
         missing = [field.name for field in self._schema if field.name not in names]
         if missing:
-            raise ConnectorError(f"{self._what}: {self.path} has no column {missing[0]}, it has {', '.join(names)[:300]}")
+            raise ConnectorError(f"{self.what}: {self.path} has no column {missing[0]}, it has {', '.join(names)[:300]}")
 
     def _ndjson(self) -> Generator[_Undecoded, None, None]:
         rows = JsonRows(self._schema, self._times, self._misfits)
-        for number, block in enumerate(self._blocks(quoted=False)):
-            yield _Undecoded(partial(_read_json, rows, block if number else block.removeprefix(_BYTE_ORDER_MARK)))
+        for begin, block in self._blocks(quoted=False, begin=self.begin):
+            yield _Undecoded(partial(_read_json, rows, block if begin else block.removeprefix(_BYTE_ORDER_MARK)), begin)
 
     def _parquet(self) -> Generator[_Undecoded, None, None]:
         # By its descriptor: the name may lead elsewhere by now. A path might also be taken as a pattern by polars.
@@ -212,10 +242,11 @@ class FileReader:
         found = lazy.collect_schema()
         self._need(found.names())
         names = needed_columns(self._params, found)
-        rows = ParquetRows(f"{self._what}: {self.path}", self._schema, found, self._times, self._misfits, names)
+        rows = ParquetRows(f"{self.what}: {self.path}", self._schema, found, self._times, self._misfits, names)
         plan = ChunkPlan(row_groups(self._opened()) or [], Pruning(self._params, found))
-        offset, count = 0, PARQUET_ROWS_MIN
+        offset, count = self.begin, PARQUET_ROWS_MIN
         while True:
+            begin = offset
             offset, left_out_us = plan.begin(offset)
             frame = lazy.slice(offset, plan.end(offset, count) - offset).select(names).collect()
             if frame.is_empty():
@@ -223,7 +254,7 @@ class FileReader:
             offset += frame.height
             row_bytes = frame.estimated_size() / frame.height
             count = max(PARQUET_ROWS_MIN, min(PARQUET_ROWS_MAX, int(PARQUET_BYTES // max(1.0, row_bytes))))
-            yield _Undecoded(partial(_read_parquet, rows, frame), left_out_us)
+            yield _Undecoded(partial(_read_parquet, rows, frame), begin, left_out_us)
 
 
 def _read_csv(rows: CsvRows, data: bytes, misfits: Misfits) -> pl.DataFrame:

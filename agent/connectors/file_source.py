@@ -38,6 +38,7 @@ from sbon.query.params.source import SourceParams
 from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.file_reader import FileReader, Part
 from sbon_agent.connectors.opening import path_of
+from sbon_agent.positions import Places
 
 PARTS_AHEAD_MAX = 4
 """Parts of a file that are decoded at once, or wait to be given, beside the one that is being given."""
@@ -58,8 +59,8 @@ class FileSource:
 
     def __init__(self, params: SourceParams, context: ConnectorContext) -> None:
         options = Options(f"source {params.name}", params.connector, params.options)
-        self._what = f"source {params.name}"
-        path = path_of(self._what, options.required("path", "readings.csv"), context.reach)
+        what = f"source {params.name}"
+        path = path_of(what, options.required("path", "readings.csv"), context.reach)
         self._time_column = params.time_column
         replays = options.choice("replay", ("fast", "event_time"), "fast") == "event_time"
         if replays and params.time_column is None:
@@ -77,7 +78,7 @@ class FileSource:
         suffix = (suffixes[:-1] if zipped else suffixes)[-1:]
         known = options.choice("format", ("csv", "ndjson", "parquet"), _FORMATS.get(suffix[0] if suffix else "", "unknown"))
         if known == "unknown":
-            raise ConnectorError(f"{self._what}: the format of {path.name} is not clear from its name: write format = 'csv'", option="path")
+            raise ConnectorError(f"{what}: the format of {path.name} is not clear from its name: write format = 'csv'", option="path")
         header = options.flag("header", True)
         separator = options.text("separator", "\t" if suffix == [".tsv"] else ",")
         if len(separator) != 1 or not separator.isascii():
@@ -85,10 +86,11 @@ class FileSource:
         times = TimeFormat.read(options)
         options.finish()
         self.misfits = Misfits()
-        self.reader = FileReader(self._what, path, context.reach, zipped, known, params, header, separator, times, self.misfits)
+        self.reader = FileReader(what, path, context.reach, zipped, known, params, header, separator, times, self.misfits)
         self.sample = self.reader.sample
         self._host = context.host
         self._watermark = Watermark(params)
+        self.places = Places(context, self.reader, self._watermark, self._pace, self.misfits, can_begin_behind=not zipped)
         self._ready: Callable[[], None] | None = None
         self._chunk: pl.DataFrame | None = None
         """Rows of the part that is being given."""
@@ -108,6 +110,7 @@ class FileSource:
     def open(self) -> None:
         """Open the file. One that cannot be opened at all is refused now, when somebody still listens."""
         self.reader.open()
+        self.places.open()
 
     def start(self, ready: Callable[[], None]) -> None:
         """Read the first chunk."""
@@ -144,7 +147,7 @@ class FileSource:
         frame = self._chunk.head(count)
         self._chunk = self._chunk.slice(count) if count < self._chunk.height else None
         newest = newest_us(times_us(frame[self._time_column])) if self._time_column is not None else None
-        return Polled(frame, self._watermark.seen(newest), due_at)
+        return Polled(frame, self._watermark.seen(newest), due_at, place=self.places.behind(count))
 
     def stop(self) -> None:
         """Close the file, as soon as no read is under way."""
@@ -161,14 +164,15 @@ class FileSource:
     def _next_rows(self) -> pl.DataFrame | None:
         """Those of the next part that has any; None where it is not here yet, or there is none."""
         while (part := self._parts.take()) is not None:
+            skipped = 0 if part.frame is None else self.places.enter(part.begin, part.frame.height)
             part.misfits.move_to(self.misfits)
             self._error, self._ended = part.error, part.frame is None
             self._left_out_us = max((us for us in (self._left_out_us, part.left_out_us) if us is not None), default=None)
             if part.frame is None:
                 self._parts.clear()
                 self._close_if_done()
-            elif part.frame.height:
-                return part.frame
+            elif part.frame.height > skipped:
+                return part.frame.slice(skipped)
         return None
 
     def _read_ahead(self) -> None:
@@ -179,7 +183,7 @@ class FileSource:
     def _have_read(self, result: Part | BaseException) -> None:
         self._parts.under_way -= 1
         if isinstance(result, BaseException):
-            error = ConnectorError(f"{self._what}: {self.reader.path}: {type(result).__name__}: {result}")
+            error = ConnectorError(f"{self.reader.what}: {self.reader.path}: {type(result).__name__}: {result}")
             result = Part(self._parts.next_number, None, Misfits(), error)
         if self._stopped or self._ended:
             self._close_if_done()

@@ -5,7 +5,10 @@ The engine calls it when an operator is instantiated.
 
 from collections.abc import Callable
 
+import msgspec
+
 from sbon.connectors.interface import SinkConnector
+from sbon.errors import ConnectorError
 from sbon.execution.instance import Instance
 from sbon.query.params.source import SinkParams, SourceParams
 from sbon.state.room import StateRoom
@@ -48,6 +51,10 @@ def build(
         resume = getattr(instance.source, "resume", None)
         if taken_up is not None and resume is not None:
             resume(taken_up.seconds)
+        if taken_up is not None and taken_up.begins_behind is not msgspec.UNSET:
+            if (places := getattr(instance.source, "places", None)) is None:
+                raise ConnectorError(f"source {params.name} cannot begin behind {taken_up.begins_behind:,} rows")
+            places.begin_behind(taken_up.begins_behind)
     elif isinstance(params, SinkParams):
         from sbon_agent.connectors.registry import build_sink
 

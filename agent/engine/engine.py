@@ -66,7 +66,8 @@ class BuiltInEngine:
         """Builds an operator on a thread, opens its files, and starts it; a sink starts at `begin`."""
         params, context = instance.spec.params, self._parts.context
         if isinstance(params, SourceParams | SinkParams):
-            context = msgspec.structs.replace(context, reach=self._parts.reaches.of(params, query_of(instance.id)))
+            reach = self._parts.reaches.of(params, query_of(instance.id))
+            context = msgspec.structs.replace(context, reach=reach, operator=instance.id)
 
         def built(result: object) -> None:
             if isinstance(result, BaseException):
@@ -111,6 +112,8 @@ class BuiltInEngine:
     def destroy(self, instance: Instance) -> None:
         """Stops an operator, and closes its files and sockets."""
         self._lives.on(instance, Event.DESTROY)
+        if instance.source is not None:
+            self._parts.context.positions.drop(instance.id)
 
     def fail(self, instance: Instance, reason: str) -> None:
         """Fails an operator."""

@@ -7,7 +7,7 @@ stays small.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from sbon.errors import ConnectorError
 from sbon.operators.values import Values
@@ -38,6 +38,8 @@ class Polled(NamedTuple):
     """Number that the source gives to its progress up to this poll; it never goes back. `acknowledged` gets it once all rows up to here
     have been processed. None if the source does not want to know. Set it also for a poll without rows: earlier rows may have been left
     out."""
+    place: Any = None
+    """Place of the source behind these rows, for `places.keep`; None if a copy of the source could not begin there."""
 
     @property
     def rows(self) -> int:
@@ -48,7 +50,7 @@ class Polled(NamedTuple):
 class SourceConnector(Protocol):
     """A physical source. Everything is called on the agent's thread, unless stated otherwise.
 
-    Five methods and five attributes are optional:
+    Five methods and six attributes are optional:
 
     - `open()` opens files. It is called once, before `start`, on a thread of its own, because a file system may not answer. It raises
       ConnectorError if opening is refused. `stop` may be called while it runs.
@@ -72,6 +74,10 @@ class SourceConnector(Protocol):
       outside may notice: no position moves, no session begins. A source that cannot do so has no such method.
     - `acknowledged(upto)` says that every operator has processed the rows of all polls up to that `Polled.upto`: they are in its state, in
       what it has sent on, or in the sink. What an operator on another host holds is lost if that host crashes. Not called after `stop`.
+    - `places`, of a source that sets `Polled.place`, has two methods. `keep(place, link, rows, made)` keeps a position on disk: everything
+      up to that place is safe; it must not block. `begin_behind(rows)` is called before `open` on a copy of the source that is made after
+      a crash, and has it begin at the position that was kept with that number of rows; it raises ConnectorError if there is none
+      (`sbon.engine.source_positions`).
     """
 
     @property

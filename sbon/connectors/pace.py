@@ -37,10 +37,20 @@ class Pace:
         self._began: tuple[float, int] | None = None
         """Instant at which the replay began, and the event time of its first row."""
         self._ahead_s = 0.0
+        self._origin_us: int | None = None
 
     def resume(self, seconds: float) -> None:
         """Begins a replay that has been going on for this time elsewhere."""
         self._ahead_s = seconds
+
+    def begun_with(self, origin_us: int | None) -> None:
+        """Takes the event time of the first row of a replay that goes on in its midst; None: it has had none yet."""
+        self._origin_us = origin_us
+
+    @property
+    def origin_us(self) -> int | None:
+        """Returns the event time of the replay's first row, in microseconds; None before that."""
+        return self._origin_us if self._began is None else self._began[1]
 
     def due(self, times: IntArray, now: float) -> tuple[int, float]:
         """Returns how many rows with these event times (`times_us`) may go now, and when to ask again."""
@@ -48,7 +58,8 @@ class Pace:
             there = np.flatnonzero(times != NO_TIME)
             if not there.size:
                 return len(times), now
-            self._began = now - self._ahead_s, int(times[there[0]])
+            origin_us = int(times[there[0]]) if self._origin_us is None else self._origin_us
+            self._began = now - self._ahead_s, origin_us
         began, origin = self._began
         late = times > origin + (now - began) * 1e6 * self._speed
         if not late.any():

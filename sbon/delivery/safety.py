@@ -66,7 +66,7 @@ class Safety:
         last = incoming.unsafe.look(self._is_safe)
         if last is not None and not last.parts:
             found = [(self._ends.gives(sender.link), number) for sender, number in last.given]
-            tell_behind(incoming, [(end[1], number) for end, number in found if end is not None])
+            tell_behind(incoming, [(end[1], number) for end, number in found if end is not None], is_level=last.is_level)
         return last
 
     def _tell(self) -> None:
@@ -88,12 +88,13 @@ class Safety:
         return found is None or found[1].sender is not sender
 
 
-def tell_behind(incoming: Input, outputs: Sequence[tuple[Output, int]]) -> None:
+def tell_behind(incoming: Input, outputs: Sequence[tuple[Output, int]], *, is_level: bool = True) -> None:
     """Adds to what is told of the safe batches of an input the rows that the operators behind have made of them, as far as that is known.
 
     Parameters
     ----------
     outputs : all outputs, each with the last batch that was made of them
+    is_level : False if the operators behind may have made their rows of more than was made of these (`Mark.is_level`)
     """
     unsafe, number = incoming.unsafe, incoming.origin.number
     known = [(output.link.id, output.by_origin) for output, _ in outputs if output.by_origin is not None]
@@ -101,7 +102,7 @@ def tell_behind(incoming: Input, outputs: Sequence[tuple[Output, int]]) -> None:
         unsafe.behind = folded((link, by_origin[number - 1] if len(by_origin) >= number else ()) for link, by_origin in known)
         return
     unsafe.behind = ()
-    if len(outputs) == 1:
+    if len(outputs) == 1 and is_level:
         (output, given), (safe, made) = outputs[0], outputs[0][0].made
         if output.behind is not None and safe == given and made is not None:
             unsafe.behind = (made, *output.behind)

@@ -24,6 +24,7 @@ from sbon.engine.missing import Missing, may_work_off
 from sbon.engine.polling import Polling
 from sbon.engine.prefetching import Prefetching, may_spread
 from sbon.engine.source_acknowledgement import SourceAcknowledgement
+from sbon.engine.source_positions import SourcePositions
 from sbon.engine.task_accounting import TaskAccounting
 from sbon.execution.brief import is_brief
 from sbon.execution.chains import backlog, behind_source, chain, first_stages, joins_soon
@@ -77,7 +78,7 @@ class Execution:
         self._acknowledgement = SourceAcknowledgement(host, flow, instances)
         self._ready = EarliestStimulusFirst[OperatorId]()
         self.lives = Lives(host, self._polling, budget, self._ready, self.consider, failed, finished)
-        self._accounting = TaskAccounting(flow, self._polling, self._acknowledgement, self.lives.ended, delivered)
+        self._accounting = TaskAccounting(flow, self._polling, self._acknowledgement, SourcePositions(host), self.lives.ended, delivered)
         self._missing = Missing(host, self._polling, config)
         self._running = 0
         self._pumps_soon = False

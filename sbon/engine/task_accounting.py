@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from sbon.delivery.flow import Flow
 from sbon.engine.polling import Polling
 from sbon.engine.source_acknowledgement import SourceAcknowledgement
+from sbon.engine.source_positions import SourcePositions
 from sbon.execution.ends import Input, Output
 from sbon.execution.instance import Instance, defers
 from sbon.execution.life import State
@@ -35,12 +36,14 @@ class TaskAccounting:
         flow: Flow,
         polling: Polling,
         acknowledgement: SourceAcknowledgement,
+        positions: SourcePositions,
         ended: Callable[[Instance], None],
         delivered: Callable[[Instance, Batch], None],
     ) -> None:
         self._flow = flow
         self._polling = polling
         self._acknowledgement = acknowledgement
+        self._positions = positions
         self._ended = ended
         self._delivered = delivered
 
@@ -79,6 +82,8 @@ class TaskAccounting:
                 self._ended(instance)
         if source is not None and task.polled is not None and task.steps:
             self._acknowledgement.entered(source, task.polled.upto)
+            if task.polled.place is not None:
+                self._positions.entered(source, task.polled.place)
 
     def _count(self, instance: Instance, incoming: Input, batch: Batch | None, task: Task, *, first: bool) -> None:
         """Counts a batch, or a slice of one, that an operator has processed, and tells its link."""

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
+
 from sbon.cost.books import Books
 from sbon.execution.instance import Instance
 from sbon.execution.port_costs import PortCosts
@@ -12,7 +14,7 @@ from sbon.query.signature import likeness
 from sbon.state_budget import StateBudget
 from sbon.types import NodeId, OperatorId, QueryId
 from sbon.wire.costs import NodeTold
-from sbon.wire.reports import OperatorReport, OperatorReports
+from sbon.wire.reports import FilePosition, OperatorReport, OperatorReports
 
 
 class HostReports:
@@ -23,6 +25,7 @@ class HostReports:
     place : tells where an operator that was here has gone, with the epoch of the move; None if unknown
     latency_ms : returns the one-way latency to a node; None if unknown
     missed : called when a report says that an operator is missing: it is about to be made here again
+    position : returns the position that is kept of a source that reads a file; None if there is none
     """
 
     def __init__(
@@ -35,6 +38,7 @@ class HostReports:
         budget: StateBudget,
         latency_ms: Callable[[NodeId], float | None],
         missed: Callable[[], None],
+        position: Callable[[OperatorId], FilePosition | None] = lambda operator: None,
     ) -> None:
         self._me = me
         self._machine = machine
@@ -43,6 +47,7 @@ class HostReports:
         self._budget = budget
         self._latency_ms = latency_ms
         self._missed = missed
+        self._position = position
         self.books = books
 
     def sample(self) -> None:
@@ -88,7 +93,7 @@ class HostReports:
         gone = self._place(operator)
         if gone is not None:
             return OperatorReport(id=operator, state="moved", node=gone[0], epoch=gone[1])
-        return OperatorReport(id=operator, state="missing", node=self._me)
+        return OperatorReport(id=operator, state="missing", node=self._me, position=self._position(operator) or msgspec.UNSET)
 
 
 def measure_costs(instance: Instance, books: Books, now: float) -> None:

@@ -230,6 +230,11 @@ class Instance(Life):
 
 def mark_of(instance: Instance, incoming: Input) -> Mark[tuple[LinkSender, int]]:
     """Returns what an operator without state has given for everything up to the last batch of an input that it has processed."""
+    mark = _mark_of(instance, incoming)
+    return mark._replace(is_level=False) if any(output.giving.is_due for output in instance.outputs.values()) else mark
+
+
+def _mark_of(instance: Instance, incoming: Input) -> Mark[tuple[LinkSender, int]]:
     senders = [output.sender for output in instance.outputs.values()]
     given = tuple([(sender, sender.offered) for sender in senders])
     parts: tuple[int, ...] = ()

@@ -29,6 +29,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     deferred_bytes: int = 64 * 2**20
     """Memory that the rows may take which one operator has put off (`on_miss = 'defer'`). Most of them go to disk before that if states may
     (`state_disk_max`). If memory and disk take no more, it works on all rows as they come. More: more rows in time in a long overload."""
+    position_bytes_min: int = 16 * 2**20
+    """Size in bytes from which on a source that reads a file keeps on disk, once a second, how far its rows are safe, so that it does not
+    begin at the first row after a crash. A smaller file is read again quickly. Smaller: more is written."""
     operators_max: int = 256
     """Most operators that this agent hosts, sources and sinks included. A full agent refuses further operators."""
     memory_max: int = 0
@@ -104,6 +107,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise ValueError(f"ahead_rows_max = {self.ahead_rows_max}, expected 0 or more")
         if self.deferred_bytes < 0:
             raise ValueError(f"deferred_bytes = {self.deferred_bytes}, expected 0 or more")
+        if self.position_bytes_min < 0:
+            raise ValueError(f"position_bytes_min = {self.position_bytes_min}, expected 0 or more")
         if self.operators_max < 0:
             raise ValueError(f"operators_max = {self.operators_max}, expected 0 or more")
         if self.memory_max < 0:

@@ -25,6 +25,9 @@ class Mark(NamedTuple, Generic[Given]):
     """The last batch offered to each output."""
     by_origin: ByOrigin | None = None
     """Rows taken and made of each origin (`InputRows.by_origin`)."""
+    is_level: bool = True
+    """False if rows were left out there that the targets have had before a crash, with more to come: what these have made by that batch is
+    made of more rows."""
 
 
 class Unsafe(Generic[Given]):

@@ -17,7 +17,7 @@ from sbon.types import LinkId, NodeId, OperatorId
 from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 from sbon.wire.deployment import User
 from sbon.wire.ownership import Holder
-from sbon.wire.reports import OperatorReport
+from sbon.wire.reports import FilePosition, OperatorReport
 
 HISTORY_MAX = 100
 """Most recoveries of a query that are remembered."""
@@ -246,6 +246,8 @@ class Healing:
         """Operators that other queries use, and what feeds them, when that was written to disk last."""
         self.begun_at: dict[OperatorId, int] = {}
         """For sinks, where in their files the query's rows begin."""
+        self.positions: dict[OperatorId, FilePosition] = {}
+        """Positions that hosts have kept of sources that are missing there."""
         self.attempted = 0
         """The highest epoch that an attempt, or a link that was replaced, has used, and that any former owner of the query may have."""
         self.plans = Plans()
@@ -262,6 +264,13 @@ class Healing:
         """Describes why the owner changes nothing, or why nobody takes the query over; empty if all is well."""
         self.is_cut_off = False
         """True while too few keepers answer: nothing of the query is moved or made again."""
+
+    def heard_position(self, report: OperatorReport) -> None:
+        """Takes the position that a host has kept of a source that is missing there."""
+        if report.state == "missing" and report.position is not msgspec.UNSET:
+            self.positions[report.id] = report.position
+        else:
+            self.positions.pop(report.id, None)
 
     def begins_anew(self) -> int:
         """Returns an epoch for something of the query that begins anew: nothing else has it."""

@@ -8,7 +8,8 @@ Their living neighbours have said how far they were. The first of these that app
                        is worked through once more, and the rows that a living consumer has taken are skipped; exactly, unless inputs
                        meet, as their rows may come in another order
     by_total           several inputs, no state, and nobody knows the origin of what was taken: as many rows are skipped
-    by_number          its output follows from its one input row by row: an acknowledgement says how many rows it had made by then
+    by_number          its output follows from its one input row by row: an acknowledgement says how many rows it had made by then; or a
+                       source, and what works row by row behind it, begins at a position in its file (`sbon.supervision.midst`)
     behind_consumers   everything else: it goes on behind what its consumers have taken, roughly
 """
 
@@ -120,6 +121,7 @@ def continuations(
     lacking: Mapping[OperatorId, int] = {},
     joined: Mapping[LinkId, int] = {},
     absent_files: Collection[OperatorId] = (),
+    positions: Mapping[OperatorId, Made] = {},
 ) -> dict[OperatorId, Continuation]:
     """Returns from where each lost operator goes on.
 
@@ -133,11 +135,12 @@ def continuations(
     lacking : event times up to which former copies that had begun empty, too, lacked rows
     joined : rows that sources had given before a link of a later plan began, by first names
     absent_files : operators that are away, as `files_away` says
+    positions : lost sources that begin in the midst of their files, with the rows before that, as `may_begin` says
     """
-    zero = from_zero(specs, links, lost)
+    zero = from_zero(specs, links, lost, positions)
     unordered = in_another_order(specs, links, zero)
     seen = watermarks_seen(specs, links, lost, consumers)
-    counts = rows_made(specs, links, lost, feeders)
+    counts = rows_made(specs, links, lost, feeders, positions)
     # A file gives again what a link has lost on its way, which stays lost.
     again = frozenset() if any(missing.values()) else zero - unordered
     away = frozenset() if any(missing.values()) else frozenset(absent_files)
@@ -421,6 +424,14 @@ def begins_with(go_on: Continuation, link: LinkSpec) -> bool:
     return made is not None and not any(made)
 
 
-def taken_up(go_on: Continuation, epoch: int, seconds: float, begun_at: int | None, users: tuple[User, ...], lost: int) -> TakenUp:
-    """Returns what the host of an operator is told about its former copy."""
-    return TakenUp(epoch, go_on.rows_out, go_on.watermark_us, go_on.watermark_out_us, seconds, begun_at, users, lost or msgspec.UNSET)
+def taken_up(
+    go_on: Continuation, epoch: int, seconds: float, begun_at: int | None, users: tuple[User, ...], lost: int, begins: Made | None = None
+) -> TakenUp:
+    """Returns what the host of an operator is told about its former copy.
+
+    Parameters
+    ----------
+    begins : for a source that begins in the midst of its file, the rows before that
+    """
+    told = TakenUp(epoch, go_on.rows_out, go_on.watermark_us, go_on.watermark_out_us, seconds, begun_at, users, lost or msgspec.UNSET)
+    return told if begins is None else msgspec.structs.replace(told, begins_behind=begins.rows)

@@ -96,6 +96,11 @@ class Losses:
         self._rows[link.target] = self._rows.get(link.target, 0) + max(0, lost)
 
     @property
+    def any(self) -> bool:
+        """True if a link has been replaced, or has left rows out."""
+        return bool(self._sources or self._unpackable)
+
+    @property
     def rows(self) -> int:
         """Approximate number of lost rows, as far as counted."""
         return sum(self._rows.values()) + sum(rows for _, rows, _ in self._unpackable.values())

@@ -8,11 +8,21 @@ from sbon.supervision.rows_made import ROW_BY_ROW
 from sbon.types import NodeId, OperatorId
 
 
-def from_zero(specs: Mapping[OperatorId, OperatorSpec], links: Sequence[LinkSpec], lost: Collection[OperatorId]) -> frozenset[OperatorId]:
-    """Returns the lost operators that work through their whole input once more."""
+def from_zero(
+    specs: Mapping[OperatorId, OperatorSpec],
+    links: Sequence[LinkSpec],
+    lost: Collection[OperatorId],
+    in_midst: Collection[OperatorId] = (),
+) -> frozenset[OperatorId]:
+    """Returns the lost operators that work through their whole input once more.
+
+    Parameters
+    ----------
+    in_midst : lost sources that begin in the midst of their files
+    """
     found: set[OperatorId] = set()
     for operator, spec in specs.items():
-        if operator not in lost or isinstance(spec.params, SinkParams):
+        if operator not in lost or operator in in_midst or isinstance(spec.params, SinkParams):
             continue  # what a sink has given cannot be taken back
         feeding = {link.source for link in links if link.target == operator}
         if reads_again(spec) or (feeding and feeding <= found):

@@ -177,6 +177,7 @@ class QueryRecord:
         if report.state == "over":
             heard_over(self, report)
             return
+        self.health.healing.heard_position(report)
         if report.state == "missing" and is_multicast(operator) and not self.multicasts.missed(operator):
             return
         if report.state != "missing":

@@ -27,6 +27,7 @@ from sbon.supervision.unmade import unmade
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.deployment import User
 from sbon.wire.messages import Message
+from sbon.wire.reports import FilePosition
 from sbon.wire.requests import Messages
 
 TIMEOUT_S = 10.0
@@ -145,7 +146,14 @@ def picture_of(record: QueryRecord, alive: frozenset[NodeId], now: float) -> Pic
         users=record.health.healing.others,
         seconds=now - record.health.healing.began_s,
         attempted=record.health.healing.attempted,
+        positions=_positions(record),
     )
+
+
+def _positions(record: QueryRecord) -> dict[OperatorId, FilePosition]:
+    """Returns the positions of sources that are missing; none if rows were lost on a link before: their numbers tell nothing then."""
+    account = record.health.healing.account
+    return {} if record.losses.any or account.rows or not account.is_exact else dict(record.health.healing.positions)
 
 
 def _schemas(record: QueryRecord) -> dict[LinkId, Schema]:

@@ -160,6 +160,8 @@ class Recovery:
         self._turned: set[OperatorId] = set(turned)
         """Operators from which a neighbour may have turned away."""
         self._excluded: set[NodeId] = set()
+        self._tried: dict[OperatorId, int] = {}
+        """Rows of the positions that attempts have had sources begin at. If one fails, the next reads the file from the first row."""
         self.epoch = 0
         """The epoch of the present attempt, or of the latest one."""
         self._picture: Picture | None = None
@@ -303,7 +305,8 @@ class Recovery:
         actions: list[Action] = []
         if not self._at.stages and self.phase is Phase.FENCING:
             self._turn(Event.FENCED)
-            self._at.stages = self._at.make(self._picture)
+            self._at.stages = self._at.make(self._picture, self._tried)
+            self._tried.update((one, position.rows) for one, position in self._at.positions.items())
             if self._at.stages:
                 actions = [Lose(self._attempt, self._found(now))]
         if not self._at.stages and self.phase is Phase.MAKING:
@@ -329,6 +332,8 @@ class Recovery:
             links.append(link if answer is None else msgspec.structs.replace(link, id=answer.link.id))
         done = msgspec.structs.replace(self._found(now), links=tuple(links), over=self._at.over)
         self._turned -= self._at.operators | self._at.over
+        for operator in self._at.positions:
+            self._tried.pop(operator, None)
         self._rest()
         return [done]
 

@@ -1,5 +1,7 @@
 """One attempt to make lost operators again: whom it asks how far they are, and what it tells the hosts that make the operators."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from sbon.links.link_names import first_name
@@ -7,8 +9,10 @@ from sbon.query.params.source import SinkParams
 from sbon.query.params.windowed import SessionParams, WindowParams
 from sbon.query.plan import LinkSpec, OperatorSpec
 from sbon.supervision.continuation import Continuation, begins_with, continuations, taken_up
+from sbon.supervision.midst import may_begin
 from sbon.supervision.once_more import from_zero, is_table
 from sbon.supervision.recovery_picture import Picture, absent_files, ended
+from sbon.supervision.rows_made import Made
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.deployment import Begin, End, Instantiate, Renew, Renewed, User
 
@@ -47,6 +51,8 @@ class Attempt(msgspec.Struct):
     feeders: dict[LinkId, Renewed] = msgspec.field(default_factory=dict)
     go_on: dict[OperatorId, Continuation] = msgspec.field(default_factory=dict)
     zero: frozenset[OperatorId] = frozenset()
+    positions: dict[OperatorId, Made] = msgspec.field(default_factory=dict)
+    """Sources that begin in the midst of their files, with the rows before that."""
     asks_feeders: bool = False
     """Consumers have answered, and feeders are asked."""
     over: frozenset[OperatorId] = frozenset()
@@ -75,10 +81,17 @@ class Attempt(msgspec.Struct):
                 feeders.append(Step(self.number, node, Renew(query=self.query, end=end, gives=True)))
         return [feeders] if feeders else []
 
-    def make(self, picture: Picture) -> list[list[Step]]:
-        """Returns the messages that make the operators, stage by stage, consumers first."""
+    def make(self, picture: Picture, tried: Mapping[OperatorId, int] = {}) -> list[list[Step]]:
+        """Returns the messages that make the operators, stage by stage, consumers first.
+
+        Parameters
+        ----------
+        tried : rows of the positions with which attempts before have failed
+        """
         links = [link for link in picture.links if first_name(link.id) in self.links]
-        self.zero = from_zero(picture.specs, links, self.operators)
+        untried = {one: position for one, position in picture.positions.items() if tried.get(one) != position.rows}
+        self.positions = may_begin(picture, self.operators, self.consumers, untried)
+        self.zero = from_zero(picture.specs, links, self.operators, self.positions)
         self.go_on = continuations(
             picture.specs,
             links,
@@ -90,6 +103,7 @@ class Attempt(msgspec.Struct):
             picture.lacking,
             picture.joined,
             absent_files(picture, self.operators),
+            self.positions,
         )
         staged: dict[int, list[Step]] = {}
         depth: dict[OperatorId, int] = {}
@@ -116,6 +130,7 @@ class Attempt(msgspec.Struct):
                     picture.begun_at.get(spec.id),
                     picture.users.get(spec.id, ()),
                     picture.missing.get(spec.id, 0),
+                    self.positions.get(spec.id),
                 ),
             )
             staged.setdefault(depth[spec.id], []).append(Step(self.number, host, made))

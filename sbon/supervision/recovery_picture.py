@@ -11,6 +11,7 @@ from sbon.supervision.once_more import files_away
 from sbon.types import LinkId, NodeId, OperatorId
 from sbon.watermarks import WATERMARK_END
 from sbon.wire.deployment import Renewed, User
+from sbon.wire.reports import FilePosition
 
 
 class Picture(msgspec.Struct, frozen=True):
@@ -48,6 +49,8 @@ class Picture(msgspec.Struct, frozen=True):
     """Other queries that use an operator, by its last report."""
     lacking: Mapping[OperatorId, int] = {}
     """Event times up to which operators that have begun empty lack rows."""
+    positions: Mapping[OperatorId, FilePosition] = {}
+    """Positions at which sources that are missing on their hosts can begin."""
     attempted: int = 0
     """The highest epoch that anything of the query has begun anew with, of whichever owner."""
 

@@ -32,13 +32,21 @@ class Made(NamedTuple):
 
 
 def rows_made(
-    specs: Mapping[OperatorId, OperatorSpec], links: Sequence[LinkSpec], lost: Collection[OperatorId], feeders: Mapping[LinkId, Renewed]
+    specs: Mapping[OperatorId, OperatorSpec],
+    links: Sequence[LinkSpec],
+    lost: Collection[OperatorId],
+    feeders: Mapping[LinkId, Renewed],
+    positions: Mapping[OperatorId, Made] = {},
 ) -> dict[OperatorId, Made]:
     """Returns the rows made by each lost operator whose output follows from its one input row by row, where they are known.
 
     What feeds the first of several such operators that are lost together knows it of those behind, too.
+
+    Parameters
+    ----------
+    positions : lost sources that begin in the midst of their files, with the rows before that
     """
-    found: dict[OperatorId, Made] = {}
+    found = dict(positions)
     for operator, spec in specs.items():
         inputs = [link for link in links if link.target == operator]
         if operator not in lost or len(inputs) != 1:

@@ -69,6 +69,8 @@ class TakenUp(msgspec.Struct, frozen=True):
     """Other queries that used it."""
     lost_rows: Count | msgspec.UnsetType = msgspec.UNSET
     """Rows that a sink has lost in earlier crashes."""
+    begins_behind: Count | msgspec.UnsetType = msgspec.UNSET
+    """A source begins at the position that its host has kept behind so many of its rows; not set: at its first row, or where it can."""
 
 
 class Instantiate(msgspec.Struct, frozen=True, tag="instantiate"):

@@ -42,6 +42,17 @@ class MissedRows(msgspec.Struct, frozen=True, array_like=True):
 NONE_MISSED = MissedRows()
 
 
+class FilePosition(msgspec.Struct, frozen=True, array_like=True):
+    """A position of a source that reads a file, as its host has kept it: all up to there was safe (`sbon.engine.source_positions`)."""
+
+    link: Link
+    """First name of the link that the source gave its rows to."""
+    rows: Count
+    """Rows that the source had given by then."""
+    made: Annotated[tuple[Count, ...], MANY] = ()
+    """Rows that operators without state behind it had made of exactly these, one after the other, or its parts (`Acknowledge.behind`)."""
+
+
 class OperatorReport(msgspec.Struct, frozen=True):
     """One operator's figures since it was created, across migrations; rates are those of the last interval."""
 
@@ -107,6 +118,8 @@ class OperatorReport(msgspec.Struct, frozen=True):
     """Rows that a source gave in each second of the last minute, oldest first, if they come in bursts."""
     missed: MissedRows | msgspec.UnsetType = msgspec.UNSET
     """Rows that would have been late, if the operator may leave any out; they are among `rows_in`."""
+    position: FilePosition | msgspec.UnsetType = msgspec.UNSET
+    """Position at which a source that is missing can begin."""
 
 
 class OperatorReports(msgspec.Struct, frozen=True, tag="operators"):

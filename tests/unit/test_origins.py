@@ -125,7 +125,7 @@ def test_an_output_that_began_later_tells_no_origins(is_whole: bool) -> None:
 
     [output] = operator.outputs.values()
     output.giving.is_whole, output.giving.by_origin = is_whole, [0, 4]
-    accounting: Any = TaskAccounting(Flow(), *[None] * 4)  # type: ignore[arg-type]
+    accounting: Any = TaskAccounting(Flow(), *[None] * 5)  # type: ignore[arg-type]
     accounting._emit(operator, Rows(10), 0.0, 5, 0, None, (), None, 2)
     assert [(batch.rows, batch.origin) for batch in sent] == [(6, 2 if is_whole else 0)]
 

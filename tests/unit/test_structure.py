@@ -36,7 +36,7 @@ WIRING = {
     "agent/reactions/queries.py",
 }
 """Modules that connect the others, and the interface to the machine: they have no protocol logic."""
-LINES_WITHOUT_IO_MAX = 2_230
+LINES_WITHOUT_IO_MAX = 2_250
 """In modules of `agent/` that do no I/O of their own: connectors, the engine's entry, requests of the command line."""
 WITHOUT_IO = {
     "agent/connectors/",
