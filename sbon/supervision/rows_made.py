@@ -100,7 +100,7 @@ def cuts_behind(
         answer, name = feeders.get(first_name(inputs[0].id)), inputs[0].id
         if answer is not None and answer.by_origin is not None and answer.made is not None and (answer.passes or not answer.after):
             cuts = [_cut_of(spec, numbers) for numbers in answer.by_origin]
-        elif answer is None and isinstance(spec.params, ROW_BY_ROW) and inputs[0].source in known:
+        elif answer is None and inputs[0].source in known:
             cuts = [_cut_behind(spec, name, before) for before in known[inputs[0].source]]
         else:
             continue
@@ -113,12 +113,15 @@ def cuts_behind(
 
 
 def _cut_behind(spec: OperatorSpec, link: LinkId, before: tuple[int, tuple[int, ...]] | None) -> Cut | None:
-    """Returns the cut of an operator from what is known at the one that feeds it: the rows that this one had made, and what it knew."""
+    """Returns the cut of an operator from what is known at the one that feeds it: the rows that this one had made, and what it knew. An
+    operator of which it knew nothing may keep state."""
     if before is None:
         return None
     made, behind = before
     numbers = unfolded(behind, link)
-    return _cut_of(spec, numbers) if numbers is not None else None if made else _cut_of(spec, ())
+    if numbers is None:
+        return None if made or not isinstance(spec.params, ROW_BY_ROW) else _cut_of(spec, ())
+    return _cut_of(spec, numbers)
 
 
 def _cut_of(spec: OperatorSpec, numbers: tuple[int, ...]) -> Cut | None:

@@ -19,7 +19,7 @@ from sbon.links.origins import folded, unfolded
 from sbon.links.receiver import LinkReceiver
 from sbon.links.sender import LinkSender
 from sbon.query.expression import Column
-from sbon.query.params.rowwise import MapParams
+from sbon.query.params.rowwise import FunctionParams, MapParams
 from sbon.query.params.source import SinkParams, SourceParams
 from sbon.query.params.streams import ExchangeParams
 from sbon.query.params.windowed import SessionParams
@@ -180,6 +180,15 @@ def test_a_window_behind_it_that_is_lost_too_has_no_cut() -> None:
     found = go_on("uf", {FG.id: Renewed(FG, 9, 19, 0, origins=(5, 14))}, [given(A, 0), given(B, 0)], SPECS | {"f": ranked})
     assert not found["f"].skips
     assert not found["u"].is_exact
+
+
+def test_a_function_behind_it_goes_on_by_its_cut_if_it_passes_acknowledgements_on() -> None:
+    specs = SPECS | {"f": spec("f", FunctionParams("f", "1", (), (), (), None))}
+    consumers = {FG.id: Renewed(FG, 9, 22, 0, origins=(8, 14))}
+    of_a, nothing = folded([(UF.id, (12, 6))]), folded([(UF.id, ())])
+    found = go_on("uf", consumers, [given(A, 10, of_a), given(B, 0, nothing)], specs)
+    assert (dict(found["f"].skips), found["f"].is_exact, found["u"].is_exact) == ({FG.id: (2, 14)}, True, True)
+    assert not go_on("uf", consumers, [given(A, 10, of_a), given(B, 0)], specs)["u"].is_exact, "it may keep state"
 
 
 def test_files_that_are_read_again_are_worked_through_by_all_that_is_lost_behind_them() -> None:
