@@ -139,6 +139,19 @@ class Account:
                 self.history[place] = msgspec.structs.replace(done, go_on=go_on)
                 return
 
+    def has_begun_without(self, link: LinkSpec, links: Iterable[LinkSpec]) -> bool:
+        """Tells whether the target of a link began anew together with something that it feeds, while the source was away: both expect all
+        its rows once more.
+
+        Parameters
+        ----------
+        link : as that recovery named it
+        """
+        done = next((done for done in reversed(self.history) if link.target in done.go_on), None)
+        if done is None or renewals(link.id) != generation(done.epoch) or not begins_with(done.go_on[link.target], link):
+            return False
+        return any(one.source == link.target and one.target in done.go_on for one in links)
+
     def rejoined(self, link: LinkSpec, made: tuple[int, ...] | None, outputs: Iterable[LinkSpec]) -> None:
         """Counts the rows that the feeder of an operator with several inputs has forgotten, and that the operator's consumers never had:
         the feeder was away when the operator began anew, beside a copy of it that ran on.

@@ -22,12 +22,11 @@ from sbon.links.link_names import first_name
 from sbon.links.origins import of_part
 from sbon.query.params.kinds import keeps_state
 from sbon.query.params.source import SinkParams, SourceParams
-from sbon.query.params.streams import ExchangeParams
 from sbon.query.params.windowed import WindowParams
 from sbon.query.plan import LinkSpec, OperatorSpec
 from sbon.supervision.lost_state import begin_of, delay_of, first_whole_us, newest_us, watermarks_seen, windows_left_out
 from sbon.supervision.once_more import from_zero, in_another_order, is_table
-from sbon.supervision.rows_made import Cut, Made, cuts_behind, rows_made, several_inputs
+from sbon.supervision.rows_made import Cut, Made, cuts_behind, parts_of, rows_made, several_inputs
 from sbon.types import LinkId, OperatorId
 from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 from sbon.wire.deployment import Renewed, TakenUp, User
@@ -142,9 +141,12 @@ def continuations(
     seen = watermarks_seen(specs, links, lost, consumers)
     counts = rows_made(specs, links, lost, feeders, positions)
     # A file gives again what a link has lost on its way, which stays lost.
-    again = frozenset() if any(missing.values()) else zero - unordered
-    away = frozenset() if any(missing.values()) else frozenset(absent_files)
-    inputs_made = _inputs_made(specs, links, lost, feeders, counts, again, away)
+    again = frozenset() if any(missing.values()) else (zero - unordered) | set(absent_files)
+    inputs_made: dict[OperatorId, Mapping[LinkId, Made | None]] = {}
+    for operator in lost:
+        of_inputs = several_inputs(specs[operator], [link for link in links if link.target == operator], feeders, counts, again)
+        if of_inputs is not None:
+            inputs_made[operator] = of_inputs
     cuts = cuts_behind(specs, links, lost, feeders, inputs_made)
     finding = frozenset(one for one in begun_at if one in lost)
     found: dict[OperatorId, Continuation] = {}
@@ -170,7 +172,7 @@ def continuations(
         by_input = None
         if several is not None and (are_known or not (is_among and operator in zero)):
             names = sorted(several)
-            made = [_parts_of(spec, several[name]) for name in names]
+            made = [parts_of(spec, several[name]) for name in names]
             by_input = by_origin(one, made, names, consumers, missing, cuts if are_known else {}, finding)
         elif operator in cuts and are_known and _begins_by_origin(inputs[0], found):
             by_input = by_origin(one, [cut.made for cut in cuts[operator]], (), consumers, missing, cuts, finding)
@@ -179,7 +181,7 @@ def continuations(
         elif operator in zero:
             found[operator] = from_first_row(one, is_ordered=operator not in unordered)
         elif several is not None:
-            found[operator] = by_total(one, {name: _parts_of(spec, made) for name, made in several.items()})
+            found[operator] = by_total(one, {name: parts_of(spec, made) for name, made in several.items()})
         elif known is not None:
             found[operator] = by_number(one, known, {*counts, *finding})
         else:
@@ -192,32 +194,6 @@ def continuations(
         ahead_us = max([consumers[name].ahead_us for name in taken], default=WATERMARK_MIN)
         if ahead_us > WATERMARK_MIN:
             found[operator] = msgspec.structs.replace(found[operator], late_until_us=ahead_us, is_exact=False)
-    return found
-
-
-def _inputs_made(
-    specs: Mapping[OperatorId, OperatorSpec],
-    links: Sequence[LinkSpec],
-    lost: Collection[OperatorId],
-    feeders: Mapping[LinkId, Renewed],
-    counts: Mapping[OperatorId, Made],
-    again: frozenset[OperatorId],
-    away: frozenset[OperatorId],
-) -> dict[OperatorId, Mapping[LinkId, Made | None]]:
-    """Returns for each lost operator without state with several inputs what it had made of each (`several_inputs`).
-
-    Parameters
-    ----------
-    again : operators that give all their rows once more, in the same order
-    away : operators that are away, and say how far they are when they are back; of no use to one that is lost with what it feeds
-    """
-    found: dict[OperatorId, Mapping[LinkId, Made | None]] = {}
-    for operator in lost:
-        is_among = any(link.source == operator and link.target in lost for link in links)
-        inputs = [link for link in links if link.target == operator]
-        made = several_inputs(specs[operator], inputs, feeders, counts, again if is_among else again | away)
-        if made is not None:
-            found[operator] = made
     return found
 
 
@@ -389,11 +365,6 @@ def behind_consumers(one: Lost, feeders: Sequence[Renewed], delay_us: int, lacki
         windows=windows_left_out(params, one.seen_us, until_us, lacking_us) if isinstance(params, WindowParams) else 0,
         begin_us=first_whole_us(params, until_us),
     )
-
-
-def _parts_of(spec: OperatorSpec, made: Made | None) -> tuple[int, ...] | None:
-    """Returns rows made, of each part if the operator deals them."""
-    return None if made is None else made.behind if isinstance(spec.params, ExchangeParams) else (made.rows,)
 
 
 def _begins_by_origin(link: LinkSpec, found: Mapping[OperatorId, Continuation]) -> bool:

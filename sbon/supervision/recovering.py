@@ -87,9 +87,8 @@ class Recovering:
         self.replans.look(record)
         if self.replans.holds(record.id):
             return
-        one = self._of.get(record.id)
+        one, healing = self._of.get(record.id), record.health.healing
         if one is None:
-            healing = record.health.healing
             if not healing.is_on or not (record.lost or healing.turned):
                 return
             slack_ms = record.bounds.told_ms if record.plan.delay_bound_ms is not None else None
@@ -97,6 +96,7 @@ class Recovering:
             after_s, shared_after_s = healing.after_s
             machine = Recovery(record.id, user, after_s, shared_after_s, healing.turned)
             one = self._of[record.id] = _One(self, record, machine)
+        one.machine.must_make(healing.turned - one.machine.operators)
         one.look()
 
     def hurry(self, record: QueryRecord) -> None:

@@ -211,6 +211,10 @@ class Recovery:
             return []
         return self._begin(picture, lost, now)
 
+    def must_make(self, operators: Iterable[OperatorId]) -> None:
+        """Takes operators that are to be made again though they run."""
+        self._turned.update(operators)
+
     def hurry(self, now: float) -> None:
         """Ends a pause, because a node has come back or has gone."""
         if self.phase is Phase.PAUSED:

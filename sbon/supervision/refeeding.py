@@ -25,7 +25,7 @@ from sbon.supervision.generations import generation
 from sbon.supervision.health import Condition
 from sbon.supervision.lost_state import delay_of, newest_us
 from sbon.supervision.record import QueryRecord, is_apart
-from sbon.supervision.rows_made import made_up_to
+from sbon.supervision.rows_made import made_up_to, parts_of
 from sbon.supervision.unmade import ended as note_ended
 from sbon.supervision.unmade import ended_links
 from sbon.types import LinkId, OperatorId, QueryId
@@ -92,15 +92,22 @@ class Refeeding:
         return self._new[key]
 
     def _rejoin(self, record: QueryRecord, old: LinkSpec) -> None:
-        """Asks the source to turn its end of a link to the operator that began anew, and lets that one go on where the source is."""
+        """Asks the source to turn its end of a link to the operator that began anew, and lets that one go on where the source is.
+
+        If that operator began anew with something that it feeds, nobody can tell this one where the source is. So the source, which reads a
+        file, is made again, and gives all its rows.
+        """
+        healing = record.health.healing
+        if healing.account.has_begun_without(old, record.links):
+            healing.turned |= _all_before(record, old.source)
+            return
         new = self._anew(record, old, given_up=False)
         source, target = record.nodes[old.source], record.nodes[old.target]
         gives = Renew(query=record.id, end=End(new, target, (), record.epochs.get(old.target, 0)), gives=True)
 
         def given(result: Message | SbonError) -> None:
             if isinstance(result, Renewed):
-                known = made_up_to(result)
-                made = None if known is None else known.behind or (known.rows,)
+                made = parts_of(record.specs[old.target], made_up_to(result))
                 end = End(
                     new,
                     source,
@@ -164,3 +171,12 @@ class Refeeding:
         self._directory.request(
             source, Use(operator=old.source, user=User(record.id, record.owner, None, record.plan.max_latency_ms)), used
         )
+
+
+def _all_before(record: QueryRecord, operator: OperatorId) -> frozenset[OperatorId]:
+    """Returns an operator, and what it gets its rows from, up to the source."""
+    found = {operator}
+    for spec in reversed(record.specs):
+        if any(link.source == spec and link.target in found for link in record.links):
+            found.add(spec)
+    return frozenset(found)

@@ -142,6 +142,11 @@ def made_up_to(answer: Renewed) -> Made | None:
     return Made(answer.made, answer.behind)
 
 
+def parts_of(spec: OperatorSpec, made: Made | None) -> tuple[int, ...] | None:
+    """Returns the rows that an operator with several inputs had made of one, of each part if it deals them; None if not known."""
+    return None if made is None else made.behind if isinstance(spec.params, ExchangeParams) else (made.rows,)
+
+
 def several_inputs(
     spec: OperatorSpec,
     inputs: Sequence[LinkSpec],

@@ -1,8 +1,7 @@
 """Hosts of operators without state with several inputs crash at random moments: nothing is lost and nothing comes twice.
 
 Rows of several inputs come in another order the second time, so the new copy leaves out of each input what its consumers have taken of it
-(`sbon.links.origins`). That holds for operators that are lost together, too. Where one of the files is away at that time, the query says
-that it does not count exactly.
+(`sbon.links.origins`). That holds for operators that are lost together, too, and for sinks that write files.
 """
 
 from collections import Counter
@@ -49,15 +48,17 @@ ITEMS = {
 
 
 def begun(
-    folder: Path, seed: int, sql: str, window_batches: int, former: int | None = None, options: str = ""
+    folder: Path, seed: int, sql: str, window_batches: int, former: int | None = None, options: str = "", *, take_over: bool = True
 ) -> tuple[World, QueryRecord]:
     """Begins a query over files on several hosts, with a file as its sink.
 
     Parameters
     ----------
     former : an agent that speaks the protocol of the former release only
+    take_over : whether others may take the query over
     """
-    world = World(NODES, seed=seed, data_dir=folder, settings={**SETTINGS, "links": {"window_batches": window_batches}})
+    settings = {**SETTINGS, "engine": {**SETTINGS["engine"], "take_over": take_over}, "links": {"window_batches": window_batches}}
+    world = World(NODES, seed=seed, data_dir=folder, settings=settings)
     for number in range(NODES):
         with pytest.MonkeyPatch.context() as patch:
             if number == former:
@@ -160,6 +161,39 @@ def beside_the_sink(folder: Path, seed: int, sql: str) -> tuple[Account, Counter
         cut(world, SINK, [number for number in SOURCES if rng.random() < 0.5])
         world.run(float(rng.uniform(0.2, 2.5)))
         crash(world, record, SINK, rng, 200.0, comes_back=True)
+    return outcome(world, record)
+
+
+def without_a_source(folder: Path, seed: int, sql: str, options: str) -> tuple[Account, Counter[tuple[int, ...]]]:
+    """Cuts a source off, has operators crash together, and lets the source come back, alive or crashed, once these run without it."""
+    rng = np.random.default_rng(seed)
+    world, record = begun(folder, seed, sql, int(rng.choice([4, 8, 16])), options=options, take_over=False)
+    operator = next(one for one in record.specs if kind_of(record, one) == "unnest")
+    behind = [link.target for link in record.links if link.source == operator]
+    answering = {world.nodes.index(node) for one, node in record.nodes.items() if kind_of(record, one) in ANSWERS}
+    world.run(float(rng.uniform(0.2, 1.5)))
+    there = moved(world, record, operator, rng, {HOME, OTHER_SINK, SINK, *SOURCES} | answering)
+    for one in behind if there is not None else ():
+        world.run(0.5)
+        node = record.nodes[one]
+        if node != world.nodes[there or 0] and may_move(world, node, one):
+            world.ask(node, "migrate", operator=one, node=world.nodes[there or 0])
+    world.run(float(rng.uniform(0.0, 0.5)))
+    if there is not None:
+        source = int(rng.choice(SOURCES))
+        world.partition([[source]])
+        world.run(float(rng.uniform(0.5, 8.0)))
+        before = record.health.healing.account.recoveries
+        world.kill(there, silent=bool(rng.integers(2)))
+        account = record.health.healing.account
+        world.run_until(lambda: account.recoveries > before or record.state is QueryState.FINISHED, 60.0, "they run without the source")
+        world.run(float(rng.uniform(0.0, 3.0)))
+        if rng.random() < 0.3:
+            world.kill(source)
+            world.heal()
+            world.run(float(rng.uniform(0.2, 3.0)))
+            world.start(source)
+        world.heal()
     return outcome(world, record)
 
 
@@ -285,6 +319,23 @@ def test_nothing_is_lost_or_comes_twice_behind_it(numbers: list[int], sql: str, 
                 yield seed, *of_several(folder, seed, sql, options)
 
     check(stories(), expected, 0.75)
+
+
+@pytest.mark.parametrize(
+    ("sql", "options", "expected"),
+    [(TWO_OUTPUTS, "", ROWS_EXPECTED), (DEALT, ", instances = 3", DEALT_EXPECTED)],
+    ids=["two outputs", "an exchange behind it"],
+)
+@pytest.mark.parametrize("numbers", seeds([[1, 2]], [[*range(first, first + 20)] for first in range(1, 61, 20)]))
+def test_a_source_that_was_cut_off_is_read_again_if_all_behind_it_has_begun_anew(
+    numbers: list[int], sql: str, options: str, expected: Counter[tuple[int, ...]]
+) -> None:
+    def stories() -> Iterator[tuple[int, Account, Counter[tuple[int, ...]]]]:
+        for seed in numbers:
+            with run_directory() as folder:
+                yield seed, *without_a_source(folder, seed, sql, options)
+
+    check(stories(), expected, 0.5)  # a window may be lost, too
 
 
 @pytest.mark.parametrize("sql", [UNNEST, TWO_OUTPUTS], ids=["one input", "two inputs"])

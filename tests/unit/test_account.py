@@ -1,5 +1,8 @@
 """The account of what crashes have cost a query, over several attempts to make its operators again."""
 
+import msgspec
+
+from sbon.links.link_names import first_name
 from sbon.query.params.windowed import WindowParams
 from sbon.query.plan import LinkSpec
 from sbon.supervision.account import Account, cost_of
@@ -125,3 +128,20 @@ def test_a_sink_that_began_anew_has_to_say_that_it_found_its_rows_by_origin():
     account.not_found("k", GENERATION)
     assert not account.is_exact
     assert not account.history[0].go_on["k"].is_exact
+
+
+def test_a_source_has_been_left_behind_if_its_consumer_began_anew_with_what_that_feeds():
+    """The links are those of `chain`, as the recovery named them."""
+    _, [link, onward] = chain(FILE, spec("u", SINK.params), SINK)
+    link, onward = (msgspec.structs.replace(one, id=f"{one.id}+1") for one in (link, onward))
+    alone = Continuation(made={first_name(link.id): (0,)})
+    for go_on, made, epoch, is_left in (
+        ({"u": alone, SINK.id: Continuation()}, (0,), GENERATION, True),
+        ({"u": alone}, (0,), GENERATION, False),
+        ({"u": alone, SINK.id: Continuation()}, (5,), GENERATION, False),
+        ({"u": alone, SINK.id: Continuation()}, (0,), 2 * GENERATION, False),
+    ):
+        account = Account()
+        known = {**go_on, "u": Continuation(made={first_name(link.id): made})}
+        account.begun(Recovered(dict.fromkeys(known, "a"), epoch, (), known, 1, 0.5))
+        assert account.has_begun_without(link, [link, onward]) is is_left

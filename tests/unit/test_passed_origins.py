@@ -203,12 +203,15 @@ def test_files_that_are_read_again_are_worked_through_by_all_that_is_lost_behind
     assert (dict(found["u"].skips), dict(found["f"].skips)) == ({UF.id: (0, 5)}, {FG.id: (5, 0)})
 
 
-def test_a_file_that_is_away_does_not_count_as_read_again_if_the_operator_behind_is_lost_too() -> None:
-    """If the file's host has only been cut off, its source goes on where it is, and the operator behind would leave out too much."""
+def test_a_file_that_is_away_counts_as_read_again_though_the_operator_behind_is_lost_too() -> None:
+    """If the file's host has only been cut off, its source is made again."""
     specs = SPECS | {"a": spec("a", SourceParams("a", "file", (), (), None))}
     of_b = folded([(UF.id, (30, 30))])
     found = go_on("uf", {FG.id: Renewed(FG, 9, 19, 0, origins=(5, 14))}, [given(B, 25, of_b)], specs, absent_files={"a"})
-    assert not found["u"].is_exact
+    assert (dict(found["u"].skips), dict(found["f"].skips)) == ({UF.id: (0, 5)}, {FG.id: (5, 0)})
+    assert found["u"].is_exact
+    found = go_on("uf", {FG.id: Renewed(FG, 9, 19, 0)}, [given(B, 25, of_b)], specs, absent_files={"a"})
+    assert (found["u"].is_exact, dict(found["f"].skips)) == (False, {})
 
 
 def test_an_exchange_behind_a_union_counts_each_part_of_each_origin() -> None:

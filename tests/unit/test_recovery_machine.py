@@ -616,3 +616,11 @@ def test_what_a_former_owner_was_about_to_make_is_made_again():
     [place] = heir.look(picture(set()), 0.0)
     assert isinstance(place, Place)
     assert (place.operators, heir.operators) == ({MAP}, {MAP})
+
+
+def test_what_is_to_be_made_again_though_it_runs_counts_as_lost():
+    recovery = machine()
+    recovery.must_make({MAP})
+    assert recovery.operators == {MAP}
+    assert recovery.look(picture(set()), 1.0)
+    assert recovery.is_active

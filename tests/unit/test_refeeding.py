@@ -2,11 +2,14 @@
 
 from collections.abc import Callable
 
+import pytest
+
 from sbon.errors import LinkError, SbonError
 from sbon.links.link_names import link_id
 from sbon.query.params.rowwise import MapParams
 from sbon.query.params.source import SinkParams
 from sbon.query.plan import LinkSpec, OperatorSpec, Plan
+from sbon.supervision.account import Account
 from sbon.supervision.deployment import Deployed
 from sbon.supervision.generations import generation
 from sbon.supervision.record import QueryRecord, QueryState
@@ -131,3 +134,12 @@ def test_an_operator_that_comes_back_with_its_host_in_time_goes_on():
     refeeding.look(one, 130.0)
     assert not services.asked
     assert not one.health.is_degraded
+
+
+def test_a_source_that_was_left_behind_with_two_operators_is_made_again(monkeypatch: pytest.MonkeyPatch):
+    """It would go on where it is, and the operators behind its consumer would leave out too much."""
+    monkeypatch.setattr(Account, "has_begun_without", lambda self, link, links: True)
+    services, one = Services([]), record(f"{LINK.id}+7")
+    Refeeding(services).look(one, 0.0)
+    assert services.asked == []
+    assert one.health.healing.turned == {MAP}
