@@ -28,6 +28,8 @@ reuse = false
 enabled = false
 [links]
 window_batches = 16
+[engine]
+position_bytes_min = 1
 """
 GEN = """CREATE SOURCE {0} (ts TIMESTAMP, n BIGINT)
     WITH (connector = 'datagen', nodes = '{1}', rows_per_second = 50, fields.n.kind = 'sequence')"""
@@ -137,6 +139,7 @@ class Story:
     def play(self) -> None:
         """Kills b when all queries have delivered rows, starts it again, and waits until all have delivered more."""
         self._wait(dict.fromkeys(self.kinds, BEFORE))
+        wait_until(lambda: any((self.b.directory / "positions").glob("*.json")))
         self.b.end(signal.SIGKILL)
         self.before = {name: kind.delivered(self) for name, kind in self.kinds.items()}
         self.b = self.start("b", f"127.0.0.1:{self.ports['b']}", "--join", self.join)
