@@ -302,9 +302,11 @@ class _Relay:
 
 
 def upstreams(operator: OperatorCost) -> Iterator[Upstream]:
+    """Returns the inputs of an operator that other operators give."""
     return (one for one in operator.inputs if isinstance(one, Upstream))
 
 
 def exits_of(operators: Sequence[OperatorCost]) -> list[int]:
+    """Returns the places of the operators that feed no other one."""
     read = {one.operator for operator in operators for one in operator.inputs if isinstance(one, Upstream)}
     return [number for number in range(len(operators)) if number not in read]

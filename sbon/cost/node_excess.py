@@ -118,6 +118,19 @@ def in_seconds(
 
 
 def check_shapes(work: FloatArray, node_of: IntArray, nodes: Nodes, width_s: float) -> None:
+    """Checks arrays that belong together.
+
+    Parameters
+    ----------
+    work : seconds of work, (operators, intervals)
+    node_of : the node of each operator, (operators,)
+    width_s : width of an interval, in seconds
+
+    Raises
+    ------
+    ShapeError
+        They do not fit each other, or a capacity or the width is not above 0.
+    """
     count = len(nodes.cores)
     if work.ndim != 2 or 0 in work.shape or node_of.shape != work.shape[:1]:
         raise ShapeError(f"work {work.shape}, nodes of operators {node_of.shape}, expected (operators, intervals) and (operators,)")

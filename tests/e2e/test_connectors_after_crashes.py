@@ -133,7 +133,7 @@ class Story:
         return [row["n"] for row in self.rows(name)]
 
     def polled(self) -> list[int]:
-        """What the source that asks a URL has given: few rows, so that they count as many."""
+        """Returns what the source that asks a URL has given: few rows, so that they count as many."""
         return [number for number in self.numbers("polled.ndjson") for _ in range(BEFORE)]
 
     def play(self) -> None:
@@ -161,7 +161,7 @@ class Story:
             raise AssertionError(f"nothing comes of {missing()}: {states}") from None
 
     def events(self, name: str) -> list[str]:
-        """What has happened to the query of a sink."""
+        """Returns what has happened to the query of a sink."""
         row = next(row for row in self.a.ask("queries", history=True) if row["name"] == name)
         return [one["event"] for one in row["history"]]
 
