@@ -78,6 +78,7 @@ def summary(outcomes: list[Outcome], first: int, kinds: tuple[str, ...], seconds
         "migrations_committed": sum(outcome.committed for outcome in outcomes),
         "migrations_abandoned": sum(outcome.abandoned for outcome in outcomes),
         "queries_harmed": sum(outcome.harmed for outcome in outcomes),
+        "queries_inexact": [{"seed": outcome.seed, "query": query} for outcome in sorted(outcomes) for query in outcome.inexact],
         "virtual_s": round(sum(outcome.virtual_s for outcome in outcomes), 1),
         "seconds": round(seconds, 1),
     }
@@ -87,8 +88,9 @@ def _show(result: dict[str, Any]) -> None:
     print(f"{result['seeds'] - result['failed']:,} of {result['seeds']:,} seeds are right ({result['rows']:,} rows)")
     print(
         f"  {result['migrations_committed']:,} migrations done and {result['migrations_abandoned']:,} abandoned,"
-        f" {result['queries_harmed']:,} queries lost something with an agent that ended; {result['virtual_s']:,.0f} virtual s"
-        f" took {result['seconds']:,.0f} s"
+        f" {result['queries_harmed']:,} queries lost something with an agent that ended,"
+        f" {len(result['queries_inexact']):,} of them only about so many rows;"
+        f" {result['virtual_s']:,.0f} virtual s took {result['seconds']:,.0f} s"
     )
     for failure in result["failures"]:
         print(f"  failed: {failure['again']}")

@@ -49,6 +49,8 @@ class Outcome(NamedTuple):
     """Number of migrations after which nothing had changed."""
     harmed: int = 0
     """Number of queries that lost something when an agent ended."""
+    inexact: tuple[str, ...] = ()
+    """Those of them whose owner does not know exactly how many rows are lost, with its reason."""
     virtual_s: float = 0.0
 
 
@@ -82,7 +84,7 @@ def simulate(seed: int, kinds: Collection[str] = KINDS) -> Outcome:
         simulation.close()
         rows = sum(map(len, run.reference.rows.values()))
         trace = tuple(run.trace[-TRACE_LINES:]) if problem else ()
-        return Outcome(seed, problem, trace, rows, run.committed, run.abandoned, len(run.harmed), run.world.now)
+        return Outcome(seed, problem, trace, rows, run.committed, run.abandoned, len(run.harmed), tuple(simulation.inexact), run.world.now)
 
 
 class Simulation:
@@ -99,6 +101,7 @@ class Simulation:
         self.run = Run(workload._replace(queries=reference.queries), reference, world)
         self._faults = Faults(self.run, kinds)
         self._checkers = [make(self.run) for make in CHECKERS]
+        self.inexact: list[str] = []
 
     def go(self) -> None:
         """Runs both phases.
@@ -155,6 +158,7 @@ class Simulation:
         self._await([checker for checker in self._checkers if not checker.after_drop])
         for checker in self._checkers:
             self._judge(checker.end())
+        self._note_inexact()
         self._drop_all()
         self._await([checker for checker in self._checkers if checker.after_drop])
 
@@ -165,6 +169,12 @@ class Simulation:
                 if self.run.world.now >= until:
                     raise FoundError(f"not converged {CONVERGED_S:g} s after the faults: {problem}")
                 self._pass(5 * LOOK_S)
+
+    def _note_inexact(self) -> None:
+        for name in sorted(self.run.harmed):
+            record = self.run.record_of(name)
+            if record is not None and not record.health.healing.account.is_exact:
+                self.inexact.append(f"{name}: {record.reason}")
 
     def _drop_all(self) -> None:
         """Ends the queries that go on."""

@@ -20,8 +20,8 @@ from sbon_agent.state import SavedState, StateFile
 from tests.processes import Process, wait_until
 
 HEAVY = ("polars", "scipy", "sqlglot", "typer", "rich", "pandas", "matplotlib", "pyspark")
-IDLE_BYTES_MAX = 65 * 2**20
-"""Observed: 62.9 to 63.4 MiB with a cluster key, of which 11 are the cryptography library's and 10 the modules of sbon and the agent."""
+IDLE_BYTES_MAX = 68 * 2**20
+"""Observed: 64.1 to 65.1 MiB with a cluster key, of which 9 are the cryptography library's and 11 the modules of sbon and the agent."""
 
 
 @pytest.fixture
