@@ -22,7 +22,7 @@ class AggregateCall(NamedTuple):
     """The operand; None for COUNT(*)."""
     share: float = 0.5
     by: exp.Expr | None = None
-    """The second operand; of string_agg, the expression that orders its texts."""
+    """The second operand; for string_agg, the expression that orders the texts."""
     separator: str = ""
     descending: bool = False
 
@@ -37,7 +37,7 @@ def aggregate_function(tree: exp.Expr) -> str | None:
 
 
 def find_aggregate(tree: exp.Expr) -> exp.Expr | None:
-    """Returns the first aggregate in a tree, subqueries left out."""
+    """Returns the first aggregate in a tree; does not search OVER and subqueries."""
     if isinstance(tree, exp.Window | exp.Query):
         return None
     if aggregate_function(tree) is not None:
@@ -79,7 +79,7 @@ def read_aggregate(text: Text, tree: exp.Expr, function: str) -> AggregateCall:
             hint = "join the columns to one text: CONCAT(a, '|', CAST(b AS TEXT))"
             raise text.error(tree, f"{typed}(DISTINCT ...) takes one column", hint)
         if function != "count":
-            hint = "count(DISTINCT column) has it; aggregate in two steps: GROUP BY the column as well, in a SELECT in brackets"
+            hint = "only count(DISTINCT column) is supported; else aggregate in two steps: GROUP BY the column too, in a SELECT in brackets"
             raise text.error(tree, f"DISTINCT is not supported in {typed}", hint)
         return AggregateCall("count_distinct", operand.expressions[0])
     if isinstance(operand, exp.Star) or operand is None:
@@ -97,7 +97,7 @@ def _pair(text: Text, tree: exp.Expr, function: str, typed: str) -> AggregateCal
     operand, by = tree.this, tree.args.get("expression")
     extra = [value for key, value in tree.args.items() if key not in ("this", "expression") and value not in (None, False, [])]
     if extra or by is None or isinstance(operand, exp.Distinct | exp.Order | exp.Star):
-        what = "the x of the row with the least or the greatest y" if function in ("arg_min", "arg_max") else "of y and x"
+        what = "which gives x of the row with the least or the greatest y" if function in ("arg_min", "arg_max") else "y before x"
         form = "(x, y)" if function in ("arg_min", "arg_max") else "(y, x)"
         raise text.error(tree, f"{typed} takes two arguments and no options", f"write {typed}{form}, {what}")
     return AggregateCall(function, operand, by=by)
@@ -133,7 +133,9 @@ def _texts(text: Text, tree: exp.Expr) -> AggregateCall:
         raise text.error(tree, f"ORDER BY of {typed} takes one column", form)
     by, descending = order.expressions[0].this, bool(order.expressions[0].args.get("desc"))
     if bool(order.expressions[0].args.get("nulls_first")) != descending:
-        raise text.error(tree, f"NULLS FIRST and NULLS LAST are not supported in {typed}", "NULLs are where PostgreSQL has them")
+        raise text.error(
+            tree, f"NULLS FIRST and NULLS LAST are not supported in {typed}", "as in PostgreSQL, NULLs come last, with DESC first"
+        )
     if distinct and by != operand:
         raise text.error(tree, f"{typed}(DISTINCT x) is ordered by x itself", form)
     return AggregateCall(function, operand, by=None if distinct else by, separator=between, descending=descending)
@@ -150,14 +152,18 @@ def _percentile(text: Text, tree: exp.Expr, function: str) -> AggregateCall:
     if isinstance(tree, exp.WithinGroup):
         order = tree.expression.expressions
         if len(arguments) != 1 or len(order) != 1:
-            raise text.error(tree, f"{typed} of {len(order)} columns", f"write {typed}(0.99) WITHIN GROUP (ORDER BY column)")
+            raise text.error(
+                tree,
+                f"{typed} takes one share and one column in ORDER BY, which has {len(order)}",
+                f"write {typed}(0.99) WITHIN GROUP (ORDER BY column)",
+            )
         descending = bool(order[0].args.get("desc"))
         arguments.insert(0, order[0].this)
     if len(arguments) != 2:
         raise text.error(tree, f"{typed} got {len(arguments)} arguments, expected 2", form)
     operand, share = arguments
     if descending and function != "percentile_cont":
-        raise text.error(tree, f"{typed} with DESC is not supported", "leave it out, and take 1 less the share")
+        raise text.error(tree, f"{typed} with DESC is not supported", "leave DESC out, and write 1 - share for the share")
     if isinstance(operand, exp.Distinct | exp.Star):
         raise text.error(tree, f"{typed} takes a column and no options", form)
     number = float(share.this) if isinstance(share, exp.Literal) and not share.args.get("is_string") else -1.0

@@ -1,4 +1,4 @@
-"""Expresses aggregate calls by the aggregates that operators have: COUNT_IF and FILTER by conditions, ARRAY_AGG by joined texts."""
+"""Translates aggregate calls into the aggregates that operators compute: COUNT_IF and FILTER by conditions, ARRAY_AGG by joined texts."""
 
 from typing import NamedTuple
 
@@ -19,17 +19,17 @@ class Aggregated(NamedTuple):
     """An aggregate call as operators compute it."""
 
     form: Aggregate
-    """Without a name."""
+    """The aggregate, still without a name."""
     type: ColumnType
     array: ColumnType | None
-    """The type of arrays that the answer, elements with a comma between two, is the inside of."""
+    """For ARRAY_AGG, the type of the array. The operator's answer is then the elements as one text, joined by commas, without brackets."""
 
     def answered(self, scalars: Scalars, tree: exp.Expr, answer: Bound) -> Bound:
         """Returns the value of the call.
 
         Parameters
         ----------
-        answer : the column that the operator gives
+        answer : the operator's output column
         """
         if self.array is None:
             return answer
@@ -56,7 +56,7 @@ def aggregated(inner: Scalars, tree: exp.Expr, call: AggregateCall, condition: E
     Parameters
     ----------
     inner : binder of expressions over the rows that are aggregated
-    condition : that of FILTER; rows for which it does not hold are left out
+    condition : the condition of FILTER; rows that do not meet it are left out
 
     Raises
     ------
@@ -107,10 +107,10 @@ def _operand(inner: Scalars, tree: exp.Expr, call: AggregateCall) -> _Operand:
 
 
 def _elements(inner: Scalars, tree: exp.Expr, value: Expression, type_: ColumnType) -> _Operand:
-    """ARRAY_AGG: the values as texts of JSON, NULL among them, which STRING_AGG joins."""
+    """Returns the operand of ARRAY_AGG: each value, NULL included, as JSON text. string_agg joins these texts."""
     array = array_type(type_)
     if array is None:
-        message = f"{inner.typed(tree)} takes no {TYPE_NAMES[type_]}: there are no arrays of these"
+        message = f"{inner.typed(tree)} takes no {TYPE_NAMES[type_]}: there is no array of this type"
         raise inner.text.error(tree, message, "CAST it to TEXT, or an array to JSON")
     json = to_json(inner, tree, (value, type_))
     text, _ = inner.cast(tree, json, ColumnType.TEXT)

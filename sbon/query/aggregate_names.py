@@ -74,7 +74,7 @@ def no_aggregate(tree: exp.Expr, typed: str, functions: Iterable[str]) -> tuple[
     Parameters
     ----------
     typed : the name as it was typed
-    functions : names of functions that are no aggregates, one of which may be nearer
+    functions : names of scalar functions; if one of them is the closest match, the call is not taken for an aggregate
     """
     name = typed.lower()
     similar = difflib.get_close_matches(name, [*functions, *AGGREGATE_NAMES], n=1, cutoff=0.6)

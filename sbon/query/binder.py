@@ -43,14 +43,14 @@ INPUTS_MAX = 100
 
 _REFUSED = {
     "sort": ("SORT BY is not supported: a stream has no end to sort", "rows of a window leave ordered by its start and keys"),
-    "order": ("ORDER BY is not supported here", "put the SELECT whose windows it orders in brackets"),
-    "limit": ("LIMIT is not supported here", "put the SELECT whose windows it cuts in brackets"),
+    "order": ("ORDER BY is not supported here", "put the SELECT together with its ORDER BY in brackets"),
+    "limit": ("LIMIT is not supported here", "put the SELECT together with its LIMIT in brackets"),
     "offset": ("OFFSET is not supported: a stream has no end", "use WHERE to leave rows out"),
     "fetch": ("FETCH is not supported: a stream has no end", "use `sbon tail QUERY --limit N`"),
     "qualify": ("QUALIFY is not supported", "number in a SELECT in brackets, and write WHERE n = 1 around it"),
-    "windows": ("WINDOW is not supported", "write what stands behind it into the brackets of each OVER (...)"),
+    "windows": ("WINDOW is not supported", "write the definition into the brackets of each OVER (...)"),
     "version": (
-        "FOR SYSTEM_TIME AS OF is not supported here: it goes with a table behind JOIN",
+        "FOR SYSTEM_TIME AS OF is not supported here: it belongs to a table after JOIN",
         "write FROM s JOIN sites FOR SYSTEM_TIME AS OF s.ts ON s.site = sites.id",
     ),
     "replace": ("REPLACE is not supported here", "name the columns that you want"),
@@ -82,34 +82,34 @@ _SELECT_PARTS = (
 
 @dataclass
 class Environment:
-    """The relations that names in FROM stand for, and how many inputs have been bound so far."""
+    """Everything that names in FROM can refer to, and a count of the inputs bound so far."""
 
     catalog: Catalog
     label_names: tuple[str, ...]
-    """Labels that any node has, sorted."""
+    """Labels that at least one node has, sorted."""
     extensions: Extensions = NOTHING
     """User functions that may be called."""
     inputs: int = 0
     open_views: list[str] = field(default_factory=list)
     wishes: Wishes = NO_WISHES
-    """Those of the views that have been expanded."""
+    """Wishes of the views expanded so far."""
 
 
 @dataclass(frozen=True)
 class Binder:
-    """Binds the SELECTs of one text; common table expressions in force are in `tables`."""
+    """Binds the SELECTs of one text; `tables` holds the common table expressions in scope."""
 
     environment: Environment
     text: Text
     tables: Mapping[str, tuple[exp.Query, "Binder"]]
 
     def query(self, tree: exp.Expr) -> Relation:
-        """The relation of a SELECT, a UNION ALL, or either in brackets.
+        """Returns the relation of a SELECT, a UNION ALL, or either in brackets.
 
         Raises
         ------
         QueryError
-            It is not of the dialect; points at the place.
+            The tree is not of the dialect; points at the place.
         """
         if isinstance(tree, exp.Subquery):
             self.refuse_parts(tree, ("this", "alias", "with_"))
@@ -206,7 +206,7 @@ class Binder:
         """Counts one more input of the query, views included; raises QueryError beyond INPUTS_MAX."""
         self.environment.inputs += 1
         if self.environment.inputs > INPUTS_MAX:
-            raise self.text.error(tree, f"more than {INPUTS_MAX} inputs, views worked in", "split the query")
+            raise self.text.error(tree, f"more than {INPUTS_MAX} inputs, those of its views included", "split the query")
 
     def _table(self, tree: exp.Expr, *, window: bool) -> tuple[Relation, Scope, WindowCall | None]:
         self.count_input(tree)
@@ -284,7 +284,7 @@ class Binder:
     def _view(self, tree: exp.Table, name: str, sql: str) -> Relation:
         views = self.environment.open_views
         if name in views:
-            raise self.text.error(tree, f"view {name} is made of itself: {' -> '.join([*views, name])}", "drop one of them")
+            raise self.text.error(tree, f"view {name} refers to itself: {' -> '.join([*views, name])}", "drop one of them")
         views.append(name)
         try:
             return bind_view(sql, self.environment)
@@ -312,7 +312,10 @@ class Binder:
         return first_rows(self.text, tree, select, scalars, order) if order else select
 
     def _rows(self, tree: exp.Select, order: list[exp.Expr], *, numbered: bool = False) -> tuple[Select, Scalars]:
-        """Binds a SELECT without its LIMIT: its rows, and the binder of its values. `order` holds expressions from outside the SELECT."""
+        """Binds a SELECT without its LIMIT; returns its rows and the binder of its values.
+
+        `order` holds further expressions that the caller binds with that binder: of ORDER BY, or of a numbering.
+        """
         tree = by_episode(self.text, tree)
         source = tree.args.get("from_")
         if source is None:
@@ -429,7 +432,7 @@ def bind(
     labels: Mapping[str, Mapping[str, str]],
     extensions: Extensions = NOTHING,
 ) -> tuple[Relation, Wishes]:
-    """Binds a statement; returns its relation and what it and the views that it uses ask of its execution.
+    """Binds a statement; returns its relation, and its wishes merged with those of its views.
 
     Parameters
     ----------
@@ -438,7 +441,7 @@ def bind(
     Raises
     ------
     QueryError
-        It is not of the dialect, or names what is not there; points at the place.
+        The statement is not of the dialect, or names something that does not exist; points at the place.
     """
     names = tuple(sorted({label for of_node in labels.values() for label in of_node}))
     query = statement if isinstance(statement, SelectQuery) else statement.query
@@ -456,7 +459,7 @@ def bind_view(sql: str, environment: Environment) -> Relation:
     """Binds a view from its text in the catalogue."""
     statements = parse(sql)
     if len(statements) != 1 or not isinstance(statements[0], CreateView):
-        raise QueryError("its text in the catalogue is no view")
+        raise QueryError("its text in the catalogue is no CREATE VIEW")
     query = statements[0].query
     environment.wishes = statements[0].wishes.below(environment.wishes)
     return Binder(environment, query.text, {}).query(query.tree)

@@ -23,7 +23,8 @@ def applied(text: Text, tree: exp.Func, name: str, extensions: Extensions, relat
     Raises
     ------
     QueryError
-        It cannot be loaded, an argument does not fit or is refused by the function, or the stream lacks what it needs; points at the place.
+        The function cannot be loaded or refuses an argument, an argument does not fit, or the stream lacks a needed column; points at the
+        place.
     """
     try:
         function = extensions.function(name)
@@ -69,14 +70,16 @@ def _partition(text: Text, tree: exp.Func, function: BatchFunction) -> tuple[str
         column = identifier(item.this)
         known = {one.name: one.type for one in function.input_schema}
         if column not in known:
-            raise text.error(tree, f"PARTITION BY {column} is no column that {function.name} takes", f"it takes {', '.join(known)}")
+            raise text.error(tree, f"PARTITION BY {column}: {function.name} takes no such column", f"it takes {', '.join(known)}")
         if known[column].value == "float":
-            raise text.error(tree, f"PARTITION BY {column} is a float, which is no key", "take an integer, a text, a time or a BOOLEAN")
+            raise text.error(
+                tree, f"PARTITION BY {column} is a float, which cannot be a key", "take an integer, a text, a time or a BOOLEAN"
+            )
         found.append(column)
     if function.is_keyed and not found:
-        raise text.error(tree, f"{function.name} has a state for each key, and no key is given", form)
+        raise text.error(tree, f"{function.name} keeps state by key, and no key is given", form)
     if found and not function.is_keyed:
-        raise text.error(tree, f"{function.name} has no states by key", "leave PARTITION BY out")
+        raise text.error(tree, f"{function.name} keeps no state by key", "leave PARTITION BY out")
     return tuple(found)
 
 
@@ -110,6 +113,6 @@ def _constant(text: Text, tree: exp.Expr) -> Value:
         except ValueError:
             number = float(literal.this)
         if abs(number) >= 2**63:
-            raise text.error(tree, "the number is too large", "take one of 64 bits")
+            raise text.error(tree, "the number is too large", "write one that fits into 64 bits")
         return -number if negative else number
-    raise text.error(tree, "an argument of a function is a constant", "write a number, a text in quotes, TRUE or FALSE")
+    raise text.error(tree, "arguments of a function must be constants", "write a number, a text in quotes, TRUE or FALSE")

@@ -1,16 +1,15 @@
-"""The catalogue: which sources, views and sinks have names, kept alike on all agents.
+"""The catalogue: the names of sources, views and sinks, replicated to all agents.
 
-Every agent has a copy. A change gets a version greater than any that the changing agent has seen for the name; copies exchange
-entries and keep, for each name, the greatest (version, owner, content), so that all orders of exchange end in the same catalogue. A
-dropped name stays as a tombstone, so that a copy which missed the drop does not bring it back. Two agents that create one name at the
-same time end with one of the two definitions; what was planned with the other one runs on as planned, but of two
-sinks the one that has lost its name ends.
+Every agent has a copy. A change gets a version greater than any that the changing agent has seen for the name. Copies exchange
+entries and keep, for each name, the entry with the greatest (version, owner, content), so that all copies converge in whatever order they
+exchange. A dropped name stays as a tombstone, so that a copy which missed the drop does not bring it back. If two agents create one name
+at the same time, one definition wins. Queries planned with the other definition run on unchanged; a sink that has lost its name ends.
 
 Sources, views and sinks share one namespace, as they do in SQL.
 
-What comes from others is bounded, so that none of them can leave no room for the rest: living entries by owner, in number and bytes,
-where all owners that are no members are taken together; all entries together; and versions by the clock, as nobody could replace or drop
-a name of the last version.
+Limits on peers' entries keep one peer from using up the catalogue. Each owner has a limit on the number and bytes of living entries; all
+owners that are no members share one. All entries together have a limit, too. Versions must not be far ahead of the clock, because nobody
+could replace or drop a name of the greatest version.
 """
 
 import difflib
@@ -25,15 +24,15 @@ from sbon.query.system import SYSTEM_STREAMS, SourceDefinition
 from sbon.types import NodeId, QueryId
 
 ENTRIES_MAX = 2_000
-"""Entries of one catalogue, tombstones included: more cannot be made, and those of peers are left out."""
+"""Most entries of one catalogue, tombstones included. Further names, and further entries of peers, are refused."""
 BYTES_MAX = 16 * 2**20
-"""Size of all entries: with the members they travel in one message."""
+"""Most bytes of all entries, which travel in one message, together with the members."""
 OWNER_ENTRIES_MAX = 500
 OWNER_BYTES_MAX = 4 * 2**20
 AHEAD_US_MAX = 86_400_000_000
 """Greatest lead of a peer's version over the local clock, in microseconds; entries further ahead are refused."""
 TOMBSTONES_MAX = 500
-"""Most tombstones kept. Older ones are forgotten; a copy that was away for longer may bring the name back."""
+"""Most tombstones kept; the oldest are forgotten. A copy that was away for longer may bring such a name back."""
 NAME_LENGTH_MAX = 128
 SQL_LENGTH_MAX = 100_000
 VERSION_MAX = 2**62
@@ -80,7 +79,7 @@ class Catalog:
         """Number of peers' entries refused because they did not fit or were invalid."""
 
     def get(self, name: str) -> Entry | None:
-        """The living entry of a name."""
+        """Returns the living entry of a name."""
         entry = self._entries.get(name)
         return None if entry is None or entry.dropped else entry
 
@@ -172,16 +171,17 @@ class Catalog:
             if entry is not None:
                 raise QueryError(f"{name} is a {entry.kind}, not a {kind}", hint=f"write DROP {entry.kind.upper()} {name}")
             if name in SYSTEM_STREAMS:
-                raise QueryError(f"{name} is a system stream: nothing takes it away", hint="DROP is for names that were created")
+                raise QueryError(f"{name} is a system stream, which cannot be dropped", hint="DROP is for names that were created")
             raise QueryError(f"there is no {kind} {name}", hint=did_you_mean(name, self.names(kind)))
         self._set(Entry(kind, name, self._next_version(name, stamp), owner, True, ""))
         self._forget_old_tombstones()
         return entry
 
     def renew(self, name: str, query: QueryId, *, owner: NodeId) -> Entry:
-        """Give a sink the id of the query that feeds it after a restart of its home.
+        """Gives a sink the id of the query that feeds it after a restart of its home.
 
-        The version is incremented rather than read from the clock, so that a drop or replacement made meanwhile has a greater one and wins.
+        The version is incremented rather than read from the clock, so that a drop or replacement
+        made since then has a greater version and wins.
 
         Raises
         ------
@@ -220,14 +220,14 @@ class Catalog:
         Parameters
         ----------
         now_us
-            Microseconds since 1970: versions far beyond are refused. None: the copy is one of our own.
+            Microseconds since 1970; versions more than AHEAD_US_MAX beyond it are refused. None, for a copy of our own: no check.
         is_member
             Tells whether an owner is a member and so has a share of its own; all others share one.
 
         Returns
         -------
         list of Entry
-            Those that changed this copy, sorted by name.
+            The entries that changed this copy, sorted by name.
         """
         changed: dict[str, Entry] = {}
         for entry in entries:
@@ -255,7 +255,7 @@ class Catalog:
             self._remove(name)
 
     def _has_room(self, entry: Entry, is_member: Callable[[NodeId], bool]) -> bool:
-        """Tells whether an entry fits beside the others, after replacing the one of its name."""
+        """Tells whether an entry fits into the limits once it has replaced the present entry of its name."""
         before = self._entries.get(entry.name)
         freed = 0 if before is None else self._sizes[entry.name]
         size = _size(entry)

@@ -1,7 +1,7 @@
 """Column constraints of CREATE SOURCE: NOT NULL, PRIMARY KEY, comments.
 
-NOT NULL is enforced: a row with NULL there is dropped where the source is read, and counted. A primary key is not enforced, with NOT
-ENFORCED or without it: rows of a stream are not compared with all rows before them.
+NOT NULL is enforced: a row with NULL there is dropped where the source is read, and counted. A PRIMARY KEY is accepted but not
+enforced, also without NOT ENFORCED: rows of a stream are not compared with all rows before them.
 """
 
 from sqlglot import exp
@@ -12,11 +12,11 @@ from sbon.query.literals import identifier
 
 _HINTS: dict[type[exp.Expr], tuple[str, str]] = {
     exp.ComputedColumnConstraint: (
-        "column {name} is computed, which a source's columns are not",
-        "declare what comes in, and compute it in a view: CREATE VIEW v AS SELECT *, {value} AS {name} FROM {source}",
+        "column {name} is computed, which is not supported in a source",
+        "declare the columns that come in, and compute it in a view: CREATE VIEW v AS SELECT *, {value} AS {name} FROM {source}",
     ),
     exp.UniqueColumnConstraint: (
-        "UNIQUE is not kept: rows of a stream are not compared with all rows before them",
+        "UNIQUE is not supported: rows of a stream are not compared with all rows before them",
         "leave it out; SELECT DISTINCT ON (window_start, {name}) * FROM TUMBLE(...) gives the first row of each value in a window",
     ),
     exp.DefaultColumnConstraint: ("column {name} has a DEFAULT", "leave it out, and write COALESCE({name}, {value}) in the SELECT"),

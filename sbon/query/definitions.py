@@ -25,7 +25,7 @@ def read_source(
     Raises
     ------
     QueryError
-        A column, the watermark or an option that cannot be used; points at it.
+        A column, the watermark or an option cannot be used; points at it.
     """
     elsewhere = "nodes" in options or "labels" in options
     connector = take_connector(text, options, "source", SOURCE_CONNECTORS, extensions, end, elsewhere=elsewhere)
@@ -47,7 +47,7 @@ def read_source(
     idle_us, idle = take_idle_after(text, options)
     if idle is not None and time_column is None:
         hint = "declare one: WATERMARK FOR column AS column - INTERVAL '2 seconds'"
-        raise text.error(idle.where, "idle_after is about the event time, and the source has none", hint)
+        raise text.error(idle.where, "idle_after needs an event time, and the source has none", hint)
     if idle is not None and connector == "file":
         raise text.error(idle.where, "a file is never idle: it is read to its end", "leave idle_after out")
     return SourceDefinition(
@@ -88,7 +88,7 @@ def _estimated_rate(text: Text, option: Option | None) -> float | None:
 
 
 def _source_columns(text: Text, schema: exp.Schema, source: str) -> tuple[Schema, tuple[str, ...], str | None, int]:
-    """Reads the column list; returns the columns, those that may not be NULL, the event time, and how far rows may be out of order."""
+    """Reads the column list; returns the columns, those that may not be NULL, the event time, and its delay (µs)."""
     columns: dict[str, Field] = {}
     required: list[str] = []
     others: list[exp.Expr] = []

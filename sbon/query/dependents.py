@@ -10,7 +10,7 @@ from sbon.query.sql import CreateView, parse
 
 
 def dependents(name: str, catalog: Catalog, labels: Mapping[str, Mapping[str, str]], extensions: Extensions = NOTHING) -> list[str]:
-    """Returns the views, sorted, that can be bound now but not without the name, directly or through other views.
+    """Returns, sorted, the views that need the name, directly or through other views: they cannot be bound without it.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ def dependents(name: str, catalog: Catalog, labels: Mapping[str, Mapping[str, st
 
 
 def _mention(name: str, catalog: Catalog) -> list[str]:
-    """Returns the views whose text mentions the name, or mentions such a view; no other views can depend on it."""
+    """Returns the views whose text mentions the name or a view found before; no other view can depend on the name."""
     texts = {entry.name: entry.sql.lower() for entry in catalog.living.values() if entry.kind == "view" and entry.name != name}
     found: set[str] = set()
     waiting = [name]

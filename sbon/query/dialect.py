@@ -50,7 +50,7 @@ class _Parser(RisingWaveParser):
         super().__init__(*arguments, **keywords)
         self._called: list[Token | None] = []
         self.in_pattern = False
-        """Within the brackets of MATCH_RECOGNIZE."""
+        """The parser is within the brackets of MATCH_RECOGNIZE."""
 
     def _parse_interval(self, *arguments: Any, **keywords: Any) -> exp.Add | exp.Interval | None:
         first = self._curr
@@ -115,7 +115,7 @@ class _Parser(RisingWaveParser):
         first = self._index
         tree: exp.Unnest | None = super()._parse_unnest(with_alias)
         if tree is not None and any(token.token_type == TokenType.OFFSET for token in self._tokens[first : self._index]):
-            tree.meta["with_offset"] = True  # counts from 0; the parser makes no difference
+            tree.meta["with_offset"] = True  # counts from 0, WITH ORDINALITY from 1; the parser's tree is the same
         return tree
 
     def _parse_column_reference(self) -> exp.Expr | None:
@@ -154,13 +154,13 @@ class Text:
     whole: str
 
     def place(self, offset: int) -> tuple[int, int]:
-        """Line and column from 1 of a character offset from 0."""
+        """Returns line and column, from 1, of a character offset, from 0."""
         offset = max(0, min(offset, len(self.whole)))
         before = self.whole[:offset]
         return before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1
 
     def error(self, where: exp.Expr | Token | int, message: str, hint: str = "") -> QueryError:
-        """An error that points at a tree, a token or an offset."""
+        """Returns an error that points at a tree, a token or an offset."""
         if isinstance(where, int):
             offset = where
         elif isinstance(where, Token):
@@ -226,7 +226,7 @@ def tokenize(text: Text) -> list[Token]:
     Raises
     ------
     QueryError
-        A quote or comment without an end, a text without a token, or one that is too long.
+        A quote or comment is not closed, a name is in backquotes, or the text is too long.
     """
     if len(text.whole) > TEXT_LENGTH_MAX:
         raise QueryError(f"the text has {len(text.whole)} characters, expected at most {TEXT_LENGTH_MAX}", hint="submit it in parts")
@@ -235,7 +235,7 @@ def tokenize(text: Text) -> list[Token]:
     except (SqlglotError, ValueError, IndexError) as error:
         raise text.error(_open_quote(text.whole), "a quote is opened here and not closed", "close it; a quote inside is doubled") from error
     for place, (token, following) in enumerate(pairwise(tokens)):
-        # sqlglot's keywords; before a bracket they are functions of ours, except REGEXP between two values.
+        # sqlglot takes these words for keywords. Before a bracket they are functions here, except REGEXP between two values.
         if token.token_type == TokenType.SESSION and following.token_type == TokenType.L_PAREN:
             token.token_type = TokenType.VAR
         # ROW(...) and ROW<a BIGINT> are what Flink calls a struct; `row < n` compares a column.
@@ -304,7 +304,7 @@ def parse_tree(text: Text, tokens: Sequence[Token]) -> exp.Expr:
         The tokens are no statement; points at the first that does not fit.
     """
     dialect = RisingWave()
-    dialect.INDEX_OFFSET = 0  # a[1] stays what it is; the parser would count some places from 0, others from 1
+    dialect.INDEX_OFFSET = 0  # a[1] stays as written; the parser would count some places from 0, others from 1
     parser = _Parser(error_level=ErrorLevel.IMMEDIATE, dialect=dialect)
     try:
         trees = parser.parse(list(tokens), text.whole)
@@ -339,6 +339,6 @@ def _translate(text: Text, tokens: Sequence[Token], error: ParseError) -> QueryE
     if "Unexpected token" in description or "<" in description:
         message = f"the statement cannot be read {at}"
     else:
-        is_word = description[1:2].isupper()  # one of the statement's, which stays as it is written
+        is_word = description[1:2].isupper()  # a keyword of the statement, which stays as written
         message = f"{description if is_word else description[:1].lower() + description[1:]} {at}"
     return QueryError(message, line=line, column=column, hint="look for a misspelt word or a missing comma or bracket just before it")

@@ -1,4 +1,4 @@
-"""Reads EMIT at the end of a query, which says when its answers leave.
+"""Reads EMIT at the end of a query, which says when the query gives answers.
 
 Answers of windows leave once, when the watermark says that the window is complete. EMIT ON WINDOW CLOSE (RisingWave), EMIT FINAL (ksqlDB)
 and EMIT AFTER WATERMARK (Calcite) ask for that and are accepted; forms that emit early and correct answers later are refused.
@@ -15,12 +15,12 @@ _REFUSED = (("CHANGES",), ("ON", "UPDATE"), ("STREAM",), ("WITH", "DELAY"), ("WI
 
 
 def without_emit(text: Text, tokens: Sequence[Token]) -> list[Token]:
-    """Returns a statement, from which WITH has been cut already, without its EMIT.
+    """Returns the tokens of a statement without its EMIT; the caller has removed WITH before.
 
     Raises
     ------
     QueryError
-        It asks for answers that are corrected later.
+        EMIT asks for answers that are corrected later.
     """
     index = next((place for place in range(len(tokens) - 1, 0, -1) if tokens[place].text.upper() == "EMIT"), 0)
     words = tuple(token.text.upper() for token in tokens[index + 1 :]) if index else ()

@@ -1,10 +1,11 @@
-"""Binds FROM EPISODE(...): the rows from one that opens an episode up to the one that closes it.
+"""Binds FROM EPISODE(...): the rows from the one that opens an episode to the one that closes it.
 
     SELECT * FROM EPISODE(cameras, ts,
         opens => place = 'L1', closes => place = 'L2' AND plate = opening.plate, within => INTERVAL '15 minutes') AS e
 
-Each row that opens an episode has one of its own, so episodes overlap, and a row is answered once for each that it is in. It is a
-MATCH_RECOGNIZE: `opening (other*? closing | other*)`, from each row on. With GROUP BY episode, it is one with ONE ROW PER MATCH.
+Each row that meets `opens` begins an episode of its own. Episodes may overlap; a row is in the answer once for each of its episodes.
+EPISODE becomes a MATCH_RECOGNIZE with the pattern `opening (other*? closing | other*)`, tried from each row; with GROUP BY episode, it is
+ONE ROW PER MATCH.
 """
 
 from functools import cache
@@ -33,13 +34,13 @@ def is_episode(tree: exp.Expr) -> bool:
 
 
 def episodes(text: Text, call: exp.Anonymous, relation: Relation, scope: Scope, alias: exp.Expr | None) -> tuple[Relation, Scope]:
-    """Returns the rows with their episodes, and their names.
+    """Returns the rows of the episodes, and the scope of their columns.
 
     Parameters
     ----------
     call : EPISODE(...)
-    relation, scope : its input
-    alias : of the episodes
+    relation, scope : input of the call
+    alias : alias of the call in FROM; None if it has none
 
     Raises
     ------
@@ -53,7 +54,7 @@ def episodes(text: Text, call: exp.Anonymous, relation: Relation, scope: Scope, 
             continue
         name = one.this.name.lower()
         if name not in _NAMES or name in named:
-            raise text.error(one.expression, f"EPISODE takes {', '.join(_NAMES)}, each once, and no second or other {name}", FORM)
+            raise text.error(one.expression, f"EPISODE takes {', '.join(_NAMES)}, each once; {name} is given twice or unknown", FORM)
         named[name] = one.expression
     missing = [name for name in _NAMES if name not in named]
     if missing or len(places) != 2 or not isinstance(places[1], exp.Column):
@@ -82,12 +83,12 @@ def episodes(text: Text, call: exp.Anonymous, relation: Relation, scope: Scope, 
 
 
 def by_episode(text: Text, tree: exp.Select) -> exp.Select:
-    """Returns a SELECT that aggregates by episode as one of its measures; any other SELECT as it is.
+    """Turns a SELECT with GROUP BY episode into a SELECT of measures, which `episodes` computes; returns any other SELECT unchanged.
 
     Raises
     ------
     QueryError
-        It groups by something else, or filters rows or groups.
+        The SELECT groups rows of EPISODE by something else, or has WHERE or HAVING.
     """
     source, group = tree.args.get("from_"), tree.args.get("group")
     if source is None or group is None or not isinstance(source.this, exp.Table) or not is_episode(source.this.this):
@@ -95,7 +96,10 @@ def by_episode(text: Text, tree: exp.Select) -> exp.Select:
     others = [key for key in group.expressions if not isinstance(key, exp.Column) or key.name.lower() not in _KEYS]
     if others or not any(key.name.lower() == "episode" for key in group.expressions):
         raise text.error(others[0] if others else group, "rows of EPISODE are grouped by their episode", "write GROUP BY episode")
-    for clause, hint in (("where", "filter the stream before, in brackets"), ("having", "filter them around it, in brackets")):
+    for clause, hint in (
+        ("where", "filter the stream within EPISODE, in brackets"),
+        ("having", "filter around this SELECT, in brackets"),
+    ):
         if tree.args.get(clause) is not None:
             raise text.error(tree.args[clause], f"{clause.upper()} beside GROUP BY episode", hint)
     found = tree.copy()
@@ -121,7 +125,7 @@ def by_episode(text: Text, tree: exp.Select) -> exp.Select:
 
 
 def _group(clause: exp.MatchRecognize, grouped: list[tuple[exp.Expr, exp.Expr]], alias: str, start: int) -> None:
-    """Makes values by episode the measures of a clause."""
+    """Replaces the measures of a clause by the grouped values."""
     own = {measure.alias: measure.this for measure in clause.args["measures"]}
 
     def measured(node: exp.Expr) -> exp.Expr:

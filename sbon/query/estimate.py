@@ -1,8 +1,8 @@
 """Estimates the rows and bytes a second on every link of a plan, before or while it runs.
 
-Declared rates of sources, and rules of thumb for the rest; where a running operator with the same signature has been measured, its rate
-replaces the rule, and so does the share of rows that a sample has told. Bytes follow from rows by the encoding of links
-(`sbon.query.link_bytes`). The placement needs the rates of links relative to each other, so that rules within a factor of a few do.
+Sources declare their rates; rules of thumb give those of other operators. The measured rate of a running operator with the same
+signature replaces the rule, and so does a selectivity known from a sample. Bytes follow from rows by the encoding of links
+(`sbon.query.link_bytes`). Placement compares the links of a plan with each other, so rules may be wrong by a factor of a few.
 """
 
 import math
@@ -24,13 +24,13 @@ from sbon.query.system import SourceDefinition
 from sbon.schema import ColumnType, Schema
 
 PASSING = MapParams | AssignParams | UnnestParams | UnionParams
-"""Operators of which a row gives the same rows whatever comes before it: their share of rows out is the same at any rate."""
+"""Operators that treat each row by itself, so that their selectivity is the same at any rate."""
 DISTINCT_VALUES = 10.0
 """Assumed number of distinct values of a key; a BOOL has 2."""
 FIRST_ROWS = 0.5
-"""Assumed share of rows that deduplication keeps. It is between a stream with one duplicate in a hundred and one with many of each."""
+"""Assumed share of rows that deduplication keeps. It lies between a stream with few duplicates and one with many."""
 ELEMENTS = 3.0
-"""Elements of an array."""
+"""Assumed number of elements of an array."""
 MATCHES = 0.05
 """Assumed matches of a pattern for each row."""
 MATCHED_ROWS = 0.2
@@ -47,7 +47,7 @@ class Rate(msgspec.Struct, frozen=True):
 
     rows_per_s: float
     bytes_per_s: float | None = None
-    """None: derived from how batches of its columns are laid out on a link."""
+    """None: derived from the layout of its columns on a link."""
 
 
 def source_rate(definition: SourceDefinition) -> float:
@@ -65,7 +65,7 @@ def source_rate(definition: SourceDefinition) -> float:
 
 
 def is_rate_told(definition: SourceDefinition) -> bool:
-    """Tells whether a source's rate is declared, in its profile, or set by its connector, and not assumed."""
+    """Tells whether a source's rate is declared, in its profile, or set by its connector, rather than assumed."""
     return definition.rows_per_s is not None or bool(definition.profile) or definition.connector in ("datagen", "system")
 
 
@@ -171,9 +171,9 @@ def estimate(plan: Plan, measured: Mapping[str, Rate] | None = None, shares: Map
 
     Parameters
     ----------
-    plan : the rates of its sources are those of the links that leave them
-    measured : rates of running operators by signature; they override every expectation, of sources too
-    shares : known rows out per row in by signature, of operators that have the same share at any rate
+    plan : the rates on the links that leave its sources are given
+    measured : rates of running operators by signature; they override all other rates, also those of sources
+    shares : known selectivities by signature, of operators whose selectivity is the same at any rate
 
     Examples
     --------
@@ -200,7 +200,7 @@ def estimate(plan: Plan, measured: Mapping[str, Rate] | None = None, shares: Map
         elif operator.signature in share_of:
             out = share_of[operator.signature] * sum(ports)
         else:
-            # An instance has its share of the keys, and so of the answers that all would give.
+            # An instance has its share of the keys, and so gives this share of the answers of all instances.
             share = min((link.share for link in incoming.get(operator.id, [])), default=1.0)
             out = share * output_rows(operator.params, operator.schema, [port / share for port in ports])
         rows[operator.id] = out

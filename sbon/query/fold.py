@@ -183,7 +183,7 @@ def _truth(value: bool) -> Literal:
 
 
 def like_matches(pattern: str, text: str) -> bool:
-    """SQL LIKE with % and _ and backslash, in time proportional to the product of both lengths at worst."""
+    """Tells whether a text matches a LIKE pattern of %, _ and backslash, in time proportional to the product of both lengths at worst."""
     characters = iter(pattern)
     wild: dict[str, str | None] = {"%": None, "_": ""}  # None is any text, "" any character, anything else itself.
     tokens = [next(characters, "\\") if character == "\\" else wild.get(character, character) for character in characters]

@@ -19,8 +19,8 @@ _CREATED = {
     "STREAM": ("STREAM", "write CREATE SOURCE name (column type, ...) WITH (...)"),
     "CONNECTION": ("CONNECTION", "leave it out, and give its options in WITH (...) of each source and sink"),
     "SECRET": ("SECRET", "leave it out, and give its options in WITH (...) of each source and sink"),
-    "USER": ("USER", "leave it out: who may reach the control socket, or has the cluster key, may do all"),
-    "ROLE": ("ROLE", "leave it out: who may reach the control socket, or has the cluster key, may do all"),
+    "USER": ("USER", "leave it out: whoever can reach the control socket, or has the cluster key, may do everything"),
+    "ROLE": ("ROLE", "leave it out: whoever can reach the control socket, or has the cluster key, may do everything"),
 }
 """Objects of other dialects that CREATE does not make here."""
 _COLUMN_TYPES = ("MAP", "MULTISET")
@@ -39,7 +39,7 @@ def refuse_query_words(text: Text, tokens: Sequence[Token]) -> None:
         if token.token_type in (TokenType.STRING, TokenType.IDENTIFIER) or following is None:
             continue
         if word == "TOP" and following.token_type == TokenType.NUMBER and tokens[place - 1].token_type == TokenType.SELECT:
-            hint = f"write ORDER BY x DESC LIMIT {following.text} over a window: the first rows of each"
+            hint = f"write ORDER BY x DESC LIMIT {following.text} over a window, for the first rows of each window"
             raise text.error(token, "TOP is not supported", hint)
 
 
@@ -54,7 +54,7 @@ def refuse_create_words(text: Text, tokens: Sequence[Token]) -> None:
     words = [token.text.upper() for token in tokens]
     early = next((token for token in tokens[1:4] if token.text.upper() in ("TEMPORARY", "TEMP")), None)
     if early is not None:
-        raise text.error(early, f"{early.text} is not supported", "leave it out, and DROP what is no longer wanted")
+        raise text.error(early, f"{early.text} is not supported", "leave it out, and DROP the object when it is no longer needed")
     made = next((place for place in range(1, min(4, len(words))) if words[place] in _CREATED), 0)
     if made and not {"SOURCE", "SINK", "VIEW", "TABLE"}.intersection(words[1:made]):
         name, hint = _CREATED[words[made]]
@@ -78,7 +78,7 @@ def _refuse_columns(text: Text, tokens: Sequence[Token]) -> None:
         begins = tokens[place - 1].token_type in (TokenType.L_PAREN, TokenType.COMMA)
         second = place > 1 and tokens[place - 2].token_type in (TokenType.L_PAREN, TokenType.COMMA)
         if word == "METADATA" and not begins:
-            raise text.error(token, "METADATA columns are not supported", "leave the column out: a source has what its rows bring")
+            raise text.error(token, "METADATA columns are not supported", "leave the column out: a source has only the columns of its rows")
         if second and word in _COLUMN_TYPES:
             hint = "declare it JSON, and take its members with -> and ->>: payload -> 'user' ->> 'name'"
             raise text.error(token, f"type {word} is not supported", hint)
@@ -95,7 +95,7 @@ def _refuse_behind_columns(text: Text, tokens: Sequence[Token]) -> None:
     word = stray.text.upper()
     hint = "end the statement with WITH (name = 'value', ...)"
     if word in ("FORMAT", "ENCODE", "ROW"):
-        hint = "leave it out: `tcp` reads NDJSON, and `file` what its name ends in or WITH (format = 'csv', 'ndjson' or 'parquet')"
+        hint = "leave it out: `tcp` reads NDJSON; `file` goes by the end of the name, or by WITH (format = 'csv', 'ndjson' or 'parquet')"
     elif word in ("PARTITIONED", "DISTRIBUTED", "COMMENT", "INCLUDE"):
         hint = f"leave {word} out"
     raise text.error(stray, f"{stray.text} is not supported here", hint)

@@ -28,7 +28,7 @@ class Grouped(Scalars):
     ----------
     inner : binder of expressions over the window's input
     keys : name and type of each key, by its canonical form
-    is_window : the window has bounds of its own; False if rows that are windowed already are aggregated once more
+    is_window : True if the window has bounds of its own; False if rows that are windowed already are aggregated again
     """
 
     def __init__(self, inner: Scalars, keys: dict[Expression, tuple[str, ColumnType]], *, is_window: bool) -> None:
@@ -78,8 +78,8 @@ class Grouped(Scalars):
             raise self.text.error(tree, "FILTER belongs to an aggregate", "write count(*) FILTER (WHERE ...)")
         call = read_aggregate(self.text, tree, name)
         if call.function in _ONE_TIME and not self._is_window:
-            message = f"{call.function} of rows that have one event time: none of them is {call.function}"
-            hint = f"take it in the window that has the rows' own times, or write {_ONE_TIME[call.function]}(x)"
+            message = f"{call.function} of rows with the same event time: none of them is {call.function}"
+            hint = f"take it in the SELECT that reads the rows with their own times, or write {_ONE_TIME[call.function]}(x)"
             raise self.text.error(tree, message, hint)
         made = aggregated(self._inner, tree, call, condition)
         return made.answered(self, tree, (Column(self._named(made.form, made.type)), made.type))

@@ -1,9 +1,9 @@
 """Names of queries: `home.boot.number`, as in `ams.1t9k2fx.01`.
 
 The home is the agent that took the query. The boot is a random number that the agent's process draws when it starts and tells all members
-(`sbon.membership.members.Member.boot`), in seven digits of base 36. The number counts the queries of the process. So no name is used
-twice, whatever clock a restarted agent has and however little it remembers, and neither do the names of operators and links, which are
-made of it; and every agent can tell the queries of a home's present process from those of a former one.
+(`sbon.membership.members.Member.boot`), in seven digits of base 36. The number counts the queries of the process. No name is used twice,
+even if a restarted agent has a wrong clock or has lost its files. Names of operators and links contain the query's name, so they are
+unique, too. Every agent can tell the queries of a home's present process from those of a former one.
 """
 
 from sbon.types import NodeId, QueryId

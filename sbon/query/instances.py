@@ -1,4 +1,4 @@
-"""Rules for operators in several instances: by which keys rows are dealt to them, and how their answers are put into the order of one.
+"""Rules for operators in several instances: the keys by which rows are dealt, and the merge of answers into the order of one instance.
 
 See docs/instances.md.
 """
@@ -25,12 +25,12 @@ from sbon.query.text import duration_text, expression_text
 from sbon.schema import ColumnType, Field, Schema
 from sbon.types import NodeId, OperatorId
 
-_BY_WINDOW = "dealing = 'window', and a pattern"
+_BY_WINDOW = "dealing = 'window' does not support a pattern"
 NO_KEYS = "no operator of the query has keys by which its rows can be dealt"
 
 
 class Dealing(NamedTuple):
-    """One operator in several instances."""
+    """How one operator runs in several instances."""
 
     params: Params
     """Parameters of each instance."""
@@ -45,13 +45,13 @@ class Dealing(NamedTuple):
     hidden: tuple[str, ...] = ()
     """Columns of `schema` that only the merge needs."""
     delay_us: int = 0
-    """Greatest distance of event times of the stream behind `time_column`."""
+    """How far an answer's event time may lie before `time_column`."""
     turns: Turns | None = None
-    """Windows are dealt, not keys; `keys` has no key for the port then."""
+    """Set if windows are dealt instead of keys; `keys` then has no key for the port."""
     choice: WindowChoice | None = None
 
     def exchange(self, port: int, number: int) -> ExchangeParams:
-        """Returns what deals the rows of a port to so many instances."""
+        """Returns the parameters of the exchange that deals the rows of a port to `number` instances."""
         return ExchangeParams(self.keys[port], number, self.turns)
 
     def part(self, index: int, number: int) -> tuple[Params, Part]:
@@ -65,7 +65,7 @@ class Dealing(NamedTuple):
 
     @property
     def merge(self) -> MergeParams:
-        """Returns what puts the answers of the instances into the order of one."""
+        """Returns the parameters of the merge that puts the answers of all instances into the order of one."""
         return MergeParams(self.time_column, self.order, self.hidden, self.delay_us, self.choice)
 
 
@@ -74,11 +74,11 @@ class InstanceSet(NamedTuple):
 
     kind: str
     keys: tuple[str, ...]
-    """Texts of the keys by which rows are dealt to them; of a join, those of its left side."""
+    """Texts of the keys by which rows are dealt; for a join, those of its left side."""
     operators: tuple[OperatorId, ...]
-    """In the order of their parts."""
+    """The instances, in the order of their parts."""
     auto: Sizing | None = None
-    """The reason for their number, where the planner has chosen it."""
+    """Why there are so many, if the planner has chosen the number."""
 
     def text(self, nodes: Iterable[NodeId]) -> str:
         """Returns one line, `window: 2 by symbol (ams, paris; auto: rate 40,000/s needs 1.4 cores; at most 2)`."""
@@ -99,7 +99,7 @@ class InstanceSet(NamedTuple):
 
 
 def reason(sizing: Sizing) -> str:
-    """Returns what a number of instances rests on.
+    """Returns the reason for a number of instances.
 
     Examples
     --------
@@ -113,7 +113,7 @@ def reason(sizing: Sizing) -> str:
 
 
 def resting_on(plan: Plan, sizings: Sequence[Sizing]) -> Plan:
-    """Returns a plan whose numbers of instances rest on what those of another plan for the same operators rest on."""
+    """Returns a plan with the reasons (rate, cores, most) of another plan for the same operators; its operators' ids stay."""
     both = zip(plan.sizings, sizings, strict=True)
     told = tuple(msgspec.structs.replace(why, operators=one.operators, alone=one.alone) for one, why in both)
     return msgspec.structs.replace(plan, sizings=told)
@@ -126,7 +126,7 @@ def auto_notes(plan: Plan) -> list[str]:
 
 
 def sets_of(plan: Plan) -> list[InstanceSet]:
-    """Returns the operators of a plan that have several instances, and those of which the planner has chosen to have one."""
+    """Returns the operators of a plan that have several instances, or one instance because the planner has chosen so."""
     specs = {spec.id: spec for spec in plan.operators}
     auto = {sizing.operators: sizing for sizing in plan.sizings}
     found = []
@@ -143,7 +143,7 @@ def sets_of(plan: Plan) -> list[InstanceSet]:
 
 
 def _dealt_by(exchange: ExchangeParams) -> tuple[str, ...]:
-    """Returns the texts of keys, or one on windows with the copies of a row that are expected."""
+    """Returns the texts of the keys; where windows are dealt, one text with the expected copies of a row."""
     if (turns := exchange.turns) is None:
         return tuple(map(expression_text, exchange.keys))
     copies = turns.copies(exchange.instances)
@@ -159,7 +159,7 @@ def dealing_of(params: Params, schema: Schema, time_column: str | None) -> Deali
 
     Parameters
     ----------
-    schema, time_column : of its output
+    schema, time_column : columns and event time of the operator's output
     """
     match params:
         case WindowParams(keys=keys) | SessionParams(keys=keys) if keys:
@@ -185,7 +185,7 @@ def _of_match(params: MatchParams, schema: Schema, time_column: str | None) -> D
     looks_ahead = any(isinstance(one, Navigation) and one.value is not None and one.shift > 0 for one in params.operands)
     is_bounded = params.within_us is not None and not looks_ahead
     if time_column is not None and not is_bounded:
-        return None  # the watermark of the merged stream would stay behind the first row that may still be in a match, which nobody tells
+        return None  # the merged watermark must not pass the first row that may still be in a match, and instances do not report it
     time = _free("known", schema)
     by_row = _free("known by row", schema)
     added = (Field(time, ColumnType.TIME), Field(by_row, ColumnType.INT))
@@ -201,13 +201,13 @@ def dealing_of_windows(params: MatchParams, schema: Schema, number: int, turn_us
 
     Parameters
     ----------
-    schema : of its output
-    turn_us : None: the least with which no row goes to an instance twice, so that all instances have windows at any time
+    schema : columns of the pattern's output
+    turn_us : length of a turn; None: the least at which no instance gets a row twice, so that all have windows at any time
 
     Raises
     ------
     QueryError
-        Other windows decide what the match of one is, or which rows are in it.
+        The match of a window, or which rows are in it, depends on other windows.
     """
     if params.partition:
         raise QueryError(f"{_BY_WINDOW} with PARTITION BY", hint="leave dealing out: it is dealt by its partitions")
@@ -215,7 +215,7 @@ def dealing_of_windows(params: MatchParams, schema: Schema, number: int, turn_us
         raise QueryError(f"{_BY_WINDOW} without WITHIN", hint="say how long a match may be: PATTERN (...) WITHIN INTERVAL '1 minute'")
     if params.unmatched or params.timeouts:
         what = "WITH UNMATCHED ROWS" if params.unmatched else "SHOW TIMEOUT MATCHES"
-        raise QueryError(f"{_BY_WINDOW} that answers more than matches", hint=f"leave {what} out, or dealing")
+        raise QueryError(f"{_BY_WINDOW} that gives more than matches", hint=f"leave {what} out, or dealing")
     if may_be_empty(params.pattern):
         raise QueryError(f"{_BY_WINDOW} that may match no row", hint="write a+ for a*, or leave dealing out")
     if params.passed is not None and any(isinstance(part, Excluded) for part in walk(params.pattern)):

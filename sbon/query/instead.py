@@ -2,19 +2,19 @@
 
 from sqlglot import exp
 
-NOW_HINT = "queries depend on their rows alone: use the event time, such as ts"
+NOW_HINT = "queries depend only on their rows: use the event time, such as ts"
 FUNCTIONS_HINT = "docs/reference/functions.md lists all functions"
 _JSON = (
     "write x -> 'name' for a member and x -> 0 for an element as JSON, ->> for its text, and CAST that: "
     "CAST(payload -> 'user' ->> 'age' AS BIGINT)"
 )
-_ALIKE = "compare what -> and ->> take out of it: x ->> 'name' = 'value'"
+_ALIKE = "compare a value that ->> takes out of it: x ->> 'name' = 'value'"
 _ARRAY = (
-    "of arrays there are a[1], CARDINALITY(a), and a row for each element, FROM s CROSS JOIN UNNEST(s.a) AS t(x); "
-    "CAST(x AS BIGINT[]) reads JSON as one"
+    "arrays have a[1], CARDINALITY(a), and UNNEST, which gives a row for each element: FROM s CROSS JOIN UNNEST(s.a) AS t(x); "
+    "CAST(x AS BIGINT[]) reads JSON as an array"
 )
 _CONTAINS = "UNNEST it, FROM s CROSS JOIN UNNEST(s.a) AS t(x), and write WHERE x = 'value'"
-_RANDOM = "queries depend on their rows alone: let the source give each row its number"
+_RANDOM = "queries depend only on their rows: let the source give each row its number"
 _BITS = "compute with * / % and comparisons"
 _DAYS = "write TIMESTAMPDIFF(DAY, a, b), or subtract the times: b - a is an INTERVAL"
 _LATER = "add an INTERVAL: ts + INTERVAL '1 day'"
@@ -39,7 +39,7 @@ INSTEAD: dict[str, str] = {
     **dict.fromkeys(("datediff", "date_diff", "age"), _DAYS),
     **dict.fromkeys(("date_add", "date_sub", "dateadd", "adddate", "subdate"), _LATER),
     **dict.fromkeys(("date", "to_date", "make_date"), _DAY),
-    "isnull": "write x IS NULL for whether, COALESCE(x, 0) for a value instead",
+    "isnull": "write x IS NULL to test for NULL, COALESCE(x, 0) to replace it",
     "decode": "write CASE x WHEN 1 THEN 'a' ELSE 'b' END",
     "iif": "write CASE WHEN condition THEN a ELSE b END",
     "translate": "use REPLACE(text, 'old', 'new'), once for each character",

@@ -113,7 +113,7 @@ def test_names_of_another_kind_are_refused_with_their_place(world: World) -> Non
         ("DROP QUERY ^v", "v is a view, not a query; write DROP VIEW v"),
         ("DROP QUERY ^sys.load", "sys.load is a system stream, not a query; nothing ends it"),
         ("DROP QUERY ^n.v", "there is no query n.v"),
-        ("DROP SOURCE ^sys.load", "sys.load is a system stream: nothing takes it away"),
+        ("DROP SOURCE ^sys.load", "sys.load is a system stream, which cannot be dropped"),
         ("DROP VIEW ^vv", "there is no view vv; did you mean v?"),
         ("CREATE SINK ^v AS SELECT ts FROM sys.load WITH (connector = 'discard')", "there is a view v already"),
         ("^v", "to read from it, write SELECT * FROM v"),

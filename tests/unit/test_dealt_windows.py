@@ -105,8 +105,8 @@ def test_signatures_tell_turns_apart(kind: type, number: int) -> None:
         ("v > a.v", "v > NEXT(v)", "that reads rows outside its match"),
         ("v > a.v", "v > MATCH_NUMBER()", "that computes with MATCH_NUMBER()"),
         ("MATCH_NUMBER()", "MATCH_NUMBER() + 1", "that computes with MATCH_NUMBER()"),
-        ("PATTERN", "ONE ROW PER MATCH SHOW TIMEOUT MATCHES PATTERN", "that answers more than matches"),
-        ("PATTERN", "ALL ROWS PER MATCH WITH UNMATCHED ROWS PATTERN", "that answers more than matches"),
+        ("PATTERN", "ONE ROW PER MATCH SHOW TIMEOUT MATCHES PATTERN", "that gives more than matches"),
+        ("PATTERN", "ALL ROWS PER MATCH WITH UNMATCHED ROWS PATTERN", "that gives more than matches"),
         ("PATTERN (a b+)", "ALL ROWS PER MATCH PATTERN (a {- b+ -})", "that leaves rows of a match out"),
     ],
 )
@@ -115,7 +115,7 @@ def test_a_pattern_whose_windows_depend_on_others_is_refused(old: str, new: str,
     with pytest.raises(QueryError) as refused:
         plan_of(sink(MATCH.replace(old, new, 1), 2))
 
-    assert refused.value.message == f"dealing = 'window', and a pattern {why}"
+    assert refused.value.message == f"dealing = 'window' does not support a pattern {why}"
     assert refused.value.hint
 
 

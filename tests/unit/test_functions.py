@@ -139,7 +139,7 @@ class TestSql:
             ("SELECT w FROM scaled(s, 1, 'y', 3)", "scaled takes 2 arguments behind the stream: write scaled"),
             ("SELECT w FROM scaled(s, size => 1)", "argument size of scaled is unknown: write scaled"),
             ("SELECT w FROM scaled(s, 1, factor => 1)", "argument factor of scaled is given twice"),
-            ("SELECT w FROM scaled(s, n)", "an argument of a function is a constant"),
+            ("SELECT w FROM scaled(s, n)", "arguments of a function must be constants"),
             ("SELECT w FROM scaled((SELECT ts FROM s), 1)", "scaled needs column v float, its input has no such column"),
             ("SELECT w FROM scaled((SELECT ts, n AS v FROM s), 1)", "scaled needs column v float, its input has v int"),
             ("SELECT w FROM scaled((SELECT ts + INTERVAL '1 s' AS ts, v FROM s), 1)", "needs ts as its input's event time, and it is none"),

@@ -263,9 +263,9 @@ class TestSql:
     @pytest.mark.parametrize(
         ("call", "message"),
         [
-            ("flag(t)", "flag has a state for each key, and no key is given"),
-            ("flag(t, PARTITION BY w)", "PARTITION BY w is no column that flag takes"),
-            ("flag(t, PARTITION BY v)", "PARTITION BY v is a float, which is no key"),
+            ("flag(t)", "flag keeps state by key, and no key is given"),
+            ("flag(t, PARTITION BY w)", "PARTITION BY w: flag takes no such column"),
+            ("flag(t, PARTITION BY v)", "PARTITION BY v is a float, which cannot be a key"),
         ],
     )
     def test_wrong_calls_are_refused(self, call: str, message: str):

@@ -57,10 +57,10 @@ REFUSED = [
     ("SELECT ^DISTINCT ON (k) k FROM TUMBLE(s, ts, INTERVAL '1 s')", "DISTINCT ON without a time window among its keys", "window_start"),
     ("SELECT DISTINCT ON (^k, ts) k, ts FROM s LIMIT 3", "DISTINCT ON beside LIMIT", "in brackets"),
     ("SELECT DISTINCT ON (k, ts) k, ts, v FROM s ORDER BY ^v, k, ts", "ORDER BY begins with other columns than DISTINCT ON", "PostgreSQL"),
-    (f"SELECT window_start, ^first(x.v) AS f {PAIRED}", "first of rows that have one event time", "write min(x)"),
-    (f"SELECT window_start, 1 + ^last(y.w) AS f {PAIRED}", "last of rows that have one event time", "write max(x)"),
-    (f"SELECT window_start, ^last(y.w) FILTER (WHERE x.v > 1) AS f {PAIRED}", "one event time", ""),
-    ("SELECT ^first(v) AS f FROM (SELECT * FROM TUMBLE(s, ts, INTERVAL '1 s')) GROUP BY window_end", "one event time", "own times"),
+    (f"SELECT window_start, ^first(x.v) AS f {PAIRED}", "first of rows with the same event time", "write min(x)"),
+    (f"SELECT window_start, 1 + ^last(y.w) AS f {PAIRED}", "last of rows with the same event time", "write max(x)"),
+    (f"SELECT window_start, ^last(y.w) FILTER (WHERE x.v > 1) AS f {PAIRED}", "the same event time", ""),
+    ("SELECT ^first(v) AS f FROM (SELECT * FROM TUMBLE(s, ts, INTERVAL '1 s')) GROUP BY window_end", "the same event time", "own times"),
     (f"SELECT * FROM ({NUMBERED.replace('window_start, ', '')}) WHERE r = 1", "without a time window", "PARTITION BY window_start"),
     ("SELECT * FROM (SELECT *, ^ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts) AS r FROM s) WHERE r = 1", "keep rows for ever", "SESSION("),
     (f"SELECT * FROM ({NUMBERED})", "ROW_NUMBER() without a condition on how many rows", "WHERE n = 1"),
@@ -168,7 +168,7 @@ REFUSED = [
     ("CREATE ^TABLE t LIKE s", "CREATE TABLE LIKE is not supported", "write the columns"),
     ("CREATE SOURCE t (a INT, b INT, ^c AS a * b) WITH (connector = 'datagen')", "c is computed", "SELECT *, a * b AS c FROM t"),
     ("CREATE SOURCE t (a INT, ^p AS PROCTIME()) WITH (connector = 'datagen')", "p is the time of processing", "leave it out"),
-    ("CREATE SOURCE t (^a INT UNIQUE) WITH (connector = 'datagen')", "UNIQUE is not kept", "DISTINCT ON (window_start, a)"),
+    ("CREATE SOURCE t (^a INT UNIQUE) WITH (connector = 'datagen')", "UNIQUE is not supported", "DISTINCT ON (window_start, a)"),
     ("CREATE SOURCE t (^a INT DEFAULT 3) WITH (connector = 'datagen')", "column a has a DEFAULT", "COALESCE(a, 3)"),
     ("CREATE SOURCE t (^a INT CHECK (a > 3)) WITH (connector = 'datagen')", "column a has a CHECK", "WHERE a > 3"),
     ("CREATE SOURCE t (a INT, PRIMARY KEY (^b)) WITH (connector = 'datagen')", "no column b for the PRIMARY KEY", "there is a"),
@@ -246,7 +246,7 @@ def test_a_view_of_itself_is_refused() -> None:
     catalog_sql = "CREATE VIEW one AS SELECT k FROM two; CREATE VIEW two AS SELECT k FROM one;"
     (select,) = parse("SELECT k FROM one")
     assert isinstance(select, SelectQuery)
-    with pytest.raises(QueryError, match="made of itself: one -> two -> one") as refusal:
+    with pytest.raises(QueryError, match="refers to itself: one -> two -> one") as refusal:
         plan(select, make_catalog(catalog_sql), NODES, "b", "q")
     assert (refusal.value.line, refusal.value.column) == (1, 15)
 
