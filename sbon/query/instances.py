@@ -30,7 +30,7 @@ NO_KEYS = "no operator of the query has keys by which its rows can be dealt"
 
 
 class Dealing(NamedTuple):
-    """How one operator runs in several instances."""
+    """The division of one operator into several instances."""
 
     params: Params
     """Parameters of each instance."""
@@ -45,7 +45,7 @@ class Dealing(NamedTuple):
     hidden: tuple[str, ...] = ()
     """Columns of `schema` that only the merge needs."""
     delay_us: int = 0
-    """How far an answer's event time may lie before `time_column`."""
+    """Greatest time by which an answer's event time lies before `time_column`."""
     turns: Turns | None = None
     """Set if windows are dealt instead of keys; `keys` then has no key for the port."""
     choice: WindowChoice | None = None
