@@ -1,1 +1,1 @@
-"""Carries batches over links, to operators here and on other hosts: numbers, credit, acknowledgements, spilling, news of links' ends."""
+"""Carries batches over links to operators on this host and on others: numbers, credit, acknowledgements, spilling, news of links' ends."""

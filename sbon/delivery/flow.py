@@ -1,9 +1,7 @@
-"""Transports batches between operators: over the network to other hosts, or directly within this host.
+"""Transports batches between operators: over the network to other hosts, or directly within this host, with the same state machines.
 
-The same state machines serve both.
-
-The ends of a link are `LinkSender` and `LinkReceiver`, and `Ends` knows where the other ends are (`sbon.links`). This module takes what
-arrives, and acknowledges it; `sbon.delivery.outgoing` sends. The agent's node makes it and gives it incoming messages.
+The ends of a link are `LinkSender` and `LinkReceiver`, and `Ends` knows where the other ends are (`sbon.links`). This module receives
+batches and acknowledges them; `sbon.delivery.outgoing` sends. The agent's node makes a `Flow` and passes incoming messages to it.
 """
 
 from collections import deque
@@ -59,7 +57,7 @@ class Flow:
 
     @property
     def counters(self) -> dict[str, int]:
-        """Numbers of batches, links and acknowledgements that were not as they should be."""
+        """Counts of unexpected batches, links and acknowledgements."""
         return self._counters | self.outgoing.counters
 
     # --------------------------------------------------------------------------------------------- ends of links
@@ -78,7 +76,7 @@ class Flow:
         self.ends.add_giving(instance, output)
 
     def replace_input(self, instance: Instance, old: Input, new: Input) -> None:
-        """Replaces an input of an operator by a new link; batches that arrive by the old link are refused."""
+        """Replaces an input of an operator by a new link; batches on the old link are refused from now on."""
         inputs = [new if incoming is old else incoming for incoming in instance.inputs.values()]
         instance.inputs.clear()
         instance.inputs.update((incoming.link.id, incoming) for incoming in inputs)  # in their order
@@ -86,7 +84,7 @@ class Flow:
         self.ends.add_taking(instance, new)
 
     def end(self, instance: Instance) -> None:
-        """Removes the links of an operator that ends here, and what they have on disk."""
+        """Removes the links of an operator that ends here, with their batches on disk."""
         self.remove(instance)
         for link in instance.outputs:
             self.outgoing.spilling.drop(link)
@@ -110,14 +108,15 @@ class Flow:
         self.safety.look(instance)
 
     def drop_input(self, link: LinkId) -> None:
-        """Stops to take the batches of a link."""
+        """Stops receiving the batches of a link."""
         self.ends.drop_taking(link)
         self._acks.pop(link, None)
 
     def moved(self, operator: OperatorId, node: NodeId, epoch: int, told_by: NodeId = "") -> None:
-        """Takes the news that an operator runs on another host, and sends unacknowledged batches there.
+        """Applies the news that an operator runs on another host, and sends unacknowledged batches there.
 
-        A host that has late news of an operator which is to be there has not got it yet, and remembers an earlier copy.
+        If the news is older than what is known, and comes from the very host where the operator should be, then the operator has not
+        arrived there yet. The batches are resent later.
         """
         self._perform(self.ends.moved(operator, node, epoch))
         for output in self.ends.giving():
@@ -125,7 +124,7 @@ class Flow:
                 self.outgoing.unknown_there(NoSuchLink(link=output.link.id))
 
     def passed(self, link: LinkSpec, node: NodeId) -> None:
-        """Takes the news that another operator has the sending end of an input."""
+        """Applies the news that another operator has the sending end of an input."""
         self._perform(self.ends.passed(link, node))
 
     def _perform(self, actions: list[Action]) -> None:
@@ -139,9 +138,9 @@ class Flow:
     # ---------------------------------------------------------------------------------------------------- receiving
 
     def tell_dead_end(self, instance: Instance, obstruction: Obstruction) -> None:
-        """Tells the sources of an operator that all its consumers are gone.
+        """Tells the operators that feed this one that all its consumers are gone.
 
-        Inputs that have brought nothing yet wait for no credit, and are not told.
+        Does not tell those on other hosts that have sent nothing yet: they do not wait for credit.
         """
         for incoming in instance.inputs.values():
             message = DeadEnd(link=incoming.link.id, obstruction=obstruction)
@@ -151,7 +150,12 @@ class Flow:
                 self.outgoing.dead_end_told(message)
 
     def receive(self, message: Data, node: NodeId, reply: Reply) -> None:
-        """Takes a batch from another host, whose connection takes the answers."""
+        """Takes a batch from another host.
+
+        Parameters
+        ----------
+        reply : sends a message back on the batch's connection
+        """
         found = self.ends.takes(message.link)
         if found is None:
             reply(self._whereabouts_of(message.link))
@@ -165,7 +169,7 @@ class Flow:
         self._take(found, Batch(message.sequence, message.stimulus_s, message.watermark_us, payload, message.path, message.origin))
 
     def processed(self, incoming: Input, batch: Batch) -> None:
-        """Counts a batch as processed, after what was made of it has been offered; its acknowledgement follows soon, with others."""
+        """Counts a batch as processed. Call it after the results have been offered; the acknowledgement follows soon, with others."""
         incoming.receiver.process(batch.sequence, batch.rows)
         incoming.count(batch)
         found = self.ends.takes(incoming.link.id)
@@ -177,7 +181,7 @@ class Flow:
             self._acknowledge_soon(incoming)
 
     def carried(self, output: Output, incoming: Input, batch: Batch) -> None:
-        """Counts a batch that the next operator processed in the same task: both ends count as if it had travelled over the link."""
+        """Counts a batch that the next operator processed in the same task, at both ends, as if the link had carried it."""
         output.bytes_out += batch.size_bytes
         output.missing = 0
         output.sender.sent(batch)
@@ -186,7 +190,7 @@ class Flow:
         incoming.receiver.process(batch.sequence, batch.rows)
         incoming.count(batch)
         receiver, found = incoming.receiver, self.ends.takes(incoming.link.id)
-        passes = found is not None and found[0].passes  # what it makes of the batch is not safe yet
+        passes = found is not None and found[0].passes  # if stateless, the results are not safe yet
         output.sender.acknowledge(receiver.processed, receiver.credit, incoming.unsafe.safe if passes else None, keeps=False)
         if not passes:
             output.made, output.by_origin = (receiver.processed, None), None
@@ -218,7 +222,7 @@ class Flow:
 
     @property
     def is_carrying(self) -> bool:
-        """True while batches or acknowledgements between operators here are in transit; they arrive in this turn of the event loop."""
+        """True while batches or acknowledgements are in transit between operators here; they arrive in this turn of the event loop."""
         return bool(self._local or self._acks)
 
     def _carry(self, link: LinkId, batch: Batch) -> None:
@@ -260,14 +264,14 @@ class Flow:
             return
         passes = found[0].passes
         if passes:
-            self.safety.refresh(incoming)  # an operator that has just come may have nothing under way
+            self.safety.refresh(incoming)  # an operator that has just arrived may have no unsafe batch left
         message = incoming.acknowledgement(resume=resume, passes=passes)
         if incoming.reply is None:
             self.outgoing.acknowledged(message)
         elif incoming.reply(message):
             incoming.unheard = 0
         elif incoming.unheard < ACKNOWLEDGE_TRIES:
-            # The connection that brought the data is full or gone. If gone, the sender reconnects and is acknowledged then; if full, it may
-            # need this message before it can send at all.
+            # The connection that brought the batch is full or gone. If it is gone, the sender reconnects, resends and is acknowledged then.
+            # If it is full, the sender may need this acknowledgement before it can send at all.
             incoming.unheard += 1
             self._host.call_at(self._host.now() + ACKNOWLEDGE_RETRY_S, lambda: self._acknowledge(incoming, resume=resume))

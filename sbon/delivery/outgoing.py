@@ -1,7 +1,7 @@
-"""Sends the batches of all links that begin on this host, and takes what the other ends answer.
+"""Sends the batches of all links that begin on this host, and handles the answers of the other ends.
 
-What cannot be sent now (no connection, full buffer) stays in the link's sender, in memory or on disk, and is sent when the connection is
-back or has room. `sbon.delivery.flow` owns it.
+Batches that cannot be sent now (no connection, full buffer) stay in the link's sender, in memory or on disk, until the connection is back
+or has room. `sbon.delivery.flow` owns an `Outgoing`.
 """
 
 from collections.abc import Callable
@@ -34,23 +34,23 @@ class Router(Protocol):
     me: NodeId
 
     def send(self, node: NodeId, message: Message | Data) -> bool:
-        """Sends a message. Returns False if no connection has room: `Outgoing.reconnected` or `Outgoing.writable` follows."""
+        """Sends a message. Returns False if no connection has room; then `Outgoing.reconnected` or `Outgoing.writable` is called later."""
 
 
 class OutgoingEvents(Protocol):
     """Callbacks of sending; the node implements them (`sbon_agent.reactions.links`)."""
 
     def runnable(self, instance: Instance) -> None:
-        """An operator has new credit."""
+        """Reports that an operator has new credit."""
 
     def disk_lost(self, instance: Instance, reason: str) -> None:
-        """Reports that batches that a link of the operator had put on disk cannot be read back."""
+        """Reports that batches of one of the operator's links cannot be read back from disk."""
 
     def disk_told(self, output: Output, event: str, reason: str) -> None:
-        """Something happened to a link's disk; see `sbon.delivery.spilling.SpillEvents`."""
+        """Reports an event of a link's disk (`sbon.delivery.spilling.SpillEvents`)."""
 
     def rows_left_out(self, output: Output, rows: int, reason: str) -> None:
-        """A batch could not be packed and is sent without its rows."""
+        """Reports that a batch could not be encoded and is sent without its rows."""
 
 
 class Outgoing:
@@ -59,7 +59,7 @@ class Outgoing:
     Parameters
     ----------
     carry : takes a batch of a link that ends on this host
-    look_safe : called with an operator when what it has given may have become safe
+    look_safe : called with an operator when batches that it has given may have become safe
     """
 
     def __init__(
@@ -93,12 +93,13 @@ class Outgoing:
         return output.node != self._router.me
 
     def transmit(self, output: Output) -> None:
-        """Sends what may be sent, and lets batches beyond the memory limit spill to disk."""
+        """Sends the batches for which there is credit, and lets batches beyond the memory limit spill to disk."""
         found = self._ends.gives(output.link.id)
         if found is None or found[1] is not output:
-            return  # the operator has ended or left: nothing more may be sent for it, or written to a disk that nobody would empty
+            return  # the operator has ended or left: send nothing for it, and write nothing to disk, which nobody would delete
         self._send_on(output)
-        # An unreachable receiver may come back. One that answers and does not know the link hardly will, and must not fill the disk.
+        # An unreachable receiver may come back. If the receiver answers but does not know the link, it probably never will: do not fill the
+        # disk for it.
         away = output.node != self._router.me and output.missing < MISSING_MAX
         self.spilling.look(output.link.id, output.sender, output.schema, may_spill=away)
 
@@ -125,7 +126,7 @@ class Outgoing:
     def _send_away(self, output: Output, batch: Batch) -> bool:
         rows, codec = batch.payload, output.packing.codec
         if isinstance(rows, Rows) and not rows.is_packed(codec):
-            # The batch was made when the link led to an operator here, or for another compression.
+            # The batch was made while the link led to an operator on this host, or used another compression.
             if not output.is_packing:
                 output.is_packing = True
                 self._host.execute(lambda: rows.pack(codec, self._host.stopwatch), partial(self._packed, output, batch), rows=rows.rows)
@@ -147,7 +148,7 @@ class Outgoing:
         self.transmit(output)
 
     def _leave_out(self, output: Output, batch: Batch, reason: str) -> None:
-        """Drops the rows of one batch; those behind it are sent."""
+        """Drops the rows of one batch, so that later batches can be sent."""
         rows = output.sender.leave_out(batch.sequence)
         if not rows:
             return  # acknowledged in the meantime
@@ -160,7 +161,7 @@ class Outgoing:
     # ------------------------------------------------------------------------------- callbacks of the disk (SpillEvents)
 
     def disk_done(self, link: LinkId) -> None:
-        """Transmits after disk work: batches have come back from disk, or there is room for more."""
+        """Sends batches after a disk operation: some have come back from disk, or there is room for more."""
         found = self._ends.gives(link)
         if found is not None:
             self.transmit(found[1])
@@ -182,13 +183,13 @@ class Outgoing:
     # -------------------------------------------------------------------------------------------------- connections
 
     def reconnected(self, node: NodeId) -> None:
-        """Resends to a node with a new connection, because unacknowledged batches may have been lost with the old one."""
+        """Resends unacknowledged batches to a node with a new connection: they may have been lost with the old connection."""
         for output in self._ends.giving():
             if output.node == node:
                 self.resend(output)
 
     def writable(self, node: NodeId, drained_bytes_per_s: float = 0.0) -> None:
-        """Sends to a node whose connection has room again. `drained_bytes_per_s` is the rate at which it drained, 0 if unknown."""
+        """Sends to a node whose connection has room again. `drained_bytes_per_s`: rate at which the connection drained; 0: unknown."""
         for output in self._ends.giving():
             if output.node == node:
                 if drained_bytes_per_s > 0:
@@ -200,7 +201,7 @@ class Outgoing:
         return {output.node for output in self._ends.giving()} - {self._router.me}
 
     def acknowledged(self, message: Acknowledge) -> None:
-        """Takes an acknowledgement: the other end of an output has processed batches."""
+        """Handles an acknowledgement: the other end of an output has processed batches."""
         found = self._noted(message)
         if found is None:
             return
@@ -211,9 +212,9 @@ class Outgoing:
         self._events.runnable(instance)
 
     def safe_here(self, message: Acknowledge) -> None:
-        """Takes word of an operator on this host that more batches are safe: a source may wait to hear it.
+        """Handles an acknowledgement from an operator on this host that more batches are safe, for which a source may wait.
 
-        It gives room only where the operator has come from another host, which had processed what was not safe yet.
+        This frees room only if the operator came from another host with processed batches that were not safe yet.
         """
         found = self._noted(message)
         if found is None:
@@ -241,12 +242,12 @@ class Outgoing:
         return found
 
     def tell(self, node: NodeId, message: Message) -> None:
-        """Sends a message about a link, if there is a connection; otherwise the other end asks again by itself."""
+        """Sends a message about a link if there is a connection. If there is none, the other end asks again by itself."""
         self._router.send(node, message)
 
     def unknown_there(self, message: NoSuchLink) -> None:
-        """Schedules a resend on a link that the other end does not know: its end may be in the making, have failed, or have gone in a crash
-        (`sbon.links.dead_ends`).
+        """Schedules a resend on a link that the other host does not know. Its end of the link may still be in the making, or have been lost
+        by a failure or a crash (`sbon.links.dead_ends`).
         """
         found = self._ends.gives(message.link)
         if found is None or message.link in self._again:
@@ -264,7 +265,7 @@ class Outgoing:
         self._host.call_at(self._host.now() + pause_s(output.missing), retry)
 
     def dead_end_told(self, message: DeadEnd) -> None:
-        """Notes the report of a target's host that all consumers behind the target are gone."""
+        """Notes a report that all consumers behind a link's target are gone."""
         found = self._ends.gives(message.link)
         if found is not None:
             reason = message.obstruction.reason[:REASON_LENGTH_MAX]

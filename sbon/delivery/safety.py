@@ -1,6 +1,6 @@
-"""Passes on, for operators without state, which batches are safe: what was made of them has been acknowledged further on.
+"""Tells the feeders of stateless operators which batches are safe: the rows made of these have been acknowledged as safe further on.
 
-`sbon.delivery.flow` owns it; `sbon.links.unsafe` keeps the batches.
+`sbon.delivery.flow` owns it; `sbon.links.unsafe` keeps a mark for each batch.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,18 +15,18 @@ from sbon.ports import Clock
 from sbon.wire.links import Acknowledge
 
 SAFE_S = 0.1
-"""Seconds for which word that batches are safe waits for an acknowledgement that goes anyway, as long as most of the window is free.
-Longer: more is kept, and repeated after a crash; shorter: more messages."""
+"""Seconds for which the message that batches are safe waits for another acknowledgement, as long as most of the window is free. Longer:
+more batches are kept, and repeated after a crash; shorter: more messages."""
 SAFE_SHARE = 8
-"""Word goes at once when the batches that it is about are this part of the window: senders wait for room otherwise."""
+"""The message is sent at once if it is about at least 1/8 of the window, so that senders need not wait for room."""
 
 
 class Safety:
-    """The safe marks of all operators of this host that keep no state.
+    """Tracks which batches are safe at all stateless operators of this host, and tells their feeders.
 
     Parameters
     ----------
-    here : takes an acknowledgement for an operator of this host
+    here : handles an acknowledgement for an operator of this host
     soon : acknowledges an input in this turn of the event loop
     """
 
@@ -40,12 +40,12 @@ class Safety:
         self._due: list[Input] = []
 
     def passed_on(self, instance: Instance, incoming: Input) -> None:
-        """Notes what an operator without state has given for the last batch that it has processed."""
+        """Notes the output that a stateless operator has given for the last batch that it has processed."""
         incoming.unsafe.processed(mark_of(instance, incoming))
         self.look(instance)
 
     def look(self, instance: Instance) -> None:
-        """Tells what feeds an operator without state which of its batches are safe, if more of them are."""
+        """Tells the feeders of a stateless operator which of its batches are safe, if more have become so."""
         if not instance.passes:
             return
         for incoming in instance.inputs.values():
@@ -62,7 +62,7 @@ class Safety:
                 self._due.append(incoming)
 
     def refresh(self, incoming: Input) -> Mark[tuple[LinkSender, int]] | None:
-        """Notes which batches of an input are safe; returns the last that has become so, None if none has."""
+        """Notes which batches of an input are safe; returns the mark of the last one that has become safe, None if none has."""
         last = incoming.unsafe.look(self._is_safe)
         if last is not None and not last.parts:
             found = [(self._ends.gives(sender.link), number) for sender, number in last.given]
@@ -77,9 +77,9 @@ class Safety:
                 self._soon(incoming)
 
     def _is_safe(self, given: tuple[LinkSender, int]) -> bool:
-        """Tells whether a batch that was given is safe further on. One on disk is: its host keeps it, so that nobody else has to.
+        """Tells whether a batch that was given is safe further on. It counts as safe while its link has batches on disk: its host keeps it.
 
-        A link that is no longer here counts as safe, as its query has been dropped, or its operator has taken its batches elsewhere.
+        The batches of a link that is no longer here count as safe: its query has been dropped, or its operator has moved with its batches.
         """
         sender, number = given
         if sender.safe >= number or sender.on_disk:
@@ -89,12 +89,12 @@ class Safety:
 
 
 def tell_behind(incoming: Input, outputs: Sequence[tuple[Output, int]], *, is_level: bool = True) -> None:
-    """Adds to what is told of the safe batches of an input the rows that the operators behind have made of them, as far as that is known.
+    """Adds the rows that the operators behind have made of an input's safe batches to the next acknowledgement, as far as they are known.
 
     Parameters
     ----------
-    outputs : all outputs, each with the last batch that was made of them
-    is_level : False if the operators behind may have made their rows of more than was made of these (`Mark.is_level`)
+    outputs : all outputs, each with the number of the last batch made of the safe batches
+    is_level : False if the counts of the operators behind may cover more rows than these (`Mark.is_level`)
     """
     unsafe, number = incoming.unsafe, incoming.origin.number
     known = [(output.link.id, output.by_origin) for output, _ in outputs if output.by_origin is not None]

@@ -2,9 +2,9 @@
 
 `sbon.delivery.spilling` uses it.
 
-A record is a header (length of the rows, checksum of all that follows it, sequence number, stimulus time, watermark, row count, path id,
-origin) and the rows as they would travel. A segment is removed when its last record has been read. All methods run on executor
-threads, one call at a time.
+A record is a header and the rows, encoded as on the wire. The header has: length of the rows in bytes, checksum of everything behind it,
+sequence number, stimulus time, watermark, row count, path id, origin. A segment is removed when its last record has been read. All methods
+run on executor threads, one call at a time.
 """
 
 import struct
@@ -43,7 +43,7 @@ class SpillLog:
     ----------
     name : prefix of the files' names
     schema : columns of the rows
-    segment_bytes : size from which on a segment takes no further records
+    segment_bytes : a segment of at least this size takes no further records
     """
 
     def __init__(self, disk: Disk, name: str, schema: Schema, segment_bytes: int) -> None:
@@ -52,7 +52,7 @@ class SpillLog:
         self._made = 0
 
     def append(self, batches: Sequence[Batch]) -> int:
-        """Writes batches; returns the bytes that they take.
+        """Writes batches; returns their size on disk in bytes.
 
         Raises
         ------
@@ -76,15 +76,15 @@ class SpillLog:
         return size_bytes
 
     def read(self, batches_max: int, bytes_max: int) -> tuple[list[Batch], int]:
-        """Returns the oldest batches, at least one, until one of the limits is reached, and the bytes of segments that were removed.
+        """Reads the oldest batches, at least one, until one of the limits is reached. Returns them and the bytes of a removed segment.
 
         Raises
         ------
         SpillError
-            The segment cannot be read, or is damaged.
+            Nothing is on disk, or the segment cannot be read, or is damaged.
         """
         if not self._segments:
-            raise SpillError(f"{self._name}: nothing is on disk")
+            raise SpillError(f"{self._name}: no batches are on disk")
         segment = self._segments[0]
         left = segment.size_bytes - segment.read_to
         data = self._part(segment, min(left, max(bytes_max, _HEADER_BYTES)))
@@ -119,11 +119,11 @@ class SpillLog:
         except OSError as problem:
             raise SpillError(f"spilled batches in {segment.name} cannot be read: {problem.strerror or problem}") from problem
         if len(data) < size_bytes:
-            raise self._damaged(segment, f"{size_bytes} bytes were written there, {len(data)} are left")
+            raise self._damaged(segment, f"read {len(data)} bytes, expected {size_bytes}")
         return data
 
     def _records(self, segment: _Segment, data: bytes) -> Iterator[tuple[Batch, int]]:
-        """Yields the whole records in `data`, each with the position of its end."""
+        """Yields the batches of the complete records in `data`, each with the position of its end."""
         at = 0
         while at + _HEADER_BYTES <= len(data):
             length, checksum = _SUMS.unpack_from(data, at)

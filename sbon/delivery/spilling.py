@@ -1,4 +1,4 @@
-"""Writes to disk and reads back what the links' backlogs ask for (`sbon.links.backlog`), on executor threads, within the agent's budget.
+"""Writes batches of the links' backlogs (`sbon.links.backlog`) to disk and reads them back, on executor threads, within the agent's budget.
 
 `sbon.delivery.outgoing` owns it.
 """
@@ -21,20 +21,20 @@ T = TypeVar("T")
 
 SEGMENT_BYTES_MAX = 16 * 2**20
 SEGMENTS_MIN = 16
-"""Least number of segments in the budget: a segment's space is freed only when all of it has been read."""
+"""Least number of segments in the budget. A segment's space is freed only when all of it has been read, so few segments would waste it."""
 
 
 class SpillEvents(Protocol):
     """Callbacks of spilling; `Outgoing` implements them."""
 
     def disk_done(self, link: LinkId) -> None:
-        """A read or write has ended: there may be room, or a batch to send. Look again."""
+        """Reports that a read, a write or a pause has ended: there may be room, or a batch to send."""
 
     def disk_lost(self, link: LinkId, reason: str) -> None:
         """Reports that batches on disk cannot be read back."""
 
     def disk_told(self, link: LinkId, event: str, reason: str) -> None:
-        """A link's disk has `began`, `stopped` (nothing more can be written; the reason says why), `goes_on` or `drained`."""
+        """Reports that a link's spilling `began`, `stopped` (no more can be written, for this reason), `goes_on` or has `drained`."""
 
 
 class _Store:
@@ -66,7 +66,7 @@ class Spilling:
                 disk.remove(name)
 
     def look(self, link: LinkId, sender: LinkSender, schema: Schema, *, may_spill: bool) -> None:
-        """Starts the disk work that a link needs now. `may_spill`: more may be written; what is on disk is read back in any case."""
+        """Starts the disk work that a link needs now. `may_spill`: more batches may be written; those on disk are read back in any case."""
         if self.budget is None or not (may_spill or sender.on_disk):
             return
         begun = sender.on_disk
@@ -82,7 +82,7 @@ class Spilling:
         self._tell_trouble(link, sender.trouble)
 
     def drop(self, link: LinkId) -> None:
-        """Deletes what a link has on disk: the link is gone, or its sending end has moved."""
+        """Deletes a link's batches on disk, because the link is gone or its sending end has moved."""
         timer = self._timers.pop(link, None)
         if timer is not None:
             timer.cancel()
@@ -96,7 +96,7 @@ class Spilling:
         self._release(store, store.charged_bytes)
 
     def rename(self, link: LinkId, new: LinkId) -> None:
-        """Keeps what a link has on disk under another id.
+        """Moves a link's state and batches on disk to another link id.
 
         Raises
         ------
@@ -105,7 +105,7 @@ class Spilling:
         """
         store = self._stores.get(link)
         if store is not None and store.busy:
-            raise LocalProtocolError(f"batches of {link} are being written or read")
+            raise LocalProtocolError(f"cannot rename {link}: its batches are being written or read")
         if store is not None:
             self._stores[new] = self._stores.pop(link)
         if link in self._troubled:
@@ -200,7 +200,7 @@ class Spilling:
         self._give_back(size_bytes)
 
     def _give_back(self, size_bytes: int) -> None:
-        """Returns bytes to the budget, and lets links look again that were waiting for room."""
+        """Returns bytes to the budget, and lets waiting links try again."""
         if self.budget is None or not size_bytes:
             return
         self.budget.release(size_bytes)

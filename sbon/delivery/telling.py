@@ -2,8 +2,8 @@
 
 `sbon.rearranging.multicasting` calls `tell` after each such change, and the periodic work of the agent calls `look`.
 
-Until the receiver has answered, the sending operator stays on this host (`Output.told`). Whatever the receiver asks under the old name (a
-migration's lock, a query that wants to use everything upstream) then still arrives here, where links are found by their own ids.
+Until the receiver has answered, the sending operator stays on this host (`Output.told`). So requests that the receiver sends under the old
+name (a migration's lock, a query that wants to use everything upstream) still reach this host, which finds the link by its id.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ from sbon.wire.messages import Message
 
 
 class Telling:
-    """Sender and receiver of the message about a link's new source."""
+    """Sends the messages about a link's new source, and handles those of other hosts."""
 
     def __init__(
         self, host: Clock, directory: Directory, operators: Operators, flow: Flow, is_leaving: Callable[[OperatorId], bool]
@@ -41,11 +41,11 @@ class Telling:
         self._passing = Passing()
         self._shell = Shell[Action](host, self._passing, self._perform)
         self._told: dict[LinkId, Callable[[], None]] = {}
-        """Callbacks for when a receiver has answered."""
+        """Callbacks to call when a link's receiver has answered."""
         self._lost: dict[LinkId, bool] = {}
         """Outputs of multicasts, and whether their receivers were last told that the multicast has lost its source."""
         self._said: dict[LinkId, tuple[int, float]] = {}
-        """Inputs that have brought nothing here: how often their senders were told where it runs, and when again."""
+        """Inputs that have brought nothing to an operator that moved here: the number of the next message to their sender, and its time."""
 
     # ----------------------------------------------------------------------------------------------------- telling
 
@@ -74,14 +74,14 @@ class Telling:
         self._shell.do(self._passing.refused(link, self._host.now()) if refused else self._passing.answered(link))
 
     def look(self) -> None:
-        """Says what others may not have heard; called every second."""
+        """Repeats news that other hosts may not have heard; called every second."""
         self.look_at_losses()
         self.say_where()
 
     def look_at_losses(self) -> None:
         """Tells the receivers of multicasts whether the multicast has lost its only input.
 
-        An operator stops waiting for a source that has crashed. With a multicast between the two, only the multicast's host sees the crash.
+        An operator stops waiting for a source that has crashed. If a multicast lies between them, only the multicast's host sees the crash.
         """
         outputs: dict[LinkId, tuple[Output, bool]] = {}
         for instance in self._operators.instances.values():
@@ -96,11 +96,11 @@ class Telling:
                 self._tell_loss(output, lost)
 
     def say_where(self) -> None:
-        """Says where operators run that have moved here, to the hosts of inputs that have brought nothing.
+        """Tells the hosts of inputs that have brought nothing about the operators that have moved here.
 
-        The former host says it and repeats it, but may crash before a neighbour has heard, and nobody else knows: the neighbour would send
-        there for ever. It is asked again after the pauses of `sbon.links.ends.pause_s`, as an input may just have no rows. A neighbour on
-        this host may have been made again after the move, by an owner that had not heard of it.
+        The former host repeats this news, too, but may crash before a neighbour has heard it; the neighbour would then send to the former
+        host for ever. An input may also just have no rows, so the message is repeated after the pauses of `sbon.links.ends.pause_s`. A
+        neighbour on this host may have been made again after the move, by an owner that had not heard of the move.
         """
         now, me = self._host.now(), self._directory.me
         moved = [one for one in self._operators.instances.values() if one.state is State.RUNNING and one.epoch]
@@ -121,7 +121,7 @@ class Telling:
         output.told = False
 
         def answered(result: Message | SbonError) -> None:
-            output.told = not self._passing.is_telling(output.link.id)  # the receiver may also have to be told the new source
+            output.told = not self._passing.is_telling(output.link.id)  # the receiver may still have to learn the new source
             if not isinstance(result, SbonError):
                 self._lost[output.link.id] = lost
 
@@ -131,17 +131,17 @@ class Telling:
     # ------------------------------------------------------------------------------------------------------ being told
 
     def handle(self, message: Handed, respond: Done) -> None:
-        """Takes the message that another operator has the sending end of an input.
+        """Handles the message that another operator has the sending end of an input.
 
         Raises
         ------
         LocalProtocolError
-            The receiver is not here, or is moving away and its record has been read: repeat the message at its new host.
+            The receiving operator is not here, or its migration has already read its record. Repeat the message at its new host.
         """
         link = message.link
         instance = self._operators.instances.get(link.target)
         if instance is None or link.id not in instance.inputs or self._is_leaving(link.target):
-            raise LocalProtocolError(f"the receiver of {link.id} is not on {self._directory.me}, or about to leave")
+            raise LocalProtocolError(f"the receiver of {link.id} is not on {self._directory.me}, or is about to leave it")
         self._flow.passed(link, message.node)
         respond(DoneMessage())
 

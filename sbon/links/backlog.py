@@ -1,9 +1,9 @@
 """Batches that the sending end of a link keeps until they are acknowledged: in memory, and partly on disk if a budget allows.
 
 An absent receiver must cost neither rows nor unbounded memory. Batches that fit into the window stay in memory. When the window has been
-full for a while, the backlog *spills*: its oldest batches (the head, half a window) stay in memory, ready to be sent; its newest (the
-tail, half a window) are collected in memory and written to disk in chunks. As the head drains, the oldest batches are read back, in order;
-when none are left on disk, head and tail are joined again.
+full for a while, the backlog *spills*. Its oldest batches (the head, half a window) stay in memory, ready to be sent. Its newest batches
+(the tail, half a window) are collected in memory and written to disk in chunks. As the head drains, batches are read back from disk,
+oldest first. When none are left on disk, the tail joins the head again.
 
 This is a machine: `next_io` returns what to write or to fetch, and its owner reports the result. Only one such operation is under way at a
 time.
@@ -90,7 +90,7 @@ class Backlog:
 
     @property
     def has_room(self) -> bool:
-        """Tells whether another batch may be appended. One batch more than this allows is accepted as well."""
+        """Tells whether another batch may be appended. `append` accepts one more batch even if this is False."""
         if self._spilling:
             return len(self._tail) < self._half_batches and (self._tail_bytes < self._half_bytes or not self._tail)
         return len(self._head) < self._window_batches and (self._head_bytes < self._window_bytes or not self._head)
@@ -146,10 +146,10 @@ class Backlog:
         Raises
         ------
         LocalProtocolError
-            Part of it is on disk.
+            Some batches are on disk.
         """
         if self.on_disk:
-            raise LocalProtocolError(f"{max(1, self.disk_batches)} batches that nobody has acknowledged are on disk")
+            raise LocalProtocolError(f"{max(1, self.disk_batches)} unacknowledged batches are on disk, expected none")
         return (*self._head, *self._tail)
 
     # ------------------------------------------------------------------------------------------------------- disk
@@ -181,7 +181,7 @@ class Backlog:
         """Returns when to call `next_io` again if nothing else happens; None if that is not needed."""
         if self._busy is not None or self.budget is None or self.has_room:
             return None
-        if self._full_since is not None:  # not yet spilling: a disk failure in an earlier outage is no reason to wait
+        if self._full_since is not None:  # not spilling yet: do not wait because the disk failed in an earlier outage
             return self._full_since + self._spill_after_s
         return self._retry_at if self._retry_at > float("-inf") else None
 
@@ -189,7 +189,7 @@ class Backlog:
         """Records that the batches of the SpillWrite are on disk and take `size_bytes` there."""
         write, self._busy = self._busy, None
         if not isinstance(write, SpillWrite) or self.budget is None:
-            raise LocalProtocolError("batches are said to be on disk, none were to be written")
+            raise LocalProtocolError("written() was called, but no write is under way")
         self.budget.release(write.reserved_bytes - size_bytes)
         for batch in write.batches:
             self._tail.popleft()
@@ -199,16 +199,16 @@ class Backlog:
         self.disk_batches += len(write.batches)
 
     def write_failed(self, reason: str, now: float) -> None:
-        """Records that the write failed: memory keeps the batches, and accepts no more than it can hold."""
+        """Records that the write failed: the batches stay in memory, which accepts no more than it can hold."""
         write, self._busy = self._busy, None
         if not isinstance(write, SpillWrite) or self.budget is None:
-            raise LocalProtocolError("batches are said not to be on disk, none were to be written")
+            raise LocalProtocolError("write_failed() was called, but no write is under way")
         self.budget.release(write.reserved_bytes)
         self.trouble, self._retry_at = f"spilling to disk failed: {reason}", now + RETRY_S
         self.forget(self._processed)
 
     def fetched(self, batches: Sequence[Batch]) -> int:
-        """Takes back the oldest batches from disk. Returns the rows of those that have been acknowledged in the meantime.
+        """Takes back the oldest batches from disk. Returns the number of rows that were acknowledged during the read.
 
         Raises
         ------
@@ -217,11 +217,11 @@ class Backlog:
         """
         fetch, self._busy = self._busy, None
         if not isinstance(fetch, SpillFetch):
-            raise LocalProtocolError("batches are said to be back from disk, none were to be fetched")
+            raise LocalProtocolError("fetched() was called, but no read is under way")
         numbers = [batch.sequence for batch in batches]
         expected = list(range(self._fetched + 1, self._fetched + 1 + len(numbers)))
         if not numbers or numbers != expected or len(numbers) > self.disk_batches:
-            raise SpillError(f"batch {self._fetched + 1} was expected from disk, {numbers[:3]} came")
+            raise SpillError(f"read batches {numbers[:3]} from disk, expected batch {self._fetched + 1} first")
         self.disk_batches -= len(numbers)
         self._fetched = numbers[-1]
         self._head.extend(batches)

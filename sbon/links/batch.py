@@ -28,10 +28,10 @@ class Batch(msgspec.Struct, frozen=True):
     watermark_us: int
     payload: Payload | None
     path: int = 0
-    """Path id of the batch (`way`): the path from a source through all operators. If several batches led to this one, the last of them
-    counts."""
+    """Path id of the batch (`way`): the path from a source through all operators. If this batch was made of several, the path of the last
+    one counts."""
     origin: int = 0
-    """Number of the input that an operator without state with several inputs has made it of (`sbon.links.origins`); 0: not told."""
+    """Number of the input whose rows a stateless operator with several inputs made this batch of (`sbon.links.origins`); 0: unknown."""
 
     @property
     def rows(self) -> int:
@@ -40,7 +40,7 @@ class Batch(msgspec.Struct, frozen=True):
 
     @property
     def size_bytes(self) -> int:
-        """Returns the bytes, with an allowance for the header, so that watermarks are not free."""
+        """Returns the size in bytes, with 64 for the header, so that watermarks count, too."""
         return 64 + (self.payload.size_bytes if self.payload is not None else 0)
 
 

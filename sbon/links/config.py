@@ -11,17 +11,18 @@ class LinkConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     window_batches: int = 512
     """Batches sent or waiting on one link and not yet acknowledged. More: longer paths stay full; fewer: less memory."""
     window_bytes: int = 8 * 2**20
-    """Bytes likewise, before any packing. A single larger batch still goes, alone. A link carries at most so much in a round trip: over
-    100 ms, 80 MiB/s."""
+    """Uncompressed bytes sent or waiting on one link and not yet acknowledged. A single larger batch is still sent, alone. A link carries
+    at most this much in a round trip: 80 MiB/s if a round trip takes 100 ms."""
     compression: Compression = "auto"
-    """Packing of batches between hosts: `none`, `lz4`, `zstd`, or `auto`, by the bandwidth that the connection shows when it is full. A
-    codec saves bytes on the way and costs processor time at both ends."""
+    """Compression of batches between hosts: `none`, `lz4`, `zstd`, or `auto`, which chooses by the bandwidth measured when the connection
+    is full. A codec saves bytes on the network and costs processor time at both ends."""
     spill_bytes: int = 0
-    """Disk that all links of this agent may fill, together, with what far ends cannot take; 0: none, sources wait instead. More: longer
-    outages are bridged. The files lie unencrypted in the data directory, for its owner's eyes only, and do not outlive the agent."""
+    """Disk space that all links of this agent may use together for batches that receivers cannot take; 0: none, sources wait instead. More:
+    longer outages are bridged. The files in the data directory are not encrypted, only their owner can read them, and they are deleted when
+    the agent ends."""
     spill_after_s: float = 1.0
-    """Time for which a link must have been full, without any room, before it goes to disk. Shorter: sources are held up less when a far
-    end goes away; 0: far ends that are merely slower than their sources fill the disk as well, where otherwise the sources would wait."""
+    """Time for which a link must have been full before it spills to disk. Shorter: sources wait less when a receiver goes away. 0: a
+    receiver that is merely slower than its sources fills the disk, too, instead of making them wait."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.window_batches <= 65_536:

@@ -1,15 +1,16 @@
-"""Decides when an operator gives up an output, because its consumer, or all that the consumer feeds, is gone.
+"""Decides when an operator gives up an output, because its consumer, or everything that the consumer feeds, is gone.
 
-A *way* is one output of an operator. It is obstructed where
+A *way* is one output of an operator. It is obstructed if
 
-- its consumer's host has failed or left, as membership says; for good after `patience_s`, since a partition looks the same;
-- its consumer's host answers, and has said often enough that it does not run the consumer; for good;
-- its consumer's host says that all ways of the consumer are obstructed: the consumer is a *dead end*, permanently or not.
+- membership says that the consumer's host has failed or left; for good if it left, or after `patience_s`, since a partition looks like a
+  failure;
+- the consumer's host answers, and has said often enough that it does not run the consumer; for good;
+- the consumer's host says that all ways of the consumer are obstructed: the consumer is a *dead end*, for good or not.
 
 An operator with other ways gives up those that are obstructed for good, so that the loss of one consumer does not stop the others. An
-operator without another way keeps its batches, stops, and is itself a dead end. Its host tells the hosts of its inputs, repeats that with
-every sample, and the information expires: so neither a lost message nor a dead host needs a revocation. In this way the information
-travels upstream to the operator that has another way, however many operators lie between.
+operator without another way keeps its batches, stops, and is itself a dead end. Its host reports this to the hosts of its inputs with every
+sample. A report expires, so nobody has to revoke it if a message is lost or a host dies. The reports travel upstream to the operator that
+has another way, however many operators lie between.
 """
 
 from collections.abc import Sequence
@@ -20,10 +21,9 @@ from sbon.message_limits import Text
 from sbon.types import LinkId, NodeId, OperatorId
 
 MISSING_MAX = 6
-"""Number of successive answers that the other end does not know a link, about half a minute, after which the link counts as gone for
-good."""
+"""A link counts as gone for good after this many successive answers that the other end does not know it: about half a minute."""
 TOLD_S = 10.0
-"""Validity of a consumer's host's report of a dead end, in seconds; it is repeated with every sample."""
+"""Seconds for which the report of a dead end is valid; the consumer's host repeats it with every sample."""
 REASON_LENGTH_MAX = 400
 """Most characters of a reason, which grows with every operator that it passes."""
 
@@ -56,9 +56,9 @@ class Way(msgspec.Struct, frozen=True):
     told: Obstruction | None = None
     """The node's recent report on the target's own ways."""
     has_disk: bool = False
-    """The disk stores what the consumer does not take: nobody waits, and an absent host may come back."""
+    """Batches that the consumer does not take are stored on disk, so nobody waits, and an absent host may come back."""
     may_be_last: bool = False
-    """This output is given up even if it is the operator's only one: multicasts and what feeds or follows them are reconnected
+    """This output is given up even if it is the operator's only one: multicasts and the operators before and behind them are reconnected
     elsewhere."""
 
 

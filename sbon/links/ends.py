@@ -1,19 +1,19 @@
 """The table of links' ends of one host: which operator has the other end of each link, and on which node that operator runs.
 
-One operator *gives* the batches of a link, another one *takes* them. A host has the ends of its own operators. Of each link's other end it
-knows the *place*: operator, node, and a version of two numbers, compared in this order:
+One operator *gives* the batches of a link, another one *takes* them. A host has the ends of its own operators. For the other end of each
+link it knows the *place*: operator, node, and a version of two numbers, compared in this order:
 
     turn     how often the end has passed between an operator and a multicast beside it (`LinkSpec.handed`); a taking end never passes
     epoch    how often the operator that has the end has moved to another host; 0 if that is not known
 
-Two kinds of news tell a place: an operator has moved (all of its ends, one epoch higher), and a giving end has passed (one end, one turn
-higher). Both change the table in one way. News of a higher version changes the place, and `RULES` says what else follows; any other news is
-late or repeated, and changes nothing. So news may be lost, delayed, repeated and reordered: the last version heard is the one that counts.
+Two kinds of news give a place: an operator has moved (all of its ends, one epoch higher), or a giving end has passed (one end, one turn
+higher). The table treats both alike. News of a higher version changes the place, and `RULES` says what else follows. Any other news is late
+or repeated, and changes nothing. So news may be lost, delayed, repeated and reordered: the highest version heard counts.
 
-Whoever has news repeats it until it is answered, and whoever is told that an end is not there asks again, with the pauses of `pause_s`.
+A host repeats its news until the other host answers. A host that is told that an end is not there asks again. `pause_s` gives the pauses.
 
-Where operators have gone that ran here is kept as well, for senders that have missed the news. Who is entitled to tell a place is decided
-before, by `sbon.links.places` and `sbon.wire.authority`.
+The table also keeps where the operators went that ran here, for senders that have missed the news. `sbon.links.places` and
+`sbon.wire.authority` decide before whether a host may give news of a place.
 """
 
 import enum
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sbon.query.plan import LinkSpec
 
 RETRY_S_MIN = 0.5
-"""First pause in seconds before news or a question about an end is repeated; an end that is being made needs one or two."""
+"""First pause in seconds before news or a question about an end is repeated. One or two pauses suffice for an end that is being made."""
 RETRY_S_MAX = 15.0
 """Longest pause in seconds."""
 
@@ -73,13 +73,13 @@ class Step(enum.Enum):
     RENAME = "rename"
     """The link gets the name of the operator that has the end."""
     PLACE = "place"
-    """The node and the epoch are those of the news, and the former node speaks no more."""
+    """Takes the node and the epoch from the news; the former node may no longer speak for the end."""
     UNNAME = "unname"
-    """Forget the next hosts that were named: they were those of the operator before."""
+    """Forgets the next hosts that were named, because they were named for the previous operator."""
     SEND_AGAIN = "send again"
-    """Sends what is not acknowledged to the new host."""
+    """Sends unacknowledged batches to the new host."""
     FORGET_DELAY = "forget delay"
-    """The delay upstream was measured at another node; nothing follows where the node is the same."""
+    """Drops the delay upstream, which was measured at another node. Does nothing if the node is the same."""
 
 
 RULES: dict[tuple[Side, Age], tuple[Step, ...]] = {
@@ -91,7 +91,7 @@ RULES: dict[tuple[Side, Age], tuple[Step, ...]] = {
     (Side.TAKES, Age.KNOWN): (),
     (Side.TAKES, Age.LATE): (),
 }
-"""Consequences of news of the other end, by the side on which that is and by the age of the news."""
+"""Consequences of news of the other end, by that end's side and the age of the news."""
 
 
 class Version(NamedTuple):
@@ -116,7 +116,7 @@ class SendAgain(msgspec.Struct, frozen=True):
 
 
 class ForgetDelay(msgspec.Struct, frozen=True):
-    """Drop the delay upstream that was told for a link."""
+    """Drop the reported delay upstream of a link."""
 
     link: LinkId
 
@@ -125,7 +125,7 @@ Action = SendAgain | ForgetDelay
 
 
 class End(Whereabouts):
-    """The end of a link that an operator here has; `node` and `epoch` are those of the operator at the other end."""
+    """An end of a link here. `node` and `epoch` are those of the operator at the other end."""
 
     __slots__ = ("link",)
 
@@ -141,7 +141,7 @@ class End(Whereabouts):
 
 
 def age(known: Version, heard: Version) -> Age:
-    """Compares the version of news with the one that is known."""
+    """Compares the version of news with the known version."""
     if heard == known:
         return Age.KNOWN
     if heard < known:
@@ -150,7 +150,7 @@ def age(known: Version, heard: Version) -> Age:
 
 
 def hear(end: End, other: Side, place: Place) -> list[Action]:
-    """Takes news of an end's other side. Repeating it does nothing.
+    """Applies news of a link's other end. Repeated news changes nothing.
 
     Raises
     ------
@@ -159,7 +159,7 @@ def hear(end: End, other: Side, place: Place) -> list[Action]:
     """
     news = age(end.place(other).version, place.version)
     if (other, news) not in RULES:
-        raise LocalProtocolError(f"the taking side of {end.link.id} passes to no other operator, as {place.operator} on {place.node}")
+        raise LocalProtocolError(f"the taking end of {end.link.id} cannot pass to another operator ({place.operator} on {place.node})")
     actions: list[Action] = []
     for step in RULES[other, news]:
         if step is Step.RENAME:
@@ -182,11 +182,11 @@ Found = TypeVar("Found")
 
 
 class Ends(Generic[Owner, Taking, Giving]):
-    """All ends of links that the operators of one host have, and where operators have gone that ran here.
+    """All ends of links on one host, and the new places of operators that have left it.
 
     Parameters
     ----------
-    remembered : most operators that have left whose new places are kept; the oldest are forgotten first
+    remembered : most new places that are kept; the oldest are forgotten first
     """
 
     def __init__(self, remembered: int) -> None:
@@ -222,14 +222,14 @@ class Ends(Generic[Owner, Taking, Giving]):
         return self._giving.get(link)
 
     def takes_first(self, name: LinkId) -> tuple[Owner, Taking] | None:
-        """Returns the taking end of a link by the id that the link had before it began anew; None if there is none.
+        """Returns the taking end of a link by the id that the link had before it was renewed (`renewed`); None if there is none.
 
-        Of several it is the one that has begun anew last. The others belong to operators that fed, or were fed by, former copies.
+        If there are several, returns the one renewed last. The others belong to operators that fed, or were fed by, former copies.
         """
         return _latest(self._taking, name)
 
     def gives_first(self, name: LinkId) -> tuple[Owner, Giving] | None:
-        """Returns the giving end of a link by the id that it had before it began anew, the latest of several; None if there is none."""
+        """Returns the giving end of a link by the id before it was renewed; the one renewed last, None if there is none."""
         return _latest(self._giving, name)
 
     def giving(self) -> list[Giving]:
@@ -237,7 +237,7 @@ class Ends(Generic[Owner, Taking, Giving]):
         return [end for _, end in self._giving.values()]
 
     def claimed(self, owner: Owner, taking: Iterable[LinkId], giving: Iterable[LinkId]) -> LinkId | None:
-        """Returns a link of a new operator whose end here belongs to another operator already; None if there is none."""
+        """Returns one of these links whose end here belongs to an operator other than `owner`; None if there is none."""
         for links, ends in ((taking, self._taking), (giving, self._giving)):
             for link in links:
                 if link in ends and ends[link][0] is not owner:
@@ -267,7 +267,7 @@ class Ends(Generic[Owner, Taking, Giving]):
         return self._gone.get(operator)
 
     def places(self, operator: OperatorId) -> list[Whereabouts]:
-        """Returns all that is known here about where an operator on another host runs."""
+        """Returns every entry about where an operator on another host runs."""
         ends: list[Whereabouts] = [end for _, end in self.beside(operator)]
         gone = self._gone.get(operator)
         return ends if gone is None else [*ends, Whereabouts(*gone)]
@@ -275,7 +275,7 @@ class Ends(Generic[Owner, Taking, Giving]):
     # -------------------------------------------------------------------------------------------------------------- news
 
     def moved(self, operator: OperatorId, node: NodeId, epoch: int) -> list[Action]:
-        """Takes the news that an operator has moved; it is for all links to and from it, and for those that look for it here."""
+        """Applies the news that an operator has moved: to all links to and from it, and to its new place if it ran here."""
         if operator in self._gone and self._gone[operator][1] < epoch:
             self.left(operator, node, epoch)
         actions: list[Action] = []
@@ -288,11 +288,11 @@ class Ends(Generic[Owner, Taking, Giving]):
         return actions
 
     def passed(self, link: "LinkSpec", node: NodeId) -> list[Action]:
-        """Takes the news that the giving end of a link has passed to another operator of its host: a multicast, or back.
+        """Applies the news that the giving end of a link has passed to another operator of its host: to a multicast, or back.
 
         Parameters
         ----------
-        link : as its sender has it now, with the new source and turn
+        link : the link with its new source and turn
         """
         found = self._taking.get(link.id)
         if found is None:

@@ -1,14 +1,14 @@
 """Encodes batches of links as frames of a connection: a head of fixed size, then Arrow IPC.
 
-A frame's number says which link it belongs to. The sender numbers the links of a connection as it first uses them, and puts the name into
-the first frame of each; a stream keeps order, so that the receiver always knows the name. The head, in little-endian::
+A frame's number says which link it belongs to. The sender numbers the links of a connection as it first uses them, and puts each link's
+name into the link's first frame. The stream keeps order, so the receiver always knows the name. The head, in little-endian::
 
     flags 1 | codec 1 | length of the name 2 | CRC-32 4 | sequence 8 | stimulus time 8 | watermark 8 | rows 4 | path 4 | size 8
 
-`flags` is 1 with a checksum, plus twice the origin of the rows (`Batch.origin`), which agents of protocol 2 neither send nor take. Then
-the name, where this is the first frame of its link, then the rows. The checksum (of the name and the rows) is only there on plain
-connections, as a flag says: sealed frames are authenticated. `size` is the size that the batch counts for at its sender, compressed or
-not. The rows contain their codec, too; `codec` gives it without parsing them.
+The name follows if this is the first frame of its link, then the rows. `flags` is 1 if there is a checksum, plus twice the origin of the
+rows (`Batch.origin`), which agents of protocol 2 neither send nor take. Only frames on plain connections have the checksum (of the name and
+the rows), because sealed frames are authenticated. `size` is the batch's uncompressed size, as its sender counts it. The rows contain
+their codec, too; `codec` gives it without parsing them.
 """
 
 import math
@@ -27,7 +27,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 HEAD = struct.Struct("<BBHIQdqIIQ")
 LINKS_MAX = 65_536
-"""Most numbered links on one connection; with more, numbering begins anew."""
+"""Most numbered links on one connection; then the numbers start again at 0."""
 LINK_NAME_BYTES_MAX = 4096
 SIZE_BYTES_MAX = 2**40
 _CHECKED = 1
@@ -35,7 +35,7 @@ _CODECS = tuple(Codec)
 
 
 class Data(msgspec.Struct, frozen=True):
-    """One numbered batch of a link; without rows, its watermark alone."""
+    """One numbered batch of a link: rows and a watermark, or a watermark alone."""
 
     link: LinkId
     sequence: int
@@ -51,7 +51,7 @@ class Data(msgspec.Struct, frozen=True):
     path: int = 0
     """Path id of the rows (`sbon.links.batch.way`)."""
     origin: int = 0
-    """Number of the input that the rows were made of (`sbon.links.batch.Batch`); 0: not told."""
+    """Number of the input that the rows were made of (`sbon.links.batch.Batch`); 0: unknown."""
 
 
 class LinkFrameWriter:
@@ -68,17 +68,17 @@ class LinkFrameWriter:
     def __init__(self, *, checksum: bool, frame_bytes_max: int) -> None:
         self._checksum = checksum
         self.tells_origins = False
-        """True if the other end takes the origin of rows."""
+        """True if the other end accepts origins."""
         self._frame_bytes_max = frame_bytes_max
         self._numbers: dict[LinkId, int] = {}
 
     def head(self, data: Data) -> tuple[int, bytes]:
-        """Returns the number of the frame, and the bytes before `data.payload` in it. Both must be sent, and in order.
+        """Returns the frame's number, and the bytes that precede `data.payload` in it. Send the frames in the order of these calls.
 
         Raises
         ------
         UnpackableError
-            The batch is too large for a frame. Numbers and names are unchanged.
+            The batch is too large for a frame, or a number does not fit into the head. The numbers of links are unchanged.
         """
         number = self._numbers.get(data.link)
         name = b""
@@ -124,7 +124,7 @@ class LinkFrameReader:
         Raises
         ------
         RemoteProtocolError
-            The frame is no batch.
+            The frame is not a valid batch.
         """
         if len(payload) < HEAD.size:
             raise RemoteProtocolError(f"batch of {len(payload)} bytes, expected at least {HEAD.size}")
@@ -145,7 +145,7 @@ class LinkFrameReader:
             try:
                 self._names[number] = str(view[HEAD.size : HEAD.size + named], "utf-8")
             except UnicodeDecodeError as problem:
-                raise RemoteProtocolError("name of a link is not UTF-8") from problem
+                raise RemoteProtocolError("a link's name is not UTF-8") from problem
         link = self._names.get(number)
         body = view[HEAD.size + named :]
         if link is None:

@@ -1,8 +1,8 @@
 """The layout of Arrow IPC record batches as polars writes them, whose metadata differs only in its numbers.
 
 A flatbuffer may order its tables in many ways, and a reader has to follow its offsets (`sbon.operators.ipc` does). A given writer always
-orders them in the same way for a given number of columns and buffers. So our own metadata is packed, recognised and read as one `struct`,
-and the body of a small batch as another.
+orders them in the same way for a given number of columns and buffers. So one `struct` packs, recognises and reads the metadata that sbon
+writes, and another one the body of a small batch.
 """
 
 import math
@@ -19,7 +19,7 @@ Pairs: TypeAlias = Sequence[tuple[int, int]]
 PAD_BYTES = 64
 """Alignment of the buffers of a body, in bytes."""
 NUMBERS = {ColumnType.INT: "q", ColumnType.FLOAT: "d", ColumnType.TIME: "q", ColumnType.INTERVAL: "q"}
-"""Format characters of values of 8 bytes."""
+"""`struct` format characters of 8-byte values."""
 
 _CONTINUATION = 0xFFFFFFFF
 _MESSAGE_BYTES = 8
@@ -37,18 +37,19 @@ class Shape(NamedTuple):
 
 
 class Columns:
-    """The layout of record batches of columns of these kinds.
+    """The layout of record batches with columns of given kinds.
 
     Attributes
     ----------
     body_at
-        Where the body of a message begins.
+        Offset of a message's body.
     buffers
-        How many buffers the body has.
-    shapes, plain Shapes kept by `remember`: by sizes, and for numbers without NULLs by rows.
+        Number of buffers in the body.
+    shapes, plain
+        Shapes that `remember` keeps: by sizes, and by rows for numbers without NULLs.
     known
-        Metadata that has been checked, by the bytes of a message before its body. Many small batches share these bytes, which fully
-        describe an uncompressed body.
+        Checked metadata, by the bytes of a message before its body. Many small batches share these bytes, which fully describe an
+        uncompressed body.
     """
 
     __slots__ = ("_constants", "_metadata", "body_at", "buffers", "kinds", "known", "plain", "shapes")
@@ -84,7 +85,7 @@ class Columns:
         return self._metadata.pack(first, body_bytes, second, rows, third, *buffers, fourth, *nodes)
 
     def message_bytes(self, rows: int, text_bytes: float) -> int:
-        """Returns the length of an uncompressed message of so many rows without NULLs, whose texts have `text_bytes` on average."""
+        """Returns the length of an uncompressed message of `rows` rows without NULLs, whose texts have `text_bytes` bytes on average."""
         body = 0
         for kind in self.kinds:
             if kind is ColumnType.TEXT and rows:
@@ -94,7 +95,7 @@ class Columns:
         return self.body_at + body
 
     def remember(self, sizes: tuple[int, ...], shape: "Shape") -> "Shape":
-        """Keeps the shape of a batch of these sizes: its rows, then for each column its NULLs and, for texts, their bytes."""
+        """Keeps the shape of a batch by its sizes: the rows, then the NULLs of each column and, for texts, their bytes."""
         if self.body_at > _REMEMBERED_BYTES_MAX:
             return shape
         if len(self.shapes) >= _REMEMBERED_MAX:
@@ -106,7 +107,7 @@ class Columns:
         return shape
 
     def believe(self, head: bytes, metadata: "Metadata") -> None:
-        """Keeps checked metadata under the bytes `head` that encode it."""
+        """Keeps checked metadata by the bytes that encode it."""
         if self.body_at > _REMEMBERED_BYTES_MAX:
             return
         if len(self.known) >= _REMEMBERED_MAX:
@@ -114,7 +115,7 @@ class Columns:
         self.known[head] = metadata
 
     def read(self, message: Buffer) -> "Metadata | None":
-        """Reads the part of a message before its body, without checking it; None if it is laid out in another way."""
+        """Returns the metadata before a message's body, unchecked; None if it has another layout."""
         if len(message) < self.body_at:
             return None
         first, body_bytes, second, rows, third, *numbers = self._metadata.unpack_from(message)
@@ -136,11 +137,11 @@ class Metadata:
     nodes
         Rows and NULLs of each column.
     buffers
-        Offset and length of each.
+        Offset and length of each buffer.
     form
         The result of `plan`.
     numbers_only
-        `form` reads one number for each row of each column, and nothing else.
+        True if `form` reads one number for each row of each column, and nothing else.
     """
 
     __slots__ = ("body_at", "buffers", "form", "kinds", "message_bytes", "nodes", "numbers_only", "rows")
@@ -153,13 +154,13 @@ class Metadata:
         self.numbers_only = False
 
     def plan(self) -> struct.Struct | None:
-        """Returns how to read the message buffer by buffer, once all the numbers here have been checked.
+        """Returns a struct that reads the message buffer by buffer. Check all numbers here first.
 
         Returns
         -------
         struct.Struct | None
-            Reads for each column its validity as bytes, if it has NULLs; then its numbers, or BOOL as bytes, or the offsets of texts (one
-            more than rows) and then the texts as bytes. None if buffers overlap or come in another order.
+            Reads for each column: its validity as bytes, if it has NULLs; then its numbers, its BOOL values as bytes, or its text offsets
+            (one more than rows) and its texts as bytes. None if buffers overlap or come in another order.
         """
         pieces, end = [f"<{self.body_at}x"], 0
         for offset, length, size, code in self._pieces():
@@ -174,7 +175,7 @@ class Metadata:
         return self.form
 
     def _pieces(self) -> Iterator[tuple[int, int, int, str]]:
-        """Yields for each buffer that is read its offset and length, the number of items, and their format."""
+        """Yields offset, length, number of bytes to read, and format of each buffer that is read."""
         buffers = iter(self.buffers)
         for kind, (rows, nulls) in zip(self.kinds, self.nodes, strict=True):
             offset, length = next(buffers)

@@ -1,10 +1,10 @@
-"""Names of links: made from their ends, with a number for each time that a link has begun anew."""
+"""Names of links: made from their ends, with a number if the link has been renewed (`renewed`)."""
 
 from sbon.types import LinkId, OperatorId
 
 
 def link_id(source: OperatorId, target: OperatorId, port: int) -> LinkId:
-    """Returns the name of a link, made from its ends so that both know it."""
+    """Returns the name of a link. It consists of the link's ends, so both ends know it."""
     return f"{source}>{target}:{port}"
 
 
@@ -20,11 +20,11 @@ def target_of(link: LinkId) -> OperatorId:
 
 
 def renewed(link: LinkId, number: int) -> LinkId:
-    """Returns the id of the link that replaces another one, whose ends begin anew.
+    """Returns the id of the new link that replaces this one after an end was lost.
 
     Parameters
     ----------
-    number : above those of all ids that the link has had, or has been about to get
+    number : greater than the number of every id that the link has had or was about to get
 
     Examples
     --------
@@ -35,7 +35,7 @@ def renewed(link: LinkId, number: int) -> LinkId:
 
 
 def first_name(link: LinkId) -> LinkId:
-    """Returns the id that a link had before it began anew.
+    """Returns the id that a link had before it was first renewed.
 
     Examples
     --------
@@ -47,7 +47,7 @@ def first_name(link: LinkId) -> LinkId:
 
 
 def renewals(link: LinkId) -> int:
-    """Returns the number in the id of a link that has begun anew, or 0.
+    """Returns the number in the id of a renewed link, or 0.
 
     Examples
     --------
@@ -59,4 +59,4 @@ def renewals(link: LinkId) -> int:
 
 
 RENEWALS_DIGITS_MAX = 16
-"""Longest number that is read from a link's id: ids of others may contain anything."""
+"""Numbers with this many digits or more count as 0, because ids from other agents may contain anything."""

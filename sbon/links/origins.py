@@ -1,13 +1,13 @@
-"""Origins of rows: of which of its inputs an operator without state has made a batch.
+"""Origins of rows: the number of the input of which a stateless operator has made a batch.
 
-An operator with several inputs numbers them, and tells the number with each batch. Whatever takes its rows counts them by this number. So
-after a crash it is known how far the lost operator was with each input, in whichever order batches of several inputs had come
+A stateless operator with several inputs numbers them, and sends the number with each batch. Its consumers count its rows by this number. So
+after a crash the consumers know how far the lost operator had got with each input, in whatever order the batches of its inputs had come
 (docs/recovery.md).
 
-An operator without state with one input makes each batch of rows of one origin, and passes that origin on. So the same is known if it is
-lost together with the operator that it is fed by.
+A stateless operator with one input makes each batch of rows of one origin, and passes that origin on. So its consumers also know this if
+the operator is lost together with the one that feeds it.
 
-Numbers are the places of the inputs' links in the order of their first names, from 1 on: a link keeps its number when it begins anew.
+Inputs are numbered from 1 in the order of their links' first names, so a link keeps its number when it is renewed.
 """
 
 import zlib
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sbon.query.plan import LinkSpec
 
 ByOrigin: TypeAlias = tuple[tuple[int, ...], ...]
-"""Numbers of rows for each origin, from the first one on."""
+"""Numbers of rows of each origin; the first entry is for origin 1."""
 
 
 def numbered(links: Iterable[LinkId]) -> dict[LinkId, int]:
@@ -37,7 +37,7 @@ def numbered(links: Iterable[LinkId]) -> dict[LinkId, int]:
 
 
 def counted(known: tuple[int, ...] | None, batches: Iterable[Batch]) -> tuple[int, ...] | None:
-    """Adds the rows of batches to those taken of each origin; None once rows have come whose origin is not told.
+    """Returns the rows taken of each origin plus those of more batches; None if the origin of any rows is unknown.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def counted(known: tuple[int, ...] | None, batches: Iterable[Batch]) -> tuple[in
 
 
 def added(known: tuple[int, ...], origin: int, rows: int) -> tuple[int, ...] | None:
-    """Returns numbers of rows by origin with more rows of one; None if that one is not told.
+    """Returns the rows of each origin after more rows of one origin; None if that origin is unknown (0).
 
     Examples
     --------
@@ -68,7 +68,7 @@ def added(known: tuple[int, ...], origin: int, rows: int) -> tuple[int, ...] | N
 
 
 def folded(behind: Iterable[tuple[LinkId, tuple[int, ...]]]) -> tuple[int, ...]:
-    """Returns in one row the numbers that several links have told: for each link a short name, how many numbers follow, and these.
+    """Returns the numbers of several links in one tuple: for each link a short name, how many numbers follow, and the numbers.
 
     Examples
     --------
@@ -79,7 +79,7 @@ def folded(behind: Iterable[tuple[LinkId, tuple[int, ...]]]) -> tuple[int, ...]:
 
 
 def unfolded(told: tuple[int, ...], link: LinkId) -> tuple[int, ...] | None:
-    """Returns the numbers of one link out of a row that `folded` has made; None if it has none, or the row is not one."""
+    """Returns the numbers of one link from a tuple of `folded`; None if it has none for the link, or is malformed."""
     wanted, at = short(link), 0
     while at + 1 < len(told):
         end = at + 2 + told[at + 1]
@@ -90,23 +90,38 @@ def unfolded(told: tuple[int, ...], link: LinkId) -> tuple[int, ...] | None:
 
 
 def short(link: LinkId) -> int:
-    """Returns a short name of a link, which it keeps when it begins anew: a number of 32 bits."""
+    """Returns a short name of a link, a number of 32 bits, which stays the same when the link is renewed."""
     return zlib.crc32(first_name(link).encode())
 
 
 def of_part(made: tuple[int, ...], link: "LinkSpec") -> int:
-    """Returns those of the rows made of one input that go by a link."""
+    """Returns how many of the rows made of one input go to a link: all, or those of the link's part.
+
+    Parameters
+    ----------
+    made : rows of each part
+    """
     return sum(made) if link.part is None else made[link.part.index]
 
 
 class InputRows:
-    """The rows of one input of an operator, by origins.
+    """Counts of the rows of one input of an operator, by origin.
 
-    `made_of_all`: the rows that the operator had made in all when it had processed the last batch of the input; None if unknown.
-    `number` is the origin of what is made of the input, 0 for an only input. `made`: if it has a number, the rows that the operator had
-    made of it, of each part if it deals them; None if unknown. `made_by_origin`: for the only input of an operator that passes origins on,
-    the rows made of each origin, of each part; None if some did not tell theirs, or if it does not pass them on. `taken`: rows of processed
-    batches by their origin; None if some did not tell theirs. `is_noted`: a sink notes the origins of what it writes.
+    Attributes
+    ----------
+    made_of_all
+        All rows that the operator had made when it had processed the last batch of the input; None if unknown.
+    number
+        Origin of the rows made of the input; 0 for an only input.
+    made
+        If the input has a number: the rows that the operator had made of it, for each part if the operator deals them. None if unknown.
+    made_by_origin
+        For the only input of an operator that passes origins on: the rows made of each origin, for each part. None if the origin of some
+        rows is unknown, or if the operator does not pass origins on.
+    taken
+        Rows of processed batches, by origin; None if the origin of some rows is unknown.
+    is_noted
+        True if a sink notes the origins of the rows that it writes.
     """
 
     __slots__ = ("is_noted", "made", "made_by_origin", "made_of_all", "number", "taken")
@@ -120,20 +135,20 @@ class InputRows:
         self.taken: tuple[int, ...] | None = ()
 
     def of(self, origin: int) -> int:
-        """Returns the origin of what an operator without state makes of a batch of this input that tells an origin, or none (0)."""
+        """Returns the origin of the rows that a stateless operator makes of a batch with this origin (0: unknown) on this input."""
         return self.number if self.made_by_origin is None else origin
 
     @property
     def is_kept_apart(self) -> bool:
-        """True if batches of several origins may not be joined."""
+        """True if batches of different origins must not be joined."""
         return self.is_noted or self.made_by_origin is not None
 
     def has_made(self, origin: int, rows: Callable[[], tuple[int, ...]]) -> None:
-        """Counts what has been made of one origin.
+        """Counts the rows made of one origin.
 
         Parameters
         ----------
-        rows : returns the rows, of each part if the operator deals them
+        rows : returns the number of rows, for each part if the operator deals them
         """
         if self.made is not None:
             self.made = _sum(self.made, rows())
@@ -141,7 +156,7 @@ class InputRows:
             self.made_by_origin = _more(self.made_by_origin, origin, rows()) if origin else None
 
     def by_origin(self) -> ByOrigin | None:
-        """Returns for each origin the rows taken, and behind them those made of them, of each part; None if that is not known."""
+        """Returns for each origin the number of rows taken, then the number made of them for each part; None if unknown."""
         if self.made_by_origin is None or self.taken is None:
             return None
         made = (*self.made_by_origin, *[()] * (len(self.taken) - len(self.made_by_origin)))
@@ -164,9 +179,9 @@ def _more(known: ByOrigin, origin: int, rows: tuple[int, ...]) -> ByOrigin:
 
 
 class Giving:
-    """The next rows of an output that are not given: the first `rows` of all, and so many of each origin.
+    """The next rows of an output that are not given: `rows` of any origin, then `by_origin` of each origin.
 
-    `is_whole`: it has been given all that the operator has made, so that what takes its rows knows how many of each origin there are.
+    `is_whole`: the output was given all rows that the operator has made, so its consumer knows how many there are of each origin.
     """
 
     __slots__ = ("by_origin", "is_whole", "rows")
@@ -178,7 +193,7 @@ class Giving:
 
     @property
     def is_due(self) -> bool:
-        """True if the next rows are not all given."""
+        """True if some of the next rows are not given."""
         return bool(self.rows or self.by_origin)
 
     def due(self, origin: int) -> int:
@@ -192,16 +207,17 @@ class Giving:
         self.by_origin = by_origin if any(by_origin) else []
 
     def next(self, rows: int, origin: int) -> int:
-        """Returns how many of the next rows, of one origin, are not given."""
+        """Returns how many of the next `rows` rows, all of one origin, are not given."""
         skipped = min(self.rows, rows)
         return skipped + min(self.due(origin), rows - skipped)
 
     def acknowledged(self, rows: int, before: tuple[int, ...] | None, now: tuple[int, ...] | None) -> None:
-        """Takes that some of these rows will never come: they have been acknowledged.
+        """Reduces the rows to skip by rows that have been acknowledged, and will therefore not come.
 
         Parameters
         ----------
-        before, now : the rows acknowledged so far, and now, by their origin; None if that is not known
+        rows : newly acknowledged rows
+        before, now : rows acknowledged before and now, by origin; None if unknown
         """
         self.rows = max(0, self.rows - rows)
         for number, count in enumerate(now or (), 1):
@@ -210,7 +226,7 @@ class Giving:
                 self.skip(number, max(0, self.due(number) - (count - known)))
 
     def take(self, rows: int, origin: int) -> int:
-        """Returns how many of the next rows, of one origin, are not given, and counts them as skipped."""
+        """Returns how many of the next `rows` rows, all of one origin, are not given, and counts these as skipped."""
         skipped = min(self.rows, rows)
         self.rows -= skipped
         of_origin = min(self.due(origin), rows - skipped)

@@ -1,9 +1,9 @@
-"""Tells the receiver of each link whose giving end has passed which operator has it now, until it has answered. A machine without I/O.
+"""Tells the receiver of a link which operator has its giving end now, until the receiver has answered. A machine without I/O.
 
-passed      the receiver is asked to note the turn that the end has now; while it is, a later turn waits for the answer
-answered    the receiver knows the turn that it was asked to note: it is told, or asked at once to note the later one
-refused     the receiver is away or moving: it is asked again after a pause (`sbon.links.ends.pause_s`)
-gone        the end is not on this host any more: nobody is asked again
+passed      the giving end has passed: ask the receiver to note the new turn, or, if it is being asked already, wait for that answer
+answered    the receiver has noted the turn that it was asked to note: done, or ask it at once to note a later turn
+refused     the receiver is away or moving: ask it again after a pause (`sbon.links.ends.pause_s`)
+gone        the giving end has left this host: do not ask again
 """
 
 import msgspec
@@ -68,7 +68,7 @@ class Passing:
         return [Told(link)]
 
     def refused(self, link: LinkId, now: float) -> list[Action]:
-        """Records that the receiver has not answered, or not now."""
+        """Records that the receiver has not answered, or has refused for now."""
         word = self._asked(link)
         word.tries += 1
         word.due_s = now + pause_s(word.tries)
@@ -81,7 +81,7 @@ class Passing:
         return []
 
     def wake(self, now: float) -> list[Action]:
-        """Asks again where a pause is over."""
+        """Asks the receivers again whose pause is over."""
         due = [link for link, word in self._words.items() if word.due_s is not None and word.due_s <= now]
         for link in due:
             word = self._words[link]

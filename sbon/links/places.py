@@ -1,13 +1,14 @@
 """Tracks which host runs the operator at the other end of a link, and which hosts may speak for it.
 
-A place changes by migration, and the message about it may be late, lost or never sent because the old host has died. So one host keeps
+A place changes when the operator migrates, and the message about it may be late, lost or never sent because the old host has died. So a
+host keeps for each end
 
-    now       where the operator is, by the last message of a host that was entitled to say so, with its epoch
-    named     hosts that the present host has named as its next one, each for an epoch, when it asked for a lock
-    former    where it was before: messages that still come from there are late
+    now       the operator's present host and epoch, by the last message of a host that was entitled to give it
+    named     the next hosts that the present host has named when it asked for a lock, each for an epoch
+    former    the previous host: messages that still come from it are late
 
-The present host and the named ones *speak* for the operator. A message from a former host changes nothing and is *late*. Any other
-node is a *stranger* to the link, whatever it claims.
+The present host and the named hosts *speak* for the operator. A message from the former host is *late* and changes nothing. Any other node
+is a *stranger* to the link.
 """
 
 import enum
@@ -20,12 +21,12 @@ NAMED_MAX = 4
 
 
 class Standing(enum.Enum):
-    """The authority of a message from a certain node."""
+    """A node's authority to speak for an operator."""
 
     SPEAKS = "speaks"
     """The node may speak for the operator."""
     LATE = "late"
-    """The node was entitled before: its message is ignored as harmless."""
+    """The node was entitled before: its message is harmless and ignored."""
     STRANGER = "stranger"
     """The node was never entitled."""
 
@@ -37,11 +38,11 @@ class Whereabouts:
 
     def __init__(self, node: NodeId, epoch: int, named: Iterable[tuple[int, NodeId]] = ()) -> None:
         self.node = node
-        """Its present host, as last reported."""
+        """The operator's present host, as last reported."""
         self.epoch = epoch
-        """Number of migrations of the operator when it was reported there; 0 if that is not known."""
+        """Number of the operator's migrations up to the present host; 0 if unknown."""
         self.named: dict[int, NodeId] = dict(named)
-        """Next hosts by the epoch that the operator would have there."""
+        """Next hosts, by the epoch that the operator would have there."""
         self.former: NodeId | None = None
 
     def standing(self, speaker: NodeId) -> Standing:
@@ -51,7 +52,7 @@ class Whereabouts:
         return Standing.LATE if speaker == self.former else Standing.STRANGER
 
     def name(self, node: NodeId, epoch: int) -> None:
-        """Records a next host named by the operator's host; an epoch that is not above the known one changes nothing."""
+        """Records a next host that the operator's host has named. Does nothing if the epoch is not above the known one."""
         if epoch > self.epoch:
             self.named[epoch] = node
             while len(self.named) > NAMED_MAX:
@@ -60,14 +61,14 @@ class Whereabouts:
     def unname(self, holder: NodeId) -> None:
         """Drops the next hosts that `holder` has named, because its migration is over.
 
-        A holder that is itself a next host leads a later migration than the one that named it. Its own entry stays: the message that the
-        operator is there may be lost for good, if its former host considered this one failed.
+        If `holder` is itself a next host, its own entry stays: the message that the operator has arrived there is lost for good if the
+        former host considered this host failed. Only entries of later epochs are dropped.
         """
         own = max((epoch for epoch, node in self.named.items() if node == holder), default=self.epoch)
         self.named = {epoch: node for epoch, node in self.named.items() if epoch <= own}
 
     def moved(self, node: NodeId, epoch: int) -> None:
-        """Records a new place of the operator, which must be a later one."""
+        """Records a new place of the operator. Its epoch must not be below the known one."""
         if node != self.node:
             self.former = self.node
         self.node, self.epoch = node, epoch
@@ -75,9 +76,9 @@ class Whereabouts:
 
 
 def standing_by_places(places: Iterable[Whereabouts], speaker: NodeId) -> Standing:
-    """Returns the authority of a node's message about an operator whose place several links know.
+    """Returns a node's authority to speak for an operator whose place several links record.
 
-    The places of the highest epoch are the latest, and decide; a node is a former host if any of the places lists it.
+    The places of the highest epoch decide who speaks. A node is a former host if any place lists it.
     """
     known = list(places)
     latest = max((place.epoch for place in known), default=0)

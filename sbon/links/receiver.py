@@ -13,13 +13,13 @@ class Verdict(Enum):
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
-    """Seen already. Acknowledge again: the first acknowledgement may have been lost."""
+    """It was accepted before. Acknowledge it again, as the first acknowledgement may have been lost."""
     GAP = "gap"
     """An earlier batch is missing. Ask the sender, once, to resume after `processed`."""
     GAP_TOLD = "gap told"
     """An earlier batch is still missing, and the sender has been asked already."""
     FULL = "full"
-    """The sender exceeds our window. The batch is dropped; `LinkReceiver.wants_more` says when to ask for it again."""
+    """The sender exceeds the receiver's window. The batch is dropped; `LinkReceiver.wants_more` says when to ask for it again."""
 
 
 class LinkReceiver:
@@ -39,24 +39,24 @@ class LinkReceiver:
         self._queued_bytes = 0
 
     def anew(self, link: LinkId) -> "LinkReceiver":
-        """Returns the receiving end of a link that replaces this one, from its first batch on."""
+        """Returns the receiving end of a link that replaces this one and starts at batch 1."""
         return LinkReceiver(link, self._config)
 
     def go_on(self, processed: int, rows_processed: int) -> None:
-        """Goes on behind a batch that another copy of the operator has processed.
+        """Continues after the last batch that another copy of the operator has processed.
 
         Raises
         ------
         LocalProtocolError
-            A batch has come already, by which the numbers are known.
+            A batch has been received already.
         """
         if self.received:
-            raise LocalProtocolError(f"link {self.link}: cannot go on behind batch {processed}, as batch {self.received} has been received")
+            raise LocalProtocolError(f"link {self.link}: cannot continue after batch {processed}: batch {self.received} has come already")
         self.processed = self.received = processed
         self.rows_processed = rows_processed
 
     def accept(self, sequence: int, size_bytes: int = 0) -> Verdict:
-        """Judges an arriving batch; ACCEPTED ones must be processed in the order of acceptance."""
+        """Judges an arriving batch. Process ACCEPTED batches in the order of acceptance."""
         if sequence <= self.received:
             return Verdict.DUPLICATE
         if sequence > self.received + 1:
@@ -65,8 +65,8 @@ class LinkReceiver:
             self._gap_told = True
             return Verdict.GAP
         if not self._has_room:
-            # An honest sender stops at the window (and one batch); without this, memory is at the mercy of a dishonest one. One whose
-            # window is set larger than ours is asked again when there is room: what it sends meanwhile counts as missing.
+            # An honest sender stops one batch beyond the window; this limit protects memory from a dishonest one. A sender whose window is
+            # larger than ours is asked to resume when there is room; until then, the batches that it sends count as missing.
             self._gap_told = self._turned_away = True
             return Verdict.FULL
         self._gap_told = False
@@ -84,7 +84,7 @@ class LinkReceiver:
         self._queued_bytes -= self._queued.popleft()
 
     def wants_more(self) -> bool:
-        """Returns True, once, when there is room again for dropped batches: ask the sender to resume after `processed`."""
+        """Returns True once when there is room again for dropped batches. Then ask the sender to resume after `processed`."""
         below = len(self._queued) <= self._config.window_batches and self._queued_bytes <= self._config.window_bytes
         due = self._turned_away and below
         if due:
@@ -92,7 +92,7 @@ class LinkReceiver:
         return due
 
     def is_share(self, batches: int, size_bytes: int, parts: int) -> bool:
-        """Tells whether batches, or their bytes, are at least one of so many parts of the window."""
+        """Tells whether so many batches, or so many bytes, are at least 1/`parts` of the window."""
         return batches * parts >= self._config.window_batches or size_bytes * parts >= self._config.window_bytes
 
     @property

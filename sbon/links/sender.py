@@ -1,4 +1,4 @@
-"""The sending end of a link: it numbers batches, keeps them until they are acknowledged, and sends again what may be lost."""
+"""The sending end of a link: it numbers batches, keeps them until they are safe, and resends those that may be lost."""
 
 from collections.abc import Iterable, Sequence
 
@@ -20,18 +20,18 @@ class LinkSender:
         self.link = link
         self._config = config
         self.backlog = Backlog(config.window_batches, config.window_bytes, config.spill_after_s)
-        """The batches that it holds, in memory and on disk."""
+        """The batches held, in memory and on disk."""
         self._next_sequence = 1
         self._processed = 0  # highest sequence acknowledged
         self.safe = 0
-        """Highest number of a batch whose effects outlive the receiver, as far as it has said: it keeps state, or has passed on all that it
-        made."""
+        """All batches up to this number are safe, by the receiver's last acknowledgement: they are in a state, or all rows made of them are
+        safe further on."""
         self.forgotten = 0
-        """Highest number of the batches that have been dropped, as they are safe, or have been processed on this host."""
+        """All batches up to this number have been dropped, because they are safe, or were processed on this host."""
         self._sent = 0  # highest sequence handed out since the last rewind
         self._credit_end = config.window_batches
         self.before: tuple[int, int] = (0, WATERMARK_MIN)
-        """Rows that the operator had given when it got this output, and the watermark after them."""
+        """Number of rows that the operator had given when it got this output, and the watermark after them."""
         self.rows_offered = 0
         self.rows_acknowledged = 0
         self.rows_left_out = 0
@@ -41,12 +41,12 @@ class LinkSender:
 
     @property
     def compression(self) -> Compression:
-        """Returns the configured compression of its batches."""
+        """Returns the configured compression of batches."""
         return self._config.compression
 
     @property
     def has_credit(self) -> bool:
-        """Tells whether there is room for another batch, whether or not it may be sent at once."""
+        """Tells whether there is room for another batch, even if it cannot be sent at once."""
         return self.backlog.has_room
 
     @property
@@ -56,7 +56,7 @@ class LinkSender:
 
     @property
     def rows_held(self) -> int:
-        """Returns the rows not safe (or safe so recently that they are still on disk)."""
+        """Returns the number of rows that are not safe, or are safe but still on disk."""
         return self.rows_offered - self.rows_acknowledged - self.rows_left_out
 
     @property
@@ -86,7 +86,7 @@ class LinkSender:
 
     @property
     def is_settled(self) -> bool:
-        """Tells whether all that was offered is safe, and nothing is left in memory or on disk."""
+        """Tells whether all offered batches have been dropped, and none is on disk."""
         return self.forgotten == self._next_sequence - 1 and not self.backlog.on_disk
 
     @property
@@ -101,9 +101,9 @@ class LinkSender:
         return None if oldest is None else oldest.watermark_us
 
     def offer(self, stimulus_s: float, watermark_us: int, payload: Payload | None, path: int = 0, origin: int = 0) -> Batch:
-        """Numbers a batch and keeps it until it is acknowledged.
+        """Numbers a batch and keeps it until it is safe.
 
-        An operator that had credit when it started may exceed it by one batch, which is accepted, too.
+        Accepts one batch beyond the credit, because an operator checks its credit before it makes a batch.
         """
         batch = Batch(self._next_sequence, stimulus_s, watermark_us, payload, path, origin)
         self._next_sequence += 1
@@ -116,7 +116,7 @@ class LinkSender:
         return None if self.backlog.on_disk else self.backlog.all()
 
     def peek(self) -> Batch | None:
-        """Returns the next batch to transmit, or None. Only `sent()` counts it as sent."""
+        """Returns the next batch to transmit, or None. Call `sent()` once it has been sent."""
         return self.backlog.get(self._sent + 1) if self._sent < self._credit_end else None
 
     def sent(self, batch: Batch) -> None:
@@ -129,7 +129,7 @@ class LinkSender:
         self._highest_sent = max(self._highest_sent, batch.sequence)
 
     def leave_out(self, sequence: int) -> int:
-        """Replaces a batch that cannot be encoded by one without rows, with the same number and watermark; returns the number of lost rows.
+        """Removes the rows of a batch that cannot be encoded; number and watermark stay. Returns the number of lost rows.
 
         Returns 0 if the batch is no longer held, or is on disk.
         """
@@ -141,12 +141,12 @@ class LinkSender:
         return batch.rows
 
     def acknowledge(self, processed: int, credit: int, safe: int | None = None, *, keeps: bool = True) -> bool:
-        """Drops batches that are safe. Returns False, without effect, for a number that was never sent, which is an error of the peer's.
+        """Drops batches that are safe. Returns False, without effect, if the numbers are impossible: an error of the peer.
 
         Parameters
         ----------
-        safe : up to where they are safe; None: all that have been processed
-        keeps : False if processed ones are dropped at once, since the receiver's host is this one, and both would be lost
+        safe : number of the last safe batch; None: all processed batches are safe
+        keeps : False to drop processed batches at once: the receiver is on this host, so a crash would lose both ends
         """
         safe = processed if safe is None else safe
         if processed >= self._next_sequence or not 0 <= safe <= processed or credit < 0:
@@ -162,15 +162,16 @@ class LinkSender:
             self.rows_acknowledged += self.backlog.forget(safe)
         self._sent = max(self._sent, processed)
         self._highest_sent = max(self._highest_sent, processed)
-        # Credit never shrinks by an acknowledgement that a later one overtook, and never exceeds our own bound on memory.
+        # An acknowledgement that arrives after a later one does not shrink the credit. The credit never exceeds our own bound on memory.
         self._credit_end = max(self._credit_end, processed + min(credit, self._config.window_batches))
         return True
 
     def rewind(self) -> None:
-        """Restarts sending from the first batch that has not been processed, because the connection, or the other end, is new.
+        """Restarts sending from the first unprocessed batch, because the connection, or the other end, is new.
 
-        Word that processed ones are safe may be lost: the last of these goes once more, and the receiver answers where it stands. Where
-        that one is on disk, the oldest goes: nothing comes back from disk before there is room for it.
+        If processed batches are not known to be safe, the message about that may be lost. So the last processed batch is sent once more,
+        and the receiver answers with its present numbers. If that batch is on disk, the oldest batch held is sent instead: no batch comes
+        back from disk before there is room for it.
         """
         if self.forgotten >= self._processed:
             self._sent = self._processed
@@ -178,12 +179,12 @@ class LinkSender:
             self._sent = (self._processed if self.backlog.get(self._processed) is not None else self.forgotten + 1) - 1
 
     def begins_anew(self) -> None:
-        """Restarts sending from the first batch that is not safe: the operator at the other end begins anew."""
+        """Restarts sending from the first batch that has not been dropped, because the operator at the other end starts again."""
         self._sent = self._processed = self.forgotten
         self._credit_end = self.forgotten + self._config.window_batches
 
     def export(self) -> tuple[int, int, int, tuple[Batch, ...]]:
-        """Returns the state for a migration: next number, rows offered and acknowledged, batches held.
+        """Returns the state for a migration: next number, rows offered (without those left out), rows acknowledged, batches held.
 
         Raises
         ------
@@ -194,7 +195,7 @@ class LinkSender:
 
     @classmethod
     def restored(cls, link: LinkId, config: LinkConfig, exported: tuple[int, int, int, Iterable[Batch]]) -> "LinkSender":
-        """Returns a sender that continues where an exported one stopped, and sends everything held again.
+        """Returns a sender that continues where an exported one stopped, and resends all batches held.
 
         Raises
         ------
@@ -224,6 +225,6 @@ class LinkSender:
         Raises
         ------
         SpillError
-            They are not the batches that were written.
+            The batches are not those that were written.
         """
         self.rows_acknowledged += self.backlog.fetched(batches)

@@ -1,7 +1,7 @@
-"""Batches that an operator without state has processed, and that would be lost with its host: a machine without I/O, one for each input.
+"""Batches that a stateless operator has processed, and that would be lost with its host: a machine without I/O, one for each input.
 
-Such an operator keeps nothing but what it has given. A batch is *safe* when all that was made of it has been acknowledged further on, and
-is safe there. Its sender keeps it until then (docs/recovery.md).
+A stateless operator keeps only the rows that it has given. An input batch is *safe* when all rows made of it have been acknowledged as
+safe by the consumers. The batch's sender keeps it until then (docs/recovery.md).
 """
 
 from collections import deque
@@ -14,20 +14,19 @@ Given = TypeVar("Given")
 
 
 class Mark(NamedTuple, Generic[Given]):
-    """The state of an operator after one of its batches."""
+    """The counts of an operator after one batch of an input."""
 
     sequence: int
     made: int | None
-    """Rows that the operator had made; None for one that passes rows on without counting as a maker of them."""
+    """Rows that the operator had made; None for a multicast, which makes no rows, or if unknown."""
     parts: tuple[int, ...]
     """Rows of each part, if the operator deals its rows."""
     given: tuple[Given, ...]
     """The last batch offered to each output."""
     by_origin: ByOrigin | None = None
-    """Rows taken and made of each origin (`InputRows.by_origin`)."""
+    """Rows taken and made, by origin (`InputRows.by_origin`)."""
     is_level: bool = True
-    """False if rows were left out there that the targets have had before a crash, with more to come: what these have made by that batch is
-    made of more rows."""
+    """False while the operator skips rows that its consumers took before a crash: the consumers' counts then cover more rows than these."""
 
 
 class Unsafe(Generic[Given]):
@@ -40,38 +39,38 @@ class Unsafe(Generic[Given]):
         self.safe = 0
         """All batches up to this number are safe."""
         self.made: int | None = 0
-        """Rows that the operator had made of them."""
+        """Rows that the operator had made up to there; None if unknown."""
         self.behind: tuple[int, ...] = ()
-        """Rows of each part, if it deals them; otherwise what operators without state behind it had made of these rows, one after the
-        other, as far as that is known. Of an operator with several inputs: the numbers for this input that the operators behind it have
-        told by origin (`sbon.links.origins.folded`)."""
+        """If the operator deals its rows: the rows of each part. Otherwise: the rows that each stateless operator behind it had made of
+        these, nearest operator first, as far as known. If the operator has several inputs: the numbers for this input that the operators
+        behind it have sent by origin (`sbon.links.origins.folded`)."""
         self.by_origin: ByOrigin | None = ()
-        """For each origin of these rows: those taken, and those made of them, of each part. If they are not dealt, the same numbers of the
-        operators behind it follow (`sbon.links.origins.folded`), as far as they are known. None: not known."""
+        """For each origin: the rows taken, and the rows made of them for each part. If the rows are not dealt, the same numbers of the
+        operators behind follow (`sbon.links.origins.folded`), as far as known. None: unknown."""
 
     def __len__(self) -> int:
         return len(self._marks)
 
     def begin(self, safe: int, made: int | None, parts: tuple[int, ...] = (), by_origin: ByOrigin | None = None) -> None:
-        """Goes on behind another copy of the operator, or another link, with all that had been given by then acknowledged."""
+        """Continues after another copy of the operator, or another link; all rows given by then count as acknowledged."""
         self._marks.clear()
         self.safe, self.made, self.behind, self.by_origin = safe, made, parts, by_origin
 
     def processed(self, mark: Mark[Given]) -> None:
-        """Notes that a batch has been processed. One of which nothing was made is as safe as the one before it."""
+        """Notes that a batch has been processed. If no output was made of it, it becomes safe together with the previous batch."""
         if self._marks and self._marks[-1].given == mark.given:
             self._marks[-1] = mark
         else:
             self._marks.append(mark)
 
     def again(self, mark: Mark[Given]) -> None:
-        """Forgets which batch led to which output: all are safe when the last of them is."""
+        """Replaces all marks by this one: the batches become safe together, when the last of them does."""
         self._marks.clear()
         if mark.sequence > self.safe:
             self._marks.append(mark)
 
     def look(self, is_safe: Callable[[Given], bool]) -> Mark[Given] | None:
-        """Takes note of what has become safe; returns the last batch of it, None if there is none."""
+        """Notes which batches have become safe; returns the mark of the last of these, None if there is none."""
         found: Mark[Given] | None = None
         while self._marks:
             for one in self._marks[0].given:

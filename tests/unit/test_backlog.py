@@ -143,7 +143,7 @@ def test_what_comes_back_from_disk_must_be_what_was_written():
     link = Link(window=8, after_s=0.0)
     link.fill(batches_max=100)
     link.disk.popleft()
-    with pytest.raises(SpillError, match="batch 5 was expected from disk"):
+    with pytest.raises(SpillError, match="from disk, expected batch 5"):
         link.deliver()
 
 

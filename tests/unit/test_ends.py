@@ -63,7 +63,7 @@ def test_rules_are_complete_and_each_step_is_used():
 
 
 def test_taking_end_cannot_pass():
-    with pytest.raises(LocalProtocolError, match="passes to no other operator"):
+    with pytest.raises(LocalProtocolError, match="cannot pass to another operator"):
         hear(end_at(), Side.TAKES, Place("q.2", "there", Version(1, 0)))
 
 
