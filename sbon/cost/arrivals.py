@@ -46,7 +46,7 @@ class Series(msgspec.Struct, frozen=True):
                 raise ShapeError("a series with a number that is negative or not finite")
 
     def merged(self, count: int) -> "Series":
-        """Returns the series in intervals `count` times as wide; a rest at the start, too short for one, is left out.
+        """Returns the series in intervals `count` times as wide; a remainder at the start, too short for a wide interval, is left out.
 
         Raises
         ------
@@ -71,9 +71,9 @@ class Forecast(msgspec.Struct, frozen=True):
     width_s: float
     expected: FloatArray
     upper: FloatArray
-    """Bound that an interval that many intervals ahead stays below with the probability asked for."""
+    """Bound below which the rows of each coming interval stay with the requested probability, (h,)."""
     samples: int
-    """Intervals behind it."""
+    """Number of past intervals that the forecast rests on."""
 
 
 class Arrivals:
@@ -90,13 +90,13 @@ class Arrivals:
         self.width_s = width_s
         self._done: deque[tuple[float, float, float]] = deque(maxlen=INTERVALS_MAX)
         self._number: int | None = None
-        """Number of the interval that runs, from 0 of the clock."""
+        """Number of the current interval; interval 0 starts at time 0 of the clock."""
         self._rows = self._batches = self._bytes = 0.0
         self._latest_s: float | None = None
         self._gaps = MomentCounter()
 
     def arrived(self, at_s: float, rows: int, size_bytes: int) -> None:
-        """Records a batch. Times never go back; one that does counts as the latest."""
+        """Records a batch. A time before the latest counts as the latest."""
         if rows <= 0:
             return
         at_s = at_s if self._latest_s is None else max(at_s, self._latest_s)
@@ -125,8 +125,8 @@ class Arrivals:
         return self._gaps.moments
 
     def series(self, now: float, intervals: int) -> Series:
-        """Returns the latest intervals that have ended, as many as there are and are asked for; the first one is left out, as it began in
-        the middle."""
+        """Returns up to `intervals` of the latest intervals that have ended, without the interval of the first arrival, in the middle of
+        which recording began."""
         if self._number is None:
             return Series(0.0, self.width_s, *(np.zeros(0) for _ in range(3)))
         self._advance(max(now, self._number * self.width_s))
@@ -151,7 +151,7 @@ class Arrivals:
         return found
 
     def forecast(self, now: float, intervals: int, share: float = 0.95) -> Forecast:
-        """Returns the rows expected in each of the coming intervals, with an upper edge.
+        """Returns the rows expected in each of the coming intervals, with an upper bound.
 
         Raises
         ------
@@ -162,11 +162,11 @@ class Arrivals:
 
 
 def forecast(series: Series, intervals: int, share: float = 0.95) -> Forecast:
-    """Forecasts the rows of the coming intervals by exponential smoothing, whose weight is that with the least squared errors so far.
+    """Forecasts the rows of the coming intervals by exponential smoothing, with the weight that gave the least squared errors so far.
 
-    The upper edge h intervals ahead is the level plus an upper order statistic of the errors that forecasts h ahead have made, so that it
-    holds for any distribution that stays as it was. With too few errors for the share, the edge is as far above their mean as Cantelli's
-    inequality asks, with the level itself as the least deviation. Seasons are not modelled; they widen the edge.
+    The upper bound h intervals ahead is the level plus an upper order statistic of the errors of past forecasts h ahead, so that it holds
+    for any stationary distribution. With too few errors for the share, the bound is as far above their mean as Cantelli's inequality
+    requires, with the level as the least standard deviation. Seasons are not modelled; they widen the bound.
 
     Raises
     ------
@@ -187,17 +187,17 @@ def forecast(series: Series, intervals: int, share: float = 0.95) -> Forecast:
         else:
             mean, deviation = (float(errors.mean()), float(errors.std())) if len(errors) else (0.0, 0.0)
             edge = level + max(0.0, mean) + max(deviation, level) * math.sqrt(share / (1 - share))
-        # An edge further ahead is not below one that is nearer: noise of few errors would make it so.
+        # A bound further ahead is never below a nearer one, which the noise of few errors could cause.
         upper[ahead - 1] = max(level, edge, upper[ahead - 2] if ahead > 1 else 0.0)
     return Forecast(series.width_s, np.full(intervals, level), upper, len(rows))
 
 
 def _levels(rows: FloatArray, weight: float) -> FloatArray:
-    """Returns the level after each interval, (d,); that after the first is its rows."""
+    """Returns the level after each interval, (d,); the level after the first interval is its rows."""
     found = np.empty(len(rows))
     level = float(rows[0])
     for place, value in enumerate(rows.tolist()):
-        # The first intervals count as means, so that the very first one does not stay in the level.
+        # The level starts as the mean of the first intervals, so that the very first one does not dominate it.
         level += max(weight, 1 / (place + 1)) * (value - level)
         found[place] = level
     return found

@@ -22,13 +22,14 @@ from sbon.wire.costs import TOLD_MAX, NodeTold, OperatorCosts
 SHARE_S = 10.0
 """Pause between two measurements of the share of a core that work gets."""
 AGENTS_KEPT = 10.0
-"""Samples of what the agent uses beside operators after which the weight of one has fallen to 1 / e."""
+"""Number of samples of the agent's own use, beside its operators, after which the weight of one sample has fallen to 1 / e."""
 SHARES_KEPT = 6.0
-"""Measurements of that share after which the weight of one has fallen to 1 / e."""
+"""Number of measurements of the share of a core that work gets after which the weight of one has fallen to 1 / e."""
 BUSY_SHARE = 0.25
-"""Share of the cores up to which others count as leaving the rest: what work gets beside them is not measured then."""
+"""Share of the cores that others must use before the share of a core that work gets is measured; below, work counts as getting all that
+others leave."""
 TIMINGS = 9
-"""Times that the kernel is timed; the first is left out, because it loads code."""
+"""Number of times that the reference kernel is timed; the first is left out, because it loads code."""
 BANDWIDTHS_TOLD = 256
 KEPT_MAX = 1024
 """Most signatures that are kept over a restart."""
@@ -53,21 +54,21 @@ class OperatorsTime:
     def __init__(self) -> None:
         self.operators_ns = 0
         self.on_loop_ns = 0
-        """Part of it that was spent on the event loop's thread."""
+        """Part of `operators_ns` spent on the event loop's thread."""
 
 
 class Meter(Protocol):
     """Measures the processor time of a thread (`sbon.ports.Meter`)."""
 
     def lap(self, rows: int) -> int:
-        """Returns the ns since the last call; the virtual world computes them from `rows`."""
+        """Returns the processor time in ns since the last call; the simulator computes it from `rows`."""
 
     def end(self) -> None:
         """Ends the measurement."""
 
 
 def timings_ns(meter: Meter) -> list[float]:
-    """Returns the processor time of some runs of the kernel on this thread."""
+    """Returns the processor time of each of `TIMINGS` runs of the reference kernel on this thread."""
     found = []
     for _ in range(TIMINGS):
         meter.lap(0)
@@ -78,17 +79,17 @@ def timings_ns(meter: Meter) -> list[float]:
 
 
 def as_told(known: OperatorStatistics | NodeResources, kind: type[T]) -> T:
-    """Returns figures as they travel."""
+    """Converts figures to the type in which they travel to other agents."""
     return msgspec.convert(msgspec.to_builtins(known), kind)
 
 
 class Books:
-    """The books of one agent.
+    """One agent's records of costs.
 
     Parameters
     ----------
     node : this agent
-    uplink_bytes_per_s : declared limit of what it sends; 0: none
+    uplink_bytes_per_s : declared limit of its sending rate; 0: none
     """
 
     def __init__(self, node: NodeId = "", uplink_bytes_per_s: float = 0.0) -> None:
@@ -115,24 +116,24 @@ class Books:
         return self.speed.samples > 0
 
     def timed(self, timings_ns: Sequence[float]) -> None:
-        """Takes timings of the kernel on this machine; those that cannot be used leave the rule."""
+        """Sets the speed of this machine from timings of the kernel; unusable timings set it to the rule of thumb."""
         try:
             self.speed = speed_of(timings_ns[1:])
         except ShapeError:
             self.speed = by_rule(1.0)
 
     def fit(self, signature: str, ports: int, now: float, alike: str = "") -> OperatorFit:
-        """Returns the fit that operators of a signature on this host add to; `alike` as for `StatisticsBook.fit`."""
+        """Returns the fit to which operators of a signature on this host add their measurements; `alike` as for `StatisticsBook.fit`."""
         return self.statistics.fit(signature, max(1, ports), now=now, alike=alike)
 
     def sample(self, now: float, cores_used: float, cpu_ns: Mapping[OperatorId, int], by_agent: float = 0.0) -> None:
-        """Records what others use of this node: all that is used less the work of its operators; called once a second.
+        """Records the cores that others use on this node: all used cores less those of its operators. Called once a second.
 
         Parameters
         ----------
-        cores_used : by all programs
-        by_agent : cores used by this process, its operators among it
-        cpu_ns : processor time of each operator here since it came
+        cores_used : cores used by all programs
+        by_agent : cores used by this process, including its operators
+        cpu_ns : processor time of each operator here since it started here
         """
         spent_ns = sum(max(0, ns - self._cpu_ns.get(operator, 0)) for operator, ns in cpu_ns.items() if operator in self._cpu_ns)
         if self._sampled_s is not None and now > self._sampled_s:
@@ -145,14 +146,14 @@ class Books:
         self.waits.fold()
 
     def wants_share(self, cores: int, now: float) -> bool:
-        """Tells whether to measure what share of a core work gets: once in `SHARE_S` while others use much of the cores."""
+        """Tells whether to measure the share of a core that work gets: once in `SHARE_S` while others use much of the cores."""
         if now < self._shared_s + SHARE_S or self._others_cores <= BUSY_SHARE * cores:
             return False
         self._shared_s = now
         return True
 
     def shared_out(self, share: float | None) -> None:
-        """Takes the share of a core that work got which did not pause; None where the system does not tell."""
+        """Takes the share of a core that work without pauses got; None if the system does not tell it."""
         if share is not None and 0 < share <= 1:
             self._shares.add(share)
 
@@ -164,7 +165,7 @@ class Books:
         latencies_ms: tuple[tuple[NodeId, float], ...] = (),
         spare_s: float | None = None,
     ) -> NodeTold:
-        """Returns what this node tells of itself, and writes it into its own book.
+        """Returns this node's report about itself, and records it in its own book.
 
         Parameters
         ----------
@@ -192,16 +193,16 @@ class Books:
         )
 
     def latency_ms(self, source: NodeId, target: NodeId) -> float | None:
-        """Returns the one-way latency that the sender has told; None if it sends nothing there."""
+        """Returns the one-way latency that the sender has reported; None if it sends nothing there."""
         return self._latencies_ms.get(source, {}).get(target)
 
     def costs(self, signatures: Iterable[str], now: float) -> tuple[OperatorCosts, ...]:
-        """Returns what this host has measured of operators with these signatures, for other agents."""
+        """Returns this host's measurements of operators with these signatures, for other agents."""
         found = (self.statistics.own(signature, now) for signature in dict.fromkeys(signatures))
         return tuple(as_told(tellable(one), OperatorCosts) for one in found if one is not None)[:TOLD_MAX]
 
     def hear(self, peer: NodeId, node: NodeTold | None, costs: Iterable[OperatorCosts], now: float) -> None:
-        """Takes what another agent tells: of itself, and of operators that it has run."""
+        """Takes another agent's report about itself and about operators that it has run."""
         if node is not None and self.nodes.told(peer, node, now):
             if node.uplink_bytes_per_s > 0:
                 self.bandwidths.declared(peer, node.uplink_bytes_per_s)
@@ -212,24 +213,24 @@ class Books:
             self.statistics.told(peer, one, now)
 
     def hear_sample(self, peer: NodeId, costs: Iterable[OperatorCosts], asked: Container[str], now: float) -> None:
-        """Takes what a sample told of operators that were asked about and of which nothing is known; the rest is dropped."""
+        """Takes sampled costs of operators that were asked about and are not known yet; drops the rest."""
         for one in costs:
             is_sampled = all(port.law.source == Source.SAMPLED.value for port in one.ports)
             if is_sampled and one.signature in asked and self.statistics.of(one.signature, now) is None:
                 self.statistics.told(peer, one, now)
 
     def kept(self, now: float, wall_s: float) -> Kept:
-        """Returns what is worth keeping over a restart: what this host has measured, the latest `KEPT_MAX` signatures."""
+        """Returns the costs to keep over a restart: this host's own measurements of the latest `KEPT_MAX` signatures."""
         found = sorted(self.statistics.kept(now), key=lambda one: one.ports[0].law.age_s)
         return Kept(wall_s, tuple(as_told(tellable(one), OperatorCosts) for one in found[:KEPT_MAX]))
 
     def restore(self, kept: Kept, now: float, wall_s: float) -> None:
-        """Takes what an earlier run of this agent has kept; absurd figures of a damaged file are left out and counted."""
+        """Takes the costs kept by an earlier run of this agent; leaves out and counts impossible figures of a damaged file."""
         for one in kept.operators:
             self.statistics.brought("kept", one, now - max(0.0, wall_s - kept.saved_s))
 
     def forget(self, peer: NodeId) -> None:
-        """Drops what an agent that has left has told."""
+        """Drops the reports of an agent that has left."""
         self.nodes.forget(peer)
         self._latencies_ms.pop(peer, None)
         self.statistics.forget(peer)

@@ -1,10 +1,11 @@
-"""Tells how far chains of operators go on one core: operators that follow each other on a node are one task, and a task is on one thread.
+"""Computes the multiple of the rates that chains of operators carry on one core. Operators that follow each other on a node are one task,
+and a task runs on one thread.
 
 A chain ends where the node changes. On a node with several cores the engine cuts it in two where both parts are worth a thread
-(`sbon.chaining`); at the highest rate batches are as long as a quantum, so that the shares of the work decide.
+(`sbon.chaining`); at the highest rate a batch takes a quantum, so that the operators' shares of the work decide.
 
-A stretch is a part of a chain that might be on one node: from each operator of it to each that follows. A table tells how far each stretch
-goes on each node. So an assignment is valued by the stretches that it makes.
+A stretch is a part of a chain, without gaps, that might be on one node. A table holds the greatest multiple of each stretch on each node,
+so that an assignment is valued by the stretches that it makes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -54,12 +55,12 @@ class _Stretch(NamedTuple):
 
 
 class OneCore:
-    """Progress of each stretch of each chain on one core of each node.
+    """Greatest multiple of each stretch of each chain on one core of each node.
 
     Parameters
     ----------
     work : (p, o, k), reference ns per second
-    chains : operators that follow each other; those in none are alone
+    chains : operators that follow each other; an operator in no chain is alone
     core : (nodes,), reference ns per second
     """
 
@@ -79,7 +80,7 @@ class OneCore:
         self._of_stretch = self._far([[self._cut(point, piece) for point in range(len(work))] for piece in pieces])
 
     def _far(self, cuts: Sequence[Sequence[Parts]]) -> FloatArray:
-        """Returns how far stretches go on each node, given the parts of each at each target point: (stretches, nodes)."""
+        """Returns the greatest multiple of each stretch on each node, (stretches, nodes), given its parts at each target point."""
         found = np.full((len(cuts), len(self._core)), np.inf)
         rows = [
             (number, self._work[point][list(part)].sum(axis=0))
@@ -94,8 +95,8 @@ class OneCore:
         return found
 
     def _cut(self, point: int, group: Sequence[int]) -> Parts:
-        """Returns the parts that are tasks of their own where there are threads for all: at the rates at which all of it would fill the
-        fastest core, because joins let shares change with the rates."""
+        """Returns the parts that run as tasks of their own if there are enough threads. Costs are those at the rates at which the whole
+        group would fill the fastest core, because joins make the shares of the work depend on the rates."""
         work = self._work[point][list(group)]
         x = float(greatest_multiple(work.sum(axis=0)[None], np.array([self._core.max()]))[0])
         costs = (work * np.power(x if 0 < x < np.inf else 1.0, np.arange(work.shape[1]))).sum(axis=1)
@@ -108,7 +109,8 @@ class OneCore:
         return found
 
     def qualities(self, node_of: IntArray) -> FloatArray:
-        """Returns the least of all operators and chains, for each assignment of (configurations, operators): (configurations,)."""
+        """Returns the least multiple over all operators and chains for each assignment of (configurations, operators):
+        (configurations,)."""
         worst = np.full(len(node_of), np.inf)
         if len(self._alone):
             worst = self._of_alone[np.arange(len(self._alone)), node_of[:, self._alone]].min(axis=1)
@@ -120,7 +122,7 @@ class OneCore:
         return worst
 
     def tasks(self, node_of: Sequence[int], point: int) -> Iterator[tuple[tuple[int, ...], float]]:
-        """Yields the operators of each task, and how far it goes, at one target point of one assignment."""
+        """Yields the operators of each task, and its greatest multiple, at one target point of one assignment."""
         for group in groups_of(node_of, self._chains):
             for part in self._cut(point, group):
                 total = self._work[point][list(part)].sum(axis=0)
@@ -128,7 +130,7 @@ class OneCore:
 
 
 def groups_of(node_of: Sequence[int], chains: Iterable[Iterable[int]]) -> list[tuple[int, ...]]:
-    """Returns the operators that are one chain under an assignment; those that are alone too."""
+    """Returns the groups of operators that form one chain under an assignment; an operator that is alone is a group."""
     found: list[list[int]] = []
     seen: set[int] = set()
     for chain in chains:
@@ -145,7 +147,7 @@ def groups_of(node_of: Sequence[int], chains: Iterable[Iterable[int]]) -> list[t
 
 
 def _is_one(goes_on: npt.NDArray[np.bool_], stretch: _Stretch) -> npt.NDArray[np.bool_]:
-    """Tells where a stretch is on one node, and what is before and behind it is not."""
+    """Tells in which assignments a stretch is on one node, and the operators before and behind it are not."""
     inside = np.asarray(goes_on[:, stretch.first + 1 : stretch.last + 1].all(axis=1))
     found: npt.NDArray[np.bool_] = inside & ~goes_on[:, stretch.first] & ~goes_on[:, stretch.last + 1]
     return found

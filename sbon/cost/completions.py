@@ -1,11 +1,12 @@
-"""When work is done that comes late: work followed from node to node, by stimulus time.
+"""Computes when work is done that arrives late, by following work from node to node by stimulus time.
 
 This is Lindley's recursion with late arrivals: the work of stimulus times up to s is done at a node by
 
     max over b <= E(s) of  b + (work of stimulus times up to s that can arrive at b or later) / capacity,
 
-where b is when the node last had none of it, and E(s) when the last of it arrives. Without delays upstream E(s) = s, and the formula is the
-cumulative excess. Time is divided by intervals; between their ends, work and arrivals are taken as even (assumption A-2).
+where b is the instant at which the node last had none of this work, and E(s) that at which the last of it arrives. Without delays upstream
+E(s) = s, and the formula is the cumulative excess. Time is divided by intervals; between their ends, work and arrivals are taken as even
+(assumption A-2).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,12 +26,12 @@ TINY_S = 1e-12
 
 
 class Completions(msgspec.Struct, frozen=True):
-    """Until when work is there and done, by the latest stimulus time that counts: the ends of intervals, the start first."""
+    """Instants at which work has arrived and is done. Column 0 is the start; column i covers stimulus times up to the end of interval i."""
 
     arrived_s: FloatArray
-    """(operators, intervals + 1): the last of it has come to the operator's node."""
+    """(operators, intervals + 1): the last of the work arrives at the operator's node."""
     done_s: FloatArray
-    """(operators, intervals + 1): the last of it is done; NaN for operators with consumers on their own node alone."""
+    """(operators, intervals + 1): the last of the work is done; NaN for operators whose consumers are all on their own node."""
 
 
 def completions(
@@ -44,16 +45,16 @@ def completions(
     even: bool = True,
     is_bound: bool = False,
 ) -> Completions:
-    """Returns until when each operator has done its work of all stimulus times up to the end of each interval.
+    """Returns the instant at which each operator has done its work of all stimulus times up to the end of each interval.
 
-    Costs, for every interval and operator that answers to another node, a pass over the operators of its node and the intervals since that
-    node was last idle.
+    For every interval and every operator with a consumer on another node, it makes a pass over the operators of that operator's node and
+    the intervals since the node was last idle.
 
     Parameters
     ----------
     operators, work, node_of, nodes, width_s, even : as for `predict`
-    late_s : (operators,), added to each completion; nothing if left out
-    is_bound : whether no completion may be later; otherwise completions are what is expected
+    late_s : (operators,), added to each completion; 0 if left out
+    is_bound : True: no completion is later than returned. False: completions are expected values
 
     Raises
     ------
@@ -67,7 +68,8 @@ def completions(
 
 
 class _Relay:
-    """Follows work from node to node, interval by interval; keeps for each node only what a busy time can still reach back to."""
+    """Follows work from node to node, interval by interval; keeps for each node only the intervals in which a busy period can still
+    begin."""
 
     def __init__(
         self,
@@ -86,7 +88,7 @@ class _Relay:
         self._late_s = np.zeros(count) if late_s is None else late_s
         self._ends_s = width_s * np.arange(intervals + 1)
         self._cores = nodes.cores.tolist()
-        # Capacity that varies is turned into constant capacity of 1 on a clock that runs with it.
+        # Varying capacity becomes a constant capacity of 1 on a clock that runs with it.
         self._clocks = [WorkClock(row, width_s) for row in nodes.left] if nodes.left is not None else [None] * len(self._cores)
         self._arrived = np.full((count, intervals + 1), np.nan)
         self._done = np.full((count, intervals + 1), np.nan)
@@ -94,7 +96,7 @@ class _Relay:
         for number, node in enumerate(self._node_of):
             self._there[node].append(number)
         self._from = [0] * len(self._cores)
-        """First end of an interval that a busy time of each node can begin at."""
+        """For each node, the first end of an interval at which a busy period can still begin."""
         self._groups = self._together()
         total = np.zeros((count, intervals + 1))
         np.cumsum(work / nodes.capacity_per_s[node_of][:, None], axis=1, out=total[:, 1:])
@@ -136,11 +138,12 @@ class _Relay:
         return [list(found.values()) for found in groups]
 
     def _weighted(self, number: int, total: FloatArray) -> list[FloatArray]:
-        """Work of each group of the node, as long as it keeps one operator from its end; the greatest of several ways counts.
+        """Returns the work of each group of the node, weighted by the time for which it delays one operator's end; the greatest of several
+        weightings counts.
 
-        On c cores a second of others' work takes a c-th; but what one operator does, or passes from one to the next on the node, is done
-        one after the other. As a bound: all of it, and a c-th of the rest (Graham). As expected: the greater of a c-th of all, and all of
-        any one operator on the way.
+        On c cores, a second of other operators' work takes 1/c s. But the work of one operator, and of operators that follow each other on
+        the node, is done one after the other. As a bound: all work of this chain, and 1/c of the rest (Graham). As expected: the greater of
+        1/c of all work, and all work of any single operator of the chain.
         """
         node = self._node_of[number]
         cores = self._cores[node]
@@ -165,7 +168,7 @@ class _Relay:
         """Returns the order in which arrivals and completions of an interval are computed, with the groups whose arrivals are known at each
         completion.
 
-        A completion is computed after the arrivals of all operators of its node where possible; nodes that send to each other in circles
+        A completion is computed after the arrivals of all operators of its node where possible; nodes that send to each other in a cycle
         prevent it.
         """
         local: set[int] = set()
@@ -220,7 +223,7 @@ class _Relay:
         return max(latest + float(self._late_s[number]), float(before))
 
     def _latest(self, node: int, total: FloatArray, end: int, known: Sequence[bool], arrived_s: float) -> float:
-        """The most that a busy time can last which has begun by the time that the last work came."""
+        """Returns the latest end, on the node's clock, of a busy period that begins no later than the last work arrives."""
         knots, instants, could = self._instants(node, end, known, arrived_s)
         some = instants <= arrived_s
         return float((could[some] + total[:, end].sum() - self._before(total, node, knots, instants[some], end)).max())
@@ -247,7 +250,7 @@ class _Relay:
         return float(could[one] + waiting[one] * passing[one] / (passing[one] - coming[one]))
 
     def _instants(self, node: int, end: int, known: Sequence[bool], arrived_s: float) -> tuple[list[FloatArray], FloatArray, FloatArray]:
-        """Arrivals of each group, all instants at which something changes, and the time that the node's clock shows then."""
+        """Returns the arrivals of each group, all instants at which something changes, and the node's clock at these instants."""
         first = self._from[node]
         knots = [self._arrived[group[0], first : end + is_known] for group, is_known in zip(self._groups[node], known, strict=True)]
         found = np.concatenate([*knots, self._ends_s[first : end + 1], [arrived_s]])
@@ -266,7 +269,8 @@ class _Relay:
         *,
         side: Literal["left", "right"] = "left",
     ) -> FloatArray:
-        """Work that has arrived for sure before each instant (`side` right: by then), of stimulus times up to an end."""
+        """Returns the work, of stimulus times up to an end, that has certainly arrived before each instant (`side` right: by each
+        instant)."""
         first = self._from[node]
         found = np.zeros(len(instants))
         for row, knot in zip(total, knots, strict=True):
@@ -286,7 +290,8 @@ class _Relay:
         return found
 
     def _forget(self, node: int, end: int) -> None:
-        """Drops what no busy time can reach back to any more: all before the best of the instants until when arrivals are known."""
+        """Drops the intervals in which no busy period can begin any more: all before the best of the instants up to which arrivals are
+        known."""
         groups, first = self._groups[node], self._from[node]
         if not groups or end == first:
             return
@@ -296,17 +301,17 @@ class _Relay:
             return
         knots, instants, could = self._instants(node, end, [True] * len(groups), sure_s)
         some = instants <= sure_s
-        # Work counts in full, as it does at most: no earlier instant can be better at any later end.
+        # Work counts in full, its greatest weight, so that no earlier instant can be better for any later end.
         best_s = instants[int(np.argmax(could[some] - self._before(self._all[node], node, knots, instants[some], end)))]
         self._from[node] = first + max(0, int(np.searchsorted(latest.max(axis=0), best_s, side="left")) - 1)
 
 
 def upstreams(operator: OperatorCost) -> Iterator[Upstream]:
-    """Returns the inputs of an operator that other operators give."""
+    """Returns the inputs of an operator that come from other operators."""
     return (one for one in operator.inputs if isinstance(one, Upstream))
 
 
 def exits_of(operators: Sequence[OperatorCost]) -> list[int]:
-    """Returns the places of the operators that feed no other one."""
+    """Returns the indices of the operators that feed no other operator."""
     read = {one.operator for operator in operators for one in operator.inputs if isinstance(one, Upstream)}
     return [number for number in range(len(operators)) if number not in read]

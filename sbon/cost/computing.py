@@ -1,7 +1,7 @@
 """Tells how much longer the work of running operators would take on another node, for moves that must not break the bound of a query.
 
-A batch takes its own time at the speed of the node, and waits behind all that runs there. What nobody has told,
-or only a rule tells, counts as no difference: rules hinder nothing by themselves.
+A batch takes its own time at the speed of the node, and waits behind all other work there. Figures that are unknown, or known by a rule of
+thumb only, count as no difference, so that a rule alone never prevents a move.
 """
 
 import math
@@ -25,7 +25,7 @@ class Work(msgspec.Struct, frozen=True):
 
 
 def longer_ms(work: Work, here: NodeResources, there: NodeResources) -> float:
-    """Returns how much longer a batch would take there than it takes here; infinite if its node would have more work than it can do.
+    """Returns how many ms longer a batch would take there than here; infinite if the other node would be overloaded.
 
     Examples
     --------
@@ -55,7 +55,8 @@ def _used(node: NodeResources) -> float:
 
 
 def _batch_s(work: Work, node: NodeResources, used: float) -> float:
-    """Returns how long a batch waits and takes beside so much other work; infinite where the cores, or the one that it can use, are full.
+    """Returns the time in s that a batch waits and takes beside `used` cores of other work; infinite if all cores, or the one core that the
+    work can use, are full.
 
     Source
     ------

@@ -11,7 +11,7 @@ from sbon.types import NodeId, OperatorId
 def longest_delay_ms(problem: PlacementProblem, assignment: Mapping[OperatorId, NodeId], latencies: Latencies) -> float:
     """Returns the one-way latency of the longest path from a producer to a consumer, over the operators' nodes; 0 without links.
 
-    At operators that run already a path begins with their delay, and their inputs do not count.
+    An operator that runs already begins a path with its own delay; its inputs do not count.
 
     Raises
     ------

@@ -67,7 +67,7 @@ def left_over(surplus: FloatArray, begun: FloatArray) -> FloatArray:
 
 
 def peak_excess(load: FloatArray, capacity: FloatArray | float) -> FloatArray:
-    """Returns the greatest cumulative excess over time, without checks: what a search asks for thousands of times.
+    """Returns the greatest cumulative excess over time, without checks, because searches call it thousands of times.
 
     Parameters
     ----------
@@ -93,10 +93,9 @@ def peak_excess(load: FloatArray, capacity: FloatArray | float) -> FloatArray:
 
 
 class WorkClock:
-    """Work that a server of varying capacity has had time for since the start, and the instant at which some work is done.
+    """Converts instants to the work that a server of varying capacity can have done by then, and work to the instant at which it is done.
 
-    The capacity of the last interval goes on after it. Where a server does nothing for good, work that is left never ends: the instant is
-    infinite.
+    The capacity of the last interval also holds after it. If it is 0, work that is left never ends: its instant is infinite.
 
     Parameters
     ----------
@@ -120,13 +119,13 @@ class WorkClock:
         self._last = float(capacity_per_s[-1])
 
     def work_by(self, instant_s: FloatArray) -> FloatArray:
-        """Returns the work that there is time for until each instant, in s since the start."""
+        """Returns the work that can be done by each instant, in s since the start."""
         beyond = np.maximum(instant_s - self._knots_s[-1], 0.0)
         found: FloatArray = np.interp(instant_s, self._knots_s, self._done) + (beyond * self._last if self._last > 0 else 0.0)
         return found
 
     def instant_of(self, work: FloatArray) -> FloatArray:
-        """Returns when there has been time for so much work, in s since the start; infinite where there never is."""
+        """Returns the instant at which so much work can be done, in s since the start; infinite if it never can."""
         within = np.searchsorted(self._done, work, side="left")  # the first knot by which it is done
         knot = np.clip(within, 1, self._knots_s.size - 1)
         before, after = self._done[knot - 1], self._done[knot]

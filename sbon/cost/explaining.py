@@ -1,4 +1,4 @@
-"""Predictions for people: what `sbon explain` and `sbon plan` print. Loads no library for arithmetic, as the command line need not."""
+"""Formats predictions for `sbon explain` and `sbon plan`. Imports no numeric library, because the command line needs none."""
 
 from typing import Any
 

@@ -8,7 +8,7 @@ import msgspec
 from sbon.errors import ShapeError
 
 HALF_AS_WIDE_AGAIN_S = 86_400.0
-"""Age after which bounds are half as wide again, in seconds: streams follow the day."""
+"""Age in seconds after which bounds are 1.5 times as wide: a day, because streams change with the time of day."""
 RULE_FACTOR = 4.0
 """Bounds of a rule of thumb: value / 4 to value x 4."""
 DECLARED_FACTOR = 2.0

@@ -1,8 +1,8 @@
-"""Rows, work and bytes that sources cause in a query graph: as series over intervals, or as polynomials of the sources' rates.
+"""Computes the rows, work and bytes that sources cause in a query graph: as series over intervals, or as polynomials of the sources' rates.
 
-One walk serves all models. What is linear in the rows that come in is multiplied out when the graph is compiled, so that a walk is one
-product of matrices; only joins and windows are computed one by one, upstream first. All series are by stimulus time (Mace, definition 5):
-an output belongs to the interval of the source row that caused it, wherever and whenever it is computed.
+One walk serves all models. Operators that are linear in their input rows are multiplied out when the graph is compiled, so that a walk is
+one product of matrices. Only joins and windows are computed one by one, upstream first. All series are by stimulus time (Mace, definition
+5): an output belongs to the interval of the source row that caused it, wherever and whenever it is computed.
 """
 
 import math
@@ -23,7 +23,7 @@ class PortFlow(msgspec.Struct, frozen=True, kw_only=True):
     """Cost and selectivity of one input port of an operator. A source has one port, for the rows from outside."""
 
     selectivity: float = 1.0
-    """Rows out per row in; 0 where the operator's join or window tells its rows."""
+    """Rows out per row in; 0 where the operator's `join` or `window` gives its rows."""
     per_row_ns: float = 0.0
     """Reference ns per row, open windows included."""
     per_batch_ns: float = 0.0
@@ -88,7 +88,8 @@ class Flow(msgspec.Struct, frozen=True):
 
 
 class FlowPolynomials(msgspec.Struct, frozen=True):
-    """The same at constant rates, as polynomials of the sources' rows per second. Variables are the ids of the sources."""
+    """Rows, work and link traffic of a graph at constant rates, as polynomials of the sources' rows per second. Variables are the ids of
+    the sources."""
 
     rows_in: dict[OperatorId, Polynomial]
     """Rows per second."""
@@ -130,9 +131,10 @@ class FlowGraph:
         self._compile()
 
     def _compile(self) -> None:
-        """Multiplies out what is linear.
+        """Multiplies out the linear part of the graph.
 
-        A column of the matrices is the rows of one source, the rows of one join or window, or the batches of one source, in this order.
+        The columns of the matrices stand for the rows of each source, the rows of each join or window, and the batches of each source, in
+        this order.
         """
         bent = [operator for operator in self._order if operator.join is not None or operator.window is not None]
         sources, count = len(self.sources), len(self._operators)
@@ -168,7 +170,7 @@ class FlowGraph:
         self._rows = rows
 
     def series(self, sources: Mapping[OperatorId, Series], *, warm: bool = True) -> Flow:
-        """Returns what the sources' rows cause in each interval.
+        """Returns the rows, work and traffic that the sources' rows cause in each interval.
 
         Parameters
         ----------
@@ -215,13 +217,13 @@ class FlowGraph:
         )
 
     def polynomials(self, profile: Mapping[OperatorId, float], rows_per_batch: Mapping[OperatorId, float] | None = None) -> FlowPolynomials:
-        """Returns what constant rates of the sources cause.
+        """Returns the rows, work and traffic that constant rates of the sources cause.
 
         Parameters
         ----------
-        profile : rows per second of each source. A window gives the smaller of its groups and its rows; which one, is decided here, and
-            is an upper bound elsewhere.
-        rows_per_batch : of each source, 1 if not given. Faster sources make larger batches, so this bounds the costs from above.
+        profile : rows per second of each source. A window gives as many rows as it has groups or rows, whichever are fewer. The choice is
+            made at these rates; at other rates it gives an upper bound. rows_per_batch : of each source, 1 if not given. Faster sources
+            make larger batches, so this bounds the costs from above.
 
         Raises
         ------
@@ -267,7 +269,8 @@ class FlowGraph:
 
 
 class _Past:
-    """Rows before each end of an interval, as rows come evenly within an interval, and at a rate of their own before the first one."""
+    """Counts the rows before any instant. Rows come evenly within an interval, and before the first one at the mean rate (`warm`) or not at
+    all."""
 
     def __init__(self, rows: FloatArray, width_s: float, warm: bool) -> None:
         self._new = rows
@@ -294,7 +297,7 @@ class _Past:
         """Returns the mean number of rows of the last `span_s`, which is above 0, over each interval: (d,).
 
         It is the mean of R(t) - R(t - span) over the interval, where R counts rows so far. An interval that is moved back by the span
-        covers a share of 1 - `into` of an interval and one of `into` of the next, and R is straight in each.
+        covers a share of 1 - `into` of an interval and one of `into` of the next, and R is linear in each.
         """
         back = math.ceil(span_s / self._width_s - 1e-9)
         into = max(0.0, back - span_s / self._width_s)
@@ -315,7 +318,7 @@ class _Past:
 
 
 def _joined(join: JoinFlow, left: FloatArray, right: FloatArray, width_s: float, warm: bool) -> FloatArray:
-    """Returns the rows of a join in each interval: each new row of one side meets the rows that it finds of the other."""
+    """Returns the rows of a join in each interval: each new row of one side meets the rows that the join holds of the other."""
     found = np.zeros(len(left))
     if join.before_s > 0:
         found += left * _Past(right, width_s, warm).held(join.before_s)
@@ -326,7 +329,7 @@ def _joined(join: JoinFlow, left: FloatArray, right: FloatArray, width_s: float,
 
 
 def _closed(window: WindowFlow, rows: FloatArray, start_s: float, width_s: float, warm: bool) -> FloatArray:
-    """Returns the rows that windows give as they end in each interval."""
+    """Returns the rows of the windows that end in each interval."""
     past = _Past(rows, width_s, warm)
     if window.slide_s < width_s:
         return np.minimum(window.groups, past.held(window.size_s)) * (width_s / window.slide_s)

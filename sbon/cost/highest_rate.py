@@ -1,7 +1,8 @@
-"""The highest rates that a placed query carries (docs/throughput.md): what it asks and what nodes have, and the line of the prediction.
+"""Computes the highest rates that a placed query carries (docs/throughput.md), and their line in the prediction.
 
-The profile is that of the sources (`profile` in CREATE SOURCE), else their expected rates, or the greatest measured where that is more.
-Costs per batch count at the batches a second that the pace gives where something is full: faster sources make larger batches, not more.
+The profile is that of the sources (`profile` in CREATE SOURCE), else their expected rates, or the greatest measured rates where these are
+higher. Costs per batch count at the batches per second of a source when some resource is full: faster sources make larger batches, not
+more.
 """
 
 import math
@@ -30,12 +31,12 @@ MULTIPLE_MAX = 1e6
 MADE_AHEAD = frozenset({"datagen"})
 """Connectors whose rows threads make ahead (`prefetch`)."""
 FULL_PACE_S = 0.05
-"""Pause between two batches of a source where something is full, and so at each limit: the longest (`engine.batch_interval_s`), as a source
-waits longer where the machine is busy, and where batches are acknowledged late."""
+"""Pause between two batches of a source at a limit, where some resource is full: the longest pause (`engine.batch_interval_s`), because a
+source waits longer if the machine is busy or batches are acknowledged late."""
 STEADY_S = 10.0
-"""Time over which the latest use by others is taken as a mean: a rate that lasts outlives what others do for a second."""
+"""Time over which the latest use by others is averaged: others' work of a single second does not limit a sustained rate."""
 SETTLING = 8
-"""Most multiples at which batches are looked at."""
+"""Greatest number of multiples at which batch sizes are computed."""
 _OTHER_EDGE = {Edge.LOW: Edge.HIGH, Edge.HIGH: Edge.LOW, Edge.EXPECTED: Edge.EXPECTED}
 
 
@@ -57,10 +58,10 @@ class Rates:
     ----------
     query : with its placement
     profile : rows per second of each source at each target point
-    edge : HIGH for the greatest costs, on nodes and links with the least to give
+    edge : HIGH for the greatest costs, on nodes and links of the least capacity
     nodes : nodes that may be used; those of the query if left out
     order : plan of the same operators in another order; that of the query if left out
-    at : multiple of the profile at which batches and groups of windows are taken
+    at : multiple of the profile at which batch sizes and groups of windows are computed
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Rates:
 
     @classmethod
     def settled(cls, query: PlacedQuery, profile: Profile, edge: Edge = Edge.EXPECTED, nodes: Sequence[NodeId] | None = None) -> "Rates":
-        """Returns the rates with batches as they are near the multiple that the query carries: far from it costs per row are others."""
+        """Returns the rates with the batch sizes near the multiple that the query carries, because costs per row depend on the size."""
         at = 1.0
         for _ in range(SETTLING):
             found = cls(query, profile, edge, nodes, at=at)
@@ -104,7 +105,8 @@ class Rates:
         return limits(self.demand, self.supply, self.node_of)
 
     def headroom(self) -> dict[OperatorId, float]:
-        """Returns how many times the rate of each source may grow while the others keep to the profile; 0 where those are too much."""
+        """Returns the factor by which the rate of each source may grow while the others keep to the profile; 0 if the others alone are too
+        much."""
         found = {}
         for spec in self.query.sources:
             fixed = {other.id for other in self.query.sources if other.id != spec.id}
@@ -135,8 +137,8 @@ class Rates:
     def _is_direct(self, link: LinkSpec) -> bool:
         """Tells whether the target can be in one task with the source, if both are on one node.
 
-        An operator of several inputs is not, for the model: while it works on one input, the operator before the other is a task of its
-        own. Nor is a source whose rows any thread may make, nor an operator that other queries use as well.
+        In the model, a target with several inputs cannot: while it works on one input, the operator before the other is a task of its own.
+        Neither can the target of a source whose rows any thread may make, or of an operator that other queries use as well.
         """
         source = next(spec for spec in self.query.plan.operators if spec.id == link.source)
         if isinstance(source.params, SourceParams) and source.params.connector in MADE_AHEAD:
@@ -160,11 +162,11 @@ class _Point:
             if order is not None:
                 flows = _with_streams_of(order, given, flows)
             graph = FlowGraph(flows, [FlowLink(link.id, link.source, link.target, link.port) for link in links])
-            # Costs per batch stand apart: the graph would let the number of batches grow with the rates.
+            # Costs per batch are added below: the graph would let the number of batches grow with the rates.
             return graph.polynomials(asked, dict.fromkeys(rates, math.inf))
 
-        # Selectivities are known, pairs of joins and groups of windows among them. They tell the rows of every stream at the rates asked
-        # about, which tell the size of batches, and that tells what rows cost.
+        # The known selectivities, including those of joins and windows, give the rows of every stream at the requested rates. The rows give
+        # the sizes of batches, and these the costs of rows.
         rows = {name: out.at(asked) for name, out in found_with(known).rows_out.items()}
         query = msgspec.structs.replace(query, plan=_with_rows(plan, rows), arrivals={}, pace_s=FULL_PACE_S)
         scaled = {one.id: one for one in query.operators(edge)}
@@ -225,7 +227,8 @@ def _with_costs_of(costs: OperatorFlow, flow: OperatorFlow) -> OperatorFlow:
 
 
 def _with_streams_of(order: Plan, plan: Plan, flows: Sequence[OperatorFlow]) -> list[OperatorFlow]:
-    """Returns the operators with the bytes of their rows in another order: those of the equal stream of the plan, else by their columns."""
+    """Returns the operators with the sizes of their rows in another order: from the plan's stream of equal signature, else from the
+    columns."""
     bytes_of = {spec.signature: flow.row_bytes for spec, flow in zip(plan.operators, flows, strict=True)}
     was = {spec.id: spec for spec in plan.operators}
     found = {}
@@ -264,7 +267,8 @@ def _one_way_s(query: PlacedQuery, source: NodeId, target: NodeId) -> float:
 
 
 def highest_rate(query: PlacedQuery) -> Line | None:
-    """Returns the line of `sbon explain`: the multiple of the profile, what binds, what comes next, and the room of each source."""
+    """Returns the line of `sbon explain`: the multiple of the profile, the binding limit, the next limit, and the headroom of each source.
+    None without rates."""
     profile = profile_of(query)
     if not any(rate > 0 for rates in profile.values() for rate in rates.values()):
         return None

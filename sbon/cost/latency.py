@@ -19,14 +19,14 @@ class Latencies(Protocol):
         """Returns the latency of a link between two nodes; 0 within one."""
 
     def matrix_ms(self, sources: Sequence[NodeId], targets: Sequence[NodeId]) -> FloatArray:
-        """Returns the same for all pairs, (sources, targets)."""
+        """Returns the latencies of all pairs in ms, (sources, targets)."""
 
 
 class EstimatedLatencies:
     """Half the measured RTT if there is one, else the coordinates' prediction.
 
     A pair measured from both ends counts with the mean of the two RTTs: links are used in one direction, but RTTs are symmetric up to
-    noise and the mean has less of it.
+    noise, and the mean is less noisy.
     """
 
     def __init__(self, space: CostSpace, *, cautious: bool = False) -> None:
@@ -35,7 +35,8 @@ class EstimatedLatencies:
         self._rtt_ms: dict[NodeId, dict[NodeId, float]] = {}
 
     def cautious(self) -> "EstimatedLatencies":
-        """Returns the same measurements with predictions that cost more, the less reliable the coordinates of their ends are."""
+        """Returns latencies from the same measurements, with predictions that are higher the less reliable the coordinates of their ends
+        are."""
         other = EstimatedLatencies(self.space, cautious=True)
         other._rtt_ms = self._rtt_ms
         return other
@@ -59,7 +60,7 @@ class EstimatedLatencies:
         return float(self._predicted_ms([source], [target])[0, 0]) if measured is None else measured / 2
 
     def matrix_ms(self, sources: Sequence[NodeId], targets: Sequence[NodeId]) -> FloatArray:
-        """Returns the same for all pairs, (sources, targets)."""
+        """Returns the latencies of all pairs in ms, (sources, targets)."""
         result = self._predicted_ms(sources, targets)
         for row, column, value in self._measured(sources, targets):
             result[row, column] = value
@@ -94,7 +95,7 @@ class EstimatedLatencies:
 
 
 class LatenciesOfPairs:
-    """Latencies of the pairs of nodes that were put in, each in one direction; 0 within a node."""
+    """Latencies of given pairs of nodes, each in one direction; 0 within a node."""
 
     def __init__(self, one_way_ms: Mapping[tuple[NodeId, NodeId], float]) -> None:
         self._one_way_ms = one_way_ms
@@ -104,7 +105,7 @@ class LatenciesOfPairs:
         return 0.0 if source == target else self._one_way_ms[source, target]
 
     def matrix_ms(self, sources: Sequence[NodeId], targets: Sequence[NodeId]) -> FloatArray:
-        """Returns the same for all pairs, (sources, targets)."""
+        """Returns the latencies of all pairs in ms, (sources, targets)."""
         return np.array([[self.one_way_ms(source, target) for target in targets] for source in sources])
 
 
@@ -123,5 +124,5 @@ class KnownLatencies:
         return float(self._one_way_ms[self._row[source], self._row[target]])
 
     def matrix_ms(self, sources: Sequence[NodeId], targets: Sequence[NodeId]) -> FloatArray:
-        """Returns the same for all pairs, (sources, targets)."""
+        """Returns the latencies of all pairs in ms, (sources, targets)."""
         return self._one_way_ms[np.ix_([self._row[node] for node in sources], [self._row[node] for node in targets])].copy()

@@ -20,14 +20,14 @@ from sbon.cost.placed_query import PlacedQuery
 from sbon.types import FloatArray, NodeId, OperatorId
 
 LADDER = ((0.01, 16), (0.02, 32), (0.1, 64), (1.0, 64))
-"""Widths and numbers of intervals that are tried. The narrowest width is the pace of sources: an interval has one batch of each."""
+"""Widths (s) and numbers of intervals to try, in order. The narrowest width is the pace of sources: an interval has one batch of each."""
 WAITS = 2
-"""Waits for a processor that a batch has at each node: when it comes, and when its task runs."""
+"""Number of times that a batch waits for a processor at each node: when it arrives, and when its task runs."""
 HORIZON_S = 60.0
-"""Time of which the worst case is predicted: of more answers, the latest is later, as rare waits are long."""
+"""Period whose worst case is predicted. The worst case of a longer period is later, because rare waits are long."""
 WAITING = "waiting for processors"
 DRAINED_S = 1e-9
-"""Work left at the end that is rounding."""
+"""Work left at the end, in s, that counts as rounding."""
 PROPAGATION_ERROR = 0.1
 """Share by which a one-way latency may differ from half of a measured round trip; without a measurement, three times that."""
 PARTS_SHOWN = 3
@@ -39,7 +39,7 @@ class LatencyPrediction(msgspec.Struct, frozen=True, kw_only=True):
     """Latency of answers, from the entry of the latest row behind them to the sink, in seconds."""
 
     worst_s: Figure | None
-    """None where it never ends; its `high` is the greatest float where only the upper bound does not end."""
+    """None where the latency grows without end; `high` is the greatest float where only the upper bound does."""
     p99_s: float | None
     mean_s: float | None
     parts_s: dict[str, float]
@@ -47,7 +47,7 @@ class LatencyPrediction(msgspec.Struct, frozen=True, kw_only=True):
     overloaded: tuple[str, ...] = ()
     """Nodes and links whose load is above their capacity, as expected."""
     at_worst_overloaded: tuple[str, ...] = ()
-    """The same at the high edge of all figures."""
+    """Nodes and links whose load is above their capacity at the high edge of all figures."""
 
     @property
     def ends(self) -> bool:
@@ -74,7 +74,7 @@ class LatencyPrediction(msgspec.Struct, frozen=True, kw_only=True):
         return shown + (f"; {made_of}" if made_of else "")
 
     def figures(self) -> dict[str, Any]:
-        """Returns the figures for programs, in ms; None where there is no end."""
+        """Returns the figures for programs, in ms; None where a latency grows without end."""
         worst = self.worst_s
         return {
             "worst_ms": None if worst is None else worst.value * 1e3,
@@ -120,7 +120,7 @@ def predicted_latency(query: PlacedQuery) -> LatencyPrediction:
 
 
 def latest_s(query: PlacedQuery) -> tuple[float, dict[NodeId, float]]:
-    """Returns what no answer exceeds in s, infinite where there is no such bound, and by how much each node is behind at most, in s."""
+    """Returns the upper bound of the latency in s, infinite if there is none, and by how many s each node is behind at most."""
     most = _case(query, Edge.HIGH)
     peaks = excess_s(most.work, most.node_of, most.nodes, most.width_s).max(axis=1)
     behind = dict(zip(most.names, peaks.tolist(), strict=False))
@@ -128,7 +128,8 @@ def latest_s(query: PlacedQuery) -> tuple[float, dict[NodeId, float]]:
 
 
 def least_way_s(query: PlacedQuery, source: NodeId, target: NodeId) -> float:
-    """Returns what a link between two nodes takes of an upper bound at least, s: propagation, and what blocks sender and link."""
+    """Returns the least time in s that a link between two nodes adds to an upper bound: propagation, and a quantum each at sender and
+    link."""
     return propagation_s(query, source, target, Edge.HIGH) + 2 * query.quantum_s
 
 
@@ -139,14 +140,16 @@ def propagation_s(query: PlacedQuery, source: NodeId, target: NodeId, edge: Edge
 
 
 def likely_worst_s(query: PlacedQuery) -> tuple[float, float]:
-    """Returns what orders placements of one query: the greatest load beside capacity if that is above 1, and the expected worst case."""
+    """Returns the key that orders placements of one query: the greatest load / capacity (1 if below), and the expected worst case in s (0
+    if the load is above 1)."""
     case = _expected_case(query)
     most = max(loads(query).values())
     return (most, 0.0) if most > 1 else (1.0, float(case.expected().likely_s.max()))
 
 
 def work_s(query: PlacedQuery) -> dict[NodeId, float]:
-    """Returns for how long the query may hold up others at once on each node: a batch of each of its operators there, and a quantum."""
+    """Returns the longest time in s for which the query delays others at once on each node: a batch of each of its operators there, and a
+    quantum."""
     case = _case(query, Edge.HIGH)
     found = np.zeros(len(case.nodes.cores))
     np.add.at(found, case.node_of, case.grain / case.nodes.capacity_per_s[case.node_of])
@@ -154,7 +157,7 @@ def work_s(query: PlacedQuery) -> dict[NodeId, float]:
 
 
 def loads(query: PlacedQuery) -> dict[NodeId, float]:
-    """Returns the share of its capacity that the query's operators use of each node, over the longest stretch of time."""
+    """Returns the share of each node's capacity that the query's operators use, over the longest period of `LADDER`."""
     case = _Case(query, Edge.EXPECTED, *LADDER[-1])
     load = np.zeros(len(case.nodes.cores))
     np.add.at(load, case.node_of, case.work.sum(axis=1))
@@ -163,10 +166,10 @@ def loads(query: PlacedQuery) -> dict[NodeId, float]:
 
 
 def _expected_case(query: PlacedQuery) -> "_Case":
-    """Returns the case of what is expected: the shortest stretch in which the peak of the query's own work is done, or the last minute of
-    all that uses its nodes, if a burst of others or of running queries makes answers later there.
+    """Returns the expected case: the shortest period in which the peak of the query's own work is done, or the last minute, if a burst of
+    other programs or of running queries makes answers later there.
 
-    The short stretches see what others use in the latest seconds alone.
+    The short periods see only the latest seconds of the use by others.
     """
     short, minute = _case(query, Edge.EXPECTED), _Case(query, Edge.EXPECTED, *LADDER[-1])
     if short.width_s == minute.width_s or not minute.is_behind() or minute.overloaded():
@@ -175,7 +178,7 @@ def _expected_case(query: PlacedQuery) -> "_Case":
 
 
 def _case(query: PlacedQuery, edge: Edge) -> "_Case":
-    """Returns the shortest stretch of time in which all work of its peak is done, or the longest there is."""
+    """Returns the case of the shortest period of `LADDER` in which all work of its peak is done, else of the longest."""
     for width_s, intervals in LADDER:
         case = _Case(query, edge, width_s, intervals)
         if case.is_drained():
@@ -245,15 +248,15 @@ class _Case:
         return tuple(self._name(number) for number in overloaded(self.work, self.node_of, self.nodes, self.width_s))
 
     def least_s(self) -> float:
-        """Returns what the worst case is at least."""
+        """Returns the lower bound of the worst case in s."""
         return max(float(lower_s(self.operators, self.work, self.node_of, self.nodes, self.width_s).max()), self._longest_s())
 
     def expected(self) -> Expected:
-        """Returns what is expected of the latest answers."""
+        """Returns the expected latency of the latest answers."""
         return expected(self.operators, self.work, self.node_of, self.nodes, self.width_s, self._service())
 
     def upper_s(self) -> float:
-        """Returns what no answer exceeds."""
+        """Returns the upper bound of the latency in s."""
         query = self.query
         wait_s = WAITS * max(query.nodes[name].longest_wait_s() for name in self.names)
         terms = Terms(blocking_s=query.quantum_s + wait_s, pace_s=query.pace_s, clock_s=query.clock_s)
@@ -268,9 +271,9 @@ class _Case:
         self._grain.append(grain)
 
     def _service(self) -> FloatArray:
-        """Returns the time that a batch takes on its way over each operator's node, up to and with the operator: (operators,).
+        """Returns the time in s from a batch's arrival at each operator's node until the operator has done it: (operators,).
 
-        A batch waits once for the node's processors, when it comes there.
+        A batch waits once for the node's processors, when it arrives.
         """
         alone = self.grain / self.nodes.capacity_per_s[self.node_of]
         found = alone.copy()
@@ -290,7 +293,8 @@ class _Case:
         return self.query.nodes[self.names[number]].usual_wait_s(self.edge) if number < len(self.names) else 0.0
 
     def rare_wait_s(self, share: float) -> float:
-        """Returns by how much longer than usual the longest wait is that so small a share of answers meets, of all on its way."""
+        """Returns by how many s the wait that only this small share of answers exceeds, over all nodes on its way, is longer than the usual
+        wait."""
         of_each = share / (WAITS * len(self.names))
         return max(max(0.0, self.query.nodes[name].rare_wait_s(of_each) - self._wait_s(place)) for place, name in enumerate(self.names))
 
@@ -300,7 +304,7 @@ class _Case:
         return sum(paces[link.source].batches_per_s for link in self.query.plan.links if link.target == sink)
 
     def _longest_s(self) -> float:
-        """Returns the longest way through the graph if nothing waits: work of one batch, transfer and propagation."""
+        """Returns the longest path through the graph in s if nothing waits: work of one batch, transfer and propagation."""
         alone, found = self.grain / self.nodes.capacity_per_s[self.node_of], np.zeros(len(self.operators))
         for number, operator in enumerate(self.operators):
             ways = [found[one.operator] + one.delay_s for one in operator.inputs if isinstance(one, Upstream)]
@@ -308,7 +312,7 @@ class _Case:
         return float(found.max())
 
     def named(self, parts_s: dict[int, float], propagation_s: float, longest_wait_s: float) -> dict[str, float]:
-        """Returns what the worst case is made of, by name: nodes and links without the waits there, which are a part of their own."""
+        """Returns the parts of the worst case in s, by name: nodes and links without the waits there, all waits, and the network."""
         found: dict[str, float] = {}
         waiting_s = longest_wait_s
         for number, part in parts_s.items():

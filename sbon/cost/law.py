@@ -1,9 +1,9 @@
-"""The cost law of a batch: a per batch + b per row + c per (row, open window), fitted to measured batches. Of a join, c is that of a row
-out: what a row meets are rows of the other side.
+"""The cost law of a batch: a per batch + b per row + c per (row, open window), fitted to measured batches. For a join, c is the cost of a
+row out, because its rows meet rows of the other side, not windows.
 
-Rows of a batch beyond each of two knees have a b of their own. A filter leaves the caches of its core there: it takes 7 ns for a row of a
-batch of 10,000 and 14 for further ones. A window by key finds its groups already open: it takes 60 ns for a row of small batches and 25
-for further ones. Sessions of 10 ms close once in each batch of some thousand rows, and no more often in a larger one.
+Rows of a batch beyond each of two knees have a b of their own. The rows of a filter no longer fit the caches of its core there: a row takes
+7 ns in a batch of 10,000 rows and 14 ns beyond. A window by key finds its groups already open: a row takes 60 ns in small batches and 25 ns
+beyond. Sessions of 10 ms close once in each batch of some thousand rows, and no more often in a larger one.
 
 `sbon.batching.Cost` answers how large the next batch should be, and forgets within eight batches. A prediction needs a law over all
 sizes with its error, so it is fitted here, over hundreds of batches:
@@ -37,16 +37,16 @@ from sbon.types import FloatArray, IntArray
 MEMORY_BATCHES = 2048.0
 """Batches after which the weight of one has fallen to 1 / e."""
 KNEES = (4_096.0, 16_384.0)
-"""Rows of a batch from each of which further ones have a cost of their own: most keys have been met, and sessions closed once, in a batch
-of the first size; some columns of 8 bytes each fill the cache of a core in one of the second."""
+"""Numbers of rows in a batch beyond which further rows have a cost of their own. In a batch of the first size most keys have been met and
+sessions have closed once; in one of the second size a few columns of 8 bytes fill the cache of a core."""
 BLOCK = 64
-"""Batches folded at once: a single one costs the engine an append to a list."""
+"""Number of batches folded into the fit at once, so that recording a single batch costs the engine only an append to a list."""
 BLOCK_LATER = 256
-"""The same, once `LATER` batches are behind the law: a fold costs as much for more of them."""
+"""Number of batches folded at once after the first `LATER` batches: a fold of more batches costs as much."""
 LATER = 1024
 CLASSES_MAX = 16
 LEAST_NS = 50.0
-"""Cost of a batch below which errors count as shares of this: clocks tell 0 for what is quick."""
+"""Least cost of a batch relative to which errors count: clocks show 0 for short times."""
 MISFIT = 0.05
 """Relative deviation of the law itself from the mean cost of batches of a size."""
 OCTAVES = 48
@@ -54,12 +54,12 @@ OCTAVES = 48
 PARTS = 4
 """Parts of an octave: batches within one of them are of about one size."""
 _UNSEEN = 8.0
-"""Batches of a size that count with the scatter of all, before its own."""
+"""Weight, in batches, of the scatter of all sizes in the scatter of one size."""
 _SCATTER_FIRST = 0.3
 _SCATTER_MIN = 0.01
 _OFF = 2.0
 _CAP = 300.0
-"""Relative excess at which one batch is cut off, once a block is known: a storm of page faults is no law."""
+"""Relative excess at which the cost of a batch is cut off after the first block, so that a storm of page faults does not spoil the law."""
 _LEADING = 2 + len(KNEES)
 """Coefficients before those of the classes: of a batch, of a row with an open window, and of a row beyond each knee."""
 
@@ -85,7 +85,7 @@ class Law(msgspec.Struct, frozen=True, kw_only=True):
     shares: tuple[float, ...] = (1.0,)
     """Share of all rows that each class has, (k,)."""
     samples: float = 0.0
-    """Batches behind the law, forgotten ones left out."""
+    """Number of batches that the law rests on, without forgotten ones."""
     age_s: float = 0.0
 
     def __post_init__(self) -> None:
@@ -125,18 +125,18 @@ class Law(msgspec.Struct, frozen=True, kw_only=True):
     def cost_ns(self, rows: float, open_windows: float = 0.0, batches: float = 1.0) -> Figure:
         """Returns the expected cost of batches with so many rows in all, and two standard errors of that mean.
 
-        `scatter` is not part of the bounds: it is what single batches differ by.
+        The bounds leave out `scatter`, by which single batches differ.
         """
         total = sum(self.shares)
         return self.cost_of_classes_ns([rows * share / total for share in self.shares], open_windows, batches)
 
     def cost_of_classes_ns(self, rows: Sequence[float], open_windows: float = 0.0, batches: float = 1.0) -> Figure:
-        """Returns the same for so many rows of each class.
+        """Returns the expected cost of batches with so many rows of each class, and two standard errors of that mean.
 
         Raises
         ------
         ShapeError
-            There are other than `classes`.
+            The number of counts is not that of `classes`.
         """
         if len(rows) != len(self.classes):
             raise ShapeError(f"rows of {len(rows)} classes, expected {len(self.classes)}")
@@ -150,7 +150,8 @@ class Law(msgspec.Struct, frozen=True, kw_only=True):
         return figure.aged(self.age_s)
 
     def at(self, edge: Edge, rows: float, open_windows: float = 0.0) -> tuple[float, float]:
-        """Returns the cost per batch and per row (open windows and knees included) with which batches of so many rows cost their bound.
+        """Returns the costs per batch and per row (open windows and knees included) with which a batch of so many rows costs its value at
+        the edge.
 
         Fixed cost and cost per row err in opposite directions, so both at their bounds would be too much.
         """
@@ -158,7 +159,7 @@ class Law(msgspec.Struct, frozen=True, kw_only=True):
         return per_batch_ns, per_row_ns + open_windows * per_window_ns
 
     def apart(self, edge: Edge, rows: float, open_windows: float = 0.0) -> tuple[float, float, float]:
-        """Returns the same with the cost per row apart from that per (row, open window)."""
+        """Returns the costs at the edge per batch, per row, and per (row, open window)."""
         figure = self.cost_ns(rows, open_windows)
         factor = figure.at(edge) / figure.value if figure.value > 0 else 1.0
         costs = (self.per_row_ns, *self.per_row_beyond_ns)
@@ -191,8 +192,7 @@ def _weighted(weights: FloatArray, values: FloatArray) -> FloatArray:
 
 
 def between_knees(rows: float, batches: float) -> list[float]:
-    """Returns the rows up to the first knee, from each knee to the next, and beyond the last, of batches of one size with so many rows in
-    all."""
+    """Splits the rows of batches of one size into those up to the first knee, from each knee to the next, and beyond the last."""
     edges = (0.0, *(knee * batches for knee in KNEES), math.inf)
     return [max(0.0, min(rows, end) - start) for start, end in pairwise(edges)]
 
@@ -202,7 +202,8 @@ def rule_law(
 ) -> Law:
     """Returns a law by rule: bounds of a factor of 4 on each coefficient.
 
-    Rows beyond a knee are believed to cost what those before it cost, within the same bounds: small batches tell of large ones.
+    Rows beyond a knee are assumed to cost as much as those before it, within the same bounds, so that small batches inform about large
+    ones.
     """
     coefficients = (per_batch_ns, per_row_window_ns, *(per_row_ns for _ in (*KNEES, *classes)))
     # Each coefficient as a sum of independent errors, (coefficients, errors).
@@ -216,7 +217,8 @@ def rule_law(
 
 
 def widened(law: Law) -> Law:
-    """Returns a law as a prior: each coefficient may be wrong by about half, or, where it is near 0, by that of a rule for a cheap row."""
+    """Returns a law as a prior: each coefficient may be wrong by about half. Coefficients near 0 are raised, to 100 ns per batch and 0.1 ns
+    per row."""
     coefficients = tuple(
         max(value, least) for value, least in zip(law.coefficients, (100.0, *(0.1 for _ in law.coefficients[1:])), strict=True)
     )
@@ -228,7 +230,7 @@ def widened(law: Law) -> Law:
 
 
 class CostFit:
-    """A law that is fitted while batches are measured.
+    """Fits a law while batches are measured.
 
     Parameters
     ----------
@@ -240,7 +242,7 @@ class CostFit:
     Raises
     ------
     ShapeError
-        A coefficient of the prior is 0, which no batch could correct, or it is known without error.
+        A coefficient of the prior is 0, which no batch could correct, or has no error.
 
     Examples
     --------
@@ -296,12 +298,12 @@ class CostFit:
 
     @property
     def samples(self) -> float:
-        """Batches behind the law, forgotten ones left out."""
+        """Number of batches that the law rests on, without forgotten ones."""
         self._fold()
         return self._samples
 
     def law(self, now: float) -> Law:
-        """Returns the law as it is known; the prior before the first batch."""
+        """Returns the law so far; the prior before the first batch."""
         self._fold()
         if not self._samples:
             return self.prior
@@ -346,8 +348,8 @@ class CostFit:
         expected = np.maximum(inputs @ self._theta, LEAST_NS)
         if self._samples >= BLOCK:
             costs = np.minimum(costs, expected * (1 + _CAP))
-        # Batches of about one size, and whose rows meet about as much, count with their sums; of classes of rows, sums would hide what
-        # tells them apart. So do sums of sizes that come in a short cycle, if these are as far apart as a factor of 2.
+        # Batches of about one size whose rows meet about as many windows count with their sums. With several classes of rows they do not,
+        # because sums would hide how the classes differ. Sums of sizes a factor of 2 apart that come in a short cycle would hide it, too.
         octave, alike = _octave(rows), _octave(met)
         kinds, place = np.unique((PARTS * octave + _part(rows)) * OCTAVES + alike, return_inverse=True)
         octaves = kinds // (PARTS * OCTAVES)
@@ -362,7 +364,7 @@ class CostFit:
         trust = self._trust(counts)
         samples = self._samples * before + count
         share = count / samples
-        # The first block corrects the prior, from which weights may be far off. Later ones are weighed by what was expected before them: a
+        # The first block corrects the prior, whose weights may be far off. Later blocks are weighed by the costs expected before them: a
         # weight that falls with a batch's own cost would make the law too cheap.
         for _ in range(1 if self._samples >= BLOCK else 8):
             former = self._theta
@@ -385,9 +387,10 @@ class CostFit:
         self._block = BLOCK if samples < LATER else BLOCK_LATER
 
     def _trust(self, counts: FloatArray) -> FloatArray:
-        """Returns the weight of the squares of each octave: one over the variance of its batches and, with their number, of the law.
+        """Returns the weight of the squares of each octave: 1 / (variance of its batches + their number x `MISFIT`^2).
 
-        All together weigh as much as without the second, which is there to balance sizes and not to favour the prior.
+        The weights are scaled so that all octaves together weigh as much as without `MISFIT`, which balances sizes and must not favour the
+        prior.
         """
         variances = (self._errors + _UNSEEN * self._variance) / (np.minimum(self._counts, counts) + _UNSEEN)
         variances = np.maximum(_SCATTER_MIN**2, variances)
@@ -397,17 +400,17 @@ class CostFit:
     def _believed(self, squares: FloatArray) -> FloatArray:
         """Returns the weight of the prior beside that of the batches.
 
-        A prior that is far off makes the scatter huge, and must not gain by it. A trace of the weight of the batches keeps the sum from
-        being singular where they are all alike and many.
+        A prior that is far off makes the scatter huge and thereby the weight of the batches small; its own weight falls as well. A small
+        share of the batches' weight keeps the sum from being singular where they are many and all alike.
         """
         trace = 1e-10 * float(np.trace(squares))
         weight: FloatArray = min(1.0, 1.0 / self._variance) * self._belief + trace * np.eye(len(squares))
         return weight
 
     def _rescale(self, inputs: FloatArray, costs: FloatArray) -> None:
-        """Multiplies the prior by what the first batches cost more or less, if it is off by more than a factor of 2.
+        """Scales the prior to the cost of the first batches if it is off by more than a factor of 2.
 
-        The rule knows what fixed costs and costs per row are like to each other; by how much an operator is dearer, it does not.
+        The rule knows the ratio of fixed costs to costs per row, but not how expensive an operator is.
         """
         factor = float(costs.sum() / (inputs @ self._scale).sum())
         if factor > 0 and not 1 / _OFF <= factor <= _OFF:

@@ -23,9 +23,9 @@ class Polynomial(msgspec.Struct, frozen=True):
     linear: tuple[float, ...]
     """Factor of each input's rows."""
     products: tuple[tuple[int, int, float], ...] = ()
-    """Two inputs and the factor of the product of their rows: what a join of windows finds. An input may be paired with itself."""
+    """Two inputs and the factor of the product of their rows, for joins of windows. An input may be paired with itself."""
     constant: float = 0.0
-    """Work that each interval adds, rows or none."""
+    """Value in each interval without any rows."""
 
     def __post_init__(self) -> None:
         factors = (*self.linear, *(factor for _, _, factor in self.products), self.constant)
@@ -99,7 +99,7 @@ class Series(msgspec.Struct, frozen=True):
 
 
 def deterministic_load(operators: Sequence[OperatorCost], arrivals: FloatArray) -> Series:
-    """Returns what the arrivals make each operator answer and work.
+    """Returns the output rows and the work that the arrivals cause at each operator.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def deterministic_load(operators: Sequence[OperatorCost], arrivals: FloatArray) 
     Raises
     ------
     ShapeError
-        An input is no source, or no operator before its consumer; or arrivals are negative or not finite.
+        An input is neither a source nor an operator before its consumer, or arrivals are negative or not finite.
 
     Source
     ------
@@ -149,7 +149,7 @@ class NodeLoad:
     work : (operators, intervals)
     node_of : (operators,), each 0 to nodes - 1
     nodes : how many there are
-    already : (nodes, intervals), load that is there whatever is assigned; none if left out
+    already : (nodes, intervals), load beside that of the operators; 0 if left out
 
     Raises
     ------
@@ -207,7 +207,7 @@ class Expanded(msgspec.Struct, frozen=True):
     links: tuple[tuple[int, int], ...]
     """Pairs of nodes, in the order of their numbers: the first has the number `nodes`."""
     number: tuple[int, ...]
-    """Place of each operator of the first graph in this one."""
+    """Index in this graph of each operator of the original graph."""
 
 
 def with_links(
@@ -220,7 +220,7 @@ def with_links(
     Parameters
     ----------
     node_of : (operators,)
-    bytes_per_row : of what each operator answers
+    bytes_per_row : size of each operator's output rows
     propagation_s : (nodes, nodes), one way
 
     Raises

@@ -1,9 +1,9 @@
 """Worst-case latency, predicted: Mace, and an upper bound that holds where Mace alone does not (docs/mace.md).
 
 Mace (`sbon.cost.node_excess`) is the paper's metric: the greatest cumulative excess of any node at the end of each interval, in seconds.
-The worst case cannot be less. It may be more: an event that waits at one node while another node's load is still to come waits again there,
-and the proof of theorem 2 does not see it (lemma 2 assumes that late work arrives no faster than it is served). Completions
-(`sbon.cost.completions`) therefore follow work from node to node; what is expected and the upper bound come from them.
+The worst case cannot be less. It may be more: an event that waits at one node while another node's load is still to come waits again there.
+The proof of theorem 2 misses this case (lemma 2 assumes that late work arrives no faster than it is served). Completions
+(`sbon.cost.completions`) therefore follow work from node to node; the expected latency and the upper bound come from them.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """The terms that this engine adds to the paper's, which widen the bounds. All are 0 or more."""
 
     blocking_s: float = 0.0
-    """Longest time for which a newer batch, begun before, keeps a core: a quantum, times the operators of a chain run as one task."""
+    """Longest time for which a newer batch that has begun earlier keeps a core: a quantum, times the operators of a chain that is one
+    task."""
     pace_s: float = 0.0
     """Longest time for which a row waits at its source until its batch leaves. The stimulus time of a batch is that of its latest row."""
     clock_s: float = 0.0
@@ -35,7 +36,7 @@ class Prediction(msgspec.Struct, frozen=True):
     mace_s: FloatArray
     """(intervals,): greatest cumulative excess of any node, with the least propagation of a path through it."""
     likely_s: FloatArray
-    """(intervals,): what is expected of the latest answer of each interval."""
+    """(intervals,): expected latency of the latest answer of each interval."""
     upper_s: FloatArray
     """(intervals,): no answer of the interval is later."""
     parts_s: dict[int, float]
@@ -61,12 +62,12 @@ class Prediction(msgspec.Struct, frozen=True):
         return float(np.average(self.likely_s, weights=weights))
 
     def quantile_s(self, share: float, weights: FloatArray | None = None) -> float:
-        """Returns the latency that the latest answers of so large a share of the intervals keep within (theorem 3)."""
+        """Returns the latency that the latest answers of this share of the intervals do not exceed (theorem 3)."""
         return quantile(self.likely_s, share, weights)
 
 
 def quantile(values: FloatArray, share: float, weights: FloatArray | None = None) -> float:
-    """Returns the value that so large a share of the weight does not exceed; equal weights if left out.
+    """Returns the value that this share of the weight does not exceed; weights are equal if left out.
 
     Examples
     --------
@@ -115,10 +116,10 @@ def predict(
     node_of : (operators,)
     width_s : width of an interval
     grain : (operators,), work that one event from outside brings at once
-    terms : what this engine adds; nothing if left out
+    terms : terms that this engine adds; all 0 if left out
     even : events of an interval come evenly (assumption A-2); if not, the upper bound counts an interval's work at each node
-    service_s : (operators,), time that one batch takes from its coming to the operator's node until the operator has done it, if nothing
-        else is there; added to what is expected at each completion. Nothing if left out
+    service_s : (operators,), time from a batch's arrival at the operator's node until the operator has done it, if the node is idle; added
+        to each expected completion. 0 if left out
 
     Raises
     ------
@@ -165,7 +166,7 @@ class Expected(msgspec.Struct, frozen=True):
     likely_s: FloatArray
     """(intervals,)"""
     parts_s: dict[int, float]
-    """Seconds at each node or link on the way of the latest of all."""
+    """Seconds at each node or link on the way of the latest answer of all."""
     propagation_s: float
     """Propagation on that way."""
 
@@ -178,7 +179,7 @@ def expected(
     width_s: float,
     service_s: FloatArray | None = None,
 ) -> Expected:
-    """Returns what is expected of the latest answers; parameters as for `predict`."""
+    """Returns the expected latency of the latest answers; parameters as for `predict`."""
     smooth = completions(operators, work, node_of, nodes, width_s, late_s=service_s)
     exits, knots_s = exits_of(operators), width_s * np.arange(work.shape[1] + 1)
     late_s = smooth.done_s[exits] - knots_s
@@ -215,7 +216,8 @@ def upper_s(
 
 
 def hop_epsilon_s(grain: FloatArray, node_of: IntArray, nodes: Nodes, terms: Terms) -> FloatArray:
-    """Returns what events that do not divide add to the completion at each operator: one event of each operator of its node, and blocking.
+    """Returns the time that indivisible events add to the completion at each operator: one event of each operator of its node, and
+    blocking.
 
     Parameters
     ----------
@@ -280,7 +282,7 @@ def _parts(
     while True:
         node = int(node_of[number])
         parts[node] = parts.get(node, 0.0) + done_s - float(found.arrived_s[number, end])
-        while True:  # back through the operators of this node, to the one by which it came
+        while True:  # back through the operators of this node, to the one at which the event arrived
             inputs = [one for one in operators[number].inputs if isinstance(one, Upstream)]
             outside = [one for one in inputs if one.delay_s > 0 or int(node_of[one.operator]) != node]
             came_s = found.arrived_s[number, end]

@@ -1,7 +1,7 @@
 """The interface of cost models, which placement takes as an argument.
 
-A model computes the cost of a whole assignment and the change by a move, and names moves that it forbids. It also gives the cost of one
-link and of one host, by which candidates are ranked. A model that is exactly the sum of these (`is_sum`) can be minimised exactly by
+A model computes the cost of a whole assignment and the change by a move, and tells which assignments it forbids. It also gives the cost of
+one link and of one host, by which candidates are ranked. A model that is exactly the sum of these (`is_sum`) can be minimised exactly by
 elimination (`sbon.placement.joint`). Others, such as the longest path or the busiest node, use them only to rank.
 """
 
@@ -59,23 +59,23 @@ class CostModel(Protocol):
         """Returns why the assignment is not allowed, as an error to raise; None if it keeps within all bounds of the problem."""
 
     def of_links(self, rate_bytes_per_s: float | FloatArray, latency_ms: FloatArray) -> FloatArray:
-        """Returns what links of these rates and one-way latencies cost by themselves, in the shape of both together."""
+        """Returns the costs of links of these rates and one-way latencies, in their broadcast shape."""
 
     def of_hosts(self, rate_bytes_per_s: float | FloatArray, load_ms: FloatArray) -> FloatArray:
-        """Returns what hosts of these loads cost an operator, given the rate of all its links together."""
+        """Returns the costs of an operator on hosts of these loads, given the rate of all its links together."""
 
 
 class SumOfLinks:
-    """Base of models that are a sum over links and hosts; a subclass says what one of each costs."""
+    """Base of models that are a sum over links and hosts; a subclass gives the cost of one of each."""
 
     is_sum = True
 
     def of_links(self, rate_bytes_per_s: float | FloatArray, latency_ms: FloatArray) -> FloatArray:
-        """Returns what links of these rates and one-way latencies cost, in the shape of both together."""
+        """Returns the costs of links of these rates and one-way latencies, in their broadcast shape."""
         raise NotImplementedError
 
     def of_hosts(self, rate_bytes_per_s: float | FloatArray, load_ms: FloatArray) -> FloatArray:
-        """Returns what hosts of these loads cost an operator, given the rate of all its links together."""
+        """Returns the costs of an operator on hosts of these loads, given the rate of all its links together."""
         raise NotImplementedError
 
     def of_assignment(self, problem: PlacementProblem, assignment: Mapping[OperatorId, NodeId], conditions: Conditions) -> float:

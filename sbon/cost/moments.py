@@ -16,7 +16,8 @@ class Moments(msgspec.Struct, frozen=True):
     Raises
     ------
     ShapeError
-        A moment is negative or not finite, or no quantity from 0 has them: E[x]^2 <= E[x^2] and E[x^2]^2 <= E[x] E[x^3] must hold.
+        A moment is negative or not finite, or no quantity of 0 or more can have them: E[x]^2 <= E[x^2] and E[x^2]^2 <= E[x] E[x^3] must
+        hold.
     """
 
     count: float
@@ -43,7 +44,7 @@ class Moments(msgspec.Struct, frozen=True):
 
     @property
     def skewness(self) -> float:
-        """Third central moment by the deviation to the power of 3; 0 for a constant."""
+        """Third central moment / standard deviation^3; 0 for a constant."""
         if self.variance <= 1e-12 * self.second:
             return 0.0
         central: float = self.third - 3 * self.first * self.second + 2 * self.first**3
@@ -59,7 +60,7 @@ class MomentCounter:
 
     Parameters
     ----------
-    memory : observations after which the weight of one has fallen to 1 / e; infinite for all alike
+    memory : observations after which the weight of one has fallen to 1 / e; infinite: all count alike
     """
 
     __slots__ = ("count", "first", "kept", "second", "third")
@@ -78,7 +79,7 @@ class MomentCounter:
         self.third += share * (value * value * value - self.third)
 
     def add_all(self, values: FloatArray) -> None:
-        """Adds observations in order, (n,): the same as one after the other, in one go."""
+        """Adds observations in order, (n,), with the same result as one after the other."""
         weights = self.kept ** np.arange(len(values) - 1, -1, -1.0)
         before = self.count * self.kept ** len(values)
         self.count = before + float(weights.sum())

@@ -1,11 +1,11 @@
-"""The greatest multiple of a profile at which polynomials of it are within their limits (WhiteWater, section 4.4)."""
+"""Computes the greatest multiple of a profile at which polynomials keep within their limits (WhiteWater, section 4.4)."""
 
 import numpy as np
 
 from sbon.types import FloatArray
 
 ROUNDS = 60
-"""Most steps of the search for a root. Steps double the correct digits; a dozen is common for ten joins."""
+"""Most steps of the search for a root. Each step doubles the correct digits; a dozen is common for ten joins."""
 PRECISION = 1e-10
 """Relative change at which the search for a root ends."""
 
@@ -16,7 +16,7 @@ def greatest_multiple(coefficients: FloatArray, limit: FloatArray) -> FloatArray
     Parameters
     ----------
     coefficients : (..., k), of 1, x, x^2 ...; 0 or more
-    limit : (...) or what broadcasts to it
+    limit : (...), or a shape that broadcasts to it
 
     Returns
     -------

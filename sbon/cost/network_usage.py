@@ -7,11 +7,11 @@ MS_PER_S = 1000.0
 
 
 class NetworkUsage(SumOfLinks):
-    """Bytes in transit over the links. A millisecond of a host's load counts like so many of RTT on each link of its operators.
+    """Bytes in transit over the links. A millisecond of a host's load counts like `load_weight` ms of RTT on each link of its operators.
 
     Parameters
     ----------
-    load_weight : what a millisecond of load counts beside one of RTT; 0 ignores load
+    load_weight : weight of a millisecond of load relative to one of RTT; 0 ignores load
     """
 
     def __init__(self, load_weight: float = 0.0) -> None:
@@ -33,5 +33,5 @@ class NetworkUsage(SumOfLinks):
         return rate_bytes_per_s / MS_PER_S * latency_ms
 
     def of_hosts(self, rate_bytes_per_s: float | FloatArray, load_ms: FloatArray) -> FloatArray:
-        """Returns rate x half the load, at its weight."""
+        """Returns load weight x rate x half the load, in bytes."""
         return self._load_weight * (rate_bytes_per_s / MS_PER_S) * load_ms / 2

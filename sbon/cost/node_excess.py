@@ -1,4 +1,4 @@
-"""Work that nodes and links are behind with at the end of each interval: the excess, and Mace, the greatest of it.
+"""Computes how far nodes and links are behind at the end of each interval: the excess, and Mace, the greatest excess.
 
 Source: Mace, definition 9.
 """
@@ -48,7 +48,7 @@ def excess_s(work: FloatArray, node_of: IntArray, nodes: Nodes, width_s: float) 
     Returns
     -------
     FloatArray
-        (nodes, intervals), s; infinite where capacity ends for good with work left.
+        (nodes, intervals), s; infinite where work is left and the capacity stays 0.
 
     Raises
     ------
@@ -103,7 +103,7 @@ def mace(excess: FloatArray) -> FloatArray:
 def in_seconds(
     excess: FloatArray, nodes: Nodes, width_s: float, ends_s: FloatArray, *, whole: bool, node_of: IntArray | None = None
 ) -> FloatArray:
-    """Time that the excess of each row takes from the end of each interval, on all cores of its node or on one."""
+    """Returns the time in s that the excess of each row takes from the end of each interval, on all cores of its node or on one."""
     node_of = np.arange(len(nodes.cores)) if node_of is None else node_of
     if nodes.left is None:
         speed = nodes.capacity_per_s * (nodes.cores if whole else 1)

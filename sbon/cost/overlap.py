@@ -20,8 +20,8 @@ SAMPLES_MIN = 8
 KEPT = 0.995
 """Share of its weight that a measured row keeps at each later one of its kind."""
 _RIDGE = np.array([1e-4, 1e-6, 1e-9, 1e-9])
-"""Penalty on each coefficient. Where rows were all in as many windows, their cost is taken to be for the windows, not for the row: the
-paper's assumption, which is the dearer one where there will be more windows."""
+"""Penalty on each coefficient. If all rows were in the same number of windows, their cost is attributed to the windows, not to the row.
+This is the paper's assumption, and the more expensive one if there will be more windows."""
 
 
 class RowLaw(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ class RowLaw(msgspec.Struct, frozen=True):
     window_s: float = 0.0
     """For each other window that is open for it."""
     pair_s: float = 0.0
-    """For each counted row that each of its windows has seen before it."""
+    """For each earlier counted row in each of its windows."""
 
     def __post_init__(self) -> None:
         if not all(0 <= cost < math.inf for cost in (self.row_s, self.opening_s, self.window_s, self.pair_s)):
@@ -72,7 +72,8 @@ class OverlapLaw(msgspec.Struct, frozen=True):
 class OverlapFit:
     """Fits an `OverlapLaw` to rows that instances have measured.
 
-    Squared relative errors are minimised under costs of 0 or more, as for other laws of cost, so that cheap rows count as dear ones do.
+    Squared relative errors are minimised under costs of 0 or more, as for other laws of cost, so that cheap rows count as much as expensive
+    ones.
 
     Parameters
     ----------
@@ -86,9 +87,9 @@ class OverlapFit:
         self._samples = [0] * len(counted)
 
     def took(self, kind: int, opens: bool, windows: float, pairs: float, cost_s: float) -> None:
-        """Takes the measured cost of a row in so many windows, which had seen so many rows in all.
+        """Takes the measured cost of a row in so many windows, which held `pairs` earlier rows in all.
 
-        A row that is in no window, or whose cost is not finite and above 0, says nothing and is left out.
+        A row in no window, or without a finite cost above 0, is left out.
         """
         if not (windows > 0 and 0 < cost_s < math.inf):
             return
@@ -118,7 +119,7 @@ class OverlapFit:
         squares, products = self._squares[kind], self._products[kind]
         if not self._samples[kind]:
             return RowLaw()
-        # Inputs of very different size: each is scaled to 1, and has a trace of a ridge, as some never vary.
+        # Inputs differ much in size, so each is scaled to 1. A small ridge is added because some inputs never vary.
         scale = np.sqrt(np.maximum(np.diag(squares), 1e-300))
         used = np.diag(squares) > 0
         matrix = squares / np.outer(scale, scale) + np.diag(_RIDGE)

@@ -1,8 +1,8 @@
 """Distributions of sums of phases: convolved on a grid, from the parts of a model or from measured histograms, and a bound by Chernoff.
 
 The quantile of a sum of a few uniform waits is not that of a normal variable: a bound of the mean and deviation alone (Cantelli) is twice
-the truth. Where the shapes of the parts are known, the convolution is as exact as its grid; where only their kinds are trusted,
-Chernoff's inequality is never below and rarely a third above.
+the truth. Where the shapes of the parts are known, the convolution is as exact as its grid; where only their kinds are known, Chernoff's
+inequality is never below the truth and rarely a third above it.
 """
 
 import math
@@ -47,7 +47,7 @@ class Sum(msgspec.Struct, frozen=True):
 
 
 def _spread(kind: Kind, mean_s: float, variance: float, step_s: float) -> FloatArray:
-    """Mass of one part on the grid."""
+    """Returns the mass of one part on the grid."""
     if kind is Kind.FIXED or variance <= step_s**2 / 12:
         return _between_points(mean_s, mean_s, step_s)
     if kind is Kind.UNIFORM:
@@ -74,7 +74,7 @@ def _spread(kind: Kind, mean_s: float, variance: float, step_s: float) -> FloatA
 
 
 def _between_points(low_s: float, high_s: float, step_s: float) -> FloatArray:
-    """Mass 1 evenly between two values, so that the mean is kept."""
+    """Returns a mass of 1 spread evenly between two values, with their mean kept."""
     low, high = max(0.0, low_s / step_s), max(0.0, high_s / step_s)
     mass = np.zeros(max(STEPS, math.ceil(high) + 2))
     if high - low < 1e-9:
@@ -118,7 +118,7 @@ def distribution(latency: StageLatency, which: tuple[int, ...] = ()) -> Sum:
 def of_histograms(phases: Sequence[Sequence[tuple[float, float, float]]]) -> Sum:
     """Returns the distribution of the sum of phases that were measured apart, each as buckets (from, to, rows), in s.
 
-    Phases that depend on each other, such as two that wait for one busy core, are to be measured together, as one histogram.
+    Phases that depend on each other, such as two that wait for one busy core, must be measured together, as one histogram.
 
     Raises
     ------
@@ -140,7 +140,7 @@ def of_histograms(phases: Sequence[Sequence[tuple[float, float, float]]]) -> Sum
 
 
 def chernoff_quantile_s(latency: StageLatency, share: float, which: tuple[int, ...] = ()) -> float:
-    """Returns a value that the quantile does not exceed if the parts are of their kinds, without their exact distribution.
+    """Returns an upper bound of the quantile from the kinds of the parts alone, without their exact distributions.
 
     min over r of (sum of the logarithms of E[exp(r part)] - log(1 - share)) / r; a part that is fixed or uniform is known, a wait is
     taken to have an exponential tail.
@@ -170,7 +170,7 @@ def chernoff_quantile_s(latency: StageLatency, share: float, which: tuple[int, .
             waits.append((min(mean, scale), max((variance + mean**2) / (2 * mean), scale)) if mean > 0 else (0.0, scale))
         else:
             fixed += mean
-    # What groups of instances differ by is in the variance alone.
+    # Differences between groups of instances are in the total variance alone.
     between = max(0.0, float(latency.cumulants[1][which]) - sum(float(one.variance[which]) for one in latency.parts))
     steepest = 1 / max((scale for _, scale in waits), default=1e-6)
     rates = steepest * np.linspace(0.002, 0.998, 500)

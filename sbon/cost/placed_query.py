@@ -1,7 +1,7 @@
-"""A query with a placement, and what is known of its operators, nodes and links: what every model predicts from.
+"""A query with a placement, and the known figures of its operators, nodes and links: the input of every model.
 
-`placed_query` gathers it once; models ask for plain numbers at one edge of all figures (`flow`, `nodes_at`). An operator of which nothing
-is known has the costs of `by_rule`, which are marked as such and have wide bounds.
+`placed_query` gathers it once; models ask for plain numbers at one edge of all figures (`flow`, `nodes_at`). An operator without known
+costs has those of `by_rule`, which are marked as such and have wide bounds.
 """
 
 from collections import Counter
@@ -91,7 +91,7 @@ class PlacedQuery(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
     def series(self, intervals: int, width_s: float) -> dict[OperatorId, Series]:
-        """Returns the arrivals of all sources. Windows end in the middle of it, all at once, as on any clock they sometimes do."""
+        """Returns the arrivals of all sources. All windows end at once in the middle of the series, as they sometimes do on any clock."""
         rates, found = self.rows_per_s(), dict[OperatorId, Series]()
         start_s = -(intervals // 2) * width_s
         for spec in self.sources:
@@ -105,7 +105,7 @@ class PlacedQuery(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
     def nodes_at(self, names: tuple[NodeId, ...], edge: Edge, intervals: int, width_s: float) -> Nodes:
-        """Returns what nodes can do for operators, in reference ns: LOW is the least."""
+        """Returns the capacity of nodes for operators, in reference ns; the edge LOW gives the least."""
         told = [self.nodes[name] for name in names]
         cores = np.array([max(1, int(one.cores)) for one in told], dtype=np.int64)
         speed = np.array([one.speed.at(edge) * min(1.0, one.cores) * NS_PER_S for one in told])
@@ -134,7 +134,7 @@ def _flow_link(link: LinkSpec) -> FlowLink:
 
 
 def _flow_of(spec: OperatorSpec, query: PlacedQuery, edge: Edge) -> OperatorFlow:
-    """Returns an operator as flow sees it. What joins and windows give is scaled to the rows that are expected of them."""
+    """Returns an operator as `FlowGraph` reads it; the output of a join or window is scaled to its expected rows."""
     known, links = query.statistics[spec.id], query.plan.links
     rows_per_batch = query.rows_per_batch()[spec.id]
     given = known.ports if len(known.ports) == max(1, spec.ports) else by_rule_of(spec, spec.selectivity).ports
@@ -148,7 +148,7 @@ def _flow_of(spec: OperatorSpec, query: PlacedQuery, edge: Edge) -> OperatorFlow
         if link.target == spec.id:
             rates[link.port] += link.rate_rows_per_s
     measured = [port.rows_per_s for port in given]
-    if all(measured):  # what a row gives of pairs, or of groups, is known at the rates of then
+    if all(measured):  # selectivities of joins and windows hold at the rates at which they were measured
         rates = measured
     rows_out = sum(port.selectivity * rate for port, rate in zip(ports, rates, strict=True))
     join = window = None

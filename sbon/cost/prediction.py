@@ -43,7 +43,7 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def predict(query: PlacedQuery, models: Sequence[Model] | None = None) -> Prediction:
-    """Returns what all models predict.
+    """Returns the predictions of all models.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ class PlacementProblem(msgspec.Struct, frozen=True):
     delay_bound_ms: float | None = None
     """Longest allowed one-way path from a producer to a consumer, over the links alone."""
     begun_ms: dict[OperatorId, float] = {}
-    """Pinned operators that run already, each with the delay of its longest path from a producer; their inputs flow anyway."""
+    """Pinned operators that run already, each with the delay of its longest path from a producer; their inputs flow in any placement."""
 
     def __post_init__(self) -> None:
         known = self.pinned.keys() | set(self.unpinned)
@@ -69,7 +69,7 @@ class PlacementProblem(msgspec.Struct, frozen=True):
         return self.delay_bound_ms is None or delay_ms <= self.delay_bound_ms * (1 + 1e-9) + 1e-9
 
     def neighbours(self, operator: OperatorId) -> tuple[tuple[OperatorId, float], ...]:
-        """Returns the operators linked with one, and the rate of each link in bytes/s."""
+        """Returns the operators linked with this one, and the rate of each link in bytes/s."""
         found = []
         for link in self.links:
             if link.source == operator:
@@ -79,7 +79,7 @@ class PlacementProblem(msgspec.Struct, frozen=True):
         return tuple(found)
 
     def links_of_each(self) -> dict[OperatorId, list[tuple[OperatorId, float]]]:
-        """Returns the same for every operator, in one pass over the links."""
+        """Returns the neighbours of every operator with the rates of the links, in one pass over the links."""
         found: dict[OperatorId, list[tuple[OperatorId, float]]] = {operator: [] for operator in (*self.pinned, *self.unpinned)}
         for link in self.links:
             found[link.source].append((link.target, link.rate_bytes_per_s))

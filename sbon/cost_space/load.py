@@ -21,7 +21,7 @@ class LoadConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     factor: float = 1000.0
     """Factor by which the cost of the `multiplicative` scaling rises more steeply at full load than at none."""
     smoothing_s: float = 15.0
-    """Time constant of the average over load readings. Longer: placements flap less, and notice later."""
+    """Time constant of the average over load readings. Longer: placements flap less, but notice changes later."""
     hysteresis_ms: float = 5.0
     """A change smaller than this is not published. Higher: quieter gossip and placements, coarser avoidance."""
 
@@ -67,7 +67,7 @@ def scaled_load_ms(fraction: float, config: LoadConfig) -> float:
 
 
 class LoadDimension:
-    """Smooths load readings and publishes them only when they have changed by more than the hysteresis."""
+    """Smooths load readings and publishes them only when they have changed by the hysteresis or more."""
 
     def __init__(self, config: LoadConfig) -> None:
         self._config = config
@@ -78,7 +78,7 @@ class LoadDimension:
     def update(self, fraction: float, now: float) -> float:
         """Takes a reading of the CPU load, 0 to 1 (more if work waits), and returns the load dimension to publish, in ms.
 
-        Readings may come at any pace: each counts for the time since the one before. One that is not finite is ignored.
+        Readings may come at any pace: each counts for the time since the one before. A reading that is not finite is ignored.
         """
         if not math.isfinite(fraction):
             return self.load_ms

@@ -23,9 +23,9 @@ from sbon.types import FloatArray, NodeId
 RTT_MS_MIN = 0.001
 """Least RTT, one microsecond."""
 RECENT_SHARE = 0.125
-"""Weight of a sample in the short average of errors, which is compared with the long one."""
+"""Weight of a sample in the short-term average of errors, which is compared with the error estimate."""
 RECENT_ERROR_MAX = 0.5
-"""Most that one sample adds to the short average, so that a few liars do not look like a changed network."""
+"""Largest error with which one sample counts in the short-term average, so that a few liars do not look like a changed network."""
 
 RESTORED_SAMPLES = 32.0
 """Number of samples that the coordinate of an earlier run counts for."""
@@ -39,7 +39,7 @@ class Localiser:
     config : settings
     rng : draws directions that separate nodes at one point
     start : coordinate of an earlier run to continue from
-    table : peers' latest coordinates kept up to date by someone else, for simulations; otherwise `observe` and `heard` keep them
+    table : latest coordinates of peers, which the caller keeps up to date (for simulations); without it, `observe` and `heard` keep them
     """
 
     def __init__(
@@ -124,8 +124,8 @@ class Localiser:
         return percentile((np.abs(predicted - self._memory.rtt_ms) / self._memory.rtt_ms).tolist(), 50.0)
 
     def _place_near(self, peer: Coordinate, rtt_ms: float) -> None:
-        """Places the node at the first sample: anywhere at that distance from the peer. Nodes that start on one point would take long
-        to separate."""
+        """Places the node after its first sample: in a random direction from the peer, at the distance of the RTT. Nodes that start at one
+        point would take long to separate."""
         direction = random_direction(self._rng)
         x, y, z = (clamped(p + d * rtt_ms) for p, d in zip(peer.vector, direction, strict=True))
         c = self._coordinate

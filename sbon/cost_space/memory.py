@@ -15,7 +15,7 @@ YOUTH_EXPONENT_MAX = 100.0
 class Memory:
     """The last sample of each of up to `memory_peers` peers, in columns; the one measured longest ago makes room for a new peer.
 
-    A table of coordinates passed in is shared: its owner keeps it up to date, and nothing is written here.
+    A table of coordinates passed in is shared: its owner keeps it up to date, and this class only reads it.
     """
 
     def __init__(self, config: CoordinateConfig, shared: PeerTable | None = None) -> None:
@@ -52,7 +52,7 @@ class Memory:
 
     @property
     def rtt_square(self) -> FloatArray:
-        """Returns the squares of the RTTs in ms, (n,), at least that of the floor."""
+        """Returns the squares of the filtered RTTs in ms, (n,); an RTT below `rtt_floor_ms` counts as the floor."""
         return self._square[: len(self._peers)]
 
     @property

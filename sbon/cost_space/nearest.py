@@ -56,8 +56,7 @@ class NearestIndex:
         return [(self._names[row], distance) for distance, row in ranked[:k]]
 
     def around(self, points: FloatArray, k: int) -> npt.NDArray[np.intp]:
-        """Returns the rows, in order of name, of about the `k` nearest nodes to each of the points, (points, 3), merged; fast, not
-        exact."""
+        """Returns the merged rows, in order of name, of about the `k` nearest nodes to each of the points, (points, 3). Fast, not exact."""
         if self._tree is None or k >= len(self._names):
             return np.arange(len(self._names))
         _, rows = self._tree.query(np.column_stack((points, np.zeros((len(points), 2)))), k=k)

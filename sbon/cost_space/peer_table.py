@@ -14,7 +14,7 @@ COLUMNS = 5
 
 
 class PeerTable:
-    """Coordinates of peers by row; a forgotten peer's row is used again."""
+    """Coordinates of peers by row; the row of a forgotten peer is reused."""
 
     def __init__(self) -> None:
         self._rows: dict[NodeId, int] = {}

@@ -12,10 +12,10 @@ One pass is a damped Gauss-Newton step on the robust sum of squared relative err
 so that paths that no three-dimensional space can explain, and liars, have little weight. Three things make it work in practice:
 
 * a curvature term across the line of sight. Gauss-Newton alone has no resistance there and overshoots; majorisation (SMACOF, de Leeuw
-  1977), with as much resistance across as along, is safe but slow. A tenth is both safe and fast.
+  1977), with as much resistance across as along, is safe but slow. A few hundredths of that (`across`) are both safe and fast.
 * a height that would fall below 0 is fixed at 0 *inside* the solution. Clipping it afterwards leaves a vector that was computed for
-another height, and the whole overlay diverges. * the scale follows the node's own typical error: wide while nothing fits, narrow once most
-does.
+  another height, and the whole overlay diverges.
+* the scale follows the node's own typical error: wide while nothing fits, narrow once most does.
 """
 
 import numpy as np
@@ -57,14 +57,14 @@ class Refit:
         peers : (4 or more, n) x, y, z, height of the peers
         rtt_ms : (n,)
         rtt_square : (n,) square of the RTT, with a floor
-        weight : (n,) age times trust; only ratios mean anything
+        weight : (n,) age times trust; only ratios matter
         scale : relative error at which a sample has half its weight
         across : resistance across the line of sight, as a share of that along it
         prior : damping, in samples of average weight
 
         Returns
         -------
-        move : of vector and height, in full; the height stays at or above 0 for any share of it
+        move : full move of vector and height; the height stays at or above 0 for any share of the move
         """
         n = rtt_ms.shape[0]
         jacobian, weighted, square = self._jacobian[:, :n], self._weighted[:, :n], self._square[:, :n]

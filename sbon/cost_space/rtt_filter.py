@@ -1,10 +1,10 @@
 """The moving percentile filter of one peer (SBON, section 3.1.1), which drops its history when the level has shifted lastingly.
 
-A percentile low in a window of ten hides single spikes, and would also hide a doubled latency until eight of ten samples show it. Two
-rules shorten this. Route changes differ from spikes in that *every* sample lies on the new level: `shift_samples` in a row, all far on the
-same side of the filtered value, restart the window with only themselves in it. And samples expire: a peer that is probed once a minute
-would otherwise be judged by the last ten minutes. A few old samples stay as long as new ones agree with them: in a large overlay, where
-each peer is probed rarely, a single sample could not be told from noise.
+A low percentile of ten samples hides single spikes. It would also hide a doubled latency until eight of ten samples show it; two rules
+shorten this. First, after a route change *every* sample lies on the new level: `shift_samples` in a row, all far on the same side of the
+filtered value, restart the window with only themselves in it. Second, samples expire: otherwise a peer that is probed once a minute would
+be judged by the last ten minutes. A few old samples stay as long as new ones agree with them, because in a large overlay, where each peer
+is probed rarely, a single sample cannot be told from noise.
 """
 
 from sbon.cost_space.config import CoordinateConfig
@@ -47,7 +47,7 @@ class RttFilter:
 
     @property
     def before_ms(self) -> float | None:
-        """Returns the sample before the last; None if the window begins with the last."""
+        """Returns the sample before the last; None if the window holds only one."""
         return self._window[-2] if len(self._window) > 1 else None
 
     @property
@@ -60,7 +60,7 @@ class RttFilter:
 
 
 def percentile(values: list[float], percent: float) -> float:
-    """Returns the percentile of a few values: the one at that rank or next below it, never interpolated with an outlier above.
+    """Returns the percentile of a few values: the value at that rank, rounded down, never interpolated with an outlier above it.
 
     Examples
     --------

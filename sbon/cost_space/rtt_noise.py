@@ -2,8 +2,8 @@
 
 Queues and busy processes only ever lengthen a round trip. If a peer is measured rarely, the percentile filter has one or two samples to
 choose from, and its value lies above the path's RTT; all coordinates grow by that share. The noise does not show in one sample, but in the
-differences between two samples of the same peer, and those of all peers together soon give its size: for exponential noise, the difference
-of two samples is distributed as the excess of one, so that the median difference is the median excess.
+difference between two samples of the same peer. The differences of all peers together soon give its size: for exponential noise, the
+difference of two samples is distributed as the excess of one sample, so that the median difference is the median excess.
 """
 
 from collections import deque
@@ -36,7 +36,8 @@ class RttNoise:
     def without(self, rtt_ms: float, samples: int, rank: int) -> float:
         """Returns the value at a rank (0: the least) of so many samples, minus the noise that it typically contains.
 
-        For exponential noise the least of n samples exceeds the path's RTT by 1/n of what one does, the next by 1/(n - 1) more, and so on.
+        For exponential noise the least of n samples exceeds the path's RTT by 1/n of a single sample's excess, the next by a further
+        1/(n-1), and so on.
         """
         excess = self.share * sum(1.0 / (samples - below) for below in range(rank + 1))
         return rtt_ms / (1.0 + excess)

@@ -1,8 +1,8 @@
 """One step of Vivaldi (Dabek et al., SIGCOMM 2004): a partial relaxation of the spring between two nodes.
 
-Heights follow the paper's section 5.4: the height adds to the norm of a difference, and takes its share of the force in proportion.
-Serf's rule differs: it divides the heights' force by the Euclidean part alone, which throws the height of a node far off when a peer is
-near in the plane; it then needs a floor under the height. Here the height is merely kept from going below zero.
+Heights follow the paper's section 5.4: the height adds to the norm of a difference, and takes a proportional share of the force.
+Serf divides the heights' force by the Euclidean part alone. That throws the height of a node far off when a peer is near in the plane, so
+that Serf needs a floor under the height. Here the height is merely kept from going below zero.
 """
 
 import math
@@ -50,7 +50,7 @@ def pulled_back(place: Vector, gravity_ms: float) -> Vector:
 def vivaldi_step(own: Coordinate, peer: Coordinate, rtt_ms: float, config: CoordinateConfig, rng: np.random.Generator) -> Coordinate:
     """Returns the own coordinate after one sample; the inputs are checked already.
 
-    The step is adaptive (section 4.3): a node with a small error moves little, and least towards one with a large error.
+    The step is adaptive (section 4.3): a node with a small error estimate moves little, and least towards a peer with a large one.
 
     Parameters
     ----------
