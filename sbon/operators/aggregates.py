@@ -6,10 +6,10 @@ extremes, firsts and lasts. Further tables hold: exact parts of each float opera
 each operand of COUNT(DISTINCT); values with their numbers of occurrences for exact percentiles (`sbon.operators.ranked`); and sketches for
 APPROX_COUNT_DISTINCT and APPROX_PERCENTILE (`sbon.operators.sketches`).
 
-Aggregates skip NULL; without values, COUNT is 0 and all others are NULL. FIRST and LAST go by event time, and among rows of one instant
-take the least and the greatest value, since the order of arrival is an accident; ARG_MIN and ARG_MAX do so by their second operand. SUM of
-integers is exact, NULL beyond 64 bits; SUM and AVG of floats are rounded once from the exact sum, and so are variances, covariances and the
-like (`sbon.operators.moments`). MIN and MAX skip NaN unless there is nothing else.
+Aggregates skip NULL; without values, COUNT is 0 and all others are NULL. FIRST and LAST go by event time. Among rows with equal event
+times, FIRST takes the least value and LAST the greatest, because their order of arrival is arbitrary. ARG_MIN and ARG_MAX do the same with
+their second operand in place of the event time. SUM of integers is exact, NULL beyond 64 bits; SUM and AVG of floats are rounded once from
+the exact sum, and so are variances, covariances and the like (`sbon.operators.moments`). MIN and MAX skip NaN unless there is nothing else.
 """
 
 import math
@@ -36,7 +36,7 @@ from sbon.types import IntArray
 _EDGES = {"min": "min", "max": "max", "first": "first", "last": "last", "bool_and": "min", "bool_or": "max"}
 """Aggregates whose answer is one of the values, with the measure that finds it; false is less than true."""
 _BY = {"arg_min": "first", "arg_max": "last"}
-"""Aggregates whose answer is the first or the last value by another operand than the event time."""
+"""Aggregates whose answer is the first or last value in the order of a second operand instead of the event time."""
 _PERCENTILES = ("percentile_cont", "percentile_disc")
 _TEXTS = ("string_agg", "string_agg_distinct")
 APART_RATIO = 4
@@ -129,7 +129,7 @@ class Aggregates:
         groups = in_order(merged["main"], by)
         answers = [self._answer(index, groups, merged, by) for index in range(len(self._answers))]
         made = [answer for answer in answers if isinstance(answer, pl.Series)]
-        if len(made) == len(answers):  # as most often: building an expression takes longer than a thousand answers do
+        if len(made) == len(answers):  # the usual case: building an expression takes longer than computing a thousand answers
             return pl.DataFrame([*(groups[name] for name in (*by, *kept)), *made])
         return groups.select_seq(*by, *kept, *answers)
 

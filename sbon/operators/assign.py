@@ -1,6 +1,6 @@
-"""Adds the bounds of a row's windows as columns; operators downstream treat rows with equal bounds as of one instant.
+"""Adds the bounds of a row's windows as columns; operators downstream treat rows with equal bounds as simultaneous.
 
-The operator keeps no state. It converts a watermark of the rows' own times into one of the ends of windows that are still open.
+The operator keeps no state. It converts the watermark of the rows' event times into the end of the first window that is still open.
 """
 
 from collections.abc import Sequence

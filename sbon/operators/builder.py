@@ -15,7 +15,7 @@ that are literals. The value is None for other arguments.
 
 
 def plainly(apply: Callable[..., pl.Expr]) -> Builder:
-    """Returns the builder of a function that needs its arguments alone."""
+    """Returns the builder of a function that ignores types and literals."""
     return lambda values, types, literals: apply(*values)
 
 

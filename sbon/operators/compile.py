@@ -220,7 +220,7 @@ def _case(case: Case, columns: Mapping[str, ColumnType], depth: int) -> Compiled
     default = _compile(case.default, columns, depth)
     for condition in conditions:
         if condition.type not in (ColumnType.BOOL, None):
-            raise RemoteProtocolError("CASE has a branch whose condition is no condition")
+            raise RemoteProtocolError("CASE has a branch whose condition is not of type BOOL")
     try:
         kind = common_type("case", [result.type for result in (*results, default)])
     except QueryError as error:

@@ -36,7 +36,7 @@ def contained(build: Callable[[Sequence[pl.Expr]], pl.Expr], arguments: Sequence
 
 
 def hidden(value: pl.Expr, dtype: pl.DataType) -> pl.Expr:
-    """Hides all of an expression but its columns from polars, so that a deep expression is evaluated in parts."""
+    """Hides an expression, except for its columns, from polars, so that a deep expression is evaluated in parts."""
     columns = sorted(set(value.meta.root_names()))
     return _apart(value, [pl.col(name) for name in columns], columns, dtype) if columns else value
 
@@ -53,7 +53,7 @@ def _apart(inner: pl.Expr, arguments: Sequence[pl.Expr], names: Sequence[str], d
     """Evaluates the inner expression over a frame of the arguments, under these names."""
 
     def apply(columns: Sequence[pl.Series]) -> pl.Series:
-        rows = next((column.len() for column in columns if column.len() != 1), 1)  # an argument that no column matters to has one value
+        rows = next((column.len() for column in columns if column.len() != 1), 1)  # an argument without columns has a single value
         whole = [column.new_from_index(0, rows) if column.len() == 1 else column for column in columns]
         return evaluated(pl.DataFrame([column.alias(name) for name, column in zip(names, whole, strict=True)]), inner)
 

@@ -1,8 +1,8 @@
 """Deduplication: keeps the first row of a key in each tumbling window, or after a pause.
 
-The first row is the one with the least event time. Rows wait until the watermark has passed them, since an earlier one may come until
-then; so the answer does not depend on how links interleave or rows are batched. The state is the waiting rows and the keys of open windows
-or unfinished pauses. Of the keys, those used least may be on disk (`sbon.operators.seen_states`); waiting rows are in memory.
+The first row is the one with the least event time. Rows wait until the watermark has passed them, since an earlier row may come until then.
+So the answer does not depend on how links interleave or rows are batched. The state is the waiting rows and the keys of open windows or
+unfinished pauses. The keys used least may be on disk (`sbon.operators.seen_states`); waiting rows are in memory.
 """
 
 import copy
@@ -37,7 +37,7 @@ _ROW = "\0row"
 STEP_ROWS = 65_536
 """Most rows examined in one step, about ten milliseconds' work."""
 _FORGETTINGS = 8
-"""Number of times within a span at which expired keys are dropped."""
+"""Expired keys are dropped this many times per span."""
 
 
 class Deduplicate(PatientOperator[DeduplicateParams]):
@@ -50,7 +50,7 @@ class Deduplicate(PatientOperator[DeduplicateParams]):
     Raises
     ------
     StateError
-        The memory for keys does not hold those of a batch.
+        The memory for keys is too small for the keys of one batch.
     """
 
     def __init__(self, params: DeduplicateParams, room: StateRoom | None = None) -> None:
@@ -70,12 +70,12 @@ class Deduplicate(PatientOperator[DeduplicateParams]):
         return self._waiting.rows + self._seen.rows
 
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
-        """Keeps rows until the watermark has passed them; of many, only those that may be first.
+        """Keeps rows until the watermark has passed them; if many wait, keeps only those that may be first.
 
         Raises
         ------
         StateFullError
-            Keys must go to disk, and it is full. Nothing has changed.
+            Keys must go to disk, and the disk is full. The state is unchanged.
         """
         self._seen.make_room()
         super().process(port, frame)
@@ -182,7 +182,7 @@ class Deduplicate(PatientOperator[DeduplicateParams]):
         return max(WATERMARK_MIN, watermark_us - self._params.allowed_lateness_us)
 
     def _useless_below(self, passed_us: int) -> int:
-        """Returns the instant below which keys, or windows that start there, no longer affect rows to come."""
+        """Returns the instant before which a key's last row (or, in windows, its window's start) no longer affects rows to come."""
         if passed_us >= WATERMARK_END:
             return WATERMARK_END
         span = self._params.span_us
@@ -195,7 +195,7 @@ class Deduplicate(PatientOperator[DeduplicateParams]):
             self._forgotten_us = passed_us
 
     def _firsts(self, rows: pl.DataFrame, seen: Seen | SeenStates) -> IntArray:
-        """Returns the rows that are the first ones, by time."""
+        """Returns the indices of rows that are the first of their key, ordered by time."""
         times = physical(rows[TIME])
         whole = np.arange(times.size)
         by_time = whole if (times[1:] >= times[:-1]).all() else np.argsort(times, kind="stable")
@@ -222,7 +222,7 @@ class Deduplicate(PatientOperator[DeduplicateParams]):
         return np.sort(found) if by_time is whole else found[np.argsort(times[found], kind="stable")]
 
     def _least(self, rows: pl.DataFrame, order: IntArray, instant: IntArray, first: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> IntArray:
-        """Returns, for each instant with a first row, the row that is first by `order` and ties."""
+        """Returns, for each instant with a first row, the index of the row that is first by the query's order and ties."""
         wanted = np.zeros(int(instant[-1]) + 1, np.bool_)
         wanted[instant[first]] = True
         among = np.flatnonzero(wanted[instant])

@@ -1,11 +1,11 @@
-"""Runs a keyed function whose updates commute, and keeps a log of rows that are put off until nothing else waits. The states are in
-memory, and so is the log as far as there is memory for it; the rest of it is on disk, if there is room for states.
+"""Runs a keyed function whose updates commute, and keeps a log of rows that are put off until nothing else waits. States are in memory. The
+log is in memory as far as it fits; the rest goes to disk if the operator has a `StateRoom`.
 
-The engine decides which rows are put off, and when they are worked on. Both are calls of `process`, by a port, so that a copy of the
-operator that takes the same calls has the same state and the same log.
+The engine decides which rows are put off, and when they are worked on. It does both by calling `process` with a special port, so that a
+copy of the operator that takes the same calls has the same state and log.
 
-Nothing is lost by that. The output watermark, and the windows that it closes, stay where they were when the oldest row of the log came;
-rows are late, or not, by the watermark at which they came; and the end of the stream passes only when the log is empty.
+Putting rows off makes no row late. While the log has rows, the output watermark is the one at which its oldest row came, and no later
+window closes. Whether a row is late depends on the watermark at which it came. The stream ends only when the log is empty.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,7 +26,8 @@ from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 PUT_OFF, WORK_OFF = 1, 2
 """Ports beside 0: rows for the log; a frame with the number of rows to take out of it (`rows_to_work_off`)."""
 SINCE, SEEN = "put off since", "put off at"
-"""Columns of the log beside the input's: stimulus time of the batch, which the engine adds, and the watermark before it."""
+"""Columns of the log beside the input's columns: the stimulus time of the batch, which the engine adds, and the watermark before the batch.
+"""
 _LOG, _WATERMARK = "put off", "watermark"
 
 
@@ -45,7 +46,7 @@ class Deferring(Keyed):
     Raises
     ------
     FunctionError
-        The same as for `Keyed`.
+        See `Keyed`.
     """
 
     def __init__(self, params: FunctionParams, extensions: Extensions, room: StateRoom | None = None) -> None:
@@ -72,11 +73,11 @@ class Deferring(Keyed):
 
     @property
     def deferred_since_s(self) -> float:
-        """Returns the stimulus time of the first rows in the log, of which there must be some."""
+        """Returns the stimulus time of the oldest rows in the log, which must not be empty."""
         return float(self._log.first.item(0, SINCE))
 
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
-        """Updates states, puts rows off, or updates states by rows that were put off."""
+        """Updates states with new rows, puts rows off, or updates states with rows that were put off."""
         if port == PUT_OFF:
             self._log.append(frame.with_columns_seq(pl.lit(self._seen_us, pl.Int64).alias(SEEN)))
             return ()
@@ -87,18 +88,18 @@ class Deferring(Keyed):
         return super().process(port, frame)
 
     def rows_to_work_off(self, most: int) -> pl.DataFrame:
-        """Returns the frame for `WORK_OFF`: the first rows of the log, at most so many."""
+        """Returns the frame for `WORK_OFF`: the number of rows to take from the log, at most `most`."""
         return pl.DataFrame({"rows": [min(most, self._log.first.height)]})
 
     def advance_in_steps(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
-        """Finalises windows up to what the log allows; at the end of the stream works off the log first."""
+        """Finalises windows as far as the log allows; at the end of the stream, processes the log first."""
         self._seen_us = max(self._seen_us, watermark_us)
         if watermark_us >= WATERMARK_END and self._log:
             return self._end()
         return super().advance_in_steps(self.output_watermark(watermark_us))
 
     def output_watermark(self, watermark_us: int) -> int:
-        """Returns the input's, or the one at which the first row of the log came."""
+        """Returns the input's watermark, or the watermark at which the oldest row of the log came."""
         return min(watermark_us, int(self._log.first.item(0, SEEN))) if self._log else watermark_us
 
     def parts(self) -> Parts:
@@ -109,7 +110,7 @@ class Deferring(Keyed):
         return Parts(head, frames)
 
     def pieces(self) -> tuple[Head, Iterator[tuple[str, pl.DataFrame]]]:
-        """Returns the states and the log in pieces: what is on disk is read a piece at a time."""
+        """Returns the states and the log in pieces; rows on disk are read a piece at a time."""
         head, states = super().pieces()
 
         def pieces() -> Iterator[tuple[str, pl.DataFrame]]:
@@ -149,13 +150,13 @@ class Deferring(Keyed):
         elif name == _LOG:
             expected = {**polars_schema(self._params.inputs), SINCE: pl.Float64(), SEEN: pl.Int64()}
             if any(states.schema.get(column) != dtype for column, dtype in expected.items()):
-                raise RemoteProtocolError(f"snapshot of {self._what} with a log of other rows than {expected}")
+                raise RemoteProtocolError(f"snapshot of {self._what} has a log with other columns than {expected}")
             self._log.take(states)
         else:
             super()._take(name, states)
 
     def _worked_off(self, count: int) -> Iterator[Sequence[pl.DataFrame]]:
-        """Takes the first rows out of the log, and finalises the windows that they held open."""
+        """Processes the oldest rows of the log, and finalises the windows that they held open."""
         rows = self._log.first.head(count)
         self._log.drop(count)
         self.late_before_us = int(rows.item(0, SEEN))

@@ -8,10 +8,9 @@ The idea is the superaccumulator of Kulisch (Computer Arithmetic and Validity, 2
 values touch, mostly two.
 
 Floats are cut into digits by float arithmetic. With s = 1.5 * 2^(52 + b), the float nearest to x + s is a multiple of 2^b, since floats
-there are 2^b apart; so h = (x + s) - s is x rounded to a multiple of 2^b, and x - h is exact as well, no more than half of 2^b. While sums
-of such multiples stay below 2^53 of them, float addition of them is exact: the fastest loop there is adds them up by group, and only the
-groups' sums become integers. Four cuts, 2^32 apart, cover all but tiny values beside huge ones; the remainders are split by their bits
-(`split`).
+there are 2^b apart; so h = (x + s) - s is x rounded to a multiple of 2^b, and x - h is exact as well, at most 2^b / 2. As long as a sum of
+such multiples stays below 2^53 * 2^b, float addition is exact: a plain float loop adds them up by group, and only the groups' sums become
+integers. Four cuts, 2^32 apart, cover all but tiny values beside huge ones; the remainders are split by their bits (`split`).
 """
 
 import math
@@ -91,7 +90,7 @@ def product_sums(x: FloatArray, y: FloatArray, ids: IntArray, size: int) -> Digi
 
 
 def _moderate(x: FloatArray) -> npt.NDArray[np.bool_]:
-    """Tells which floats have products with each other, and rounding errors of those, that are floats."""
+    """Tells which floats are moderate: products of two, and the rounding errors of products, neither overflow nor underflow."""
     magnitude = np.abs(x)
     found: npt.NDArray[np.bool_] = (magnitude > _FACTOR_MIN) & (magnitude < _FACTOR_MAX)
     return found
@@ -102,7 +101,7 @@ def _add_cuts(x: FloatArray, ids: IntArray, size: int, sums: dict[int, IntArray]
     greatest = max(float(x.max()), -float(x.min()))
     if greatest == 0.0:
         return
-    # All are below 2^e; multiples of 2^b with b >= e + bits - 52 are each up to 2^(52 - bits), all together up to 2^52.
+    # All are below 2^e in magnitude. In units of 2^b with b >= e + bits - 52, each is at most 2^(52 - bits), and their sum at most 2^52.
     top = -(-(math.frexp(greatest)[1] + x.size.bit_length() - 52) // BIN_BITS)
     bins = [bin_ for bin_ in range(top, top - _CUTS, -1) if bin_ >= _CUT_BIN_MIN] if top <= _CUT_BIN_MAX else []
     cuts = [(math.ldexp(1.5, 52 + BIN_BITS * bin_), np.zeros(size)) for bin_ in bins]
@@ -141,7 +140,7 @@ def split(x: FloatArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
 
 
 def split_products(x: FloatArray, y: FloatArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """Splits the products in the same way; each array is (2n,). Only mantissas are multiplied, so nothing overflows or underflows."""
+    """Splits products as `split` splits floats; each array is (2n,). Only mantissas are multiplied, so nothing overflows or underflows."""
     (one, exponent), (other, more) = np.frexp(x), np.frexp(y)
     both, shift = np.frexp(np.concatenate(_product(one, other)))
     return _cut(both, shift.astype(np.int64) + np.tile(exponent.astype(np.int64) + more.astype(np.int64), 2))
@@ -156,7 +155,7 @@ def _product(x: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def _halves(x: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Splits floats into sums of two with half of the bits each."""
+    """Splits each float into a sum of two floats with half of its bits each."""
     upper = _SPLITTER * x
     upper = upper - (upper - x)
     return upper, x - upper

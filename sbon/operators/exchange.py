@@ -22,7 +22,7 @@ FILTERS_MAX = 4
 
 
 class Exchange(Operator):
-    """Splits each batch into one frame for each instance, in their order; empty parts too."""
+    """Splits each batch into one frame for each instance, in the order of instances; frames may be empty."""
 
     effect_free = True
     deals = True
@@ -61,7 +61,7 @@ def part_of_slices(instances: int) -> npt.NDArray[np.uint8]:
 
 
 def split(frame: pl.DataFrame, part: npt.NDArray[np.uint8], parts: int) -> list[pl.DataFrame]:
-    """Splits a frame of one chunk into `parts` frames, whose rows are in their order.
+    """Splits a frame of one chunk into `parts` frames; each keeps the order of its rows.
 
     Parameters
     ----------

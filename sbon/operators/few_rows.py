@@ -39,7 +39,7 @@ class _Field(NamedTuple):
 
 
 def few_rows(params: MapParams, schema: Schema) -> Taker | None:
-    """Returns the function that computes the answers for rows of this schema, or None if that takes a frame.
+    """Returns the function that computes the answers for rows of this schema, or None if they need a frame.
 
     Examples
     --------

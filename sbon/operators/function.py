@@ -22,7 +22,7 @@ class Function(Operator):
     Raises
     ------
     FunctionError
-        It is not installed here in the version asked for, is declared differently, or cannot be made with these arguments.
+        The function is not installed here in this version, is declared differently, or cannot be made with these arguments.
     """
 
     def __init__(self, params: FunctionParams, extensions: Extensions) -> None:
@@ -118,7 +118,7 @@ def declared_as(params: FunctionParams, extensions: Extensions) -> BatchFunction
     Raises
     ------
     FunctionError
-        It is not installed here in that version, or is declared differently.
+        The function is not installed here in that version, or is declared differently.
     """
     declared = extensions.function(params.name, params.version)
     if (declared.input_schema, declared.output_schema, declared.event_time) != (params.inputs, params.outputs, params.time_column):
@@ -128,12 +128,12 @@ def declared_as(params: FunctionParams, extensions: Extensions) -> BatchFunction
 
 
 def checked_output(what: str, given: Any, outputs: Mapping[str, pl.DataType]) -> Sequence[pl.DataFrame]:
-    """Returns what a function gave, if it has the columns that were declared.
+    """Returns a function's output, without empty frames, after checking that it has the declared columns.
 
     Raises
     ------
     FunctionError
-        It is no frame, or has others.
+        The output is not a frame, or has other columns.
     """
     if not isinstance(given, pl.DataFrame):
         raise FunctionError(f"{what} gave a {type(given).__name__}, expected a polars DataFrame")

@@ -2,8 +2,8 @@
 
 Integers and times that lie close together are addressed directly (a slot is the number minus the least one; panes and keys together form a
 grid), which takes a nanosecond a row. Grids with many more slots than rows are sorted (`runs`). Texts, NULLs, floats and numbers too far
-apart go through a hash table of polars, a column at a time, since one number hashes several times as fast as a row; of few rows, through a
-dict. `measures` and `exact` then aggregate by slot.
+apart go through a hash table of polars, a column at a time, since one number hashes several times as fast as a row; few rows go through a
+dict instead. `measures` and `exact` then aggregate by slot.
 """
 
 import math
@@ -24,7 +24,7 @@ SLOTS_MIN = 4096
 """Number of slots that is always affordable; above it, SLOTS_PER_ROW slots are allowed for each row."""
 
 NUMBERED_ROWS_MAX = 128
-"""Rows up to which values are numbered one by one: a query of polars takes as long as for many more."""
+"""Most rows whose values are numbered one by one, in Python: a polars query takes as long for so few rows as for many more."""
 _FIRST = "first"
 _SIZE_MAX = 2**62
 
@@ -171,12 +171,12 @@ def _hashed(column: pl.Series) -> tuple[IntArray, IntArray]:
 
 
 def _numbered(values: list[Any]) -> tuple[IntArray, IntArray]:
-    """Does what `_hashed` does, one value after another."""
+    """Numbers values as `_hashed` does, one after another."""
     numbers: dict[Any, int] = {}
     ids: list[int] = []
     leaders: list[int] = []
     for row, value in enumerate(values):
-        number = numbers.setdefault(value if value == value else math.nan, len(numbers))  # one object: NaN equals nothing but itself
+        number = numbers.setdefault(value if value == value else math.nan, len(numbers))  # a dict finds a NaN by identity only
         if number == len(leaders):
             leaders.append(row)
         ids.append(number)
@@ -200,8 +200,9 @@ def positions(wanted: pl.DataFrame, rows: pl.DataFrame, by: list[str]) -> IntArr
 
 
 def in_order(rows: pl.DataFrame, by: list[str], *, stable: bool = False) -> pl.DataFrame:
-    """Returns rows sorted by columns, NULLs first; with `stable`, equal ones as they were. Rows that `Groups` has numbered directly are
-    sorted already, which is cheaper to see than to do."""
+    """Returns rows sorted by columns, NULLs first; with `stable`, equal rows keep their order. Rows that `Groups` has numbered directly are
+    sorted already, and checking that is cheaper than sorting.
+    """
     return rows if _is_sorted(rows, by) else rows.sort(by, maintain_order=stable)
 
 

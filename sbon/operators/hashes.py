@@ -41,12 +41,12 @@ def slices(keys: Sequence[pl.Series]) -> npt.NDArray[np.uint8]:
 
 
 def hashes(values: pl.Series) -> HashArray:
-    """Returns a 64-bit hash of each value; equal values have equal hashes, and integers and texts share none by design.
+    """Returns a 64-bit hash of each value; equal values of one type have equal hashes.
 
     Parameters
     ----------
     values : (n,)
-        Of any type of a stream, none NULL. NaNs are one value, and so are 0.0 and -0.0.
+        Any column type, without NULL. All NaNs count as one value, and so do 0.0 and -0.0.
     """
     if values.dtype == pl.String():
         return _text_hashes(values)

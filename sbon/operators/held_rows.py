@@ -1,7 +1,7 @@
 """Rows that a window join keeps of one input: rows of open windows, stored in runs ordered by buckets of their keys.
 
 Joining a million rows with a million others is bound by cache misses. Rows are therefore put into buckets by a hash of their keys as they
-come, many at a time, so that a window closes as many small joins that fit a cache. Arrival order stays within a bucket.
+come, many at a time, so that a window closes as many small joins that fit a cache. Rows of a bucket stay in order of arrival.
 """
 
 from itertools import pairwise
@@ -18,7 +18,8 @@ from sbon.query.expression import Column, Expression
 from sbon.schema import ColumnType
 
 BUCKETS = SLICES
-"""Number of buckets that the rows of a large window are joined in. One slice of the keys is one bucket, so an instance has whole ones."""
+"""Number of buckets that the rows of a large window are joined in. One slice of the keys is one bucket, so an instance has whole buckets.
+"""
 RUN_ROWS = 65_536
 """Rows of a side that are sorted into buckets together."""
 TAIL_FRAMES_MAX = 32
@@ -38,7 +39,7 @@ class Run(NamedTuple):
 class HeldRows:
     """The rows of open windows from one input. Columns: the event time, the keys, and the other columns that the output needs.
 
-    Column names begin with the side's prefix, so that those of two sides are different ones.
+    Column names begin with the side's prefix, so that the two sides have different names.
     """
 
     def __init__(self, prefix: str, time_column: str, keys: tuple[Expression, ...], columns: tuple[str, ...]) -> None:
@@ -66,7 +67,9 @@ class HeldRows:
         return sum(run.rows.height for run in self.runs) + self._tail_rows
 
     def compile(self, frame: pl.DataFrame) -> None:
-        """Compiles for the first batch, whose types stay. The event time and plain key columns are not kept twice."""
+        """Compiles the columns to keep for the types of the first batch, which later batches share. The event time and plain key columns
+        are not kept twice.
+        """
         columns = columns_of(frame)
         if columns.get(self._time_column) is not ColumnType.TIME:
             raise RemoteProtocolError(f"event time {self._time_column!r} is no time column of the input")
@@ -128,11 +131,11 @@ class HeldRows:
         return self._cut([*self.runs, *self._tail], first_us, end_us)
 
     def in_buckets(self, first_us: int, end_us: int) -> list[Run]:
-        """Returns the same rows, all in buckets."""
+        """Returns the rows with event times from `first_us` to below `end_us`, all in buckets."""
         return [run if run.ends is not None else self._bucketed(run) for run in self.between(first_us, end_us)]
 
     def evict(self, below_us: int) -> None:
-        """Drops the rows whose event time is below this."""
+        """Drops rows with event times below `below_us`."""
         self.runs = self._cut(self.runs, below_us, None)
         self._tail = self._cut(self._tail, below_us, None)
         self._tail_rows = sum(run.rows.height for run in self._tail)
@@ -142,7 +145,7 @@ class HeldRows:
         return slices([rows[name] for name in self.keys])
 
     def apart(self, rows: list[pl.DataFrame], parts: int) -> list[list[pl.DataFrame]]:
-        """Splits the rows of a bucket into `parts` smaller ones, each in the order given."""
+        """Splits the rows of a bucket into `parts` smaller buckets, each in the order given."""
         found: list[list[pl.DataFrame]] = [[] for _ in range(parts)]
         if rows:
             whole = pl.concat(rows, rechunk=True)

@@ -42,17 +42,17 @@ def schema_bytes(stream: bytes | memoryview) -> int:
 
 
 def check(message: Buffer, columns: Columns, rows: int) -> Metadata | None:
-    """Checks that a message is one record batch of so many rows of these columns.
+    """Checks that a message is one record batch of `rows` rows with these columns.
 
     Returns
     -------
     Metadata | None
-        None if the batch is compressed, or laid out in another way than `Columns` has it.
+        None if the batch is compressed, or has another layout than `Columns` knows.
 
     Raises
     ------
     RemoteProtocolError
-        The message is something else.
+        The message is not such a batch.
     """
     head = bytes(message[: columns.body_at])
     found = columns.known.get(head)
@@ -94,7 +94,7 @@ def _check_tables(head: memoryview, body: memoryview, columns: Columns, rows: in
         raise RemoteProtocolError(f"record batch of {len(nodes)} columns and {len(buffers)} buffers, expected {wanted}")
     packed = batch.table(3)
     if packed is not None and (packed.scalar(0, "<b", 0) not in _CODECS or packed.scalar(1, "<b", 0) != 0):
-        raise RemoteProtocolError("record batch packed in a way that nobody here uses")
+        raise RemoteProtocolError("record batch with an unknown compression, expected LZ4 frames or zstd")
     _check_buffers(body, columns.kinds, rows, nodes, buffers, packed is not None)
 
 
@@ -102,7 +102,7 @@ def _check_batch(body: memoryview, rows: int, claimed_rows: int, claimed_bytes: 
     if claimed_bytes != len(body):
         raise RemoteProtocolError(f"record batch with a body of {claimed_bytes} bytes, expected {len(body)}")
     if claimed_rows != rows:
-        raise RemoteProtocolError(f"record batch of other than the {rows} rows announced")
+        raise RemoteProtocolError(f"record batch with another number of rows than the {rows} announced")
 
 
 def _check_buffers(

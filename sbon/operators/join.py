@@ -5,11 +5,12 @@ that every pair is emitted once, when the later of its rows arrives. Joining on 
 interval discards most pairs. Rows are therefore joined on keys *and* on slices of time as long as the interval; a row's partners lie in at
 most two slices.
 
-A row behind the watermark is late: left out and counted. Rows with a NULL key never match and are not kept; one without an event time
+A row behind the watermark is late: left out and counted. Rows with a NULL key never match and are not kept; a row without an event time
 counts as late.
 
-A left outer join marks the left rows that have found a partner. A row without one is emitted with NULLs when the watermark says that none
-can come any more, or at once if all its partners would be late already. So it is emitted once, and never beside a pair.
+A left outer join marks the left rows that have found a partner. A left row without a partner is emitted with NULLs when the watermark says
+that no partner can come any more, or at once if all its partners would be late already. So it is emitted once, and never in addition to a
+pair.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,7 +35,7 @@ from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 FRAME_ROWS_MAX = 65_536
 """Most rows of one output frame."""
 EVICTIONS = 8
-"""Number of times per interval length at which rows are evicted."""
+"""Rows are evicted this many times per interval length."""
 
 SLICES_OF_INTERVAL = 4
 """Approximate number of time slices per interval. More slices give fewer candidates outside the interval, but more lookups."""
@@ -80,7 +81,7 @@ class IntervalJoin(TwoSidedJoin[Side]):
         return found
 
     def advance_in_steps(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
-        """Evicts rows whose partners would all be late; a left join emits those that found none."""
+        """Evicts rows whose partners would all be late; a left join emits left rows that found no partner."""
         if watermark_us <= self._watermark:
             return ()
         self._watermark = watermark_us
@@ -97,8 +98,9 @@ class IntervalJoin(TwoSidedJoin[Side]):
         return (self._without_partner(alone),)
 
     def _let_go(self) -> None:
-        """Evicts rows only EVICTIONS times per interval: examining all rows at every watermark would cost more than keeping an eighth
-        longer."""
+        """Evicts rows only EVICTIONS times per interval: examining all rows at every watermark would cost more than keeping rows an eighth
+        of the interval longer.
+        """
         if self._watermark - self._evicted_at >= self._slice_us // EVICTIONS or self._watermark >= WATERMARK_END:
             self._evicted_at = self._watermark
             self._follow(self._watermark)
@@ -106,8 +108,9 @@ class IntervalJoin(TwoSidedJoin[Side]):
                 side.evict(self._useless_below(port))
 
     def output_watermark(self, watermark_us: int) -> int:
-        """Returns the output watermark: one row of a later pair is at the watermark or above, its partner at most the interval behind
-        it."""
+        """Returns the output watermark. Of a later pair, one row is at the watermark or above, and its partner at most the interval behind
+        that row.
+        """
         if watermark_us <= WATERMARK_MIN or watermark_us >= WATERMARK_END:
             return watermark_us
         return max(WATERMARK_MIN, watermark_us - max(0, self._params.before_us, self._params.after_us))
@@ -169,7 +172,7 @@ class IntervalJoin(TwoSidedJoin[Side]):
             (pl.col(f"c{i}") if side == 0 else pl.lit(None, polars_type(next(types)))).alias(name)
             for i, (name, side, _) in enumerate(self._params.columns)
         ]
-        # An expression over the right side's columns alone still gives one row per left row.
+        # `with_columns_seq` gives one row per left row, even if all output columns come from the right side.
         answer = alone.sort(TIME, maintain_order=True).with_columns_seq(columns).select_seq(name for name, _, _ in self._params.columns)
         return list(answer.iter_slices(FRAME_ROWS_MAX))
 
@@ -183,7 +186,7 @@ class IntervalJoin(TwoSidedJoin[Side]):
             raise RemoteProtocolError(f"right side of a left join with types {found}, expected {self._params.outer}")
 
     def _pair(self, port: int, rows: pl.DataFrame, matched: Flags | None) -> list[pl.DataFrame]:
-        """Pairs new rows with the other side's. A left join marks left rows with partners, new ones in `matched`."""
+        """Pairs new rows with the other side's rows. A left join marks left rows that have partners; it marks new rows in `matched`."""
         ahead, behind = self._reach(port)
         other = self._sides[1 - port]
         if not other.runs or ahead + behind < 0:

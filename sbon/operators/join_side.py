@@ -1,9 +1,9 @@
 """Rows that a join keeps of one input, because they may still find partners, with an index to find them by.
 
-Rows lie in runs, in order of arrival. The index of a run is its rows' *codes*, sorted: a hash of the keys above, a slice of the event time
-below, so that the rows of a key within a range of time are neighbours. A batch finds its candidates in two binary searches per row and
-run, however many rows are kept; neighbouring runs of similar size are merged, so that there are few. Candidates match by code only; their
-times and keys are compared again.
+Rows lie in runs, in order of arrival. The index of a run is the sorted *codes* of its rows. A code has a hash of the keys in its high bits
+and a slice of the event time in its low bits, so that the rows of a key within a range of time are neighbours. A batch finds its candidates
+in two binary searches per row and run, however many rows are kept; neighbouring runs of similar size are merged, so that there are few
+runs. Candidates match by code only; their times and keys are compared again.
 """
 
 import copy
@@ -70,13 +70,13 @@ class Index(NamedTuple):
     rows: Ints
 
     def merged(self, other: "Index", rows: int) -> "Index":
-        """Merges this index, of a run with `rows` rows, with that of the run after it. Sorting two sorted parts is a merge."""
+        """Merges this index, of a run with `rows` rows, with the index of the next run. A stable sort of two sorted parts is a merge."""
         codes = np.concatenate([self.codes, other.codes])
         order = np.argsort(codes, kind="stable")
         return Index(codes[order], np.concatenate([self.rows, other.rows + rows])[order])
 
     def only(self, kept: Flags) -> "Index":
-        """Returns the index of those rows of the run alone."""
+        """Returns the index of the kept rows of the run."""
         mine = kept[self.rows]
         return Index(self.codes[mine], (np.cumsum(kept) - 1)[self.rows[mine]])
 
@@ -104,12 +104,12 @@ class Run:
         return other
 
     def only(self, kept: Flags) -> "Run":
-        """Returns a run of those rows, at least one."""
+        """Returns a run of the kept rows, at least one."""
         matched = None if self.matched is None else self.matched[kept]
         return Run(self.rows.filter(pl.Series(kept)), matched, None if self.index is None else self.index.only(kept))
 
     def merged(self, other: "Run") -> "Run":
-        """Returns this run and the next one as one."""
+        """Returns one run with the rows of this run and the next one."""
         matched = None if self.matched is None or other.matched is None else np.concatenate([self.matched, other.matched])
         index = None if self.index is None or other.index is None else self.index.merged(other.index, self.rows.height)
         run = Run(pl.concat([self.rows, other.rows], rechunk=True), matched, index)
@@ -125,7 +125,7 @@ class Run:
         return self.index
 
     def partners(self, coder: Coder, probe: "Probe") -> tuple[Ints, Ints]:
-        """Returns pairs of a row of the probe and one of the run whose codes and times match."""
+        """Returns pairs of a row of the batch and a row of the run whose codes and times match."""
         codes, rows = self.indexed(coder)
         first = np.searchsorted(codes, probe.first, side="left")
         some = np.flatnonzero(codes[np.minimum(first, codes.size - 1)] <= probe.last)
@@ -201,13 +201,13 @@ class Side:
         self.input = frame.clear()
 
     def keep(self, rows: pl.DataFrame, matched: Flags | None, coder: Coder | None) -> None:
-        """Appends prepared rows; without a coder they are indexed later, if at all."""
+        """Appends prepared rows; without a coder, their index is built on first use."""
         if rows.is_empty():
             return
         self.runs.append(Run(rows.rechunk(), matched))
         while len(self.runs) > 1:
             before, last = self.runs[-2:]
-            # Run sizes halve from one to the next: a row is merged as often as the logarithm of their number.
+            # Runs at least halve in size from one to the next, so a row is merged only about log2(rows) times.
             if before.rows.height > max(last.rows.height, RUN_ROWS_MIN) or before.rows.height + last.rows.height > RUN_ROWS_MAX:
                 break
             if coder is not None:
@@ -269,7 +269,7 @@ class Side:
             start = end
 
     def alone(self, before_us: int) -> list[pl.DataFrame]:
-        """Returns the rows with an event time below this that have found no partner and were not evicted before."""
+        """Returns the rows with event times below `before_us` that have found no partner and have not been evicted."""
         found = []
         for run in self.runs:
             if run.first_us < before_us:
@@ -279,7 +279,7 @@ class Side:
         return found
 
     def evict(self, before_us: int) -> None:
-        """Evicts rows whose event time is below this; a run drops its rows only once they are most of it."""
+        """Evicts rows with event times below `before_us`; a run frees them only once they are at least half of it."""
         self._live_from = max(self._live_from, before_us)
         runs = []
         for run in self.runs:

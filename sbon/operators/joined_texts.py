@@ -25,7 +25,7 @@ class TextTable(Table):
     Parameters
     ----------
     aggregate : the aggregate of the query
-    operand, by : columns of the texts and of what they are ordered by
+    operand, by : columns of the texts and of the values that order them
     """
 
     def __init__(self, aggregate: Aggregate, operand: str, by: str | None) -> None:
@@ -62,7 +62,7 @@ class TextTable(Table):
     def check(self, partials: pl.DataFrame) -> None:
         """Checks that every row has a text."""
         if partials[_TEXT].null_count() or (_AT in self._columns and partials[_AT].null_count()):
-            raise RemoteProtocolError("texts of a window with a row that has none, or no time")
+            raise RemoteProtocolError("texts of a window with a row without a text or an event time")
 
     def joined(self, merged: pl.DataFrame, by: list[str], groups: pl.DataFrame) -> pl.Series:
         """Returns the answer of each of `groups`, in their order; NULL without texts."""

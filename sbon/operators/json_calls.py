@@ -1,6 +1,6 @@
-"""Functions of JSON as polars expressions; what each computes is written in `sbon.query.functions`, how JSON is held in `sbon.json_texts`.
+"""JSON functions as polars expressions. `sbon.query.functions` defines what each computes, `sbon.json_texts` how JSON is stored.
 
-The library has none that keep a value as it is written: each value is looked at by itself, which takes about a microsecond.
+polars has no JSON functions that keep a value as it is written, so Python code handles each value, which takes about a microsecond.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ _SECOND_US = 1_000_000
 
 
 def _path(take: Callable[[str, Sequence[Key]], str | None]) -> Builder:
-    """The builder of a function of JSON and the keys that lead into it."""
+    """Returns the builder of a function of JSON and the keys that lead into it."""
 
     def build(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequence[Any]) -> pl.Expr:
         keys: list[Any] = list(literals[1:])

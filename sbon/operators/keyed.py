@@ -1,4 +1,4 @@
-"""Runs a user's function with a state for each key, or for each key and window: finds the states of a batch, and keeps what comes back."""
+"""Runs a user's function with a state for each key, or for each key and window: finds the states of a batch, and stores them updated."""
 
 import copy
 import math
@@ -35,9 +35,9 @@ class Keyed(Operator):
     Raises
     ------
     FunctionError
-        It is not installed here in the version asked for, is declared differently, or cannot be made with these arguments.
+        The function is not installed here in this version, is declared differently, or cannot be made with these arguments.
     StateError
-        The memory for states does not hold those of a batch.
+        The memory for states is too small for the states of one batch.
     """
 
     def __init__(self, params: FunctionParams, extensions: Extensions, room: StateRoom | None = None) -> None:
@@ -71,7 +71,7 @@ class Keyed(Operator):
 
     @property
     def is_stateless(self) -> bool:
-        """Tells that there is a state."""
+        """Returns False: there is always a state."""
         return False
 
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
@@ -86,7 +86,8 @@ class Keyed(Operator):
         found = grouped(identities([rows[name] for name in self._by]))
         keys = rows.select_seq(list(self._by))[found.first]
         rows = rows.with_columns_seq(pl.Series(STATE, found.key_of, dtype=pl.UInt32))
-        places = self._states.places(keys, found.ids, found.rows)  # what may have to be taken again fails here, before anything changes
+        # A full disk fails here, before anything changes, so that the batch can be taken again.
+        places = self._states.places(keys, found.ids, found.rows)
         self.late_rows += late_rows
         new = np.flatnonzero(places < 0)
         if new.size:
@@ -101,7 +102,7 @@ class Keyed(Operator):
         return () if given[1] is None else checked_output(self._what, given[1], self._outputs)
 
     def cost_classes(self, frame: pl.DataFrame) -> IntArray:
-        """Returns 1 for each row of which a state is on disk, and so must be read, and 0 for each other one, (rows,)."""
+        """Returns 1 for each row with a state that must be read from disk, 0 for other rows, (rows,)."""
         found = np.zeros(frame.height, np.int64)
         if self._states.uses_disk:
             rows = frame.select_seq(self._inputs).with_row_index(_ROW)
@@ -122,7 +123,7 @@ class Keyed(Operator):
         return () if given is None else (checked_output(self._what, given, self._outputs),)
 
     def output_watermark(self, watermark_us: int) -> int:
-        """Returns the input's: rows come at once, answers of windows have the times of their ends."""
+        """Returns the input's watermark: rows are answered at once, and answers of windows have the windows' ends as event times."""
         return watermark_us
 
     def parts(self) -> Parts:
@@ -155,7 +156,7 @@ class Keyed(Operator):
         """Adds a piece of a snapshot."""
         expected = {**self._by, **self._schema}
         if name != "states" or dict(states.schema) != expected:
-            raise RemoteProtocolError(f"snapshot of {self._what} with other states than {expected}")
+            raise RemoteProtocolError(f"snapshot of {self._what} with states of other columns than {expected}")
         self._of_states(states.select_seq(list(self._schema)), states.height, "snapshot")
         try:
             self._states.take(states)
@@ -178,7 +179,7 @@ class Keyed(Operator):
         return forked
 
     def _in_windows(self, rows: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-        """Returns each row once for each window that it is in and that has not ended, and the number of rows that have none."""
+        """Returns each row once for each window that it is in and that has not ended, and the number of rows without such a window."""
         found = self._by_window(rows.with_row_index(_ROW))
         return found.drop(_ROW), rows.height - found[_ROW].n_unique()
 

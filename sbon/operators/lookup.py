@@ -1,8 +1,8 @@
 """Joins a stream with a lookup table: each row with its matches in the newest complete version of the table.
 
-Port 0 brings the stream, port 1 the table in versions (`sbon.query.table_versions`). A version takes effect when all of its rows have come,
-and at once as a whole. Until the first one has, rows of the stream wait; the watermark waits with them. The source of a table promises
-nothing before its first version is sent and everything behind it, so that from then on the stream alone moves the watermark.
+Port 0 takes the stream, port 1 versions of the table (`sbon.query.table_versions`). A version takes effect as a whole, when all of its rows
+have come. Until the first version takes effect, rows of the stream and the watermark wait. The watermark of a table's source is the least
+one until its first version is sent, and then the greatest, so that from then on the stream alone moves the watermark.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,7 +24,7 @@ from sbon.schema import ColumnType
 from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 
 FRAME_ROWS_MAX = 65_536
-"""Most pairs made at a time, unless one row has more."""
+"""Most pairs made at a time, unless a single row has more."""
 _FRAMES = ("stream input", "table input", "table", "coming", "waiting")
 
 
@@ -113,7 +113,7 @@ class Lookup(Operator):
         return ()
 
     def output_watermark(self, watermark_us: int) -> int:
-        """Returns the output watermark; nothing is promised while rows wait, which may be of any age."""
+        """Returns the input's watermark, or the least one while rows wait, because these may be of any age."""
         return WATERMARK_MIN if self._waiting else watermark_us
 
     def parts(self) -> Parts:
@@ -166,7 +166,7 @@ class Lookup(Operator):
         if left.input is None or right.input is None:
             return
         if left.key_types != right.key_types:
-            raise RemoteProtocolError(f"lookup of keys of types {left.key_types} in those of types {right.key_types}, expected the same")
+            raise RemoteProtocolError(f"lookup keys of types {left.key_types}, expected those of the table, {right.key_types}")
         inputs = columns_of(left.input), columns_of(right.input)
         types = {name: inputs[side][column] for name, side, column in self._params.columns}
         found = tuple(types[name] for name, side, _ in self._params.columns if side == 1)
@@ -175,7 +175,7 @@ class Lookup(Operator):
         self._residual = condition_on_pairs(self._params.residual, types)
 
     def _take(self, rows: pl.DataFrame) -> None:
-        """Takes rows of one version: more of the incomplete one, or the first of another one, which replaces it."""
+        """Takes rows of one version: they add to the incomplete version, or begin another one, which replaces it."""
         version, count = _version_of(rows)
         if self._coming and _version_of(self._coming[0]) != (version, count):
             self._coming = []
@@ -217,7 +217,7 @@ class Lookup(Operator):
     def _columns(
         self, table: TableVersion, rows: pl.DataFrame, mine: "np.typing.NDArray[np.int64]", theirs: "np.typing.NDArray[np.int64] | None"
     ) -> pl.DataFrame:
-        """Returns the output for rows of the stream beside those of the table; beside NULLs if `theirs` is None."""
+        """Returns the output for pairs of rows of the stream (`mine`) and the table (`theirs`; None: NULLs)."""
         nulls = iter(self._params.outer or ())
         columns = []
         for i, (name, side, _) in enumerate(self._params.columns):

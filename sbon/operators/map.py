@@ -60,8 +60,8 @@ class Map(Operator):
     def _kept(self, frame: pl.DataFrame, columns: list[pl.Series]) -> pl.DataFrame:
         """Returns the rows of these columns for which the predicate is true.
 
-        Filters column by column on this thread. `filter` of a frame is a query that polars hands to a thread of its own; for a batch of
-        200 rows that costs three times as much as the rest, and threads that filter large batches wait for the same one.
+        Filters column by column on this thread. polars would run `filter` of a frame as a query on a thread of its own. For a batch of 200
+        rows that costs three times as much as the rest, and all executor threads that filter large batches wait for that one thread.
         """
         if self._predicate is not None:
             mask = evaluated(frame, self._predicate)
@@ -69,7 +69,7 @@ class Map(Operator):
         return columns[0].to_frame().hstack(columns[1:])
 
     def _compile(self, frame: pl.DataFrame) -> None:
-        """Compiles for the first batch, whose types stay."""
+        """Compiles expressions for the column types of a batch, which later batches share."""
         columns = columns_of(frame)
         if self._params.predicate is not None:
             predicate = compile_expression(self._params.predicate, columns)

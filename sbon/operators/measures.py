@@ -60,7 +60,7 @@ BITS: dict[str, tuple[np.ufunc, int]] = {
 
 
 def bits_of(groups: Groups, values: pl.Series, kind: str) -> pl.Series:
-    """Returns the bits that all integers of each group have, that any has, or that an odd number of them has; NULLs are left out."""
+    """Returns the bitwise AND, OR or XOR of the integers of each group; NULLs are left out."""
     operation, start = BITS[kind]
     ids = groups.ids
     if values.null_count():

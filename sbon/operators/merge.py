@@ -1,8 +1,8 @@
 """Merges the answers of several instances of one operator into the order in which one instance would give them.
 
-An instance promises by its watermark that no earlier answer will come. When all have passed an event time, its rows are put in order:
-by time, then by the columns that one instance orders its answers by. Rows that are equal in these come from one instance, on one link,
-and stay as they came.
+An instance promises by its watermark that it will give no earlier answer. When all instances have passed an event time, the rows of that
+time are put in the order of the columns that one instance orders its answers by. Rows that are equal in these columns come from one
+instance, on one link, and keep their order.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -52,13 +52,15 @@ class Merge(PatientOperator[MergeParams]):
             yield () if part is None else self._named(in_order(part["due"], self._by, stable=True))
 
     def output_watermark(self, watermark_us: int) -> int:
-        """Returns the watermark of the output's event times, which may be behind those that rows are merged by."""
+        """Returns the watermark of the output's event times, which may be behind the times that rows are merged by."""
         if watermark_us <= WATERMARK_MIN or watermark_us >= WATERMARK_END:
             return watermark_us
         return max(WATERMARK_MIN, watermark_us - self._params.delay_us)
 
     def _compile(self, frame: pl.DataFrame) -> None:
-        """Compiles for the first batch, whose types stay. Waiting rows have the event time, then the columns as c0, c1, ..."""
+        """Compiles expressions for the column types of the first batch, which later batches share. Waiting rows have the event time, then
+        the columns as c0, c1, ...
+        """
         columns = columns_of(frame)
         if columns.get(self._params.time_column) is not ColumnType.TIME:
             raise RemoteProtocolError(f"event time {self._params.time_column!r} is no time column of the input")

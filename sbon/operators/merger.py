@@ -1,8 +1,8 @@
-"""Makes of the matches of all starts, found by several instances, the answers of one.
+"""Merges the matches that several instances found into the answers that one instance would give.
 
-An instance finds the match of each of its starts as if there were no others, and promises by its watermark that no match with an earlier
-first row will come. When all have passed a first row, its match is answered unless it begins before the row where AFTER MATCH SKIP of the
-one before lets the next begin.
+An instance finds the match of each of its starts as if there were no other matches, and promises by its watermark that no match with an
+earlier first row will come. When all instances have passed the first row of a match, the match is emitted, unless it begins before the row
+where AFTER MATCH SKIP of the previous match lets the next one begin.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,24 +24,24 @@ _KEPT = {"resumes": pl.Int64(), "row": pl.Int64(), "number": pl.Int64()}
 
 
 class Merger(Merge):
-    """Gives matches in the order of their first rows, with their numbers. It keeps where the next one may begin."""
+    """Emits matches in the order of their first rows, and numbers them. Its state is where the next match may begin."""
 
     def __init__(self, params: MergeParams, choice: WindowChoice) -> None:
         super().__init__(params)
         self._choice = choice
         self._resumes: tuple[int, int] | None = None
-        """Event time of the row where the next match may begin, and its least number among those of that time; None: any row."""
+        """Event time of the rows where the next match may begin, and the least number of such a row at that time; None: any row."""
         self._number = 0
         """Matches so far."""
 
     def advance_in_steps(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
-        """Gives the matches whose first rows the watermark has passed."""
+        """Emits the matches whose first rows the watermark has passed."""
         self._watermark = max(watermark_us, self._watermark)
         due = self._waiting.take(self._watermark)
         return () if due is None else (self._chosen(in_order(due, self._by, stable=True)),)
 
     def _chosen(self, rows: pl.DataFrame) -> list[pl.DataFrame]:
-        """Returns the rows of the matches that are answered. Those of one match lie beside each other."""
+        """Returns the rows of the matches to emit. Rows of one match are adjacent."""
         times, places = rows[TIME].to_numpy(), rows[self._row].to_numpy()
         begins = np.append(True, (times[1:] != times[:-1]) | (places[1:] != places[:-1]))
         first = np.flatnonzero(begins)
@@ -69,7 +69,7 @@ class Merger(Merge):
         self._numbers = [names[name] for name in choice.numbers]
 
     def _kept(self) -> dict[str, pl.DataFrame]:
-        """Returns where the next match may begin, and the number of the last one."""
+        """Returns where the next match may begin, and the number of the last match."""
         if self._resumes is None:
             return {}
         return {_CHOSEN: pl.DataFrame([(*self._resumes, self._number)], schema=_KEPT, orient="row")}

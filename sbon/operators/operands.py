@@ -13,7 +13,7 @@ from sbon.query.params.aggregate import Aggregate
 from sbon.schema import ColumnType
 
 _ZERO_TAKERS = frozenset({"sum", "avg", "min", "max", *BY_FUNCTION})
-"""Aggregates whose answers are normalised to 0.0 anyway, so that their rows need not be."""
+"""Aggregates that turn -0.0 into 0.0 in their answers, so that their rows may keep it."""
 _WHERE_BOTH = frozenset({"arg_min", "arg_max", *OF_PAIRS})
 """Aggregates that skip values whose other operand is NULL."""
 

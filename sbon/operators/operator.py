@@ -1,8 +1,8 @@
 """The interface of operators to the engine that runs them.
 
-An operator is a plain object without threads, clocks or I/O. The engine calls it with one batch at a time, never twice at once (but for
-those that are `effect_free`), on whichever thread is free. Its output depends on its input alone: a restored snapshot continues exactly,
-and a copy with the same input reaches the same state. Migrations rely on this.
+An operator is a plain object without threads, clocks or I/O. The engine calls it with one batch at a time (with several only if it is
+`effect_free`), on whichever thread is free. Its output depends on its input alone: a restored snapshot continues exactly, and a copy with
+the same input reaches the same state. Migrations rely on this.
 """
 
 import abc
@@ -30,14 +30,15 @@ class Operator(abc.ABC):
     """Rows that came behind the watermark and were dropped, since the operator was created; part of the snapshot."""
 
     misfits: Misfits | None = None
-    """Rows that the operator could not use, and why, since it came to this host; None for a kind of operator that uses all."""
+    """Rows that the operator could not use, and why, since it came to this host; None for a kind of operator that uses all rows."""
 
     spread: int = 1
     """Output rows that one input row may give. If this is large, the operator gets few rows at a time."""
 
     effect_free: bool = False
-    """`process` gives its result and changes nothing, and `advance` gives nothing: `process` may be called on several threads at the same
-    time, for batches in any order."""
+    """`process` changes no state and `advance` gives no output. So `process` may be called on several threads at the same time, for batches
+    in any order.
+    """
 
     deals: bool = False
     """`process` gives one frame for each part of its output (`sbon.query.plan.Part`), in order, even if it is empty."""
@@ -49,8 +50,8 @@ class Operator(abc.ABC):
     def of_values(self, schema: Schema) -> Callable[[Values], Values] | None:
         """Returns a function equivalent to `process` for a few rows of this schema as plain values; None if there is none.
 
-        Only an operator with one input, without state and without output at watermarks may have one, because `process` may be called for
-        the next batch, or for this one on another host.
+        Only an operator with one input, without state and without output at watermarks may have such a function, because `process` may be
+        called for the next batch, or for the same batch on another host.
         """
         return None
 
@@ -59,10 +60,10 @@ class Operator(abc.ABC):
         return [frame for frames in self.advance_in_steps(watermark_us) for frame in frames]
 
     def advance_in_steps(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
-        """Does what `advance` does in steps of a few milliseconds; each step gives the frames that it has made, if any.
+        """Does the work of `advance` in steps of a few milliseconds; each step gives the frames that it has made, if any.
 
-        No other method may be called before the last step is done. A sequence means that nothing is left to compute; long work is returned
-        as an iterator, which computes a step at each call of `next`. Both the steps and their frames depend on the input alone.
+        No other method may be called before the last step is done. A sequence means that nothing is left to compute. Long work is returned
+        as an iterator, which computes a step at each call of `next`. The steps and their frames depend on the input alone.
         """
         return ()
 
@@ -76,12 +77,12 @@ class Operator(abc.ABC):
         return None
 
     def pieces(self) -> tuple[Head, Iterator[tuple[str, pl.DataFrame]]] | None:
-        """Returns what `parts` does, with each frame in one piece or in several, for a state that need not be in memory as a whole."""
+        """Returns the state as `parts` does, but each frame in one or several pieces, so that the whole state need not be in memory."""
         parts = self.parts()
         return None if parts is None else (parts.head, iter(parts.frames.items()))
 
     def adopting(self, head: Head) -> Callable[[str, pl.DataFrame], None] | None:
-        """Returns what takes the frames of a state, a piece at a time; None if `adopt` is to get them as a whole.
+        """Returns a function that takes the frames of a state a piece at a time; None if `adopt` must get whole frames.
 
         Raises
         ------
@@ -96,7 +97,7 @@ class Operator(abc.ABC):
         Raises
         ------
         RemoteProtocolError
-            The parts are no such state.
+            The parts are not the state of such an operator.
         """
         raise RemoteProtocolError(f"state for {type(self).__name__}, which keeps none")
 
@@ -130,9 +131,10 @@ class Operator(abc.ABC):
         return kind.parts is Operator.parts and kind.snapshot is Operator.snapshot
 
     def rows_ahead(self) -> Sequence[int]:
-        """Returns the rows kept of each input port, if they depend on how far another port is behind; such a port may be held back.
+        """Returns the number of rows kept of each input port, if it depends on how far another port is behind; the engine may hold back
+        such a port.
 
-        Empty if they do not, or if holding one port back could hold back another, too.
+        Empty if there is no such dependence, or if holding back one port could hold back another port as well.
         """
         return ()
 

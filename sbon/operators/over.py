@@ -1,8 +1,8 @@
 """Aggregates of each row and the rows before it: SUM(x) OVER (PARTITION BY k ORDER BY ts ROWS BETWEEN n PRECEDING AND CURRENT ROW).
 
 Rows wait until the watermark has passed them, because only then the rows before them are known. They leave in the order of their event
-times; rows of one instant by partition, then by the columns `ties`, so that the order does not depend on batches or links. Of each
-partition the last rows are kept, as many as the largest frame has, for as long as the operator runs.
+times. Rows of one instant are ordered by partition, then by the columns `ties`, so that the order does not depend on batches or links. The
+last rows of each partition, as far as the largest frame reaches back, are kept for as long as the operator runs.
 
 Every frame is aggregated by itself, with the aggregates of windows (`sbon.operators.aggregates`). A running sum would depend, in its last
 bits, on all rows that have ever been in it.
@@ -43,7 +43,7 @@ class Over(PatientOperator[OverParams]):
         self._partition: list[str] = []
         self._order: list[str] = []
         self._before: pl.DataFrame | None = None
-        """The last rows of each partition that the watermark has passed, in order: partition and operands."""
+        """The last rows of each partition that the watermark has passed, in order; columns of the partition and the operands."""
 
     @property
     def state_rows(self) -> int:
@@ -88,7 +88,7 @@ class Over(PatientOperator[OverParams]):
             yield (self._with_aggregates(part, both, place_of[first : first + step], starts),)
 
     def _with_aggregates(self, rows: pl.DataFrame, both: pl.DataFrame, places: IntArray, starts: IntArray) -> pl.DataFrame:
-        """Returns rows, each at its place in its partition, with their aggregates."""
+        """Returns rows with their aggregates, given their places in `both` and the start of each row's partition there."""
         assert self._input is not None
         columns = [pl.col(f"c{index}").alias(name) for index, name in enumerate(self._input.columns)]
         answers: list[pl.Series] = [pl.Series()] * len(self._params.aggregates)
@@ -118,7 +118,7 @@ class Over(PatientOperator[OverParams]):
         return aggregates.answers(merged, [_ROW])
 
     def _carried(self) -> list[str]:
-        """Returns the columns that are kept of the last rows."""
+        """Returns the columns that are kept for the last rows."""
         return [*self._partition, *dict.fromkeys(name for name in self._operands if name)]
 
     def _kept(self) -> dict[str, pl.DataFrame]:

@@ -7,7 +7,8 @@ import polars as pl
 from sbon.watermarks import WATERMARK_END
 
 STREAMED_ROWS_MIN = 4_096
-"""Rows of both sides from which polars' streaming engine is faster: half the time per row, but 0.2 ms more per call."""
+"""Number of rows, of both sides together, from which polars' streaming engine is faster: half the time per row, but 0.2 ms more per call.
+"""
 
 
 def paired(left: pl.DataFrame, right: pl.DataFrame, left_on: list[str], right_on: list[str], how: Literal["inner", "left"]) -> pl.DataFrame:
@@ -40,8 +41,9 @@ def without_null(rows: pl.DataFrame, columns: list[str]) -> pl.DataFrame:
 
 
 def _misses_nan(left: pl.DataFrame, right: pl.DataFrame, left_on: list[str], right_on: list[str]) -> bool:
-    """Tells whether polars' other engine would leave out pairs of NaN: where a side is sorted by its only key it merges, and takes NaN for
-    different from NaN there. A column of one row counts as sorted."""
+    """Tells whether polars' in-memory engine would lose pairs of NaN keys: if a side is sorted by its only key, it does a merge join, in
+    which NaN does not equal NaN. A column of one row counts as sorted.
+    """
     if len(left_on) > 1 or not left[left_on[0]].dtype.is_float():
         return False
     keys = left[left_on[0]], right[right_on[0]]

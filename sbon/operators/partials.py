@@ -24,8 +24,9 @@ TIME = "t"
 FOLD_ROWS_MIN = 32_768
 FOLD_FRAMES = 64
 FOLD_ROWS_MAX = 65_536
-"""Rows above which a table is folded in steps, if the caller supports that, until it has PUT_OFF_MAX times as many as after the last
-fold."""
+"""Rows above which a table is folded in steps, if the caller supports that, until it has PUT_OFF_MAX times as many rows as after the last
+fold.
+"""
 PUT_OFF_MAX = 4
 
 _BIN, _DIGIT = "b", "d"
@@ -62,7 +63,7 @@ class Table:
         """
 
     def add(self, partials: pl.DataFrame, by: list[str], *, puts_off: bool = False) -> None:
-        """Adds partials. A caller that checks `is_due` may put off long folds (`puts_off`), but not for ever."""
+        """Adds partials. A caller that checks `is_due` may put off long folds (`puts_off`), up to a limit."""
         self._frames.append(partials)
         self.rows += partials.height
         late = self.rows > PUT_OFF_MAX * self._frames[0].height or len(self._frames) > PUT_OFF_MAX * FOLD_FRAMES
@@ -78,7 +79,7 @@ class Table:
         return self.rows - first > max(FOLD_ROWS_MIN, first) or len(self._frames) > FOLD_FRAMES
 
     def fold_in_steps(self, by: list[str]) -> Iterator[None]:
-        """Does what `folded` does in steps of a few milliseconds; nothing may be added meanwhile."""
+        """Folds as `folded` does, in steps of a few milliseconds; nothing may be added before the last step."""
         merged: list[pl.DataFrame] = []
         for part in in_ranges({"": self._frames}, by):
             if part is not None:
@@ -102,7 +103,7 @@ class Table:
         return self._frames[0] if self._frames else None
 
     def keep(self, column: str, wanted: Callable[[IntArray], npt.NDArray[np.bool_]]) -> None:
-        """Drops the partials for whose values in `column`, integers or times without NULL, `wanted` is not true."""
+        """Drops the partials for which `wanted` is false. It gets their values in `column`: integers or times without NULL."""
         kept = [rows_where(frame, wanted(physical(frame[column]))) for frame in self._frames]
         self._frames = [frame for frame in kept if frame.height] or kept[:1]
         self.rows = sum(frame.height for frame in self._frames)
@@ -208,14 +209,14 @@ class ExactTable(Table):
         return groups.keys.hstack([measures.total_of(groups, partials[_DIGIT]).alias(_DIGIT)])
 
     def ordered(self, partials: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-        """Orders by group and bin, with balanced digits, of which a number has only one form."""
+        """Orders by group and bin, with balanced digits; each number has exactly one such form."""
         while (carried := self._carried(partials)).height > partials.height:
             groups = Groups.of(carried, [*by, _BIN])
             partials = groups.keys.hstack([measures.total_of(groups, carried[_DIGIT]).alias(_DIGIT)])
         return partials.filter(pl.col(_DIGIT) != 0).sort([*by, _BIN])
 
     def check(self, partials: pl.DataFrame) -> None:
-        """Checks that bins and digits are in the range of floats, and that each is there once."""
+        """Checks that bins and digits are in the range of floats, and that each group and bin has one digit."""
         bins, digits = partials[_BIN], partials[_DIGIT]
         sane = bins.is_between(BIN_MIN, BIN_MAX) & digits.is_between(-_DIGIT_MAX, _DIGIT_MAX)
         if bins.null_count() or digits.null_count() or not sane.all():

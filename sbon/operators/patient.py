@@ -1,6 +1,6 @@
-"""Base of operators whose rows wait until the watermark has passed them: what came in which order then does not matter.
+"""Base of operators whose rows wait until the watermark has passed them, so that their order of arrival does not matter.
 
-A snapshot has the columns of the input, the waiting rows, and what the operator keeps beside them.
+A snapshot has the columns of the input, the waiting rows, and the operator's further state.
 """
 
 import abc
@@ -37,18 +37,18 @@ class PatientOperator(Operator, Generic[P]):
         self._input: pl.DataFrame | None = None
         """Columns of the input; None before the first batch."""
         self._prepared: list[pl.Expr] = []
-        """Columns that are kept of a row that waits."""
+        """Columns that are kept for each waiting row."""
         self._waiting = Waiting(self._time)
         self.late_rows = 0
 
     @abc.abstractmethod
     def _compile(self, frame: pl.DataFrame) -> None:
-        """Compiles `_prepared` for the first batch, whose types stay.
+        """Compiles `_prepared` for the column types of the first batch, which later batches share.
 
         Raises
         ------
         RemoteProtocolError
-            A column that the operator needs is not there.
+            A column that the operator needs is missing.
         """
 
     def _passed(self, watermark_us: int) -> int:
@@ -56,11 +56,11 @@ class PatientOperator(Operator, Generic[P]):
         return max(WATERMARK_MIN, watermark_us)
 
     def _kept(self) -> dict[str, pl.DataFrame]:
-        """Returns what is kept beside the waiting rows."""
+        """Returns the state beside the waiting rows, as frames by name."""
         return {}
 
     def _kept_columns(self, prepared: pl.DataFrame) -> dict[str, pl.Schema | None]:
-        """Returns the columns that `_kept` has, for prepared rows; None for a frame that the operator checks itself."""
+        """Returns the columns of each frame of `_kept`, given prepared rows; None for a frame that the operator checks itself."""
         return {}
 
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
@@ -79,7 +79,7 @@ class PatientOperator(Operator, Generic[P]):
         self._input = frame.clear()
 
     def parts(self) -> Parts:
-        """Returns the waiting rows, with the columns of the input, and what is kept beside them."""
+        """Returns the columns of the input, the waiting rows, and the operator's further state."""
         frames = self._rows_kept()
         if self._input is not None:
             frames |= self._kept()
@@ -113,7 +113,7 @@ class PatientOperator(Operator, Generic[P]):
         return frames
 
     def _take(self, name: str, rows: pl.DataFrame) -> bool:
-        """Takes a piece of a snapshot whose head has been taken; returns whether it is not one that only the subclass knows."""
+        """Takes a piece of a snapshot whose head has been taken; returns False for a frame that the subclass must take."""
         if name == _INPUT and self._input is None:
             self._begin(rows)
             return True
@@ -135,6 +135,6 @@ class PatientOperator(Operator, Generic[P]):
             raise RemoteProtocolError(f"{name} rows of a snapshot have {dict(rows.schema)}, expected {dict(columns)} and event times")
 
     def _empty(self) -> pl.DataFrame:
-        """Returns no prepared rows."""
+        """Returns an empty frame of prepared rows."""
         assert self._input is not None
         return self._input.select_seq(self._prepared)

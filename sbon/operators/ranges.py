@@ -1,7 +1,7 @@
 """Cuts tables that are too large for one step into ranges that follow each other in the order of some columns.
 
-Sorting or grouping a million rows occupies a thread for a good part of a second. Range by range the answer and its order are the same, and
-each range takes a few milliseconds.
+Sorting or grouping a million rows occupies a thread for a good part of a second. Done range by range, the answer and its order are the
+same, and each range takes a few milliseconds.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -76,7 +76,9 @@ def in_ranges(tables: Mapping[str, Table], by: Sequence[str]) -> Iterator[Range 
 
 
 def _smaller(tables: Mapping[str, Table], by: Sequence[str], bound: pl.Series) -> Iterator[Range | None]:
-    """Splits a range that is still too large: the rows below its end, if it has one, then those equal to it, by the columns that follow."""
+    """Splits a range that is still too large: the rows below its upper bound, if it has one, then the rows equal to the bound, by the next
+    columns.
+    """
     if not bound.len():
         yield from in_ranges(tables, by)
         return

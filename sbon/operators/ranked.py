@@ -45,7 +45,7 @@ class ValueTable(Table):
         values, counts = partials[self._operand], partials[_COUNT]
         odd = values.dtype == pl.Float64 and values.is_nan().any()
         if values.null_count() or counts.null_count() or odd or not (counts.is_between(1, 2**40)).all():
-            raise RemoteProtocolError("values of a percentile with one that is none, or is there less than once or more than 2^40 times")
+            raise RemoteProtocolError("values of a percentile with a NULL or NaN, or with a count outside 1 to 2^40")
 
     def percentiles(self, share: float, merged: pl.DataFrame, by: list[str], groups: pl.DataFrame, *, between: bool) -> pl.Series:
         """Returns for each of `groups`, in their order, the value below which this share of its values lies; NULL without values.
@@ -78,7 +78,7 @@ def _between(share: float, total: IntArray, at: Callable[[IntArray], pl.Series])
     low, high = (at(np.minimum(rank, np.maximum(total, 1))).cast(pl.Float64).to_numpy() for rank in (whole + 1, whole + 2))
     with np.errstate(invalid="ignore", over="ignore"):
         apart = high - low
-        # The distance may be beyond the range of floats, and infinities have none.
+        # The distance of two floats may be beyond the range of floats, and infinities have no distance.
         found = np.where(np.isfinite(apart), low + apart * part, low * (1.0 - part) + high * part)
     values: FloatArray = np.where((part == 0.0) | (low == high), low, found)
     return values

@@ -8,7 +8,7 @@ _HINT = "the syntax is that of Rust's regex, RE2's: no look-around, no back-refe
 
 
 def check_engine(pattern: str) -> None:
-    """Refuses a pattern that the engine cannot read, or that compiles to too much.
+    """Refuses a pattern that the engine cannot read, or whose compiled form is too large.
 
     Raises
     ------

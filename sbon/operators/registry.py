@@ -50,7 +50,7 @@ def build(params: Params, extensions: Extensions = NOTHING, room: StateRoom | No
     RemoteProtocolError
         The parameters make no sense (a window without length, a function that is not in the table).
     StateError
-        The memory for states does not hold those of a batch.
+        The memory for states is too small for the states of one batch.
     """
     match params:
         case MapParams():

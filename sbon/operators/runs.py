@@ -1,5 +1,6 @@
-"""Rows brought together by sorting numbers: where whole numbers lie too far apart to be addressed directly, sorting them is cheaper than
-hashing them (3 ns a row against 50, with the vector instructions that numpy has for it)."""
+"""Groups rows by sorting numbers. Where whole numbers lie too far apart to be addressed directly, sorting them is cheaper than hashing them
+(3 ns a row against 50), because numpy sorts with vector instructions.
+"""
 
 from typing import NamedTuple
 
@@ -55,7 +56,7 @@ def runs_of(codes: IntArray, extent: int) -> Runs:
     if extent.bit_length() + row_bits > _BITS:
         order = np.argsort(codes, kind="stable")
         return Runs(order, starts_of(codes[order]))
-    # The row index goes along in the low bits: numpy sorts numbers many times as fast as it argsorts.
+    # The row index is kept in the low bits, because numpy sorts numbers many times as fast as it argsorts.
     packed = (codes << row_bits) | np.arange(codes.size)
     packed.sort()
     return Runs(packed & ((1 << row_bits) - 1), starts_of(packed >> row_bits))

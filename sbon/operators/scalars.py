@@ -1,4 +1,4 @@
-"""Implements every function of `sbon.query.functions` as a polars expression; that module defines what each computes.
+"""Implements every function of `sbon.query.functions` as a polars expression; that module defines what each function computes.
 
 `sbon.operators.builder` defines the arguments of a builder; functions of texts are in `sbon.operators.texts`.
 """
@@ -28,7 +28,7 @@ INT, FLOAT, TIME, INTERVAL = ColumnType.INT, ColumnType.FLOAT, ColumnType.TIME, 
 PICKED_MAX = 3
 """Most arguments of GREATEST or LEAST compared in one expression: each is repeated three times as often as the next one."""
 LISTED_MIN = 16
-"""Number of constants from which IN uses a lookup."""
+"""Number of constants above which IN uses a lookup."""
 
 NULL_TAKERS = frozenset({"and", "or", "is_null", "coalesce", "greatest", "least", "concat_ws"})
 """Functions that accept a bare NULL. All others give NULL for it, and their builders get typed arguments only."""
@@ -228,10 +228,11 @@ def _trunc(values: Sequence[pl.Expr], types: Sequence[MaybeType], literals: Sequ
     x, decimals = values[0], literals[1] if len(values) == 2 else 0
     if not decimals:
         return x.truncate()
-    # Scaled up, 1.15 is 114.99999999999999: a value that rounds to itself has no more decimals; others take the nearest not beyond.
+    # Truncating the scaled value is wrong: 1.15 * 100 is 114.99999999999999. The rounded value is right unless it is beyond x; then it is
+    # one step too far.
     nearest, scale = x.round(decimals, mode="half_away_from_zero"), 10.0**decimals
     inward = quotient((nearest.abs() * scale).round(0) - 1, scale) * x.sign()
-    fine = ~x.is_finite() | (x.abs() * scale >= 2.0**53)  # no more decimals than that
+    fine = ~x.is_finite() | (x.abs() * scale >= 2.0**53)  # floats this large have no further decimals
     return pl.when(fine).then(x).when(nearest.abs() <= x.abs()).then(nearest).otherwise(inward)
 
 

@@ -1,7 +1,7 @@
 """The set of keys seen so far, with the last instant of each, for lookups of many keys at a time.
 
-Keys lie in runs, each sorted by a hash; a batch of keys, sorted by hash too, is looked up in each by binary search. Neighbouring runs of
-similar size are merged, so that there are few; a key in both keeps the later instant only.
+Keys lie in runs, each sorted by a hash. A batch of keys, sorted by hash as well, is looked up in each run by binary search. Neighbouring
+runs of similar size are merged, so that there are few runs; a key in both runs keeps only the later instant.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from sbon.operators.partials import TIME
 from sbon.types import IntArray
 
 RUN_ROWS_MIN = 512
-"""Size of a run below which it is merged with the next one, whatever that one's size."""
+"""Greatest size of a run that is always merged with the next one, whatever the size of that one."""
 NEVER = -(2**63)
 """Instant of a key that has not been seen."""
 
@@ -29,7 +29,7 @@ _HALF = np.uint64(32)
 
 
 class _Run:
-    """Some keys sorted by hash, mostly each once. Immutable."""
+    """Keys sorted by hash; most occur once. Immutable."""
 
     __slots__ = ("columns", "first_us", "hashes", "last_us", "rows", "times")
 
@@ -68,7 +68,7 @@ class _Run:
         return found
 
     def merged(self, other: "_Run", keys: Sequence[str]) -> "_Run":
-        """Merges two runs; of adjacent equal keys the later instant stays. Sorting two sorted parts is a merge."""
+        """Merges two runs; adjacent equal keys keep the later instant. A stable sort of two sorted parts is a merge."""
         hashed = np.concatenate([self.hashes, other.hashes])
         order = np.argsort(hashed, kind="stable")
         rows, hashed = pl.concat([self.rows, other.rows], rechunk=True)[order], hashed[order]
@@ -82,7 +82,7 @@ class _Run:
         return _Run(rows, hashed, keys)
 
     def since(self, below_us: int, keys: Sequence[str]) -> "_Run":
-        """Returns the keys seen at this instant or later; the run itself unless most keys are older."""
+        """Returns the keys seen at or after `below_us`; returns the run itself if most of its keys are."""
         live = self.times >= below_us
         if 2 * np.count_nonzero(live) > self.times.size:
             return self
@@ -103,7 +103,7 @@ class Seen:
 
     @property
     def rows(self) -> int:
-        """Returns the number of keys kept; one that was added several times may count as often."""
+        """Returns the number of keys kept; a key that was added several times may count several times."""
         return sum(run.rows.height for run in self._runs)
 
     def instants(self, rows: pl.DataFrame) -> IntArray:
@@ -139,12 +139,12 @@ class Seen:
         """Does nothing: all keys are in memory."""
 
     def forget(self, below_us: int) -> None:
-        """Drops keys last seen before this instant; a run is rewritten only when they are half of it."""
+        """Drops keys last seen before `below_us`; a run is rewritten only when at least half of its keys are dropped."""
         runs = [run for run in self._runs if run.last_us >= below_us]
         self._runs = [run.since(below_us, self._keys) if run.first_us < below_us else run for run in runs]
 
     def frame(self, below_us: int) -> pl.DataFrame | None:
-        """Returns the keys last seen at this instant or later, each once, sorted; None if there are none."""
+        """Returns the keys last seen at or after `below_us`, each once, sorted; None if there are none."""
         if not self._runs:
             return None
         rows = latest(pl.concat([run.rows for run in self._runs], rechunk=True), self._keys).filter(pl.col(TIME) >= below_us)
@@ -165,7 +165,7 @@ def key_hashes(rows: pl.DataFrame, keys: Sequence[str]) -> HashArray:
     mixed = np.zeros(rows.height, np.uint64)
     for name in keys:
         column = rows[name]
-        if _is_whole(column.dtype):  # hashes NULL like 0, so that both branches give the same hashes
+        if _is_whole(column.dtype):  # hashes NULL like 0, so that columns with and without NULL give the same hashes
             whole = column.to_physical().fill_null(0) if column.null_count() else column
             values = physical(whole).view(np.uint64)
         else:
@@ -176,7 +176,7 @@ def key_hashes(rows: pl.DataFrame, keys: Sequence[str]) -> HashArray:
 
 
 def _comparable(column: pl.Series) -> Column:
-    """Returns integers and times as an array, which costs a small batch a tenth of a polars expression."""
+    """Returns integers and times as an array: comparing small arrays takes a tenth of the time of a polars expression."""
     return physical(column) if _is_whole(column.dtype) and not column.null_count() else column
 
 
@@ -185,7 +185,7 @@ def _is_whole(kind: pl.DataType) -> bool:
 
 
 def _equal_keys(mine: Sequence[Column], at: IntArray, theirs: Sequence[Column], asking: IntArray) -> npt.NDArray[np.bool_]:
-    """Tells whether the keys at some places equal the keys at others."""
+    """Tells whether the keys of `mine` at the places `at` equal the keys of `theirs` at the places `asking`."""
     equal = np.ones(at.size, np.bool_)
     for one, other in zip(mine, theirs, strict=True):
         equal &= _equal(one, at, other, asking)

@@ -1,4 +1,4 @@
-"""The keys seen so far, as `sbon.operators.seen.Seen`, with those used least on disk (`sbon.state`)."""
+"""Keeps the keys seen so far, like `sbon.operators.seen.Seen`, with the least used keys on disk (`sbon.state`)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -17,14 +17,14 @@ from sbon.types import IntArray
 STEP_KEYS = 65_536
 """Most keys that are looked up at once."""
 STEP_SHARE = 4
-"""A part of this many of the memory holds the keys that are looked up at once."""
+"""The keys that are looked up at once take at most one part in this many of the memory."""
 
 
 class SeenStates:
     """Keys with the instant at which each was seen last.
 
-    A key is looked up when the watermark passes rows, which cannot be put off: if the disk is full by then, more keys are in memory than
-    should be, at most one for each row that waited. `make_room` tells before further rows are taken.
+    Keys are looked up when the watermark passes rows, which cannot be put off. If the disk is full then, the keys in memory exceed their
+    limit, by at most one for each row that waited. `make_room` then raises an error before the operator takes further rows.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class SeenStates:
     Raises
     ------
     StateError
-        The memory does not hold the keys of a batch.
+        The memory is too small for the keys of one batch.
     """
 
     def __init__(self, keys: Mapping[str, pl.DataType], room: StateRoom) -> None:
@@ -68,7 +68,7 @@ class SeenStates:
         return instants[found.key_of]
 
     def add(self, rows: pl.DataFrame) -> None:
-        """Adds keys, of whose instants the latest stays.
+        """Adds keys; each keeps its latest instant.
 
         Raises
         ------
@@ -88,21 +88,21 @@ class SeenStates:
         self._add(rows, may_exceed=False)
 
     def make_room(self) -> None:
-        """Moves keys to disk of which there are more in memory than should be.
+        """Moves keys to disk if those in memory exceed their limit.
 
         Raises
         ------
         StateFullError
-            The disk takes none.
+            The disk takes no more keys.
         """
         self._states.make_room()
 
     def forget(self, below_us: int) -> None:
-        """Drops keys last seen before this instant; some that are on disk stay for a while."""
+        """Drops keys last seen before `below_us`; some keys on disk stay for a while."""
         self._states.forget(below_us - 1)
 
     def pieces(self, below_us: int) -> Iterator[pl.DataFrame]:
-        """Yields the keys last seen at this instant or later, each once, in pieces, with their instants in the first column.
+        """Yields the keys last seen at or after `below_us`, each once, in pieces, with their instants in the first column.
 
         Raises
         ------
@@ -115,7 +115,7 @@ class SeenStates:
                 yield rows.select_seq(TIME, *self._keys)
 
     def frame(self, below_us: int) -> pl.DataFrame | None:
-        """Returns what `pieces` does, sorted by key; None if there are none."""
+        """Returns the keys that `pieces` yields as one frame, sorted by key; None if there are none."""
         pieces = list(self.pieces(below_us))
         return pl.concat(pieces, rechunk=True).sort(self._keys) if pieces else None
 
@@ -138,7 +138,7 @@ class SeenStates:
             self._states.add(keys[new], ids[new], pl.DataFrame({TIME: instants[new]}))
 
     def _steps(self, keys: int) -> Iterator[tuple[int, int]]:
-        """Yields the keys to look up at once, as the first and the one behind the last."""
+        """Yields ranges of keys to look up at once: first key and end."""
         start = 0
         while start < keys:
             most = int(self._room.memory_bytes / STEP_SHARE / self._states.entry_bytes)

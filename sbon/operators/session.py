@@ -4,8 +4,8 @@ Rows are aggregated into *fragments*, the part of a session in one batch; a frag
 watermark has passed the end of any fragment, fragments less than a gap apart are merged, and sessions that no row can join any more are
 emitted. Two fragments of a key that begin at one instant belong to one session, so a fragment is identified by its start.
 
-Watermarks come with every batch, and examining all sessions for each would cost more than processing the rows. It is done CLOSINGS times
-within a gap, at fixed instants. Sessions leave in the order of their ends, so it does not matter how often watermarks come.
+Watermarks come with every batch, and examining all sessions for each would cost more than processing the rows. So they are examined
+CLOSINGS times within a gap, at fixed instants. Sessions leave in the order of their ends, so it does not matter how often watermarks come.
 
 A row is late when the session that it would form alone has ended. A row behind the watermark that is not late joins an open session.
 """
@@ -30,7 +30,7 @@ _LAST = "\0last"
 CLOSINGS = 16
 """Number of times per gap at which sessions are emitted; a session waits for a sixteenth of the gap at most."""
 CLOSING_US_MIN = 5_000
-"""Least time between two of them, µs: each looks at all open sessions, and in so short a gap many rows open one."""
+"""Least time between two closings, in µs: each examines all open sessions, and with a short gap many rows open a session."""
 
 
 def closing_us(gap_us: int) -> int:
@@ -39,7 +39,7 @@ def closing_us(gap_us: int) -> int:
 
 
 class Session(Windowed):
-    """Aggregates sessions by key. They leave ordered by their end, start and key."""
+    """Aggregates sessions by key. Sessions leave ordered by their end, start and key."""
 
     def __init__(self, params: SessionParams) -> None:
         super().__init__(params)
@@ -64,7 +64,7 @@ class Session(Windowed):
         return (self._answers(self._aggregates, closed),)
 
     def _end_many(self, aggregates: Aggregates, ended: int) -> Iterator[Sequence[pl.DataFrame]]:
-        """Does the same in steps: first merges all keys' sessions, then answers those that have ended, in their order."""
+        """Emits ended sessions in steps: first merges the fragments of all keys, then answers the ended sessions in their order."""
         closed: dict[str, list[pl.DataFrame]] = {name: [table.frames[0].clear()] for name, table in aggregates.tables.items()}
         rest: dict[str, list[pl.DataFrame]] = {name: [table.frames[0].clear()] for name, table in aggregates.tables.items()}
         for part in in_ranges({name: table.frames for name, table in aggregates.tables.items()}, self._keys):
@@ -155,7 +155,7 @@ class Session(Windowed):
         return joined
 
     def _sessions(self, rows: pl.DataFrame, first: IntArray, last: IntArray) -> Groups:
-        """Groups rows that each span a time, at least one, by key and session; a session's pane is its start."""
+        """Groups rows, at least one, by key and session. A row spans the time from `first` to `last`; a session's pane is its start."""
         keyed = Groups.of(rows, self._keys)
         order = _order(keyed, first)
         key, first, last = keyed.ids[order], first[order], last[order]

@@ -1,7 +1,7 @@
 """Measures the memory that an operator keeps between calls.
 
-One walk over an operator's attributes serves every kind, those of users' functions too: a new operator needs no code of its own to be
-checked against a limit.
+One walk over attributes serves all kinds of operators, including users' functions, so that a new operator needs no code to be checked
+against a limit.
 """
 
 import sys
@@ -28,8 +28,8 @@ _UNCOUNTED = (bool, type, msgspec.Struct, pl.Expr, FunctionType, BuiltinFunction
 def held_bytes(operator: object) -> int:
     """Returns the bytes of all frames, columns, arrays, texts and numbers that an object refers to, directly or through others.
 
-    What two attributes share counts once; columns that share the memory of one frame count by their own rows. Parameters, expressions,
-    functions and types count nothing.
+    An object that several attributes share counts once; columns that share the memory of one frame count by their own rows. Parameters,
+    expressions, functions and types do not count.
 
     Examples
     --------

@@ -33,7 +33,7 @@ class LeastHashTable(Table):
     Source
     ------
     Bar-Yossef et al., Counting distinct elements in a data stream, RANDOM 2002, the second algorithm; the estimate (k - 1) / h_k and its
-    error are of Beyer et al., On synopses for distinct-value estimation under multiset operations, SIGMOD 2007, section 3.
+    error are from Beyer et al., On synopses for distinct-value estimation under multiset operations, SIGMOD 2007, section 3.
     """
 
     def __init__(self, operand: str) -> None:
@@ -100,7 +100,7 @@ def _least(ids: IntArray, hashed: HashArray) -> tuple[IntArray, HashArray]:
 
 
 class BucketTable(Table):
-    """Number of an operand's values in each bucket, with their least and greatest; one row per group and bucket.
+    """Number of an operand's values in each bucket, with the least and the greatest of them; one row per group and bucket.
 
     NaN and NULL are left out. Values of a magnitude below 1e-308 share a bucket.
 

@@ -1,7 +1,8 @@
-"""Deals the windows of a pattern to instances by turns, each with all its rows: those that open in the same span of event time go to one.
+"""Deals the windows of a pattern, each with all its rows, to instances by turns: windows that open in the same span of event time go to one
+instance.
 
-Whose a window is follows from the event time of its first row alone. So a splitter keeps nothing, all splitters of a query agree, and rows
-that come again go where they went.
+The instance of a window depends only on the event time of its first row. So a splitter keeps no state, all splitters of a query agree, and
+rows that are sent again go to the same instances.
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from sbon.types import IntArray
 
 
 class Splitter(Operator):
-    """Gives each instance, in their order, the rows of its windows; a row of windows of several instances goes to all of these."""
+    """Gives each instance, in the order of instances, the rows of its windows; a row in windows of several instances goes to each."""
 
     effect_free = True
     deals = True
@@ -27,7 +28,7 @@ class Splitter(Operator):
         self._turns = turns
 
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
-        """Splits one batch; rows stay in their order. One without an event time goes to the first instance, which counts it as late."""
+        """Splits one batch; rows stay in their order. A row without an event time goes to the first instance, which counts it as late."""
         name = self._turns.time_column
         if frame.schema.get(name) != pl.Datetime("us"):
             raise RemoteProtocolError(f"event time {name!r} is no time column of the input")

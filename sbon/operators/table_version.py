@@ -19,7 +19,7 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 class TableVersion:
-    """The rows of a version that have all keys, in order of arrival. Immutable."""
+    """The rows of a version whose keys are not NULL, in order of arrival. Immutable."""
 
     def __init__(self, rows: pl.DataFrame, keys: list[str]) -> None:
         self.rows = rows.drop_nulls(keys).rechunk()

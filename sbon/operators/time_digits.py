@@ -1,8 +1,8 @@
 """Parses columns of uniformly written ISO 8601 times by arithmetic on their digits.
 
 Texts of one length lie one after the other in memory. Eight characters at a time are one number of 64 bits, so that a few operations on
-numbers test and read eight digits (Lemire, Quickly parsing eight digits, 2018; here on arrays instead of registers). Texts in another
-form, or that are no times, are left to the general parser.
+numbers test and read eight digits (Lemire, Quickly parsing eight digits, 2018; here on arrays instead of registers). Texts in another form,
+and texts that are no times, are left to the general parser.
 """
 
 import re
@@ -76,7 +76,7 @@ def _times_of_one_length(texts: pl.Series) -> pl.Series:
 
 
 def _add_rest(characters: _Octets, form: re.Match[str], times: _Numbers, good: _Flags) -> None:
-    """Adds what follows the minutes to times, in microseconds; clears the flag of texts that are not of this form."""
+    """Adds the seconds and their fraction to times, in microseconds; clears the flag of texts that are not of this form."""
     sample = form.group().encode()
     digits = len(form["fraction"] or "")
     rest, fits = _seconds_us(characters, sample, digits if digits <= _TAIL_DIGITS_MAX else 0)
@@ -90,8 +90,8 @@ def _add_rest(characters: _Octets, form: re.Match[str], times: _Numbers, good: _
 
 
 def _seconds_us(characters: _Octets, sample: bytes, fraction: int) -> tuple[_Numbers, _Flags]:
-    """Returns the microseconds of what follows the minute, such as `:59.650Z`, and which texts have digits where they belong and are like
-    the sample elsewhere, up to `_TAIL_END`.
+    """Returns the microseconds after the minute, from texts such as `:59.650Z`, and which texts are good up to `_TAIL_END`: they have
+    digits where the sample has digits, and equal the sample elsewhere.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Formats a column of times as texts, which are joined from pieces that neighbouring times share.
 
-Rows that follow each other lie within seconds of each other. So the library's formatter, which takes about 100 ns a time, writes each
+The times of successive rows lie within seconds of each other. So polars' formatter, which takes about 100 ns per time, writes each
 millisecond (or second) between the earliest and the latest time once, and the rest of a text is one of a thousand pieces.
 """
 

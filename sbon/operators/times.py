@@ -9,7 +9,7 @@ import polars as pl
 from sbon.operators.time_digits import regular_times
 
 TIME_MIN_US = -62_135_596_800_000_000
-"""The year 1 in microseconds since 1970. Below it the calendars of most programs end, and that of polars panics."""
+"""The year 1 in microseconds since 1970. Most programs have no earlier dates, and polars panics at them."""
 TIME_MAX_US = 253_402_300_799_999_999
 """The end of the year 9999."""
 

@@ -1,7 +1,8 @@
-"""The first rows of each window, or of each partition of it: ORDER BY ... LIMIT, and ROW_NUMBER, by event time.
+"""Keeps the first rows of each window, or of each partition of a window: ORDER BY ... LIMIT, and ROW_NUMBER.
 
-Rows of one event time are one window. Of each window at most `limit` rows are kept, and emitted in order when the watermark has passed it.
-Rows that compare equal are ordered by their other columns, so that the answer does not depend on the order of arrival.
+Rows with equal event times form one window. At most `limit` rows of each window (and partition) are kept, and emitted in order when the
+watermark has passed the window. Rows that compare equal are ordered by their other columns, so that the answer does not depend on the order
+of arrival.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -70,8 +71,9 @@ class TopTable(Table):
         return ordered.group_by(by, maintain_order=True).head(self._limit).select_seq(rows.columns)
 
     def _extremes(self, rows: pl.DataFrame, groups: Groups) -> pl.DataFrame:
-        """Returns, if one row of each group is wanted, the rows that are least or greatest by the first column of the order; otherwise
-        all rows."""
+        """Returns, if one row of each group is wanted, the group's rows that are least or greatest in the first column of the order;
+        otherwise all rows.
+        """
         values = plain_numbers(rows[self._sort[0]]) if self._sort else None
         if values is None or self._limit > 1:
             return rows
@@ -118,12 +120,12 @@ class Top(Operator):
         self._pending: list[pl.DataFrame] = []
         self._pending_rows = 0
         self._least_us = WATERMARK_END
-        """The least event time kept; `WATERMARK_END` where no row is."""
+        """The least event time kept; `WATERMARK_END` if no row is kept."""
         self.late_rows = 0
 
     @property
     def state_rows(self) -> int:
-        """Returns the number of rows that may be among the first, and of those not yet compared with them."""
+        """Returns the number of rows that may be among the first, and of rows not yet compared with these."""
         return self._pending_rows + (0 if self._table is None else self._table.rows)
 
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
@@ -216,7 +218,7 @@ class Top(Operator):
         wanted = (*(column.name for column in self._params.order), *self._params.ties, *self._params.partition)
         missing = [name for name in wanted if name not in names]
         if self._params.number in names:
-            raise RemoteProtocolError(f"rows are numbered in column {self._params.number!r}, which the input has")
+            raise RemoteProtocolError(f"column {self._params.number!r} for row numbers is already a column of the input")
         if missing:
             raise RemoteProtocolError(f"column {missing[0]!r} of the order is not among the input columns {', '.join(columns)}")
         self._prepared = [
@@ -228,5 +230,5 @@ class Top(Operator):
 
 
 def _least(table: TopTable) -> int:
-    """Returns the least event time of a table's rows; `WATERMARK_END` where it has none."""
+    """Returns the least event time of a table's rows; `WATERMARK_END` if it has no rows."""
     return min((int(piece.to_numpy().min()) for piece in table.pieces(TIME) if piece.len()), default=WATERMARK_END)

@@ -43,15 +43,15 @@ class TwoSidedJoin(Operator, Generic[AnySide]):
         return self._sides[0].rows + self._sides[1].rows
 
     def rows_ahead(self) -> Sequence[int]:
-        """Returns the rows kept of both sides; nothing if one source feeds both."""
+        """Returns the number of rows kept of each side; nothing if one source feeds both sides."""
         return tuple(side.rows for side in self._sides) if self._apart else ()
 
     @abc.abstractmethod
     def _input_known(self) -> None:
-        """Called when one more side has its columns."""
+        """Reacts when the columns of one more side are known."""
 
     def _side_of(self, port: int, frame: pl.DataFrame) -> AnySide:
-        """Returns the side of a port, after checking that the frame has the columns of all earlier ones."""
+        """Returns the side of a port, after checking that the frame has the columns of earlier frames."""
         if port not in (0, 1):
             raise RemoteProtocolError(f"join input on port {port}, expected 0 or 1")
         side = self._sides[port]

@@ -1,8 +1,8 @@
-"""Arrays taken apart: a row for each element, with those columns of the array's row that a query uses.
+"""Unnests arrays: gives a row for each element, with those columns of the array's row that a query uses.
 
-An array is held as a text of JSON (`sbon.arrays`). NULL, an empty array and a text that is no array of the type give no row. Neither does
-a row that would become too much: more elements than `sbon.arrays.ELEMENTS_MAX`, or more than `KEPT_BYTES_MAX` of texts that are kept
-beside them. So what one row of a source becomes has a bound; the rows beyond it are counted (`Unnest.misfits`).
+An array is stored as JSON text (`sbon.arrays`). NULL, an empty array and a text that is no array of the type give no row. To bound the
+output of one input row, there is also none for an array of more than `sbon.arrays.ELEMENTS_MAX` elements, or if the other columns' texts,
+repeated for each element, take more than `KEPT_BYTES_MAX`. Such rows are counted (`Unnest.misfits`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,17 +21,17 @@ from sbon.query.params.rowwise import UnnestParams
 from sbon.schema import ColumnType, Schema, held_type
 
 KEPT_BYTES_MAX = 2**27
-"""Bytes of texts beside the elements of one row, counted once for each element."""
+"""Most bytes of other columns' texts in the output for one input row: their bytes times the number of elements."""
 TOO_LONG = f"has more than {ELEMENTS_MAX:,} elements"
 TOO_WIDE = f"would have more than {KEPT_BYTES_MAX >> 20} MiB of other columns' texts beside its elements"
 SPREAD_FIRST = 16
-"""Elements of a row that are assumed before any is seen."""
+"""Elements per row that are assumed before the first batch."""
 SPREAD_MIN = 8
-"""Elements of a row on average below which the next batch is taken whole."""
+"""Mean number of elements per row below which the next batch is taken whole."""
 
 
 class Unnest(Operator):
-    """Rows in their order, those of one by its elements. Has no state."""
+    """Gives a row for each element of an array, in the order of the input rows, then of the elements. Stateless."""
 
     def __init__(self, params: UnnestParams) -> None:
         self._params = params
@@ -39,11 +39,11 @@ class Unnest(Operator):
         self.misfits: Misfits = Misfits()
 
     def process(self, port: int, frame: pl.DataFrame) -> Sequence[pl.DataFrame]:
-        """Take the arrays of one batch apart."""
+        """Unnests the arrays of one batch."""
         params = self._params
         missing = [name for name in (params.array, *params.columns) if name not in frame.columns]
         if missing or column_type(frame[params.array].dtype) is not ColumnType.TEXT:
-            raise RemoteProtocolError(f"arrays of column {(missing or [params.array])[0]!r}, which is not there, or is no text")
+            raise RemoteProtocolError(f"UNNEST of arrays in column {(missing or [params.array])[0]!r}, which is missing or is not TEXT")
         kept = [frame[name] for name in params.columns]
         texts = [column.str.len_bytes().fill_null(0).to_list() for column in kept if column.dtype == pl.String()]
         found = []
@@ -57,7 +57,7 @@ class Unnest(Operator):
         return found
 
     def of_values(self, schema: Schema) -> Callable[[Values], Values] | None:
-        """Take the arrays of a few rows apart without a frame."""
+        """Unnests the arrays of a few rows without a frame."""
         params = self._params
         names = [field.name for field in schema]
         if not {params.array, *params.columns}.issubset(names) or held_type(schema[names.index(params.array)].type) is not ColumnType.TEXT:
@@ -77,16 +77,16 @@ class Unnest(Operator):
         return take
 
     def _expect(self, elements: int, rows: int) -> None:
-        """Sets how many rows are given at a time: arrays are about as long as those of the last batch. No answer depends on it."""
+        """Sets `spread`, assuming that the next arrays are as long as those of the last batch. No answer depends on it."""
         mean = elements // max(1, rows)
         self.spread = mean if mean >= SPREAD_MIN else 1
 
     def _taken_apart(self, arrays: Sequence[str | None], texts: Sequence[Sequence[int]]) -> Iterator[tuple[int, list[Any]]]:
-        """Yields rows with their elements, and counts those that would become too much.
+        """Yields rows with their elements, and counts rows whose output would be too large.
 
         Parameters
         ----------
-        texts : of each column of texts that is kept, their bytes
+        texts : for each kept text column, the bytes of each row's text
         """
         for row, array in enumerate(arrays):
             if array is None:

@@ -66,7 +66,7 @@ def encode_values(values: Values, schema: Schema) -> bytes:
 
 
 def _encode(values: Values, layout: Columns) -> bytes:
-    """Does what `encode_values` does, for any columns."""
+    """Encodes values of any columns, with NULLs or without."""
     rows = values.rows
     sizes = [rows]
     pieces: list[Any] = []
@@ -94,8 +94,9 @@ def _encode(values: Values, layout: Columns) -> bytes:
 
 
 def _shape(layout: Columns, key: tuple[int, ...]) -> Shape:
-    """Returns the shape of a batch whose columns have these sizes: first its rows, then for each column its NULLs and, for texts, their
-    bytes."""
+    """Returns the shape of a batch of these sizes. `key` has its rows, then for each column the number of NULLs and, for texts, their
+    bytes.
+    """
     sizes = iter(key)
     rows = next(sizes)
     bits = (rows + 7) // 8
@@ -142,7 +143,7 @@ def _misfit(values: Values, schema: Schema) -> str:
             try:
                 _encode(Values(1, ((value,),)), Columns((held_type(field.type),)))
             except (struct.error, OverflowError, TypeError, ValueError, AttributeError):
-                return f"column {field.name!r} of type {field.type.value} has no place for {repr(value)[:100]} ({type(value).__name__})"
+                return f"column {field.name!r} of type {field.type.value} cannot hold {repr(value)[:100]} ({type(value).__name__})"
     return f"{len(values.columns)} columns, expected {len(schema)}"
 
 
@@ -153,7 +154,7 @@ def decode_values(data: Buffer, schema: Schema, rows: int) -> Values | None:
     Raises
     ------
     RemoteProtocolError
-        The bytes are not a record batch of so many rows with these columns.
+        The bytes are not a record batch of `rows` rows with these columns.
     """
     if not 0 < rows <= FEW_ROWS:
         return None

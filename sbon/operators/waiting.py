@@ -18,7 +18,7 @@ class _Block:
 
     Parameters
     ----------
-    held_rows : rows in whose memory these are; as many as these if 0
+    held_rows : number of rows whose memory these rows keep; 0: only their own
     """
 
     __slots__ = ("first_us", "held_rows", "in_order", "last_us", "rows", "time")
@@ -33,7 +33,7 @@ class _Block:
         return self
 
     def cut(self, before_us: int) -> tuple[pl.DataFrame, "_Block"]:
-        """Splits into the rows with an event time below this, and the others. If these are few, they get memory of their own."""
+        """Returns the rows with event times below `before_us`, and a block of the others, which are copied if they are few."""
         times = physical(self.rows[self.time])
         if self.in_order:
             place = int(np.searchsorted(times, before_us))
@@ -47,7 +47,7 @@ class _Block:
 
 
 class Waiting:
-    """Rows with an event time each, µs, in column `time`."""
+    """Rows that wait, each with an event time in µs in column `time`."""
 
     def __init__(self, time: str = TIME) -> None:
         self._time = time
@@ -67,7 +67,7 @@ class Waiting:
             self._blocks[-2:] = [_Block(pl.concat([before, last], rechunk=True), self._time)]
 
     def take(self, before_us: int) -> pl.DataFrame | None:
-        """Removes and returns the rows with an event time below this; None if there are none."""
+        """Removes and returns the rows with event times below `before_us`; None if there are none."""
         due, blocks = [], []
         for block in self._blocks:
             if block.last_us < before_us:

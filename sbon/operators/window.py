@@ -1,11 +1,10 @@
 """Tumbling and hopping windows, aggregated by key.
 
-Rows are aggregated into *panes*, the stretches of time between any two window edges (their length is the greatest common divisor of
-size and slide, and they are numbered from 1970 on), so that a row is touched once however many windows it belongs to (Li et al., No
-pane, no gain, SIGMOD Record 34, 2005). When a window closes, its panes are merged, range by range of the keys where they are many
-(`ranges`); a pane goes when the last window over it has closed.
-The answer is the same however rows were cut into batches and links interleaved (see `aggregates`), as long as they come before the
-watermark.
+Rows are aggregated into *panes*, the stretches of time between any two window edges (their length is the greatest common divisor of size
+and slide, and they are numbered from 1970 on), so that a row is touched once however many windows it belongs to (Li et al., No pane, no
+gain, SIGMOD Record 34, 2005). When a window closes, its panes are merged; many panes are merged in ranges of their keys (`ranges`). A pane
+is dropped when the last window over it has closed. The answer does not depend on how rows were batched or links interleaved (see
+`aggregates`), as long as rows come before the watermark.
 """
 
 import math
@@ -105,7 +104,7 @@ class Window(Windowed):
         return self._answers(aggregates, merged)
 
     def _close_many(self, aggregates: Aggregates, first: int, end: int) -> Iterator[Sequence[pl.DataFrame]]:
-        """Does the same in steps."""
+        """Yields the answers that `_close` would return, in steps, then drops the panes that are no longer needed."""
         slide, size = self._in_panes
         by = [_WINDOW, *self._keys]
         if size == slide:
@@ -126,7 +125,9 @@ class Window(Windowed):
         yield from self._let_go(aggregates, end)
 
     def _stretches(self, main: Table, first: int, end: int) -> Iterator[tuple[int, int]]:
-        """Yields the windows with rows in stretches that are closed together, as the first and the last window's first pane."""
+        """Yields stretches of windows to close together, as the first panes of their first and last window. Each begins and ends with a
+        window that has rows.
+        """
         slide, size = self._in_panes
         counts = pl.concat([frame[PANE].value_counts() for frame in main.frames]).group_by(PANE).sum().sort(PANE)
         panes, before = counts[PANE].to_numpy(), np.append(0, counts["count"].to_numpy().cumsum())
@@ -142,7 +143,7 @@ class Window(Windowed):
             yield int(starts[low]), int(starts[-1])
 
     def _answers(self, aggregates: Aggregates, merged: dict[str, pl.DataFrame]) -> list[pl.DataFrame]:
-        """Returns the answers of windows, given as tables with one row per group, in which a window's pane is its first one."""
+        """Returns the answers of windows, given tables with one row per group. `_WINDOW` is the first pane of a window."""
         answers = aggregates.answers(merged, [_WINDOW, *self._keys])
         if self._params.begin_us is not None:
             answers = answers.filter(pl.col(_WINDOW) * self._pane_us >= self._params.begin_us)

@@ -1,8 +1,8 @@
 """Equi-join of two streams within tumbling or hopping windows.
 
-Rows of both sides are kept until the watermark closes their window, and joined then, once. A large window is joined bucket by bucket (see
-`held_rows`), and other operators may run in between; many small ones that close together are joined as one, with the window as a further
-key.
+Rows of both sides are kept until the watermark closes their window, and then joined once. A large window is joined bucket by bucket (see
+`held_rows`), and other operators may run in between; many small windows that close together are joined in one go, with the window as a
+further key.
 
 The pairs of a window and their order depend only on the rows of each side in order of arrival, not on batches or on how the two sides
 interleave. Rows with a NULL key have no partner.
@@ -127,7 +127,7 @@ class WindowJoin(TwoSidedJoin[HeldRows]):
         sides = [side.between(first, last + size) for side in self._sides]
         if not sides[0] or not (sides[1] or self._outer):
             return
-        # In a stretch with few rows, only the windows that contain some.
+        # Skips windows without rows at both ends of the stretch.
         for runs in sides[:1] if self._outer else sides:
             first = max(first, (min(run.first_us for run in runs) - size) // slide * slide + slide)
             last = min(last, max(run.last_us for run in runs) // slide * slide)
@@ -195,8 +195,9 @@ class WindowJoin(TwoSidedJoin[HeldRows]):
         return held.with_columns_seq(pl.int_ranges(earliest, latest + 1, slide).alias(_WINDOW)).explode(_WINDOW)
 
     def _joined(self, left: list[pl.DataFrame], right: list[pl.DataFrame], start: int | None) -> Iterator[Sequence[pl.DataFrame]]:
-        """Yields the pairs of some rows, in the order of the left ones. All belong to the window that starts at `start`, or, if that is
-        None, to the one in their column."""
+        """Yields the pairs of some rows, in the order of the left rows. All rows belong to the window that starts at `start`; if it is
+        None, each belongs to the window in its column `_WINDOW`.
+        """
         if not left or not (right or self._outer):
             return
         rows = left[0] if len(left) == 1 else pl.concat(left, rechunk=True)
@@ -207,7 +208,7 @@ class WindowJoin(TwoSidedJoin[HeldRows]):
         else:
             others = right[0] if len(right) == 1 else pl.concat(right, rechunk=True)
             by = [] if start is not None else [_WINDOW]
-            on = [[*side.keys, *by] for side in self._sides]  # the windows of the right rows match those of the left ones
+            on = [[*side.keys, *by] for side in self._sides]  # rows of several windows pair within their window
             if self._residual is not None:
                 answer = self._joined_where(self._residual, rows, others, on, start)
             else:
@@ -219,7 +220,7 @@ class WindowJoin(TwoSidedJoin[HeldRows]):
     def _joined_where(
         self, residual: pl.Expr, left: pl.DataFrame, right: pl.DataFrame, on: list[list[str]], start: int | None
     ) -> pl.DataFrame:
-        """Returns the pairs that meet a condition; for a left join, also the left rows that have none."""
+        """Returns the pairs that meet a condition; for a left join, also the left rows without such a pair."""
         pairs = paired(left.with_row_index(_ROW), right, on[0], on[1], "inner")
         answer = self._named(pairs, start)
         kept = evaluated(answer, residual.fill_null(False))
@@ -234,7 +235,7 @@ class WindowJoin(TwoSidedJoin[HeldRows]):
         return pl.concat([answer, self._named(rest, start)], rechunk=True)[pl.Series(order)]
 
     def _alone(self, left: pl.DataFrame) -> pl.DataFrame:
-        """Returns left rows with NULLs for the right side's columns, if the right side has ever brought a row."""
+        """Returns left rows with NULLs for the right side's columns, if a row of the right side has ever come."""
         return left.with_columns_seq(pl.lit(None, dtype).alias(name) for name, dtype in self._sides[1].schema.items())
 
     def _named(self, rows: pl.DataFrame, start: int | None) -> pl.DataFrame:
@@ -271,6 +272,6 @@ class WindowJoin(TwoSidedJoin[HeldRows]):
             output.append(side.output[column].alias(name))
             types[name] = side.types[column]
         if right.input is not None and left.key_types != right.key_types:
-            raise RemoteProtocolError(f"join keys of types {left.key_types} and {right.key_types}, expected equal ones")
+            raise RemoteProtocolError(f"join keys of types {left.key_types} and {right.key_types}, expected equal types")
         self._residual = condition_on_pairs(self._params.residual, types)
         self._output = output

@@ -23,10 +23,11 @@ PENDING_ROWS_MAX = 32_768
 """Rows that wait to be processed together, because a batch of a few rows costs as much as one of thousands."""
 TOGETHER_ROWS_MAX = 32_768
 TOGETHER_BYTES_MAX = 8 << 20
-"""The same for rows to be aggregated, and for their memory. A window that closes first aggregates what waits: with four times as many rows,
-its answers came 25 ms after its end instead of 5 at 100,000 rows/s."""
+"""Most rows that wait to be aggregated together, and most bytes of these. A window that closes first aggregates the waiting rows. With four
+times as many, its answers came 25 ms after its end instead of 5 ms, at 100,000 rows/s.
+"""
 ROWS_AT_ONCE = 65_536
-"""Partial rows, of all tables together, from which windows are closed in one step; more are processed range by range."""
+"""Most partials, of all tables together, from which windows are closed in one step; more are processed range by range."""
 FRAME_ROWS_MAX = 65_536
 """Most rows of one output frame."""
 
@@ -159,10 +160,10 @@ class Windowed(Operator):
                 raise RemoteProtocolError(f"table {name} of a window snapshot has columns {dict(frame.schema)}, expected {dict(expected)}")
             aggregates.tables[name].check(frame)
             if (positions(frames["main"], frame, self._by) < 0).any():
-                raise RemoteProtocolError(f"table {name} of a window snapshot has groups that the main one has not")
+                raise RemoteProtocolError(f"table {name} of a window snapshot has groups that the main table does not have")
 
     def _compile(self, frame: pl.DataFrame) -> Aggregates:
-        """Compiles for the first batch, whose types stay."""
+        """Compiles expressions for the column types of the first batch, which later batches share."""
         columns = columns_of(frame)
         if columns.get(self._shared.time_column) is not ColumnType.TIME:
             raise RemoteProtocolError(f"event time {self._shared.time_column!r} is no time column of the input")
@@ -175,7 +176,7 @@ class Windowed(Operator):
         return Aggregates(self._shared.aggregates, operands.operands, operands.types)
 
     def _named(self, answers: pl.DataFrame, start: pl.Series, end: pl.Series) -> pl.DataFrame:
-        """Returns answers with the columns of the output, between these instants in microseconds."""
+        """Returns answers with the columns of the output. `start` and `end` are the bounds of their windows in microseconds."""
         keys = [answers[own].alias(name) for own, (name, _) in zip(self._keys, self._shared.keys, strict=True)]
         values = [answers[f"a{i}"].alias(aggregate.name) for i, aggregate in enumerate(self._shared.aggregates)]
         bounds = [start.cast(pl.Datetime("us")).alias("window_start"), end.cast(pl.Datetime("us")).alias("window_end")]

@@ -306,5 +306,5 @@ def test_a_log_of_other_rows_is_refused():
     original.process(PUT_OFF, since(frame_of(np.random.default_rng(1), 0), 1.0))
     head, frames = original.parts()
 
-    with pytest.raises(RemoteProtocolError, match="a log of other rows"):
+    with pytest.raises(RemoteProtocolError, match="a log with other columns"):
         made("counting", defers=True).adopt(Parts(head, {**frames, "put off": frames["put off"].drop("word")}))

@@ -1,4 +1,6 @@
-"""Makes the answers of matches: one row for each, or each of its rows, with the measures. All in columns, for many matches at once."""
+"""Makes the answers of matches, with the measures: one row for each match, or for each of its rows. Works on columns, for many matches at
+once.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -18,7 +20,7 @@ from sbon.watermarks import WATERMARK_END
 
 _ROW = "\0row"
 _ROWS_AN_ANSWER = 4
-"""Rows of a match that take about as long as an answer, where a match has one."""
+"""Number of matched rows that take about as long as one answer, if a match has one answer."""
 
 
 class Answers:
@@ -26,7 +28,7 @@ class Answers:
 
     Parameters
     ----------
-    columns : of the rows
+    columns : types of the rows' columns
 
     Raises
     ------
@@ -41,15 +43,15 @@ class Answers:
         measures = [(name, compile_column(value, self._readings.types)) for name, value in params.measures]
         self._measures = [value.cast(polars_type(kind)).alias(name) for name, (value, kind, _) in measures]
         self._read = {name for value in self._measures for name in value.meta.root_names()}
-        """Operands of measures; the others are those of conditions alone."""
+        """Operands that measures read; only conditions read the others."""
         self._kept = list(params.partition if params.passed is None else params.passed)
 
     def frames(self, matches: Matches, keys: Callable[[IntArray], pl.DataFrame], rows_max: int) -> Iterator[Sequence[pl.DataFrame]]:
-        """Yields the answers of matches, in the order in which they are known, in steps of about so many rows.
+        """Yields the answers of matches, in the order in which they are known, in steps of about `rows_max` rows.
 
         Parameters
         ----------
-        keys : returns the partition columns of partitions
+        keys : function that returns the partition columns of partitions
         """
         matches = matches.ordered(_order(matches, keys))
         lengths = np.diff(matches.offsets)
@@ -90,14 +92,16 @@ class Answers:
         return pl.DataFrame([*kept, *measures.get_columns(), *known])
 
     def _known(self, known: IntArray) -> list[pl.Series]:
-        """Returns the columns that tell when answers were known, if they are wanted; what the end settles has the last time there is."""
+        """Returns the columns that tell when answers were known, if they are wanted. Answers settled by the end of the stream have the
+        greatest time.
+        """
         if not self._params.known:
             return []
         time, by_row = self._params.known
         return [pl.Series(time, np.minimum(known >> 1, WATERMARK_END - 1)).cast(pl.Datetime("us")), pl.Series(by_row, known & 1)]
 
     def _begins(self, matches: Matches, owner: IntArray) -> list[pl.Series]:
-        """Returns the columns that tell the merger where matches begin, and where the next ones may."""
+        """Returns the columns that tell the merger where matches begin, and where the next match may begin."""
         assert self._params.dealt is not None
         rows, offsets, shift = matches.rows, matches.offsets, 1
         if self._params.skip_to == "next":
@@ -121,7 +125,7 @@ def _order(matches: Matches, keys: Callable[[IntArray], pl.DataFrame]) -> IntArr
 
     Parameters
     ----------
-    matches : those of one partition beside each other, from left to right
+    matches : matches of one partition are adjacent, from left to right
     """
     order = _stable_order(matches.known)
     known, of = matches.known[order], matches.lanes[order]
@@ -137,8 +141,9 @@ def _order(matches: Matches, keys: Callable[[IntArray], pl.DataFrame]) -> IntArr
 
 
 def _stable_order(numbers: IntArray) -> IntArray:
-    """Returns the order of numbers, equal ones as they are. Numbers that lie close together are sorted with their places behind them, which
-    takes a fifth of the time."""
+    """Returns the stable order of numbers. Numbers that lie close together are sorted with their places in the low bits, which takes a
+    fifth of the time.
+    """
     if not numbers.size:
         return numbers
     least, most, bits = int(numbers.min()), int(numbers.max()), numbers.size.bit_length()

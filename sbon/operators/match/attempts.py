@@ -1,4 +1,6 @@
-"""Attempts to match the rows of one partition from one row on: which rows the preferred match has, once no later row can change it."""
+"""Attempts to match the rows of one partition from one row on. An attempt finds the rows of the preferred match, once no later row can
+change it.
+"""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -8,7 +10,7 @@ from sbon.operators.match.conditions import Conditions
 from sbon.operators.match.program import END, Program
 
 Path: TypeAlias = tuple[Any, int]
-"""The rows of an attempt: the path up to the row before, and the row's place in the program."""
+"""Rows of an attempt as a linked list: the path up to the previous row, and the place in the program that took the last row."""
 
 
 class Labels(NamedTuple):
@@ -19,9 +21,9 @@ class Labels(NamedTuple):
 
 
 class Attempt:
-    """One attempt. Rows are given to it one behind the other, and conditions may depend on the match so far.
+    """One attempt. It takes rows one after the other, and conditions may depend on the match so far.
 
-    Of several ways to one place of the pattern with equal states, the preferred one goes on alone.
+    If several ways lead to one place of the pattern with equal states, only the preferred way continues.
     """
 
     __slots__ = ("_conditions", "_ended", "_number", "_program", "_taken", "_value_at", "_waiting", "alive", "length")
@@ -39,11 +41,11 @@ class Attempt:
         self.length: int | None = 0 if END in program.start else None
 
     def take(self, masks: Sequence[int], first: int, end: int, base: int) -> int:
-        """Takes the rows from `first` up to `end`, as long as it is alive; returns the place behind the last one taken.
+        """Takes the rows from `first` up to `end`, as long as the attempt is alive; returns the place behind the last row taken.
 
         Parameters
         ----------
-        base : place in the partition of the first one of `masks`
+        base : place in the partition of the row of `masks[0]`
         """
         place = first
         while place < end and self.alive:
@@ -75,11 +77,11 @@ class Attempt:
         self.alive = bool(self._waiting)
 
     def labels(self) -> Labels:
-        """Returns what the rows of the match were taken for."""
+        """Returns the labels of the match's rows."""
         return _labels(self._program, self._ended)
 
     def waiting(self) -> Labels:
-        """Returns what the rows so far were taken for by the preferred way that waits for more."""
+        """Returns the labels of the rows so far, by the preferred way that waits for more rows."""
         return _labels(self._program, self._waiting[0][1])
 
 

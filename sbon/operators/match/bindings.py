@@ -1,7 +1,7 @@
 """State of a match so far that conditions read: a small state for each operand that reads rows other than the current one.
 
-Two attempts at the same place of the pattern with the same states have the same future, so one of them is enough. States are tuples and
-numbers. They compare equal if all values that conditions can read are equal.
+Two ways at the same place of the pattern with equal states have the same future, so one of them is enough. States are tuples and numbers.
+They compare equal if all values that conditions can read are equal.
 """
 
 import math
@@ -15,19 +15,19 @@ from sbon.query.params.matched import MatchNumber, Navigation, Operand, Tally
 State: TypeAlias = Any
 States: TypeAlias = tuple[State, ...]
 ValueAt: TypeAlias = Callable[[int, int], Any]
-"""Value of an operand's expression, by its number and the place of a row in its partition; None where there is no row."""
+"""Value of an operand's expression, by its number and the place of a row in its partition; None if there is no such row."""
 SUM_MAX = 2**63
 _NO_VARIABLE = -1
 
 
 class Binding:
-    """One operand.
+    """An operand, with the functions that update and read its state.
 
     Parameters
     ----------
-    numbers : for each variable, those of the operand's values on a row taken for it, among the values of each row; mostly one, or none
-    names : of the pattern's variables
-    gathering : what computes the operand, if it is an aggregate of another function than `added` knows
+    numbers : for each variable, the numbers of the row values that the operand reads on a row taken for it; mostly one, or none
+    names : names of the pattern's variables
+    gathering : computes the operand, if it is an aggregate that `added` does not support
     """
 
     def __init__(
@@ -42,13 +42,13 @@ class Binding:
         if isinstance(operand, Navigation) and operand.value is None and operand.shift:
             self._beside = operand
         self.variables: frozenset[int] | None = None
-        """Variables whose rows change it; None: all."""
+        """Variables whose rows change the state; None: all."""
         if not isinstance(operand, MatchNumber) and operand.variables:
             self.variables = frozenset(operand.variables)
 
     @property
     def name(self) -> str:
-        """Returns the column by which conditions name it."""
+        """Returns the name of the operand's column in conditions."""
         return self._operand.name
 
     def begin(self) -> State:
@@ -62,7 +62,7 @@ class Binding:
                 return ()
 
     def after(self, state: State, place: int, variable: int, value_at: ValueAt) -> State:
-        """Returns the state behind a row that is taken for a variable."""
+        """Returns the state after a row that is taken for a variable."""
         is_read = self.variables is None or variable in self.variables
         if self._beside is not None:
             return _beside(self._beside, state, variable, is_read=is_read)
@@ -99,14 +99,14 @@ class Binding:
 
 
 def _beside(operand: Navigation, state: State, variable: int, *, is_read: bool) -> State:
-    """Returns the state of PREV or NEXT of CLASSIFIER behind a row.
+    """Returns the state of PREV or NEXT of CLASSIFIER after a row.
 
-    It has the variables of the last rows, as many as PREV goes back, and for each row that is read how many rows are still to come up to
-    the one beside it, and the variable of that.
+    The state has the variables of the last rows, as many as PREV goes back. For each row that is read, it also has the number of rows still
+    to come until the row that PREV or NEXT names, and that row's variable.
 
     Parameters
     ----------
-    is_read : the row is of the operand's variables
+    is_read : whether the row was taken for one of the operand's variables
     """
     (before, rows), shift = state, operand.shift
     rows = tuple((left - 1, variable if left == 1 else known) if left else (left, known) for left, known in rows)
@@ -136,7 +136,7 @@ def added(function: str, state: State, value: Any) -> State:
 
 
 def _sum(total: Any, value: Any) -> Any:
-    """Adds exactly; infinities and NaN go their way as floats."""
+    """Adds exactly; if there are infinities or NaNs, only those are added, as floats."""
     if type(value) is float and not math.isfinite(value):
         return total + value if type(total) is float else value
     if type(total) is float:
@@ -145,7 +145,7 @@ def _sum(total: Any, value: Any) -> Any:
 
 
 def answered(function: str, state: State) -> Any:
-    """Returns the answer of an aggregate: sums of integers are exact, NULL beyond 64 bits; those of floats are rounded once."""
+    """Returns the answer of an aggregate: sums of integers are exact, NULL beyond 64 bits; sums of floats are rounded once."""
     if function in ("count", "min", "max"):
         return state
     count, total = state

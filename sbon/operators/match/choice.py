@@ -1,7 +1,7 @@
 """Chooses which starts are matches: AFTER MATCH SKIP, partition by partition.
 
-All starts of a partition are candidates. The first one is the partition's first attempt; where the next one begins depends on its match. A
-start that is still open blocks its partition unless it lies in a match.
+All starts of a partition are candidates. The first start is the partition's first attempt; where the next attempt begins depends on the
+match of the one before. A start that is still open blocks its partition, unless it lies in a match.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,16 +17,16 @@ from sbon.query.params.matched import MatchParams
 from sbon.types import IntArray
 
 FAILED, MATCHED, NOTHING, TIMED_OUT = range(4)
-"""Outcomes of a start: no match, a match with rows, one without, or no match as time is up."""
+"""Outcomes of a start: no match, a match with rows, a match without rows, or no match because its time is up."""
 
 _BLOCKED = 2**62
-"""Behind every row."""
+"""A position behind every row."""
 _LANE_END = 2**32 - 1
-"""Behind every row of a partition, where partition and position are one number."""
+"""A position behind every row of a partition, for keys that have partition and position in one number."""
 _LOOKS = 8
-"""Starts behind a match that are looked at one after the other, before they are searched."""
+"""Number of starts after a match that are examined one by one, before a binary search."""
 _DOUBLED = 4
-"""Leaps are doubled so often: 16 places become one step."""
+"""Number of times that leaps are doubled, so that one step covers 16 places."""
 
 
 class Candidates(NamedTuple):
@@ -36,7 +36,7 @@ class Candidates(NamedTuple):
     first: IntArray
     """Position of the first row."""
     last: IntArray
-    """Position of the last one, of a match with rows or one that ran out of time; otherwise NO_ROW."""
+    """Position of the last row of a match with rows, or of one that ran out of time; otherwise NO_ROW."""
     kinds: IntArray
     known: IntArray
 
@@ -47,12 +47,12 @@ class Candidates(NamedTuple):
 
     @classmethod
     def joined(cls, parts: "Sequence[Candidates]") -> "Candidates":
-        """Returns the candidates of several, one behind the other."""
+        """Returns the candidates of all parts, one part after the other."""
         parts = [part for part in parts if part.first.size]
         return cls(*map(np.concatenate, zip(*parts, strict=True))) if len(parts) > 1 else parts[0] if parts else cls.none()
 
     def at(self, which: IntArray | npt.NDArray[np.bool_]) -> "Candidates":
-        """Returns some of them."""
+        """Returns the candidates at these places, or where `which` is true."""
         if which.dtype == np.bool_:
             which = np.flatnonzero(which)
             if which.size == self.first.size:
@@ -75,7 +75,7 @@ class Choice:
     ----------
     opens_after : see `Starts.after`
     drop : forgets open starts
-    skips : positions of the rows where the next match may begin, for candidates; None where AFTER MATCH SKIP does not name a variable
+    skips : returns, for candidates, the positions of the rows where the next match may begin; None unless AFTER MATCH SKIP names a variable
     """
 
     def __init__(
@@ -98,12 +98,12 @@ class Choice:
         """For each partition the position of the open start that others wait for, or NO_ROW."""
 
     def choose(self, fresh: Candidates, touched: IntArray) -> Chosen:
-        """Returns what is known now.
+        """Returns the matches that are known now.
 
         Parameters
         ----------
         fresh : starts that are settled since the last call
-        touched : partitions that have got rows since
+        touched : partitions that have got rows since the last call
         """
         parts, log = self._partitions, self._log
         if self._blocked.size < parts.size:
@@ -158,8 +158,8 @@ class Choice:
 
         Returns
         -------
-        places of the matches chosen among the events; positions from which the next match may begin behind each; positions of the open
-        starts that block their partitions, and of those that lie in a match
+        places of the chosen matches among the events; for each of them, the position from which the next match may begin; positions of the
+        open starts that block their partitions; positions of the open starts that lie in a match
         """
         log = self._log
         which = np.flatnonzero((events.kinds == MATCHED) | (events.kinds == NOTHING))
@@ -195,7 +195,7 @@ class Choice:
         self._held = Candidates.none()
 
     def _known(self, lanes: IntArray, known: IntArray) -> IntArray:
-        """Returns when attempts are known, each no sooner than those before it in its partition."""
+        """Returns the instants at which attempts are known, each no earlier than those of earlier attempts in its partition."""
         if not lanes.size:
             return known
         parts = self._partitions
@@ -219,7 +219,7 @@ class Choice:
         return known
 
     def _told(self, events: Candidates) -> Chosen:
-        """Numbers matches, and leaves out what is not answered. The events are attempts, in order."""
+        """Numbers matches, and leaves out attempts that give no answer. The events are attempts, in order."""
         params, parts, log = self._params, self._partitions, self._log
         is_match = (events.kinds == MATCHED) | (events.kinds == NOTHING)
         lanes = events.lanes
@@ -247,24 +247,24 @@ class Choice:
         return Chosen(events.at(told), numbers[told])
 
     def compact(self, moved: npt.NDArray[np.int32]) -> None:
-        """Follows rows that have other positions now, see `Log.compact`."""
+        """Replaces the positions of rows by their new ones; see `Log.compact`."""
         held = self._held
         self._held = held._replace(first=moved[held.first].astype(np.int64), last=moved[held.last].astype(np.int64))
         self._blocked = moved[self._blocked].astype(np.int64)
 
 
 def _follows(keys: IntArray, behind: IntArray) -> IntArray:
-    """Returns for each start the next one that counts if it does: the first one that begins where its match lets it, or the next
-    partition's first.
+    """Returns for each start, if it is an attempt, the next attempt: the first start where its match lets one begin, or the first start of
+    the next partition.
 
     Parameters
     ----------
     keys : of starts, in order
-    behind : least key that the next one may have
+    behind : least key that the next attempt may have
     """
     found, short = np.arange(1, keys.size + 1), np.flatnonzero(keys[1:] < behind[:-1])
     place, least, ahead = short + 1, behind[short], np.append(keys, _BLOCKED)
-    for _ in range(_LOOKS):  # it is mostly near
+    for _ in range(_LOOKS):  # the next attempt is mostly near
         place += 1
         is_short = ahead[place] < least
         found[short] = place
@@ -279,13 +279,13 @@ def _reached(follows: IntArray) -> IntArray:
 
     Parameters
     ----------
-    follows : for each place the one behind it that it leads to; their number leads nowhere
+    follows : for each place, the later place that it leads to; the number of places, if it leads nowhere
     """
     leaps = [np.append(follows, follows.size)]
     for _ in range(_DOUBLED):
         leaps.append(leaps[-1][leaps[-1]])
     far, at, found = leaps.pop().data, 0, []
-    while at < follows.size:  # few places, from which the others are reached side by side
+    while at < follows.size:  # visits few places, from which all others are then reached in bulk
         found.append(at)
         at = far[at]
     places = np.array(found, np.int64)

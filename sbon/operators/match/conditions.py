@@ -1,7 +1,8 @@
-"""The conditions of a pattern's variables, in two parts: what a row and its neighbours decide, and what depends on the match so far.
+"""The conditions of a pattern's variables, in two parts: one that a row and its neighbours decide, and one that depends on the match so
+far.
 
-The first part is computed in columns, for all rows of a batch, and kept as one number a row with a bit for each variable. The second is
-computed for one row and one attempt at a time (`sbon.operators.match.bindings`).
+The first part is computed in columns, for all rows of a batch, and kept as one number per row with a bit for each variable. The second part
+is computed for one row and one attempt at a time (`sbon.operators.match.bindings`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +32,7 @@ def operand_type(operand: Operand, columns: Mapping[str, ColumnType]) -> ColumnT
     Raises
     ------
     RemoteProtocolError
-        Its expression is not one that the planner makes.
+        The operand's expression is not one that the planner makes.
     """
     match operand:
         case Navigation(value=None):
@@ -67,7 +68,7 @@ class Conditions:
 
     Parameters
     ----------
-    columns : of the rows, and ROW_LABEL
+    columns : types of the rows' columns and of ROW_LABEL
 
     Raises
     ------
@@ -85,7 +86,7 @@ class Conditions:
         self._late: dict[int, tuple[Plain, tuple[str, ...]]] = {}
         """The second part, and the operands that it reads."""
         self.late_columns: dict[int, tuple[pl.Expr, tuple[str, ...]]] = {}
-        """The same, for many rows at once: of columns with the operands' values."""
+        """The second part for many rows at once, over columns with the operands' values; and the operands that it reads."""
         by_name = {one.name: one for one in params.operands}
         late: dict[str, None] = {}
         for variable, condition in enumerate(params.conditions):
@@ -102,7 +103,7 @@ class Conditions:
                 column = compile_column(second, types)[0].cast(pl.Boolean).fill_null(False)
                 self.late_columns[variable] = column.alias(f"v{variable}"), names
         self._values: list[tuple[pl.Expr, bool, str | None]] = []
-        """Values that each row has: the expression, whether it is a time, and, where it reads ROW_LABEL, the variable."""
+        """Values that each row has: the expression, whether it is a time or an interval, and, if it reads ROW_LABEL, the variable."""
         self.bindings = [self._binding(by_name[name], columns, params.variables) for name in late]
         self._place = {name: place for place, name in enumerate(late)}
 
@@ -124,7 +125,7 @@ class Conditions:
     def _parted(
         self, condition: Expression, variable: int, operands: Mapping[str, Operand], names: Sequence[str]
     ) -> tuple[Expression | None, Expression | None]:
-        """Returns what the row and its neighbours decide, and the rest."""
+        """Returns the part of a condition that the row and its neighbours decide, and the rest."""
         known: dict[str, Expression] = {}
         for name, operand in operands.items():
             if isinstance(operand, Navigation) and operand.value is None and own_shift(operand, variable) == 0:
@@ -179,7 +180,7 @@ class Conditions:
 
         Parameters
         ----------
-        rows : in any order if conditions read no neighbours; otherwise those of one partition beside each other, in order
+        rows : in any order if conditions read no neighbours; otherwise rows of one partition are adjacent and in order
         lanes : for each row, a number of its partition; needed for neighbours
         """
         masks = np.full(rows.height, ANY | sum(1 << place for place in range(self._count) if place not in self._plain), np.int64)
@@ -192,7 +193,7 @@ class Conditions:
         return masks
 
     def values(self, rows: pl.DataFrame) -> list[list[Any]]:
-        """Returns for each operand with a value on each row its values."""
+        """Returns the values on all rows of each operand that has a value on each row."""
         values = []
         for value, is_number, label in self._values:
             labelled = rows if label is None else rows.with_columns_seq(pl.lit(label).alias(ROW_LABEL))
@@ -207,7 +208,7 @@ class Conditions:
         return tuple(binding.begin() for binding in self.bindings)
 
     def after(self, states: States, place: int, variable: int, match_number: int, value_at: ValueAt) -> States | None:
-        """Returns the states behind a row that is taken for a variable; None if its condition does not hold then."""
+        """Returns the states after a row that is taken for a variable; None if the variable's condition does not hold."""
         found = tuple(binding.after(state, place, variable, value_at) for binding, state in zip(self.bindings, states, strict=True))
         late = self._late.get(variable)
         if late is not None:
@@ -223,7 +224,7 @@ class Conditions:
 
 
 def _shifted(column: pl.Series, shift: int, lanes: IntArray | None) -> pl.Series:
-    """Returns for each row the value of the row so far behind it in its partition; NULL where there is none."""
+    """Returns for each row the value of the row `shift` rows after it in its partition; NULL if there is no such row."""
     if shift == 0 or lanes is None:
         return column
     same = np.zeros(lanes.size, np.bool_)

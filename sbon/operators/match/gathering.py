@@ -1,6 +1,7 @@
-"""Aggregates over rows of a match beside COUNT, SUM, AVG, MIN and MAX: computed as those of windows are, each stretch of rows as a group.
+"""Aggregates over rows of a match, other than COUNT, SUM, AVG, MIN and MAX. They are computed like aggregates of windows, with each stretch
+of rows as a group.
 
-The order of the rows stands for the event time: FIRST_VALUE, STRING_AGG and ARRAY_AGG go by it.
+The order of the rows replaces the event time for FIRST_VALUE, STRING_AGG and ARRAY_AGG.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,19 +24,19 @@ from sbon.types import IntArray
 
 _GROUP = "g"
 ROWS_MAX = 262_144
-"""About the most rows, those of several stretches counted several times, that are aggregated at once; this bounds the memory."""
+"""Approximate number of rows that are aggregated at once, to bound the memory. A row of several stretches counts several times."""
 
 
 class Gathering:
-    """One aggregate.
+    """An aggregate over stretches of rows.
 
     Parameters
     ----------
-    columns : of the rows
+    columns : types of the rows' columns
 
     Attributes
     ----------
-    columns : expressions over these columns, of which stretches are given
+    columns : expressions over the rows' columns, whose values the methods take
     types : of the expressions
     """
 
@@ -48,12 +49,12 @@ class Gathering:
         self._result = polars_type(aggregate_type(tally.aggregate.function, *kinds))
 
     def of(self, operands: pl.DataFrame, begins: IntArray, ends: IntArray) -> pl.Series:
-        """Returns the aggregate of each of some stretches of rows.
+        """Returns the aggregate of each stretch of rows.
 
         Parameters
         ----------
         operands : values of `columns` on the rows
-        begins, ends : (stretches,) places of the first row and behind the last one; a stretch may have no row
+        begins, ends : (stretches,) places of the first row and behind the last row; a stretch may have no row
         """
         keys, which = np.unique(begins << 32 | ends, return_inverse=True)
         begins, lengths = keys >> 32, (keys & 2**32 - 1) - (keys >> 32)
@@ -87,13 +88,13 @@ class Gathering:
         return self._with_gaps(found["a0"].cast(self._result), place)
 
     def _with_gaps(self, answers: pl.Series, place: IntArray) -> pl.Series:
-        """Returns the answers at some places; for -1, where there is no row, NULL or 0."""
+        """Returns the answers at these places; for -1, a stretch without rows, NULL, or 0 for counts."""
         whole = pl.concat([answers, pl.Series([None], dtype=self._result)]).gather(np.where(place < 0, answers.len(), place))
         return whole.fill_null(0) if "count" in self._aggregate.function else whole
 
 
 def gathering_of(operand: Operand, columns: Mapping[str, ColumnType]) -> Gathering | None:
-    """Returns what computes an operand, if it is an aggregate beside the five that states of attempts have."""
+    """Returns the gathering that computes an operand, if it is an aggregate other than the five that states of attempts have."""
     if isinstance(operand, Tally) and operand.aggregate.function not in OVER_FUNCTIONS:
         return Gathering(operand, columns)
     return None

@@ -10,13 +10,13 @@ T = TypeVar("T", bound=np.generic)
 
 _SIZE_MIN = 1_024
 _LARGE = 2**20
-"""From so many values on, memory counts more than how often they are copied."""
+"""Number of values from which saving memory matters more than avoiding copies."""
 _PIECE = 2**16
-"""Values that are moved at once, so that no second array of all is needed."""
+"""Values that are moved at once, so that no second array of the whole size is needed."""
 
 
 def _room(size: int, dtype: npt.DTypeLike) -> npt.NDArray[T]:
-    """Returns an array whose memory, if it is much, is its own: it goes back to the system at once, and takes nothing until it is used."""
+    """Returns an array. The memory of a large one is mapped: it is not taken until it is used, and goes back to the system at once."""
     if size < _LARGE:
         return np.empty(size, dtype)
     return np.frombuffer(mmap.mmap(-1, size * np.dtype(dtype).itemsize), dtype)
@@ -43,7 +43,7 @@ class Grown(Generic[T]):
         self.size = size
 
     def fill(self, count: int, value: int) -> None:
-        """Appends a value so many times."""
+        """Appends a value `count` times."""
         self.extend(np.full(count, value, self._room.dtype))
 
     def keep(self, which: npt.NDArray[np.bool_]) -> None:
@@ -58,13 +58,13 @@ class Grown(Generic[T]):
             self._move(max(_SIZE_MIN, end + end // 8))
 
     def replace(self, values: npt.NDArray[T]) -> None:
-        """Takes other values instead."""
+        """Replaces all values."""
         room: npt.NDArray[T] = _room(max(_SIZE_MIN, values.size + values.size // 8), self._room.dtype)
         room[: values.size] = values
         self._room, self.size = room, values.size
 
     def _move(self, size: int) -> None:
-        """Takes other room."""
+        """Moves the values to an array of another size."""
         room: npt.NDArray[T] = _room(size, self._room.dtype)
         room[: self.size] = self.values
         self._room = room

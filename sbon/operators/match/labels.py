@@ -1,4 +1,4 @@
-"""Labels the rows of matches with the variables that they matched, where conditions depend on single rows alone."""
+"""Labels the rows of matches with the variables that they matched, if conditions depend on single rows alone."""
 
 import numpy as np
 import numpy.typing as npt
@@ -8,16 +8,16 @@ from sbon.operators.match.scan import Classes, Scanner
 from sbon.types import IntArray
 
 TOGETHER_MIN = 8
-"""Least number of matches that are labelled together, one row of each a step; fewer are labelled one after the other."""
+"""Least number of matches that are labelled together, one row of each per step; fewer are labelled one after the other."""
 _UNKNOWN, AMBIGUOUS, NOTHING = -1, -2, -3
-"""In place of a label: ways differ, or none takes the row."""
+"""Values in place of a label: not computed yet; ways differ; no way takes the row."""
 
 
 class Labeller:
     """Labels rows: twice the variable, plus 1 if the row is left out of the answer.
 
-    If all ways that wait in a state would give a row the same label, the preferred way does, too, and a table gives the label. Only a match
-    with a row for which they differ is followed way by way.
+    If all ways that wait in a state would give a row the same label, it is the preferred way's label, too, and comes from a table. Only a
+    match with a row for which the ways differ is followed way by way.
     """
 
     def __init__(self, program: Program, scanner: Scanner) -> None:
@@ -31,9 +31,9 @@ class Labeller:
 
         Parameters
         ----------
-        classes : of the rows of matches, one match behind the other
+        classes : classes of the matches' rows, one match after the other
         offsets : where each match begins, and the number of rows
-        timed_out : of each match; such a match has not ended, and its way is the preferred one of those that wait
+        timed_out : whether each match ran out of time; it has not ended then, and its way is the preferred one of the waiting ways
         """
         scanner, automaton = self._scanner, self._scanner.automaton
         found = np.zeros(classes.size, np.int64)
@@ -58,7 +58,7 @@ class Labeller:
         return found
 
     def told(self, state: IntArray, codes: Classes) -> IntArray:
-        """Returns the labels of rows in states; AMBIGUOUS or NOTHING where there is none."""
+        """Returns the labels of rows in states; AMBIGUOUS or NOTHING if there is no label."""
         keys = state << 16 | codes
         if keys.max(initial=0) >= self._labels.size:
             more = np.full(int(keys.max()) + (1 << 16) - self._labels.size, _UNKNOWN, np.int64)
@@ -92,5 +92,5 @@ class Labeller:
         return told.pop() if len(told) == 1 else AMBIGUOUS if told else NOTHING
 
     def forget(self) -> None:
-        """Forgets what it knows of states, which have new numbers."""
+        """Forgets the labels by state, because states have new numbers."""
         self._labels = np.full(0, _UNKNOWN, np.int64)

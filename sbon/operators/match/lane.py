@@ -1,4 +1,4 @@
-"""One partition of a pattern: its rows that may still be in a match, and the attempt that goes on.
+"""One partition of a pattern: its rows that may still be in a match, and its current attempt.
 
 Places are counted from the partition's first row on; the lists have the rows from `base` on.
 """
@@ -16,11 +16,11 @@ from sbon.watermarks import WATERMARK_END
 
 
 class Found(NamedTuple):
-    """A match, or with `number` None a row that is in none."""
+    """A match, a match that ran out of time, or a row that is in no match."""
 
     known: int
     first: int
-    """Position of its first row, or of the row where a match without rows is."""
+    """Position of its first row, or of the row at which a match without rows is."""
     labels: Labels
     number: int
     """NO_NUMBER for a row that is in no match, and for a match that ran out of time."""
@@ -29,23 +29,23 @@ class Found(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """A start that no later row can change. It is read as an attempt that has ended is."""
+    """A start whose outcome no later row can change. It can be read like an attempt that has ended."""
 
     place: int
     """Place of the start in its partition."""
     taken: int
-    """Place behind the last row that was looked at."""
+    """Place behind the last row that was examined."""
     length: int | None
     """Rows of the match; None if there is none."""
     found: Labels
 
     @property
     def alive(self) -> bool:
-        """Returns False: it takes no more rows."""
+        """Returns False: a settled start takes no more rows."""
         return False
 
     def labels(self) -> Labels:
-        """Returns what the rows of the match were taken for."""
+        """Returns the labels of the match's rows."""
         return self.found
 
 
@@ -74,10 +74,12 @@ class Lane:
         """Positions of the rows in the operator's log."""
         self.times: list[int] = []
         self.masks: list[int] = []
-        """For each row whose conditions are known, those that hold. They are known for all but the last rows, if they read later ones."""
+        """For each row whose conditions are known, the conditions that hold. If conditions read later rows, those of the last rows are not
+        known yet.
+        """
         self.values: list[list[Any]] = [[] for _ in range(values)]
         self.start = 0
-        """Place where the attempt begins, or where the next one may."""
+        """Place where the current attempt begins, or where the next one may begin."""
         self.taken = 0
         """Place behind the last row that the attempt has taken."""
         self.matched = 0
@@ -101,12 +103,12 @@ class Lane:
         return self.times[self.start - self.base] if self.start < self.end else None
 
     def value_at(self, number: int, place: int) -> Any:
-        """Returns the value of an operand on a row; None where there is no row."""
+        """Returns the value of an operand on a row; None if there is no such row."""
         at, values = place - self.base, self.values[number]
         return values[at] if 0 <= at < len(values) else None
 
     def settle(self, rules: Rules, watermark_us: int) -> list[Found]:
-        """Returns what is known now, from left to right.
+        """Returns the matches that are known now, from left to right.
 
         Parameters
         ----------
@@ -158,7 +160,7 @@ class Lane:
         return True
 
     def _limit(self, rules: Rules, ready: int, watermark_us: int) -> tuple[int, bool]:
-        """Returns the place behind the last row that the match may have among those that are ready, and whether none can come later."""
+        """Returns the place behind the last ready row that the match may have, and whether no later row can be in it."""
         within = rules.params.within_us
         if within is None:
             return ready, False
@@ -170,7 +172,7 @@ class Lane:
         return ready, not waiting and watermark_us >= until
 
     def _know(self, rules: Rules, *, alive: bool) -> None:
-        """Notes when what is settled now is known: with the last row taken and those behind it that were read, or when time is up."""
+        """Notes the instant at which the current outcome is known: that of the last row taken, or read behind it, or when time is up."""
         at = max(self.start, self.taken - 1) + rules.behind - self.base
         self.known = max(self.known, 2 * min(self.times[at], TIME_MAX) + 1 if at < len(self.times) else END)
         if alive:
@@ -205,12 +207,12 @@ class Lane:
         self.taken = self.start
 
     def _pass(self, found: list[Found]) -> None:
-        """Answers the row at `start` as one that is in no match, unless it is in an earlier one."""
+        """Emits the row at `start` as a row in no match, unless it is in an earlier match."""
         if self.start >= self.matched:
             found.append(Found(self.known, self.ids[self.start - self.base], Labels([], []), NO_NUMBER, []))
 
     def trim(self, rules: Rules) -> None:
-        """Lets go of rows that nothing reads any more."""
+        """Drops rows that nothing reads any more."""
         unneeded = min(self.start, self.end) - rules.before - self.base
         if unneeded > 0:
             del self.ids[:unneeded], self.times[:unneeded], self.masks[:unneeded]
@@ -220,7 +222,7 @@ class Lane:
 
 
 def _next_start(params: MatchParams, labels: Labels) -> int:
-    """Returns how far behind the first row of a match the next one may begin."""
+    """Returns the number of rows from the first row of a match to the row where the next match may begin."""
     if params.skip_to == "past":
         return len(labels.variables)
     if params.skip_to == "next":

@@ -1,7 +1,7 @@
-"""The rows that a pattern's partitions still need, in the order in which they were put in order, as arrays.
+"""The rows that a pattern's partitions still need, as arrays, in the order in which steps have sorted them.
 
-Rows of one partition come in steps, and those of one step lie beside each other. A row's position grows with its place in its partition;
-`prev` and `next` lead from row to row.
+Rows come in steps, and the rows of one partition in one step are adjacent. A row's position grows with its place in its partition; `_prev`
+and `_next` lead from row to row of a partition.
 """
 
 from collections.abc import Sequence
@@ -16,9 +16,9 @@ from sbon.types import IntArray
 
 NO_ROW = -1
 TIME = "\0time"
-"""Column with the event time in microseconds, beside those of the input."""
+"""Column with the event time in microseconds, beside the columns of the input."""
 ROW = "\0row of its time"
-"""Column with the place of a row among those of its event time, where windows are dealt to instances."""
+"""Column with the place of a row among the rows of its event time; there if windows are dealt to instances."""
 _SMALL_MAX = 2**31 - 1
 _PIECE = 2**16
 
@@ -28,17 +28,17 @@ class Log:
 
     Parameters
     ----------
-    columns : of the rows, without TIME
-    time_column : the one of the event times
-    links : values of later rows are read
+    columns : names of the rows' columns, without TIME
+    time_column : the column of the event times
+    links : whether values of later rows are read
 
     Attributes
     ----------
     times : event times, microseconds
-    lanes : numbers of their partitions
-    places : counted from the first row of the partition ever
+    lanes : numbers of the rows' partitions
+    places : places of the rows, counted from the first row that the partition ever had
     codes : classes of the rows by the conditions that they meet
-    slots : of the attempt that begins there; NO_ROW if none does, or it is settled
+    slots : slot of the attempt that begins at the row; NO_ROW if none begins there, or it is settled
     """
 
     def __init__(self, columns: Sequence[str], time_column: str, *, links: bool) -> None:
@@ -53,11 +53,11 @@ class Log:
         self.slots = Grown(np.int32)
         self._prev = Grown(np.int32)
         self._next = Grown(np.int32) if links else None
-        """Needed only where values of later rows are read."""
+        """Needed only if values of later rows are read."""
 
     @property
     def size(self) -> int:
-        """Returns the number of rows, with those that nobody needs any more."""
+        """Returns the number of rows, including rows that nothing needs any more."""
         return self.times.size
 
     def add(self, rows: pl.DataFrame, lanes: IntArray, places: IntArray, tails: IntArray, begins: IntArray) -> None:
@@ -65,9 +65,9 @@ class Log:
 
         Parameters
         ----------
-        rows : with TIME; those of one partition beside each other, in order
-        tails : of each partition, in their order here, the position of its last row so far, or NO_ROW
-        begins : of each partition, the place of its first new row among the new ones
+        rows : rows with TIME; rows of one partition are adjacent and in order
+        tails : for each partition, in the order of `rows`, the position of its last row so far, or NO_ROW
+        begins : for each partition, the place of its first row in `rows`
         """
         size, count = self.size, rows.height
         self.times.extend(rows[TIME].to_numpy())
@@ -91,7 +91,9 @@ class Log:
             self._next.values[tails[there]] = begins[there] + size
 
     def moved(self, positions: IntArray, shift: int) -> IntArray:
-        """Returns the rows so far behind others in their partitions; NO_ROW where there is none."""
+        """Returns the positions of the rows `shift` rows behind these in their partitions (before these, if negative); NO_ROW if there is
+        none.
+        """
         links = self._prev if shift < 0 else self._next
         found = positions
         for _ in range(abs(shift)):
@@ -100,7 +102,7 @@ class Log:
         return found
 
     def back_to(self, least: int, last: int) -> list[int]:
-        """Returns the positions of a partition's rows, those that are there: from a place on up to a position."""
+        """Returns the positions of the rows of a partition, as far as they are kept, from the place `least` to the position `last`."""
         found, places, prev = [], self.places.values, self._prev.values
         while last >= 0 and places[last] >= least:
             found.append(last)
@@ -108,7 +110,7 @@ class Log:
         return found[::-1]
 
     def taken(self, positions: IntArray, columns: Sequence[str] | None = None) -> pl.DataFrame:
-        """Returns rows by position, without TIME and maybe only some columns; for NO_ROW a row of NULLs."""
+        """Returns rows by position, without TIME, with all columns or only some; for NO_ROW a row of NULLs."""
         names = self._columns if columns is None else columns
         found: list[pl.Series] = []
         if stored := [name for name in names if name != self._time]:
@@ -121,11 +123,12 @@ class Log:
         return pl.DataFrame(found) if found else pl.DataFrame(height=positions.size)
 
     def spans(self, first: IntArray, last: IntArray) -> tuple[IntArray, IntArray]:
-        """Returns the rows of stretches of partitions one behind the other, and where each begins among them, with their number at the end.
+        """Returns the positions of the rows of all stretches, one stretch after the other, and where each stretch begins among them, with
+        the number of all rows at the end.
 
         Parameters
         ----------
-        first, last : positions of the ends, both inclusive
+        first, last : positions of the first and the last row of each stretch, which are in one partition
         """
         lengths = self.places.values[last] - self.places.values[first] + 1
         offsets = np.append(0, np.cumsum(lengths))
@@ -142,7 +145,9 @@ class Log:
         return found, offsets
 
     def compact(self, live: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
-        """Keeps only some rows; returns for each position the new one, NO_ROW for those that are gone, and NO_ROW once more at the end."""
+        """Keeps only the live rows. Returns the new position for each old one, NO_ROW for dropped rows, and NO_ROW at the end, so that
+        NO_ROW maps to itself.
+        """
         moved = np.full(live.size + 1, NO_ROW, np.int32)
         moved[:-1][live] = np.arange(np.count_nonzero(live), dtype=np.int32)
         self.store.compact(live)

@@ -1,6 +1,6 @@
 """The matcher of a pattern: takes rows that the watermark has passed, and returns the matches that are known.
 
-Where single rows decide all conditions, the starts of all partitions are looked at together (`starts`, `choice`, `labels`); elsewhere each
+If single rows decide all conditions, the starts of all partitions are processed together (`starts`, `choice`, `labels`); otherwise each
 partition goes through its rows with one attempt at a time (`sequential`).
 """
 
@@ -43,11 +43,11 @@ _SMALL = 2**16
 
 
 class Matcher:
-    """Rows that may still be in a match, by partition.
+    """Finds matches, and keeps the rows that may still be in a match, by partition.
 
     Parameters
     ----------
-    columns : of the rows, and ROW_LABEL
+    columns : types of the rows' columns and of ROW_LABEL
     schema : types of the rows, with TIME
 
     Raises
@@ -62,7 +62,7 @@ class Matcher:
         shifts = [one.shift for one in params.operands if isinstance(one, Navigation) and one.value is not None]
         self._before, self._behind = max([0, *(-shift for shift in shifts)]), max([0, *shifts])
         self._keeps_lanes = self._before > 0 or any(isinstance(one, MatchNumber) for one in params.operands)
-        """A partition is remembered when all its rows are settled."""
+        """True if a partition is remembered after all its rows are settled."""
         self._may_be_nan = any(schema[name].is_float() for name in params.partition)
         read = columns_of([value for _, value in params.measures])
         self._labels = params.passed is not None or any(
@@ -70,7 +70,7 @@ class Matcher:
             for one in params.operands
             if one.name in read
         )
-        """Answers tell what rows were taken for, or read rows of variables."""
+        """True if answers need the labels of rows: they return them, or read rows by variable."""
         if params.dealt is not None and params.skip_variables:  # the merger is told where the next match begins
             self._labels = True
         self.log = Log([name for name in schema if name != TIME], params.time_column, links=self._behind > 0)
@@ -127,7 +127,7 @@ class Matcher:
         return int(self._partitions.since.values.min(initial=WATERMARK_END))
 
     def take(self, rows: pl.DataFrame, watermark_us: int) -> Matches:
-        """Takes rows; returns the matches that are known then, partition by partition from left to right.
+        """Takes rows; returns the matches that are now known, partition by partition from left to right.
 
         Parameters
         ----------
@@ -156,13 +156,13 @@ class Matcher:
         return Matches(chosen.lanes, chosen.known, chosen.first, numbers, timed_out, offsets, positions, labels >> 1, (labels & 1) == 1)
 
     def _labelled(self, candidates: Candidates) -> tuple[IntArray, IntArray, IntArray]:
-        """Returns where the rows of candidates begin, their positions, and what they were taken for."""
+        """Returns where the rows of each candidate begin, their positions, and their labels."""
         positions, offsets = self.log.spans(candidates.first, candidates.last)
         codes = self.log.codes.values[positions]
         return offsets, positions, self._labeller.labels(codes, offsets, candidates.kinds == TIMED_OUT)
 
     def _skips(self, candidates: Candidates) -> IntArray:
-        """Returns the positions of the rows where AFTER MATCH SKIP TO leads."""
+        """Returns the positions of the rows to which AFTER MATCH SKIP TO leads."""
         offsets, positions, labels = self._labelled(candidates)
         wanted = np.flatnonzero(np.isin(labels >> 1, self._params.skip_variables))
         if self._params.skip_to == "first":
@@ -170,7 +170,7 @@ class Matcher:
         return positions[wanted[np.searchsorted(wanted, offsets[1:]) - 1]]
 
     def _arrived(self, rows: pl.DataFrame) -> tuple[IntArray, IntArray, IntArray]:
-        """Puts rows in order; returns their partitions, and where the rows of each begin and end in the log."""
+        """Sorts rows and adds them to the log; returns their partitions, and where the rows of each begin and end in the log."""
         if not rows.height:
             nothing = np.zeros(0, np.int64)
             return nothing, nothing, nothing
@@ -191,7 +191,7 @@ class Matcher:
 
         Parameters
         ----------
-        rows : those of one partition beside each other, in order
+        rows : rows of one partition are adjacent and in order
         lanes, begins : partitions, and where their rows begin
         """
         parts, log = self._partitions, self.log
@@ -233,7 +233,7 @@ class Matcher:
         return order, ids
 
     def _classified(self, lanes: IntArray, begins: IntArray, ends: IntArray, watermark_us: int) -> Text:
-        """Computes what single rows decide, for the rows of which it can be known."""
+        """Computes the conditions that single rows decide, for the rows whose conditions are now known."""
         parts, log, ended = self._partitions, self.log, watermark_us >= WATERMARK_END
         if not (self._before or self._behind):
             parts.ready.values[lanes] = parts.count.values[lanes]
@@ -246,7 +246,7 @@ class Matcher:
             rest = np.setdiff1d(np.flatnonzero(parts.count.values > parts.ready.values), lanes)
             lanes = np.append(lanes, rest)
             begins, ends = np.append(begins, np.full(rest.size, log.size)), np.append(ends, np.full(rest.size, log.size))
-        # Before the new rows of a partition come those whose conditions wait for them, and those that conditions read.
+        # Earlier rows of the partitions are needed, too: those whose conditions wait for the new rows, and those that conditions read.
         least = parts.ready.values[lanes] - self._before
         at = np.where(ends > begins, begins, NO_ROW)
         at = np.where(at >= 0, log.moved(np.maximum(at, 0), -1), parts.tail.values[lanes]) if log.size else at
@@ -288,7 +288,7 @@ class Matcher:
         return Attempt(self._program, self._conditions, lane.number + 1, lane.value_at)
 
     def compact(self) -> None:
-        """Lets go of rows that nobody needs, when they are many."""
+        """Drops rows that nothing needs, if they are many."""
         log, parts = self.log, self._partitions
         if not log.store.needs_compaction(self.rows):
             return
@@ -331,7 +331,7 @@ class Matcher:
         return {name: self._schema[name] for name in self._params.partition}
 
     def state(self) -> dict[str, pl.DataFrame]:
-        """Returns the rows that may still be needed, by partition, and the partitions. Their rows give attempts again."""
+        """Returns the rows that may still be needed, by partition, and the partitions. Attempts can be repeated from the rows."""
         parts, log = self._partitions, self.log
         live = np.flatnonzero(self._live())
         lanes = np.unique(log.lanes.values[live].astype(np.int64))
@@ -359,12 +359,12 @@ class Matcher:
         return frames
 
     def adopt(self, told: pl.DataFrame, kept: pl.DataFrame, watermark_us: int) -> None:
-        """Continues, without any row so far, from what `state` told.
+        """Continues from frames that `state` returned. No rows may have been taken before.
 
         Raises
         ------
         RemoteProtocolError
-            It is no such state.
+            The frames are not such a state.
         """
         keys, parts = list(self._params.partition), self._partitions
         if dict(told.schema) != {**self._key_schema, **LANE} or any(told[name].null_count() for name in LANE):
@@ -388,7 +388,7 @@ class Matcher:
         if kept.height:
             logged = self._logged(kept, lanes[there], begins)
             if self._find(self._classified(*logged, watermark_us), watermark_us).lanes.size:
-                raise RemoteProtocolError("a snapshot has a match that should have left")
+                raise RemoteProtocolError("a snapshot has the rows of a match that should have been emitted before")
 
 
 class _NotANumber:
@@ -415,7 +415,7 @@ def _ranges(begins: IntArray, ends: IntArray) -> IntArray:
 
 
 def _places_in_runs(times: IntArray) -> IntArray:
-    """Returns the place of each row among those beside it that have its time, from 0 on.
+    """Returns the place of each row among the adjacent rows that have the same time, from 0 on.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """Finds the matches of a pattern: MATCH_RECOGNIZE.
 
 Rows wait until the watermark has passed them; then `matcher` takes them in steps. Matches leave in the order of the instants at which they
-are known, which rows and watermarks decide, not batches.
+are known. These depend on rows and watermarks, not on batches.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +24,7 @@ from sbon.schema import ColumnType
 from sbon.watermarks import WATERMARK_END
 
 STEP_ROWS = 65_536
-"""Rows that are looked at in one step."""
+"""Rows examined in one step."""
 ANSWER_ROWS = 16_384
 """Rows answered in one step."""
 
@@ -38,17 +38,20 @@ class MatchRows(PatientOperator[MatchParams]):
         super().__init__(params)
         bare = params.known or params.unmatched or params.timeouts or may_be_empty(params.pattern)
         if params.dealt is not None and (params.within_us is None or params.partition or bare):
-            raise RemoteProtocolError("windows dealt to instances, expected a pattern with a time, without partitions, of matches alone")
+            raise RemoteProtocolError(
+                "pattern for windows dealt to instances, expected WITHIN, no partitions, and answers that are matches only"
+            )
         self._matcher: Matcher | None = None
 
     @property
     def state_rows(self) -> int:
-        """Returns the number of waiting rows and of those that may still be in a match."""
+        """Returns the number of waiting rows and of rows that may still be in a match."""
         return self._waiting.rows + (0 if self._matcher is None else self._matcher.rows)
 
     def output_watermark(self, watermark_us: int) -> int:
-        """Returns the event time of the first row that may still be in a match, if that is less; of an instance, the watermark of the
-        instants at which matches are known."""
+        """Returns the event time of the first row that may still be in a match, if that is below the watermark. For an instance, whose
+        event time is the instant at which matches are known, returns the watermark.
+        """
         return watermark_us if self._matcher is None or self._params.known else min(watermark_us, self._matcher.waits_since_us)
 
     def advance_in_steps(self, watermark_us: int) -> Iterable[Sequence[pl.DataFrame]]:
@@ -102,7 +105,7 @@ class MatchRows(PatientOperator[MatchParams]):
     # -------------------------------------------------------------------------------------------------------------- state
 
     def _kept(self) -> dict[str, pl.DataFrame]:
-        """Returns the partitions with their rows. Attempts are not kept: their rows give them again."""
+        """Returns the partitions with their rows. Attempts are not kept: they can be repeated from the rows."""
         return {} if self._matcher is None else self._matcher.state()
 
     def _kept_columns(self, prepared: pl.DataFrame) -> dict[str, pl.Schema | None]:
@@ -131,7 +134,7 @@ class MatchRows(PatientOperator[MatchParams]):
             raise RemoteProtocolError(f"event time {params.time_column!r} is no time column of the input")
         taken = next((name for name in (TIME, ROW, ROW_LABEL) if name in columns), None)
         if taken is not None:
-            raise RemoteProtocolError(f"input column {taken!r} is named as one that the operator adds")
+            raise RemoteProtocolError(f"input column {taken!r} has the name of a column that the operator adds")
         self._prepared = [pl.col(params.time_column).cast(pl.Int64).alias(TIME)]
         self._prepared += [one_zero(pl.col(name), kind).alias(name) for name, kind in columns.items()]
         if params.dealt is not None:

@@ -13,11 +13,13 @@ from sbon.watermarks import WATERMARK_END
 Key: TypeAlias = tuple[Any, ...]
 TIME_MAX = 2**61 - 1
 END = 2 * TIME_MAX
-"""The instant of the last watermark. An instant is twice an event time, and 1 more if the row of that time tells instead of a watermark."""
+"""The instant of the last watermark. An instant is twice an event time, plus 1 if a row of that time makes a match known, instead of a
+watermark.
+"""
 
 
 def instants(times: IntArray, by_row: int) -> IntArray:
-    """Returns the instants at which rows of these times tell something, or watermarks do."""
+    """Returns the instants of these times, at which rows (`by_row` = 1) or watermarks (0) make matches known."""
     return np.minimum(times, TIME_MAX) * 2 + by_row
 
 
@@ -27,11 +29,11 @@ class Partitions:
     Attributes
     ----------
     keys : their values in the partition columns; None for a number that is free
-    tail : position of the last row, NO_ROW if there is none any more
-    count : rows ever
+    tail : position of the last row, NO_ROW if no row is kept
+    count : number of rows that the partition ever had
     ready : place behind the last row whose conditions are known
     start : place of the first row that is not settled
-    since : its event time, WATERMARK_END if all rows are settled
+    since : event time of that row, WATERMARK_END if all rows are settled
     pending : event time of the first row whose conditions are not known yet; WATERMARK_END if there is none
     number : matches so far
     matched : place behind the last row of any match
@@ -48,11 +50,11 @@ class Partitions:
 
     @property
     def size(self) -> int:
-        """Returns the number of partitions, with free numbers."""
+        """Returns the number of partitions, including free numbers."""
         return len(self.keys)
 
     def numbered(self, keys: Sequence[Key]) -> IntArray:
-        """Returns the numbers of partitions; new ones get one."""
+        """Returns the numbers of partitions; new partitions get a number."""
         numbers = self._numbers
         fresh = [key for key in dict.fromkeys(keys) if key not in numbers]
         if fresh:
@@ -78,7 +80,7 @@ class Partitions:
         return (self.tail, self.count, self.ready, self.start, self.since, self.pending, self.number, self.matched, self.known)
 
     def forget(self, numbers: IntArray) -> None:
-        """Lets go of partitions."""
+        """Forgets partitions."""
         for number in numbers.tolist():
             key = self.keys[number]
             if key is not None:
@@ -94,12 +96,12 @@ class Partitions:
 
 
 class Text(NamedTuple):
-    """Rows whose conditions are known now for the first time, those of one partition beside each other, in order."""
+    """Rows whose conditions are known now for the first time; rows of one partition are adjacent and in order."""
 
     positions: IntArray
     lanes: IntArray
-    """Numbers of the partitions that got rows, ready or not."""
+    """Numbers of the partitions that have got rows, ready or not."""
     begins: IntArray
     """For each partition, the place of its first row among `positions`."""
     ends: IntArray
-    """Place behind its last row."""
+    """For each partition, the place behind its last row."""

@@ -1,4 +1,4 @@
-"""Computes an expression over the values of one row as plain Python, where that gives what frames give; the rest is left to frames.
+"""Computes an expression over the values of one row in plain Python, if that gives the same answer as a frame; otherwise a frame is used.
 
 Conditions that depend on the match so far are computed for one row at a time, for which a frame takes hundreds of times as long.
 """
@@ -19,7 +19,7 @@ Row: TypeAlias = Mapping[str, Any]
 """Values by column; TIME and INTERVAL in microseconds."""
 Plain: TypeAlias = Callable[[Row], Any]
 _EXACT = 2**53
-"""Up to here an integer is exact as a float."""
+"""Integers up to this magnitude are exact as floats."""
 _INT = 2**62
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
 _ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {name: getattr(operator, name) for name in ("add", "sub", "mul")}
@@ -34,7 +34,7 @@ def evaluator(expression: Expression, types: Mapping[str, ColumnType]) -> Plain:
 
     Parameters
     ----------
-    types : of the columns
+    types : types of the columns
 
     Raises
     ------

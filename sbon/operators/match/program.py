@@ -1,7 +1,7 @@
 """Turns a pattern into a program, and finds in linear time where the preferred match ends if conditions depend on single rows alone.
 
-A program is a list of places that each wait for one row. Behind a row, the places that may come next have an order of preference, which
-does not depend on rows; so it is computed once for each place. All places that are waiting at once, in their order, are a state of a
+A program is a list of places that each wait for one row. After a row, the places that may come next have an order of preference. It does
+not depend on rows, so it is computed once for each place. All places that are waiting at once, in their order, are a state of a
 deterministic automaton, whose transitions are computed when they are first needed.
 """
 
@@ -15,7 +15,7 @@ END = -1
 ANY = 1 << 62
 """A bit that every row has beside those of the variables whose conditions it meets."""
 STATES_MAX = 4_096
-"""States of the automaton that are kept; with more it is forgotten and computed anew."""
+"""Most states of the automaton that are kept; with more, states are forgotten and computed again."""
 Follow: TypeAlias = tuple[int, ...]
 
 
@@ -25,9 +25,9 @@ class Program(NamedTuple):
     variables: tuple[int, ...]
     """For each place, the variable that its row must be of."""
     excluded: tuple[bool, ...]
-    """True if its row is left out of the answer."""
+    """For each place, True if its row is left out of the answer."""
     follow: tuple[Follow, ...]
-    """The places that may come behind it, best first; END is the last one if it is there."""
+    """For each place, the places that may come next, best first; END is last, if it is among them."""
     start: Follow
     """The places of the first row."""
 
@@ -165,7 +165,7 @@ class Automaton:
 
     @property
     def takes_nothing(self) -> bool:
-        """Tells whether no row at all is a match, if nothing better is found."""
+        """Tells whether there is a match without rows, if no better match is found."""
         return END in self._program.start
 
     def step(self, state: int, mask: int) -> tuple[int, bool]:
@@ -198,7 +198,7 @@ class Automaton:
         return self._places[state]
 
     def renumber(self, states: SequenceOf[int]) -> list[int]:
-        """Forgets all states but some; returns their new numbers."""
+        """Forgets all other states; returns the new numbers of these."""
         kept = [self._places[state] for state in states]
         self.begin()
         return [self._number(places) for places in kept]
@@ -213,7 +213,7 @@ class Automaton:
 
     @property
     def is_full(self) -> bool:
-        """Tells whether it is time to `begin` anew, between two matches."""
+        """Tells whether there are more than `STATES_MAX` states, so that some should be forgotten between two matches."""
         return len(self._places) > STATES_MAX
 
 
@@ -223,7 +223,7 @@ def follow_way(program: Program, masks: SequenceOf[int], *, ended: bool) -> list
     Parameters
     ----------
     masks : for each row, the bits of the variables whose conditions it meets
-    ended : the way ends a match with the last row; otherwise it is the preferred one of those that wait for more
+    ended : whether the way ends a match with the last row; otherwise it is the preferred way of those that wait for more rows
     """
     waiting: list[tuple[int, tuple[Any, int] | None]] = [(place, None) for place in program.start if place != END]
     path: tuple[Any, int] | None = None

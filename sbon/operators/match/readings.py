@@ -29,9 +29,9 @@ class Rows(NamedTuple):
 
     matches: Matches
     owner: IntArray
-    """Match of each."""
+    """Match of each row."""
     at: IntArray
-    """Its place among the rows of the matches; -1 for a match without rows."""
+    """Place of each row among the rows of the matches; -1 for a match without rows."""
 
 
 class Readings:
@@ -39,12 +39,12 @@ class Readings:
 
     Parameters
     ----------
-    columns : of the rows, and ROW_LABEL
-    ahead : CLASSIFIER is known of rows behind the current one, as the match is whole
+    columns : types of the rows' columns and of ROW_LABEL
+    ahead : whether CLASSIFIER is known of rows behind the current one, because the match is complete
 
     Attributes
     ----------
-    types : of the operands, by name
+    types : types of the operands, by name
 
     Raises
     ------
@@ -72,7 +72,7 @@ class Readings:
         self._names = pl.Series(list(params.variables), dtype=pl.String)
 
     def of(self, operand: Operand, rows: Rows) -> pl.Series:
-        """Returns the value of an operand on each of some rows."""
+        """Returns the value of an operand on each row."""
         name, matches = operand.name, rows.matches
         match operand:
             case MatchNumber():
@@ -98,8 +98,9 @@ class Readings:
         return _with_nulls(column, positions < 0)
 
     def _navigated(self, operand: Navigation, rows: Rows) -> IntArray:
-        """Returns the row of the match that each answer reads: its place among all rows of the matches, or NO_ROW. For CLASSIFIER, the
-        place of the row beside it."""
+        """Returns the row that each answer reads, as its place among all rows of the matches, or NO_ROW. For PREV and NEXT of CLASSIFIER,
+        returns the place of the row that they name.
+        """
         matches, owner = rows.matches, rows.owner
         begin = matches.offsets[owner]
         last = np.where(rows.at >= 0, matches.offsets[owner + 1] - 1, NO_ROW) if operand.final else rows.at
@@ -121,7 +122,7 @@ class Readings:
     # ---------------------------------------------------------------------------------------------------------- aggregates
 
     def _tally(self, operand: Tally, rows: Rows) -> pl.Series:
-        """Returns an aggregate: of each match once, or so far at each row."""
+        """Returns an aggregate: over the whole match (FINAL), or over its rows so far."""
         matches, owner = rows.matches, rows.owner
         chosen, so_far = _chosen(matches, operand.variables)
         values: list[Any] | None = None
@@ -157,13 +158,13 @@ class Readings:
         return self._told(operand.name, found)
 
     def _rows(self, matches: Matches, places: IntArray, values: Sequence[pl.Expr]) -> pl.DataFrame:
-        """Returns what some values read of rows of matches."""
+        """Returns the columns that values read, for rows of matches."""
         read = list(dict.fromkeys(name for value in values for name in value.meta.root_names()))
         rows = self._log.taken(matches.rows[places], [name for name in read if name != ROW_LABEL])
         return rows.with_columns_seq(self._names.gather(matches.variables[places]).alias(ROW_LABEL)) if ROW_LABEL in read else rows
 
     def _gathered(self, operand: Tally, rows: Rows, gathering: Gathering) -> pl.Series:
-        """Returns an aggregate that is computed of stretches of rows."""
+        """Returns an aggregate that is computed over stretches of rows."""
         matches, owner = rows.matches, rows.owner
         chosen, so_far = _chosen(matches, operand.variables)
         operands = computed(self._rows(matches, chosen, gathering.columns), gathering.columns)
@@ -179,9 +180,11 @@ class Readings:
 
 
 def _sums(function: str, values: list[Any], begins: list[int], ends: list[int]) -> list[Any]:
-    """Returns sums or means of stretches of finite values, as `bindings` does one value after the other: exact, and rounded once."""
+    """Returns sums or means of stretches of finite values, exact and rounded once. `bindings` computes the same, one
+    value after the other.
+    """
     is_float, least = type(values[0]) is float, 0
-    if is_float:  # as whole numbers of 2^least
+    if is_float:  # as integers in units of 2^least
         mantissas, exponents = np.frexp(values)
         exponents = exponents.astype(np.int64) - 53
         least = int(exponents.min())
@@ -202,11 +205,11 @@ def _sums(function: str, values: list[Any], begins: list[int], ends: list[int]) 
 
 
 def _aggregated(function: str, values: list[Any], *, plain: bool) -> Any:
-    """Returns an aggregate of values, as `bindings` does one value after the other.
+    """Returns an aggregate of values. `bindings` computes the same, one value after the other.
 
     Parameters
     ----------
-    plain : no value is infinite or NaN
+    plain : whether no value is infinite or NaN
     """
     if plain and values:
         if function == "min":
@@ -220,8 +223,9 @@ def _aggregated(function: str, values: list[Any], *, plain: bool) -> Any:
 
 
 def _chosen(matches: Matches, variables: Sequence[int]) -> tuple[IntArray, IntArray]:
-    """Returns the places of the rows with one of some variables (all if none is given) among those of the matches, and how many there are
-    before each place and at the end."""
+    """Returns the places, among the rows of the matches, of the rows with one of these variables (all rows if none is given), and how many
+    such rows there are before each place and in total.
+    """
     size = matches.rows.size
     if not variables:
         return np.arange(size), np.arange(size + 1)

@@ -1,8 +1,8 @@
 """Runs the automaton of a pattern over many starts at once, for conditions that depend on single rows alone.
 
-Each job is one start: an entry of arrays. All jobs step together, one row each, as often as the longest of them needs. Where a state
-returns to itself (`B+`), a job jumps over all rows that leave it there. Jobs that are still alive after many steps go on row by row, those
-at one row in one state as one. So the time is linear in rows and jobs.
+Each job is one start, an entry of arrays. All jobs step together, one row each, as often as the longest of them needs. Where a state
+returns to itself (`B+`), a job jumps over all rows that keep it there. Jobs that are still alive after many steps continue row by row, and
+jobs at one row in one state are merged. So the time is linear in rows and jobs.
 """
 
 from typing import Any, NamedTuple
@@ -15,29 +15,29 @@ from sbon.types import IntArray
 
 Classes = npt.NDArray[np.uint16]
 STEPS_MAX = 256
-"""Steps of single rows after which jobs go on row by row, those in equal states together."""
+"""Steps of single rows after which jobs continue row by row, and jobs in equal states are merged."""
 PAIRED_MAX = 32
-"""Most classes of which all pairs are looked at."""
+"""Most classes of which all pairs are examined."""
 _UNKNOWN = -1
 
 
 class Jobs(NamedTuple):
-    """Starts, or attempts that go on. All arrays have one entry a job."""
+    """Starts, or attempts to continue. All arrays have one entry per job."""
 
     begin: IntArray
     """Place of the first row to take."""
     state: IntArray
     stop: IntArray
-    """Place behind the last row that it may take."""
+    """Place behind the last row that the job may take."""
     shared: npt.NDArray[np.bool_]
-    """It stops at the end of its partition's rows, as others do."""
+    """True if the job stops at the end of its partition's rows, like others."""
 
 
 class Scanned(NamedTuple):
-    """The results of jobs; all arrays have one entry a job."""
+    """The results of jobs; all arrays have one entry per job."""
 
     state: IntArray
-    """0 if no later row can change what was found."""
+    """State of the automaton; 0 if no later row can change the result."""
     end: IntArray
     """Place behind the last row of the preferred match; -1 if no match ended among the rows taken."""
     taken: IntArray
@@ -48,12 +48,12 @@ class _Exits(NamedTuple):
     """The places whose rows leave a state."""
 
     places: IntArray
-    """These, and the number of all places."""
+    """The places, followed by the number of all places."""
     before: npt.NDArray[np.int32]
-    """For each place, and for their number, how many of them lie before it."""
+    """For each place, and for the number of all places, how many of `places` lie before it."""
 
     def behind(self, at: IntArray) -> IntArray:
-        """Returns for places the first one at or behind each that leaves."""
+        """Returns for each place the first place at or behind it whose row leaves the state."""
         return self.places[self.before[at]]
 
 
@@ -96,7 +96,7 @@ class Scanner:
         return found
 
     def renumber(self, states: list[int]) -> list[int]:
-        """Forgets all states but some; returns their new numbers."""
+        """Forgets all other states; returns the new numbers of these."""
         self._table = np.full(8 * self._width, _UNKNOWN, np.int32)
         numbers = self.automaton.renumber(states)
         if (len(states) + 2) * self._width > self._table.size:
@@ -104,12 +104,13 @@ class Scanner:
         return numbers
 
     def begins(self, classes: Classes, first_mask: int) -> npt.NDArray[np.bool_]:
-        """Tells of which rows a match can begin with."""
+        """Tells with which rows a match can begin."""
         return ((self.masks & first_mask) != 0)[classes] if self._masks else np.zeros(classes.size, np.bool_)
 
     def fails_at_once(self, classes: Classes) -> npt.NDArray[np.bool_]:
-        """Tells of each row but the last one whether a start there finds nothing, as the row behind it is no way on; where there are many
-        classes, of none."""
+        """Tells for each row but the last whether a start there finds nothing because no way continues with the next row. With more than
+        `PAIRED_MAX` classes, all are False.
+        """
         count = len(self._masks)
         if count > PAIRED_MAX:
             return np.zeros(classes.size - 1, np.bool_)
@@ -134,18 +135,18 @@ class Scanner:
         return np.asarray(found, np.int32)
 
     def _stays(self, state: int) -> tuple[npt.NDArray[np.bool_], bool]:
-        """Returns the classes of rows that leave a state as it is, all ending a match or none; and whether they do."""
+        """Returns the classes of rows that keep a state as it is, either all ending a match or none; and whether they do."""
         count = len(self._masks)
         found = self.step(np.full(count, state, np.int64), np.arange(count, dtype=np.uint16))
         quiet, loud = found == 2 * state, found == 2 * state + 1
         return (quiet, False) if quiet.any() else (loud, True)
 
     def scan(self, classes: Classes, jobs: Jobs) -> Scanned:
-        """Runs jobs over rows, until they can have no other match or stop.
+        """Runs jobs over rows, until they stop or can have no other match.
 
         Parameters
         ----------
-        classes : of the rows; those of one partition lie beside each other
+        classes : classes of the rows; rows of one partition are adjacent
         """
         count = jobs.begin.size
         state_out, end, taken = jobs.state.copy(), np.full(count, -1, np.int64), jobs.begin.copy()
@@ -185,10 +186,10 @@ class Scanner:
         end: IntArray,
         exits: dict[int, tuple[_Exits, bool] | None],
     ) -> None:
-        """Moves jobs over rows that leave their state as it is. Changes `at` and `end`."""
+        """Moves jobs over rows that keep their state as it is. Changes `at` and `end`."""
         counts = np.bincount(state)
         for one in np.flatnonzero(counts).tolist():
-            # Looking for exits takes as long as a step of so many jobs.
+            # Looking for exits takes as long as a step of `classes.size / 16` jobs.
             if one == 0 or (one not in exits and counts[one] * 16 < classes.size):
                 continue
             if one not in exits:
@@ -206,9 +207,10 @@ class Scanner:
             at[here] = to
 
     def _sweep(self, classes: Classes, live: IntArray, at: IntArray, state: IntArray, stop: IntArray, out: Scanned) -> None:
-        """Runs the rest of jobs row by row, those that meet in one state as one. Jobs that stop at the same place are of one partition.
+        """Runs the remaining jobs row by row; jobs that meet in one state are merged. Jobs that stop at the same place are of one
+        partition.
 
-        A node is [jobs, nodes, end]: the last end noted at or above a job's node is that of its match.
+        A node is [jobs, inner nodes, end]. A job's match ends at the end of the outermost node with an end that contains the job.
         """
         order = np.lexsort((at, stop))
         codes = classes.tolist()
@@ -269,6 +271,6 @@ def _settle(node: list[Any], state: int, taken: int, out: Scanned) -> None:
 
 
 def _exits(leaves: npt.NDArray[np.bool_]) -> _Exits:
-    """Returns the places that leave."""
+    """Returns the exits of a state, given which places have rows that leave it."""
     before = np.cumsum(leaves, dtype=np.int32) - leaves
     return _Exits(np.append(np.flatnonzero(leaves), leaves.size), np.append(before, np.int32(np.count_nonzero(leaves))))
