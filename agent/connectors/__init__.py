@@ -1,7 +1,7 @@
 """Connectors: where rows enter and leave the overlay.
 
-`build_source` and `build_sink` make the connector that a CREATE SOURCE or CREATE SINK names; the engine calls them. The docstring of its
-module lists the options that it takes in the WITH clause, one `name : meaning` a line; `docs/reference/connectors.md` is made from these
+`build_source` and `build_sink` make the connector that a CREATE SOURCE or CREATE SINK names; the engine calls them. The docstring of a
+connector's module lists its options in the WITH clause, one `name : meaning` a line; `docs/reference/connectors.md` is made from these
 lists. Packages add connectors: see `sbon_agent.extensions`.
 """
 

@@ -83,6 +83,6 @@ def loop_of(what: str, connector: str, context: ConnectorContext) -> asyncio.Abs
     loop = getattr(context.host, "loop", None)
     if not isinstance(loop, asyncio.AbstractEventLoop):
         raise ConnectorError(
-            f"{what}: connector '{connector}' needs real sockets, and this world has none: use 'datagen', 'file' or 'discard'"
+            f"{what}: connector '{connector}' needs real sockets, and the simulation has none: use 'datagen', 'file' or 'discard'"
         )
     return loop

@@ -1,4 +1,4 @@
-"""Entries for connectors, and what a connector may use of the agent that runs it. Its interfaces are in `sbon.connectors.interface`."""
+"""Entries for connectors, and the parts of its agent that a connector may use. Its interfaces are in `sbon.connectors.interface`."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class ConnectorContext(msgspec.Struct, frozen=True, kw_only=True):
     system: SystemStreams
     """Streams of the agent's own measurements."""
     extensions: Callable[[], Extensions] = Extensions
-    """Returns what is installed here; called when needed."""
+    """Returns the extensions installed here; called when needed."""
     positions: Positions = msgspec.field(default_factory=Positions)
-    """Positions of sources that begin in the midst of their files after a crash."""
+    """Positions from which sources continue in the midst of their files after a crash."""
     operator: OperatorId = ""
-    """Id of the operator that the connector is made for; empty where it is made for none."""
+    """Id of the operator that the connector is made for; empty if there is none."""

@@ -22,11 +22,11 @@ class InstalledConnectors:
         self._context = context
 
     def extensions(self) -> Extensions:
-        """Returns what is installed here."""
+        """Returns the extensions installed here."""
         return self._context.extensions()
 
     def check_source(self, source: SourceDefinition, runs_here: bool) -> str:
-        """Checks the options of a source's connector; returns a note on what cannot be checked here.
+        """Checks the options of a source's connector; returns a note if they cannot be checked here, otherwise "".
 
         Raises
         ------

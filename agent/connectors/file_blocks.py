@@ -1,8 +1,8 @@
 """Reads a text file in blocks of whole records. `file_reader` uses it.
 
-The end of a block in a plain file is found by searching a few KiB around its wanted end for a line end; the block is then read at once into
-memory of exactly its size, without a copy. If a CSV block contains quotes, its end counts only if their number from the previous block's
-end, which is certain, is even; otherwise it is moved back.
+In a plain file, a block ends at the last line end in the 64 KiB before its wanted end; the block is then read into memory of exactly its
+size, without a copy. A CSV block with quotes may end only where the number of quotes since its begin, which is certain, is even; otherwise
+its end moves back.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sbon.errors import ConnectorError
 BLOCK_BYTES = 4 << 20
 """Bytes read at once."""
 RECORD_BYTES_MAX = 16 << 20
-"""Longest record; with a longer one the file does not have the format that it is said to have."""
+"""Longest record; a longer one means that the file has another format than its source says."""
 _LOOK_BYTES = 1 << 16
 """Bytes that are searched for a line end."""
 
@@ -29,7 +29,7 @@ def blocks(file: IO[bytes], what: str, *, zipped: bool, quoted: bool, begin: int
     ----------
     what : file and source, for messages
     quoted : whether a line break between quotes is part of the record
-    begin : byte at which a record begins, and the first block; only of a plain file
+    begin : byte of the first block, at which a record must begin; only for plain files
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """Reads a file in parts, each a frame of rows: CSV, NDJSON or Parquet. The `file` source and `file_table` use it.
 
-Parts are read from the file one after the other, and numbered; they are decoded at the same time, on as many threads as ask for parts. Each
-part counts by itself what it leaves out, so that whoever puts the parts in order also counts in order.
+Parts are read one after the other, and numbered; all threads that ask for parts decode them in parallel. Each part counts the rows that it
+leaves out, so that the caller, who puts parts in order, also counts in order.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PARQUET_BYTES = 16 << 20
 PARQUET_ROWS_MIN, PARQUET_ROWS_MAX = 16_384, 524_288
 """Limits for the rows of a Parquet file read at once, which take about `PARQUET_BYTES` in memory."""
 CHECK_BYTES = 1024
-"""Bytes at the beginning of a file, and before a place in it, by which a file is known again."""
+"""Bytes at the beginning of a file, and before a place in it, whose hash tells whether it is the same file."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 T = TypeVar("T")
@@ -61,7 +61,8 @@ class Part(NamedTuple):
     left_out_us: int | None = None
     """Newest event time of the row groups that were left out just before this part, in microseconds."""
     begin: int = 0
-    """Place in the file where the part begins: bytes, or rows of a Parquet file. Those that were left out just before it follow there."""
+    """Place in the file where the part begins: bytes, or rows of a Parquet file. Row groups left out just before the part come after this
+    place."""
 
 
 class FileReader:
@@ -69,7 +70,7 @@ class FileReader:
 
     Parameters
     ----------
-    misfits : counts rows that `read` leaves out; for parts of `read_part` the caller does that
+    misfits : counts rows that `read` leaves out; the caller of `read_part` counts for itself
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class FileReader:
         self._number = 0
         self._is_parquet = kind == "parquet"
         self.begin = 0
-        """Place where the first part begins: bytes, or rows of a Parquet file. Set it before anything is read; not of a zipped file."""
+        """Place where the first part begins: bytes, or rows of a Parquet file. Set it before the first read, and not for a zipped file."""
 
     def read(self) -> pl.DataFrame | None:
         """Returns the next rows, at least one; None at the end."""
@@ -131,7 +132,7 @@ class FileReader:
         return Part(number, frame, found, left_out_us=part.left_out_us, begin=part.begin)
 
     def sample(self, rows: int) -> pl.DataFrame:
-        """Returns the first rows of a file that was never opened, however many that are; it is open meanwhile."""
+        """Opens a file that was never open, returns the first part that has rows (`rows` is ignored), and closes the file."""
         self.open()
         try:
             found = self.read()
@@ -149,14 +150,14 @@ class FileReader:
         file.close()
 
     def stamp(self) -> tuple[int, int, int, int]:
-        """Returns numbers that change when another file takes its place or somebody writes to it. The file must be open."""
+        """Returns device, inode, size and modification time: they change with every write or replacement. The file must be open."""
         found = os.fstat(self._opened().fileno())
         return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
     def check(self, begin: int) -> str:
-        """Returns a hash of the file's first KiB and of the last one before a place; of a Parquet file, of its end. The file must be open.
+        """Returns a hash of the file's first KiB and of the KiB before `begin` (before the end of a Parquet file). The file must be open.
 
-        May be called on any thread, also while the file is closed.
+        May be called on any thread, even while another thread closes the file.
         """
         with self._lock:
             descriptor = self._opened().fileno()
@@ -198,7 +199,7 @@ class FileReader:
         return self._file
 
     def _blocks(self, quoted: bool, begin: int = 0) -> Generator[tuple[int, bytes], None, None]:
-        """Yields whole records, and where they begin."""
+        """Yields blocks of whole records, each with the byte where it begins."""
         for block in blocks(self._opened(), f"{self.what}: {self.path}", zipped=self._zipped, quoted=quoted, begin=begin):
             yield begin, block
             begin += len(block)
@@ -237,7 +238,7 @@ class FileReader:
             yield _Undecoded(partial(_read_json, rows, block if begin else block.removeprefix(_BYTE_ORDER_MARK)), begin)
 
     def _parquet(self) -> Generator[_Undecoded, None, None]:
-        # By its descriptor: the name may lead elsewhere by now. A path might also be taken as a pattern by polars.
+        # Opened by its descriptor: the name may lead elsewhere by now, and polars might take a path as a pattern.
         lazy = pl.scan_parquet(f"/proc/self/fd/{self._opened().fileno()}", glob=False)
         found = lazy.collect_schema()
         self._need(found.names())

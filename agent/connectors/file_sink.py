@@ -1,21 +1,20 @@
-"""Connector `file` (sink): answers into a CSV or NDJSON file, or a folder of Parquet files. Every write is flushed.
+"""Connector `file` (sink): writes answers to a CSV or NDJSON file, or to a folder of Parquet files. Every write is flushed.
 
 Options
 -------
-path : path of a regular file, or of the folder; missing folders are made. Relative paths start in the agent's data directory, or, where
-    another agent's statement asks for the file, in the folder `files` there; that may write where the setting `connectors.file.allow` says
+path : path of a regular file, or of the folder; missing folders are made. Relative paths start in the agent's data directory. Statements of
+    other agents start in the folder `files` there, and may write where the setting `connectors.file.allow` says
 format : `csv`, `ndjson` or `parquet`; default: by the file's name
-mode : `append` (default) adds to what is there; `replace` writes beside it, into `.NAME.unfinished`, and takes its place when the query
-    ends: of itself, by DROP SINK, or with its agent. Where the sink fails, or its query cannot begin, the file stays as it was; rows that a
-    failed sink had written stay in `.NAME.unfinished`, as the sink's reason says. (Of Parquet, the parts in the folder are deleted when the
-    query begins.) `resume` first puts
-    what an interrupted `replace` has written in its place, and adds to it (an agent that has restarted makes `resume` of `replace`)
-rows_per_file : Parquet: `path` is a folder of `part-000000.parquet`, ...; a part is full at this many rows. Until then it is written anew
-    with each batch, so that nothing waits in memory alone; more rows make fewer files and dearer batches. By default a part is full at
-    20000 rows or more, with all of the batch that fills it. Full parts are compressed by zstd, others by lz4.
+mode : `append` (default) adds rows to the file. `replace` writes them to `.NAME.unfinished`, which replaces the file when the query ends:
+    by itself, by DROP SINK, or with its agent. If the sink fails or its query cannot begin, the file stays as it was; rows that a failed
+    sink has written stay in `.NAME.unfinished`, and the sink's reason says so. For Parquet, `replace` deletes the parts in the folder when
+    the query begins. `resume` puts the `.NAME.unfinished` of an interrupted `replace` in place of the file and adds rows to it; a restarted
+    agent uses `resume` instead of `replace`
+rows_per_file : rows of a full Parquet part (`part-000000.parquet`, ... in the folder `path`). Each batch rewrites the part that is being
+    filled, so that no row is in memory only; more rows make fewer files and costlier batches. By default a part is full at 20000 rows or
+    more, and holds the whole batch that fills it. Full parts are compressed by zstd, others by lz4.
 
-While the disk is full, the sink takes nothing: what was written of a batch is taken back, the query waits, and it goes on when there is
-room.
+While the disk is full, the sink undoes a partly written batch, and the query waits until there is room.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ PART_ROWS = 20_000
 READ_BYTES = 2**20
 """Bytes read at a time when the rows of a file are counted."""
 ZSTD_LEVEL = 1
-"""Compression level of full parts: a fifth faster than the default of polars, and within a tenth as small."""
+"""Compression level of full parts: a fifth faster than the default of polars, with files at most a tenth larger."""
 QUANTA = 4
 """Quanta of waiting rows that are written at once, some MiB: a write costs about half a millisecond beside its rows."""
 
@@ -113,7 +112,7 @@ def _broken(what: str, path: Path, error: OSError) -> ConnectorError:
 
 
 def _unfinished(name: str) -> str:
-    """Returns the name of the file that will replace another one."""
+    """Returns the name of the file that will replace `name`."""
     return f".{name}.unfinished"
 
 
@@ -138,7 +137,7 @@ class LineSink:
         self._closed = False
         self._origins = OriginLog(f".{path.name}.origins")
         self._next_of: Key | None = None
-        """Input and origin of the next rows; None if the sink has one input, whose rows tell none."""
+        """Input and origin of the next rows; None if the sink has one input, whose rows have no origin."""
         self.begun_at: int | None = None
         """Size of the file, in bytes, before the first row; None until it is open."""
         self.rows_by_origin: dict[Key, int] | None = None
@@ -157,7 +156,7 @@ class LineSink:
                 else:
                     if self._mode == "resume":
                         folder.expect_replaceable(real.name)
-                        with contextlib.suppress(FileNotFoundError):  # it was put in its place, or the query never began
+                        with contextlib.suppress(FileNotFoundError):  # the file is in its place already, or the query never began
                             folder.replace(real.name, by=_unfinished(real.name))
                     file = folder.open(real.name, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         except BaseException:
@@ -181,7 +180,7 @@ class LineSink:
                 self.begun_at = os.fstat(file.fileno()).st_size
 
     def rows_since(self, begun_at: int) -> int:
-        """Returns the number of rows behind a size that the file had; removes a row that is not whole, as a crash may leave it."""
+        """Returns the number of rows after byte `begun_at`; removes an incomplete last row, which a crash may leave."""
         with self._lock:
             if self._folder is None or self._file is None:
                 return 0
@@ -211,7 +210,7 @@ class LineSink:
         self._write(self._lines.lines_of_values(values), values.rows)
 
     def finish(self) -> None:
-        """Puts the file in its place; every row has been written."""
+        """Puts the file in its place, after the last row."""
         with self._lock:
             try:
                 self._append(b"")
@@ -303,7 +302,7 @@ class LineSink:
 
 
 def whole_rows(pieces: Iterable[bytes], *, quoted: bool) -> tuple[int, int]:
-    """Counts the lines of a text, and its bytes up to the end of the last whole one.
+    """Counts the whole lines of a text, and its bytes up to the end of the last of them.
 
     Parameters
     ----------
@@ -377,7 +376,7 @@ class ParquetSink:
             self.begun_at = self._number
 
     def rows_since(self, begun_at: int) -> int:
-        """Returns the number of rows in the parts from this number on; each part is whole."""
+        """Returns the number of rows in the parts from number `begun_at` on; every part is complete."""
         with self._lock, told(self._what, self._path, "cannot be read"):
             self.begun_at, rows = begun_at, 0
             for number in range(begun_at, self._number):
@@ -431,7 +430,7 @@ class ParquetSink:
         unfinished = _unfinished(name)
         try:
             with folder.create(unfinished) as file:
-                # A part that is rewritten with the next batch should cost little, one that stays should be small.
+                # lz4 is cheap for a part that the next batch rewrites; zstd is small for a part that stays.
                 rows.write_parquet(file, compression="zstd" if is_full else "lz4", compression_level=ZSTD_LEVEL if is_full else None)
             folder.replace(name, by=unfinished)
         except OSError as error:

@@ -2,23 +2,23 @@
 
 Options
 -------
-path : path of the file, a regular one. Relative paths start in the agent's data directory, or, where another agent's statement asks for the
-    file, in the folder `files` there; that may read what the setting `connectors.file.allow` says
+path : path of a regular file. Relative paths start in the agent's data directory. Statements of other agents start in the folder `files`
+    there, and may read what the setting `connectors.file.allow` says
 format : `csv`, `ndjson` or `parquet`; default: by the file's name (`.csv`, `.tsv`, `.ndjson`, `.jsonl`, `.json`, `.parquet`)
 replay : `fast` (default) as fast as the overlay takes the rows, or `event_time` at the pace of their event times
 speed : with `event_time`, how many times faster; default 1
 header : CSV: `true` (default) if the first record names the fields; `false`: the fields are the columns in order
 separator : CSV: one character, default `,` (tab for `.tsv`)
 time_format, time_unit : see `time_format.TimeFormat`
-check_every : of a lookup table (`file_table`), the pause between two checks whether the file has changed; default 10 s
-batch_rows_max : rows of a batch, default 65536; fewer where they would take longer than the engine's quantum
+check_every : lookup tables (`file_table`): pause between two checks whether the file has changed; default 10 s
+batch_rows_max : most rows of a batch, default 65536; fewer if they would take longer than the engine's quantum
 
-Of a Parquet file that is read `fast`, only the columns are read that the query needs, and no row group that the query's conditions leave
-out by its statistics (`parquet_pruning`).
+A Parquet file that is read `fast` gives only the columns that the query needs, and none of the row groups whose statistics contradict the
+query's conditions (`parquet_pruning`).
 
-The file is read in parts of some MiB, one ahead, on executor threads; where rows are taken faster than one thread decodes them, several
-parts are decoded at once. Columns are found by name; a column that the file lacks is an error, fields that are no column are ignored. Rows
-that cannot be read are left out and counted.
+Executor threads read the file in parts of some MiB, one part ahead; several parts are decoded at once if the query takes rows faster than
+one thread decodes them. Columns are found by name; a column that the file lacks is an error, other fields are ignored. Rows that cannot be
+read are left out and counted.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from sbon_agent.connectors.opening import path_of
 from sbon_agent.positions import Places
 
 PARTS_AHEAD_MAX = 4
-"""Parts of a file that are decoded at once, or wait to be given, beside the one that is being given."""
+"""Most parts that are being decoded or wait, besides the part that is being given out."""
 CHECK_EVERY_S_MIN, CHECK_EVERY_S_MAX = 0.1, 86_400.0
 
 _FORMATS = {
@@ -70,7 +70,7 @@ class FileSource:
         self.batch_rows_max = options.integer("batch_rows_max", BATCH_ROWS, 1, 1_000_000)
         self.batch_rows = BATCH_ROWS_MAX
         self.check_every_s = options.duration_us("check_every", 10_000_000) / 1e6
-        """Seconds between two looks at a table; a stream is read once."""
+        """Seconds between two checks of a lookup table; a stream is read once."""
         if not CHECK_EVERY_S_MIN <= self.check_every_s <= CHECK_EVERY_S_MAX:
             raise options.refuse("check_every", options.text("check_every", ""), "a span from '100 ms' to '1 day'")
         suffixes = [suffix.lower() for suffix in path.suffixes]
@@ -93,12 +93,12 @@ class FileSource:
         self.places = Places(context, self.reader, self._watermark, self._pace, self.misfits, can_begin_behind=not zipped)
         self._ready: Callable[[], None] | None = None
         self._chunk: pl.DataFrame | None = None
-        """Rows of the part that is being given."""
+        """Rows of the part that is being given out."""
         self._parts = InOrder[Part]()
         """Parts that are decoded, or being read."""
         self._ahead_max = 1
         self._left_out_us: int | None = None
-        """Newest event time of what was left out before `_chunk`, where that has not been told yet."""
+        """Newest event time of the rows left out before `_chunk`; None once it has been given out."""
         self._given = self._ended = self._stopped = False
         self._error: ConnectorError | None = None
 
@@ -108,22 +108,22 @@ class FileSource:
         return self.misfits.rows
 
     def open(self) -> None:
-        """Open the file. One that cannot be opened at all is refused now, when somebody still listens."""
+        """Opens the file before the query runs, so that its author is told if that fails."""
         self.reader.open()
         self.places.open()
 
     def start(self, ready: Callable[[], None]) -> None:
-        """Read the first chunk."""
+        """Starts to read the first part."""
         self._ready = ready
         self._read_ahead()
 
     def resume(self, seconds: float) -> None:
-        """Begins a replay that had been going on for this time before a crash."""
+        """Continues a replay that had run for `seconds` before a crash."""
         if self._pace is not None:
             self._pace.resume(seconds)
 
     def poll(self, now: float, wall: float) -> Polled:
-        """The next rows that are here and due."""
+        """Returns the next rows that have been read and are due."""
         if self._chunk is None:
             self._chunk = self._next_rows()
         if self._left_out_us is not None:
@@ -150,7 +150,7 @@ class FileSource:
         return Polled(frame, self._watermark.seen(newest), due_at, place=self.places.behind(count))
 
     def stop(self) -> None:
-        """Close the file, as soon as no read is under way."""
+        """Closes the file as soon as no read is under way."""
         self._stopped = True
         self._parts.clear()
         self._close_if_done()
@@ -162,7 +162,7 @@ class FileSource:
         return self._pace.due(times_us(rows[self._time_column]), now)
 
     def _next_rows(self) -> pl.DataFrame | None:
-        """Those of the next part that has any; None where it is not here yet, or there is none."""
+        """Returns the rows of the next part that has any; None if no further part has arrived or the file has ended."""
         while (part := self._parts.take()) is not None:
             skipped = 0 if part.frame is None else self.places.enter(part.begin, part.frame.height)
             part.misfits.move_to(self.misfits)

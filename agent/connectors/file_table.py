@@ -1,10 +1,10 @@
 """A file as a lookup table: read whole, sent as a version (`sbon.query.table_versions`), and read again when it has changed.
 
 Its options are those of `file_source`. The file is checked every `check_every`: another inode, size or modification time is a change. A
-changed file is read once a second check 1 s later finds it the same as the first, and counts only if it is still the same after it
-has been read; a file that is being rewritten in place is thus left alone until its writer is done. A version is taken whole or not at all:
-if a file is gone, has a row that cannot be read, or is too large, the previous version stays in force, and `remark` says why. Without a
-previous version the source fails. Rows with NULL in a NOT NULL column are left out and counted, as for any source.
+changed file is read when a second check 1 s later finds no further change, and its rows count only if it has not changed during the
+reading: a file that is being rewritten in place is left alone until its writer is done. A version is taken whole or not at all: if a file
+is gone, has a row that cannot be read, or is too large, the previous version stays in force, and `remark` says why. Without a previous
+version the source fails. Rows with NULL in a NOT NULL column are left out and counted, as for any source.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sbon_agent.connectors.base import ConnectorContext
 from sbon_agent.connectors.file_source import FileSource
 
 _Look = pl.DataFrame | Seen
-"""Result of a look at the file: the rows of a new version, or that there is none."""
+"""Result of a look at the file: the rows of a new version, or why there is none."""
 
 
 class _Frames:
@@ -66,7 +66,7 @@ class FileTable:
 
     @property
     def remark(self) -> str:
-        """Returns why the version in force is not that of the file; empty if it is."""
+        """Returns why the version in force is not the file's; empty if it is."""
         return self._versions.remark
 
     def open(self) -> None:

@@ -1,4 +1,4 @@
-"""HTTP/1.1 requests, one after the other over a connection that is kept, on the agent's event loop. Messages are parsed by `h11`."""
+"""Sends HTTP/1.1 requests, one after the other over a kept connection, on the agent's event loop. `h11` parses the messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FILE_BYTES_MAX = 1 << 20
 _READ_BYTES = 64 * 1024
 _SHOWN_CHARACTERS = 200
 RETRY_AFTER_S_MAX = 600.0
-"""A server may ask for a pause of at most so long."""
+"""Longest pause that a server may ask for."""
 
 Headers = tuple[tuple[str, str], ...]
 
@@ -51,18 +51,18 @@ class Response(NamedTuple):
 
     @property
     def retry_after_s(self) -> float:
-        """The pause that the server asks for (`Retry-After`), as a number of seconds or a date; 0 where it asks for none."""
+        """The pause that the server asks for (`Retry-After`), as a number of seconds or a date; 0 if it asks for none."""
         text = self.headers.get("retry-after", "").strip()
         if text.isascii() and text.isdecimal():
             return min(RETRY_AFTER_S_MAX, float(text))
-        with contextlib.suppress(ValueError, OverflowError, IndexError, TypeError):  # what the parser makes of nonsense
+        with contextlib.suppress(ValueError, OverflowError, IndexError, TypeError):  # raised by the parser for nonsense
             date = email.utils.parsedate_tz(text)
             return 0.0 if date is None else min(RETRY_AFTER_S_MAX, max(0.0, email.utils.mktime_tz(date) - time.time()))
         return 0.0
 
 
 class HttpClient:
-    """Sends requests to the address of the option `url`, and to addresses that it redirects to.
+    """Sends requests to the address of the option `url`, and to addresses that its server redirects to.
 
     Options
     -------
@@ -93,7 +93,7 @@ class HttpClient:
         self._kept: _Kept | None = None
 
     def open(self) -> None:
-        """Checks the address and reads the files. Blocks where a name server or file system does not answer.
+        """Checks the address and reads the files. Blocks while a name server or file system does not answer.
 
         Raises
         ------
@@ -123,7 +123,7 @@ class HttpClient:
         Raises
         ------
         OSError, TimeoutError, h11.RemoteProtocolError
-            There is no answer; the request may have had its effect all the same.
+            There is no answer; the request may have had its effect nevertheless.
         AnswerTooLargeError
             The answer is larger than `answer_bytes_max`.
         ConnectorError
@@ -132,7 +132,7 @@ class HttpClient:
         async with asyncio.timeout(self.timeout_s):
             kept, self._kept = self._kept, None
             if kept is not None and kept.origin == url.origin:
-                # The server may have closed it meanwhile; that says nothing about this request.
+                # The server may have closed the kept connection; if so, the request is repeated on a new one.
                 with contextlib.suppress(OSError, h11.RemoteProtocolError):
                     return await self._exchange(kept, method, url, headers, body, answer_bytes_max)
             elif kept is not None:
@@ -140,7 +140,7 @@ class HttpClient:
             return await self._exchange(await self._connected(url), method, url, headers, body, answer_bytes_max)
 
     def close(self) -> None:
-        """Closes the connection that is kept."""
+        """Closes the kept connection."""
         kept, self._kept = self._kept, None
         if kept is not None:
             kept.close()
@@ -199,7 +199,7 @@ class HttpClient:
 
 
 class _Kept:
-    """A connection."""
+    """A connection that is kept for further requests."""
 
     def __init__(self, origin: tuple[str, str, int], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.origin = origin
@@ -244,14 +244,14 @@ class _Kept:
                 raise ConnectionResetError("the connection was closed without an answer")
 
     def renewed(self) -> bool:
-        """Makes it ready for another request; False where it cannot take one."""
+        """Makes the connection ready for another request; False if it cannot take one."""
         if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE or self._reader.at_eof():
             return False
         self._http.start_next_cycle()
         return True
 
     def close(self) -> None:
-        """Closes it at once."""
+        """Closes the connection at once."""
         self._writer.transport.abort()
 
 

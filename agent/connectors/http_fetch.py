@@ -1,7 +1,7 @@
-"""Gets a URL again and again: asks for what has changed, follows redirections, and says in one line why there is no body.
+"""Gets a URL repeatedly: asks for changed bodies only, follows redirections, and reports in one line why there is no body.
 
-A body that was of use is remembered by its `ETag` and `Last-Modified`, and with the next request the server is asked for another one only
-(RFC 9110, section 13). The two are sent to the URL that they came from and to no other.
+After a usable body, the next request carries its `ETag` and `Last-Modified`, so that the server sends only a different body (RFC 9110,
+section 13). These are sent only to the URL that they came from.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class Validators(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """A body."""
+    """A fetched body."""
 
     content_type: str | None
     body: bytes
     validators: Validators | None
-    """For `Fetcher.unchanged_since`, once the body has been of use."""
+    """For `Fetcher.unchanged_since`, once the body has proved usable; None if the server sent none."""
 
 
 class Fetcher:
@@ -67,12 +67,12 @@ class Fetcher:
         self._validators = validators
 
     async def fetch(self) -> Fetched | None:
-        """Returns the body; None where it is the one that is known, or where there is none (204).
+        """Returns the body; None if it has not changed (304), or if there is none (204).
 
         Raises
         ------
         FetchError
-            There is no answer, or none that could be used.
+            There is no usable answer.
         """
         url = self._client.url
         for _ in range(REDIRECTS_MAX + 1):
@@ -100,7 +100,7 @@ class Fetcher:
             raise FetchError(f"{shown} has answered {error} (body_bytes_max)") from None
         except (OSError, h11.RemoteProtocolError) as error:
             raise FetchError(f"{shown}: {error}") from error
-        except ConnectorError as error:  # it leads where it may not go
+        except ConnectorError as error:  # it redirects to an address that may not be used
             raise FetchError(str(error)) from error
 
     def _body(self, url: Url, response: Response) -> Fetched | None:

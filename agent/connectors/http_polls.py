@@ -1,7 +1,7 @@
 """Connector `http` as a source that asks for rows: `url = 'https://...'`, with GET, every `interval`. Its options are in `http_source`.
 
-One answer is here at a time. Its rows are handed to the query, and only then is the URL asked again: a query that takes nothing holds up
-the requests, and what is in between is never seen. A body of which no row can be read counts as a failure, and is asked for again.
+The source holds one answer at a time, and asks again only after the query has taken its rows. A query that takes nothing holds up the
+requests, and versions in between are never seen. A body without a readable row counts as a failure, and is requested again.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from sbon_agent.connectors.http_fetch import Fetched, Fetcher, FetchError
 
 RETRY_S_MIN = 1.0
 RETRY_S_MAX = 60.0
-"""Pause after a failure: doubles from the least to the most (or to `interval`, where that is more), with up to a quarter off at random."""
+"""Pause after a failure: doubles from the least to the most (or to `interval`, if that is longer), less up to a quarter at random."""
 INTERVAL_S_MIN = 0.1
 INTERVAL_S_MAX = 7 * 86_400.0
 BODY_BYTES_MAX = 4 << 20
 
 
 class PollSource:
-    """Asks from a task on the event loop; `poll` decodes on an executor thread.
+    """Sends requests from a task on the event loop; `poll` decodes on an executor thread.
 
-    `_fetched` is set by the task while it is None, and by `poll` to None; then `poll` has the task go on with `_settle`.
+    The task sets `_fetched` only while it is None. `poll` resets it to None, and then wakes the task by `_settled`.
     """
 
     threaded = True
@@ -62,11 +62,11 @@ class PollSource:
         self._reader = BodyReader(params, options, self.misfits)
         options.finish()
         self.stalled = ""
-        """Why the latest request gave no rows; empty while it did, or while nothing has changed."""
+        """Why the latest request gave no rows; empty if it gave some, or if nothing has changed."""
         self._jitter = random.Random(context.host.random_bytes(8))
         self._fetched: Fetched | None = None
         self._rows: Rows | None = None
-        """Rows of the latest body; not yet handed on."""
+        """Rows of the latest body that have not been given out yet."""
         self._failure = ""
         """Why no row of the latest body could be read."""
         self._settled = asyncio.Event()
@@ -89,12 +89,12 @@ class PollSource:
         self._client.open()
 
     def start(self, ready: Callable[[], None]) -> None:
-        """Asks for the first time."""
+        """Starts to send requests."""
         self._ready = ready
         self._task = self._loop.create_task(self._run())
 
     def stop(self) -> None:
-        """Asks no more."""
+        """Stops sending requests."""
         if self._task is not None:
             self._task.cancel()
         self._client.close()
@@ -102,7 +102,7 @@ class PollSource:
     # ----------------------------------------------------------------------------------------------- on the event loop
 
     async def _run(self) -> None:
-        """Asks for as long as the source runs. A defect ends the source with an error rather than in silence."""
+        """Sends requests for as long as the source runs. An unexpected error fails the source rather than end it in silence."""
         try:
             pause_s = RETRY_S_MIN
             while True:
@@ -120,7 +120,7 @@ class PollSource:
             raise
 
     async def _ask(self) -> float:
-        """Asks once, and waits until the rows have been handed on. Returns the pause that the server asks for."""
+        """Sends one request, and waits until its rows have been given out. Returns the pause that the server asks for, in seconds."""
         try:
             fetched = await self._fetcher.fetch()
         except FetchError as failure:
@@ -140,7 +140,7 @@ class PollSource:
     # --------------------------------------------------------------------------------------- on the thread of `poll`
 
     def poll(self, now: float, wall: float) -> Polled:
-        """Gives rows of the latest answer; after the last of them the next request may leave."""
+        """Returns rows of the latest answer; after the last of them the next request may be sent."""
         if self._error is not None:
             raise self._error
         if self._rows is None:
@@ -152,12 +152,12 @@ class PollSource:
         if self._rows is not None:
             return self._reader.polled([part], now)
         self._fetched = None
-        with contextlib.suppress(RuntimeError):  # the loop of an agent that is going down may have gone first
+        with contextlib.suppress(RuntimeError):  # the loop of a stopping agent may be closed already
             self._loop.call_soon_threadsafe(self._settled.set)
         return self._reader.polled([part], None)
 
     def _read(self, fetched: Fetched, wall: float) -> Rows:
-        """Returns the rows of a body; none, and `_failure` set, where it cannot be read."""
+        """Returns the rows of a body; if it cannot be read, sets `_failure` and returns none."""
         self._failure = ""
         try:
             body = self._reader.read(format_of(fetched.content_type, self._format), fetched.body, wall)
@@ -168,7 +168,7 @@ class PollSource:
 
 
 class EarlierRows:
-    """Remembers the rows of one answer, to tell which rows of the next are new. Rows are compared by their values, as NDJSON has them."""
+    """Remembers the rows of one answer, to tell which rows of the next are new. Rows are compared as lines of NDJSON."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
@@ -176,7 +176,7 @@ class EarlierRows:
         self._earlier: frozenset[bytes] = frozenset()
 
     def new_ones(self, rows: Rows) -> Rows:
-        """Returns the rows that the answer before had not, and remembers all of these instead of those."""
+        """Returns the rows that the previous answer did not have, and remembers `rows` for the next call."""
         frame = frame_of_values(rows, self._schema) if isinstance(rows, Values) else rows
         lines = self._lines.lines(frame).split(b"\n")[: frame.height]
         is_new = [line not in self._earlier for line in lines]

@@ -1,8 +1,8 @@
 """Connector `http` as a source that takes rows by POST: `listen = '127.0.0.1:8080'`. Its options are in `http_source`.
 
-A body waits, whole and not decoded, until the query has room. Then its rows are decoded and handed to the query, and only then is it
-answered. One that has waited for `answer_within` is taken out of the queue and answered with status 429: none of its rows was handed on. A
-body for which there is no memory gets the same answer at once. A peer without an answer cannot know whether its rows were taken; with an
+A whole body waits undecoded until the query has room. Then its rows are decoded and given to the query, and after that the request is
+answered. A body that has waited for `answer_within` is removed from the queue and answered with status 429; none of its rows has been given
+out. A body for which there is no memory gets 429 at once. A peer without an answer cannot know whether its rows were taken; with an
 `Idempotency-Key` it may send them again.
 """
 
@@ -35,9 +35,9 @@ from sbon_agent.connectors.secret_files import SecretFile
 from sbon_agent.connectors.tls_files import TlsFiles
 
 SMALL_BYTES_MAX = 64 * 1024
-"""Bodies of NDJSON up to this size are decoded together where several wait."""
+"""Waiting bodies of NDJSON up to this size are decoded together."""
 TOGETHER_BYTES_MAX = 1 << 20
-"""As long as they are no larger than this together. If a row does not fit, each is decoded again by itself."""
+"""Size in total at which no further body is added. If a row does not fit, each body is decoded again by itself."""
 
 
 class _Post(NamedTuple):
@@ -48,34 +48,34 @@ class _Post(NamedTuple):
     body: bytes
     key: str | None
     until: float
-    """Monotonic instant at which it is given up."""
+    """Monotonic instant at which the request is given up."""
 
     @property
     def is_small(self) -> bool:
-        """It may be decoded together with others."""
+        """Whether the body may be decoded together with others."""
         return self.kind == "ndjson" and len(self.body) <= SMALL_BYTES_MAX
 
 
 class _Answered(NamedTuple):
-    """A request, and the answer that it gets when its rows have been handed on."""
+    """A request, and the answer that it gets once its rows have been given out."""
 
     post: _Post
     answer: Answer
     rows: int
-    """Rows of its body, not yet handed on."""
+    """Rows of its body that have not been given out yet."""
 
 
 class _Begun(NamedTuple):
-    """Bodies whose rows are being handed to the query."""
+    """Decoded bodies whose rows are being given to the query."""
 
     rows: Rows
-    """Not yet handed on."""
+    """Rows that have not been given out yet."""
     answers: list[_Answered]
     """In the order of the rows."""
 
 
 class PostSource:
-    """Takes rows by POST. Requests come on the event loop, `poll` on an executor thread; `_lock` is for what both use."""
+    """Takes rows by POST. Requests arrive on the event loop, `poll` runs on an executor thread; `_lock` guards their shared attributes."""
 
     threaded = True
 
@@ -114,7 +114,7 @@ class PostSource:
         self._waiting: deque[_Post] = deque()
         self._begun: _Begun | None = None
         self._alone = 0
-        """Number of the first that wait which are to be decoded one by one: together, one of their rows did not fit."""
+        """Number of waiting bodies, from the first, to decode one by one, because one of their rows did not fit when decoded together."""
         self._timer: asyncio.TimerHandle | None = None
         self._ready: Callable[[], None] = lambda: None
         self._error: ConnectorError | None = None
@@ -127,17 +127,17 @@ class PostSource:
 
     @property
     def remark(self) -> str:
-        """Tells of rows from the future, or of a new certificate that is of no use."""
+        """Tells of rows from the future, or of a new certificate that cannot be used."""
         return "; ".join(filter(None, (self._reader.remark, self._server.remark)))
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Returns where it listens, once it does."""
+        """Address on which the source listens; None before it does."""
         return self._server.address
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the requests that are being read or wait."""
+        """Bytes of requests that are being read or wait for the query."""
         return self._server.held_bytes
 
     def open(self) -> None:
@@ -147,12 +147,12 @@ class PostSource:
             self._token.read()
 
     def start(self, ready: Callable[[], None]) -> None:
-        """Listens."""
+        """Starts to listen."""
         self._ready = ready
         self._server.start(self._loop, self._fail)
 
     def stop(self) -> None:
-        """Closes all connections. What waits is answered with status 503: none of its rows was handed on."""
+        """Closes all connections. Waiting requests, whose rows have not been given out, are answered with status 503."""
         if self._stopped:
             return
         self._stopped = True
@@ -170,7 +170,7 @@ class PostSource:
     # --------------------------------------------------------------------------------------------- http_server.Handler
 
     def admit(self, request: Request) -> Answer | None:
-        """Checks all that can be checked without the body. The token comes first: a stranger learns nothing else."""
+        """Checks the head of a request. The token comes first, so that a stranger learns nothing else."""
         if self._token is not None:
             given = (request.header("authorization") or "").encode("latin-1", "replace")
             if not hmac.compare_digest(given, b"Bearer " + self._token.value):
@@ -191,7 +191,7 @@ class PostSource:
         return None
 
     def handle(self, request: Request) -> None:
-        """Queues a body, unless it is a repeated one."""
+        """Queues a body, unless its `Idempotency-Key` is known."""
         if self._stopped:
             request.answer(refusal(503, "the query has ended or the agent stops: none of these rows was taken", Retry_After="1"))
             return
@@ -209,7 +209,7 @@ class PostSource:
         self._ready()
 
     def _look_for_late(self) -> None:
-        """Gives up what has waited too long; the oldest is first."""
+        """Gives up requests that have waited too long."""
         now, late = time.monotonic(), []
         with self._lock:
             while self._waiting and self._waiting[0].until <= now:
@@ -231,7 +231,7 @@ class PostSource:
     # --------------------------------------------------------------------------------------- on the thread of `poll`
 
     def poll(self, now: float, wall: float) -> Polled:
-        """Gives rows of the bodies that wait, and has those answered whose last row is among them."""
+        """Returns rows of the waiting bodies, and has each body answered whose last row is among them."""
         if self._error is not None:
             raise self._error
         room = max(1, min(self.batch_rows, self._batch_rows_max))
@@ -255,7 +255,7 @@ class PostSource:
         return self._reader.polled(parts, next_poll)
 
     def _next(self, wall: float) -> _Begun | None:
-        """Returns the next body, decoded; small ones that wait behind each other together."""
+        """Decodes the next body, or the next few small ones together."""
         posts = self._next_posts()
         if not posts:
             return None
@@ -270,7 +270,7 @@ class PostSource:
         return self._read(posts[0], wall)
 
     def _next_posts(self) -> list[_Post]:
-        """Takes out the bodies to decode now: several where they are small, and no row of theirs is known not to fit."""
+        """Removes the bodies to decode now from the queue: several if they are small and are not to be decoded one by one."""
         posts: list[_Post] = []
         with self._lock:
             size = 0
@@ -292,7 +292,7 @@ class PostSource:
         return _Begun(body.rows, [_Answered(post, answer, rows)])
 
     def _settle(self, settled: list[_Answered]) -> None:
-        """On the event loop: the query has these rows."""
+        """Answers requests whose rows the query has taken; on the event loop."""
         for one in settled:
             if one.post.key is not None:
                 self._repeats.settle(one.post.key, one.answer)
@@ -300,7 +300,7 @@ class PostSource:
 
 
 def _handed_on(answers: list[_Answered], rows: int) -> tuple[list[_Answered], list[_Answered]]:
-    """Returns the requests all of whose rows are among the first ones, and the others, without the rows that are."""
+    """Splits requests into those whose rows all are among the next `rows`, and the others, less the rows that are."""
     for place, one in enumerate(answers):
         if one.rows > rows:
             return answers[:place], [one._replace(rows=one.rows - rows), *answers[place + 1 :]]

@@ -1,8 +1,8 @@
-"""An HTTP/1.1 server for requests with short bodies, on the agent's event loop. Messages are parsed by `h11`.
+"""An HTTP/1.1 server for requests with short bodies, on the agent's event loop. `h11` parses the messages.
 
 Each connection goes through `_State`: it reads a head, then a body, then waits for the answer without reading from its socket, and begins
-again. Every state but the wait for an answer has a time limit, which a trickle of bytes does not extend. What all connections hold together
-is limited in bytes (`HttpServer.reserve`); a request beyond it is refused at once with status 429.
+again. Each state except the wait for an answer has a time limit, which a trickle of bytes does not extend. `HttpServer.reserve` limits the
+bytes that all connections hold together; a request beyond the limit is refused at once with status 429.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from sbon_agent.connectors.tls_files import TlsFiles
 HEAD_BYTES_MAX = 16 * 1024
 """Most bytes of the first line and the headers of a request."""
 HEAD_TIMEOUT_S = 30.0
-"""From the opening of a connection, or the last answer on it, to the end of the next head."""
+"""Longest time from the opening of a connection, or the last answer on it, to the end of the next head."""
 DRAIN_TIMEOUT_S = 2.0
-"""After an answer to a request that was not read to its end. To close at once could destroy the answer on its way."""
+"""Time that a connection stays open after an answer to a partly read request: closing at once could destroy the answer on its way."""
 DRAIN_BYTES_MAX = 4 << 20
 PARAMETERS_MAX = 16
 REQUEST_OVERHEAD_BYTES = 1024
-"""Counted for each request beside its body, so that small bodies are limited, too."""
+"""Bytes counted for each request in addition to its body, so that the number of small bodies is limited, too."""
 
 
 class Handler(Protocol):
-    """Decides about requests. Called on the event loop."""
+    """Handles requests. Called on the event loop."""
 
     def admit(self, request: Request) -> Answer | None:
-        """Looks at the head of a request before its body is read. Returns a refusal, or None to go on."""
+        """Checks the head of a request before its body is read. Returns a refusal, or None to go on."""
 
     def handle(self, request: Request) -> None:
         """Takes a request with its whole body; `Request.answer` must follow, now or later."""
@@ -63,7 +63,7 @@ class Request:
         self._inflate: zlib._Decompress | None = None
 
     def header(self, name: str) -> str | None:
-        """Returns the value of a header, or None where the request does not have it exactly once."""
+        """Returns the value of a header, or None if the request does not have it exactly once."""
         wanted = name.lower().encode()
         found = [value for key, value in self._headers if key == wanted]
         return found[0].decode("latin-1").strip() if len(found) == 1 else None
@@ -74,7 +74,7 @@ class Request:
         return any(key == wanted for key, _ in self._headers)
 
     def parameter(self, name: str) -> str:
-        """Returns a parameter of the request's target, empty where it is not there exactly once."""
+        """Returns a parameter of the request's target; empty unless it is there exactly once."""
         try:
             found = parse_qs(self._query, max_num_fields=PARAMETERS_MAX).get(name, [])
         except ValueError:
@@ -82,7 +82,7 @@ class Request:
         return found[0] if len(found) == 1 else ""
 
     def begin_body(self) -> Answer | None:
-        """Looks at the headers of the body. Returns a refusal, or None."""
+        """Checks the headers that describe the body. Returns a refusal, or None."""
         encoding = (self.header("content-encoding") or "identity").lower()
         if encoding not in ("identity", "gzip"):
             return refusal(415, f"Content-Encoding is '{encoding[:40]}', expected gzip or none", Accept_Encoding="gzip")
@@ -94,7 +94,8 @@ class Request:
         return self._reserve(REQUEST_OVERHEAD_BYTES)
 
     def add(self, data: bytes | bytearray) -> Answer | None:
-        """Takes a piece of the body, which nobody changes any more. Returns a refusal where it is too much, or cannot be decompressed."""
+        """Adds a piece of the body, which must not change any more. Returns a refusal if the body is too large or cannot be
+        decompressed."""
         if self._inflate is not None:
             try:
                 data = self._inflate.decompress(data, self._server.body_bytes_max + 1 - self._size)
@@ -109,7 +110,7 @@ class Request:
         return self._reserve(len(data))
 
     def end_body(self) -> Answer | None:
-        """The body has come to its end. Returns a refusal where a compressed one has not."""
+        """Ends the body. Returns a refusal if a compressed body is incomplete."""
         self.body = b"".join(self._parts)
         self._parts.clear()
         if self._inflate is not None and not self._inflate.eof:
@@ -117,28 +118,28 @@ class Request:
         return None
 
     def answer(self, answer: Answer) -> None:
-        """Sends the answer, if the peer is still there, and lets go of the body. The first call counts."""
+        """Sends the answer, if the peer is still there, and drops the body. Further calls do nothing."""
         connection, self._connection = self._connection, None
         self.release()
         if connection is not None:
             connection.answered(answer)
 
     def begin_stream(self, client: Client, status: int, headers: tuple[tuple[str, str], ...]) -> None:
-        """Answers with a stream (or, with status 101, with another protocol), instead of `answer`: the connection is the client's then."""
+        """Answers with a stream (with status 101: another protocol) instead of `answer`, and gives the connection to the client."""
         connection, self._connection = self._connection, None
         self.release()
         if connection is not None:
             connection.begin_stream(client, status, headers)
 
     def abandon(self) -> None:
-        """Closes the connection without an answer: whether the rows were taken is not known to the peer then."""
+        """Closes the connection without an answer, so that the peer does not know whether its rows were taken."""
         connection, self._connection = self._connection, None
         self.release()
         if connection is not None:
             connection.abort()
 
     def release(self) -> None:
-        """Gives back what it has reserved."""
+        """Drops the body and releases the bytes that it has reserved."""
         self.body = b""
         self._parts.clear()
         self._server.release(self._held)
@@ -155,13 +156,13 @@ class Request:
 
 
 class HttpServer:
-    """Listens, and keeps the limits of all connections together.
+    """Listens, and keeps the limits that hold for all connections together.
 
     Parameters
     ----------
-    body_bytes_max : of one body, after decompression
-    held_bytes_max : of all requests that are being read or wait for their answers
-    body_timeout_s : from the head of a request to the end of its body, and for an answer to leave
+    body_bytes_max : most bytes of one body, after decompression
+    held_bytes_max : most bytes of all requests that are being read or wait for their answers
+    body_timeout_s : longest time from the head of a request to the end of its body, and for sending an answer
     """
 
     def __init__(
@@ -187,7 +188,7 @@ class HttpServer:
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Returns where it listens, once it does."""
+        """Address on which the server listens; None before it does."""
         return self._listener.address
 
     @property
@@ -196,12 +197,12 @@ class HttpServer:
         return self._listener.remark
 
     def check(self) -> None:
-        """Looks whether it may listen, and reads certificate and key. May block.
+        """Checks whether the server may listen on its address, and reads certificate and key. May block.
 
         Raises
         ------
         ConnectorError
-            It may not, or they are of no use.
+            The address may not be used, or certificate or key are unusable.
         """
         self._listener.check()
 
@@ -211,20 +212,20 @@ class HttpServer:
         self._listener.start(loop, failed)
 
     def stop(self) -> None:
-        """Closes everything; answers that are on their way still leave."""
+        """Closes everything, after answers already written have been sent."""
         self._listener.stop()
         for connection in list(self.connections):
             connection.close()
 
     def reserve(self, size: int) -> bool:
-        """Counts bytes that are held; False, and nothing counted, where they would be too many."""
+        """Counts bytes as held; returns False and counts nothing if they would be too many."""
         if self.held_bytes + size > self._held_bytes_max:
             return False
         self.held_bytes += size
         return True
 
     def release(self, size: int) -> None:
-        """Bytes are held no more."""
+        """Counts bytes as no longer held."""
         self.held_bytes -= size
 
 
@@ -232,13 +233,13 @@ class _State(enum.Enum):
     HEAD = enum.auto()
     BODY = enum.auto()
     WAITING = enum.auto()
-    """For the handler's answer."""
+    """Waits for the handler's answer."""
     DRAINING = enum.auto()
-    """Answered; what comes is thrown away until the peer closes."""
+    """Has answered; received bytes are discarded until the peer closes."""
 
 
 class _Connection(asyncio.Protocol):
-    """One peer."""
+    """Connection of one peer."""
 
     def __init__(self, server: HttpServer) -> None:
         self.server = server
@@ -252,7 +253,7 @@ class _Connection(asyncio.Protocol):
         self._client: Client | None = None
         """The client that has taken the connection over."""
         self._head_only = False
-        """The request is a HEAD, whose answer has no body."""
+        """Whether the request is a HEAD, whose answer has no body."""
 
     # ----------------------------------------------------------------------------------------------- asyncio.Protocol
 
@@ -284,7 +285,7 @@ class _Connection(asyncio.Protocol):
             return False
         self._http.receive_data(b"")
         self._advance()
-        # A peer that has closed its half may still read the answer; TLS knows no half.
+        # A peer that has closed its half may still read the answer; TLS has no half-closed connections.
         return self._state is _State.WAITING and self._transport.get_extra_info("sslcontext") is None
 
     def pause_writing(self) -> None:
@@ -297,7 +298,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._disarm()
-        if self._client is not None:  # it was on its way already when the client took over
+        if self._client is not None:  # the loss was already under way when the client took over
             self._client.connection_lost(error)
         self.server.connections.discard(self)
         if self._request is not None and self._state is not _State.WAITING:
@@ -306,7 +307,7 @@ class _Connection(asyncio.Protocol):
     # -------------------------------------------------------------------------------------------------------- reading
 
     def _advance(self) -> None:
-        """Handles what the parser has understood so far."""
+        """Handles the messages parsed so far."""
         if self._advancing:
             return
         self._advancing = True
@@ -323,7 +324,7 @@ class _Connection(asyncio.Protocol):
             self._advancing = False
 
     def _take(self, event: object) -> bool:
-        """Handles one event; False where more must come first."""
+        """Handles one event; returns False if reading must wait."""
         if event is h11.NEED_DATA:
             if self._state is _State.BODY and self._http.they_are_waiting_for_100_continue:
                 self._write(self._http.send(h11.InformationalResponse(status_code=100, headers=[])))
@@ -365,7 +366,7 @@ class _Connection(asyncio.Protocol):
     # ------------------------------------------------------------------------------------------------------ answering
 
     def answered(self, answer: Answer) -> None:
-        """The handler has answered the request."""
+        """Sends the handler's answer."""
         self._request = None
         if self._transport.is_closing():
             return
@@ -381,7 +382,7 @@ class _Connection(asyncio.Protocol):
             self._next()
 
     def begin_stream(self, client: Client, status: int, headers: tuple[tuple[str, str], ...]) -> None:
-        """The handler answers with a stream."""
+        """Sends the head of a stream and gives the connection to the client."""
         self._disarm()
         self._request, self._client = None, client
         connections, transport = self.server.connections, self._transport
@@ -397,7 +398,7 @@ class _Connection(asyncio.Protocol):
         client.begin(transport, self._http, bytes(self._http.trailing_data[0]), full=self._full)
 
     def _refuse(self, answer: Answer) -> None:
-        """Answers a request that has not been read to its end, and closes in a way that lets the answer arrive."""
+        """Answers a partly read request, and closes the connection in a way that lets the answer arrive."""
         if self._request is not None:
             self._request.release()
             self._request = None
@@ -425,13 +426,13 @@ class _Connection(asyncio.Protocol):
     # -------------------------------------------------------------------------------------------------------- the end
 
     def close(self) -> None:
-        """Closes after what was written has left; gives up on a peer that does not read it."""
+        """Closes the connection once written bytes are sent, or after `DRAIN_TIMEOUT_S` if the peer does not read them."""
         self._disarm()
         self._timer = self.server.loop.call_later(DRAIN_TIMEOUT_S, self.abort)
         self._transport.close()
 
     def abort(self) -> None:
-        """Closes at once."""
+        """Closes the connection at once."""
         self._disarm()
         self._transport.abort()
 
@@ -445,7 +446,7 @@ class _Connection(asyncio.Protocol):
             self._timer = None
 
     def _late(self) -> None:
-        """The peer has taken too long."""
+        """Refuses a request whose body is late, or closes the connection."""
         if self._state is _State.BODY:
             self._refuse(refusal(408, f"the body has not come within {self.server.body_timeout_s:g} s (body_timeout)"))
         else:

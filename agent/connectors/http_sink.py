@@ -1,18 +1,18 @@
-"""Connector `http` as a sink: sends rows in batches by POST over HTTP/1.1, one batch after the other, each until it is answered.
+"""Connector `http` as a sink: sends rows in batches by POST over HTTP/1.1, one batch at a time until it is accepted.
 
-What another agent's statement asks for may connect to the addresses of the setting `connectors.tcp.allow`, by default those of loopback.
+Statements of other agents may connect to the addresses of the setting `connectors.tcp.allow`, by default those of loopback.
 
 Options
 -------
 url, token_file, headers_file, ca_file, timeout : see `http_client.HttpClient`
 format : `ndjson` (default), `json` (an array of objects) or `csv` (with a header)
 batch_rows_max : most rows of a batch, default 1000
-batch_interval : longest time from a batch's first row until it leaves; default '1 s'
-buffer_bytes_max : memory for rows that wait; beyond it the query waits; default 4 MiB
+batch_interval : longest time from a batch's first row until it is sent; default '1 s'
+buffer_bytes_max : memory for waiting rows; when it is full, the query waits; default 4 MiB
 
-A batch is sent until an answer has a status from 200 to 299, always with the same `Idempotency-Key`. Where there is no answer, or its
-status is 408, 425, 429 or from 500 on, it is sent again after a pause that doubles up to 30 s, or after the answer's `Retry-After`. Any
-other status fails the sink, with the beginning of the answer in the reason.
+A batch is sent with the same `Idempotency-Key` until an answer has a status from 200 to 299. Without an answer, or after status 408, 425,
+429 or 500 and above, it is sent again after a pause that doubles up to 30 s, or after the answer's `Retry-After`. Any other status fails
+the sink; the reason shows the beginning of the answer.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ if TYPE_CHECKING:
 
 RETRY_S_MIN = 0.2
 RETRY_S_MAX = 30.0
-"""Pause between attempts: doubles from the least to the most, with up to a quarter off at random."""
+"""Pause between attempts: doubles from the least to the most, less up to a quarter at random."""
 FLUSH_ON_CLOSE_S = 5.0
-"""Time that a closing sink has to deliver what it holds."""
+"""Time that a closing sink has to deliver its waiting rows."""
 ANSWER_BYTES_MAX = 64 * 1024
 _AGAIN = (408, 425, 429)
 _TYPES = {"ndjson": "application/x-ndjson", "json": "application/json", "csv": "text/csv; charset=utf-8"}
 
 
 class _Piece(NamedTuple):
-    """Rows that wait."""
+    """Encoded rows that wait."""
 
     data: bytes
     rows: int
@@ -69,7 +69,7 @@ class _HttpSinkOptions(NamedTuple):
 
 
 def check_http_sink(params: SinkParams, schema: Schema, context: ConnectorContext) -> None:
-    """Refuses options as `HttpSink` would; nothing is connected."""
+    """Refuses options as `HttpSink` would, without connecting."""
     _read_options(params, context)
 
 
@@ -88,7 +88,8 @@ def _read_options(params: SinkParams, context: ConnectorContext) -> _HttpSinkOpt
 
 
 class HttpSink:
-    """Holds rows and sends them from a task on the event loop. `write` comes on an executor thread; `_lock` is for what both use."""
+    """Queues rows and sends them from a task on the event loop. `write` runs on an executor thread; `_lock` guards the shared
+    attributes."""
 
     def __init__(self, params: SinkParams, schema: Schema, context: ConnectorContext) -> None:
         self._what = f"sink {params.name}"
@@ -103,7 +104,7 @@ class HttpSink:
         self._lock = threading.Lock()
         self._held: deque[_Piece] = deque()
         self._held_bytes = self._held_rows = 0
-        """Bytes and rows that wait, the batch that is being sent included."""
+        """Bytes and rows that wait, including the batch that is being sent."""
         self._error: ConnectorError | None = None
         self._problem = ""
         """Why the latest attempt failed, while the batch waits for the next one."""
@@ -114,7 +115,7 @@ class HttpSink:
         self._task: asyncio.Task[None] | None = None
 
     def open(self) -> None:
-        """Checks the address and reads the files, then begins."""
+        """Checks the address and reads the files, then starts to send."""
         self._options.client.open()
         self._loop.call_soon_threadsafe(self._start)
 
@@ -125,14 +126,14 @@ class HttpSink:
     # ------------------------------------------------------------------------------------------ on an executor thread
 
     def write(self, frame: pl.DataFrame) -> None:
-        """Queues the rows, if there is room: a frame larger than the buffer goes when the buffer is empty."""
+        """Queues the rows, or raises Congested; a frame larger than the buffer is queued when the buffer is empty."""
         self._expect_room()
         most = self._options.batch_rows_max
         parts = [frame.slice(first, most) for first in range(0, frame.height, most)]
         self._queue([_Piece(self._lines.lines(part), part.height) for part in parts])
 
     def write_values(self, values: Values) -> None:
-        """The same for a few rows."""
+        """Does the same for a few rows."""
         if values.rows > self._options.batch_rows_max:
             self.write(frame_of_values(values, self._schema))
             return
@@ -140,12 +141,12 @@ class HttpSink:
         self._queue([_Piece(self._lines.lines_of_values(values), values.rows)])
 
     def finish(self) -> None:
-        """Returns when every row has been answered for.
+        """Returns if every row has been accepted.
 
         Raises
         ------
         Congested
-            Some have not been yet: ask again.
+            Some rows have not been accepted yet; call again.
         """
         if self._error is not None:
             raise self._error
@@ -155,10 +156,10 @@ class HttpSink:
             raise Congested(self._waiting(), 0.1)
 
     def close(self) -> None:
-        """Delivers what is held, in the background and for `FLUSH_ON_CLOSE_S` at most."""
+        """Delivers waiting rows in the background, for `FLUSH_ON_CLOSE_S` at most."""
         if not self._closing:
             self._closing = self._hurry = True
-            with contextlib.suppress(RuntimeError):  # the loop of an agent that is going down may have gone first
+            with contextlib.suppress(RuntimeError):  # the loop of a stopping agent may be closed already
                 self._loop.call_soon_threadsafe(self._finish)
 
     def _expect_room(self) -> None:
@@ -211,7 +212,7 @@ class HttpSink:
         self._options.client.close()
 
     async def _next(self) -> list[_Piece]:
-        """Waits for a batch and takes it out; its rows and bytes count as held until they have been delivered."""
+        """Waits for a batch and removes it from the queue; its rows and bytes count as held until they are delivered."""
         while not self._held and not self._closing:
             self._changed.clear()
             await self._changed.wait()
@@ -230,12 +231,12 @@ class HttpSink:
         return pieces
 
     async def _deliver(self, pieces: list[_Piece]) -> None:
-        """Sends a batch until it has been taken.
+        """Sends a batch until it is accepted.
 
         Raises
         ------
         ConnectorError
-            It has been refused.
+            The batch has been refused.
         """
         self._batches += 1
         key = f"{self._key}-{self._batches}"
@@ -250,7 +251,7 @@ class HttpSink:
             self._held_rows -= sum(piece.rows for piece in pieces)
 
     async def _sent(self, body: bytes, key: str) -> bool:
-        """Sends a batch once. Returns whether it has been taken; `_problem` says why not."""
+        """Sends a batch once. Returns whether it was accepted; `_problem` says why not."""
         self._asked_pause_s = 0.0
         url = self._options.client.url
         headers = (("Content-Type", _TYPES[self._options.format]), ("Idempotency-Key", key))

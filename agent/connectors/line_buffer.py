@@ -1,7 +1,7 @@
 """Keeps the lines of several connections, in the order of their arrival, until they are taken. The `tcp` source uses it.
 
-The event loop's thread adds lines, any one other thread takes them. Pieces are kept as received, because every operation here runs on the
-event loop for every byte of a stream.
+The event loop's thread adds lines; one other thread at a time takes them. Pieces are kept as received, because any work on them here would
+run on the event loop for every byte of a stream.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from sbon.misfits import Misfits
 from sbon_agent.connectors.lines import Connection
 
 SMALL_BYTES_MAX = 4096
-"""Pieces up to this size are merged, so that the buffer takes hardly more memory than its bytes. In larger pieces numpy counts the line
-ends; for small ones a call of it takes longer than counting."""
+"""Pieces up to this size are merged, so that the buffer takes hardly more memory than its bytes. numpy counts the line ends of larger
+pieces; for small ones the call costs more than it saves."""
 
 
 class LineBuffer:
@@ -25,7 +25,7 @@ class LineBuffer:
     Parameters
     ----------
     line_bytes_max : longer lines are left out
-    misfits : counts these, on the event loop's thread
+    misfits : counts the lines left out, on the event loop's thread
     """
 
     def __init__(self, line_bytes_max: int, misfits: Misfits) -> None:
@@ -34,13 +34,14 @@ class LineBuffer:
         self._lock = threading.Lock()
         """Guards the attributes below."""
         self._pieces: deque[tuple[bytes, int]] = deque()
-        """Pieces, each with the number of its lines that are left."""
+        """Pieces, each with the number of its lines that have not been taken."""
         self._begin = 0
         """Number of bytes of the first piece that have been taken."""
         self.lines = self.size_bytes = 0
 
     def received(self, connection: Connection, data: bytes) -> bool:
-        """Keeps what a connection has sent, up to its last line end. Returns True if the buffer had no lines before and has some now."""
+        """Adds the whole lines that a connection has sent, and keeps the rest as its tail. Returns True if the buffer had no lines before
+        and has some now."""
         begin, end = 0, data.rfind(b"\n") + 1
         if end and connection.skipping:
             connection.skipping, begin = False, data.index(b"\n") + 1
@@ -55,7 +56,7 @@ class LineBuffer:
         return self._keep(self._without_long(whole) if len(whole) > self._line_bytes_max else whole)
 
     def closed(self, connection: Connection) -> bool:
-        """Does the same for the last line of a closed connection, which may lack its end."""
+        """Adds the last line of a closed connection, which may lack its end. Returns as `received` does."""
         last, connection.tail, connection.skipping = bytes(connection.tail), bytearray(), False
         return bool(last.strip()) and self._keep(last + b"\n")
 

@@ -1,6 +1,6 @@
-"""Connections that carry lines: listens, or connects and reconnects. The `tcp` connector uses it, on the agent's event loop.
+"""Connections that carry lines, for the `tcp` connector: listens, or connects and reconnects, on the agent's event loop.
 
-It works in an agent on real sockets only; in the simulation there is no event loop, and the connector is refused.
+It needs an agent on real sockets; the simulation has no event loop, and refuses the connector.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ class Owner(Protocol):
     """Callbacks of the connections; the source or sink implements them."""
 
     def connected(self, connection: Connection) -> None:
-        """A connection is open."""
+        """Called when a connection is open."""
 
     def received(self, connection: Connection, data: bytes) -> None:
-        """Bytes have arrived."""
+        """Called when bytes have arrived."""
 
     def writable(self) -> None:
-        """A connection that was full has room again."""
+        """Called when a full connection has room again."""
 
     def closed(self, connection: Connection) -> None:
-        """A connection is gone."""
+        """Called when a connection is closed."""
 
 
 class Connection(asyncio.Protocol):
@@ -100,7 +100,8 @@ class Endpoint:
 
     Parameters
     ----------
-    writes : the owner writes to peers. A peer that refuses our certificate says so only after the handshake: nothing is written before that
+    writes : the owner writes to peers. Nothing is written until a peer has had time to refuse our certificate, which it does after the
+        handshake
     """
 
     def __init__(self, what: str, options: Options, default_mode: str, context: ConnectorContext, *, writes: bool) -> None:
@@ -132,12 +133,12 @@ class Endpoint:
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Returns the address that it listens on, once it does."""
+        """Address on which the endpoint listens; None before it does."""
         return None if self._listener is None else self._listener.address
 
     @property
     def remark(self) -> str:
-        """Returns why a new certificate is not in use, or why there is no TLS with the peer; empty if there is nothing to say."""
+        """Returns why a new certificate is not in use, or why there is no TLS with the peer; empty if there is no problem."""
         return "; ".join(filter(None, ("" if self._tls is None else self._tls.problem, self._trouble)))
 
     def check(self) -> None:
@@ -146,7 +147,7 @@ class Endpoint:
         Raises
         ------
         ConnectorError
-            None of the addresses may be used; the message names the setting to change. Or the files are unusable.
+            None of the addresses may be used (the message names the setting to change), or the files are unusable.
         """
         if self._listener is not None:
             self._listener.check()
@@ -175,7 +176,7 @@ class Endpoint:
                 connection.transport.close()
 
     def made(self, connection: Connection) -> None:
-        """Adds a connection that is open, unless nothing may be written to it yet."""
+        """Adds an open connection, unless nothing may be written to it yet."""
         if not self._waits:
             self._add(connection)
 
@@ -188,7 +189,7 @@ class Endpoint:
         self.owner.connected(connection)
 
     def lost(self, connection: Connection, error: Exception | None) -> None:
-        """Removes a connection that is gone."""
+        """Removes a closed connection."""
         self._lost.set()
         if isinstance(error, ssl.SSLError):
             self._note(_told(error))
@@ -235,7 +236,7 @@ class Endpoint:
         return None
 
     async def _settled(self, connection: Connection, handshake_s: float) -> None:
-        """Waits until a peer must have refused our certificate if it does: that takes a round trip, and a handshake takes two."""
+        """Waits long enough for a peer to refuse our certificate: a refusal takes one round trip, and a handshake takes two."""
         if self._waits:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._lost.wait(), max(REFUSAL_S, handshake_s))
@@ -256,6 +257,6 @@ class Endpoint:
 
 
 def _told(error: ssl.SSLError) -> str:
-    """Returns what is wrong with a TLS connection, in words."""
+    """Describes the failure of a TLS connection."""
     said: str = getattr(error, "verify_message", "") or error.reason or str(error)
     return said.lower().replace("_", " ")

@@ -1,7 +1,7 @@
-"""Listening sockets of connectors, on the agent's event loop, whatever protocol they speak, with or without TLS.
+"""Listening sockets of connectors, for any protocol, with or without TLS, on the agent's event loop.
 
-With TLS a peer gets its protocol once the handshake is over. The number and duration of handshakes in progress are limited here, because
-they are counted nowhere else.
+With TLS a peer gets its protocol after the handshake. The number and duration of handshakes in progress are limited here, because nothing
+else counts them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Listener:
 
     def __init__(self, what: str, place: SocketPlace, protocol: Callable[[], asyncio.Protocol], tls: TlsFiles | None) -> None:
         self.address: tuple[str, int] | None = None
-        """Address that it listens on, once it does."""
+        """Address on which the listener listens; None before it does."""
         self._what = what
         self._place = place
         self._protocol = protocol
@@ -105,7 +105,7 @@ class Listener:
         if self._handshakes >= HANDSHAKES_MAX or self._stopped:
             transport.abort()
             return
-        transport.pause_reading()  # `start_tls` resumes reading: nothing from the peer may arrive before
+        transport.pause_reading()  # nothing from the peer may arrive before `start_tls`, which resumes reading
         self._handshakes += 1
         self._begin(asyncio.get_running_loop().create_task(self._secure(handshake, transport)))
 
@@ -128,7 +128,7 @@ class Listener:
 
 
 class _Handshake(asyncio.Protocol):
-    """Stands in for a peer's protocol during its handshake, and keeps data that arrives right after it, one read's worth."""
+    """Stands in for a peer's protocol during its handshake. It keeps data that arrives right after the handshake, at most one read."""
 
     def __init__(self, greet: Callable[[_Handshake, asyncio.Transport], None]) -> None:
         self.is_lost = False
@@ -144,7 +144,7 @@ class _Handshake(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_lost = True
-        if self._successor is not None:  # the close was on its way already when the protocol took over
+        if self._successor is not None:  # the loss was already under way when the protocol took over
             self._successor.connection_lost(error)
 
     def hand_over(self, secured: asyncio.Transport, protocol: asyncio.Protocol) -> None:

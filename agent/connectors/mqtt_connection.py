@@ -1,9 +1,9 @@
-"""A connection to an MQTT broker that is made again whenever it has gone, on the agent's event loop. For the `mqtt` connector.
+"""Keeps a connection to an MQTT broker open, for the `mqtt` connector, on the agent's event loop.
 
-MQTT 5, by aiomqtt and the paho client below it. One client lives as long as its source or sink, through all its connections: what paho
-knows of messages under way at QoS 2 must not go with a connection. Of aiomqtt's client this module replaces what becomes of a broker whose
-messages are not read for a while, and how messages are read: what a socket has brought is cut into packets by `mqtt_packets`; the messages
-among them go to the owner, who acknowledges them, and all else goes on to paho.
+It speaks MQTT 5, by aiomqtt and the paho client below that. A source or sink keeps one client through all its connections, because paho's
+knowledge of messages under way at QoS 2 must survive a lost connection. This module replaces two parts of aiomqtt's client: how it treats a
+broker whose messages are not read for a while, and how it reads. `mqtt_packets` cuts received bytes into packets; messages go to the owner,
+who acknowledges them, and other packets go to paho.
 """
 
 from __future__ import annotations
@@ -29,38 +29,38 @@ from sbon_agent.logs import structlog
 from sbon_agent.mqtt import KEEPALIVE_S, TIMEOUT_S, Pauses, quiet_logger
 
 SHORT_S, SHORT_MAX = 1.0, 3
-"""So many connections in a row that did not last so long are taken as a quarrel with another client of our name."""
+"""After SHORT_MAX connections in a row shorter than SHORT_S, another client with our client id is suspected to take them over."""
 CHECK_S = 1.0
-"""Seconds between two looks whether it is time for a ping."""
+"""Seconds between two checks whether a ping is due."""
 READ_BYTES_MIN, READ_BYTES_MAX = 4096, 256 * 1024
-"""Read from a socket at once."""
+"""Limits of the bytes read from a socket at once."""
 _UNSPECIFIED = 0x80
 """Reason that the client library gives for a socket that has been closed."""
 PACKET_BYTES_MAX = 16 * 2**20 + 70_000
-"""The broker is told to send no larger packet: room for a payload of 16 MiB, a topic and properties."""
+"""Largest packet that the broker may send: room for a payload of 16 MiB, a topic and properties."""
 
 
 class Owner(Protocol):
     """The source or sink behind a connection. Everything is called on the event loop's thread."""
 
     async def connected(self, client: BrokerClient) -> None:
-        """The broker has let us in; `client.session_present` says whether it has kept the session."""
+        """Called when the broker has accepted the connection; `client.session_present` says whether it has kept the session."""
 
     def received(self, messages: list[Message]) -> None:
-        """Messages have come; those at QoS 1 and 2 are to be acknowledged by `BrokerClient.write`."""
+        """Called with new messages; acknowledge those at QoS 1 and 2 by `BrokerClient.write`."""
 
     def released(self, mids: list[int]) -> None:
-        """The broker has released messages at QoS 2; it waits for an answer by `BrokerClient.write`."""
+        """Called when the broker has released messages at QoS 2 (PUBREL); answer by `BrokerClient.write`."""
 
     def published(self, mid: int) -> None:
-        """The broker has acknowledged a message; at QoS 0, it has been written to the socket."""
+        """Called when the broker has acknowledged a message or, at QoS 0, when the message has been written to the socket."""
 
     def disconnected(self) -> None:
-        """The connection has gone, or could not be made; or the reason for good is in `BrokerConnection.error`."""
+        """Called when the connection is lost or cannot be made. `BrokerConnection.error` is set if no further attempt follows."""
 
 
 class BrokerClient(aiomqtt.Client):
-    """A client of aiomqtt that gives messages and acknowledgements on at once, and may stop reading."""
+    """A client of aiomqtt that passes messages and acknowledgements to its owner at once, and may stop reading."""
 
     def __init__(self, owner: Owner, read_bytes: int, **options: Any) -> None:
         super().__init__(**options)
@@ -69,43 +69,43 @@ class BrokerClient(aiomqtt.Client):
         self._receive: Callable[[int], bytes] = self._client._sock_recv
         self._client._sock_recv = self._octets_for_library  # type: ignore[method-assign]
         self._for_library = b""
-        """Bytes that paho has still to read of a packet that is not for us."""
+        """Bytes of a packet for paho that it has not read yet."""
         self._ended = False
-        """The broker has closed the connection."""
+        """Whether the broker has closed the connection."""
         self._reader: tuple[int, Callable[[], None]] | None = None
         self.session_present = False
         self.receive_maximum = 65_535
-        """Number of messages that the broker takes before it has acknowledged one."""
+        """Most unacknowledged messages that the broker accepts."""
         self.reading = True
 
     async def connect(self, address: str) -> None:
-        """Connects, and returns when the broker has let us in."""
+        """Connects, and returns when the broker has accepted the connection."""
         self._hostname = address
-        self._connected = asyncio.Future()  # aiomqtt leaves the former one where the connection has broken
+        self._connected = asyncio.Future()  # after a broken connection, aiomqtt keeps the old future
         self.reading, self._reader = True, None
         self._packets, self._for_library, self._ended = PacketReader(PACKET_BYTES_MAX), b"", False
         await self.__aenter__()
-        if not self._client.is_connected():  # gone again before this turn of the event loop: aiomqtt has forgotten that
+        if not self._client.is_connected():  # lost before this turn of the event loop, without a trace in aiomqtt
             raise aiomqtt.MqttError("the broker has closed the connection")
 
     async def close(self) -> None:
-        """Disconnects, if that has not happened."""
+        """Disconnects, if still connected."""
         with contextlib.suppress(aiomqtt.MqttError, OSError, ValueError):
             await self.__aexit__(None, None, None)
         self._client._sock_close()  # a socket that failed in reading is still open
 
     async def lost(self) -> None:
-        """Returns when the connection has gone."""
+        """Returns when the connection is lost."""
         await asyncio.wait({self._disconnected})
 
     @property
     def is_open(self) -> bool:
-        """The broker has let us in, and has not gone."""
+        """Whether the broker has accepted the connection, and it has not been lost."""
         return self._connected.done() and not self._disconnected.done() and self._client.is_connected()
 
     @property
     def loss(self) -> str:
-        """Returns why the connection has gone; empty where nobody said."""
+        """Returns why the connection was lost; empty if the reason is unknown."""
         if not self._disconnected.done() or self._disconnected.cancelled():
             return ""
         problem = self._disconnected.exception()
@@ -114,7 +114,8 @@ class BrokerClient(aiomqtt.Client):
         return str(problem) or type(problem).__name__
 
     def send(self, topic: str, payload: bytes, qos: int, retain: bool) -> int | None:
-        """Begins to publish; returns the number that `published` will be called with; None: it has not been taken."""
+        """Starts to publish a message; returns the number with which `published` will be called, or None if the message was not
+        accepted."""
         info = self._client.publish(topic, payload, qos, retain)
         kept = qos > 0 and info.rc == paho.MQTT_ERR_NO_CONN  # the client sends it when there is a connection again
         return info.mid if kept or info.rc == paho.MQTT_ERR_SUCCESS else None
@@ -125,13 +126,13 @@ class BrokerClient(aiomqtt.Client):
             self._client._packet_queue(packets[0], packets, 0, 0)
 
     def pause(self) -> None:
-        """Reads no more from the broker for now: it will feel it."""
+        """Stops reading from the broker, so that TCP slows it down."""
         if self.reading and self._reader is not None:
             self.reading = False
             self._loop.remove_reader(self._reader[0])
 
     def resume(self) -> None:
-        """Reads again."""
+        """Resumes reading."""
         if not self.reading and self._reader is not None:
             self.reading = True
             self._loop.add_reader(*self._reader)
@@ -143,13 +144,14 @@ class BrokerClient(aiomqtt.Client):
         self.receive_maximum = int(getattr(properties, "ReceiveMaximum", 65_535))
         if not reason_code.is_failure:
             if self._clean_start == paho.MQTT_CLEAN_START_FIRST_ONLY:
-                self._clean_start = False  # paho takes each call of its `connect` for the first one
+                self._clean_start = False  # otherwise paho would take each call of its `connect` for the first one
             if not self.session_present:
                 self._publish_again(client)
         super()._on_connect(client, userdata, flags, reason_code, properties)
 
     def _publish_again(self, client: paho.Client) -> None:
-        """The broker has lost the session: releases (PUBREL) would say nothing to it, so their messages go out once more."""
+        """Marks messages to be published again after the broker has lost the session, because it would not understand their releases
+        (PUBREL)."""
         for message in client._out_messages.values():
             message.dup = False
             if message.state == MessageState.MQTT_MS_RESEND_PUBREL:
@@ -178,7 +180,7 @@ class BrokerClient(aiomqtt.Client):
         self._loop.call_soon_threadsafe(begin)  # the library connects on a thread of its own
 
     def _read(self) -> None:
-        """Reads what is there, gives messages to the owner and all else to paho."""
+        """Reads available bytes, and passes messages to the owner and other packets to paho."""
         try:
             data = self._receive(self._read_bytes)
         except BlockingIOError:
@@ -199,7 +201,7 @@ class BrokerClient(aiomqtt.Client):
             self._owner.released(packets.released)
 
     def _octets_for_library(self, bufsize: int) -> bytes:
-        """Returns bytes that have come, at most `bufsize`: paho calls it in place of its socket."""
+        """Returns at most `bufsize` received bytes; paho calls it instead of reading its socket."""
         if not self._for_library and not self._ended:
             raise BlockingIOError
         octets, self._for_library = self._for_library[:bufsize], self._for_library[bufsize:]
@@ -219,7 +221,7 @@ class BrokerClient(aiomqtt.Client):
                 self._broken(problem)
 
         def begin() -> None:
-            # The library may have closed the socket or written all by now; it would not remove a writer that it does not know of.
+            # The library may have closed the socket or written everything by now; it would not remove a writer that it does not know.
             if sock.fileno() > -1 and client._registered_write:
                 try:
                     self._loop.add_writer(sock.fileno(), write)
@@ -233,13 +235,13 @@ class BrokerClient(aiomqtt.Client):
             self._connected.set_exception(aiomqtt.MqttError(str(problem)))
         if not self._disconnected.done():
             self._disconnected.set_exception(problem)
-            self._disconnected.exception()  # `loss` tells it; a future that nobody has asked would print a traceback, too
+            self._disconnected.exception()  # `loss` reports it; a future whose exception nobody has retrieved would also print a traceback
 
     async def _misc_loop(self) -> None:
         while self._client.loop_misc() == paho.MQTT_ERR_SUCCESS:
             await asyncio.sleep(CHECK_S)
             if not self.reading:
-                self._client._ping_t = 0.0  # the answer to a ping is not read either: it must not count as missing
+                self._client._ping_t = 0.0  # the answer to a ping is not read either, and must not count as missing
                 self._client._last_bytes_received = time.monotonic()
 
 
@@ -248,9 +250,9 @@ class BrokerConnection:
 
     Parameters
     ----------
-    session_expiry_s : how long the broker keeps the session after a connection; 0: not beyond it
-    read_bytes : from the socket at once
-    clean_start : `True` for a new session with every connection, `False` for none, paho's `MQTT_CLEAN_START_FIRST_ONLY`
+    session_expiry_s : how long the broker keeps the session after a connection; 0: the session ends with the connection
+    read_bytes : most bytes read from the socket at once
+    clean_start : True for a new session with every connection, False to resume the session, or paho's `MQTT_CLEAN_START_FIRST_ONLY`
     """
 
     def __init__(
@@ -268,9 +270,9 @@ class BrokerConnection:
         self.loop = loop_of(settings.what, "mqtt", context)
         self.settings = settings
         self.error: ConnectorError | None = None
-        """Why it has been given up for good."""
+        """Why the connection has been given up; None if it has not."""
         self.trouble = "not connected yet"
-        """Why there is no connection at present; empty where there is one."""
+        """Why there is no connection at present; empty if there is one."""
         self.client: BrokerClient | None = None
         self._read_bytes = max(READ_BYTES_MIN, min(read_bytes, READ_BYTES_MAX))
         self._options: dict[str, Any] = {"clean_start": clean_start, "max_inflight_messages": in_flight_max, "will": will}
@@ -286,22 +288,22 @@ class BrokerConnection:
         self._task: asyncio.Task[None] | None = None
 
     def start(self, owner: Owner) -> None:
-        """Begins to connect. On the loop's thread."""
+        """Starts to connect. Call it on the loop's thread."""
         self._task = self.loop.create_task(self._run(owner))
 
     def stop(self) -> None:
-        """Disconnects, in the background. On the loop's thread."""
+        """Disconnects in the background. Call it on the loop's thread."""
         if self._task is not None:
             self._task.cancel()
 
     @property
     def is_open(self) -> bool:
-        """There is a connection."""
+        """Whether there is a connection."""
         return not self.trouble and self.client is not None and self.client.is_open
 
     @property
     def remark(self) -> str:
-        """Returns what is wrong with the connection, for people; empty where nothing is."""
+        """Describes the connection's problem, for people; empty if there is none."""
         return f"no connection to {self.settings}: {self.trouble}; trying again" if self.trouble else ""
 
     async def _run(self, owner: Owner) -> None:
@@ -368,7 +370,7 @@ class BrokerConnection:
 
     def _down(self, reason: str) -> None:
         if self._short >= SHORT_MAX:
-            # Many brokers do not say it.
+            # Many brokers do not say that another client has taken over the session.
             name = self.settings.client_id
             reason += f" at once, again and again: does another client connect as client_id = '{name}'? give each its own"
         self.trouble = reason

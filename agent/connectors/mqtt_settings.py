@@ -1,21 +1,22 @@
-"""The broker of an `mqtt` source or sink, and its identity there: options that both have, checked against the reach of the statement.
+"""The broker of an `mqtt` source or sink, and the client's identity there: options that source and sink share, checked against the reach of
+the statement.
 
 Options
 -------
 broker : required, `host:port` (the port may be left out: 1883, or 8883 with TLS)
-client_id : name under which the broker keeps the session; no other client may have it. Default: `sbon-NODE-NAME`, for a source with a
-    digest of its topics behind it. Each node that runs the source needs its own: `{node}` in it stands for the node
+client_id : name under which the broker keeps the session; no other client may have it. Default: `sbon-NODE-NAME`, for a source followed by
+    a digest of its topics. Each node that runs the source needs its own: `{node}` stands for the node's name
 username : name of the user; default: none
-password_file : its first line is the password. It must be readable for its owner alone
+password_file : file whose first line is the password. Only its owner may have read access
 password_variable : the environment variable of the agent that holds the password; only for statements given over this agent's own
     control socket
 tls : `true` or `false` (default)
-ca_file : certificates that vouch for the broker's, PEM; default: those of the system. Only with TLS
+ca_file : PEM certificates of the authorities to trust; default: those of the system. Only with TLS
 
 There is no option for the password itself: statements are shown to every member of the overlay.
 
-What another agent's statement asks for may connect to the addresses of the setting `connectors.tcp.allow`, and read the password and
-certificates from the folders of `connectors.file.allow`.
+Statements of other agents may connect to the addresses of the setting `connectors.tcp.allow`, and read password and certificates from the
+folders of `connectors.file.allow`.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ from sbon_agent.mqtt import open_to_others, tls_context
 
 PORTS = {False: 1883, True: 8883}
 SECRET_BYTES_MAX = 64 * 1024
-"""Most bytes of a password's or certificates' file."""
+"""Most bytes of a file with the password or certificates."""
 CLIENT_ID_BYTES_MAX = 1024
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _BROKER = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<host>[^\s:/@\[\]]+))(?::(?P<port>\d{1,5}))?")
 
 
 class BrokerSettings:
-    """Address of the broker, and the identity of this client. Its text shows no password."""
+    """Address of the broker, and the identity of this client. `str` of it shows no password."""
 
     def __init__(self, what: str, options: Options, client_id: str, context: ConnectorContext) -> None:
         self.what = what
@@ -91,18 +92,18 @@ class BrokerSettings:
         return f"{'mqtts' if self.tls else 'mqtt'}://{host}:{self.port}"
 
     def with_number(self, number: int) -> BrokerSettings:
-        """Returns the same for a further connection, as which the broker must see another client."""
+        """Returns a copy with another client id, for a further connection."""
         other = copy.copy(self)
         other.client_id = f"{self.client_id}-{number}"
         return other
 
     def open(self, environment: Mapping[str, str] = os.environ) -> None:
-        """Reads password and certificates, and looks whether the broker's address may be used. May block.
+        """Reads password and certificates, and checks whether the broker's address may be used. May block.
 
         Raises
         ------
         ConnectorError
-            They cannot be read, others can read the password, or the address may not be used.
+            A file cannot be read, others can read the password, or the address may not be used.
         """
         if self._variable is not None:
             self._password = environment.get(self._variable)
@@ -120,11 +121,11 @@ class BrokerSettings:
         self.place.check()
 
     def credentials(self) -> dict[str, str | None]:
-        """Returns what the client library wants to know of them; never shown."""
+        """Returns user name and password for the client library; never show them."""
         return {} if self.username is None else {"username": self.username, "password": self._password}
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """Returns what checks the broker's certificate; None without TLS.
+        """Returns the TLS context that checks the broker's certificate; None without TLS.
 
         Raises
         ------
@@ -162,7 +163,7 @@ def _address(options: Options, tls: bool) -> tuple[str, int]:
     if match is None:
         hint = ", without a scheme (for TLS write tls = 'true')" if "://" in given else ""
         hint = ", without user and password (write username and password_file)" if "@" in given else hint
-        shown = given.rpartition("@")[2] if "@" in given else given  # what is before it may be a password
+        shown = given.rpartition("@")[2] if "@" in given else given  # the part before the @ may contain a password
         raise options.refuse("broker", shown, f"'host:port', such as 'broker.example:1883'{hint}")
     port = int(match["port"] or PORTS[tls])
     if not 1 <= port <= 65_535:

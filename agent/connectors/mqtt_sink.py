@@ -1,18 +1,18 @@
-"""Connector `mqtt` (sink): a message for each row, by MQTT 5. `docs/mqtt.md` says what is kept through which failure.
+"""Connector `mqtt` (sink): publishes a message for each row, by MQTT 5. `docs/mqtt.md` says what survives which failure.
 
 Options, beside those of `mqtt_settings`
 ----------------------------------------
-topic : required, such as `alerts/{site}/{kind}` with the values of columns in their places, see `mqtt_topics.TopicTemplate`
+topic : required, such as `alerts/{site}/{kind}`, where `{...}` stands for the value of a column, see `mqtt_topics.TopicTemplate`
 format : `json` (default), `msgpack` or `text`, see `mqtt_payloads`
 qos : quality of service; 0, 1 (default) or 2
 retain : `true` or `false` (default): the broker keeps the last message of each topic
-in_flight_max : messages that the broker has not yet acknowledged, default 100; fewer where the broker says so
+in_flight_max : most messages that the broker has not yet acknowledged, default 100; fewer if the broker says so
 will_topic, will_payload : topic and payload of the message that the broker publishes when the agent is gone without a goodbye, with the
     same `qos` and `retain`
 
-`write` returns when the broker has acknowledged every message of the batch; at QoS 0, when they have been written to the socket. So the
-sink holds nothing, and its link holds all rows that the broker does not have. Messages go out in the order of the rows. Where the broker is
-slow or away the batch is refused, and what has gone out of it is remembered: it does not go out again when the batch is offered again.
+`write` returns when the broker has acknowledged every message of the batch (at QoS 0: when they have been written to the socket). So the
+sink holds nothing: its link holds all rows that the broker does not have. Messages are sent in the order of the rows. If the broker is slow
+or away, the sink refuses the batch and remembers the messages sent: they are not sent again when the batch is offered again.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     import polars as pl
 
 WAIT_S = 0.2
-"""Seconds for which `write` waits for the broker's next acknowledgement before it refuses a batch. It has one of few threads meanwhile."""
+"""Seconds for which `write` waits for the broker's next acknowledgement before it refuses a batch. The wait occupies an executor thread."""
 WRITE_S = 1.0
-"""Seconds for which it waits in all; what is left then goes on when the batch is offered again."""
+"""Seconds for which `write` waits in total; it continues when the batch is offered again."""
 RETRY_S, RETRY_SOON_S = 0.2, 0.01
-"""When to offer a batch again: where the broker stands still, and where it only takes longer."""
+"""Seconds until a batch is offered again: if the broker acknowledges nothing, and if it is only slow."""
 SESSION_S = 3600
 """Seconds for which the broker remembers which messages at QoS 2 it has."""
 WILL_BYTES_MAX = 65_535
@@ -60,7 +60,7 @@ def check_mqtt_sink(params: SinkParams, schema: Schema, context: ConnectorContex
 
 
 class MqttSink:
-    """Publishes rows. `write` comes on an executor thread; all else happens on the event loop's."""
+    """Publishes rows. `write` runs on an executor thread, everything else on the event loop's."""
 
     def __init__(self, params: SinkParams, schema: Schema, context: ConnectorContext) -> None:
         self._what = what = f"sink {params.name}"
@@ -76,7 +76,8 @@ class MqttSink:
         self._connection = BrokerConnection(
             self._settings,
             context,
-            # Once for each agent's life: a new life numbers its messages anew, and the broker must not take them for the former ones.
+            # A new session after each start of the agent: it numbers messages from the beginning, and the broker must not take them for the
+            # earlier ones.
             clean_start=MQTT_CLEAN_START_FIRST_ONLY,
             session_expiry_s=SESSION_S,
             in_flight_max=self._in_flight_max,
@@ -85,15 +86,15 @@ class MqttSink:
         self.dropped_rows = 0
         self._changed = threading.Condition()
         self._offered: list[Message] = []
-        """The batch that is being written, or was refused last, and what was left of one before it."""
+        """Messages of the batch that is being written or was refused last, and the rest of one before it."""
         self._sent = 0
-        """Number of them that have gone out."""
+        """Number of offered messages that have been sent."""
         self._done: set[int] = set()
-        """Numbers of those that the broker has acknowledged out of turn."""
+        """Numbers of messages that the broker has acknowledged out of order."""
         self._acknowledged = 0
-        """Number of the first ones that it has acknowledged."""
+        """Number of offered messages, from the first, that the broker has acknowledged without a gap."""
         self._base = 0
-        """Number of the first of them, counted from the first message ever."""
+        """Number of the first offered message, counted from the sink's first message."""
         self._under_way: dict[int, int] = {}
         """Packet id -> number of a message that is not acknowledged."""
         self._closed = False
@@ -120,11 +121,11 @@ class MqttSink:
             self._connection.start(self)
 
     def write(self, frame: pl.DataFrame) -> None:
-        """Publishes a batch, and waits until the broker has it."""
+        """Publishes a batch, and waits until the broker has acknowledged it."""
         self._write(self._lines.lines(frame))
 
     def write_values(self, values: Values) -> None:
-        """Publishes a few rows, and waits until the broker has them."""
+        """Publishes a few rows, and waits until the broker has acknowledged them."""
         self._write(self._lines.lines_of_values(values))
 
     def _write(self, data: bytes) -> None:
@@ -142,7 +143,8 @@ class MqttSink:
         self.dropped_rows += self._writer.too_long
 
     def _wait(self, count: int) -> float:
-        """Waits for the broker to acknowledge the first messages, a bounded time; returns when to try again if it has not."""
+        """Waits, for a bounded time, until the broker has acknowledged the first `count` messages; returns the pause in seconds before a
+        retry."""
         until = time.monotonic() + WRITE_S
         while self._acknowledged < count and not self._closed and self._connection.is_open:
             before = self._acknowledged
@@ -162,7 +164,7 @@ class MqttSink:
             raise Congested(f"{self._what}: {self._connection.remark or f'no connection to {self._settings}'}", RETRY_S)
 
     def _offer(self, messages: list[Message]) -> None:
-        """Puts a batch after what has gone out of the same rows before, or in its place."""
+        """Continues with a batch that begins as the offered one, or replaces the offered one."""
         common = min(len(messages), len(self._offered))
         if messages[:common] == self._offered[:common]:
             self._offered += messages[common:]
@@ -183,7 +185,7 @@ class MqttSink:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        # The loop of an agent that is going down may have gone first, and every connection with it.
+        # The loop of a stopping agent may be closed already, and with it every connection.
         with contextlib.suppress(RuntimeError):
             self._connection.loop.call_soon_threadsafe(self._connection.stop)
 
@@ -205,7 +207,7 @@ class MqttSink:
                 self._sent += 1
 
     async def connected(self, client: BrokerClient) -> None:
-        """Continues sending. The client has already sent again the messages under way at QoS 1 and 2."""
+        """Continues to send. The client has already sent the messages under way at QoS 1 and 2 again."""
         asyncio.get_running_loop().call_soon(self._send)
 
     def received(self, messages: list[Received]) -> None:
@@ -227,7 +229,7 @@ class MqttSink:
         self._send()
 
     def disconnected(self) -> None:
-        """At QoS 0, marks the messages that were not yet written to the socket to be sent again, because the client would not."""
+        """At QoS 0, marks messages not yet written to the socket to be sent again, because the client would not send them."""
         with self._changed:
             if self._qos == 0:
                 self._under_way.clear()

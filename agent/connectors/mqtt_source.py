@@ -1,25 +1,25 @@
-"""Connector `mqtt` (source): messages of a broker, by MQTT 5. `docs/mqtt.md` says what is kept through which failure.
+"""Connector `mqtt` (source): takes messages from a broker, by MQTT 5. `docs/mqtt.md` says what survives which failure.
 
 Options, beside those of `mqtt_settings`
 ----------------------------------------
-topics : required; topic filters, separated by commas, with `+` for a level and `#` for all that follow
+topics : required; topic filters, separated by commas, with `+` for one level and `#` for all further levels
 format : `json` (default), `msgpack` or `text`, see `mqtt_payloads`
-topic_columns : columns that are filled from the levels of the topic, in their order, such as `_, site, _`; `_` leaves a level out. A topic
-    with fewer levels leaves NULL
+topic_columns : columns that get the levels of the topic, in order, such as `_, site, _`; `_` skips a level. Levels that a topic lacks give
+    NULL
 topic_column : a TEXT column that gets the whole topic
 qos : highest quality of service; 0, 1 (default) or 2. At 1 and 2, a message is acknowledged when its rows have been processed
-session : `persistent` (default at QoS 1 and 2): the broker keeps what comes while there is no connection; or `clean`
+session : `persistent` (default at QoS 1 and 2): the broker keeps messages that arrive while there is no connection; or `clean`
 session_expiry : how long the broker keeps a persistent session without a connection, default 1 hour
 shared_group : name of a shared subscription: each message goes to one member of the group only
 shared_connections : number of connections, 1 to 16 (default 1), as members of one group, by default a group of this source alone; the
-    broker then promises no order between their messages
-receive_max : messages at QoS 1 and 2 that the broker may have under way, default 1000; beyond it the broker keeps them
+    broker promises no order between messages of different connections
+receive_max : most messages at QoS 1 and 2 that the broker may have under way, default 1000; the broker keeps further ones
 message_bytes_max : larger payloads are left out and counted; default 1 MiB, at most 16 MiB
-buffer_bytes_max : memory for messages that wait for the overlay; beyond it the socket is not read; default 4 MiB
-batch_rows_max : most rows of a batch, default 65536; fewer where they would take longer than the engine's quantum
-time_format, time_unit, ahead_max : as of `tcp`
+buffer_bytes_max : memory for messages that wait for the overlay; when it is full, the socket is not read; default 4 MiB
+batch_rows_max : most rows of a batch, default 65536; fewer if they would take longer than the engine's quantum
+time_format, time_unit, ahead_max : as for `tcp`
 
-A broker that is away is tried again, with pauses; `sbon operators` shows why there is no connection.
+The source reconnects to an unreachable broker, with pauses; `sbon operators` shows why there is no connection.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ from sbon_agent.connectors.mqtt_subscriber import Held, Positions, Subscriber
 MESSAGE_BYTES = 256
 """Bytes that a message takes in memory beside its topic and payload."""
 DECODED_ROWS = 16_384
-"""Rows that are decoded at once, at least, where so many wait, and then given in batches: a block has costs of its own."""
+"""Least rows decoded at once, if so many wait, because each block has a fixed cost; they are given out in batches."""
 EXPIRY_US_MAX = (2**32 - 2) * 1_000_000
 CONNECTIONS_MAX = 16
 
 
 class MqttSource:
-    """Takes messages as they come, gives their rows, and acknowledges messages whose rows have been processed.
+    """Takes messages, gives out their rows, and acknowledges messages whose rows have been processed.
 
-    Messages come on the event loop, `poll` on an executor thread; `_lock` is for the number of bytes that both change.
+    Messages arrive on the event loop, `poll` runs on an executor thread; `_lock` guards the number of bytes, which both change.
     """
 
     threaded = True
@@ -75,13 +75,13 @@ class MqttSource:
         self._lock = threading.Lock()
         self._paused = False
         self._rows: Rows | None = None
-        """Decoded, and not yet given."""
+        """Decoded rows that have not been given out yet."""
         self._decoded = self._given = 0
-        """Positions of the last message that has been decoded, and of the last one that has been given in full."""
+        """Positions of the last decoded message, and of the last message all of whose rows have been given out."""
         self._ready: Callable[[], None] | None = None
 
     def _made(self, params: SourceParams, options: Options, context: ConnectorContext) -> list[Subscriber]:
-        """Returns the connections, none of them begun."""
+        """Makes the connections, without starting them."""
         what = f"source {params.name}"
         filters = topic_filters(options)
         group = options.optional("shared_group")
@@ -126,7 +126,7 @@ class MqttSource:
 
     @property
     def remark(self) -> str:
-        """Returns what is to be said of the broker, or of rows from the future."""
+        """Describes a problem with the broker, or rows from the future."""
         remarks = (one.connection.remark for one in self._subscribers)
         return next((remark for remark in remarks if remark), "") or self._messages.remark
 
@@ -136,7 +136,7 @@ class MqttSource:
             settings.open()
 
     def start(self, ready: Callable[[], None]) -> None:
-        """Connects."""
+        """Starts to connect."""
         self._ready = ready
         for one in self._subscribers:
             one.connection.start(one)
@@ -157,7 +157,7 @@ class MqttSource:
     # ------------------------------------------------------------------------------------------- on the event loop
 
     def _keep(self, messages: list[Held]) -> None:
-        """Keeps messages until they are asked for."""
+        """Keeps messages until they are polled."""
         size = sum([len(one.topic) + len(one.payload) for one in messages]) + MESSAGE_BYTES * len(messages)
         with self._lock:
             self._held.extend(messages)
@@ -170,7 +170,7 @@ class MqttSource:
         self._tell()
 
     def _resume(self) -> None:
-        """Reads again."""
+        """Resumes reading."""
         self._paused = False
         for one in self._subscribers:
             one.resume()
@@ -206,7 +206,7 @@ class MqttSource:
         return polled._replace(upto=self._given) if self._qos else polled
 
     def _decode(self, rows: int, wall: float) -> Rows:
-        """Returns the rows of the messages that have waited longest: of all, or of as many as it takes for so many rows."""
+        """Decodes the oldest waiting messages, until there are at least `rows` rows or no message is left."""
         freed, rows = 0, max(rows, DECODED_ROWS)
         while self._held and self._messages.rows < rows:
             topic, payload, self._decoded = self._held.popleft()

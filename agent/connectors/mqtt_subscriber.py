@@ -18,12 +18,12 @@ _REFUSED_FROM = 0x80
 
 
 class Held(NamedTuple):
-    """A message that waits to be asked for."""
+    """A message that waits for a poll."""
 
     topic: bytes
     payload: bytes
     position: int
-    """Number of messages at QoS 1 and 2 that have come to the source up to this one."""
+    """Number of messages at QoS 1 and 2 that the source has received up to this one."""
 
 
 class Positions:
@@ -40,7 +40,7 @@ class Subscriber:
     ----------
     subscriptions : topic filters as they are sent to the broker
     keep : takes messages that are new
-    failed : something has happened that a poll should see
+    failed : called when the connection has been given up
     connection : options of `BrokerConnection`
     """
 
@@ -71,19 +71,19 @@ class Subscriber:
             client.write(self.acknowledging.processed(upto))
 
     def pause(self) -> None:
-        """Reads no more from the broker."""
+        """Stops reading from the broker."""
         if self.connection.client is not None:
             self.connection.client.pause()
 
     def resume(self) -> None:
-        """Reads again."""
+        """Resumes reading."""
         if self.connection.client is not None:
             self.connection.client.resume()
 
     # ------------------------------------------------------------------------------------------ mqtt_connection.Owner
 
     async def connected(self, client: BrokerClient) -> None:
-        """Subscribes, where the broker has not kept that."""
+        """Subscribes, if the broker has not kept the session."""
         if client.session_present:
             self.processed(self._processed)
             return
@@ -95,7 +95,7 @@ class Subscriber:
                 raise ValueError(f"the broker refuses the topics '{one}': {answer}")
 
     def received(self, messages: list[Message]) -> None:
-        """Keeps messages that are not here yet, until they are asked for."""
+        """Keeps new messages until they are polled, and drops repeated ones."""
         positions, is_new, held = self._positions, self.acknowledging.is_new, []
         for message in messages:
             if message.qos:
@@ -108,14 +108,14 @@ class Subscriber:
         self._keep(held)
 
     def released(self, mids: list[int]) -> None:
-        """Answers, so that the broker can use the numbers again."""
+        """Answers releases, so that the broker can use the packet ids again."""
         if self.connection.client is not None:
             self.connection.client.write(self.acknowledging.released(mids))
 
     def published(self, mid: int) -> None:
-        """A source publishes nothing."""
+        """Does nothing: a source publishes nothing."""
 
     def disconnected(self) -> None:
-        """The connection has gone; the source is told if that is for good."""
+        """Tells the source if the connection has been given up."""
         if self.connection.error is not None:
             self._failed()

@@ -1,9 +1,8 @@
-"""Opens files of connectors: resolves paths, checks them against what the statement may access, and opens them without following links
-again.
+"""Opens files of connectors: resolves paths, checks whether the statement may access them, and opens them without following further links.
 
 All symbolic links are resolved first and the result is checked (`sbon.reach.is_within`). Then the resolved path is walked from the root by
-descriptors, and any link on it is refused, so that one put there after the check has no effect. Only regular files are opened; a pipe or
-device is refused before, and opening never waits for one that takes the file's place in between.
+descriptors, and any link on it is refused, so that a link put there after the check has no effect. Only regular files are opened; a pipe or
+device is refused before, and opening never waits for a pipe or device that has taken the file's place in the meantime.
 
 All functions may block if a file system does not answer: call them from `open` of a connector, which has a thread of its own.
 """
@@ -47,7 +46,7 @@ def path_of(what: str, text: str, reach: Reach) -> Path:
     """
     try:
         return Path(os.path.abspath(Path(reach.base) / Path(text).expanduser()))
-    except (RuntimeError, ValueError) as problem:  # there is no home of that name
+    except (RuntimeError, ValueError) as problem:  # there is no home folder of that name
         raise ConnectorError(f"{what}: option path = {text!r}: {problem}", option="path") from problem
 
 
@@ -72,7 +71,7 @@ def resolved(what: str, path: Path, reach: Reach) -> Path:
     Raises
     ------
     ConnectorError
-        It may not; the message names the setting to change.
+        The path may not be accessed; the message names the setting to change.
     OSError
         The links lead in a circle.
     """
@@ -109,7 +108,7 @@ class Folder:
 
     Parameters
     ----------
-    real : path without symbolic links; one is refused
+    real : path without symbolic links; a path with one is refused
     make : whether to make missing folders
 
     Raises

@@ -1,8 +1,8 @@
-"""Notes, beside the rows that a sink writes, of which input and which origin they are, so that a crash does not mix them up.
+"""Notes the input and the origin of the rows that a sink writes, so that they are known after a crash.
 
 A sink with several inputs, or behind an operator with several inputs, gets its rows in another order after a crash
-(`sbon.links.origins`). How many rows it has written it finds in its file; the log says how many of these were of each origin. A note is
-made before its rows are written. If a write fails, the next note begins at the same row, and takes the place of the former one.
+(`sbon.links.origins`). The sink's file tells how many rows it has written; the log tells how many of these came from each input and origin.
+A note is made before its rows are written. If the write fails, the next note begins at the same row, and replaces the earlier one.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import IO
 from sbon_agent.connectors.opening import Folder
 
 _NOTE = struct.Struct("<QQIH")
-"""Number of the first row since the query began, rows, the short name of the input, origin."""
+"""Number of the first row since the query began, number of rows, short name of the input, origin."""
 NOTES_MAX = 50_000
-"""Notes after which the log is written anew with one note for each input and origin."""
+"""Notes after which the log is rewritten with one note for each input and origin."""
 Key = tuple[int, int]
 PLAIN: Key = (0, 0)
-"""Rows of an only input that tells no origins."""
+"""Key of rows from a single input that names no origins."""
 
 
 class OriginLog:
@@ -34,13 +34,13 @@ class OriginLog:
         self._rows = 0
         """Rows written since the query began."""
         self._known: dict[Key, int] | None = {}
-        """Rows written by input and origin; None if a former copy has not noted that."""
+        """Rows written, by input and origin; None if an earlier copy of the sink has not noted that."""
         self._notes = 0
         self.is_kept = False
-        """True: the log stays for a copy that goes on when the agent is back. After a crash it is there anyway."""
+        """True: `close` keeps the log, for a copy of the sink that continues after the agent's restart. A crash leaves it in any case."""
 
     def resume(self, folder: Folder, rows: int) -> dict[Key, int] | None:
-        """Takes up the notes of a former copy, which has written so many rows; returns the rows by input and origin, None if unknown."""
+        """Continues the notes of an earlier copy, which has written `rows` rows; returns the rows by input and origin, None if unknown."""
         self._rows, self._known = rows, None
         try:
             with folder.open(self._name, os.O_RDONLY) as file:
@@ -54,8 +54,8 @@ class OriginLog:
         return self._known
 
     def note(self, folder: Folder, key: Key, rows: int) -> None:
-        """Notes of which input and origin the next rows are, before they are written. Those of an only input that tells no origins need
-        no note."""
+        """Notes the input and the origin of the next rows, before they are written. Rows of a single input that names no origins need no
+        note."""
         if self._known is None or not rows or (key == PLAIN and not self._known):
             return
         if self._file is None or self._notes >= NOTES_MAX:
@@ -72,7 +72,7 @@ class OriginLog:
         self._notes += 1
 
     def written(self, key: Key, rows: int) -> None:
-        """Takes that the rows of the last note have been written."""
+        """Records that the rows of the last note have been written."""
         self._rows += rows
         if key == PLAIN and not self._known:
             self._known = None
@@ -101,7 +101,7 @@ class OriginLog:
 
 
 def noted(data: bytes, rows: int) -> dict[Key, int] | None:
-    """Returns how many of the first rows are of each input and origin, by a log; None if it does not say that of all of them.
+    """Returns how many of the first `rows` rows are from each input and origin, by a log; None if the log does not cover them all.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""A client of a sink that others listen to: it is sent rows as fast as it takes them, and closed with the reason if it does not keep up.
+"""A client that listens to a sink: it gets rows as fast as it takes them, and is closed with a reason if it does not keep up.
 
-A client has only its transport's buffer in memory, `WRITE_BUFFER_BYTES` and one block; everything else is in the feed, which all clients
-share. A client waits for rows or, if the transport is full, for its peer. It is closed when rows that it has not been sent are no longer
-kept, and when its peer has taken nothing for two heartbeats.
+A client takes memory only for its transport's buffer, `WRITE_BUFFER_BYTES` and one block; everything else is in the feed, which all clients
+share. A client waits for rows or, if the transport is full, for its peer. It is closed when the feed has dropped rows that it has not been
+sent, and when its peer has taken nothing for two heartbeats.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WRITE_BUFFER_BYTES = 64 * 1024
 BLOCK_BYTES = 64 * 1024
 """Most bytes written at once."""
 END_TIMEOUT_S = 5.0
-"""Seconds for written data, with the reason for the end, to leave."""
+"""Longest time for sending written data, with the reason for the end."""
 BEATS_MAX = 2
 """Number of heartbeats after which a peer that has taken nothing is given up."""
 LATE = "this client reads too slowly: rows that it has not been sent are no longer kept"
@@ -46,26 +46,26 @@ class Client(asyncio.Protocol, ABC):
         self._full = self._ending = self._finishing = False
         self._beats = 0
         self.awaits_answer = False
-        """True if the peer answers the farewell; the connection is not closed before."""
+        """True if the peer answers the farewell; the connection stays open until then."""
         self._timer: asyncio.TimerHandle | None = None
 
     # -------------------------------------------------------------------------------------------- defined by subclasses
 
     def framed(self, data: bytes) -> bytes:
-        """Returns frames of the feed as this connection carries them."""
+        """Returns frames of the feed in the form that this connection carries."""
         return data
 
     def greeting(self) -> bytes:
-        """Returns what is sent before the first row."""
+        """Returns the bytes to send before the first row."""
         return b""
 
     @abstractmethod
     def heartbeat(self) -> bytes:
-        """Returns what shows that the connection is alive; called if the client is not full."""
+        """Returns the bytes that show that the connection is alive; called if the client is not full."""
 
     @abstractmethod
     def farewell(self, reason: str, *, over: bool) -> bytes:
-        """Returns what is sent at the end.
+        """Returns the bytes to send at the end.
 
         Parameters
         ----------
@@ -90,7 +90,7 @@ class Client(asyncio.Protocol, ABC):
 
         Parameters
         ----------
-        early : data that has come after the request
+        early : data that has arrived after the request
         full : whether the transport has paused its protocol
         """
         self._transport, self.http = transport, http
@@ -110,7 +110,7 @@ class Client(asyncio.Protocol, ABC):
     def pause_writing(self) -> None:
         self._full = True
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()  # what it says may want an answer
+            self._transport.pause_reading()  # messages of the peer may need an answer
 
     def resume_writing(self) -> None:
         self._full = False
@@ -157,12 +157,12 @@ class Client(asyncio.Protocol, ABC):
             self._transport.write(data)
 
     def end(self, reason: str, *, over: bool) -> None:
-        """Sends the reason, and closes the connection once that has left, or some time later."""
+        """Sends the reason, and closes the connection once it is sent, or after `END_TIMEOUT_S`."""
         if not self._ending:
             self.end_with(self.farewell(reason, over=over))
 
     def end_with(self, last: bytes) -> None:
-        """Sends these bytes, and closes the connection once they have left, or some time later."""
+        """Sends these bytes, and closes the connection once they are sent, or after `END_TIMEOUT_S`."""
         self._ending = True
         self.write(last)
         if not self.awaits_answer:
@@ -170,7 +170,7 @@ class Client(asyncio.Protocol, ABC):
         self._close_later()
 
     def hang_up(self) -> None:
-        """Closes the connection once written data has left."""
+        """Closes the connection once written data is sent."""
         if self._transport is not None:
             self._transport.close()
 
@@ -181,7 +181,7 @@ class Client(asyncio.Protocol, ABC):
         self.flush()
 
     def abort(self) -> None:
-        """Closes at once."""
+        """Closes the connection at once."""
         if self._transport is not None:
             self._transport.abort()
 
