@@ -2,6 +2,6 @@
 
 import os
 
-# Each operator runs on one executor thread, beside the others. A pool of threads inside each of them would make them wait for one another,
-# and costs more than it gains for batches of some thousand rows. polars reads this once, when it is first imported.
+# Operators run on executor threads in parallel. If each had a pool of polars threads too, they would wait for one another; for batches of
+# some thousand rows such a pool costs more than it gains. polars reads the variable once, on first import.
 os.environ.setdefault("POLARS_MAX_THREADS", "1")

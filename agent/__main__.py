@@ -1,4 +1,4 @@
-"""Entry point of the daemon: `python -m sbon_agent`, or `sbon agent`, which becomes it.
+"""Entry point of the daemon: `python -m sbon_agent`; `sbon agent` replaces its process with it.
 
 Options override the configuration file, which overrides the defaults. Exit codes: 0 left on request, 1 failed, 2 wrong usage or
 configuration.
@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Any, NoReturn
 
-# An agent computes with vectors of three elements: a pool of BLAS threads would only take memory. Read when numpy is first imported.
+# An agent computes with vectors of three elements: a pool of BLAS threads would only take memory. numpy reads the variable on first import.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from sbon.errors import ConfigError, SbonError
@@ -40,7 +40,7 @@ def parser() -> Parser:
     """Makes the parser of the daemon's command line."""
     known = Parser(
         prog="sbon agent",
-        description="Start an agent on this machine; it runs until SIGTERM or Ctrl-C, and then leaves in good order. "
+        description="Start an agent on this machine; it runs until SIGTERM or Ctrl-C, and then leaves the overlay in good order. "
         "SIGHUP makes it read its configuration again.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -53,14 +53,14 @@ def parser() -> Parser:
     known.add_argument("--join", metavar="HOST:PORT", action="append", help="an agent already in the overlay; may be repeated")
     known.add_argument("--data-dir", metavar="DIR", help=f"state and control socket (default: {AgentConfig().data_dir})")
     known.add_argument("--key-file", metavar="FILE", help="cluster keys, as `sbon keygen` makes them")
-    known.add_argument("--initial-key-file", metavar="FILE", help="copied to --key-file if that is not there yet")
-    known.add_argument("--label", metavar="KEY=VALUE", action="append", help="where and what this machine is; may be repeated")
+    known.add_argument("--initial-key-file", metavar="FILE", help="copied to --key-file if that file does not exist yet")
+    known.add_argument("--label", metavar="KEY=VALUE", action="append", help="a label of this machine, such as region=eu; may be repeated")
     known.add_argument("--log-level", choices=sorted(logs.LEVELS, key=lambda level: logs.LEVELS[level]), help="least severity shown")
     known.add_argument("--log-format", choices=("auto", "console", "json"), help="form of the log on standard error")
     known.add_argument(
         "--forget",
         action="store_true",
-        help="start without the sources, views, sinks and queries of before; their file is set aside as statements.json.forgotten",
+        help="start without the sources, views, sinks and queries of the last run; their file is renamed to statements.json.forgotten",
     )
     known.add_argument("--print-config", action="store_true", help="print the configuration as a commented file and end")
     known.add_argument("--testbed-shaper", metavar="FILE", help=argparse.SUPPRESS)
@@ -102,7 +102,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(arguments: list[str] | None) -> int:
-    gc.disable()  # what a start makes stays; the daemon turns it on when it is ready
+    gc.disable()  # objects made at start-up stay; the daemon enables collection when it is ready
     options = parser().parse_args(arguments)
     try:
         flags = overrides(options)

@@ -1,10 +1,8 @@
-"""Tunes the memory allocator of the daemon so that large blocks which are freed and needed again stay with the process.
+"""Tunes the memory allocator, so that the daemon keeps large freed blocks for reuse.
 
-`sbon_agent.__main__` calls it.
-
-A batch takes a few hundred kilobytes to a few megabytes for milliseconds. With its defaults glibc gets every such block afresh from the
-kernel, which clears it page by page: measured, encoding a batch of 0.75 MiB took 0.9 ms so, and 0.07 ms on pages kept from the one before.
-The kept memory is bounded; an agent that never handles a batch keeps none.
+A batch takes a few hundred kilobytes to a few megabytes for milliseconds. By default, glibc gets every such block from the kernel, which
+clears it page by page. Measured: encoding a batch of 0.75 MiB took 0.9 ms on new pages and 0.07 ms on kept ones. The kept memory is
+bounded; an agent that never handles a batch keeps none.
 """
 
 import ctypes

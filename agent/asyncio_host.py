@@ -1,9 +1,6 @@
 """Implements `sbon_agent.host.Host` with real sockets, clocks and threads: asyncio, with uvloop where it is installed.
 
-The daemon makes it.
-
-Every callback runs in `_guarded`: its exception is logged and counted and the agent goes on, so that one bad message does not take down an
-agent with everything that it hosts.
+Every callback runs in `_guarded`, which logs and counts exceptions: one bad message must not end an agent and all that it hosts.
 """
 
 import asyncio
@@ -52,7 +49,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 class _Timer:
     """A pending call.
 
-    It re-arms itself if it fires early: asyncio may be early by its clock's resolution, and a machine woken too early would do nothing.
+    Re-arms itself if it fires early: asyncio may be early by its clock's resolution, and a state machine woken too early would do nothing.
     """
 
     __slots__ = ("_callback", "_handle", "_host", "_when")
@@ -89,12 +86,8 @@ class AsyncioHost:
 
     Parameters
     ----------
-    loop
-        The running one by default.
-    rng
-        Seeded from the system's entropy by default.
-    workers
-        Executor threads; one for each core by default.
+    loop        Default: the running loop. rng        Default: seeded from the system's entropy. workers        Number of executor threads.
+    Default: one for each core.
     """
 
     def __init__(
@@ -113,7 +106,7 @@ class AsyncioHost:
         self._meter = CpuMeter()
         self._closed = False
 
-    # The clocks are read a dozen times for each batch: no Python function in between.
+    # The clocks are read a dozen times for each batch, so no Python function wraps them.
     now = staticmethod(time.monotonic)
     """Returns monotonic seconds; not the loop's time, which uvloop rounds to milliseconds."""
     wall = staticmethod(time.time)
@@ -126,11 +119,11 @@ class AsyncioHost:
         return os.urandom(count)
 
     def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
-        """Calls once at the monotonic time `when`, or up to about a millisecond later."""
+        """Calls `callback` once, at the monotonic time `when` or up to about 1 ms later."""
         return _Timer(self, when, callback)
 
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """Calls once, after the callbacks already due."""
+        """Calls `callback` once, after the callbacks already due."""
         self.loop.call_soon(self._guarded, callback)
 
     def listen(
@@ -166,14 +159,14 @@ class AsyncioHost:
         brief: bool = False,
         spare: bool = False,
     ) -> None:
-        """Runs `work` on an executor thread, or on the loop's if it is brief and the loop has time for it; then `done` on the loop's.
+        """Runs `work` on an executor thread (on the loop's thread if it is brief and the loop has time), then `done` on the loop's thread.
 
         `spare`: only on a thread that would otherwise be idle.
         """
         self._executor.submit(work, done, brief=brief, spare=spare)
 
     def execute_apart(self, work: Callable[[], T], done: Callable[[T | BaseException], None], limit_s: float) -> None:
-        """Runs `work` on a thread of its own, then `done` on the loop's, at the latest after `limit_s`."""
+        """Runs `work` on a thread of its own, then `done` on the loop's thread, after `limit_s` at the latest."""
         self._apart.submit(work, done, limit_s)
 
     def disk(self, folder: str) -> FolderDisk:
@@ -181,7 +174,7 @@ class AsyncioHost:
         return FolderDisk(Path(folder))
 
     def meter(self, *, brief: bool = False) -> Lap | OwnLap:
-        """Starts a meter for this thread and, unless the work is brief, for the polars threads that work for it."""
+        """Starts to measure this thread's processor time and, unless the work is brief, that of the polars threads that work for it."""
         return OwnLap() if brief else self._meter.begin()
 
     @property
@@ -217,7 +210,7 @@ class AsyncioHost:
         return float(psutil.virtual_memory().percent) / 100
 
     def close(self) -> None:
-        """Closes all sockets and drops all callbacks, at once. What streams have not sent is lost; call `drain` before to avoid that."""
+        """Closes all sockets and drops all callbacks at once. Data that streams have not sent is lost; call `drain` first to avoid that."""
         self._closed = True
         for udp in self._udp:
             udp.close()

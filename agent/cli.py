@@ -1,4 +1,4 @@
-"""The `sbon agent` command: it becomes the daemon, so that no part of the command line stays in the daemon's memory."""
+"""The `sbon agent` command. It replaces its process with the daemon, so that no part of the command line stays in the daemon's memory."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ import typer
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command to the program; called through the entry point group `sbon.commands`."""
+    """Adds the command to the program; called through the entry point group `sbon.commands`."""
     # Options belong to the daemon (`sbon_agent.__main__`) and pass through, --help included.
     settings = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
     app.command("agent", context_settings=settings)(agent)

@@ -2,14 +2,14 @@
 
 install: all agents accept the new key -> use: all encrypt with it -> remove: none accepts the old one
 
-At no step does an agent receive what it cannot decrypt: `use` is refused while some living agent lacks the key, `remove` while one still
-encrypts with it. Failed agents are left out, since a broken machine must not keep a stolen key in force; one that comes back with removed
-keys only is a stranger, and says so (`no_common_key`). Keys travel on connections that the present key has authenticated and encrypted.
-Replies and logs show only the keys' ids.
+No step makes an agent receive messages that it cannot decrypt: `use` is refused while some living agent lacks the key, `remove` while one
+still encrypts with it. Failed agents are not asked, since a broken machine must not keep a stolen key in force. An agent that comes back
+with removed keys only cannot join again, and logs this (`no_common_key`). Keys travel on connections that the present key has authenticated
+and encrypted. Replies and logs show only the keys' ids.
 
-Members can be left out of each step (`except`), so that one that has stolen the key does not get the next one: it is neither asked nor
-waited for. Keys are passed on in no other way: no exchange of tables carries them, and no step is repeated automatically. But whoever holds
-the present key can speak in any member's name and be sent that member's keys: against such a thief, new keys must be carried by hand.
+A step can leave members out (`except`), so that a member that has stolen a key does not get the next one: it is neither asked nor waited
+for. Keys travel in no other way: no exchange of tables carries them, and no step is repeated automatically. But whoever holds the present
+key can speak in any member's name and be sent that member's keys: against such a thief, carry new keys by hand.
 """
 
 from collections import deque
@@ -42,7 +42,7 @@ COMPLAINT_PAUSE_S = 60.0
 REFUSAL_KEPT_S = 90.0
 """Seconds for which a refusal counts. An agent without any peer dials again at least twice a minute."""
 ACTIONS = ("list", "install", "use", "remove")
-LEFT_OUT = "left out, as you asked: it keeps the keys that it has, and falls out once the others have removed them"
+LEFT_OUT = "left out, as you asked: it keeps its keys, and is cut off once the others have removed them"
 
 
 class ClusterKeys:
@@ -52,7 +52,7 @@ class ClusterKeys:
     ----------
     key_file : returns the path of the key file; empty keeps the ring in memory only
     ring : returns the ring in force; None without a cluster key
-    use : puts another one in force
+    use : puts another ring in force
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class ClusterKeys:
     # ------------------------------------------------------------------------------------------------------ this agent
 
     def apply(self, message: KeyMessage) -> KeysHeld:
-        """Changes this agent's ring and its key file: the file first, so that a restart finds what was answered.
+        """Changes this agent's key file and then its ring; in this order, so that a restart finds the keys that the answer names.
 
         Raises
         ------
@@ -94,9 +94,9 @@ class ClusterKeys:
         return KeysHeld(ids=fresh.ids)
 
     def no_common_key(self, address: Address) -> None:
-        """Notes that the agent at an address shares no key with this one.
+        """Records that the agent at an address shares no key with this one.
 
-        If no other agent is reachable, this agent has missed a change.
+        Logs an error if no other agent is reachable, because this agent has then missed a change of keys; otherwise a warning.
         """
         now = self._host.now()
         self._refused = address, now
@@ -112,7 +112,7 @@ class ClusterKeys:
 
     @property
     def problem(self) -> str | None:
-        """Describes how its keys keep this agent out of its cluster; None if they do not."""
+        """Describes why this agent's keys keep it out of its cluster; None if they do not."""
         if self._refused is None or self._host.now() - self._refused[1] > REFUSAL_KEPT_S:
             return None
         others = (m for m in self._gossip.members.values() if m.name != self._gossip.name and m.status is MemberStatus.ALIVE)
@@ -122,17 +122,16 @@ class ClusterKeys:
         held = "no cluster key" if ring is None else f"only {_keys(ring.ids)}"
         return (
             f"the agent at {format_address(self._refused[0])} holds none of our cluster keys: this agent has {held}, "
-            f"and the cluster has probably changed its key meanwhile; copy the key file of an agent in the cluster to "
+            f"and the cluster has probably changed its key; copy the key file of an agent in the cluster to "
             f"{self._key_file() or 'this one'} and run `sbon reload` (or restart)"
         )
 
     # --------------------------------------------------------------------------------------------------- the whole cluster
 
     def change(self, action: str, arguments: dict[str, Any], done: Callable[[dict[str, Any] | SbonError], None]) -> None:
-        """Runs `list`, `install` (argument `key`: 32 bytes), `use` or `remove` (argument `id`) on all agents; the result is for `sbon
-        keys`.
+        """Runs `list`, `install` (argument `key`: 32 bytes), `use` or `remove` (argument `id`) on all agents.
 
-        Argument `except`: names of members that are not asked.
+        `done` gets the result for `sbon keys`. Argument `except`: names of members that are not asked.
 
         Raises
         ------
@@ -170,9 +169,9 @@ class ClusterKeys:
             raise ConfigError("except needs a list of names of members")
         for name in names:
             if name == self._directory.me:
-                raise ConfigError(f"{name} is this agent itself: give the command at another one")
+                raise ConfigError(f"{name} is this agent itself: give the command to another agent")
             if name not in self._gossip.members:
-                raise ConfigError(f"nothing has changed: there is no member {name} to leave out; `sbon members` shows those there are")
+                raise ConfigError(f"nothing has changed: there is no member {name} to leave out; `sbon members` lists the members")
         return frozenset(names)
 
     def _ask_all(self, nodes: Iterable[NodeId], message: Message, done: Callable[[Answers], None]) -> None:
@@ -182,7 +181,7 @@ class ClusterKeys:
         answers: Answers = {}
 
         def answered(node: NodeId, result: Message | SbonError) -> None:
-            answers[node] = result if isinstance(result, KeysHeld | SbonError) else ConfigError("an answer of another kind")
+            answers[node] = result if isinstance(result, KeysHeld | SbonError) else ConfigError("it sent an unexpected kind of answer")
             if waiting:
                 ask(waiting.popleft())
             elif len(answers) == expected:
@@ -204,7 +203,7 @@ class ClusterKeys:
             elif name in left_out:
                 error = LEFT_OUT
             elif answer is None:
-                error = f"not asked, as it has {member.status.value}; it must have the keys before it comes back"
+                error = f"not asked, as it has {member.status.value}; give it the keys before it comes back"
             ids = list(answer.ids) if isinstance(answer, KeysHeld) else []
             if answer is not None or member.status is not MemberStatus.LEFT:
                 row = {"node": name, "status": member.status.value, "primary": ids[0] if ids else None, "ids": ids, "error": error}
@@ -251,20 +250,21 @@ def _objection(message: KeyMessage, held: Answers) -> str | None:
     if isinstance(message, KeyUse):
         lacking = [node for node, ids in rings.items() if message.id not in ids]
         if lacking:
-            return f"nothing has changed: {', '.join(lacking)} would be cut off without key {message.id}; `sbon keys install` it again"
+            return f"nothing has changed: {', '.join(lacking)} would be cut off without key {message.id}; run `sbon keys install` again"
     if isinstance(message, KeyRemove):
         if not any(message.id in ids for ids in rings.values()):
-            return f"no agent holds a key {message.id}; `sbon keys list` shows those there are"
+            return f"no agent holds a key {message.id}; `sbon keys list` shows all keys"
         sealing = [node for node, ids in rings.items() if ids[0] == message.id]
         if sealing:
             return (
-                f"nothing has changed: {', '.join(sealing)} would be cut off, sealing with key {message.id}; `sbon keys use` another first"
+                f"nothing has changed: {', '.join(sealing)} would be cut off, sealing with key {message.id}; "
+                "run `sbon keys use` with another first"
             )
     return None
 
 
 def _by_key(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Lists each key with the agents that hold it, and those that answered and do not."""
+    """Lists each key with the agents that hold it, and with the agents that answered and lack it."""
     asked = [node for node in nodes if not node["error"]]
     ids = sorted({key for node in asked for key in node["ids"]})
     return [

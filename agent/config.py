@@ -50,14 +50,14 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """File with cluster keys as `sbon keygen` prints them, one per line: the first encrypts, all decrypt. Empty: no encryption, loopback
     only."""
     initial_key_file: str = ""
-    """File with the initial keys: they are copied to key_file if that does not exist yet, and this file is not read again. It is meant for
-    secrets that a service manager provides in read-only files: `sbon keys` changes key_file, and the change survives a restart."""
+    """File with the initial keys. The agent copies it to key_file if that does not exist yet; otherwise it does not read this file. Meant
+    for secrets that a service manager provides in read-only files: `sbon keys` changes key_file, and the change survives a restart."""
     leaving_s: float = 20.0
-    """Longest time for moving operators to other hosts before the agent, told to leave, says goodbye. Longer: larger states can be moved in
-    time. Shorter: a quicker end; what has not moved by then is lost with the agent. 0: it leaves at once. The supervisor must wait for
+    """Longest time for moving operators to other hosts before a leaving agent says goodbye. Longer: larger states can be moved in time.
+    Shorter: a quicker end; operators that have not moved by then are lost with the agent. 0: it leaves at once. The supervisor must wait
     longer than this and leave_timeout_s together before it kills the agent."""
     leave_timeout_s: float = 5.0
-    """Longest time for the goodbye after that. Shorter: others may take the departure for a failure."""
+    """Longest time for saying goodbye to the overlay, after leaving_s. Shorter: others may take the departure for a failure."""
     labels: dict[str, str] = {}
     """Labels of this machine, for sources chosen by label, as in { region = "eu", site = "ams1" }; they are spread by gossip."""
     log: LogConfig = LogConfig()
@@ -95,12 +95,12 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 def is_loopback(host: str) -> bool:
-    """Tells whether only this machine can reach what listens on `host`."""
+    """Tells whether `host` is a loopback address, which only this machine can reach."""
     return host in LOOPBACK or re.fullmatch(r"127\.\d+\.\d+\.\d+", host) is not None
 
 
 def read_config(path: str | None, flags: Layer) -> AgentConfig:
-    """Reads the configuration from a file (or the defaults), with flags laid over it.
+    """Reads the configuration from a file (or the defaults); `flags` override it.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Makes what decides who may speak: the authority over messages, and the cluster's keys."""
+"""Makes the parts that decide which agents may send what: the authority over messages, and the cluster's keys."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Access:
-    """Rights of other agents at this one."""
+    """Access control of one agent: cluster keys, and the authority over messages."""
 
     def __init__(self, agent: "Agent", network: Network, execution: Execution, queries: Queries) -> None:
         host, gossip, log = agent.host, network.gossip, agent.monitoring.log

@@ -1,4 +1,4 @@
-"""Makes what runs operators on this host: the engine, links, connectors, and migrations to and from other hosts."""
+"""Makes the parts that run operators on this host: the engine, links, connectors, and migrations to and from other hosts."""
 
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Execution:
-    """Operators of one host and what they need."""
+    """The operators of one host, and the parts that run and move them."""
 
     def __init__(self, agent: "Agent", network: Network, make_engine: MakeEngine) -> None:
         name, config, host, files = agent.name, agent.config, agent.host, agent.files

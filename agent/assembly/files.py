@@ -1,4 +1,4 @@
-"""Paths in the data directory of one agent, and the files that it finds again after a restart."""
+"""Paths in the data directory of one agent, and the files that survive a restart."""
 
 import os
 from pathlib import Path
@@ -26,7 +26,7 @@ class Files:
         self.spilled_batches = os.path.join(self.folder, "spill")
         """Folder for batches that links keep on disk while their receivers are unreachable."""
         self.telemetry = Path(kept) / DIRECTORY_NAME if kept else None
-        """Folder for telemetry; None: there is none."""
+        """Folder for telemetry; None without a data directory."""
         self.state = StateFile(kept)
         self.costs = CostsFile(kept)
         self.statements = KeptFile(kept)

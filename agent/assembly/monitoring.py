@@ -1,4 +1,4 @@
-"""Makes what an agent tells about itself: log, telemetry, `sys.*` streams and samples of its own figures."""
+"""Makes the parts through which an agent reports on itself: log, telemetry, `sys.*` streams and samples of its own figures."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Makes what connects an agent with others: sockets, connections to peers, membership and coordinates."""
+"""Makes the parts that connect an agent with others: sockets, connections to peers, membership and coordinates."""
 
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Network:
-    """Connections of one agent, which listens from now on.
+    """Connections of one agent. Making this object opens the agent's ports.
 
     Raises
     ------

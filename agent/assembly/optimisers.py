@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Optimisers:
-    """Optimisers of one host: better hosts, multicasts, the departure of the agent."""
+    """Optimisers of one host: they find better hosts, make multicasts, and move operators away before the agent leaves."""
 
     def __init__(self, agent: "Agent", network: Network, execution: Execution, placement: Placement) -> None:
         config, host = agent.config, agent.host
@@ -45,11 +45,11 @@ class Optimisers:
         self.multicasting.start()
 
     def stop(self) -> None:
-        """Ends reviews; a departure goes on."""
+        """Stops reviews; a departure under way continues."""
         self.rebalancing.stop()
         self.multicasting.stop()
 
     def close(self) -> None:
-        """Ends reviews and a departure."""
+        """Stops reviews and a departure."""
         self.stop()
         self.leaving.close()

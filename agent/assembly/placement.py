@@ -1,4 +1,4 @@
-"""Makes what finds hosts for the operators of new queries."""
+"""Makes the parts that find hosts for the operators of new queries."""
 
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Placement:
-    """Chooses hosts, and answers others who ask this host whether it is one."""
+    """Chooses hosts, and answers other agents' questions to this host as a candidate."""
 
     def __init__(self, agent: "Agent", network: Network, execution: Execution) -> None:
         config, host, measuring = agent.config, agent.host, agent.monitoring.measuring

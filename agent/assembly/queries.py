@@ -1,4 +1,5 @@
-"""Makes what owns queries: from statements to running operators, the tables of all agents, restarts."""
+"""Makes the parts that own queries: they turn statements into running operators, replicate tables to all agents, and resume queries after a
+restart."""
 
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Queries:
-    """Queries that one agent has taken, and what it knows of those of others."""
+    """Queries that one agent owns, and its knowledge of other agents' queries."""
 
     def __init__(self, agent: "Agent", network: Network, execution: Execution, placement: Placement) -> None:
         host, log = agent.host, agent.monitoring.log
@@ -45,7 +46,7 @@ class Queries:
         self.wanted = Wanted(directory, operators, self.homes, self.owned, lambda: agent.config.engine.inherits)
 
     def close(self) -> None:
-        """Ends what waits for other agents."""
+        """Ends work that waits for other agents."""
         self.resuming.close()
         self.owned.recovering.close()
         self.owned.ownership.close()
