@@ -1,10 +1,10 @@
 """The control socket: a Unix socket in the data directory through which people and scripts talk to their agent. The daemon opens it.
 
 Only the owner may connect (mode 0600). A lock on the data directory makes sure that only one agent owns it; the holder of the lock may
-remove a socket that a crashed agent left behind. Requests of each client, and data waiting to be sent to it, are limited.
+remove a socket that a crashed agent has left. Each client's requests in progress, and the data waiting to be sent to it, are limited.
 
     open --socket or directory deleted--> lost --lock taken again, socket made again--> open
-    lost --another agent owns the directory, or it cannot be made--> lost, said in the log, tried again
+    lost --another agent owns the directory, or it cannot be made--> lost; logged, and tried again
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class ControlConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     requests_max: int = 32
     """Most requests of one client in progress; further ones are refused."""
     buffer_bytes_max: int = 16 * 2**20
-    """Most bytes waiting to be sent to one client. A `tail` that reads more slowly than rows arrive ends with an error when they are
+    """Most bytes waiting to be sent to one client. A `tail` that reads more slowly than rows arrive ends with an error when the limit is
     exceeded."""
 
     def __post_init__(self) -> None:
@@ -77,7 +77,7 @@ class DataDirectory:
         Raises
         ------
         ConfigError
-            Another agent owns the directory by now, or it cannot be made.
+            Another agent now owns the directory, or it cannot be made.
         """
         with contextlib.suppress(OSError):
             if os.path.samestat(os.stat(self.path / LOCK_NAME), os.fstat(self._lock)):
@@ -106,7 +106,7 @@ def _locked(path: Path) -> int:
         raise ConfigError(
             f"the data directory {path} belongs to a running agent (process {owner}); stop it or choose another with --data-dir"
         ) from problem
-    with contextlib.suppress(OSError):  # the number only informs the next one to try; a full disk must not prevent a start
+    with contextlib.suppress(OSError):  # the process id only informs the next agent that tries; a full disk must not prevent a start
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
     return lock
@@ -117,9 +117,9 @@ class ControlServer:
 
     Parameters
     ----------
-    directory : where the socket goes
+    directory : folder of the socket
     agent : answers the requests
-    hold : makes sure that the directory exists and is owned; raises ConfigError otherwise
+    hold : makes sure that the directory exists and that this agent owns it; raises ConfigError otherwise
     """
 
     def __init__(self, directory: Path, agent: Controlled, config: ControlConfig, hold: Callable[[], None] = lambda: None) -> None:
@@ -190,7 +190,7 @@ class ControlServer:
         self._log.warning("control.socket_made_again", path=str(self.path), reason="somebody had deleted it")
 
     async def close(self) -> None:
-        """Closes the socket, and every client's connection once written replies have left."""
+        """Closes the socket, and each client's connection once its replies are sent."""
         if self._watching is not None:
             self._watching.cancel()
         if self._opening is not None:
@@ -247,7 +247,7 @@ class _Client(asyncio.Protocol):
         self._cancel_all()
 
     def close(self) -> None:
-        """Closes the connection; what was written is still sent."""
+        """Closes the connection once its replies are sent."""
         if self._transport is not None:
             self._transport.close()
         self._cancel_all()
@@ -274,7 +274,7 @@ class _Client(asyncio.Protocol):
             self._write(refusal(request.id, problem))
             return
         except Exception as problem:
-            # A bug behind one command must not take down the agent: the client is told, and the log keeps the trace.
+            # A bug in one command must not end the agent: the client is told, and the log has the traceback.
             self._under_way.pop(request.id, None)
             self._log.exception("control.command_failed", command=request.command)
             text = f"{request.command} failed inside the agent ({type(problem).__name__}: {problem}); its log has the details"

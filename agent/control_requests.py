@@ -183,7 +183,7 @@ class ControlRequests:
             params = record.plan.operators[-1].params
             taker = params.connector if isinstance(params, SinkParams) else "tail"
             if taker == "tail" or not record.sink_node:
-                raise QueryError(f"query {name} has ended, and its rows are kept no more", hint="submit it again")
+                raise QueryError(f"query {name} has ended, and its rows are no longer kept", hint="submit it again")
             hint = "to follow the rows here, submit its SELECT without CREATE SINK"
             raise QueryError(f"the rows of {record.name} go to '{taker}' on {record.sink_node}", hint=hint)
         left = limit if isinstance(limit, int) and limit >= 0 else None
@@ -245,8 +245,8 @@ class ControlRequests:
         agent.execution.migrations.migrate(operator, node, "asked for by a person", lambda record: done(msgspec.to_builtins(record)))
 
     def _elsewhere(self, operator: OperatorId) -> NodeId:
-        """Returns the other host of an operator, as far as this agent knows: it is the home of its query, hosted it, or has a link with
-        it.
+        """Returns another host that runs an operator; empty if this agent knows none. It knows the hosts of its queries' operators, of
+        operators that it hosted, and of operators at the other ends of its links.
         """
         agent = self._agent
         nodes = [record.nodes[operator] for record in agent.queries.owned.records.values() if operator in record.nodes]
@@ -262,7 +262,7 @@ class ControlRequests:
         agent.leave(lambda: done({"left": True, **agent.optimisers.leaving.told()}), _leaving_s(arguments.get("within_s")))
 
     def _shape(self, arguments: dict[str, Any], done: Callable[[Any], None]) -> None:
-        raise ConfigError("this agent's network cannot be shaped: only the testbed starts agents whose network can")
+        raise ConfigError("this agent's network cannot be shaped: the testbed must have started the agent for that")
 
 
 def _reply(request_id: int, result: Any) -> ControlReply:

@@ -1,7 +1,6 @@
-"""The file `costs.json` in the data directory: what this host had measured of operators before a restart (`sbon.cost.statistics`).
+"""The file `costs.json` in the data directory: costs of operators that this host measured before a restart (`sbon.cost.statistics`).
 
-The node reads it at start; the agent saves it periodically. A lost or damaged file costs predictions their measured figures until operators
-have run again, and nothing else.
+The agent reads it at start and saves it periodically. Without the file, predictions have no measured costs until operators have run again.
 """
 
 from pathlib import Path
@@ -30,7 +29,7 @@ class CostsFile:
         self._log = structlog.get_logger("costs")
 
     def load(self) -> Kept | None:
-        """Returns what was saved last; None, with a warning if needed, if there is nothing usable."""
+        """Returns the costs saved last; None if there is no file, or if it is unreadable, which is logged."""
         if self.path is None:
             return None
         try:
@@ -42,7 +41,7 @@ class CostsFile:
             return None
 
     def save(self, kept: Kept) -> None:
-        """Replaces the file. If that fails, there is one warning until it works again."""
+        """Replaces the file. A series of failures is logged once."""
         if self.path is None:
             return
         try:

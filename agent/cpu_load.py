@@ -2,13 +2,13 @@
 
 load = use + pressure
 
-`use` is the share of the time of the cores that this process may use that was used since the last reading, 0 to 1. `pressure` is the
-kernel's share of the last ten seconds in which some task was ready and waited for a core, 0 to 1 ("some avg10" of PSI,
-Documentation/accounting/psi.rst of Linux). `use` alone is 1 for a machine with one busy thread per core and for one with ten, although only
-on the second would one more operator make all others wait; and a machine with bursts makes work wait long before it is fully used. The sum
-tells these cases apart: up to 1 where nothing waits, up to 2 where something always does. Kernels without PSI provide `use` alone.
+`use` is the busy share, since the last reading, of the cores that this process may use, 0 to 1. `pressure` is the share of the last ten
+seconds in which some task was ready and waited for a core, 0 to 1 ("some avg10" of PSI, Documentation/accounting/psi.rst of Linux). `use`
+alone is 1 for a machine with one busy thread per core and for one with ten, although work waits only on the second; and on a machine with
+bursts, work waits long before `use` is 1. The sum tells these cases apart: up to 1 if nothing waits, up to 2 if something always does.
+Kernels without PSI provide `use` alone.
 
-`free_cores` is what other programs leave to this process: an agent whose own threads keep all cores busy may go on doing so.
+`free_cores` is the number of cores that other programs leave to this process; the process's own threads do not reduce it.
 """
 
 import math
@@ -26,7 +26,7 @@ PERIOD_S = 0.5
 """Shortest time between two readings, in seconds: below it the kernel's ticks of 10 ms make the use jump."""
 
 BUSY_NS = 20_000_000
-"""Processor time for which work goes on that measures its share of a core: several of the scheduler's time slices."""
+"""Processor time, several of the scheduler's time slices, for which `share_of_core` works."""
 SCHEDULE_FILE = Path("/proc/thread-self/schedstat")
 
 log = structlog.get_logger("cpu")
@@ -44,7 +44,7 @@ def _use_percent() -> float:
 
 
 def scheduled_ns() -> tuple[int, int] | None:
-    """Returns the ns for which this thread has run, and for which it waited for a core; None where the system does not tell."""
+    """Returns the ns for which this thread has run, and for which it has waited for a core; None if the system does not count them."""
     try:
         ran, waited, _ = SCHEDULE_FILE.read_text(encoding="ascii").split()
         return int(ran), int(waited)
@@ -53,7 +53,7 @@ def scheduled_ns() -> tuple[int, int] | None:
 
 
 def mean_use(percents: Sequence[float], mine: Collection[int]) -> float:
-    """Returns the use of the cores that this process may use; of all if the system numbers them otherwise.
+    """Returns the mean use of the cores that this process may use; of all cores if the system numbers them differently.
 
     Examples
     --------
@@ -69,18 +69,19 @@ def share_of_core(
     work: Callable[[], object] = kernel,
     used_ns: Callable[[], int] = time.thread_time_ns,
 ) -> float | None:
-    """Works on this thread for `BUSY_NS` of processor time, and returns the share of a core that it got; None where nobody tells.
+    """Works on this thread for `BUSY_NS` of processor time, and returns the share of a core that it got; None if the system does not tell.
 
-    What sleeps most of the time is served first when it wakes, so the waits of operators with little to do tell nothing of it.
+    The waits of mostly idle operators do not show this share, because the scheduler serves threads first that have slept.
 
     Parameters
     ----------
-    scheduled_ns : time for which this thread has run so far, and for which it was ready and waited; None where the system does not tell
+    scheduled_ns : returns the ns for which this thread has run so far, and for which it was ready and waited; None if the system does not
+        tell
     work : a piece of work much shorter than `BUSY_NS`
-    used_ns : processor time of this thread
+    used_ns : returns the processor time of this thread
     """
     before = now = scheduled_ns()
-    until_ns = used_ns() + 2 * BUSY_NS  # some kernels have the file, and count nothing
+    until_ns = used_ns() + 2 * BUSY_NS  # some kernels have the file but count nothing
     while before is not None and now is not None and now[0] - before[0] < BUSY_NS and used_ns() < until_ns:
         work()
         now = scheduled_ns()
@@ -95,10 +96,10 @@ class CpuLoad:
 
     Parameters
     ----------
-    use_percent : use of the cores since its last call, 0 to 100
-    pressure_file : PSI of the processors; one that is not there, or that the kernel refuses to read, counts as no pressure
-    own_s : processor seconds that this process has used
-    cores : that this process may use; 0 to find out
+    use_percent : returns the use of the cores since its last call, 0 to 100
+    pressure_file : PSI of the processors; a missing or unreadable file counts as no pressure
+    own_s : returns the processor seconds that this process has used
+    cores : number of cores that this process may use; 0 to find out
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class CpuLoad:
         self._last = ProcessorUse(0.0, 0.0, 0.0)
 
     def read(self) -> ProcessorUse:
-        """Returns the present load and use, and the cores that other programs left between the last two readings; 0 before the second."""
+        """Returns load, use, and the cores that other programs left to this process between the last two readings (0 before the second)."""
         now = self._clock()
         elapsed_s = now - self._read_at
         if elapsed_s >= PERIOD_S:

@@ -1,10 +1,8 @@
-"""Measures the processor time of work on a thread, including what polars does for it on its own threads.
+"""Measures the processor time of work on a thread, including the work of polars' own threads for it.
 
-The asyncio host gives it to the engine.
-
-The thread's own clock is not enough: polars runs lazy queries and groupings on its threads while the calling thread sleeps. So their clocks
-are read too. Work that they do for several callers at a time is split evenly among these; no caller is charged more than the time that went
-by.
+The thread's own clock is not enough: polars runs lazy queries and groupings on its threads while the calling thread sleeps. So the clocks
+of polars' threads are read too. If they work for several callers at a time, their time is split evenly among the callers; no caller is
+charged more than the elapsed time.
 """
 
 import sys
@@ -19,7 +17,7 @@ SEARCH_INTERVAL_S = 1.0
 
 
 class CpuMeter:
-    """Counters for all threads that work at present."""
+    """Clocks of polars' threads, and the number of threads that work at present."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -28,7 +26,7 @@ class CpuMeter:
         self._searched_s = -SEARCH_INTERVAL_S
 
     def begin(self) -> "Lap":
-        """Starts a lap of this thread; `Lap.end` must follow."""
+        """Starts to measure this thread; `Lap.end` must follow."""
         now_s = time.monotonic()
         with self._lock:
             self._working += 1
@@ -38,16 +36,17 @@ class CpuMeter:
         return Lap(self)
 
     def ended(self) -> None:
-        """Notes that a thread has ended its lap."""
+        """Counts a thread as no longer working."""
         with self._lock:
             self._working -= 1
 
     def processor_ns(self) -> int:
-        """Returns the nanoseconds that polars' threads have worked so far."""
+        """Returns the nanoseconds of processor time of polars' threads so far."""
         return sum(map(_read, _helpers()))
 
     def helpers(self) -> tuple[int, int]:
-        """Returns the nanoseconds that polars' threads have worked so far, and the number of callers that they work for now."""
+        """Returns the nanoseconds of processor time of polars' threads so far, and the number of callers that they work for now, at least
+        1."""
         return sum(map(_read, self._clocks)), max(1, self._working)
 
 
@@ -93,7 +92,7 @@ class OwnLap:
 
 
 def _helpers() -> tuple[int, ...]:
-    """Returns the clocks of polars' threads, where the system has thread clocks."""
+    """Returns the clocks of polars' threads; none if the system has no thread clocks."""
     if sys.platform != "linux":
         return ()
     found = []
@@ -108,7 +107,7 @@ def _helpers() -> tuple[int, ...]:
 
 
 def thread_ns(native_id: int) -> int:
-    """Returns the nanoseconds of processor time of a thread of this process; 0 once it has ended, and where there are no thread clocks."""
+    """Returns the nanoseconds of processor time of a thread of this process; 0 if it has ended or the system has no thread clocks."""
     return _read(_clock(native_id)) if sys.platform == "linux" else 0
 
 

@@ -1,9 +1,8 @@
-"""Runs the daemon: owns the data directory, starts the agent, serves the control socket, handles signals, and leaves in good order.
-
-`sbon_agent.__main__` calls `run`.
+"""Runs the daemon: owns the data directory, starts the agent, serves the control socket, handles signals, and leaves the overlay in good
+order.
 
     starting --agent listens, socket open--> running --SIGTERM, SIGINT, `sbon leave`--> leaving --said goodbye, or time is up--> ended
-        leaving (`Agent.leave`): its operators move to other hosts, then it says goodbye
+        leaving (`Agent.leave`): the agent's operators move to other hosts, then it says goodbye
     running --SIGHUP, `sbon reload`--> running, with the settings that can be changed
 A second SIGTERM or SIGINT while leaving ends at once.
 """
@@ -50,7 +49,7 @@ EVERYWHERE = ("0.0.0.0", "::")
 SWITCH_S = 0.0005
 """Seconds after which an executor thread releases the interpreter's lock when the event loop wants it. Python's default is 5 ms."""
 DRAIN_S_MAX = 2.0
-"""Longest wait for goodbyes to leave through closing connections, in seconds."""
+"""Longest wait, in seconds, for closing connections to send the goodbyes."""
 
 ReadConfig = Callable[[], AgentConfig]
 
@@ -60,8 +59,8 @@ def run(config: AgentConfig, read_again: ReadConfig, shaper_file: str | None = N
 
     Parameters
     ----------
-    read_again : reads the configuration anew, for a reload
-    shaper_file : the testbed's table of delays; None for every other agent
+    read_again : reads the configuration again, for a reload
+    shaper_file : the testbed's table of delays; None outside the testbed
     forget : whether to start without the saved statements
 
     Raises
@@ -94,7 +93,7 @@ def resolved(config: AgentConfig) -> AgentConfig:
     Raises
     ------
     ConfigError
-        Something is missing that only the user can say: a usable name, a data directory, the address under which others reach this agent.
+        The user must give a usable name, a data directory, an address under which others reach this agent, or a key file.
     """
     host, port = parse_address(config.bind)
     if host in EVERYWHERE and not config.advertise:
@@ -149,8 +148,8 @@ class Daemon:
     Parameters
     ----------
     agent : the running agent
-    read_again : reads the configuration anew
-    manager : is told of reloads and of the end
+    read_again : reads the configuration again
+    manager : told of reloads and of the end
     shaped : the host that adds the testbed's delays, if there is one
     """
 
@@ -160,9 +159,9 @@ class Daemon:
         self._manager = manager
         self._shaped = shaped
         self.loop_lag: LoopLag | None = None
-        """Measures how late the event loop is; None if nothing does."""
+        """Measures how late the event loop is; None if it is not measured."""
         self.processor_s: Callable[[], dict[str, float]] | None = None
-        """Returns the processor time of this process by kind of thread; None if nothing measures it."""
+        """Returns the processor time of this process by kind of thread; None if it is not measured."""
         self.counters: list[Mapping[str, int]] = []
         """Counters of the parts around the agent; `status` shows them among the agent's own."""
         self.ended = asyncio.Event()
@@ -199,11 +198,12 @@ class Daemon:
         return msgspec.structs.replace(answer, result={**answer.result, "loop_lag": lag, "processor_s": spent, "counters": counters})
 
     def leave(self) -> None:
-        """Handles SIGTERM or SIGINT: leaves within `leaving_s`; the second time, ends at once."""
+        """Handles SIGTERM or SIGINT: leaves within `leaving_s`; a second signal ends the agent at once."""
         self._agent.leave(_nothing)
 
     def reload(self) -> dict[str, list[str]]:
-        """Reads the configuration again, applies what can be applied, and returns what was applied and what waits for a restart.
+        """Reads the configuration again, applies the settings that can be changed, and returns the names of those and of others that need a
+        restart.
 
         Raises
         ------
@@ -246,7 +246,7 @@ class Daemon:
 def processor_times(threads_s: Mapping[str, float], operators: OperatorsTime) -> dict[str, float]:
     """Returns the processor seconds of the process and what they were for.
 
-    `operators` is what their accounts have; `event_loop` and `threads` are what these threads have used beside it, and `other` is the rest.
+    `operators` is the time charged to operators; `event_loop` and `threads` are the further time of these threads; `other` is the rest.
     """
     operators_s, on_loop_s = operators.operators_ns / 1e9, operators.on_loop_ns / 1e9
     workers_s = threads_s["operator_threads"] + threads_s["polars_threads"]
@@ -310,7 +310,7 @@ async def _live(
 
 
 def _give_back_memory() -> None:
-    """Returns memory that only the start needed, and excludes what is left from garbage collections."""
+    """Returns memory that only the start needed, and excludes the remaining objects from garbage collections."""
     gc.collect()
     gc.freeze()
     gc.enable()

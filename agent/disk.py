@@ -9,13 +9,13 @@ from sbon.links.frames import Buffer
 
 
 class FolderDisk:
-    """Files of one folder, which is made with the first file; only the agent's user may read them."""
+    """Files of one folder, which is made with its first file; only the agent's user may read them."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def append(self, name: str, data: Sequence[Buffer]) -> None:
-        """Appends to a file. It is not synced: what a crash of the machine loses here, a crash of the agent loses anyway."""
+        """Appends to a file without syncing it: the file is useless after a crash of the agent, and so after one of the machine."""
         if not self._folder.is_dir():
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(self._folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -23,13 +23,13 @@ class FolderDisk:
             file.writelines(data)
 
     def read(self, name: str, offset: int, size_bytes: int) -> bytes:
-        """Returns part of a file; less where the file ends."""
+        """Returns part of a file; less if the file ends before."""
         with (self._folder / name).open("rb", buffering=0) as file:
             file.seek(offset)
             return file.read(size_bytes)
 
     def read_each(self, name: str, offsets: Sequence[int], size_bytes: int) -> bytes:
-        """Returns parts of a file that have one size, one behind the other; less where the file ends."""
+        """Returns parts of equal size of a file, joined; less if the file ends before."""
         descriptor = os.open(self._folder / name, os.O_RDONLY)
         try:
             return b"".join([os.pread(descriptor, size_bytes, offset) for offset in offsets])

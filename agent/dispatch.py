@@ -1,7 +1,7 @@
 """Dispatches the messages of other agents, and of this one to itself, to the component that carries them out.
 
-The connections and the directory call it (`sbon.peers.peers.PeerEvents`, `sbon.peers.directory.Requests`). It asks
-`sbon.wire.entitlement` first whether the sender may say such a thing.
+The connections and the directory call it (`sbon.peers.peers.PeerEvents`, `sbon.peers.directory.Requests`). It first asks
+`sbon.wire.entitlement` whether the sender may send such a message.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class Dispatch:
-    """Handles what comes over the connections of one agent, by message type."""
+    """Handles the messages of one agent's connections, by type."""
 
     def __init__(self, agent: "Agent") -> None:
         self._agent = agent
@@ -68,8 +68,7 @@ class Dispatch:
     def data(self, connection: Connection, data: Data) -> None:
         """Handles a batch of a link.
 
-        A sender without the right is told that the link is unknown: it may be the source's new host, whose announcement is still on its
-        way.
+        A sender without the right gets NoSuchLink: it may be the source's new host, whose announcement has not arrived yet.
         """
         if not self._may_tell(connection, data):
             connection.send(encode(NoSuchLink(link=data.link)))
@@ -77,7 +76,7 @@ class Dispatch:
         self._agent.execution.flow.receive(data, connection.node, lambda answer: connection.send(encode(answer)))
 
     def _may_tell(self, connection: Connection, message: Message | Data) -> bool:
-        """Tells whether the peer on a connection has the right to say this."""
+        """Tells whether the peer on a connection may send this message."""
         authority = self._agent.access.authority
         return authority.check(authority.speaker(connection), message, Way.TOLD, connection.node) is None
 
@@ -96,8 +95,8 @@ class Dispatch:
 
         Parameters
         ----------
-        sender : the agent that asks; empty if that cannot be shown
-        claimed : the name that it uses
+        sender : the agent that asks; empty if it cannot be identified
+        claimed : the name that it claims
         """
         if self._agent.stopped:
             raise LinkError(f"{self._agent.name} is stopping")
@@ -106,11 +105,11 @@ class Dispatch:
         self.carry_out(sender, message, respond)
 
     def connected(self, address: Address, node: NodeId) -> None:
-        """Resends on a wanted connection that is open again."""
+        """Resends unacknowledged batches on a wanted connection that is open again."""
         self._agent.execution.flow.outgoing.reconnected(node)
 
     def no_common_key(self, address: Address) -> None:
-        """Passes on that the agent at an address holds none of our cluster keys."""
+        """Reports that the agent at an address holds none of our cluster keys."""
         self._agent.access.keys.no_common_key(address)
 
     def lost(self, address: Address, reason: str) -> None:
@@ -135,7 +134,7 @@ class Dispatch:
             self._answer(sender, message, respond)
 
     def _heard(self, sender: NodeId, message: Message) -> bool:
-        """Carries out a request that has no answer but that it is done; returns False for any other."""
+        """Carries out a request whose answer only says that it is done; returns False for any other request."""
         agent, flow, operators = self._agent, self._agent.execution.flow, self._agent.execution.operators
         match message:
             case Reserve():
@@ -217,7 +216,7 @@ class Dispatch:
                 raise RemoteProtocolError(f"{type(message).__name__} is not a request")
 
     def moved(self, operator: OperatorId, node: NodeId, epoch: int, told_by: NodeId = "") -> None:
-        """Passes on that another host runs the operator now."""
+        """Tells links and owned queries that another host now runs the operator."""
         self._agent.execution.flow.moved(operator, node, epoch, told_by)
         self._agent.queries.owned.moved(operator, node, epoch)
 
@@ -227,7 +226,9 @@ class Dispatch:
         instance = self._agent.execution.operators.use(message.operator, message.user, message.outputs, message.through)
         before_rows, before_us = given_before(instance, message.outputs)
         found: dict[OperatorId, NodeId] = {instance.id: self._agent.network.directory.me}
-        feeding = [] if instance.state is State.FINISHED else list(instance.inputs.values())  # what fed a finished one may be gone
+        feeding = (
+            [] if instance.state is State.FINISHED else list(instance.inputs.values())
+        )  # the feeders of a finished operator may be gone
         waiting = {incoming.link.id for incoming in feeding}
         problems: list[SbonError] = []
 

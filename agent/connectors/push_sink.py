@@ -1,22 +1,22 @@
-"""Sinks that listen and send each row to everybody who is connected: `sse` (server-sent events) and `websocket`.
+"""Sinks that listen and send each row to every connected client: `sse` (server-sent events) and `websocket`.
 
 Options
 -------
 listen : required; address and port, such as '127.0.0.1:8090' or '[::1]:8090'
 path : path of the requests, default '/'
-token_file : a file with one line; requests must then have `Authorization: Bearer` and that line, or `?token=` and that line, as browsers
-    cannot set headers here. Without it everybody who reaches the address may read, except web pages
-origins : web pages that may read, such as 'https://board.example', separated by commas; '*' lets in all; default: none
-tls_certificate, tls_key : as of `tcp`
+token_file : a file with one line; requests must then have `Authorization: Bearer` and that line, or `?token=` and that line (browsers
+    cannot set the header here). Without it, everybody who reaches the address may read, except web pages
+origins : web pages that may read, such as 'https://board.example', separated by commas; '*' admits all; default: none
+tls_certificate, tls_key : as for `tcp`
 connections_max : most connections, default 64; further ones get status 503
-kept_rows_max, buffer_bytes_max : number and bytes of rows that are kept for clients that come back, and for slow ones; default 10000, and 4
-    MiB
-heartbeat : pause between signs of life; a client that takes none of two is closed; default '15 s'
+kept_rows_max, buffer_bytes_max : most rows, and most bytes of rows, that are kept for slow clients and for those that come back; default
+    10000 rows and 4 MiB
+heartbeat : pause between heartbeats; a client that takes nothing for two heartbeats is closed; default '15 s'
 
-What another agent's statement asks for may listen on the addresses of the setting `connectors.tcp.allow`, by default those of loopback.
+Statements of other agents may listen on the addresses of the setting `connectors.tcp.allow`, by default those of loopback.
 
-A client is sent the rows that come while it is connected, with `?kept=true` first those that are kept. The query never waits for clients:
-one that falls so far behind that a row it has not been sent is no longer kept is closed with the reason.
+A client gets the rows that arrive while it is connected; with `?kept=true` it first gets the kept rows. The query never waits for clients:
+a client is closed, with the reason, when rows that it has not been sent are no longer kept.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 PIECE_ROWS = 256
-"""Rows passed to the clients at once; sockets get their turn in between."""
+"""Rows passed to the clients at once; the event loop serves sockets in between."""
 CONGESTED_S = 0.05
 REQUEST_BYTES_MAX = 1024
 REQUEST_TIMEOUT_S = 10.0
@@ -58,10 +58,10 @@ HEARTBEAT_S_MIN, HEARTBEAT_S_MAX = 0.1, 3600.0
 
 
 class Streams(Protocol):
-    """Differences between the kinds of these sinks (`sse` and `websocket`)."""
+    """The parts in which the sinks `sse` and `websocket` differ."""
 
     def frame(self, number: int, line: bytes) -> bytes:
-        """Returns a row, given as JSON, in the form that every client is sent."""
+        """Returns a row, given as JSON, in the form in which it is sent to every client."""
 
     def admit(self, request: Request) -> Answer | None:
         """Checks the head of a request. Returns a refusal, or None to go on."""
@@ -156,7 +156,7 @@ class PushSink:
         )
         self.clients: set[Client] = set()
         self.dropped_rows = 0
-        """Always 0: clients that are connected have been sent the rows, or been told that they missed some."""
+        """Always 0: a connected client is sent every row, or told that it has missed some."""
         self._lock = threading.Lock()
         self._pieces: deque[list[bytes]] = deque()
         """Rows on their way to the event loop."""
@@ -168,7 +168,7 @@ class PushSink:
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Returns the address that it listens on, once it does."""
+        """Address on which the sink listens; None before it does."""
         return self._server.address
 
     def open(self) -> None:
@@ -228,7 +228,7 @@ class PushSink:
     # ----------------------------------------------------------------------------------------------- on the event loop
 
     def _push(self) -> None:
-        """Passes one piece to all clients, and schedules the next one after the sockets have had their turn."""
+        """Passes one piece to all clients, and schedules the next piece after the sockets have been served."""
         with self._lock:
             piece = self._pieces.popleft() if self._pieces else []
             self._pieces_bytes -= sum(map(len, piece))
@@ -274,7 +274,7 @@ class PushSink:
             return refusal(403, "the Host header has a name, expected an address or localhost: set token_file to be asked by names")
         origin = request.header("origin")
         if request.has_header("origin") and (origin is None or not self._options.origins & {"*", origin}):
-            return refusal(403, f"this request comes from a web page ({(origin or '')[:80]}) that the sink's option origins does not have")
+            return refusal(403, f"this request comes from a web page ({(origin or '')[:80]}) that the sink's option origins does not name")
         if request.path != self._options.path:
             return refusal(404, f"there is nothing at this path, expected {self._options.path}")
         if request.method != "GET":

@@ -1,11 +1,10 @@
-"""Determines whose statement a source or sink comes from, and what it may therefore access (`sbon.reach`).
+"""Determines whose statement a source or sink comes from, and so what it may access (`sbon.reach`). The engine asks before it builds a
+source or sink.
 
-The engine asks before it builds one.
-
-The definition counts, not who asks: another agent may have taken a query over that this one has taken, or this one a query of another. A
-sink is this agent's own if its query's statement was given over this agent's control socket, before a restart or since, and named exactly
-this sink. A source is, if exactly this definition was given there, whichever agent's query uses it, since the catalogue belongs to
-everybody.
+The definition decides, not the agent that asks, because queries may change owners. A sink is this agent's own if the statement of its query
+was given over this agent's control socket, even before a restart, and named exactly this sink. A source is this agent's own if exactly this
+definition was given over this control socket. The agent whose query uses the source does not matter, because the catalogue belongs to all
+agents.
 """
 
 import os.path
@@ -20,7 +19,7 @@ from sbon.supervision.resumption import GivenSink, given_sink
 from sbon.types import NodeId, QueryId
 
 DECLARED_MAX = 10_000
-"""Most sources, and most sinks, whose definitions are remembered; beyond it the oldest is forgotten, and counts as another agent's."""
+"""Most sources, and most sinks, whose definitions are remembered; further ones displace the oldest, which then count as another agent's."""
 
 
 class Reaches:
@@ -55,7 +54,7 @@ class Reaches:
         self._others = reach_of_others(config, self._node, self._data_dir, folders)
 
     def declared(self, source: SourceParams) -> None:
-        """Notes a source that has been defined over the control socket. Call it on the agent's thread."""
+        """Remembers a source that has been defined over the control socket. Call it on the agent's thread."""
         self._declared.pop(source.name, None)
         self._declared[source.name] = source
         while len(self._declared) > DECLARED_MAX:
@@ -72,7 +71,7 @@ class Reaches:
         return tuple(self._sinks.values())
 
     def given(self, sink: GivenSink) -> None:
-        """Notes the sink of a query that has been given over the control socket. Call it on the agent's thread."""
+        """Remembers the sink of a query that has been given over the control socket. Call it on the agent's thread."""
         self._sinks.pop(sink.query, None)
         self._sinks[sink.query] = sink
         while len(self._sinks) > DECLARED_MAX:
@@ -87,9 +86,9 @@ class Reaches:
         self._declared.pop(name, None)
 
     def of(self, params: SourceParams | SinkParams, query: QueryId = "") -> Reach:
-        """Returns what this source or sink of a query may access."""
+        """Returns the files and addresses that a source or a sink of this query may access."""
         if isinstance(params, SourceParams):
-            # Read as a stream or as a lookup table, in whole or in part, it is the same definition.
+            # The definition does not depend on whether it is read as a stream or as a lookup table, in whole or in part.
             definition = msgspec.structs.replace(params, is_table=False, reads=None)
             return self.own if self._declared.get(params.name) == definition else self._others
         return self.own if self._sinks.get(query) == given_sink(query, params) else self._others

@@ -38,7 +38,7 @@ _SINK_CHECKS = {
     "discard": "sbon.connectors.discard:DiscardSink",
     "websocket": "sbon_agent.connectors.websocket:check_websocket_sink",
 }
-"""The same, for checks that access nothing outside."""
+"""Functions that check the options of these sinks without access to files and sockets."""
 
 
 def build_source(params: SourceParams, context: ConnectorContext) -> SourceConnector:
@@ -47,7 +47,7 @@ def build_source(params: SourceParams, context: ConnectorContext) -> SourceConne
     Raises
     ------
     ConnectorError
-        There is no such connector, or an option is unknown or out of range; the message is one line that names it and what is allowed.
+        There is no such connector, or an option is unknown or out of range; the message, one line, names it and the allowed values.
     """
     if params.is_table:
         return _build_table(params, context)
@@ -93,7 +93,7 @@ def is_known_sink(connector: str, context: ConnectorContext) -> bool:
 
 
 def build_sink(params: SinkParams, schema: Schema, context: ConnectorContext) -> SinkConnector:
-    """Makes the connector of a sink. (`tail` is the agent's own, and not made here.)
+    """Makes the connector of a sink, except `tail`, which the agent makes itself.
 
     Raises
     ------
@@ -107,7 +107,7 @@ def build_sink(params: SinkParams, schema: Schema, context: ConnectorContext) ->
 def check_sink(params: SinkParams, schema: Schema, context: ConnectorContext) -> None:
     """Refuses options that the sink's connector would not accept, as far as that can be known without files and sockets.
 
-    A connector of a package is not checked: the only way would be to make it.
+    The connector of a package is not checked, because that would need making the sink.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""Connector `sse` (sink): rows as server-sent events, for browsers (`EventSource`) and whatever reads lines over HTTP.
+"""Connector `sse` (sink): sends rows as server-sent events, for browsers (`EventSource`) and other readers of lines over HTTP.
 
 Its options are in `push_sink`. Each row is an event whose data is the row as JSON, with an id: `RUN-NUMBER`. A client that comes back with
-`Last-Event-ID`, as browsers do, is sent the rows since then that are kept; if some are not, an event `missed` comes first and says how many
-(`null` where nobody knows, as after a restart of the agent). The last event of a connection is `end`, with the reason.
+`Last-Event-ID`, as browsers do, gets the kept rows since then. If some of these are no longer kept, an event `missed` with their number
+comes first (`null` if unknown, as after a restart of the agent). The last event of a connection is `end`, with the reason.
 
 The format is that of the HTML standard, section 9.2 (server-sent events).
 """
@@ -47,7 +47,7 @@ class EventStreams:
 
     Parameters
     ----------
-    run : distinguishes the ids of this sink from those of others
+    run : prefix that distinguishes the ids of this sink from those of others
     """
 
     def __init__(self, run: str) -> None:
@@ -73,7 +73,7 @@ class EventStreams:
         return _EventClient(feed, *self._resumed(known, feed))
 
     def _resumed(self, known: str, feed: Feed) -> tuple[int, int | None]:
-        """Returns the first row to send to a client that last had the row with this id, and the number of rows that it has missed (None if
+        """Returns the first row to send to a client whose last row has this id, and the number of rows that it has missed (None if
         unknown).
         """
         run, _, number = known.rpartition("-")
@@ -83,11 +83,11 @@ class EventStreams:
 
 
 class _EventClient(Client):
-    """A client that is sent events in chunks of its answer.
+    """A client that gets events in chunks of its answer.
 
     Parameters
     ----------
-    missed : number of rows that it has missed before the first one; None if unknown
+    missed : number of rows that the client has missed before the first one; None if unknown
     """
 
     def __init__(self, feed: Feed, begins_at: int, missed: int | None) -> None:
@@ -118,4 +118,4 @@ class _EventClient(Client):
         """Ignores what the client sends, up to a limit."""
         self._said_bytes += len(data)
         if self._said_bytes > _SAID_BYTES_MAX:
-            self.end("this client sends requests behind each other: one is all that a stream answers", over=False)
+            self.end("this client sends further requests, but a stream answers only the first", over=False)

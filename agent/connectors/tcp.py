@@ -3,35 +3,34 @@
 Options of both
 ---------------
 port : required; port to listen on or to connect to
-host : address to listen on or to connect to, default 127.0.0.1; to let others in, name an address of the machine, or 0.0.0.0 - there is no
-    password on this port
-mode : `listen` (default of sources) or `connect` (default of sinks), which connects again whenever the peer has gone
+host : address to listen on or to connect to, default 127.0.0.1; to admit other machines, name an address of this machine, or 0.0.0.0; there
+    is no password on this port
+mode : `listen` (default of sources) or `connect` (default of sinks), which reconnects whenever the connection is lost
 connections_max : with `listen`, most connections, default 16
 tls_certificate, tls_key : with `listen`: files with the certificate (chain) and its key, PEM; peers must then speak TLS. With `connect` and
-    `tls = 'true'`: the certificate that is shown to a peer that asks for one. The key must be readable for its owner alone. Files that
-    change are taken for new connections within 10 s. Default: plain text, or no certificate
-tls : with `connect`: `true` or `false` (default): the peer must speak TLS 1.2 or later and have a certificate that is trusted
+    `tls = 'true'`: the certificate to show to a peer that asks for one. Only its owner may have read access to the key. New connections use
+    changed files within 10 s. Default: plain text, or no certificate
+tls : with `connect`: `true` or `false` (default): whether the peer must speak TLS 1.2 or later and have a trusted certificate
 ca_file : with `tls = 'true'`: certificates (PEM) of the authorities to trust instead of the system's
 server_name : with `tls = 'true'`: name or address that the peer's certificate must have; default: `host`
 
-What another agent's statement asks for may listen on and connect to the addresses of the setting `connectors.tcp.allow`, by default those
-of loopback.
+Statements of other agents may listen on and connect to the addresses of the setting `connectors.tcp.allow`, by default those of loopback.
 
 Options of a source
 -------------------
 line_bytes_max : longer lines are left out and counted; default 65536
-buffer_bytes_max : memory for lines that wait for the overlay; beyond it the peers' sockets are no longer read; default 8 MiB
+buffer_bytes_max : memory for lines that wait for the overlay; when it is full, the sockets are not read; default 8 MiB
 time_format, time_unit : see `time_format.TimeFormat`
-batch_rows_max : most rows of a batch, default 65536; fewer where they would take longer than the engine's quantum
-ahead_max : rows whose event time is farther ahead of this machine's clock are left out and counted, such as '1 hour'; default: none are,
-    and `sbon operators` tells of the first that is a day ahead
+batch_rows_max : most rows of a batch, default 65536; fewer if they would take longer than the engine's quantum
+ahead_max : longest time, such as '1 hour', by which event times may be ahead of this machine's clock; rows further ahead are left out and
+    counted. Default: no limit, and `sbon operators` reports the first row that is a day ahead
 
 Options of a sink
 -----------------
-buffer_bytes_max : memory for lines that wait for the peer; beyond it the query waits; default 4 MiB
+buffer_bytes_max : memory for lines that wait for the peer; when it is full, the query waits; default 4 MiB
 
-With `listen`, every connected peer gets every row that is written while it is there, at the pace of the slowest; rows wait while nobody
-is connected. Rows that were handed to a connection when it broke may be lost: TCP does not say how far they came.
+With `listen`, every connected peer gets every row written while it is connected, at the pace of the slowest; rows wait while no peer is
+connected. Rows that had been given to a connection when it broke may be lost: TCP does not say which arrived.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 FLUSH_ON_CLOSE_S = 5.0
-"""Seconds that a closing sink may take to deliver what it holds."""
+"""Seconds that a closing sink may take to deliver waiting rows."""
 
 
 def check_tcp_sink(params: SinkParams, schema: Schema, context: ConnectorContext) -> None:
@@ -94,7 +93,7 @@ class TcpSink:
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Returns the address that it listens on, once it does."""
+        """Address on which the sink listens; None before it does."""
         return self._endpoint.address
 
     def open(self) -> None:
@@ -118,7 +117,7 @@ class TcpSink:
         self._queue(self._lines.lines_of_values(values), values.rows)
 
     def _expect_room(self) -> None:
-        """Raises Congested before lines are made: a peer that does not read must cost neither work nor memory."""
+        """Raises Congested before any row is formatted, so that a peer that does not read costs neither work nor memory."""
         if self._endpoint.error is not None:
             raise self._endpoint.error
         if self._closing:
@@ -149,7 +148,7 @@ class TcpSink:
         return self._held_bytes >= self._buffer_bytes_max or (bool(self._held) and self._held_bytes + more_bytes > self._buffer_bytes_max)
 
     def close(self) -> None:
-        """Delivers what is held, in the background and for `FLUSH_ON_CLOSE_S` at most."""
+        """Delivers waiting rows in the background, for `FLUSH_ON_CLOSE_S` at most."""
         if not self._closing:
             self._closing = True
             # The loop of a stopping agent may be closed already, and every connection with it.
@@ -171,7 +170,7 @@ class TcpSink:
     def _flush(self) -> None:
         """Writes held lines, on the loop's thread only.
 
-        It is not re-entered if a transport reports room from inside its `write`, so that rows stay in order.
+        A call from inside a transport's `write`, which may report room, does nothing, so that rows stay in order.
         """
         if self._flushing:
             return
@@ -189,7 +188,7 @@ class TcpSink:
             self._endpoint.stop()
 
     def _open_transports(self) -> list[asyncio.Transport]:
-        """Returns the transports of all peers, none if one of them is full. Connections that are closing are left out."""
+        """Returns the transports of all peers except closing ones; an empty list if one peer is full."""
         connections = self._endpoint.connections
         if any(connection.full for connection in connections):
             return []

@@ -1,7 +1,7 @@
 """Connector `tcp` as a source; its options are at the head of `tcp`.
 
-The event loop only collects lines. They are decoded when the engine asks, on an executor thread: some MiB at once in columns, given out in
-batches. A few that are all there is become plain values at once, on the event loop.
+The event loop only collects lines. When the engine polls, an executor thread decodes some MiB at once into columns, which are given out in
+batches. If only a few lines wait, the event loop decodes them to plain values.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     import polars as pl
 
 BLOCK_BYTES = 2 << 20
-"""Decoded at once. More takes longer than other work should wait for a thread; less costs more for each row."""
+"""Bytes decoded at once. More: other work waits longer for a thread. Less: each row costs more."""
 SMALL_ROWS_MAX = 1024
 SMALL_BYTES_MAX = 256 * 1024
-"""A poll that is allowed no more rows than this decodes no more, and no more bytes: it may have been asked on the event loop."""
+"""A poll for at most SMALL_ROWS_MAX rows decodes at most these rows and bytes, because it may run on the event loop."""
 BUFFER_BYTES = 8 << 20
 """Default of `buffer_bytes_max`."""
 
@@ -48,7 +48,7 @@ class TcpSource:
         self.batch_rows = BATCH_ROWS_MAX
         options.finish()
         self._rest: pl.DataFrame | None = None
-        """Decoded, and not yet given."""
+        """Decoded rows that have not been given out yet."""
         self._paused = False
         self._ready: Callable[[], None] | None = None
 
@@ -59,12 +59,12 @@ class TcpSource:
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Returns where it listens, once it does."""
+        """Address on which the source listens; None before it does."""
         return self._endpoint.address
 
     @property
     def remark(self) -> str:
-        """Returns what is to be said of rows from the future, or of a new certificate that is of no use."""
+        """Tells of rows from the future, or of a new certificate that cannot be used."""
         return "; ".join(filter(None, (self._batches.remark, self._endpoint.remark)))
 
     @property
@@ -124,7 +124,7 @@ class TcpSource:
     # ------------------------------------------------------------------------------------------------- lines.Owner
 
     def connected(self, connection: Connection) -> None:
-        """Takes a new peer; it waits with the others while the buffer is full."""
+        """Pauses a new peer while the buffer is full."""
         if self._paused:
             connection.pause()
 

@@ -1,4 +1,4 @@
-"""TLS for connectors that listen or connect: reads certificates and keys from files, and again when the files change."""
+"""TLS for connectors that listen or connect: reads certificates and keys from files, and reads them again when the files change."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ FILE_BYTES_MAX = 1 << 20
 
 
 class TlsFiles:
-    """The files of one end of TLS connections: a certificate (the chain, PEM) with its key (PEM, without a passphrase), and those to trust.
+    """Files for one end of TLS connections: its certificate (the chain, PEM) with the key (PEM, without a passphrase), and trusted
+    certificates.
 
     Parameters
     ----------
     what : the connector's name in messages, such as `source trades`
     pair : certificate and key; None for none
     trusted : certificates of the authorities that vouch for the peer (PEM); None for the system's
-    server_name : the end that connects: name that the peer's certificate must have; None: the end that listens
+    server_name : name that the peer's certificate must have, for the end that connects; None for the end that listens
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class TlsFiles:
         return context
 
     def _load_pair(self, context: ssl.SSLContext, paths: tuple[Path, Path], pem: bytes) -> None:
-        # The ssl module takes paths only. Nobody else can access this file, so what was checked is what is loaded.
+        # The ssl module takes paths only. Nobody else can access this file, so the checked bytes are the ones that are loaded.
         file = os.memfd_create("tls")
         try:
             os.write(file, pem)

@@ -1,10 +1,11 @@
-"""Connector `websocket` (sink): each row as a text message with the row as JSON, by WebSocket (RFC 6455), for browsers and others.
+"""Connector `websocket` (sink): sends each row as a text message in JSON, by WebSocket (RFC 6455), for browsers and others.
 
-Its options are in `push_sink`. Messages have no ids: a client that comes back may ask for the rows that are kept (`?kept=true`), and gets
-some that it has had. What clients say means nothing; pings are answered. At the end the agent closes with a code: 1000 where the query has
-ended, 1008 where the client is too slow, does not answer pings, or talks too much, 1002 and 1007 where it does not keep to the protocol.
+Its options are in `push_sink`. Messages have no ids: a client that comes back may ask for the kept rows (`?kept=true`), and may get some of
+them twice. Messages from clients are ignored, and pings are answered. At the end the agent closes with a code: 1000 if the query has ended;
+1008 if the client is too slow, does not answer pings or sends too much; 1002 or 1007 if it violates the protocol.
 
-Frames are made and parsed by `wsproto`; compression is not offered. A row is framed once for all clients: a server's frames have no mask.
+`wsproto` makes and parses frames; compression is not offered. A row is framed once for all clients, which is possible because a server's
+frames have no mask.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from sbon_agent.connectors.push_clients import BEATS_MAX, SILENT, Client
 from sbon_agent.connectors.push_sink import PushOptions, PushSink
 
 SAID_BYTES_MAX = 64 * 1024
-"""Most bytes of a client's messages in all."""
+"""Most bytes that a client may send in messages."""
 _NORMAL, _POLICY = 1000, 1008
 _PING_BYTES = b"sbon"
 
@@ -85,7 +86,7 @@ def _names_upgrade(request: Request) -> bool:
 
 
 class _SocketClient(Client):
-    """A client that is sent messages."""
+    """A client that gets messages."""
 
     def __init__(self, feed: Feed, begins_at: int) -> None:
         super().__init__(feed, begins_at)
@@ -121,7 +122,7 @@ class _SocketClient(Client):
             elif isinstance(event, (TextMessage, BytesMessage)):
                 self._said_bytes += len(event.data)
                 if self._said_bytes > SAID_BYTES_MAX:
-                    self.end("this client sends messages, and nobody reads them here", over=False)
+                    self.end("this client sends messages, but this sink reads none", over=False)
                     return
 
     def received_at_the_end(self, data: bytes) -> None:

@@ -1,7 +1,4 @@
-"""Makes the object that does an operator's work: an operator of the library, or a connector of the agent.
-
-The engine calls it when an operator is instantiated.
-"""
+"""Makes the object that does an operator's work: an operator of the library, or a connector of the agent."""
 
 from collections.abc import Callable
 
@@ -33,15 +30,15 @@ def build(
 
     Parameters
     ----------
-    context : carries what this source or sink may access
-    make_sink : a sink of the agent's own, or None for one of the connectors
-    taken_up : what is known of an operator that begins anew after a crash
+    context : parts of the agent that this source or sink may use
+    make_sink : makes one of the agent's own sinks; returns None for a sink of the connectors
+    taken_up : known facts about an operator that begins again after a crash
     room : memory and disk for states that may be larger than memory
 
     Raises
     ------
     SbonError
-        Its parameters make no sense here.
+        The operator's parameters cannot be used here.
     """
     params = instance.spec.params
     if isinstance(params, SourceParams):
@@ -66,13 +63,14 @@ def build(
         instance.operator = build_operator(params, context.extensions(), room)
         if instance.watermark_us > WATERMARK_MIN:
             for _ in instance.operator.advance_in_steps(instance.watermark_us):
-                pass  # it is empty
+                pass  # an empty operator gives no rows
 
 
 def opening(instance: Instance, taken_up: TakenUp | None = None) -> Callable[[], None] | None:
     """Returns the call that opens the files of a source or sink, which may block; None if there is nothing to open.
 
-    A sink that begins anew finds out which rows its former copy had written without saying so, or had taken without writing them.
+    A sink that begins again after a crash finds out which rows its earlier copy wrote without acknowledging them, or took without writing
+    them.
     """
     found: Callable[[], None] | None = getattr(instance.source or instance.sink, "open", None)
     rows_since = getattr(instance.sink, "rows_since", None)

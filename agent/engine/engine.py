@@ -1,7 +1,6 @@
 """The built-in engine: makes and runs operators on executor threads; implements `sbon.execution.engine.Engine`.
 
-`sbon.engine.execution` schedules and runs operators, and `sbon.migration.handover` encodes what moves with one. The agent's node
-makes it.
+`sbon.engine.execution` schedules and runs operators, and `sbon.migration.handover` encodes the state that moves with an operator.
 """
 
 from collections.abc import Callable
@@ -57,7 +56,7 @@ class BuiltInEngine:
     # ------------------------------------------------------------------------------------------------ make and end
 
     def expect(self) -> None:
-        """Loads the libraries of operators on a thread, unless they are loaded, or being loaded."""
+        """Loads the libraries of operators on a thread, unless that has begun before."""
         if not self._is_loading:
             self._is_loading = True
             self._host.execute(load, _loaded, rows=0)
@@ -106,7 +105,7 @@ class BuiltInEngine:
         """Starts a sink that has been made."""
         if instance.allows(Event.BEGIN):
             self._lives.on(instance, Event.BEGIN)
-            if instance.ended:  # it begins anew, and its feeders have ended
+            if instance.ended:  # it begins again after a crash, and its feeders have ended
                 self._lives.ended(instance)
 
     def destroy(self, instance: Instance) -> None:
@@ -122,15 +121,15 @@ class BuiltInEngine:
     # --------------------------------------------------------------------------------------------------------- run
 
     def consider(self, instance: Instance) -> None:
-        """Lets an operator run that has something to do and credit on all outputs."""
+        """Runs an operator if it has input and credit on all outputs."""
         self._execution.consider(instance)
 
     def advance(self, instance: Instance, watermark_us: int) -> None:
-        """Raises the watermark of an idle operator without a batch, and lets it give its answers."""
+        """Raises the watermark of an idle operator without a batch, and lets the operator give the rows that are due."""
         self._execution.advance(instance, watermark_us)
 
     def join(self, operator: Instance, multicast: Instance) -> None:
-        """Starts a multicast, as part of the task that the operator before it is in, if any."""
+        """Starts a multicast, within the task of the operator before it if that operator is running."""
         self._execution.join(operator, multicast)
         self._lives.on(multicast, Event.BUILT)
 
@@ -141,18 +140,18 @@ class BuiltInEngine:
         self._lives.rest(instance, lambda rests: done(None if rests else _restless(instance)))
 
     def go_on(self, instance: Instance) -> None:
-        """Runs an operator again that rests or is to rest."""
+        """Resumes an operator that is paused or about to pause."""
         if instance.allows(Event.GO_ON):
             self._lives.on(instance, Event.GO_ON)
 
     def fork(self, instance: Instance, done: "Callable[[Operator | BaseException | None], None]") -> None:
-        """Forks an operator on a thread, between two batches; it pauses only for that."""
+        """Forks an operator's state on a thread, between two batches; the operator pauses only for the fork."""
         if instance.is_multicast or (instance.operator is not None and instance.operator.is_stateless):
             self._host.call_soon(lambda: done(None))
             return
 
         def forked(result: "Operator | BaseException") -> None:
-            if instance.allows(Event.FORKED):  # it has neither failed nor gone meanwhile
+            if instance.allows(Event.FORKED):  # it has neither failed nor gone in the meantime
                 instance.busy = False
                 if not isinstance(result, BaseException):
                     instance.log = InputLog()
@@ -174,7 +173,7 @@ class BuiltInEngine:
         self._lives.rest(instance, idle)
 
     def end_log(self, instance: Instance) -> None:
-        """Stops logging input: the copy has ended, or has been called off."""
+        """Stops logging input, when the copy of the state has ended or been cancelled."""
         instance.log = None
 
     def snapshot(self, instance: Instance, done: Callable[[bytes | BaseException], None]) -> None:
@@ -183,12 +182,12 @@ class BuiltInEngine:
             work = export(instance)
             self._lives.on(instance, Event.EXPORT)
         except LocalProtocolError as problem:
-            done(problem)  # called off in the meantime, or part of its output is on disk
+            done(problem)  # cancelled in the meantime, or part of its output is on disk
             return
         self._host.execute(work, done, rows=0)
 
     def assembly(self, spec: OperatorSpec) -> Assembly:
-        """Returns an empty state for an operator on its way here."""
+        """Returns an empty state for an operator that moves to this host."""
         return Assembly(spec, self._parts.context.extensions, self._parts.budget.room)
 
     def restore(self, assembly: Assembly, epoch: int, done: Callable[[Instance | BaseException], None]) -> None:
@@ -201,12 +200,12 @@ class BuiltInEngine:
         self._lives.on(instance, Event.RUN)
 
     def hand_over(self, instance: Instance) -> None:
-        """Frees the state of an operator that runs on another host now."""
+        """Frees the state of an operator that now runs on another host."""
         self._lives.on(instance, Event.HAND_OVER)
 
 
 def _loaded(result: object) -> None:
-    """Does nothing: whatever cannot be loaded is told by the operator that needs it."""
+    """Does nothing: an operator that needs a missing library reports it."""
 
 
 def _restless(instance: Instance) -> LocalProtocolError:

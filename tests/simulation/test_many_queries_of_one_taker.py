@@ -97,7 +97,7 @@ def test_ended_queries_keep_their_last_rows_within_a_bound(monkeypatch: pytest.M
         monkeypatch.setattr(register, "ENDED_ROWS_BYTES_MAX", int(2.5 * owned.register.tails[names[-1]].kept_bytes))
     assert list(owned.register.tails) == names[-2:]
     assert [row["id"] for row in world.ask(0, "queries")] == names, "what became of them is still told"
-    with pytest.raises(SbonError, match="its rows are kept no more; submit it again"):
+    with pytest.raises(SbonError, match="its rows are no longer kept; submit it again"):
         world.ask(0, "tail", query=names[0])
 
 
