@@ -221,14 +221,13 @@ class Dispatch:
         self._agent.queries.owned.moved(operator, node, epoch)
 
     def _use(self, message: Use, respond: Done) -> None:
-        """Makes a query use an operator and, by asking on, all operators upstream of it."""
+        """Makes a query use an operator and all operators upstream of it, by asking their hosts."""
         self._agent.placement.sharing.check(message)
         instance = self._agent.execution.operators.use(message.operator, message.user, message.outputs, message.through)
         before_rows, before_us = given_before(instance, message.outputs)
         found: dict[OperatorId, NodeId] = {instance.id: self._agent.network.directory.me}
-        feeding = (
-            [] if instance.state is State.FINISHED else list(instance.inputs.values())
-        )  # the feeders of a finished operator may be gone
+        # The feeders of a finished operator may be gone.
+        feeding = [] if instance.state is State.FINISHED else list(instance.inputs.values())
         waiting = {incoming.link.id for incoming in feeding}
         problems: list[SbonError] = []
 
