@@ -51,7 +51,7 @@ class CpuMeter:
 
 
 class Lap:
-    """One piece of work on one thread; implements `sbon_agent.host.Meter`."""
+    """One piece of work on one thread; implements `sbon.ports.Meter`."""
 
     __slots__ = ("_helped_ns", "_meter", "_own_ns", "_wall_ns")
 
@@ -75,7 +75,7 @@ class Lap:
 
 
 class OwnLap:
-    """One piece of work without polars threads; implements `sbon_agent.host.Meter`."""
+    """One piece of work without polars threads; implements `sbon.ports.Meter`."""
 
     __slots__ = ("_own_ns",)
 

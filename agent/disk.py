@@ -1,4 +1,4 @@
-"""Implements `sbon_agent.host.Disk` with a folder of the file system."""
+"""Implements `sbon.ports.Disk` with a folder of the file system."""
 
 import contextlib
 import os

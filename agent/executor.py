@@ -1,9 +1,9 @@
-"""Executor threads: long work runs on them, off the event loop, at a lower priority than it. The asyncio host owns them.
+"""Executor threads, which run long work at a lower priority than the event loop. The asyncio host owns them.
 
-Brief work runs on the event loop while that has time for it: two threads that wake each other cost more than many a small batch.
+Brief work runs on the event loop while the loop has time for it, because waking a thread and being woken by it costs more than many a small
+batch.
 
-Results are passed to the event loop with one wake-up for any number of them, and for a limited time at once, so that probes and timers get
-their turn in between.
+One wake-up of the event loop delivers any number of results, but for a limited time, so that probes and timers run in between.
 """
 
 import asyncio
@@ -25,20 +25,20 @@ T = TypeVar("T")
 NICENESS = 5
 """Niceness of executor threads relative to the event loop's thread (Linux; polars threads inherit it)."""
 DELIVERY_S_MAX = 0.002
-"""Seconds for which results are passed on at a time; then other callbacks come first."""
+"""Longest time for delivering results before other callbacks run."""
 
 
 BRIEF_SHARE = 0.25
-"""Share of the event loop's time for brief work; beyond it, brief work goes to the threads too."""
+"""Share of the event loop's time for brief work; further brief work goes to the threads."""
 BRIEF_S_MAX = 0.005
-"""Seconds of brief work that may run at once after a rest."""
+"""Longest brief work, in seconds, that may run without a pause."""
 
 
 class Executor:
     """Threads that are started when needed: the first with the first work, another only while all are busy.
 
-    The thread that was idle for the shortest time gets the next work, because its core's caches hold what it needs. Two threads that took
-    turns cost benchmark W1 a quarter of its rows.
+    The thread that has been idle for the shortest time gets the next work, because its core's caches are warm. With two threads taking
+    turns, benchmark W1 lost a quarter of its rows.
 
     Parameters
     ----------
@@ -65,8 +65,7 @@ class Executor:
         self._spare_at = time.monotonic()
 
     def submit(self, work: Callable[[], T], done: Callable[[T | BaseException], None], *, brief: bool = False, spare: bool = False) -> None:
-        """Runs `work` on a thread, or here if it is brief and the event loop has time for it; then, later, `done` on the event loop's
-        thread.
+        """Runs `work` on a thread (here if it is brief and the event loop has time), then, later, `done` on the event loop's thread.
 
         `spare` work starts only on a thread that would otherwise be idle.
         """
@@ -92,7 +91,7 @@ class Executor:
         _stand_behind()
 
     def close(self, *, wait: bool = False) -> None:
-        """Drops waiting work; results of work in progress are not reported. `wait`: returns only when that work has ended."""
+        """Drops waiting work, and the results of work in progress. `wait`: returns only when work in progress has ended."""
         with self._lock:
             self._waiting.clear()
             self._spare.clear()
@@ -120,7 +119,7 @@ class Executor:
                 queue = self._waiting or self._spare
                 more = queue.popleft() if queue else None
                 if more is None:
-                    self._idle.append(thread)  # before the event loop is told, so that the work it gives next comes here
+                    self._idle.append(thread)  # before the event loop is told, so that this thread gets the loop's next work
             self._done.append(told)
             if not self._woken:
                 self._woken = True
@@ -131,7 +130,7 @@ class Executor:
             work, done = more
 
     def _tell(self) -> None:
-        # First: what is added from now on is either seen below or wakes the loop again.
+        # Reset first: a result added from now on is either seen below or wakes the loop again.
         self._woken = False
         until = time.monotonic() + DELIVERY_S_MAX
         while self._done:
@@ -143,11 +142,11 @@ class Executor:
 
 
 APART_MAX = 16
-"""Most threads for work that may hang; each that hangs is lost for as long as it does."""
+"""Most threads for work that may hang; a hanging thread counts until its work returns."""
 
 
 class ApartThreads:
-    """Threads for work that may hang, one each, so that it blocks neither the event loop nor the executor's threads.
+    """Threads for work that may hang, one for each call, so that it blocks neither the event loop nor the executor's threads.
 
     Parameters
     ----------
@@ -161,11 +160,11 @@ class ApartThreads:
         self._running = 0
 
     def submit(self, work: Callable[[], T], done: Callable[[T | BaseException], None], limit_s: float) -> None:
-        """Runs `work` on a thread, then `done` on the event loop's thread, with the result, the exception, or a TimeoutError after
+        """Runs `work` on a thread, then calls `done` on the event loop's thread with the result, the exception, or a TimeoutError after
         `limit_s`.
         """
         if self._running >= APART_MAX:
-            problem = TimeoutError(f"{self._running} others have not come back yet")
+            problem = TimeoutError(f"{self._running} other calls have not returned yet")
             self._loop.call_soon(self._deliver, partial(done, problem))
             return
         self._running += 1
@@ -187,9 +186,9 @@ class ApartThreads:
             with contextlib.suppress(RuntimeError):  # the loop closed while the work ran: nobody is left to tell
                 self._loop.call_soon_threadsafe(self._deliver, partial(returned, outcome))
 
-        late = TimeoutError(f"it has not come back in {limit_s:g} s")
+        late = TimeoutError(f"it has not returned within {limit_s:g} s")
         timer = self._loop.call_later(limit_s, self._deliver, partial(end, late))
-        # A daemon thread: the process must be able to end although it hangs.
+        # A daemon thread, so that the process can end although the thread hangs.
         threading.Thread(target=run, name="apart", daemon=True).start()
 
 
@@ -201,7 +200,7 @@ def _outcome(work: Callable[[], Any]) -> Any:
 
 
 def _stand_behind() -> None:
-    """Lowers the priority of this thread. Linux has one per thread; elsewhere it would be that of the whole process."""
+    """Lowers the priority of this thread. Only on Linux, because elsewhere this would change the whole process."""
     if sys.platform == "linux":
         me = threading.get_native_id()
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Finds what installed packages add to an agent, by the entry point groups `sbon.connectors` and `sbon.functions`.
+"""Finds connectors and functions of installed packages, by the entry point groups `sbon.connectors` and `sbon.functions`.
 
     [project.entry-points."sbon.connectors"]
     kafka = "our_package.kafka:CONNECTOR"        # an sbon_agent.connectors.Connector
@@ -6,8 +6,8 @@
     [project.entry-points."sbon.functions"]
     smooth = "our_package.functions:smooth"      # an sbon.functions.BatchFunction of that name
 
-Nothing is loaded before it is needed, so an agent that hosts nothing stays small. No code ever arrives over the wire; what a query names
-must be installed on every agent that is to run it.
+Nothing is loaded before it is needed, so an agent that hosts nothing stays small. Code never travels between agents: a connector or
+function must be installed on every agent that is to run it.
 """
 
 from functools import cache, partial
@@ -24,13 +24,14 @@ FUNCTIONS = "sbon.functions"
 
 @cache
 def installed() -> Extensions:
-    """Returns what is installed for this process."""
+    """Returns the connectors and functions installed for this process."""
     functions = {name: partial(load_function, name) for name in sorted(_entries(FUNCTIONS))}
     return Extensions(tuple(sorted(_entries(CONNECTORS))), functions, _offered)
 
 
 def _offered(name: str) -> tuple[str, ...]:
-    """Returns whether a connector is a source, a sink, or both; both if it cannot be loaded, which is reported when it is used."""
+    """Returns whether a connector is a source, a sink, or both. A connector that cannot be loaded counts as both; its use reports the
+    error."""
     try:
         connector = load_connector(name)
     except ConnectorError:
@@ -44,7 +45,7 @@ def load_connector(name: str) -> Connector:
     Raises
     ------
     ConnectorError
-        It cannot be loaded, or is not a connector.
+        The connector cannot be loaded, or is not a `Connector`.
     """
     found = _load(CONNECTORS, name, Connector, "connector", ConnectorError)
     assert isinstance(found, Connector)
@@ -57,12 +58,12 @@ def load_function(name: str) -> BatchFunction:
     Raises
     ------
     FunctionError
-        It cannot be loaded, is not a function, or has another name than its entry point.
+        The function cannot be loaded, is not a `BatchFunction`, or has another name than its entry point.
     """
     found = _load(FUNCTIONS, name, BatchFunction, "function", FunctionError)
     assert isinstance(found, BatchFunction)
     if found.name != name:
-        raise FunctionError(f"the entry point {name} in {FUNCTIONS} leads to function {found.name}: give both one name")
+        raise FunctionError(f"the entry point {name} in {FUNCTIONS} leads to function {found.name}: give both the same name")
     return found
 
 
@@ -70,7 +71,7 @@ def _load(group: str, name: str, kind: type, what: str, error: type[SbonError]) 
     entry = _entries(group)[name]
     try:
         found = entry.load()
-    except Exception as problem:  # other people's code: whatever it raises, it must not end the agent
+    except Exception as problem:  # other people's code: no exception of it may end the agent
         raise error(f"{what} {name} ({entry.value}) cannot be loaded: {type(problem).__name__}: {problem}") from problem
     if not isinstance(found, kind):
         raise error(f"{what} {name} ({entry.value}) is a {type(found).__name__}, expected {kind.__module__}.{kind.__name__}")
@@ -79,6 +80,6 @@ def _load(group: str, name: str, kind: type, what: str, error: type[SbonError]) 
 
 @cache
 def _entries(group: str) -> dict[str, Any]:
-    from importlib import metadata  # loads the e-mail parser: not for an agent that hosts nothing
+    from importlib import metadata  # imported here, because it loads the e-mail parser, which an agent that hosts nothing does not need
 
     return {entry.name: entry for entry in metadata.entry_points(group=group)}

@@ -2,7 +2,7 @@
 
 The agent is one object on one thread, called when something happens. The asyncio host (`sbon_agent.asyncio_host`) and the simulation
 (`sbon_testbed.simulator.world`) both implement this protocol. The agent cannot tell them apart, so a bug found in simulation is a bug in
-the agent. All callbacks come on the agent's own thread, one at a time, and none before the call that asked for it has returned.
+the agent. All callbacks run on the agent's own thread, one at a time, and only after the call that requested them has returned.
 """
 
 from collections.abc import Callable
@@ -34,10 +34,10 @@ class Host(SeededExecutor, Network, Protocol):
         """
 
     def execute_apart(self, work: Callable[[], T], done: Callable[[T | BaseException], None], limit_s: float) -> None:
-        """Runs `work`, which may hang, on a thread of its own, then, later, `done` with its result or exception.
+        """Runs `work`, which may hang, on a thread of its own, then calls `done` with its result or exception.
 
-        After `limit_s` `done` gets a TimeoutError, and a later result is dropped; it gets one at once if too many such threads hang
-        already.
+        After `limit_s`, `done` gets a TimeoutError, and a later result is dropped. If too many such threads hang already, `done` gets a
+        TimeoutError soon and `work` does not run.
         """
 
     def disk(self, folder: str) -> Disk:

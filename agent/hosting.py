@@ -1,4 +1,4 @@
-"""The parts that a node gives to its engine. An engine other than `sbon_agent.engine` is given to `sbon_agent.node.Agent`."""
+"""The parts that a node gives to its engine. To use another engine than `sbon_agent.engine`, pass it to `sbon_agent.node.Agent`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,11 +27,11 @@ class EngineParts:
     flow: Flow
     """Links of this host."""
     instances: dict[OperatorId, Instance]
-    """Operators of this host; the overlay adds and removes them."""
+    """Operators of this host; `sbon.execution.operators` adds and removes them."""
     budget: StateBudget
     """Memory for states."""
     books: Books
-    """Measured costs are written here."""
+    """Record of measured costs."""
     events: EngineEvents
     context: ConnectorContext
     reaches: Reaches

@@ -1,7 +1,4 @@
-"""The file `statements.json` in the data directory, which keeps an agent's statements for its next start (`sbon.supervision.resumption`).
-
-`sbon.queries.resuming` uses it.
-"""
+"""The file `statements.json` in the data directory, which keeps an agent's statements for its next start (`sbon.supervision.resumption`)."""
 
 import os
 from pathlib import Path
@@ -25,17 +22,17 @@ class KeptFile:
     def __init__(self, directory: str | Path) -> None:
         self.path = Path(directory) / KEPT_NAME if str(directory) else None
         self.remembers = self.path is not None
-        """True if all that a former process has kept is known here."""
+        """False if the statements of an earlier run could not be read, or nothing is kept."""
         self._log = structlog.get_logger("state")
 
     def load(self, agent: NodeId) -> Kept | None:
-        """Returns what the agent of this name kept last, or None. A damaged file is set aside."""
+        """Returns the statements that the agent of this name kept last, or None. A damaged file is set aside."""
         if self.path is None:
             return None
         try:
             kept = decode_kept(read_file(self.path, KEPT_BYTES_MAX))
             if kept.agent != agent:
-                raise ValueError(f"it is that of agent {kept.agent}")
+                raise ValueError(f"it belongs to agent {kept.agent}")
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as problem:
@@ -56,7 +53,7 @@ class KeptFile:
             replace_file(self.path, encode_kept(kept), forced=True)
 
     def forget(self) -> None:
-        """Sets the file aside, but for what this agent has promised to others."""
+        """Sets the file aside, and writes a new one with the promises that this agent has made to others."""
         if self.path is None:
             return
         try:

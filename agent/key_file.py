@@ -25,23 +25,23 @@ def replace_key_file(path: Path, before: KeyRing, after: KeyRing) -> None:
         if known == after.ids:
             return  # another agent of this machine shares the file and was faster
         if known != before.ids:
-            raise ConfigError(f"the key file {path} has been changed by hand; `sbon reload` there first")
+            raise ConfigError(f"the key file {path} has been changed by hand; run `sbon reload` there first")
         _write(part, after)
         part.replace(path)
         _sync(path.parent)
     except OSError as problem:
         raise ConfigError(f"cannot write the key file {path}: {problem.strerror}") from problem
     except UnicodeDecodeError:
-        raise ConfigError(f"the key file {path} holds no keys any more; put it right and `sbon reload`") from None
+        raise ConfigError(f"the key file {path} no longer holds keys; restore it and run `sbon reload`") from None
 
 
 def copy_key_file(initial: Path, path: Path) -> None:
-    """Copies the keys of a file to another one, readable by its owner alone. Does nothing if that file exists.
+    """Copies the keys of the file `initial` to `path`, readable by its owner alone. Does nothing if `path` exists.
 
     Raises
     ------
     ConfigError
-        The first file cannot be read or holds no keys, or the other one cannot be written.
+        `initial` cannot be read or holds no keys, or `path` cannot be written.
     """
     if path.exists():
         return

@@ -1,7 +1,7 @@
 """Sets up the agent's log: structlog to standard error, as text for people or JSON for machines.
 
-structlog looks for rich when it is imported and keeps it, with ten megabytes, in the memory of every agent. It is imported without rich if
-this module is imported before anything else imports structlog.
+structlog imports rich if it can, which takes ten megabytes in every agent. If this module is imported before anything else imports
+structlog, structlog does without rich.
 """
 
 import io
@@ -41,7 +41,7 @@ class StandardError:
         self.counters = {"log_lines_lost": 0}
 
     def write(self, text: str) -> int:
-        """Writes text; counts it if that fails."""
+        """Writes text; counts a lost line if that fails."""
         try:
             return sys.stderr.write(text)
         except OSError:
@@ -49,7 +49,7 @@ class StandardError:
             return len(text)
 
     def flush(self) -> None:
-        """Flushes; what cannot be flushed stays in the stream's buffer, whose size is bounded."""
+        """Flushes; text that cannot be flushed stays in the stream's bounded buffer."""
         try:
             sys.stderr.flush()
         except OSError:
@@ -83,7 +83,7 @@ def set_up(config: LogConfig, **bound: Any) -> None:
 
 
 def _printable_values(logger: object, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Makes others' text printable before it reaches a terminal. (JSON escapes it by itself, and `repr` escapes what is not text.)"""
+    """Makes others' text printable before it reaches a terminal. (JSON escapes text by itself, and `repr` escapes other values.)"""
     return {key: printable(value) if isinstance(value, str) else value for key, value in event.items()}
 
 

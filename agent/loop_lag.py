@@ -1,5 +1,5 @@
 """Measures how late the event loop is: how long probes, timers and acknowledgements wait while the loop, or another holder of the
-interpreter's lock, is busy. The daemon runs it.
+interpreter's lock, is busy.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from sbon.digest import RecentDigest
 INTERVAL_S = 0.05
 """Seconds between two samples. Twenty a second are enough for a 99th percentile in half a minute, and take a thousandth of a core."""
 RESOLUTION_S = 0.001
-"""Lateness of uvloop's timers that says nothing of the event loop."""
+"""Lateness that uvloop's timers have even on an idle event loop."""
 
 
 class LoopLag:
@@ -22,7 +22,7 @@ class LoopLag:
     ----------
     loop : watched from `start` to `stop`
     clock : monotonic seconds
-    tell : is told how late each timer was, in seconds, beyond what its resolution explains
+    tell : called with the lateness of each timer, in seconds, beyond `RESOLUTION_S`
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class LoopLag:
             self._timer = None
 
     def told(self) -> dict[str, Any]:
-        """Returns quantiles of the last half minute to minute, in ms, and the number of samples by bucket since the start."""
+        """Returns quantiles of the last 30 to 60 s, in ms, and the number of samples by bucket since the start."""
         return self._lag.told(self._clock())
 
     def _look(self) -> None:

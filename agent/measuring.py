@@ -1,7 +1,4 @@
-"""Samples the agent's own figures, once a second and with each probe: for `sys.*` streams, for gossip, and for the telemetry log.
-
-`agent.monitoring` owns it.
-"""
+"""Samples the agent's own figures, once a second and with each probe, for `sys.*` streams, gossip and the telemetry log."""
 
 from collections import deque
 from collections.abc import Callable
@@ -34,10 +31,10 @@ class Measuring:
         self.migrations: deque[dict[str, Any]] = deque(maxlen=MIGRATIONS_KEPT)
         """Migrations that this host has coordinated, newest last."""
         self.loop_lag: Callable[[], dict[str, Any]] | None = None
-        """Returns how late the event loop is; None if nothing measures it."""
+        """Returns how late the event loop is; None if it is not measured."""
 
     def probe(self, peer: NodeId, rtt_ms: float, estimated_ms: float) -> None:
-        """Handles an answered probe."""
+        """Records an answered probe."""
         agent, monitoring = self._agent, self._agent.monitoring
         if monitoring.system.wanted("sys.probes"):
             member = agent.network.gossip.members.get(peer)
@@ -56,7 +53,7 @@ class Measuring:
         gossip.machine.announce(digest, Capacity(operators.room.free_slots(agent.host.now()), round(self.cpu, 2)))
         if agent.monitoring.system.wanted("sys.load"):
             memory = agent.host.memory_fraction()
-            cpu = agent.host.processors().use  # waiting work is in load_ms
+            cpu = agent.host.processors().use  # without the pressure of waiting work, which is part of load_ms
             row = (self._now_us(), agent.name, self._region, cpu, memory, load_ms, len(operators.instances))
             agent.monitoring.system.push("sys.load", row)
         if agent.monitoring.system.wanted("sys.links"):

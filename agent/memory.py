@@ -1,4 +1,4 @@
-"""Reads how much memory this process may use: the machine's, or what the control groups above it allow."""
+"""Reads how much memory this process may use: the machine's, or less if its control groups limit it."""
 
 import os
 from pathlib import Path
@@ -13,7 +13,7 @@ def usable_bytes(groups: Path = GROUPS, membership: Path = Path("/proc/self/cgro
 
 
 def _limits(groups: Path, membership: Path) -> list[int]:
-    """Limits of all groups that this process is in, of either version of control groups; none where there are none."""
+    """Returns the limits of all control groups of this process, of either version; an empty list if there are none."""
     limits = []
     for line in _text(membership).splitlines():
         _, _, rest = line.partition(":")
@@ -24,7 +24,7 @@ def _limits(groups: Path, membership: Path) -> list[int]:
             root, name = groups / "memory", "memory.limit_in_bytes"
         else:
             continue
-        # A limit of a parent group applies too. Inside a container the path may lie outside of what is visible, but the root does not.
+        # The limits of parent groups apply too. Inside a container the path may be invisible, but the root is not.
         group = root / path.strip("/")
         while True:
             text = _text(group / name).strip()

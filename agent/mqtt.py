@@ -1,7 +1,4 @@
-"""Shared parts of all MQTT clients of the agent: pauses, TLS, secrets in files, and the client library's log.
-
-The MQTT connectors and the telemetry publisher use it.
-"""
+"""Shared parts of the agent's MQTT clients (connectors and telemetry): pauses, TLS, secrets in files, and the client library's log."""
 
 from __future__ import annotations
 
@@ -11,8 +8,8 @@ import ssl
 from typing import Any
 
 RETRY_S_MIN, RETRY_S_MAX = 0.5, 30.0
-"""Shortest and longest pause before the broker is tried again, in seconds. It doubles each time; the actual pause is random, between half
-of it and all of it."""
+"""Shortest and longest pause before connecting again, in seconds. It doubles each time; the actual pause is random, between half of it and
+all of it."""
 TIMEOUT_S = 10.0
 """Seconds for the broker to answer when connecting and subscribing."""
 KEEPALIVE_S = 20
@@ -61,7 +58,7 @@ def tls_context(ca_pem: str | None, server_name: str = "") -> ssl.SSLContext:
     Parameters
     ----------
     ca_pem : trusted certificates; None for the system's
-    server_name : name that the certificate must have; empty for the one that the socket is connected to
+    server_name : name that the certificate must have; empty for the host that the client library connects to
 
     Raises
     ------
@@ -81,5 +78,5 @@ def tls_context(ca_pem: str | None, server_name: str = "") -> ssl.SSLContext:
 
 
 def open_to_others(mode: int) -> bool:
-    """Tells whether a file that holds a password can be read by others than its owner."""
+    """Tells whether others than its owner can access a file with this mode."""
     return bool(mode & 0o077)

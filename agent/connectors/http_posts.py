@@ -52,7 +52,7 @@ class _Post(NamedTuple):
 
     @property
     def is_small(self) -> bool:
-        """Whether the body may be decoded together with others."""
+        """Tells whether the body may be decoded together with others."""
         return self.kind == "ndjson" and len(self.body) <= SMALL_BYTES_MAX
 
 

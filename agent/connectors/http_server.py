@@ -253,7 +253,7 @@ class _Connection(asyncio.Protocol):
         self._client: Client | None = None
         """The client that has taken the connection over."""
         self._head_only = False
-        """Whether the request is a HEAD, whose answer has no body."""
+        """True if the request is a HEAD, whose answer has no body."""
 
     # ----------------------------------------------------------------------------------------------- asyncio.Protocol
 

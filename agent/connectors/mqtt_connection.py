@@ -71,7 +71,7 @@ class BrokerClient(aiomqtt.Client):
         self._for_library = b""
         """Bytes of a packet for paho that it has not read yet."""
         self._ended = False
-        """Whether the broker has closed the connection."""
+        """True once the broker has closed the connection."""
         self._reader: tuple[int, Callable[[], None]] | None = None
         self.session_present = False
         self.receive_maximum = 65_535
@@ -100,7 +100,7 @@ class BrokerClient(aiomqtt.Client):
 
     @property
     def is_open(self) -> bool:
-        """Whether the broker has accepted the connection, and it has not been lost."""
+        """Tells whether the broker has accepted the connection, and it has not been lost."""
         return self._connected.done() and not self._disconnected.done() and self._client.is_connected()
 
     @property
@@ -298,7 +298,7 @@ class BrokerConnection:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a connection."""
+        """Tells whether there is a connection."""
         return not self.trouble and self.client is not None and self.client.is_open
 
     @property

@@ -1,4 +1,4 @@
-"""Addresses of the host names that datagrams go to, kept for a minute each. The asyncio host asks for them."""
+"""Addresses of the host names to which datagrams are sent, each kept for a minute."""
 
 import ipaddress
 import math
@@ -11,13 +11,13 @@ _NAME_TTL_S = 60.0
 
 
 class HostNames:
-    """The host names that have been resolved, the last 256 of them."""
+    """The last 256 resolved host names."""
 
     def __init__(self) -> None:
         self._resolved: dict[str, tuple[float, str]] = {}
 
     def known(self, host: str) -> str | None:
-        """Returns the IP address of a host; None if its name has to be resolved. An IP address is its own."""
+        """Returns the IP address of a host; None if its name must be resolved first."""
         known = self._resolved.get(host)
         if known is None:
             try:
@@ -28,7 +28,7 @@ class HostNames:
         return known[1] if time.monotonic() < known[0] else None
 
     def resolved(self, host: str, ip: str) -> None:
-        """Keeps what a name was resolved to."""
+        """Keeps the address of a resolved name."""
         self._keep(host, ip, _NAME_TTL_S)
 
     def _keep(self, host: str, ip: str, ttl_s: float) -> tuple[float, str]:

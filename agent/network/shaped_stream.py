@@ -1,4 +1,4 @@
-"""A stream that is delayed as the testbed's table of paths says; part of `sbon_agent.network.shaper`."""
+"""A stream that is delayed according to the testbed's table of paths; part of `sbon_agent.network.shaper`."""
 
 from collections import deque
 from collections.abc import Callable
@@ -13,12 +13,12 @@ from sbon_agent.host import Host
 HELD_BYTES_MAX = 1 << 20
 """Bytes held back in one direction above which a stream is congested."""
 ROUNDING_S = 0.0005
-"""Half of the mean lateness of an event loop's timers, which is up to 1 ms: subtracting it from each delay makes the mean right."""
+"""Mean lateness of an event loop's timers, which are up to 1 ms late; it is subtracted from each delay to make the mean right."""
 _CONNECT_TIMEOUT_S = 10.0
 _LINGER_S = 5.0
 """Seconds that a closed stream may wait for a blocked path before it is closed without its last bytes."""
 _IN_HELD_BYTES_MAX = 64 << 20
-"""Bytes from the peer that may wait behind a block; above that the stream breaks."""
+"""Bytes from the peer that may wait behind a blocked path; with more, the stream breaks."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class ShapedStream:
         self._full = self._full or self._out.held_bytes > HELD_BYTES_MAX or (self._stream is not None and self._stream.congested)
 
     def close(self) -> None:
-        """Closes after what was written has left."""
+        """Closes the stream once written bytes are sent."""
         if not self._closed_here:
             self._closed_here = True
             self._in.clear()
@@ -164,7 +164,7 @@ class ShapedStream:
     # Towards the host: a handler.
 
     def connected(self, stream: Stream) -> None:
-        """Notes that the stream below is open."""
+        """Uses the stream below, which is open now."""
         if self._over:
             stream.close()
             return
@@ -183,11 +183,11 @@ class ShapedStream:
             self._tell_closed("too many bytes wait behind a blocked path")
 
     def writable(self) -> None:
-        """Notes that the stream below has room again."""
+        """Tells the handler that there is room again, if that is so here, too."""
         self._drained()
 
     def closed(self, reason: str) -> None:
-        """Tells the agent that the stream below is gone, after the bytes that came before."""
+        """Tells the handler that the stream below is closed, after passing on the bytes received before."""
         if self._over:
             return
         self._out.clear()

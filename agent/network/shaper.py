@@ -4,11 +4,11 @@ The testbed runs real agents as processes on one machine and gives each a table 
 whether the path is blocked. `ShapedHost` sits between the agent and its host and applies the table.
 
 - Datagrams are held back by the sender.
-- Streams are held back in both directions by the end that *dialled*: a dialled stream is to an address of the table, whereas an
-  accepted one comes from a port of the moment that tells nothing of who it is. The acceptor's end passes through.
+- Streams are held back in both directions by the end that *dialled*: it knows the other end's address in the table, whereas an accepted
+stream comes from an ephemeral port. The accepting end delays nothing.
 
-A block also stops what is in transit: datagrams are lost; streams continue when the block is lifted, as with TCP, unless an agent has given
-the connection up by then. Opening a stream takes a round trip, as TCP's handshake does, and is given up after 10 s.
+A block also stops traffic in transit: datagrams are lost; streams continue when the block is lifted, as with TCP, unless an agent has
+closed the connection by then. Opening a stream takes a round trip, as TCP's handshake does, and is given up after 10 s.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -40,9 +40,10 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     loss: float = 0.0
     """Probability that a datagram is lost; streams lose nothing."""
     blocked: list[str] = []
-    """HOST:PORT of agents to which nothing passes."""
+    """HOST:PORT of agents to which no traffic passes."""
     load: float | None = None
-    """CPU load that the agent reads, 0 to 1, instead of the real one: all agents of a testbed share one machine. None: the real one."""
+    """CPU load, 0 to 1, that the agent reads instead of the real one, because all agents of a testbed share one machine. None: the real
+    one."""
 
     def __post_init__(self) -> None:
         for address, delay_ms in self.delays_ms.items():
@@ -95,7 +96,7 @@ class ShapedHost:
     def loop(self) -> Any:
         """Event loop of the host, if it has one.
 
-        Connectors open connections on it; these lead to machines other than agents', and are not shaped.
+        Connectors open connections on it; these do not lead to agents, and are not shaped.
         """
         return getattr(self._host, "loop", None)
 
@@ -105,7 +106,7 @@ class ShapedHost:
         Raises
         ------
         ConfigError
-            The values are not a table; the old one stays.
+            The values are not a valid table; the old one stays in force.
         """
         try:
             self.set(msgspec.convert(dict(arguments), Shape))
@@ -162,7 +163,7 @@ class ShapedHost:
     def listen(
         self, address: Address, datagram: Callable[[bytes, Address, float], None], accept: Callable[[Address], StreamHandler]
     ) -> Address:
-        """Listens at the host: incoming traffic was delayed by its sender."""
+        """Listens at the host, without delays: the sender has delayed incoming traffic."""
         return self._host.listen(address, datagram, accept)
 
     def send_datagram(self, data: bytes, address: Address) -> None:
@@ -217,11 +218,11 @@ class ShapedHost:
         return self._host.meter(brief=brief)
 
     def share_of_core(self) -> float | None:
-        """Returns what the host measures."""
+        """Returns the share of a core that the host measures."""
         return self._host.share_of_core()
 
     def processors(self) -> ProcessorUse:
-        """Returns what the host says, unless the table sets the load."""
+        """Returns the host's processor use, unless the table sets the load."""
         if self._load is None:
             return self._host.processors()
         return ProcessorUse(self._load, self._load, self._host.workers * max(0.0, 1 - self._load))

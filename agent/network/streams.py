@@ -1,4 +1,4 @@
-"""All TCP connections of one agent, and the ports on which it accepts them. The asyncio host makes them."""
+"""All TCP connections of one agent, and the ports on which it accepts them."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ from sbon_agent.network.tcp import TcpStream
 log = structlog.get_logger()
 
 BACKLOG = 1024
-"""Connections that wait to be accepted, and those accepted at one time."""
+"""Most connections that wait to be accepted, and most accepted at once."""
 _CONNECT_TIMEOUT_S = 10.0
 
 
@@ -59,7 +59,7 @@ class TcpStreams:
         self._start(self._connect(address, handler))
 
     def close(self) -> None:
-        """Closes all at once; what streams have not sent is lost."""
+        """Closes everything at once; data that streams have not sent is lost."""
         for server in self._servers:
             self._loop.remove_reader(server.fileno())
             server.close()
@@ -81,7 +81,7 @@ class TcpStreams:
     def _acceptable(self, server: socket.socket, accept: Callable[[Address], StreamHandler]) -> None:
         """Accepts waiting connections.
 
-        It does not use `create_server`, a coroutine, because `listen` must know at once whether it worked.
+        This does not use `create_server`, which is a coroutine, because `listen` must know at once whether it has worked.
         """
         for _ in range(BACKLOG):
             try:
@@ -91,7 +91,8 @@ class TcpStreams:
             except OSError as error:
                 log.error("accept.failed", reason=str(error))
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    # The connection stays in the queue and would wake us again and again: look again later, when something may have closed.
+                    # The connection stays in the queue and would wake us repeatedly: try later, when other descriptors may have been
+                    # closed.
                     self._loop.remove_reader(server.fileno())
                     self._loop.call_later(1.0, self._listen_again, server, accept)
                 return

@@ -1,4 +1,4 @@
-"""TCP connections that implement `sbon_agent.host.Stream`. The asyncio host makes them."""
+"""TCP connections that implement `sbon.ports.Stream`."""
 
 import asyncio
 import socket
@@ -13,17 +13,17 @@ from sbon.types import Address
 SEND_BUFFER_BYTES = 1 << 20
 """Unsent bytes above which a stream is congested: a few batches, enough to fill a path to the other side of the globe."""
 UNSENT_BYTES = 256 * 1024
-"""Bytes that may wait in the kernel, beyond those on the line (Linux). Bytes in the kernel cannot be seen here, so a slow line would look
-fast."""
+"""Bytes that may wait in the kernel, beyond those in transit (Linux). With more, a slow line would look fast, because bytes in the kernel
+cannot be counted here."""
 _TCP_NOTSENT_LOWAT = 25
 """Number of the socket option, which the socket module does not name before Python 3.12."""
 _READ_BYTES = 64 * 1024
 _LINGER_S = 5.0
-"""Seconds that a closed stream may try to deliver what was written; the kernel would wait a quarter of an hour for a dead peer."""
+"""Seconds that a closed stream may take to deliver written bytes; the kernel would wait a quarter of an hour for a dead peer."""
 
 
 class TcpStream(asyncio.BufferedProtocol):
-    """Sits between a transport and its handler; implements `sbon_agent.host.Stream`.
+    """Sits between a transport and its handler; implements `sbon.ports.Stream`.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class TcpStream(asyncio.BufferedProtocol):
 
     @property
     def congested(self) -> bool:
-        """True if more than `SEND_BUFFER_BYTES` wait."""
+        """True if more than `SEND_BUFFER_BYTES` wait to be sent."""
         return self._full
 
     @property
@@ -69,11 +69,11 @@ class TcpStream(asyncio.BufferedProtocol):
 
     @property
     def is_closing(self) -> bool:
-        """True if closed here but not gone yet."""
+        """True if closed here while the transport still exists."""
         return self._closed_here and self._transport is not None
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Sends data; after a close it is dropped without an error."""
+        """Sends data; after a close, drops it without an error."""
         if self._transport is None or self._closed_here or self._transport.is_closing():
             return
         self._writing = True
@@ -83,7 +83,7 @@ class TcpStream(asyncio.BufferedProtocol):
             self._writing = False
 
     def close(self) -> None:
-        """Closes once all data has left, or after 5 s."""
+        """Closes the stream once all data is sent, or after 5 s."""
         if self._transport is None or self._closed_here:
             return
         self._closed_here = True
@@ -91,7 +91,7 @@ class TcpStream(asyncio.BufferedProtocol):
         self._linger = self._loop.call_later(_LINGER_S, self._transport.abort)
 
     def abort(self) -> None:
-        """Closes now; written data may be lost."""
+        """Closes the stream now; written data may be lost."""
         self._closed_here = True
         if self._transport is not None:
             self._transport.abort()
@@ -99,7 +99,7 @@ class TcpStream(asyncio.BufferedProtocol):
     # Callbacks of asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Handles a connection that is open."""
+        """Sets up an open connection, and gives it a handler."""
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         if peer is None:  # closed between accept and here
@@ -131,11 +131,11 @@ class TcpStream(asyncio.BufferedProtocol):
             self._guarded(partial(self._handler.received, bytes(self._own_room[:nbytes])))
 
     def pause_writing(self) -> None:
-        """Notes that the send buffer is full."""
+        """Records that the send buffer is full."""
         self._full = True
 
     def resume_writing(self) -> None:
-        """Notes that the send buffer has emptied."""
+        """Tells the handler that the send buffer has emptied."""
         self._full = False
         if self._writing:
             self._loop.call_soon(self._tell_writable)  # never from inside `write`
@@ -143,7 +143,7 @@ class TcpStream(asyncio.BufferedProtocol):
             self._tell_writable()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Handles a connection that is gone."""
+        """Tells the handler that the connection is closed, and why."""
         if self._linger is not None:
             self._linger.cancel()
         self._full = False

@@ -1,8 +1,8 @@
-"""The UDP socket of an agent. It takes the time of arrival from the kernel where it can; the asyncio host uses it.
+"""The UDP socket of an agent, with the kernel's time of arrival where there is one.
 
-A datagram may lie in the socket's buffer while Python is busy. With the kernel's time of arrival its sender does not seem farther away for
-it. Linux stamps datagrams on request (SO_TIMESTAMPNS, socket(7)) with the wall clock; the age of the stamp when it is read, subtracted from
-the monotonic clock, gives the instant of arrival. On other systems the instant of reading is used.
+A datagram may wait in the socket's buffer while Python is busy. The kernel's time of arrival keeps this wait out of round trip times. Linux
+stamps datagrams on request (SO_TIMESTAMPNS, socket(7)) with the wall clock; the age of the stamp when it is read, subtracted from the
+monotonic clock, gives the instant of arrival. On other systems the instant of reading is used.
 """
 
 import asyncio
@@ -26,13 +26,13 @@ _DATAGRAM_BYTES_MAX = 65535
 _BURST_MAX = 64
 """Most datagrams read before other callbacks get their turn."""
 _AGE_S_MAX = 30.0
-"""Greatest plausible age of a stamp, in seconds; an older one, or one of the future, comes from a step of the wall clock."""
+"""Greatest plausible age of a stamp, in seconds; an older stamp, or one in the future, results from a step of the wall clock."""
 _READING_S_MAX = 20e-6
 _READINGS_MAX = 3
-"""Two clocks read farther apart than _READING_S_MAX are read again, at most this often. Undisturbed they are less than a microsecond
-apart."""
+"""Both clocks are read up to _READINGS_MAX times, until the readings are at most _READING_S_MAX apart. Undisturbed, they are less than a
+microsecond apart."""
 _RECEIVE_BUFFER_BYTES = 1 << 20
-"""Requested size of the receive buffer, for what arrives while Python is busy; the kernel may give less."""
+"""Requested size of the receive buffer, for datagrams that arrive while Python is busy; the kernel may give less."""
 
 
 class UdpSocket:
@@ -41,11 +41,11 @@ class UdpSocket:
     Parameters
     ----------
     bound
-        The socket; owned from now on.
+        The socket; this object closes it.
     received
         Called with data, sender and monotonic time of arrival; must not raise.
     counters
-        `datagrams_dropped` and `datagrams_unsendable` are counted here.
+        Gets the counts `datagrams_dropped` and `datagrams_unsendable`.
     """
 
     def __init__(
@@ -69,8 +69,7 @@ class UdpSocket:
         except BlockingIOError:
             self._counters["datagrams_dropped"] += 1
         except (OSError, OverflowError) as error:
-            # No route, the network is down, the datagram is too long, or the port is invalid: to the protocol above it is lost like any
-            # other.
+            # No route, network down, datagram too long, or invalid port: the protocol above treats it as any lost datagram.
             self._counters["datagrams_unsendable"] += 1
             log.debug("datagram.unsendable", address=address, size_bytes=len(data), reason=str(error))
 
@@ -103,7 +102,7 @@ def _ask_for_stamps(bound: socket.socket) -> bool:
 
 
 def _arrived_at(ancillary: list[tuple[int, int, bytes]]) -> float:
-    """Returns the monotonic time at which the kernel received the datagram; the present time if it does not say."""
+    """Returns the monotonic time at which the kernel received the datagram; the present time if there is no stamp."""
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == _SO_TIMESTAMPNS and len(data) == _TIMESPEC.size:
             seconds, nanoseconds = _TIMESPEC.unpack(data)
@@ -116,7 +115,7 @@ def _arrived_at(ancillary: list[tuple[int, int, bytes]]) -> float:
 def _both_clocks() -> tuple[float, int]:
     """Reads monotonic seconds and wall clock nanoseconds at the same instant.
 
-    If another thread runs between the two readings, they are repeated; otherwise its time would count as time in the socket's buffer.
+    If another thread runs between the two readings, they are repeated, because its time would count as time in the socket's buffer.
     """
     now = 0.0
     wall_ns = 0

@@ -67,7 +67,7 @@ def test_what_cannot_be_written_or_read_is_refused_without_showing_keys(tmp_path
         replace_key_file(damaged, OLD, NEW)
     assert generate_key(b"o" * 32)[:8] not in str(caught.value)
     damaged.write_bytes(b"\xff")
-    with pytest.raises(ConfigError, match="holds no keys any more"):
+    with pytest.raises(ConfigError, match="no longer holds keys"):
         replace_key_file(damaged, OLD, NEW)
 
 

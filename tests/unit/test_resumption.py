@@ -245,7 +245,7 @@ def test_no_directory_keeps_nothing():
         (b"\xff\xfe", "does not decode"),
         (b"[" * 100_000, "does not decode"),
         (encode_kept(msgspec.structs.replace(KEPT, format=2)), "it has format 2, expected 1"),
-        (encode_kept(msgspec.structs.replace(KEPT, agent="b")), "it is that of agent b"),
+        (encode_kept(msgspec.structs.replace(KEPT, agent="b")), "it belongs to agent b"),
     ],
 )
 def test_a_damaged_file_is_set_aside_with_one_line(tmp_path, capsys, content: bytes, reason: str):
