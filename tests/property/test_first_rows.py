@@ -251,7 +251,7 @@ def test_a_window_of_many_partitions_closes_in_steps(monkeypatch: pytest.MonkeyP
 
 
 def test_a_number_in_a_column_that_is_taken_is_refused() -> None:
-    with pytest.raises(RemoteProtocolError, match="column 'k', which the input has"):
+    with pytest.raises(RemoteProtocolError, match="column 'k' for row numbers is already a column"):
         Top(TopParams("t", (), ("f",), 2, ("k",), "k")).process(0, frame([(0, "a", 1.0)], "tkf"))
 
 

@@ -129,7 +129,7 @@ def test_the_longer_the_arrays_the_fewer_rows_are_taken_at_a_time() -> None:
 
 def test_a_column_that_is_not_there_or_no_text_is_refused() -> None:
     for frame in (pl.DataFrame({"k": ["a"]}), pl.DataFrame({"k": ["a"], "a": [1]}), pl.DataFrame({"a": ["[]"]})):
-        with pytest.raises(RemoteProtocolError, match="arrays of column"):
+        with pytest.raises(RemoteProtocolError, match="arrays in column"):
             build(PARAMS).process(0, frame)
     assert build(PARAMS).of_values((Field("k", ColumnType.TEXT), Field("a", ColumnType.INT))) is None
 
