@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sbon.cost.network_usage import MS_PER_S
+from sbon.cost.network_usage import NetworkUsage
 from sbon.placement.elimination import minimise
 from sbon.types import FloatArray, NodeId, OperatorId
 
@@ -46,7 +46,7 @@ def usage_bytes(links: Sequence[FlowLink], nodes: Mapping[OperatorId, NodeId], m
     >>> usage_bytes([FlowLink("p", "c", 1000.0)], {"p": "a", "c": "b"}, moment)
     20.0
     """
-    return sum((_cost(link.bytes_per_s, moment.between(nodes[link.source], nodes[link.target])) for link in links), 0.0)
+    return sum((_between(link, nodes, moment) for link in links), 0.0)
 
 
 def delay_ms(links: Sequence[FlowLink], nodes: Mapping[OperatorId, NodeId], moment: Moment) -> float:
@@ -85,7 +85,7 @@ def least_usage_bytes(links: Sequence[FlowLink], pinned: Mapping[OperatorId, Nod
     for link in links:
         a, b = number.get(link.source), number.get(link.target)
         if a is None and b is None:
-            fixed += _cost(link.bytes_per_s, moment.between(pinned[link.source], pinned[link.target]))
+            fixed += _between(link, pinned, moment)
         elif a is None or b is None:
             end = pinned[link.source if a is None else link.target]
             movable_end = a if b is None else b
@@ -99,9 +99,11 @@ def least_usage_bytes(links: Sequence[FlowLink], pinned: Mapping[OperatorId, Nod
     return fixed + (minimise(unary, pairwise)[1] if movable else 0.0)
 
 
-def _cost(bytes_per_s: float, one_way_ms: float) -> float:
-    return bytes_per_s * one_way_ms / MS_PER_S if bytes_per_s else 0.0
+def _between(link: FlowLink, nodes: Mapping[OperatorId, NodeId], moment: Moment) -> float:
+    """Returns the network usage of a link with its ends on these nodes."""
+    return float(_costs(link.bytes_per_s, np.array(moment.between(nodes[link.source], nodes[link.target]))))
 
 
 def _costs(bytes_per_s: float, one_way_ms: FloatArray) -> FloatArray:
-    return one_way_ms * (bytes_per_s / MS_PER_S) if bytes_per_s else np.zeros_like(one_way_ms)
+    """Returns the network usage of links; 0 of a link that carries nothing, even if its latency is not known."""
+    return NetworkUsage().of_links(bytes_per_s, one_way_ms) if bytes_per_s else np.zeros_like(one_way_ms)

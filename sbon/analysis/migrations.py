@@ -1,10 +1,10 @@
 """Benefits and costs of moving operators (SBON, section 4.2.1, figures 10 to 12)."""
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from sbon.analysis.findings import Findings, number
@@ -12,6 +12,7 @@ from sbon.analysis.migrations_told import tell
 from sbon.analysis.page import Section
 from sbon.analysis.pricing import Priced
 from sbon.analysis.workbench import Workbench
+from sbon.cost.network_usage import NetworkUsage
 
 AROUND_S = 30
 """Seconds before and after a migration in which its links are compared; with more, the cause of the migration would affect both sides."""
@@ -67,7 +68,7 @@ def _measured(bench: Workbench, every: DataFrame, committed: DataFrame) -> DataF
     usage = (
         _sides(_links(bench), around.drop("queries"), "operator", AROUND_S)
         .groupBy(KEY, "after", "link")
-        .agg((F.avg("bytes_per_s") * F.avg("latency_ms") / 1000).alias("usage"))
+        .agg(_usage(F.avg("bytes_per_s"), F.avg("latency_ms")).alias("usage"))
     )
     usage = usage.groupBy(KEY).agg(*_both(F.sum, "usage", "usage_measured"))
     answers = bench.table("latencies").select(F.col("query").alias("operator"), "time", "rows", "p50_ms")
@@ -79,6 +80,11 @@ def _measured(bench: Workbench, every: DataFrame, committed: DataFrame) -> DataF
     )
     latency = weighted.groupBy(KEY).agg(*_both(F.max, "p50_ms", "latency_ms"))
     return every.drop("version", "moment").join(usage, KEY, "left").join(latency, KEY, "left")
+
+
+def _usage(bytes_per_s: Column, latency_ms: Column) -> Column:
+    """Returns the network usage of links as a column: the model's formula is written with operators that Spark's columns have, too."""
+    return cast(Column, NetworkUsage().of_links(cast(Any, bytes_per_s), cast(Any, latency_ms)))
 
 
 def _links(bench: Workbench) -> DataFrame:

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from sbon.analysis.hindsight import FlowLink, Moment, delay_ms, least_usage_bytes, usage_bytes
 from sbon.analysis.moments import LatencyBook
 from sbon.analysis.workbench import MOMENT, Workbench, kept
+from sbon.cost.network_usage import NetworkUsage
 from sbon.errors import PlacementError
 from sbon.types import FloatArray, NodeId, OperatorId, QueryId
 
@@ -104,7 +105,8 @@ def _price(bench: Workbench, links: pl.DataFrame, pinned: Mapping[OperatorId, bo
         here = by_moment[moment,]
         one_way = pl.Series("one_way_ms", _one_way(here, latencies), dtype=pl.Float64)
         here = here.with_columns(pl.when(one_way.is_finite()).then(one_way).alias("one_way_ms"))
-        priced.append(here.with_columns((pl.col("bytes_per_s") * pl.col("share") * pl.col("one_way_ms") / 1000).alias("usage")))
+        usage = NetworkUsage().of_links((here["bytes_per_s"] * here["share"]).to_numpy(), here["one_way_ms"].to_numpy())
+        priced.append(here.with_columns(pl.Series("usage", usage, dtype=pl.Float64).fill_nan(None)))
         queries += _queries(moment, priced[-1], latencies, pinned, first)
     pairs = {"measured": book.measured, "remembered": book.remembered, "predicted": book.predicted, "unknown": book.unknown}
     return Priced(
