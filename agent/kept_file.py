@@ -1,4 +1,4 @@
-"""The file `statements.json` in the data directory, which keeps an agent's statements for its next start (`sbon.supervision.resumption`)."""
+"""The file `statements.json` in the data directory: an agent's statements for its next start (`sbon.supervision.resumption`)."""
 
 import os
 from pathlib import Path

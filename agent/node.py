@@ -1,6 +1,6 @@
-"""The agent: the parts of one node (`sbon_agent.assembly`), over one `Host`, and their life from start to stop.
+"""The agent: the parts of one node (`sbon_agent.assembly`) over one `Host`, from start to stop.
 
-It has no sockets, threads or clocks itself: the host has them. The daemon and the testbeds make it.
+The agent has no sockets, threads or clocks itself: the host has them. The daemon and the testbeds make it.
 
 datagrams -> Gossip (members, coordinate) ---------> members and coordinates of all agents
 streams   -> Peers -> Dispatch --------------------> deployment, migration, candidates, replication
@@ -92,7 +92,7 @@ class Agent:
         self.shutdown.begin(done, within_s)
 
     def stop(self) -> None:
-        """Closes at once, without telling the others."""
+        """Closes the agent at once, without telling the others."""
         if self.stopped:
             return
         self.stopped = True
@@ -112,7 +112,7 @@ class Agent:
         Raises
         ------
         ConfigError
-            A setting cannot be used; all stay as they were.
+            A setting cannot be used; no setting has changed.
         """
         change = reload_of(self.config, fresh)
         config = change.config

@@ -1,4 +1,4 @@
-"""Periodic work of an agent: takes samples, saves its state, and asks whether its operators are still wanted. The node starts it."""
+"""Periodic work of an agent: takes samples, saves state, and asks whether its operators are still wanted."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -38,7 +38,7 @@ class PeriodicTasks:
             timer.cancel()
 
     def save(self) -> None:
-        """Saves what the next start begins with."""
+        """Saves coordinate, incarnation and measured costs for the next start."""
         agent = self._agent
         localiser = agent.network.gossip.localiser
         coordinate = localiser.coordinate if localiser.median_relative_error() is not None else None
@@ -77,9 +77,7 @@ class PeriodicTasks:
         return Absence(member.status.value, self._agent.host.now() - member.since_s) if gone else None
 
     def _gone_for(self, node: NodeId, seconds: float) -> bool | None:
-        """Tells whether a member has left, or has been failed for longer than `seconds`; None if it is unknown (not yet known, or
-        forgotten).
-        """
+        """Tells whether a member has left, or has been failed for longer than `seconds`; None for an unknown or forgotten member."""
         member = self._agent.network.gossip.members.get(node)
         if member is None:
             return None

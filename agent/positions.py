@@ -1,7 +1,7 @@
 """Positions of this agent's file sources, kept in the folder `positions` of the data directory (docs/recovery.md, Positions).
 
-A source that is made again after a crash begins at its position instead of the first row, if the query's owner says so. A file that is
-lost, damaged or cannot be written costs the time to read the source's file again, and nothing else.
+A source that is made again after a crash begins at its position instead of the first row, if the query's owner says so. If a position is
+lost, damaged or cannot be written, the source reads its file from the first row again.
 """
 
 import hashlib
@@ -27,27 +27,27 @@ if TYPE_CHECKING:
 
 FOLDER = "positions"
 KEPT_MAX = 256
-"""Positions in the folder; of more, the oldest are deleted at start: their queries have ended while this agent was away."""
+"""Most positions in the folder. At start the oldest surplus ones are deleted: their queries ended while this agent was away."""
 KEPT_BYTES_MAX = 1 << 20
 FORMAT = 1
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A place in a file, behind a row."""
+    """A place in a file, after a row."""
 
     begin: int
     """Place where a part of the file begins: bytes, or rows in a Parquet file."""
     given: int
-    """Rows that the source had given of what follows there."""
+    """Rows of this part that the source had given out."""
     watermark_us: int
     origin_us: int | None
-    """Event time at which a replay had begun, in microseconds."""
+    """Event time at which a replay began, in microseconds."""
     misfits: tuple[Misfit, ...]
     """Rows that had been left out before the part."""
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """A position as it is on disk."""
+    """A position as stored on disk."""
 
     format: int
     operator: OperatorId
@@ -56,7 +56,7 @@ class Kept(msgspec.Struct, frozen=True):
     stamp: tuple[int, ...]
     """Numbers that change when the file does (`FileReader.stamp`)."""
     check: str
-    """Hash of the file's beginning and of what is just before the place (`FileReader.check`)."""
+    """Hash of the file's beginning and of the bytes before the place (`FileReader.check`)."""
 
 
 Seen: TypeAlias = tuple[tuple[int, ...], str] | None
@@ -68,9 +68,9 @@ class Positions:
 
     Parameters
     ----------
-    host : its threads write; None where nothing is kept
+    host : provides the threads that write; None if nothing is kept
     directory : the data directory; if empty, nothing is kept
-    bytes_min : size of a file from which on its source keeps positions
+    bytes_min : least size of a file whose source keeps positions
     """
 
     def __init__(self, host: Host | None = None, directory: str = "", bytes_min: int = 0) -> None:
@@ -90,33 +90,33 @@ class Positions:
         return self._host is not None and size_bytes >= self._bytes_min
 
     def of(self, operator: OperatorId) -> FilePosition | None:
-        """Returns the position that is kept of a source; None if there is none."""
+        """Returns the kept position of a source; None if there is none."""
         found = self._known.get(operator)
         return None if found is None else found.position
 
     def kept(self, operator: OperatorId, rows: int) -> Kept | None:
-        """Returns the position of a source behind exactly so many rows; None if that is not there."""
+        """Returns the position of a source after exactly `rows` rows; None if the kept position is another one."""
         found = self._known.get(operator)
         return found if found is not None and found.position.rows == rows else None
 
     def keep(self, operator: OperatorId, link: LinkId, rows: int, made: tuple[int, ...], place: Place, seen: Callable[[], Seen]) -> None:
-        """Keeps a position in place of an earlier one, soon.
+        """Schedules the writing of a position, which replaces an earlier one.
 
         Parameters
         ----------
-        seen : returns what the file looks like; called on a thread; raises ConnectorError if the file is closed
+        seen : returns stamp and check of the file; called on an executor thread; raises ConnectorError if the file is closed
         """
         if self._host is None or self._is_closed:
             return
         position, known = FilePosition(link, rows, made), self.of(operator)
         if known is not None and known.link == link and known.rows >= rows and len(known.made) > len(made):
-            return  # it tells more, and is as true as it was
+            return  # the known position tells more, and is still valid
 
         def made_now() -> Kept | None:
             try:
                 found = seen()
             except ConnectorError:
-                return None  # its file has been closed meanwhile
+                return None  # its file has been closed in the meantime
             return None if found is None else Kept(FORMAT, operator, position, place, *found)
 
         self._dropped.discard(operator)
@@ -133,7 +133,7 @@ class Positions:
         self._write()
 
     def close(self) -> None:
-        """Keeps what is on disk as it is."""
+        """Stops writing and deleting positions; those on disk stay."""
         self._is_closed = True
 
     def _write(self) -> None:
@@ -183,7 +183,7 @@ class Positions:
                     continue
                 kept = msgspec.json.decode(read_file(path, KEPT_BYTES_MAX), type=Kept)
                 if kept.format != FORMAT or path != self._path(kept.operator):
-                    raise ValueError("it is of another format")
+                    raise ValueError("it has another format")
                 self._known[kept.operator] = kept
             except (OSError, ValueError, msgspec.MsgspecError) as problem:
                 self._log.warning("positions.unreadable", path=str(path), reason=str(problem), doing="reading from the first row")
@@ -196,20 +196,20 @@ class Reader(Protocol):
     begin: int
 
     def stamp(self) -> tuple[int, ...]:
-        """Returns numbers that change with the file."""
+        """Returns numbers that change when the file does."""
 
     def check(self, begin: int) -> str:
-        """Returns a hash of the file's beginning and of what is just before a place."""
+        """Returns a hash of the file's beginning and of the bytes before `begin`."""
 
 
 class Places:
-    """The places of one source in its file: it tells the engine where it is, keeps positions, and begins at one.
+    """Tracks the place of one source in its file: reports it to the engine, keeps positions, and lets the source begin at one.
 
     Parameters
     ----------
     context : names the operator that the source is made for; without a name nothing is kept
-    pace : of a replay
-    can_begin_behind : the file can be read from its midst on
+    pace : pace of a replay; None without one
+    can_begin_behind : whether reading can begin in the midst of the file
     """
 
     def __init__(
@@ -225,17 +225,17 @@ class Places:
         self._positions, self._operator = context.positions, context.operator if can_begin_behind else ""
         self._reader, self._watermark, self._pace, self._misfits = reader, watermark, pace, misfits
         self._stamp: tuple[int, ...] = ()
-        """The file as it was when it was opened; empty if no positions of it are kept."""
+        """Stamp of the file when it was opened; empty if no positions in it are kept."""
         self._kept: Kept | None = None
-        """The position that the source begins at."""
+        """The position at which the source begins; None for the first row."""
         self._skip = 0
-        """Rows at the place where it begins that had been given before."""
+        """Rows after the source's begin that were given out before the crash and are still to be skipped."""
         self._begin = self._given = 0
-        """Place where the present part begins, and the number of its rows that have been given."""
+        """Place where the present part begins, and the number of its rows that have been given out."""
         self._before: tuple[Misfit, ...] = ()
 
     def begin_behind(self, rows: int) -> None:
-        """Has the source begin at the position that was kept behind so many rows.
+        """Makes the source begin at the position that was kept after `rows` rows.
 
         Raises
         ------
@@ -254,12 +254,12 @@ class Places:
             self._misfits.add(misfit.column, misfit.cause, rows=misfit.rows, text=misfit.text, line=misfit.line)
 
     def open(self) -> None:
-        """Looks at the file, which has been opened.
+        """Checks the file, which must be open.
 
         Raises
         ------
         ConnectorError
-            It has changed since the position was kept that the source begins at.
+            The file has changed since the position at which the source begins was kept.
         """
         if self._operator:
             stamp = self._reader.stamp()[1:]
@@ -268,7 +268,8 @@ class Places:
             raise ConnectorError(f"{self._reader.path} has changed since a position in it was kept")
 
     def enter(self, begin: int, rows: int) -> int:
-        """Takes the next part of the file, before what it has left out is counted. Returns how many of its rows had been given before."""
+        """Enters the next part of the file, before its misfits are counted. Returns how many of its rows were given out before the
+        crash."""
         skipped = min(self._skip, rows)
         self._skip -= skipped
         if self._stamp:
@@ -276,7 +277,7 @@ class Places:
         return skipped
 
     def behind(self, rows: int) -> Place | None:
-        """Returns the place behind the next rows of the part, which are being given; None if positions are not kept."""
+        """Returns the place after the next `rows` rows of the part, which are being given out; None if positions are not kept."""
         if not self._stamp:
             return None
         self._given += rows
@@ -284,7 +285,7 @@ class Places:
         return Place(self._begin, self._given, self._watermark.us, origin_us, self._before)
 
     def keep(self, place: Place, link: LinkId, rows: int, made: tuple[int, ...]) -> None:
-        """Keeps a position: everything up to that place is safe."""
+        """Keeps a position, because all rows up to it have been processed."""
         reader, stamp = self._reader, self._stamp
 
         def seen() -> Seen:

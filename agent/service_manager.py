@@ -1,7 +1,5 @@
 """Tells the service manager (systemd, or another one with sd_notify(3)) the agent's state, in datagrams to `$NOTIFY_SOCKET`.
 
-The daemon uses it.
-
     starting --READY--> running --STOPPING--> stopping
     running --RELOADING--> reloading --READY--> running
 
@@ -20,8 +18,8 @@ from sbon_agent.logs import structlog
 log = structlog.get_logger("service_manager")
 
 SEND_TIMEOUT_S = 0.2
-"""Longest wait for room in the service manager's queue, in seconds. If a message is lost, it waits for its own timeout, then restarts the
-agent."""
+"""Longest wait for room in the service manager's queue, in seconds. If a message is lost, the service manager waits for its own timeout,
+then restarts the agent."""
 ENDING_S = 15.0
 """Seconds requested beyond the time of leaving, to close connections and write telemetry."""
 
@@ -31,7 +29,7 @@ class ServiceManager:
 
     Parameters
     ----------
-    environment : the variables are removed from it, so that programs started by the agent do not notify in its name
+    environment : read and stripped of these variables, so that programs started by the agent do not notify in its name
     """
 
     def __init__(self, environment: MutableMapping[str, str], loop: asyncio.AbstractEventLoop) -> None:

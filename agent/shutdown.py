@@ -1,4 +1,4 @@
-"""An agent's departure from the overlay: operators move to other hosts, the others are told, then the agent closes."""
+"""An agent's departure from the overlay: operators move to other hosts, the other agents are told, then the agent closes."""
 
 from collections.abc import Callable
 from functools import partial
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Shutdown:
-    """Leads one agent out of the overlay."""
+    """Carries out the departure of one agent."""
 
     def __init__(self, agent: "Agent") -> None:
         self._agent = agent
@@ -28,7 +28,7 @@ class Shutdown:
         self._on_left.append(call)
 
     def begin(self, done: Callable[[], None], within_s: float | None = None) -> None:
-        """Moves operators to other hosts, says goodbye, closes, then calls `done`. Called again in the meantime, it closes at once.
+        """Moves operators to other hosts, says goodbye, closes, then calls `done`. A second call in the meantime closes the agent at once.
 
         Parameters
         ----------
@@ -54,7 +54,7 @@ class Shutdown:
         agent.network.gossip.leave()
 
     def end(self, why: str) -> None:
-        """Closes the agent and tells whoever waits for that."""
+        """Closes the agent, then makes the registered calls."""
         if not self._agent.stopped:
             self._agent.monitoring.log.info("agent.left", why=why)
             self._agent.stop()

@@ -1,9 +1,9 @@
 """State that an agent keeps across restarts: the file `state.json` in its data directory.
 
-The node reads it at start; the agent saves it periodically.
+The agent reads it at start and saves it periodically.
 
 If the file is lost or damaged, the coordinate takes a few minutes to settle again, and the membership protocol raises the incarnation above
-the one that others remember. Nothing incorrect happens, so the file is not synced to disk and no error here stops an agent.
+the one that others remember. Results stay correct, so the file is not synced to disk, and no error here stops an agent.
 """
 
 from pathlib import Path
@@ -23,7 +23,7 @@ class SavedState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Contents of the file."""
 
     name: str
-    """Agent that saved it; under another name the rest is ignored."""
+    """Agent that saved the file; an agent of another name ignores the rest."""
     incarnation: int
     coordinate: Coordinate | None = None
 
@@ -42,7 +42,7 @@ class StateFile:
         self._log = structlog.get_logger("state")
 
     def load(self, name: str) -> SavedState | None:
-        """Returns what the agent of this name saved last; None, with a warning if needed, if there is nothing usable."""
+        """Returns the state that the agent of this name saved last; None if there is no file, or if it is unusable, which is logged."""
         if self.path is None:
             return None
         try:
@@ -60,7 +60,7 @@ class StateFile:
         return state
 
     def save(self, state: SavedState) -> bool:
-        """Replaces the file. Returns False if that fails, with one warning until it works again."""
+        """Replaces the file. Returns False if that fails; a series of failures is logged once."""
         if self.path is None:
             return False
         try:

@@ -31,7 +31,7 @@ class EngineReactions:
         self._agent.monitoring.log.warning("operator.refused", operator=operator, asked_by=asked_by, reason=reason)
 
     def operator_finished(self, instance: Instance) -> None:
-        """Handles an operator whose input has ended."""
+        """Records an operator that has finished, because its input has ended."""
         self._agent.monitoring.misfit_log.look_at(instance, self._agent.host.now())
         self._agent.queries.owned.finished(instance.id)
 

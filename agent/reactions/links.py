@@ -17,7 +17,7 @@ class LinkReactions:
         self._agent = agent
 
     def runnable(self, instance: Instance) -> None:
-        """Lets an operator run that has new input or credit."""
+        """Lets the engine run an operator that has new input or credit."""
         self._agent.execution.engine.consider(instance)
 
     def arrived_at_prepared(self, operator: OperatorId) -> None:
@@ -35,7 +35,7 @@ class LinkReactions:
         tell(f"spill.{event}", link=output.link.id, to=output.node, rows_unacknowledged=output.sender.rows_held, **fields)
 
     def rows_left_out(self, output: Output, rows: int, reason: str) -> None:
-        """Logs a batch that could not be packed; for each link, when the number of such batches has doubled."""
+        """Logs batches that could not be packed: for each link, each time that their number has doubled."""
         if output.left_out.bit_count() == 1:
             lost = {"rows": rows, "batches_so_far": output.left_out, "rows_so_far": output.sender.rows_left_out}
             self._agent.monitoring.log.error("batch.unpackable", link=output.link.id, reason=reason, **lost)

@@ -33,7 +33,7 @@ class MembershipReactions:
         elif after is MemberStatus.ALIVE:
             self._agent.queries.resuming.member_alive()
             if before in (None, MemberStatus.FAILED):
-                # Its row was forgotten, so it is unknown whether it is the same process; or it has recovered elsewhere what runs here.
+                # The member's row was forgotten, so it may be a new process; or it has recovered operators elsewhere that still run here.
                 self._agent.queries.wanted.ask(name)
             self._agent.queries.owned.node_alive(name)
             if self._agent.network.gossip.address_of(name) is not None and name in self._agent.execution.flow.outgoing.destinations():
@@ -51,7 +51,7 @@ class MembershipReactions:
         self._agent.network.directory.hurry(name)
 
     def member_forgotten(self, name: NodeId) -> None:
-        """Drops what a member that is gone has told of costs."""
+        """Drops the costs that a departed member has reported."""
         self._agent.execution.books.forget(name)
 
     def push_pull(self, address: Address) -> None:
@@ -63,5 +63,5 @@ class MembershipReactions:
         self._agent.monitoring.log.error("name.conflict", other=format_address(address), hint="give one of the two another name")
 
     def left(self) -> None:
-        """Closes the agent: the departure has been announced, or there was nobody to tell."""
+        """Closes the agent after its departure has been announced, or if there was nobody to tell."""
         self._agent.shutdown.end("said goodbye")

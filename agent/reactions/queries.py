@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class QueryReactions:
-    """Logs and records what becomes of queries and migrations, and passes it to the other parts of the node."""
+    """Logs and records changes of queries and migrations, and passes them to the other parts of the node."""
 
     def __init__(self, agent: "Agent") -> None:
         self._agent = agent
@@ -35,11 +35,11 @@ class QueryReactions:
         self._agent.monitoring.recording.placement(plan, placed.decision)
 
     def predicted(self, record: QueryRecord) -> None:
-        """Records what was predicted of a query's latency."""
+        """Records the predicted latency of a query."""
         self._agent.monitoring.recording.prediction(record)
 
     def recovered(self, record: QueryRecord, done: Recovered, happening: Happening, reached: Reached) -> None:
-        """Logs and records operators that were lost with their hosts and run again."""
+        """Logs and records operators that were lost with their hosts and now run again."""
         self._agent.monitoring.recording.recovery(record, done, happening, reached)
         self._agent.monitoring.log.info(
             "query.recovered",
@@ -74,7 +74,7 @@ class QueryReactions:
         self._agent.optimisers.rebalancing.migration_ended(record)
 
     def operator_arrived(self, instance: Instance) -> None:
-        """Handles an operator that runs here now and ran elsewhere before."""
+        """Logs an operator that has moved to this host, and lets the optimiser of multicasts watch it."""
         self._agent.monitoring.log.info("operator.arrived", operator=instance.id, epoch=instance.epoch)
         instance.figures.arrived_at_s = self._agent.host.now()
         if instance.is_multicast:

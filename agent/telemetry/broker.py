@@ -1,9 +1,9 @@
-"""The MQTT broker for telemetry: its address, the access to it, and the format of the messages.
+"""The MQTT broker for telemetry: its address, the credentials, and the format of messages.
 
 The publisher (`sbon_agent.telemetry.mqtt`) and the collector (`sbon_agent.telemetry.collect`) use it.
 
-A message holds a batch of rows of one run of one agent, in the order of their numbers, on the topic PREFIX/telemetry/AGENT. It is sent
-again until the broker has acknowledged it (QoS 1), and so may come twice: the receiver drops rows whose numbers are not above the last.
+A message on the topic PREFIX/telemetry/AGENT holds a batch of rows of one run of one agent, in the order of their numbers. It is sent again
+until the broker has acknowledged it (QoS 1), so it may arrive twice: the receiver drops rows whose numbers are not above the last.
 """
 
 import os
@@ -71,7 +71,7 @@ def parse_broker(url: str) -> Broker:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise ConfigError(f"the broker's address is none; {expected}") from None
+        raise ConfigError(f"the broker's address is invalid; {expected}") from None
     if parts.password is not None:
         raise ConfigError(f"the broker's address has a password in it, which would be shown: put it in a file, or in {PASSWORD_VARIABLE}")
     prefix = unquote(parts.path).strip("/")
@@ -93,7 +93,7 @@ class Access(msgspec.Struct, frozen=True):
 
 
 def access(password_file: str, ca_file: str, environment: Mapping[str, str] = os.environ) -> Access:
-    """Reads the password from a file or else from the environment, and checks the certificates' file.
+    """Reads the password, from the file if one is given, otherwise from the environment, and checks that the certificates' file exists.
 
     Raises
     ------
@@ -122,7 +122,7 @@ def client_options(broker: Broker, let_in: Access) -> dict[str, Any]:
     Raises
     ------
     ConfigError
-        The certificates' file is unreadable or holds none.
+        The certificates' file is unreadable or holds no certificates.
     """
     options: dict[str, Any] = {"hostname": broker.host, "port": broker.port, "timeout": TIMEOUT_S, "keepalive": KEEPALIVE_S}
     if broker.user:
@@ -131,5 +131,5 @@ def client_options(broker: Broker, let_in: Access) -> dict[str, Any]:
         try:
             options["tls_context"] = tls_context(Path(let_in.ca_file).read_text(encoding="utf-8") if let_in.ca_file else None)
         except (ValueError, OSError) as problem:
-            raise ConfigError(f"the certificates' file {let_in.ca_file} holds none: {problem}") from None
+            raise ConfigError(f"the certificates' file {let_in.ca_file} holds no certificates: {problem}") from None
     return options

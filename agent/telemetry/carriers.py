@@ -1,7 +1,4 @@
-"""Starts and stops what carries the telemetry of a real agent on: the writer's process, and the publisher if there is a broker.
-
-The daemon owns it.
-"""
+"""Starts and stops the writer's process and, if there is a broker, the publisher of a real agent's telemetry."""
 
 import asyncio
 from collections.abc import Mapping
@@ -28,7 +25,7 @@ class TelemetryCarriers:
 
     def __init__(self, telemetry: Telemetry) -> None:
         self.counters: list[Mapping[str, int]] = []
-        """Counters of each, for `sbon status`."""
+        """Counters of writer and publisher, for `sbon status`."""
         self._writer: WriterProcess | None = None
         if telemetry.directory is not None and telemetry.config.parquet:
             self._writer = WriterProcess(telemetry)
@@ -44,7 +41,7 @@ class TelemetryCarriers:
             self.counters.append(self._publisher.counters)
 
     def begin(self) -> None:
-        """Starts both, after the agent has started."""
+        """Starts writer and publisher, after the agent has started."""
         if self._writer is not None:
             self._writer.begin()
         if self._publisher is not None:
@@ -58,7 +55,7 @@ class TelemetryCarriers:
             self._publisher.hurry()
 
     async def finish(self) -> None:
-        """Writes and publishes what is left, for a limited time, after the agent has stopped."""
+        """Writes and publishes the remaining rows, for a limited time, after the agent has stopped."""
         ending = []
         if self._writer is not None:
             ending.append(self._writer.finish())

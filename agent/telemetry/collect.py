@@ -1,8 +1,9 @@
 """Collects telemetry from a broker into the same tables that agents write, for `sbon collect`: rows go into a spool as they arrive, and
 into Parquet files periodically.
 
-A batch that comes twice, because an acknowledgement was lost, is taken once: rows of one run of an agent come in the order of their numbers
-(`sbon_agent.telemetry.broker`), so those not above the last are repetitions. The last numbers survive a restart, even after a crash.
+A batch that arrives twice, because an acknowledgement was lost, counts once: rows of one run of an agent arrive in the order of their
+numbers (`sbon_agent.telemetry.broker`), so rows whose numbers are not above the last are repetitions. The last numbers survive a restart,
+even after a crash.
 """
 
 import asyncio
@@ -28,9 +29,9 @@ PIECE_BYTES_MAX = 8 * 2**20
 SPOOL_BYTES_MAX = 2**40
 """No limit in practice: the collector writes its pieces itself, so none waits for long."""
 RUNS_MAX = 100_000
-"""Most runs of agents whose last number is remembered; those silent for longest are forgotten."""
+"""Most runs of agents whose last number is remembered; runs silent for longest are forgotten."""
 QUEUE_MAX = 10_000
-"""Most messages that have arrived and are not in the spool yet."""
+"""Most received messages that are not in the spool yet."""
 _START = re.compile(r"[0-9a-f]{1,16}")
 _STATE = "collected.json"
 
@@ -42,7 +43,7 @@ class Collection:
 
     Parameters
     ----------
-    directory : the tables go here
+    directory : folder of the tables
 
     Raises
     ------
@@ -57,7 +58,7 @@ class Collection:
         self.agents: set[NodeId] = set()
         self._decode = msgspec.msgpack.Decoder(Batch).decode
         self._spools: dict[str, Spool] = {}
-        # Pieces that an earlier collector wrote for the same runs have become files, which must not be replaced.
+        # Numbers of new pieces must not repeat those of an earlier collector for the same runs, whose files would be replaced.
         self._first_piece = time.time_ns()
         (directory / FOLDER).mkdir(parents=True, exist_ok=True)
         self._last: dict[str, int] = self._remembered()
@@ -135,7 +136,7 @@ class Collection:
         return self._spools[run]
 
     def _refuse(self, payload: bytes) -> None:
-        """Counts a message that is not a batch of this version: one of another version, or nonsense."""
+        """Counts a message that is no batch of this version, as one of another version or as refused."""
         try:
             version = msgspec.msgpack.decode(payload)[0]
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError, IndexError, KeyError):
@@ -160,7 +161,7 @@ class Collection:
 async def collect(
     broker: Broker, let_in: Access, directory: Path, interval_s: float, client: str, ending: asyncio.Event, progress: Progress
 ) -> Collection:
-    """Takes telemetry until `ending` is set; all that has arrived by then is in the tables.
+    """Takes telemetry until `ending` is set; then all received rows are in the tables.
 
     Parameters
     ----------
@@ -170,7 +171,7 @@ async def collect(
     Raises
     ------
     SbonError
-        A file cannot be written; what has not been taken waits at the broker.
+        A file cannot be written; rows that have not been taken wait at the broker.
     ConfigError
         The options for the broker are wrong.
     """
@@ -195,7 +196,7 @@ async def collect(
         await written(collection, ending)
     except OSError as problem:
         reason = problem.strerror or str(problem)
-        raise SbonError(f"cannot write below {directory}: {reason}; what was not taken waits at the broker") from problem
+        raise SbonError(f"cannot write below {directory}: {reason}; rows that were not taken wait at the broker") from problem
     finally:
         if taking is not None:
             taking.cancel()
@@ -216,7 +217,7 @@ async def written(collection: Collection, ending: asyncio.Event) -> None:
 
 
 class _Inbox(asyncio.Queue[Any]):
-    """Bounded queue of messages that have arrived."""
+    """Bounded queue of received messages."""
 
     def __init__(self, counters: dict[str, int]) -> None:
         super().__init__(QUEUE_MAX)
@@ -249,7 +250,7 @@ async def _take(broker: Broker, options: dict[str, object], client: str, collect
                 **options,  # type: ignore[arg-type]
                 identifier=client,
                 clean_session=False,
-                # Our own queue: messages that have arrived and been acknowledged outlive the connection.
+                # Our own queue, so that received and acknowledged messages outlive the connection.
                 queue_type=lambda maxsize=0: inbox,  # type: ignore[arg-type]
                 logger=quiet_logger(),
             ) as connected:

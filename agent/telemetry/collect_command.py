@@ -10,26 +10,26 @@ import typer
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command to the program; called through the entry point group `sbon.commands`."""
+    """Adds the command to the program; called through the entry point group `sbon.commands`."""
     app.command()(collect)
 
 
 def collect(
     mqtt: Annotated[str, typer.Option(metavar="URL", help="mqtt://[USER@]HOST[:PORT]/PREFIX, or mqtts:// for TLS.")],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Tables go here, as agents write them.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the tables, which are as agents write them.")],
     password_file: Annotated[
-        str, typer.Option(metavar="FILE", help="Password for USER; without it SBON_MQTT_PASSWORD is taken.", show_default=False)
+        str, typer.Option(metavar="FILE", help="Password file of USER; default: variable SBON_MQTT_PASSWORD.", show_default=False)
     ] = "",
-    ca_file: Annotated[str, typer.Option(metavar="FILE", help="Certificates to check the broker's against.", show_default=False)] = "",
-    interval: Annotated[float, typer.Option(metavar="S", help="How often Parquet files are written.")] = 60.0,
+    ca_file: Annotated[str, typer.Option(metavar="FILE", help="Trusted certificates; default: the system's.", show_default=False)] = "",
+    interval: Annotated[float, typer.Option(metavar="S", help="Seconds between writes of Parquet files.")] = 60.0,
     client: Annotated[
-        str, typer.Option(metavar="NAME", help="Under this name the broker keeps what comes while we are away.", show_default=False)
+        str, typer.Option(metavar="NAME", help="Name under which the broker keeps messages between runs.", show_default=False)
     ] = "",
     json: Annotated[bool, typer.Option("--json", help="Print the figures at the end as JSON.")] = False,
 ) -> None:
     """Collect the telemetry that agents publish, until Ctrl-C.
 
-    Agents publish with `[telemetry] mqtt = "mqtt://HOST/PREFIX"` in their configuration. `sbon analyze DIR` reads what comes.
+    Agents publish with `[telemetry] mqtt = "mqtt://HOST/PREFIX"` in their configuration. `sbon analyze DIR` reads the tables.
 
     \b
     Examples:

@@ -1,10 +1,8 @@
-"""Takes the agent's measurements: typed rows (`sbon.telemetry.rows`) go to the spool and to listeners (a broker).
+"""Records the agent's measurements: typed rows (`sbon.telemetry.rows`) go to the spool and to listeners (a broker).
 
-All parts of the agent record through it.
-
-Measuring must not harm what is measured. Rows wait in a bounded buffer, an executor thread appends them to the spool, and rows that the
-disk refuses are counted and dropped: telemetry degrades, the agent does not. A separate process turns the spool into Parquet files
-(`sbon_agent.telemetry.writer`); the daemon starts it when a piece is ready (`sbon_agent.telemetry.process`).
+Telemetry must not harm the agent. Rows wait in a bounded buffer, an executor thread appends them to the spool, and rows that the disk
+refuses are counted and dropped. A separate process turns the spool into Parquet files (`sbon_agent.telemetry.writer`); the daemon starts it
+when a piece is ready (`sbon_agent.telemetry.process`).
 """
 
 from collections.abc import Callable, Iterator
@@ -25,7 +23,7 @@ from sbon_agent.telemetry.spool import Spool, adopt, encode_line
 DIRECTORY_NAME = "telemetry"
 HOUR_US = 3_600_000_000
 SPOOL_SHARE = 4
-"""The spool may take one part in this many of the telemetry's bytes, if no writer empties it."""
+"""The spool may take 1/SPOOL_SHARE of the telemetry's bytes, if no writer empties it."""
 
 Listener = Callable[[int, int, Row], None]
 """Called with every row, its wall-clock time in microseconds and its number; must not block."""
@@ -37,17 +35,17 @@ class TelemetryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     enabled: bool = True
     """Keeps measurements. False: nothing is written or published, and nothing can be analysed later."""
     flush_interval_s: float = 5.0
-    """Time that records wait in memory before they are written. Shorter: less is lost in a crash, more small writes."""
+    """Longest time that records wait in memory before they are written. Shorter: a crash loses fewer records, more small writes."""
     buffer_records_max: int = 20_000
     """Most records waiting in memory; more are dropped and counted. A record takes some hundred bytes."""
     parquet: bool = True
-    """Has a process of the lowest priority turn records into Parquet files each hour and at the end (about a second of one core).
-    False: they wait in the spool for `python -m sbon_agent.telemetry.writer`."""
+    """Whether a process of the lowest priority turns records into Parquet files each hour and at the end (about a second of one core).
+    False: records wait in the spool for `python -m sbon_agent.telemetry.writer`."""
     piece_bytes_max: int = 8 * 2**20
-    """Bytes of records that are turned into Parquet files before their hour is over. More: fewer and larger files, a writer that needs more
-    memory."""
+    """Bytes of records at which they are turned into Parquet files before their hour is over. More: fewer and larger files, a writer that
+    needs more memory."""
     keep_hours: float = 168.0
-    """Age in hours from which on records are deleted. Longer: more history, more disk."""
+    """Age in hours at which records are deleted. Longer: more history, more disk."""
     total_bytes_max: int = 512 * 2**20
     """Bytes above which the oldest hours are deleted. The current hour always stays, so a burst may exceed the limit."""
     latency_window_s: float = 10.0
@@ -58,10 +56,10 @@ class TelemetryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     mqtt_password_file: str = ""
     """File with the password for USER, readable by the agent only; empty takes the environment variable SBON_MQTT_PASSWORD."""
     mqtt_ca_file: str = ""
-    """File with certificates to check the broker's against; empty takes the system's."""
+    """File with the certificates to trust; empty takes the system's."""
     mqtt_buffer_records_max: int = 20_000
-    """Most records waiting for the broker; above that the oldest are dropped and counted. More: a longer absence of the broker loses
-    nothing."""
+    """Most records waiting for the broker; beyond, the oldest are dropped and counted. More: no loss during a longer absence of the
+    broker."""
 
     def __post_init__(self) -> None:
         if not 0.05 <= self.flush_interval_s <= 3600:
@@ -122,7 +120,7 @@ class Telemetry:
             self._listeners.append(listener)
 
     def begin(self, start: str) -> None:
-        """Begins a run of the agent. Pieces that an earlier one has left are closed for the writer."""
+        """Begins a run of the agent. Closes pieces that an earlier run has left, for the writer."""
         self.start = start
         if self.directory is None:
             return
@@ -137,7 +135,7 @@ class Telemetry:
         """Keeps one measurement with the wall-clock time; never blocks, and raises nothing."""
         if self._closed or (self._spool is None and not self._listeners):
             return
-        self._sequence += 1  # dropped rows count too, so that a reader of the others sees that some are missing
+        self._sequence += 1  # dropped rows get numbers, too, so that a reader sees that some are missing
         time_us = int(self._host.wall() * 1e6)
         for listener in self._listeners:
             listener(time_us, self._sequence, row)
@@ -153,7 +151,7 @@ class Telemetry:
             self._timer = self._host.call_at(self._host.now() + self.config.flush_interval_s, self.flush)
 
     def flush(self) -> None:
-        """Hands waiting rows to an executor thread, unless a write is in progress; the next flush takes them then."""
+        """Gives waiting rows to an executor thread. While a write is in progress, rows wait for the next flush."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -166,7 +164,7 @@ class Telemetry:
         self._host.execute(lambda: spool.append(_taken(under_way)), self._written(len(records)), rows=0)
 
     def close(self) -> None:
-        """Writes waiting rows here and now, and closes the spool; further rows are ignored."""
+        """Writes waiting rows on this thread, and closes the spool; further rows are ignored."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -177,7 +175,7 @@ class Telemetry:
         records, self._waiting = self._waiting, []
         count = len(records) + sum(map(len, self._under_way))
         try:
-            # Rows handed to a thread that has not started on them would be lost together with the threads.
+            # Rows given to a thread that has not started to write them would be lost with the thread.
             self._spool.append(chain(_taken(self._under_way), records))
             self._spool.close()
         except OSError as problem:
@@ -219,6 +217,6 @@ class Telemetry:
 
 
 def _taken(under_way: list[list[tuple[int, bytes]]]) -> Iterator[tuple[int, bytes]]:
-    """Yields the lines of a flush to the first caller only. The spool calls it while it holds its lock."""
+    """Yields the lines of a flush, to its first caller only. The spool calls it under its lock."""
     if under_way:
         yield from under_way.pop()
