@@ -164,7 +164,7 @@ class ApartThreads:
         `limit_s`.
         """
         if self._running >= APART_MAX:
-            problem = TimeoutError(f"{self._running} other calls have not returned yet")
+            problem = TimeoutError(f"{self._running} others have not returned yet")
             self._loop.call_soon(self._deliver, partial(done, problem))
             return
         self._running += 1
@@ -186,7 +186,7 @@ class ApartThreads:
             with contextlib.suppress(RuntimeError):  # the loop closed while the work ran: nobody is left to tell
                 self._loop.call_soon_threadsafe(self._deliver, partial(returned, outcome))
 
-        late = TimeoutError(f"it has not returned within {limit_s:g} s")
+        late = TimeoutError(f"it has not returned in {limit_s:g} s")
         timer = self._loop.call_later(limit_s, self._deliver, partial(end, late))
         # A daemon thread, so that the process can end although the thread hangs.
         threading.Thread(target=run, name="apart", daemon=True).start()

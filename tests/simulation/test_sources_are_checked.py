@@ -145,11 +145,11 @@ def test_a_file_that_does_not_open_in_time_is_refused_and_leaves_nothing(world: 
     host: Any = world.agents[1].host
 
     def late(work: Any, done: Any, limit_s: float) -> None:
-        host.call_at(host.now() + limit_s, lambda: done(TimeoutError(f"it has not returned within {limit_s:g} s")))
+        host.call_at(host.now() + limit_s, lambda: done(TimeoutError(f"it has not returned in {limit_s:g} s")))
 
     monkeypatch.setattr(host, "execute_apart", late, raising=False)
     reply = refusal_of(world, "SELECT n FROM t", timeout_s=20)
-    assert f"source t (file) on {there} cannot be opened: it has not returned within 5 s; does its file system answer?" in str(reply.error)
+    assert f"source t (file) on {there} cannot be opened: it has not returned in 5 s; does its file system answer?" in str(reply.error)
     world.run_until(lambda: not any(agent.execution.engine.instances for agent in world.agents), 20)
     world.submit("DROP SOURCE t")
 
