@@ -39,7 +39,7 @@ class TelemetryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     buffer_records_max: int = 20_000
     """Most records waiting in memory; more are dropped and counted. A record takes some hundred bytes."""
     parquet: bool = True
-    """Whether a process of the lowest priority turns records into Parquet files each hour and at the end (about a second of one core).
+    """Starts a process of the lowest priority that turns records into Parquet files each hour and at the end (about a second of one core).
     False: records wait in the spool for `python -m sbon_agent.telemetry.writer`."""
     piece_bytes_max: int = 8 * 2**20
     """Bytes of records at which they are turned into Parquet files before their hour is over. More: fewer and larger files, a writer that

@@ -1,6 +1,6 @@
 """Publishes telemetry to a broker: a bounded queue of rows, sent in batches, one in flight.
 
-If the broker is away, streams are not affected. `sbon_agent.telemetry.carriers` starts it.
+An absent broker does not affect streams. `sbon_agent.telemetry.carriers` starts the publisher.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ BATCH_BYTES_MAX = 256 * 2**10
 LINGER_S = 1.0
 """Seconds that rows wait for others to fill a batch. Shorter: fresher rows, more messages."""
 FINISH_S_MAX = 5.0
-"""Longest time that the agent's end waits for the broker to take what is left, in seconds."""
+"""Longest time, in seconds, that a stopping agent waits for the broker to take the remaining rows."""
 
 
 class MqttPublisher:
@@ -50,7 +50,7 @@ class MqttPublisher:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def finish(self) -> None:
-        """Publishes what is left, for a limited time, after the agent has stopped; counts the rest as dropped."""
+        """Publishes remaining rows for a limited time, after the agent has stopped; counts the others as dropped."""
         self._closing.set()
         self._more.set()
         if self._task is None:
@@ -65,7 +65,7 @@ class MqttPublisher:
             self._waiting.clear()
 
     def hurry(self) -> None:
-        """Ends publishing without waiting."""
+        """Stops publishing without waiting."""
         if self._task is not None:
             self._task.cancel()
 
@@ -133,7 +133,7 @@ class MqttPublisher:
             await asyncio.wait_for(self._closing.wait(), seconds)
         except TimeoutError:
             return
-        await asyncio.sleep(min(seconds, RETRY_S_MIN))  # even then, do not ask an absent broker without pause
+        await asyncio.sleep(min(seconds, RETRY_S_MIN))  # even then, pause before the next attempt at an absent broker
 
     def _connected(self) -> None:
         self.counters["mqtt_connected"] = 1

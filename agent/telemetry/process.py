@@ -1,6 +1,6 @@
 """Runs the writer (`sbon_agent.telemetry.writer`) as a separate process when a piece of the spool is ready, one at a time.
 
-If it fails, what it has not written stays in the spool for the next one.
+If a writer fails, rows that it has not written stay in the spool for the next one.
 """
 
 import asyncio
@@ -14,9 +14,9 @@ from sbon_agent.logs import structlog
 from sbon_agent.telemetry.log import Telemetry
 
 WRITER_S_MAX = 600.0
-"""Seconds after which a writer is killed: the disk hangs, or the machine is overloaded."""
+"""Seconds after which a writer is killed, because the disk hangs or the machine is overloaded."""
 FINISH_S_MAX = 10.0
-"""Seconds that the agent's end waits for the last writer. After that the writer goes on alone; the next start handles what is left."""
+"""Seconds that a stopping agent waits for the last writer. After that the writer continues alone, and the next start writes the rest."""
 
 _COUNTED = {"files": "telemetry_files", "rows": "telemetry_rows_written", "lines_damaged": "telemetry_lines_damaged"}
 _COUNTED |= {"pieces_unreadable": "telemetry_pieces_unreadable", "files_deleted": "telemetry_files_deleted"}
@@ -36,7 +36,7 @@ class WriterProcess:
         telemetry.on_piece = self.start
 
     def begin(self) -> None:
-        """Starts a writer for what an earlier run has left, after the agent has started."""
+        """Starts a writer for pieces that an earlier run has left, after the agent has started."""
         if self._telemetry.left_over:
             self.start()
 
@@ -51,14 +51,14 @@ class WriterProcess:
         self._hurry.set()
 
     async def finish(self) -> None:
-        """Waits until all is written, for a limited time, after the agent has stopped."""
+        """Waits until all pieces are written, for a limited time, after the agent has stopped."""
         if self._task is None:
             return
         hurry = asyncio.ensure_future(self._hurry.wait())
         await asyncio.wait({self._task, hurry}, timeout=FINISH_S_MAX, return_when=asyncio.FIRST_COMPLETED)
         hurry.cancel()
         if self._task is not None:
-            self._log.warning("telemetry.writer_left_behind", advice="what it does not write waits in the spool for the next start")
+            self._log.warning("telemetry.writer_left_behind", advice="records that it does not write wait in the spool for the next start")
             self._task.cancel()
 
     async def _work(self) -> None:

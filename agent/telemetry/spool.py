@@ -1,9 +1,8 @@
-"""The spool: rows wait here for the writer, as lines of text, in pieces. A piece is closed when its hour is over, or when it is large.
-
-`Telemetry` and the collector write it.
+"""The spool: files, called pieces, in which rows wait for the writer as lines of text. A piece is closed when its hour is over, or when it
+is large. `Telemetry` and the collector write the spool.
 
     telemetry/spool/ams-5f0c2a91-000003.open      being written
-    telemetry/spool/ams-5f0c2a91-000003.ndjson    closed: for the writer, who deletes it when its rows are in Parquet files
+    telemetry/spool/ams-5f0c2a91-000003.ndjson    closed: the writer deletes it when its rows are in Parquet files
 
 A piece begins with a header line. A line cut off by a crash or a full disk is skipped and counted when the piece is read.
 """
@@ -22,7 +21,7 @@ from sbon.types import NodeId
 
 FOLDER = SPOOL
 LINE_BYTES_MAX = 16 * 2**20
-"""Longer lines are treated as damaged: the largest row, a placement of a huge query, is far shorter."""
+"""Longest line; longer ones count as damaged. The largest row, a placement of a huge query, is far shorter."""
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -68,8 +67,8 @@ class Spool:
     ----------
     directory : `telemetry` in the data directory
     piece_bytes_max : a piece of this size is closed before its hour is over
-    after_piece : pieces are numbered from the next one; another process that writes for the same run needs other numbers
-    total_bytes_max : above this the oldest closed pieces are deleted, if no writer takes them
+    after_piece : number before that of the first piece; processes that write for the same run must not share numbers
+    total_bytes_max : most bytes of closed pieces that no writer has taken; beyond, the oldest pieces are deleted
     """
 
     def __init__(
@@ -94,7 +93,7 @@ class Spool:
         Raises
         ------
         OSError
-            The file cannot be written; some of the lines may have been.
+            The file cannot be written; some of the lines may have been written.
         """
         with self._lock:
             waiting: list[bytes] = []
@@ -226,7 +225,7 @@ def read_piece(path: Path) -> Piece | None:
 
 
 def _lines(file: Any) -> Iterator[bytes]:
-    """Yields lines without their newlines; a line that is too long in parts, which will be unreadable."""
+    """Yields lines without their newlines. A line that is too long is yielded in parts, which cannot be decoded."""
     while line := file.readline(LINE_BYTES_MAX):
         yield line.rstrip(b"\n")
 
@@ -240,7 +239,7 @@ def size_of(path: Path) -> int:
 
 
 def write_all(descriptor: int, data: bytes | memoryview) -> None:
-    """Writes all of the data: the kernel may take less at once."""
+    """Writes all of the data, in several calls if the kernel takes less at once."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]

@@ -1,10 +1,10 @@
-"""The writer: turns closed pieces of a spool into Parquet files, deletes hours that are too old or too many, and ends.
+"""The writer: turns closed pieces of a spool into Parquet files, deletes hours that are too old or too large, and ends.
 
-It is a separate process of the lowest priority, because an idle agent must not load polars. `python -m sbon_agent.telemetry.writer DIR...`
-does the same by hand for `telemetry` folders whose agents do not run.
+It is a separate process of the lowest priority, because an idle agent must not load polars. Run by hand, `python -m
+sbon_agent.telemetry.writer DIR...` does the same for `telemetry` folders whose agents do not run.
 
-A file appears under its name only when all of it is on disk (temporary file, then rename), and a piece is deleted only when all its files
-have appeared. A writer that is killed leaves its piece, and the next one writes the same files again.
+A file gets its name only when all of it is on disk (temporary file, then rename), and a piece is deleted only when all its files exist. If
+a writer is killed, its piece stays, and the next writer writes the same files again.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from sbon_agent.telemetry.spool import FOLDER, Piece, adopt, closed_pieces, read
 
 NICENESS = 19
 BAD = ".unreadable"
-"""Suffix of a piece whose header cannot be read, kept for a person to look at."""
+"""Suffix of a piece whose header cannot be read; it is kept for inspection."""
 
 
 class Outcome(msgspec.Struct):
@@ -67,7 +67,7 @@ def convert(directory: Path, outcome: Outcome | None = None) -> Outcome:
 
 
 def convert_all(directories: Sequence[Path]) -> Outcome:
-    """Closes and writes the spools of agents that do not run any more.
+    """Closes and writes the spools of agents that no longer run.
 
     Raises
     ------
@@ -82,9 +82,11 @@ def convert_all(directories: Sequence[Path]) -> Outcome:
 
 
 def prune(directory: Path, keep_hours: float, total_bytes_max: int, wall_s: float) -> int:
-    """Deletes hours that are too old, then the oldest until the rest fits; the current hour stays. Returns the number of deleted files.
+    """Deletes files of hours that are too old, then the oldest files until the rest fits, never those of the current hour. Returns the
+    number of deleted files.
 
-    Only files in folders of this layout are touched. Unreadable pieces of the spool belong to no hour, and are deleted first.
+    Only files in folders of this layout are deleted. Unreadable pieces of the spool belong to no hour; if files must make room, they are
+    the first to be deleted.
     """
     now, oldest = hour_of(int(wall_s * 1e6)), hour_of(int((wall_s - keep_hours * 3600) * 1e6))
     files: list[tuple[datetime, Path, int]] = []
@@ -107,7 +109,7 @@ def prune(directory: Path, keep_hours: float, total_bytes_max: int, wall_s: floa
 
 
 def _write_piece(directory: Path, piece: Piece, outcome: Outcome) -> None:
-    """Writes the files of one piece: one for each kind and hour in it."""
+    """Writes the rows of one piece, one file for each kind and hour."""
     from sbon.telemetry.frames import METADATA, Recorded, frame_of
 
     header = piece.header
@@ -124,7 +126,7 @@ def _write_piece(directory: Path, piece: Piece, outcome: Outcome) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             fresh = target.with_name(f".{target.name}.tmp")
             try:
-                data = io.BytesIO()  # a piece is small, and a full disk is then reported by the system, not by polars
+                data = io.BytesIO()  # in memory first: a piece is small, and the system reports a full disk better than polars
                 frame.write_parquet(data, compression="zstd", metadata=METADATA)
                 _settle(fresh, target, data.getbuffer())
             except BaseException:
@@ -135,7 +137,7 @@ def _write_piece(directory: Path, piece: Piece, outcome: Outcome) -> None:
 
 
 def _settle(fresh: Path, target: Path, data: memoryview) -> None:
-    """Syncs the data to disk before it appears under its name: after a power failure the file is complete or missing."""
+    """Syncs the data to disk before the file gets its name, so that after a power failure the file is complete or missing."""
     with fresh.open("wb", buffering=0) as file:
         write_all(file.fileno(), data)
         os.fsync(file.fileno())
@@ -154,7 +156,7 @@ def _remove_empty(path: Path, root: Path) -> None:
 
 @contextmanager
 def _alone(directory: Path) -> Iterator[None]:
-    """Holds the lock that admits one writer at a time; it is released when the process ends, in whatever way."""
+    """Holds the lock that admits one writer at a time. The kernel releases it when the process ends, in whatever way."""
     descriptor = os.open(directory / FOLDER / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -164,12 +166,12 @@ def _alone(directory: Path) -> Iterator[None]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Writes what waits; returns exit code 1 if a file cannot be written."""
+    """Writes waiting pieces; returns exit code 1 if a file cannot be written."""
     known = argparse.ArgumentParser(prog="python -m sbon_agent.telemetry.writer", description=(__doc__ or "").split("\n\n")[0])
     known.add_argument("directories", metavar="DIR", type=Path, nargs="+", help="`telemetry` folder in an agent's data directory")
-    known.add_argument("--running", action="store_true", help="the agent runs: leave its open piece alone")
+    known.add_argument("--running", action="store_true", help="the agent runs: do not write its open piece")
     known.add_argument("--keep-hours", type=float, default=float("inf"), help="delete older hours")
-    known.add_argument("--bytes-max", type=int, default=2**63, help="delete oldest hours beyond this")
+    known.add_argument("--bytes-max", type=int, default=2**63, help="delete the oldest hours until files take at most N bytes")
     options = known.parse_args(arguments)
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
     outcome = Outcome()

@@ -9,7 +9,8 @@ REPORT_NAME = "report"
 
 
 def analysed(agents: Path, out: Path) -> str:
-    """Analyses the agents' telemetry; returns a line with the path of the report, or the reason why there is none and how to get it."""
+    """Analyses the agents' telemetry; returns lines with the path of the report, or with the reason why there is none and how to get
+    one."""
     try:
         from sbon.analysis.run import analyse_logs
     except ImportError as problem:
@@ -19,7 +20,7 @@ def analysed(agents: Path, out: Path) -> str:
         report = analyse_logs([agents], out / REPORT_NAME)
     except SbonError as problem:
         return f"no report of the log: {problem}; then {_command(agents, out)}"
-    return "\n".join([*report.summary, f"  what the log says: {report.path}"])
+    return "\n".join([*report.summary, f"  report of the log: {report.path}"])
 
 
 def _command(agents: Path, out: Path) -> str:

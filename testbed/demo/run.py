@@ -1,7 +1,7 @@
 """`make demo`: sixteen real agents, real measurements, and an ocean cable that slows down.
 
-The agents are processes of this machine with the latencies of cities between them. Nothing else is simulated: coordinates come from their
-probes, answers from their own system streams, and the move of an operator from their own decision.
+The agents are processes of this machine with the latencies of cities between them. Nothing else is simulated: they measure their
+coordinates, read their own system streams, and decide themselves to move an operator.
 """
 
 import shutil
@@ -28,17 +28,17 @@ from sbon_testbed.topology import CitiesConfig, build
 SETTLED_ERROR = 0.12
 SETTLE_S_MIN, SETTLE_S_MAX = 6.0, 20.0
 BEFORE_EVENT_S = 10.0
-"""Seconds from the last query to the event, in which rates are measured."""
+"""Seconds between the last query and the event, in which rates are measured."""
 AFTER_MIGRATION_S = 5.0
-"""Seconds from a migration to the figures after it."""
+"""Seconds between a migration and the figures taken after it."""
 EVENT_WAIT_S = 28.0
 ARRIVAL_WAIT_S = 5.0
-"""Seconds that sent batches are given to arrive before they count as waiting."""
+"""Seconds for sent batches to arrive before they count as waiting."""
 END_WAIT_S = 15.0
 
 
 def run_demo(out: Path, seed: int, plain: bool) -> list[str]:
-    """Runs the demo; returns its unfulfilled promises as sentences, none if all went well.
+    """Runs the demo; returns a sentence for each promise that it did not fulfil.
 
     Raises
     ------
@@ -122,7 +122,7 @@ class _Demo:
             self._ask_one(question)
 
     def _ask_one(self, question: Question) -> None:
-        # The declaration of the generated source spreads by gossip: the agent may not have heard of it yet.
+        # The declaration of the generated source spreads by gossip, and may not have reached the agent yet.
         for attempt in range(8):
             try:
                 result = self.world.ask(question.agent, "submit", sql=question.sql)[-1]
@@ -159,7 +159,7 @@ class _Demo:
         self.usage = usages(self.world, first, since, self.rtt_before_ms)
         until = self.world.now + ARRIVAL_WAIT_S
         while True:
-            # Sent batches must arrive; how soon depends on how busy this machine is.
+            # Waits for sent batches to arrive, which takes longer on a busy machine.
             self._pass(1.0)
             second = report.running(self.world)
             if not delivery(first, second, second)["waiting"] or self.world.now > until:

@@ -7,8 +7,8 @@ CABLE = "atlantic"
 FACTOR = 2.0
 
 SOURCES = ("sao-paulo", "frankfurt", "san-francisco", "mumbai")
-"""Nodes of the generated stream. With the normal Atlantic cable, Frankfurt is the best place for the operator that needs all four; when
-the cable takes twice as long, Mumbai is, by a third."""
+"""Nodes of the generated stream. Frankfurt is the best node for the operator that needs all four, but with twice the latency of the
+Atlantic cable Mumbai is better, by a third."""
 ROWS_PER_S = 2_500
 """Rows a second of each source: 10,000 together."""
 STREAM_S = 45.0
@@ -21,8 +21,8 @@ SETTINGS: dict[str, Any] = {
     "telemetry": {"flush_interval_s": 1.0},
     "load": {"full_ms": 0.0},
 }
-"""Settings of the demo, a few times faster than the defaults, since people watch it. The load dimension is off: all agents share this one
-machine, whose load says nothing about any of them."""
+"""Settings of the demo. Intervals are a few times shorter than the defaults, because people watch it. The load dimension is off, because
+the load of this machine, which all agents share, does not tell them apart."""
 
 
 class Question(NamedTuple):

@@ -1,4 +1,4 @@
-"""The figures at the end of the demo, and the check that everything it promises has happened."""
+"""The figures at the end of the demo, and the check that it fulfilled its promises."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -15,11 +15,11 @@ def query_of(operator: OperatorId) -> str:
 
 
 def usages(backend: Backend, overlay: Running, migrations: Iterable[Mapping[str, Any]], rtt_before_ms: FloatArray) -> dict[str, float]:
-    """Returns the network usage of the running queries, in bytes in transit, by measured rates and true latencies.
+    """Returns the network usage of the running queries, in bytes in transit, from measured rates and true latencies.
 
-    Keys: `now`; `unmoved`, with the operators where they were before the given migrations; `before_event`, the same with the latencies
-    of before; `producer`, all unpinned operators of a query at one of its producers (the mean over these); `consumer`, all of them where
-    the answers go.
+    Keys: `now`; `unmoved`, with operators on their hosts before the given migrations; `before_event`, as `unmoved`, with latencies
+    `rtt_before_ms`; `producer`, with all unpinned operators of a query at one of its producers (mean over producers); `consumer`, with all
+    of them at the consumer.
     """
     number = {name: index for index, name in enumerate(backend.topology.nodes)}
     rtt_ms = backend.latencies.rtt_ms()
@@ -46,7 +46,7 @@ def _all_at(
     where: Mapping[OperatorId, NodeId],
     kind: str,
 ) -> float:
-    """Returns the usage with each query's unpinned operators at a node of its operators of one kind, as the mean over these nodes."""
+    """Returns the usage if each query's unpinned operators were all on a host of its operators of one kind; the mean over these hosts."""
     total = 0.0
     for query in sorted({query_of(operator) for operator in overlay.operators}):
         mine = [operator for operator in overlay.operators.values() if query_of(operator.id) == query]
@@ -63,9 +63,9 @@ def _all_at(
 def delivery(first: Running, second: Running, third: Running) -> dict[str, Any]:
     """Checks from three successive observations of running streams whether links lose or repeat rows.
 
-    Rows acknowledged to a sender at the first observation must have been received by the second (others are still held and sent again),
-    and no more may have been received there than were sent by the third. `waiting` counts rows sent at the first observation and not
-    received by the second, which shows a busy receiver, not a loss.
+    A link has lost rows if fewer rows were received by the second observation than were acknowledged by the first (unacknowledged rows are
+    sent again). It has repeated rows if more were received by the second observation than were sent by the third. `waiting` counts rows
+    sent by the first observation and not received by the second: a sign of a busy receiver, not of a loss.
     """
     lost: dict[LinkId, int] = {}
     repeated: dict[LinkId, int] = {}
@@ -103,7 +103,7 @@ def counted_readings(tail: Tail) -> dict[str, int]:
     generated = ROWS_PER_SOURCE * len(SOURCES)
     counted = sum(int(row[2]) for row in tail.rows)
     ids = sum(int(row[3]) for row in tail.rows)
-    # Each source numbers its rows from 0: a lost row and a repeated one would not cancel in the sum of the numbers.
+    # Each source numbers its rows from 0, so a lost row and a repeated row do not cancel in the sum of the numbers.
     expected_ids = len(SOURCES) * ROWS_PER_SOURCE * (ROWS_PER_SOURCE - 1) // 2
     return {
         "generated": generated,

@@ -29,7 +29,7 @@ class View:
 
     Parameters
     ----------
-    plain : print one line for each event, and from time to time one for the coordinates' error
+    plain : print a line for each event, and now and then one for the coordinates' error
     """
 
     def __init__(self, plain: bool) -> None:

@@ -1,4 +1,4 @@
-"""`sbon testbed exactly-once`: runs many seeds of `sbon_testbed.exactly_once.story`, on all cores."""
+"""`sbon testbed exactly-once`: runs many seeds of `sbon_testbed.exactly_once.story` on all cores."""
 
 import sys
 import time
@@ -16,16 +16,16 @@ PROBLEMS_SHOWN = 20
 
 
 def exactly_once_command(
-    seeds: Annotated[int, typer.Option(metavar="N", help="How many seeds.")] = 200,
-    first: Annotated[int, typer.Option(metavar="SEED", help="The first of them.")] = 0,
+    seeds: Annotated[int, typer.Option(metavar="N", help="Number of seeds.")] = 200,
+    first: Annotated[int, typer.Option(metavar="SEED", help="First seed.")] = 0,
     jobs: Annotated[int, typer.Option(metavar="N", help="Processes; 0: one for each core.")] = 0,
     take_over: Annotated[bool, typer.Option("--take-over/--no-take-over", help="Let keepers take queries over.")] = True,
     json: JsonFile = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
     """Lose, double and delay messages, cut nodes off, slow machines down, move operators and kill homes and hosts of queries, seed after
-    seed, in virtual time: every sink must have the rows of a run on one node, in their order. Only what a query counts as lost with a host
-    that has died may be missing. Exit code 1 where it is not so.
+    seed, in virtual time. Every sink must have the rows of a run on one node, in their order; only rows that a query counts as lost with a
+    dead host may be missing. Exit code 1 if a sink differs.
 
     Example: sbon testbed exactly-once --seeds 2000
     """

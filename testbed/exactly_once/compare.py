@@ -14,7 +14,7 @@ def difference(name: str, rows: Rows, first: datetime, *, whole: bool = True) ->
     Parameters
     ----------
     name : name of the query
-    first : only rows with an event time (their first column) from here on are compared
+    first : only rows whose event time (first column) is not before this are compared
     whole : False if the query was ended early, so that later rows may be missing
     """
     found, expected = _from(first, rows), _from(first, rows_on_one_node(name))

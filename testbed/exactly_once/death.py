@@ -1,10 +1,10 @@
-"""A host that dies for good: it runs operators of the queries and nothing that is pinned, so that all of them are placed elsewhere.
+"""A host that dies for good. It runs only unpinned operators, so that all of them are placed elsewhere.
 
-What must hold is what the owner of each query says (`sbon_testbed.simulator.checkers.crashes`). If it says nothing, all rows are there. Of
-a query that works row by row, exactly the rows that are counted are missing; at most so many where some of them are earlier than the time
-from which on the query has all rows. Windows that are said to be left out are missing, and no others; none has fewer rows. And whatever the
-query is, its rows are right again from a while behind the state that was lost, and behind what its sources had given when the owner last
-had something to say.
+The check compares a query's rows with its owner's account of losses (`sbon_testbed.simulator.checkers.crashes`). If the owner reports
+nothing, all rows must be there. A query that works row by row must lack exactly the counted rows, or at most as many if some of them are
+earlier than the event time from which the check begins. Windows that the owner reports as left out must be missing, no others may be, and
+no window may lack rows. Any query's rows must be right again from some time after the lost state, and after the event time that its sources
+had reached when the owner last changed its report.
 """
 
 from collections import Counter
@@ -25,15 +25,15 @@ from sbon_testbed.simulator.harness import World
 
 EPOCH = datetime(1970, 1, 1)
 HEAL_AFTER_S = 12.0
-"""Virtual seconds until what a dead host ran is placed elsewhere: longer than any cut."""
+"""Virtual seconds until a dead host's operators are placed elsewhere; longer than any cut."""
 ROW_BY_ROW = ("union", "filter")
 """Queries without state."""
 WINDOWS = "windows"
-"""The query whose answers are windows."""
+"""Name of the query whose answers are windows."""
 
 
 class Death:
-    """The host, and what is known of the queries since.
+    """The host that dies, and what the queries' owners have reported since.
 
     Parameters
     ----------
@@ -47,10 +47,10 @@ class Death:
         self._dies_at = world.now + float(rng.uniform(0.3, 4.0))
         self._silent = bool(rng.integers(2))
         self._said: dict[str, tuple[str, datetime]] = {}
-        """For each query, what its owner last said, and the event time that its sources had reached by then."""
+        """For each query, its owner's last report, and the event time that its sources had reached then."""
 
     def step(self, queries: list[str]) -> None:
-        """Kills the host once it runs something, and notes what owners say."""
+        """Kills the host once it runs an operator, and notes the owners' reports."""
         victim = self._world.agents[self._number]
         if isinstance(victim, Agent) and self._world.now >= self._dies_at:
             if victim.execution.operators.instances:
@@ -64,7 +64,7 @@ class Death:
                 self._said[query] = (record.reason, self._reached(query))
 
     def _move_one(self) -> None:
-        """Asks the first operator that may move to come to the host."""
+        """Moves the first movable operator to the host."""
         agents = [agent for agent in self._world.agents if isinstance(agent, Agent)]
         movable = [
             (agent, one) for agent in agents for one in agent.execution.operators.instances if agent.execution.migrations.may_migrate(one)
@@ -73,12 +73,12 @@ class Death:
             agent.execution.migrations.migrate(operator, self._world.nodes[self._number], "moved by the story")
 
     def record_of(self, query: str) -> QueryRecord | None:
-        """Returns what the agent knows of a query that took it."""
+        """Returns the owner's record of a query; None if no agent has one."""
         found = (agent.queries.owned.find(query) for agent in self._world.agents if isinstance(agent, Agent))
         return next((record for record in found if record is not None), None)
 
     def problem(self, name: str, query: str, rows: Rows, first: datetime) -> str:
-        """Describes the first way in which the rows of a query that has ended are not as its owner says; empty if they are."""
+        """Describes the first difference between an ended query's rows and its owner's report; empty if there is none."""
         record = self.record_of(query)
         if record is None or not record.reason:
             return difference(name, rows, first)
@@ -96,13 +96,13 @@ class Death:
 
 
 def feeds_sink_alone(record: QueryRecord) -> bool:
-    """Tells whether what was made again gives its rows to the sink, so that rows lost on the way there are missing among the answers."""
+    """Tells whether operators that were made again feed only the sink, so that rows lost on their way are missing answers."""
     made = {operator for done in record.health.healing.account.history for operator in done.nodes}
     return {link.target for link in record.links if link.source in made} <= {record.sink}
 
 
 def rows_lost_from(account: Account) -> datetime:
-    """Returns an event time that all rows which were lost on their way are behind: their consumers had seen it as a watermark."""
+    """Returns an event time before all rows that were lost on their way: their consumers had seen it as a watermark."""
     all_lost = [go_on for done in account.history for go_on in done.go_on.values() if any(go_on.lost_rows.values())]
     seen_us = min((go_on.watermark_out_us for go_on in all_lost), default=WATERMARK_END)
     return (
@@ -111,7 +111,7 @@ def rows_lost_from(account: Account) -> datetime:
 
 
 def left_out(had: list[Row], expected: list[Row], account: Account) -> str:
-    """Describes how the windows that are missing differ from those that are said to be left out; empty if they do not."""
+    """Describes how the missing windows differ from those reported as left out; empty if they do not."""
     if extra := Counter(had) - Counter(expected):
         return f"{extra.total()} rows that one node does not give, such as {next(iter(extra))}"
     missing = {row[0] for row in expected} - {row[0] for row in had}
@@ -119,12 +119,13 @@ def left_out(had: list[Row], expected: list[Row], account: Account) -> str:
         return "a window lacks some of its rows"
     said = [cost_of(done).windows for done in account.history]
     if None not in said and len(missing) != sum(filter(None, said)):
-        return f"{len(missing)} windows are missing, and {said} are said to be left out"
+        return f"{len(missing)} windows are missing, and {said} are reported as left out"
     return ""
 
 
 def state_until(account: Account) -> datetime | None:
-    """Returns until which event time lost states had taken rows, if states are all that a query has lost."""
+    """Returns the event time up to which lost states had taken rows; None if no state was lost, its time is unknown, or other rows were
+    lost, too."""
     all_lost = [go_on for done in account.history for go_on in done.go_on.values()]
     times = [go_on.state_until_us for go_on in all_lost if go_on.state_until_us is not None]
     if (

@@ -1,11 +1,11 @@
-"""A home that dies: an agent that takes a query for sinks elsewhere and hosts nothing is killed and started again, once per story.
+"""A home that dies: once per story, an agent that took a query with a sink elsewhere and hosts nothing is killed and started again.
 
-It starts without its kept statements (`sbon agent --forget`), so that it cannot go on with the query itself.
+The agent starts without its kept statements (`sbon agent --forget`), so that it cannot resume the query itself.
 
-The following must hold. While the home is away its query runs on: the sink gets the usual rows, each once and in order. Keepers of its
-record take it over, and it has all rows. The new process makes a sink of the same name over another query, into another file. If nobody
-answers for the former query at that moment, this ends it: its file has a prefix of the rows and no others, or all of them if it had ended
-by itself before. Otherwise the name is taken, and the new sink gets another one. No other query's rows are lost or repeated.
+While the home is away, its query must run on: the sink gets each row once, in order. Keepers of the query's record take the query over, and
+then it must have all rows. The new process creates a sink of the same name with another query and file. If no agent owns the earlier query
+then, this ends it: its file must have a prefix of the rows and no others, or all rows if it had ended by itself before. Otherwise the name
+is taken, and the new sink gets another name. No other query's rows may be lost or repeated.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from sbon_testbed.simulator.harness import World
 NAME = "k"
 """Name of the query's sink."""
 LET_GO_S = 60.0
-"""Seconds after all trouble within which the query's operators must be gone."""
+"""Virtual seconds after all trouble within which the query's operators must be gone."""
 
 
 class Home:
@@ -30,8 +30,8 @@ class Home:
     Parameters
     ----------
     number : number of its node
-    begun : the query that it took
-    begin_anew : submits another query to it, under a name
+    begun : the query that the home took
+    begin_anew : submits another query to the home, with a sink of the given name
     """
 
     def __init__(self, world: World, number: int, rng: np.random.Generator, begun: Filed, begin_anew: Callable[[str], None]) -> None:
@@ -39,7 +39,7 @@ class Home:
         self.had_ended = False
         """True if the query had all its rows before its home was back."""
         self.is_replaced = False
-        """True if the other query has taken its name."""
+        """True if the other query has taken the sink's name."""
         self.is_begun = False
         """True once the other query runs."""
         self._world, self._number, self._begin_anew, self._label = world, number, begin_anew, NAME
@@ -48,7 +48,7 @@ class Home:
         self._silent = bool(rng.integers(2))
 
     def step(self) -> None:
-        """Kills it, starts it again, and submits the other query until it accepts that."""
+        """Kills the home, starts it again, and submits the other query until the home accepts it."""
         now = self._world.now
         if self._dies_at and now >= self._dies_at:
             self._dies_at = 0.0
@@ -60,7 +60,7 @@ class Home:
         elif not self._returns_at and not self.is_begun and self._sees_all():
             try:
                 self._begin_anew(self._label)
-            except SbonError as problem:  # it has not heard of the streams yet, or is cut off
+            except SbonError as problem:  # the home has not heard of the streams yet, or is cut off
                 if f"there is a sink {NAME} already" in str(problem):
                     self._label = f"another_{NAME}"
                 return
@@ -68,7 +68,7 @@ class Home:
 
     @property
     def is_done(self) -> bool:
-        """Tells whether the other query runs, and this one has ended."""
+        """Tells whether the other query runs, and the first one has ended or been replaced."""
         return self.is_begun and (self.is_replaced or self.begun.finished)
 
     @property
@@ -84,7 +84,7 @@ class Home:
         return f"{', '.join(self._served())} run on {LET_GO_S:g} s after their query has ended" if self._served() else ""
 
     def _sees_all(self) -> bool:
-        """Tells whether it knows that every host is alive: a query leaves out sources on nodes that its home does not see, and reports
+        """Tells whether the home sees every host alive. A query leaves out sources on nodes that its home does not see, and reports
         that."""
         agent = self._world.agents[self._number]
         return isinstance(agent, Agent) and set(agent.network.gossip.alive_labels()) == set(self._world.nodes)

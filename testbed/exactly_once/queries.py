@@ -1,7 +1,7 @@
 """The streams of the stories, the queries over them, and the required order of their rows.
 
-The rows of both streams have event times up to DISORDER_MS behind their nominal ones, within the watermark, so that hardly any two rows
-come in the order of their times.
+Event times in both streams are up to DISORDER_MS earlier than their nominal ones, within the watermark, so that hardly any two rows arrive
+in the order of their times.
 """
 
 from collections.abc import Sequence
@@ -20,8 +20,8 @@ BEGIN = datetime(2026, 1, 1)
 EARLIEST = datetime(2025, 1, 1)
 """A time before all rows."""
 SETTLED_S = 1.0
-"""Seconds of event time after which a query's answers no longer depend on rows from before it began: longer than its windows, sessions
-and intervals."""
+"""Seconds of event time after which a query's answers no longer depend on rows from before its start: longer than its windows, sessions and
+intervals."""
 
 Row: TypeAlias = tuple[Any, ...]
 Rows: TypeAlias = tuple[Row, ...]
@@ -108,7 +108,7 @@ QUERIES = {
     "filter": Query("SELECT ts, i, key, value * 2 AS twice FROM r WHERE key <> 3", same=()),
 }
 WITHOUT_KEYS = ("union", "left join", "greatest rows", "filter")
-"""Queries of which no operator can have several instances."""
+"""Queries none of whose operators can have several instances."""
 PAIRS = tuple((tuple(QUERIES)[one], tuple(QUERIES)[one + by]) for by in range(1, len(QUERIES)) for one in range(len(QUERIES) - by))
 """The two queries of each seed; consecutive seeds cover all pairs."""
 
@@ -120,7 +120,7 @@ def sources(left: str, right: str) -> str:
 
 @cache
 def rows_on_one_node(name: str) -> Rows:
-    """Returns the rows of a query without a network, in their order."""
+    """Returns the rows of a query on a single node, in order."""
     world = World(1, seed=1, settings={"engine": {"batch_interval_s": 0.1}})
     world.start_all()
     world.settle()
@@ -131,7 +131,7 @@ def rows_on_one_node(name: str) -> Rows:
 
 
 def normal(rows: Sequence[Row]) -> Rows:
-    """Returns the rows with cells that do not depend on their writer: NULL, a number, a naive time, or a text."""
+    """Returns the rows with cells in one form for all writers: NULL, a number, a naive time, or a text."""
     return tuple(tuple(map(_cell, row)) for row in rows)
 
 

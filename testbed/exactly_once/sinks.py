@@ -64,17 +64,17 @@ class Filed:
 
     @property
     def finished(self) -> bool:
-        """Tells whether its home, or whoever has taken it over, reports the end."""
+        """Tells whether an agent that knows the query reports its end."""
         return QueryState.FINISHED in self._states
 
     @property
     def problem(self) -> str:
-        """Describes whether everybody has forgotten the query."""
+        """Reports that no agent knows the query any more; empty if one does."""
         return "" if self._states else "no agent knows it"
 
     @property
     def _states(self) -> set[QueryState]:
-        """The states in which agents know the query: a former owner that has not heard of the new one may be among them."""
+        """States of the query by all agents that know it, perhaps including an earlier owner that does not know of the new one."""
         found = (agent.queries.owned.find(self.query) for agent in self._world.agents if isinstance(agent, Agent))
         return {record.state for record in found if record is not None}
 

@@ -1,13 +1,13 @@
-"""One seed of trouble: faults of the network, slow consumers and migrations, and queries whose answers must not be affected.
+"""Runs one seed of trouble: network faults, slow consumers and migrations must not affect the answers of queries.
 
 Two streams feed two of the queries of `sbon_testbed.exactly_once.queries`, which share operators: windows, sessions, first and greatest
 rows, joins within intervals and windows, a union. While their rows flow, datagrams are lost, doubled and held back, nodes are cut off for
-longer than their connections last, machines slow down until credit ends, and operators are moved, several at once and many in vain. On two
-seeds of five, what links cannot deliver goes to disks that are slow, full or broken at times. Half of the queries that have keys run in
-two or three instances, each of which moves by itself. On one of three, a query's home is killed and started again without its statements
-(`sbon_testbed.exactly_once.home`); on one of three of the others, a host dies for good, and its operators are placed elsewhere
+longer than their connections last, machines slow down until credit ends, and operators are moved, several at once and many in vain. In two
+seeds of five, links spill undelivered batches to disks that are sometimes slow, full or broken. Half of the queries with keys run in two or
+three instances, each of which moves by itself. In one seed of three, a query's home is killed and started again without its statements
+(`sbon_testbed.exactly_once.home`). In one of three of the other seeds, a host dies for good, and its operators are placed elsewhere
 (`sbon_testbed.exactly_once.death`). Answers go to `tail`, or to files of every format. Every sink must have the rows of a run on one node,
-in their order if the query defines one; the second query, which starts while the first one's rows flow already, from its start on.
+in order if the query defines one; the second query, which starts when rows of the first already flow, must have those after its start.
 """
 
 from collections.abc import Sequence
@@ -36,13 +36,13 @@ VIRTUAL_S_MAX = 300.0
 STEP_S = 0.3
 """Virtual seconds between two troubles."""
 HOMES_DIE = 1 / 3
-"""Share of the seeds in which a home dies."""
+"""Share of seeds in which a home dies."""
 HOSTS_DIE = 1 / 3
 """Share of the other seeds in which a host dies for good."""
 FILED = 1 / 2
 """Share of the queries whose answers go to a file."""
 INSTANCES = (1, 1, 2, 3)
-"""Numbers of instances, of which each query gets one by chance."""
+"""Numbers of instances; each query draws one of them."""
 SPILL = {"spill_bytes": 2**20, "spill_after_s": 0.1}
 
 
@@ -51,11 +51,11 @@ class Outcome(NamedTuple):
 
     seed: int
     problem: str
-    """Description of what is wrong; empty if every sink has the rows of a run on one node."""
+    """Description of the first error; empty if every sink has the rows of a run on one node."""
     committed: int
     """Number of migrations that moved their operator."""
     abandoned: int
-    """Number of migrations after which nothing had changed."""
+    """Number of migrations that were abandoned."""
     resent: int
     """Number of batches sent more than once."""
     rows: int
@@ -69,7 +69,7 @@ class Outcome(NamedTuple):
     deaths: int = 0
     """Number of hosts that died for good, with operators."""
     recovered: int = 0
-    """Number of recoveries of queries after that."""
+    """Number of recoveries of queries after such deaths."""
 
 
 class Run(NamedTuple):
@@ -78,7 +78,7 @@ class Run(NamedTuple):
     name: str
     sink: Sink
     complete_from: datetime
-    """Event time from which on it has all rows."""
+    """Event time from which the query must have all rows."""
 
 
 def make_world(
@@ -92,16 +92,16 @@ def make_world(
     *,
     take_over: bool = False,
 ) -> World:
-    """Returns an overlay in which only the story moves operators; the last `homes` nodes host none."""
+    """Returns an overlay in which only the story moves operators; the last `homes` nodes host no operators."""
     settings = {
-        # One cut may follow another until a node has been gone for longer than answers, or recoveries, wait by default, after which losing
-        # rows is correct. So queries heal here only what a host does not have any more: one that is back must be let go on as it was.
+        # By default, successive cuts may keep a node away for longer than inputs and recoveries wait, after which losing rows is correct.
+        # With these settings a query makes operators again only if their host no longer has them; a host that is back continues as before.
         "engine": {"batch_interval_s": 0.1, "heal_after_s": heal_after_s, "lost_input_s": VIRTUAL_S_MAX, "take_over": take_over},
         "optimiser": {"enabled": False},
         "telemetry": {"enabled": False},
         "links": {"window_batches": window_batches, **(SPILL if spills(seed) else {})},
         "membership": {"interval_s": 0.5},
-        # States are small here: cut them as if they were large, and send input rounds after every byte.
+        # States are small here, so they are cut into small pieces, and rounds of logged input follow every byte.
         "migration": {"piece_bytes": 1024, "window_bytes": (1, 4096, 2**20)[seed % 3], "rest_bytes": (1, 65_536)[seed % 2]},
     }
 
@@ -116,7 +116,7 @@ def make_world(
 
 
 def spills(seed: int) -> bool:
-    """Tells whether links have disks."""
+    """Tells whether links of this seed have disks."""
     return seed % 5 >= 3
 
 
@@ -129,7 +129,7 @@ class Story:
         self._sink_rng = np.random.default_rng([seed, 3])
         self._deal_rng = np.random.default_rng([seed, 4])
         self.dealt = 0
-        """Queries with several instances."""
+        """Number of queries with several instances."""
         self._hosts = int(self._rng.integers(3, 7))
         network, window_batches = network_of(self._rng), int(self._rng.integers(1, 9))
         home_dies = bool(self._sink_rng.random() < HOMES_DIE)
@@ -166,7 +166,7 @@ class Story:
         return Run(name, sink, EARLIEST if is_first else self._complete_from(query))
 
     def _dealt(self, name: str, select: str) -> tuple[str, str]:
-        """Returns a view of the query with some number of instances, and the query over it; no view where one instance is drawn."""
+        """Returns a view of the query with a drawn number of instances, and the query over the view; no view for a single instance."""
         instances = int(self._deal_rng.choice(INSTANCES))
         if instances == 1 or name in WITHOUT_KEYS:
             return "", select
@@ -246,7 +246,7 @@ class Story:
 
 
 def problem_of(run: Run, death: Death | None = None) -> str:
-    """Describes what is wrong with a sink of a query that should have ended; empty if nothing is.
+    """Describes the error in a sink of a query that should have ended; empty if there is none.
 
     Parameters
     ----------
@@ -267,7 +267,7 @@ def tell(seed: int, chosen: Sequence[str] | None = None, *, take_over: bool = Fa
 
     Parameters
     ----------
-    chosen : names of its queries; chosen by the seed if not given
+    chosen : names of the queries; chosen by the seed if not given
     take_over : whether keepers take queries over
     """
     with run_directory(memory_folder()) as folder:

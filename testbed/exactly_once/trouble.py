@@ -1,4 +1,4 @@
-"""Faults in a story's world: lost messages, cuts, slow machines, broken disks, and operators that move. No agent dies of them."""
+"""Faults in a story's world: lost messages, cuts, slow machines, broken disks, and operators that move. They kill no agent."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ class Trouble:
 
     Parameters
     ----------
-    hosts : number of agents, the first ones, among which operators move; None: all
+    hosts : operators move among the first `hosts` agents; None: among all
     """
 
     def __init__(self, world: World, seed: int, hosts: int | None = None) -> None:
@@ -76,7 +76,7 @@ class Trouble:
             self._eases_at = now + float(self._rng.uniform(0.5, 3.0))
 
     def _break_or_mend_disks(self) -> None:
-        """Breaks or repairs disks, with draws that do not affect the others."""
+        """Breaks or repairs disks, with draws from a generator of its own."""
         for machine in self._world.world.machines:
             disk, fault = machine.disk, int(self._disk_rng.integers(12))
             disk.delay_s = 0.5 if fault == 0 else 0.0
@@ -85,7 +85,7 @@ class Trouble:
 
 
 def network_of(rng: np.random.Generator) -> NetworkConfig:
-    """Returns settings of loss, repetition, reordering, delay, and streams that break some time after they stall."""
+    """Draws settings of loss, duplication, reordering, delay, splitting, and the time after which a stalled stream breaks."""
     return NetworkConfig(
         loss=float(rng.uniform(0.0, 0.05)),
         duplicate=float(rng.uniform(0.0, 0.05)),

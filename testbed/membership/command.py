@@ -20,12 +20,12 @@ from sbon_testbed.membership.world import MembershipWorldConfig
 def membership_command(
     agents: Annotated[int, typer.Option(metavar="N", help="Size of the overlay.")] = 100,
     profile: Annotated[str, typer.Option(metavar="default|FILE", help="Settings: [membership] of an agent's TOML file.")] = "default",
-    slow: Annotated[Slow, typer.Option(help="Who stalls: the same agents all along, or any in turn.")] = "same",
+    slow: Annotated[Slow, typer.Option(help="Agents that stall: always the same, or any in turn.")] = "same",
     slow_share: Annotated[float, typer.Option(help="Share of the agents that stall.")] = 0.05,
     slow_s: Annotated[float, typer.Option(metavar="S", help="Virtual seconds with stalls and crashes.")] = 600.0,
     apart_s: Annotated[float, typer.Option(metavar="S", help="Virtual seconds for which the overlay is cut in two.")] = 600.0,
     story: Annotated[list[str] | None, typer.Option(metavar="NAME", help=f"Only {', '.join(STORIES)}; may be repeated.")] = None,
-    loss: Annotated[float, typer.Option(help="Share of datagrams that vanish.")] = 0.01,
+    loss: Annotated[float, typer.Option(help="Share of datagrams that are lost.")] = 0.01,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same result.")] = 1,
     json: JsonFile = None,
 ) -> None:
@@ -35,7 +35,7 @@ def membership_command(
         raise UsageError(f"--loss {loss}, expected 0 to less than 1")
     stories = tuple(story or ())
     trial = MembershipTrial(agents=agents, seed=seed, slow=slow, slow_share=slow_share, slow_s=slow_s, apart_s=apart_s, stories=stories)
-    gc.disable()  # millions of rows live to the end and would be traversed again and again
+    gc.disable()  # millions of objects live to the end, and would be traversed repeatedly
     try:
         result = evaluate(trial, _profile(profile), MembershipWorldConfig(loss=loss), lambda line: print(line, file=sys.stderr, flush=True))
     finally:

@@ -1,8 +1,8 @@
 """Measures the cost of membership and how soon it notices changes, in virtual time (`sbon testbed membership`).
 
-One overlay of membership machines lives through six stories: it forms, all agents starting at once; it idles; some agents are slow while
-others crash; half of the agents are restarted at once; it is cut in two and healed; and agents come back with a lower incarnation than the
-others remember. Forming costs most in large overlays; without it they begin as if they had formed long ago.
+One overlay of membership machines goes through six stories: all agents start at once; the overlay idles; some agents are slow while others
+crash; half of the agents restart at once; the overlay is cut in two and healed; agents come back with a lower incarnation than the others
+remember. Forming takes longest in large overlays; without that story, the overlay begins as if formed long ago.
 """
 
 import resource
@@ -22,14 +22,14 @@ Slow: TypeAlias = Literal["same", "any"]
 
 SEEDS = (0, 1, 2)
 PATIENCE_S = 300.0
-"""Virtual seconds after which something that should become true is reported as not reached."""
+"""Virtual seconds after which an awaited state is reported as not reached."""
 SETTLE_S = 30.0
 """Virtual seconds between two stories."""
 CRASH_NOTICED_S = 15.0
-"""Seconds from a crash until the agent is started again; a crash not noticed by then counts as unnoticed."""
+"""Virtual seconds between a crash and the restart of the agent; a crash not noticed by then counts as unnoticed."""
 STALL_S_MAX = 1.0
 STALL_PAUSE_S = 1.0
-"""Mean seconds for which a slow agent runs between two stalls."""
+"""Mean virtual seconds for which a slow agent runs between two stalls."""
 STORIES = ("formation", "idle", "slow", "half-restarted", "partition", "lower-incarnation")
 RETURNING = 5
 INCARNATION = 1000
@@ -39,23 +39,23 @@ class MembershipTrial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Settings of one evaluation."""
 
     agents: int = 100
-    """More: as in a larger overlay; work and memory grow with the square."""
+    """Number of agents. More: a larger overlay; work and memory grow with the square."""
     seed: int = 1
     """Seed of places, draws and machines."""
     idle_s: float = 60.0
     """Virtual time over which traffic is counted."""
     slow: Slow = "same"
-    """`same`: the same agents are slow all along; `any`: every second others stall, each once."""
+    """`same`: the same agents are slow all the time; `any`: each second a new choice of agents stalls, each of them once."""
     slow_share: float = 0.05
     """Share of the agents that stall."""
     slow_s: float = 600.0
     """Virtual time with slow agents. Longer: more crashes measured."""
     crash_every_s: float = 20.0
-    """Pause between crashes. Shorter: more of them; they must not overlap."""
+    """Pause between crashes, which must not overlap. Shorter: more crashes."""
     apart_s: float = 600.0
     """Seconds for which the overlay is cut in two."""
     stories: tuple[str, ...] = ()
-    """Only these, in the usual order; none named: all. Without `formation` the overlay begins with everybody known to all."""
+    """Stories to run, in the usual order; empty: all. Without `formation`, the overlay begins with all agents known to all."""
 
     def __post_init__(self) -> None:
         if not 2 * len(SEEDS) <= self.agents <= 10_000:
@@ -72,7 +72,7 @@ class MembershipTrial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class Verdicts:
-    """Compares what agents believe about each other with the truth."""
+    """Compares the agents' beliefs about each other with the truth."""
 
     def __init__(self, world: MembershipWorld) -> None:
         self._world = world
@@ -88,7 +88,7 @@ class Verdicts:
 
     @property
     def agents_wronged(self) -> int:
-        """Counts suspicions against running agents, each once however many believed it."""
+        """Number of suspicions against running agents, each counted once, however many agents believed it."""
         return len(self._wronged)
 
     def crash(self, number: int) -> None:
@@ -141,7 +141,7 @@ class Trial:
         self.world.acquaint()
 
     def idle(self) -> dict[str, Any]:
-        """Measures the cost while nothing happens."""
+        """Measures the traffic while nothing happens."""
         world, trial = self.world, self._trial
         world.run(SETTLE_S)
         datagrams, datagram_bytes, stream_bytes = world.datagrams, world.datagram_bytes, world.stream_bytes
@@ -200,7 +200,7 @@ class Trial:
         return {"agents": len(half), "seconds": world.run_until(world.whole, PATIENCE_S)} | self._false_failures(failures)
 
     def cut_in_two(self) -> dict[str, Any]:
-        """Separates two halves until they give each other up, and joins them again."""
+        """Separates two halves for `apart_s`, and joins them again."""
         world, trial = self.world, self._trial
         world.run(SETTLE_S)
         order = self._rng.permutation(trial.agents)
@@ -217,7 +217,7 @@ class Trial:
         return {"apart_s": trial.apart_s, "given_up_s": given_up_s, "whole_s": world.run_until(world.whole, PATIENCE_S)}
 
     def lower_incarnations(self) -> dict[str, Any]:
-        """Brings agents back without the high incarnation that others remember: some at once, some after they were given up."""
+        """Brings agents back without the high incarnation that others remember: first at once, then 30 s after their death."""
         world, trial = self.world, self._trial
         chosen = self._rng.permutation(np.arange(len(SEEDS), trial.agents))[:RETURNING].tolist()
         results = {}
@@ -263,7 +263,7 @@ def evaluate(
     Returns
     -------
     dict
-        Plain values for JSON; instants and delays in virtual seconds, None where something was not reached; traffic per agent, datagrams
+        Plain values for JSON; instants and delays in virtual seconds, None for states that were not reached; traffic per agent, datagrams
         with their seal but without UDP and IP headers. `seconds` and `memory_mb` are those of this process.
     """
     started = time.perf_counter()

@@ -1,7 +1,7 @@
 """A light world for membership machines alone: datagrams with delay, loss and jitter; stalls, crashes, partitions; thousands of agents.
 
 `sbon_testbed.simulator.world` runs whole agents; here only `sbon.membership.Membership` runs, so that two thousand agents fit into one
-process. A process that stalls handles nothing until it continues; datagrams that reached its machine meanwhile keep their time of arrival.
+process. A stalled process handles nothing until it continues; datagrams that arrive in the meantime keep their time of arrival.
 """
 
 import heapq
@@ -46,13 +46,13 @@ class MembershipWorldConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_un
     """Loss and delay of datagrams on the network."""
 
     loss: float = 0.01
-    """Share of datagrams that vanish. More: more suspicions."""
+    """Share of datagrams that are lost. More: more suspicions."""
     jitter_ms: float = 2.0
     """Mean of the exponential delay added one way. More: more reordering."""
 
 
 class Process:
-    """One agent: its machine while it runs, and its coordinate."""
+    """One agent: its membership machine while it runs, and its coordinate."""
 
     __slots__ = ("address", "armed_at", "coordinate", "group", "life", "machine", "name", "number", "samples", "stalled_until", "waiting")
 
@@ -75,7 +75,7 @@ class Process:
         return (math.dist(self.coordinate.vector, other.coordinate.vector) + 2 * HEIGHT_MS) / 2000
 
     def measured(self) -> None:
-        """Moves the coordinate a little, as every sample does, so that newer ones are gossiped as by whole agents."""
+        """Moves the coordinate a little, as every sample does in a whole agent, so that changed coordinates are gossiped."""
         self.samples += 1
         c = self.coordinate
         wobble = 0.01 if self.samples % 2 else -0.01
@@ -85,7 +85,7 @@ class Process:
 class MembershipWorld:
     """Agents by number, in one virtual time; every random draw comes from `seed`.
 
-    `status[observer, subject]` and `boot[observer, subject]` say what each agent believes; rows of agents that do not run are stale.
+    `status[observer, subject]` and `boot[observer, subject]` are the beliefs of each agent; rows of agents that do not run are stale.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class MembershipWorld:
     # Agents
 
     def start(self, number: int, seeds: Sequence[int], incarnation: int = 0) -> None:
-        """Starts a process, or the next one under the same name."""
+        """Starts the process of an agent, or its next one under the same name."""
         process = self.processes[number]
         process.life += 1
         process.stalled_until, process.armed_at, process.samples = 0.0, math.inf, 0
@@ -160,7 +160,7 @@ class MembershipWorld:
         return machine.full_state()
 
     def acquaint(self) -> None:
-        """Lets all running agents know each other at once, with no news left to tell, without the gossip of forming an overlay."""
+        """Makes all running agents know each other at once, without news left to gossip."""
         running = [process for process in self.processes if process.machine is not None]
         first = running[0]
         for process in running[1:]:
@@ -208,7 +208,7 @@ class MembershipWorld:
         return np.array([process.number for process in self.processes if process.machine is not None], dtype=np.intp)
 
     def whole(self) -> bool:
-        """Tells whether every running agent considers every running one alive, in its present process, and has not lost it since."""
+        """Tells whether every running agent considers every running agent, in its present process, alive."""
         running = self.running
         if len(running) == len(self.processes):
             return bool((self.status == ALIVE).all()) and bool((self.boot == self.boot.diagonal()[None, :]).all())

@@ -8,5 +8,5 @@
     lateness.py   how late packets arrive, measured through the router from outside
     world.py      the backend
 
-Nothing has a name outside: namespaces and devices exist as long as a process holds them, and all processes die with the testbed.
+Namespaces and devices have no names outside: they exist as long as a process holds them, and all processes die with the testbed.
 """

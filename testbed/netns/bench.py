@@ -1,4 +1,4 @@
-"""`sbon bench wan`: configured and measured delays through the router, and the packets that it carries."""
+"""`sbon bench wan`: compares configured and measured delays through the router, and measures how many packets it carries."""
 
 import socket
 import time
@@ -55,7 +55,7 @@ def measure(seconds: float, progress: Progress = lambda what: None) -> dict[str,
         loads = []
         for offered in OFFERED_PER_S:
             progress(f"{offered:,} packets/s for {seconds:g} s")
-            # Default settings of scenarios and a little loss, so that every packet takes the longest path through the schedule.
+            # Default settings of scenarios, with a little loss so that every packet takes the longest path through the schedule.
             wan = Wan(2, NetworkConfig(loss=0.001), 1, directory / "router.log")
             try:
                 loads.append(_load(wan, offered, seconds))

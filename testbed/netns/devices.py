@@ -1,7 +1,7 @@
-"""Network namespaces with one TUN device each. Nothing is changed outside them, and nothing leads out of them.
+"""Network namespaces with one TUN device each. Nothing is changed outside them, and they have no route to the outside.
 
-A namespace lives as long as somebody holds its descriptor or runs in it; a device as long as its own descriptor is open. Neither has an
-entry in a file system that could stay behind.
+A namespace exists as long as a process holds its descriptor or runs in it; a device exists as long as its own descriptor is open. Neither
+has an entry in a file system that could stay behind.
 """
 
 import fcntl
@@ -19,9 +19,9 @@ TUN = Path("/dev/net/tun")
 MTU = 1500
 PREFIX = 16
 NODES_MAX = 400
-"""Most nodes: the router holds two descriptors for each, and a process may have 1024 by default."""
+"""Most nodes: the router holds two descriptors for each, and a process may have 1024 descriptors by default."""
 _QUEUE_PACKETS = 2000
-"""Packets that wait in a device until the router reads them, enough for a burst while the router is busy."""
+"""Most packets that wait in a device until the router reads them: enough for a burst while the router is busy."""
 
 _TUNSETIFF = 0x4004_54CA
 _IFF_TUN_WITHOUT_HEADER = 0x0001 | 0x1000
@@ -44,7 +44,7 @@ def ip_address(number: int) -> str:
 
 
 def device_name(run: str, number: int) -> str:
-    """Returns the name in `ip link` within the namespace; the kernel allows 15 characters."""
+    """Returns the name of a node's device within its namespace; the kernel allows 15 characters."""
     return f"sbon{run}-{number}"
 
 
@@ -54,7 +54,7 @@ def refuse_without_rights() -> None:
     Raises
     ------
     ConfigError
-        Network namespaces or TUN devices cannot be made here, or not by this user; in one line.
+        Network namespaces or TUN devices cannot be made here, or not by this user. The message is one line.
     """
     if os.geteuid() != 0:
         raise ConfigError("backend netns makes network namespaces and needs root; run it as root, or use --backend local")
@@ -71,7 +71,7 @@ def refuse_without_rights() -> None:
 
 
 def make_site(run: str, number: int) -> Site:
-    """Creates a namespace with loopback and a device that has the node's address; the thread stays in its namespace.
+    """Creates a namespace with loopback and a device that has the node's address. The calling thread stays in its own namespace.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def make_site(run: str, number: int) -> Site:
         The kernel refuses.
     """
     with new_network_namespace() as namespace:
-        # Nothing here uses IPv6: the kernel need not look for neighbours and routers.
+        # Nothing here uses IPv6; without it, the kernel does not search for neighbours and routers.
         with suppress(OSError):
             Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1", encoding="ascii")
         device = os.open(TUN, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -98,7 +98,7 @@ def make_site(run: str, number: int) -> Site:
 
 
 def dropped_packets(namespace: int) -> int:
-    """Returns the packets that a namespace's device has dropped because the router did not read them in time."""
+    """Returns the number of packets that a namespace's device has dropped because the router did not read them in time."""
     with in_network_namespace(namespace):
         lines = Path("/proc/thread-self/net/dev").read_text(encoding="ascii").splitlines()
     return sum(int(line.partition(":")[2].split()[11]) for line in lines if line.strip().startswith("sbon"))

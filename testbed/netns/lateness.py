@@ -1,7 +1,7 @@
 """Measures how late packets arrive, from outside the router: datagrams between two more namespaces, stamped by the kernel on arrival.
 
 The router knows how late it writes a packet, but not how long the packet waited before the router woke and read it. These datagrams take
-the whole path with only a fixed delay, so that any excess is what the WAN itself adds.
+the whole path with a fixed delay, so any excess is added by the WAN itself.
 """
 
 import socket
@@ -26,7 +26,7 @@ End = tuple[int, str]
 
 
 class LatenessProbe:
-    """Sends a datagram every 20 ms, on a thread of its own, and records by how much each was late."""
+    """Sends a datagram every 20 ms, on a thread of its own, and records how late each arrived."""
 
     def __init__(self, sender: End, receiver: End, delay_ms: float) -> None:
         self._delay_ns = int(delay_ms * 1e6)
@@ -40,7 +40,7 @@ class LatenessProbe:
         self._thread.start()
 
     def counters(self) -> dict[str, int]:
-        """Returns the number of samples and their lateness in microseconds; without samples only their number, 0."""
+        """Returns the number of samples and the quantiles of their lateness in microseconds; without samples, only their number, 0."""
         late_us = np.array(self._late_ns) / 1000
         if not late_us.size:
             return {"probes": 0}
