@@ -1,7 +1,7 @@
 """Messages between testbed and router, over a pair of Unix sockets: MessagePack after four bytes of length.
 
-The testbed opens with `Setup`; the router answers with the descriptors of the namespaces, then with one `Done` or `Report` to each message
-that follows. The end of the connection ends the router.
+The testbed first sends `Setup`, and the router answers with the descriptors of the namespaces. It answers each further message with `Done`
+or `Report`. The router ends when the connection does.
 """
 
 import socket
@@ -21,7 +21,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, tag="setup"):
     """The first message."""
 
     run: str
-    """Name of the run, a part of every device's name."""
+    """Name of the run, part of every device's name."""
     sites: int
     plain: int
     seed: int
@@ -41,7 +41,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, tag="ask"):
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True, tag="done"):
-    """The paths are in force."""
+    """Answers `Paths`: they are in force."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, tag="report"):
@@ -59,7 +59,7 @@ _DECODER = msgspec.msgpack.Decoder(Message)
 
 
 def send(connection: socket.socket, message: Message) -> None:
-    """Sends a message; raises OSError if nobody listens any more."""
+    """Sends a message; raises OSError if the connection is closed."""
     data = msgspec.msgpack.encode(message)
     connection.sendall(len(data).to_bytes(4, "big") + data)
 

@@ -1,8 +1,8 @@
 """The router: `python -m sbon_testbed.netns.router PARENT_PID DESCRIPTOR`, one thread that moves packets between the TUN devices.
 
-It creates the namespaces, reads packets from their devices, and writes each packet to its target's device when the schedule says so. It
-wakes by a timer of the kernel, not by epoll's milliseconds, and before other programs. Overload shows in its report: packets delivered
-late, and packets that the devices dropped because they were not read.
+It creates the namespaces, reads packets from their devices, and writes each packet to its target's device when the schedule says so. A
+timer of the kernel wakes it, because epoll's resolution is 1 ms, and it runs before other programs. Its report shows overload: packets
+delivered late, and packets that the devices dropped because they were not read in time.
 """
 
 import gc
@@ -22,12 +22,12 @@ from sbon_testbed.netns.schedule import Schedule
 
 _READ_BYTES = 2048
 _READS_MAX = 64
-"""Most reads from one device in a row, while the others wait."""
+"""Most reads in a row from one device, while the others wait."""
 _WRITES_MAX = 512
 """Most writes in a row, before the devices are read again."""
 _LATE_STEP_NS = 10_000
 _LATE_STEPS = 20_000
-"""Number of steps of 10 us in which lateness is counted, up to 200 ms."""
+"""Number of steps, of 10 us each, of the histogram of lateness: up to 200 ms."""
 
 
 class Lateness:
@@ -41,7 +41,7 @@ class Lateness:
         self._steps[min(late_ns // _LATE_STEP_NS, _LATE_STEPS)] += 1
 
     def percentile_us(self, share: float) -> int:
-        """Returns the least step within which this share of the packets was delivered, in microseconds; 0 without packets."""
+        """Returns the lateness within which this share of the packets was delivered, in microseconds; 0 without packets."""
         wanted = share * sum(self._steps)
         if not wanted:
             return 0
@@ -49,7 +49,7 @@ class Lateness:
 
 
 class Router:
-    """Moves packets until the testbed has gone."""
+    """Moves packets until the testbed ends."""
 
     def __init__(self, control: socket.socket, setup: Setup, sites: list[Site]) -> None:
         self._control = control
@@ -69,7 +69,7 @@ class Router:
         while True:
             events, slept = self._wait()
             now_ns = time.monotonic_ns()
-            # Packets read now arrived at any time since the last read, unless the router slept until they arrived.
+            # Packets read now may have arrived at any time since the last read, unless the router slept until they arrived.
             came_ns = now_ns if slept else (looked_ns + now_ns) // 2
             looked_ns = now_ns
             for descriptor, _ in events:
@@ -109,7 +109,7 @@ class Router:
                 self._failed += 1
 
     def _answer(self, message: Message | None) -> bool:
-        """Handles a message; returns whether to go on."""
+        """Handles a message; returns whether to continue."""
         if isinstance(message, Paths):
             self._schedule.set_paths(message.delay_ms, message.group, message.off)
             send(self._control, Done())

@@ -1,10 +1,11 @@
-"""The schedule of IP packets: where and when each arrives. No sockets and no clock: packets and instants in, due packets out.
+"""The schedule of IP packets: where and when each arrives. It has no sockets and no clock: packets and instants go in, due packets come
+out.
 
-Every directed pair of sites is a path with a one-way delay. A packet is dropped where its path is blocked, by chance, or where too many
-wait already; a path with a rate sends packets one after another, so that they queue. TCP segments of a path keep their order, as streams
+Every directed pair of sites is a path with a one-way delay. A packet is dropped if its path is blocked, by chance, or if too many wait
+already. A path with a rate limit sends packets one after another, so that they queue. TCP segments of a path keep their order, as streams
 do in the other worlds: reordering them would only test the kernel's heuristics. Datagrams may overtake each other.
 
-A packet that is under way when its path is blocked does not arrive.
+A packet in flight is lost if its path is blocked when it is due.
 """
 
 import heapq
@@ -17,7 +18,7 @@ from sbon_testbed.netns.devices import ip_address
 from sbon_testbed.simulator.network import Draws, NetworkConfig
 
 PATH_PACKETS_MAX = 8192
-"""Most packets in flight on one path: 12 MB of full packets, twice what the kernel's windows let a connection have."""
+"""Most packets in flight on one path: 12 MB of full packets, twice the most that the kernel's windows allow a connection."""
 PACKETS_MAX = 65_536
 """Most packets in flight on all paths: 100 MB."""
 _TCP = 6
@@ -45,8 +46,8 @@ class Schedule:
     Parameters
     ----------
     sites : number of sites
-    plain : number of last sites without jitter, loss or limits between each other, which are not counted: they measure the router itself
-    network : faults of packets between the others
+    plain : number of sites, the last ones, for measuring the router itself: no jitter, loss or limits between them, and not counted
+    network : faults of packets between the other sites
     """
 
     def __init__(self, sites: int, plain: int, network: NetworkConfig, rng: np.random.Generator) -> None:
@@ -74,18 +75,18 @@ class Schedule:
 
     @property
     def next_due_ns(self) -> int | None:
-        """Returns when the next packet arrives."""
+        """Returns when the next packet arrives; None if there is none."""
         return self._heap[0][0] if self._heap else None
 
     @property
     def under_way(self) -> int:
-        """Returns the number of packets that have been sent and have neither arrived nor been dropped."""
+        """Returns the number of packets in flight."""
         counters = self.counters
         gone = sum(counters[name] for name in ("delivered", "lost", "blocked", "tail_dropped", "stray"))
         return counters["sent"] + counters["doubled"] - gone
 
     def set_paths(self, delay_ms: Sequence[Sequence[float]], group: Sequence[int], off: Sequence[int]) -> None:
-        """Sets one-way delays for packets sent from now on, (sites, sites), the group of each site, and the sites that are off."""
+        """Sets the one-way delays, (sites, sites), of packets sent from now on, the group of each site, and the sites that are off."""
         silent = set(off)
         for source, paths in enumerate(self._paths):
             for path in paths.values():
@@ -93,7 +94,7 @@ class Schedule:
                 path.blocked = group[source] != group[path.target] or source in silent or path.target in silent
 
     def accept(self, source: int, packet: bytes, now_ns: int) -> None:
-        """Takes an IPv4 packet that a site has sent."""
+        """Schedules or drops an IPv4 packet that a site has sent."""
         counters = self._counters[source]
         counters["sent"] += 1
         counters["bytes"] += len(packet)

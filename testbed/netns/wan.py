@@ -1,4 +1,4 @@
-"""The testbed's side of the WAN: starts the router, holds the namespaces, changes paths while packets travel."""
+"""The testbed's side of the WAN: starts the router, holds the namespaces, and changes paths while packets travel."""
 
 import os
 import socket
@@ -25,12 +25,12 @@ _END_TIMEOUT_S = 5.0
 
 
 class Wan:
-    """Network namespaces, one a node, joined by a router process.
+    """Network namespaces, one for each node, joined by a router process.
 
     Parameters
     ----------
     nodes : number of nodes
-    network : jitter, loss, rate limit; delays come with `set_paths`
+    network : jitter, loss, rate limit; `set_paths` sets delays
     seed : seed of random draws
     log : file for the router's standard error
 
@@ -91,7 +91,7 @@ class Wan:
         )
 
     def set_paths(self, delay_ms: FloatArray | Sequence[Sequence[float]], group: Sequence[int], off: Sequence[int]) -> None:
-        """Sets one-way delays, (nodes, nodes), and blocks packets that leave a group or touch a node that is off.
+        """Sets one-way delays, (nodes, nodes), and blocks packets between groups and packets from or to nodes that are off.
 
         Raises
         ------
@@ -115,7 +115,7 @@ class Wan:
             raise SbonError(f"the router of the WAN has ended (exit code {self._process.returncode}): {self._last_words()}")
 
     def close(self) -> None:
-        """Ends the router, and with it the devices; the namespaces end with the last process in them."""
+        """Ends the router, and with it the devices. Each namespace ends with the last process in it."""
         if self._probe is not None:
             self._probe.close()
             self._probe = None

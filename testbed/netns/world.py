@@ -1,4 +1,5 @@
-"""The world of network namespaces: each agent in one of its own, over real kernel TCP and UDP, with a WAN in user space between them."""
+"""The world of network namespaces: each agent has a namespace of its own, uses the kernel's TCP and UDP, and reaches the others over a WAN
+in user space."""
 
 import os
 from collections.abc import Collection, Sequence
@@ -21,16 +22,16 @@ PORT = 7946
 class NetnsWorld(ProcessWorld):
     """Agents as processes in network namespaces. Satisfies `sbon_testbed.backend.Backend`.
 
-    Agents listen beyond loopback here, and so have a cluster key, made for the run.
+    Agents listen beyond loopback here, and therefore get a cluster key, made for the run.
 
     Parameters
     ----------
     topology : the nodes
-    directory : configuration, state and logs of each agent go into a folder of its name; the router's log and the key beside them
+    directory : gets a folder for configuration, state and logs of each agent, named after it, and the router's log and the key
     network : jitter, loss and rate limit between nodes
     settings : layers of settings for each agent, by number
     seed : seed of the WAN's random draws
-    loaded : numbers of the nodes whose load will be set: their agents read it from the testbed, as all share the machine's processors
+    loaded : numbers of nodes whose load will be set; their agents read the load from the testbed, as all share the machine's processors
 
     Raises
     ------
@@ -62,12 +63,12 @@ class NetnsWorld(ProcessWorld):
             raise
 
     def run(self, seconds: float) -> None:
-        """Lets time pass, watching for processes that die by themselves; raises SbonError if the router has."""
+        """Lets time pass, watching for processes that end by themselves; raises SbonError if the router has ended."""
         super().run(seconds)
         self.wan.check()
 
     def load(self, node: Node, fraction: float) -> None:
-        """Makes the agent believe that this share of its machine's CPU is taken; raises ConfigError unless it was named as `loaded`."""
+        """Sets the share of its machine's CPU that the agent believes to be in use; raises ConfigError unless it was named as `loaded`."""
         number = node_number(self.topology, node)
         if number not in self._loaded:
             raise ConfigError(f"the load of {self.topology.nodes[number]} cannot be set: name it as loaded when the world is made")

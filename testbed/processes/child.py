@@ -1,8 +1,8 @@
 """Becomes an agent that cannot outlive the testbed: `python -m sbon_testbed.processes.child PARENT_PID [--in-namespace DESCRIPTOR]
 MODULE ARGUMENT...`.
 
-The kernel is asked to kill this process when its parent dies, however that happens; only then does it turn into the agent, in the network
-namespace that the descriptor is open on where one is given.
+This process first asks the kernel to kill it when its parent dies, however that happens. Then it enters the network namespace of the
+descriptor, if one is given, and becomes the agent.
 """
 
 import os

@@ -1,6 +1,6 @@
 """The world of local processes: real agents on loopback, with the topology's latencies added to their transport.
 
-The testbed's shaper (`sbon_agent.network.shaper`) in each agent delays messages from and to each other agent, and gets changes over the
+In each agent the testbed's shaper (`sbon_agent.network.shaper`) delays messages to and from the other agents. It gets changes over the
 control socket.
 """
 
@@ -22,7 +22,7 @@ from sbon_testbed.simulator.network import NetworkConfig
 from sbon_testbed.topology import Topology
 
 _PORT_FIRST, _PORT_LAST = 20_000, 32_000
-"""Range of ports, below those that the kernel gives to outgoing connections."""
+"""Range of ports, below the kernel's range for outgoing connections."""
 
 
 class LocalWorld(ProcessWorld):
@@ -31,8 +31,8 @@ class LocalWorld(ProcessWorld):
     Parameters
     ----------
     topology : the nodes
-    directory : configuration, state and logs of each agent go into a folder of its name
-    network : jitter and loss; the other settings have no effect here
+    directory : gets a folder for configuration, state and logs of each agent, named after it
+    network : jitter and loss; other settings have no effect here
     settings : layers of settings for each agent, by number
     """
 
@@ -41,7 +41,7 @@ class LocalWorld(ProcessWorld):
         self._network = network
 
     def load(self, node: Node, fraction: float) -> None:
-        """Makes the agent believe that this share of its machine's CPU is taken, as all agents here share the real CPU."""
+        """Sets the share of its machine's CPU that the agent believes to be in use, as all agents here share the real CPU."""
         self._loads[node_number(self.topology, node)] = fraction
         self._paths_changed()
 
@@ -78,7 +78,7 @@ def free_ports(count: int) -> list[int]:
     Raises
     ------
     ConfigError
-        There are not enough.
+        There are not enough free ports.
     """
     found = []
     start = _PORT_FIRST + os.getpid() * 61 % (_PORT_LAST - _PORT_FIRST)

@@ -8,7 +8,7 @@ from typing import IO
 
 
 def spawn(arguments: Sequence[str], log: IO[bytes], namespace: int | None = None, module: str = "sbon_agent") -> "subprocess.Popen[bytes]":
-    """Starts an agent with these arguments that dies with this process, in a network namespace given by its descriptor."""
+    """Starts an agent that dies with this process, in the network namespace of a descriptor if one is given."""
     where = [] if namespace is None else ["--in-namespace", str(namespace)]
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "sbon_testbed.processes.child", str(os.getpid()), *where, module, *arguments],
@@ -22,7 +22,7 @@ def spawn(arguments: Sequence[str], log: IO[bytes], namespace: int | None = None
 
 
 def _environment() -> dict[str, str]:
-    # Sixteen agents share a few cores: a polars or BLAS thread pool for each would only make them wait for each other.
-    # As an installed agent does, they start from compiled modules: to compile all of them takes longer than the rest of the start.
+    # Sixteen agents share a few cores: with a polars or BLAS thread pool for each, they would only wait for each other. They start from
+    # compiled modules, as an installed agent does, because compiling takes longer than the rest of the start.
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return {**inherited, "POLARS_MAX_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}

@@ -1,7 +1,7 @@
 """Agents as processes of this machine: the common base of the worlds of loopback and of network namespaces.
 
-Every agent has its own process, configuration file, data directory, log and control socket. Processes are tied to the testbed: they die
-with it, however it ends. The subclass determines how packets travel between them.
+Every agent has its own process, configuration file, data directory, log and control socket. The processes die with the testbed, however it
+ends. A subclass determines how packets travel between them.
 """
 
 import subprocess
@@ -23,7 +23,7 @@ from sbon_testbed.processes.spawn import spawn
 from sbon_testbed.topology import Latencies, PairMask, Topology
 
 START_TIMEOUT_S = 60.0
-"""Seconds within which an agent must serve its control socket; later, its start has failed."""
+"""Seconds within which an agent must serve its control socket; otherwise its start has failed."""
 END_TIMEOUT_S = 6.0
 """Seconds after which agents that were asked to end are killed."""
 TELL_TIMEOUT_S = 1.0
@@ -37,7 +37,7 @@ class ProcessWorld(ABC):
     Parameters
     ----------
     topology : the nodes
-    directory : configuration, state and logs of each agent go into a folder of its name
+    directory : gets a folder for configuration, state and logs of each agent, named after it
     settings : layers of settings for each agent, by number
     addresses : HOST:PORT on which each agent listens, by number
     """
@@ -63,14 +63,14 @@ class ProcessWorld(ABC):
 
     @abstractmethod
     def _paths_changed(self) -> None:
-        """Applies changed latencies, groups or machines that are off to the network."""
+        """Applies changed latencies, groups and machines that are off to the network."""
 
     @abstractmethod
     def _shaper_arguments(self, number: int, directory: Path) -> list[str]:
-        """Returns arguments by which an agent about to start gets the testbed's table; none for an agent that needs none."""
+        """Returns arguments that give an agent about to start the testbed's table; none for an agent without a table."""
 
     def _world_settings(self) -> dict[str, Any]:
-        """Returns settings that this world gives to every agent; those of the scenario take precedence."""
+        """Returns settings that this world gives to every agent; the scenario's settings take precedence."""
         return {}
 
     def _namespace(self, number: int) -> int | None:
@@ -90,7 +90,7 @@ class ProcessWorld(ABC):
         return process.pid if process else None
 
     def agent_directory(self, number: int) -> Path:
-        """Returns the folder of an agent's files; another one after its data was lost."""
+        """Returns the folder of an agent's files, a new one after its data was lost."""
         lost = self._lost.get(number, 0)
         return self.directory / (self.topology.nodes[number] + (f"-{lost}" if lost else ""))
 
@@ -146,7 +146,7 @@ class ProcessWorld(ABC):
         return process is not None and process.poll() is None
 
     def kill(self, node: Node, *, silent: bool = False) -> None:
-        """Sends SIGKILL. With `silent`, blocks all its traffic first, so that no reset of the kernel reaches its peers."""
+        """Sends SIGKILL to an agent. With `silent`, blocks all its traffic first, so that its peers get no reset from the kernel."""
         number = node_number(self.topology, node)
         if silent:
             self._off.add(number)
@@ -170,7 +170,7 @@ class ProcessWorld(ABC):
             self._paths_changed()
 
     def leave(self, node: Node) -> None:
-        """Sends SIGTERM: the agent leaves gracefully and ends."""
+        """Sends SIGTERM, so that the agent leaves gracefully and ends."""
         number = node_number(self.topology, node)
         process = self._processes.pop(number, None)
         self._forget_client(number)
@@ -201,7 +201,7 @@ class ProcessWorld(ABC):
     # -- time and questions ---------------------------------------------------------------------------------------------
 
     def run(self, seconds: float) -> None:
-        """Lets time pass, watching for processes that die by themselves."""
+        """Lets time pass, watching for processes that end by themselves."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             self.reap()
@@ -229,7 +229,7 @@ class ProcessWorld(ABC):
             raise
 
     def tail(self, query: str, node: Node) -> Tail:
-        """Collects the rows of a query from now on, on a thread of its own."""
+        """Starts to collect the rows of a query, on a thread of its own."""
         tail = Tail(query)
         number = node_number(self.topology, node)
         client = ControlClient(self.agent_directory(number) / SOCKET_NAME)
@@ -254,7 +254,7 @@ class ProcessWorld(ABC):
         return dict(self._counters)
 
     def close(self) -> None:
-        """Ends every process, gracefully if that is quick, and waits until all are gone."""
+        """Ends every process, gracefully if that takes at most `END_TIMEOUT_S`, and waits until all have ended."""
         processes = {**self._leaving, **self._processes}
         for number in list(self._clients):
             self._forget_client(number)
@@ -283,7 +283,7 @@ class ProcessWorld(ABC):
 
 
 def _end_at_once(directory: Path, process: subprocess.Popen[bytes]) -> None:
-    """Lets an agent say goodbye without handing its operators over to others, which end, too."""
+    """Lets an agent say goodbye without moving its operators to other agents, which end, too."""
     try:
         with ControlClient(directory / SOCKET_NAME, timeout_s=TELL_TIMEOUT_S) as client:
             client.tell("leave", within_s=0)

@@ -50,7 +50,7 @@ class AgentSettings:
             "data_dir": directory,
             "labels": dict(self._topology.labels[number]),
         }
-        # Many small batches cost real time: unless a test overrides it, a source's pause is always the longest one.
+        # Many small batches cost real time, so a source's pause is always the longest one, unless a test overrides it.
         pause_s = {**self._common.get("engine", {}), **self._single(number).get("engine", {})}.get("batch_interval_s")
         fixed["engine"] = {"batch_interval_min_s": EngineConfig().batch_interval_s if pause_s is None else pause_s}
         if not directory:
@@ -58,7 +58,7 @@ class AgentSettings:
         return load(AgentConfig, "", "agent settings", fixed, self._common, self._single(number))
 
     def data_dir_of(self, number: int) -> Path:
-        """Returns the folder of an agent's state; another one after its data was lost."""
+        """Returns the folder of an agent's state, a new one after its data was lost."""
         lost = self._data_lost.get(number, 0)
         return (self._data_dir or Path()) / (self._topology.nodes[number] + (f"-{lost}" if lost else ""))
 

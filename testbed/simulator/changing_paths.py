@@ -9,11 +9,11 @@ from sbon_testbed.topology import Latencies, PairMask
 
 
 class ChangingPaths:
-    """The paths between the machines of a world: as in its topology at first, then as events say.
+    """Changes the paths between the machines of a world, which at first are those of its topology.
 
     Parameters
     ----------
-    latencies : RTTs of the topology, changed here
+    latencies : RTTs of the topology; changed by this object
     """
 
     def __init__(self, latencies: Latencies, world: SimulatedWorld) -> None:
@@ -25,8 +25,7 @@ class ChangingPaths:
         self._world.network.set_rtt(self._latencies.rtt_ms())
 
     def follow(self, rtt_ms: FloatArray, every_s: float) -> None:
-        """Sets the RTTs to each of these matrices in turn, (slices, nodes, nodes): the first now, the next in `every_s`; the last one
-        stays.
+        """Sets the RTTs to each matrix of (slices, nodes, nodes) in turn, the first now, and the next every `every_s`; the last one stays.
 
         Paths that events have scaled stay scaled.
         """

@@ -73,7 +73,7 @@ def test_the_password_comes_from_a_file_that_is_ours_alone_or_from_the_environme
 def test_a_file_without_certificates_is_refused(tmp_path):
     (tmp_path / "ca.pem").write_text("nothing")
 
-    with pytest.raises(ConfigError, match="holds none"):
+    with pytest.raises(ConfigError, match="holds no certificates"):
         client_options(parse_broker("mqtts://h/p"), Access(None, str(tmp_path / "ca.pem")))
 
 

@@ -1,16 +1,17 @@
-"""Memory, queues and disks stay within their settings."""
+"""Checks that memory, queues and disks stay within their settings."""
 
 from sbon_testbed.simulator.checkers.base import Checker
 
 BEYOND = 2
-"""Batches that a link may hold beyond its window: an operator that had credit when it began may give more than it has room for."""
+"""Batches that a link may hold beyond its window: an operator that had credit when it began may give more batches than there is room
+for."""
 
 
 class Bounds(Checker):
-    """Compares what links, queues, disks and tables hold with what they may hold."""
+    """Compares the sizes of links, queues, disks and tables with their limits."""
 
     def look(self) -> str:
-        """Returns the first that holds more."""
+        """Returns the first that exceeds its limit."""
         for agent, instance in self.run.instances():
             window = agent.config.links.window_batches
             for output in instance.outputs.values():

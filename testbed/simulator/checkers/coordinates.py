@@ -1,4 +1,4 @@
-"""Coordinates are finite, and within their bounds."""
+"""Checks that coordinates are finite and within their bounds."""
 
 from sbon.cost_space.coordinate import check
 from sbon.errors import CoordinateError

@@ -1,7 +1,7 @@
-"""No operator runs twice, however often it is moved or made again.
+"""Checks that no operator runs twice, however often it is moved or made again.
 
-A copy that has been declared lost, and was not, runs on until it asks whether it is wanted. It has no links by then; but copies of one
-generation are never two.
+A copy that was wrongly declared lost runs on, without links, until its host asks whether it is still wanted. So two copies may exist for a
+while, but never two of one generation.
 """
 
 from sbon.supervision.generations import generation
@@ -14,7 +14,7 @@ class Copies(Checker):
     """Looks for operators that are active on two hosts."""
 
     def look(self) -> str:
-        """Returns the first operator of which two copies are of one generation."""
+        """Returns the first operator with two copies of one generation."""
         return self._twice(by_generation=True)
 
     def converged(self) -> str:

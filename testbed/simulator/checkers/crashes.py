@@ -1,9 +1,9 @@
-"""Checks what is lost with an agent: nothing but what it had, never without a word, and not for long.
+"""Checks losses through killed agents: only queries that they served lose rows, the loss is reported, and operators are soon made again.
 
-Before an agent is killed, it is noted which queries have something there. Those alone may lack rows. When the faults have ended, and all
-agents run again, their operators must run again within `BACK_S`, and the queries must come to their end. If their home says nothing of
-losses, all rows must be there. A query that works row by row has no wrong rows, and where the home has counted exactly, exactly those are
-missing that it has counted.
+Before an agent is killed, the queries with operators or files there are noted: only these may lack rows. When the faults have ended and all
+agents run again, their operators must run again within `BACK_S`, and the queries must come to their end. If their home reports no losses,
+all rows must be there. A query that works row by row must have no wrong rows, and if the home has counted losses exactly, it must lack
+exactly as many rows.
 """
 
 from collections import Counter
@@ -21,13 +21,13 @@ BACK_S = 30.0
 
 
 def unaccounted(found: Sequence[Any], expected: Sequence[Any], account: Account | None, *, whole: bool = True) -> str:
-    """Describes how the rows of a query that works row by row differ from what its owner counts as lost; empty if they do not.
+    """Describes how the missing rows of a query that works row by row differ from its owner's count of lost rows; empty if they do not.
 
     Parameters
     ----------
-    expected : the rows of one node
-    account : what the owner has counted; if not exactly, any rows may be lost or come twice. None if nobody knows the query
-    whole : False if rows that are counted may be others than those expected, so that fewer may be missing
+    expected : rows of a run on one node
+    account : the owner's count; if it is not exact, any rows may be missing or repeated. None if no agent knows the query
+    whole : False if counted rows may not be among the expected ones, so that fewer may be missing
     """
     if account is not None and not account.is_exact:
         return ""
@@ -40,7 +40,7 @@ def unaccounted(found: Sequence[Any], expected: Sequence[Any], account: Account 
 
 
 class Crashes(Checker):
-    """Judges the queries that were harmed, whoever owns them by now."""
+    """Judges the harmed queries, whoever owns them now."""
 
     def look(self) -> str:
         """Returns the first operator that is still lost long after the faults."""
@@ -61,7 +61,7 @@ class Crashes(Checker):
         return ""
 
     def end(self) -> str:
-        """Returns the first harmed query that lacks rows without a reason, or has rows that nobody expects."""
+        """Returns the first harmed query that lacks rows without a reason, or has unexpected rows."""
         for asked, record in self._harmed():
             if self.run.is_anew(asked.name):
                 continue

@@ -1,6 +1,6 @@
-"""Checks that what an owner knows of the places of its operators never goes back to an earlier epoch.
+"""Checks that an owner's knowledge of its operators' hosts never goes back to an earlier epoch.
 
-The next owner may know less: a move is in the record some seconds later."""
+The next owner may know less, because a move enters the record some seconds later."""
 
 from sbon.supervision.generations import generation
 from sbon.supervision.record import QueryRecord
@@ -10,7 +10,7 @@ from sbon_testbed.simulator.run_state import Run
 
 
 class Epochs(Checker):
-    """Compares each home's epochs with their own past."""
+    """Compares each owner's epochs with its earlier ones."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
@@ -22,11 +22,11 @@ class Epochs(Checker):
             for record in agent.queries.owned.records.values():
                 for operator, epoch in record.epochs.items():
                     if operator not in record.specs or operator in record.health.healing.over:
-                        continue  # what is over has no host: its place is that of the attempts that threw it away
+                        continue  # an operator that is over has no host: its node is left from discarded attempts
                     node = record.nodes[operator]
                     key = (agent.name, operator)
                     before, there, known = self._seen.get(key, (epoch, node, record))
-                    # The last owner may have heard of a move that no keeper had; a recovery is in the record before it begins.
+                    # The previous owner may have known of a move that no keeper knew; a recovery is in the record before it begins.
                     if epoch < before if known is record else generation(epoch) < generation(before):
                         return f"{operator} is in epoch {epoch}, and was in {before} before"
                     if epoch == before and node != there and known is record:

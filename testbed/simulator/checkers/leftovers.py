@@ -1,10 +1,11 @@
-"""Nothing is left behind: once all queries have ended or been dropped, agents hold no operator, migration, memory, file or slot."""
+"""Checks that nothing is left behind: once all queries have ended or been dropped, agents hold no operator, migration, memory, file or
+slot."""
 
 from sbon_testbed.simulator.checkers.base import Checker
 
 
 class Leftovers(Checker):
-    """Looks for what ended queries have left behind."""
+    """Looks for things that ended queries have left behind."""
 
     after_drop = True
 

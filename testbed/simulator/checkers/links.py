@@ -1,7 +1,7 @@
-"""The numbers of batches on each link: nobody takes what was never offered, nothing is acknowledged before it is processed, and no number
-falls, whichever host has the end.
+"""Checks the numbers of batches on each link: a receiver takes only offered batches, acknowledges only processed ones, and no number falls,
+whichever hosts have the ends.
 
-A query is left out while nobody owns it: one that is being begun may be made once more under the same names, as a host has refused.
+A query without an owner is left out: while it begins, it may be made again under the same names because a host has refused.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""After the faults, all agents see exactly the running agents alive."""
+"""Checks that after the faults all agents see exactly the running agents alive."""
 
 from sbon.membership.members import MemberStatus
 from sbon_testbed.simulator.checkers.base import Checker
