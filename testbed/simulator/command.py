@@ -1,4 +1,4 @@
-"""`sbon testbed simulate`: runs many seeds of `sbon_testbed.simulator.simulation`, on all cores."""
+"""`sbon testbed simulate`: runs many seeds of `sbon_testbed.simulator.simulation` on all cores."""
 
 import shlex
 import sys
@@ -16,17 +16,17 @@ from sbon_testbed.simulator.simulation import Outcome, simulate
 
 
 def simulate_command(
-    seeds: Annotated[int, typer.Option(metavar="N", help="How many seeds.")] = 100,
-    first: Annotated[int, typer.Option(metavar="SEED", help="The first of them.")] = 0,
-    faults: Annotated[str, typer.Option(metavar="LIST", help=f"Kinds of faults, with commas; all by default: {','.join(KINDS)}.")] = "",
+    seeds: Annotated[int, typer.Option(metavar="N", help="Number of seeds.")] = 100,
+    first: Annotated[int, typer.Option(metavar="SEED", help="First seed.")] = 0,
+    faults: Annotated[str, typer.Option(metavar="LIST", help=f"Kinds of faults, with commas; default: all, {','.join(KINDS)}.")] = "",
     jobs: Annotated[int, typer.Option(metavar="N", help="Processes; 0: one for each core.")] = 0,
     json: JsonFile = None,
     stop: Annotated[bool, typer.Option("--stop", help="Stop at the first seed that fails.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
-    """Run random queries on random overlays in virtual time, seed after seed: first with faults, during which nothing wrong may happen,
-    then without, when everything must converge. Each seed that fails is shown at once, with the command that runs it again. Exit code 1
-    where one has failed.
+    """Run random queries on random overlays in virtual time, seed after seed: first with faults, which must cause no error, then without,
+    so that everything must converge. Each failed seed is shown at once, with the command that runs it again. Exit code 1 if a seed has
+    failed.
 
     Example: sbon testbed simulate --seeds 200 --faults moves,partitions
     """
@@ -58,10 +58,10 @@ def replay(seed: int, kinds: tuple[str, ...]) -> str:
 
 
 def report(outcome: Outcome, kinds: tuple[str, ...]) -> str:
-    """Returns the text about a seed that has failed: the problem, the command that runs it again, and what happened."""
+    """Returns the text about a failed seed: the problem, the command that runs the seed again, and the trace."""
     lines = [f"seed {outcome.seed} failed: {outcome.problem}", f"  again: {replay(outcome.seed, kinds)}"]
     if outcome.trace:
-        lines += ["  what happened, latest last:", *(f"  {line}" for line in outcome.trace)]
+        lines += ["  trace, latest last:", *(f"  {line}" for line in outcome.trace)]
     return "\n".join(lines)
 
 

@@ -1,7 +1,7 @@
 """The virtual CPU, which determines how long work on batches takes in the virtual world.
 
-Operators really run, immediately and without virtual time; their results are delivered when the configured cost of the batch has passed on
-one of the node's virtual cores. Work waits in a queue when all cores are busy.
+Operators really run, at once and in no virtual time; their results are delivered when the configured cost of the batch has passed on one of
+the node's virtual cores. Work waits in a queue when all cores are busy.
 """
 
 import heapq
@@ -19,14 +19,14 @@ class CpuConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     cores: int = 2
     """Virtual cores of every node. Fewer: batches queue earlier."""
     batch_us: float = 100.0
-    """Fixed cost of a batch, whatever its size: what polars needs to begin."""
+    """Fixed cost of a batch of any size: the overhead of polars."""
     row_ns: float = 20.0
     """Cost of each row: 50 million rows a second."""
     load_window_s: float = 5.0
     """Time over which the reported CPU use is averaged (exponentially)."""
     timed: bool = False
-    """Lets stopwatches of agents go on by the cost of their work. So agents judge what takes long as on a real machine: quanta, pauses
-    of sources, and which operators share a thread. Off: work seems to take no time to them."""
+    """Advances the agents' stopwatches by the cost of their work, so that they choose quanta, pauses of sources and operators that share a
+    thread as on a real machine. Off: work seems to take no time."""
 
     def __post_init__(self) -> None:
         if self.cores < 1 or self.batch_us < 0 or self.row_ns < 0 or self.load_window_s <= 0:
@@ -44,21 +44,21 @@ class Cpu:
         self._use = 0.0
         self._seen_ns = time.now_ns
         self.busy_ns = 0
-        """Core time spent on batches."""
+        """Core time spent on batches, including slowdown by other programs."""
         self.worked_ns = 0
-        """Cost of all batches that were begun, for stopwatches; 0 unless the world is timed."""
+        """Cost of all batches worked on, for stopwatches; 0 unless the world is timed."""
 
     @property
     def cores(self) -> int:
-        """Returns how many batches can be processed at once."""
+        """Returns the number of batches that can be processed at once."""
         return self._config.cores
 
     def set_background(self, fraction: float) -> None:
-        """Lets other programs take this share of every core: work takes 1 / (1 - fraction) of its time."""
+        """Sets the share of every core that other programs take: work then takes 1 / (1 - fraction) times as long."""
         self._background = min(max(fraction, 0.0), 0.99)
 
     def run(self, *rows: int) -> int:
-        """Queues the work of batches of so many rows, one after another, and returns the instant at which it is done."""
+        """Queues work on batches with these numbers of rows, one after another, and returns the instant (ns) at which it is done."""
         cost_ns = int((self._config.batch_us * 1000 * len(rows) + self._config.row_ns * sum(rows)) / (1 - self._background))
         start_ns = max(self._time.now_ns, heapq.heappop(self._free_ns))
         done_ns = start_ns + cost_ns
@@ -69,18 +69,18 @@ class Cpu:
         return done_ns
 
     def cost_ns(self, rows: int) -> int:
-        """Returns the cost of a batch of so many rows, on a core that nothing else uses."""
+        """Returns the cost of a batch of `rows` rows, on a core that nothing else uses."""
         return int(self._config.batch_us * 1000 + self._config.row_ns * rows)
 
     def lap_ns(self, rows: int) -> int:
-        """Returns the cost of a batch that has just been worked on, and lets stopwatches go on by it."""
+        """Returns the cost of a batch that has just been worked on, and advances stopwatches by it."""
         cost_ns = self.cost_ns(rows)
         if self._config.timed:
             self.worked_ns += cost_ns
         return cost_ns
 
     def use(self) -> ProcessorUse:
-        """Returns the use by other programs and by our own work over the last seconds, and the cores that the others leave."""
+        """Returns the recent use by other programs and by our own work, and the number of cores that other programs leave."""
         self._decay()
         use = min(1.0, self._background + (1 - self._background) * min(1.0, self._use))
         return ProcessorUse(use, use, self._config.cores * (1 - self._background))

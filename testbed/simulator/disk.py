@@ -7,16 +7,16 @@ from sbon.links.frames import Buffer
 
 
 class VirtualDisk:
-    """Satisfies `sbon_agent.host.Disk`. Faults are set by whoever runs the world."""
+    """Satisfies `sbon.ports.Disk`. The caller sets its faults."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytearray] = {}
         self.capacity_bytes: float = float("inf")
-        """Capacity; appending beyond it fails half-way, as on a real disk."""
+        """Capacity; an append beyond it writes the part that fits and fails, as on a real disk."""
         self.failing = False
         """Makes every write fail."""
         self.delay_s = 0.0
-        """Seconds that each write takes, and each part that is read."""
+        """Seconds that each write takes, and each read of a part."""
         self.bytes_written = 0
         self.peak_bytes = 0
         self._owed_s = 0.0
@@ -44,7 +44,7 @@ class VirtualDisk:
         return self.read_each(name, [offset], size_bytes)
 
     def read_each(self, name: str, offsets: Sequence[int], size_bytes: int) -> bytes:
-        """Returns parts of a file that have one size, one behind the other."""
+        """Returns parts of equal size of a file, joined."""
         self._owed_s += self.delay_s * len(offsets)
         if name not in self.files:
             raise OSError(errno.ENOENT, "No such file or directory")
@@ -59,6 +59,6 @@ class VirtualDisk:
         return sorted(self.files)
 
     def take_delay_s(self) -> float:
-        """Returns the seconds that the calls since the previous `take_delay_s` would have taken."""
+        """Returns the seconds that calls since the previous `take_delay_s` would have taken."""
         owed, self._owed_s = self._owed_s, 0.0
         return owed

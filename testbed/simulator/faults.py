@@ -4,15 +4,15 @@ Each kind draws its times and targets from a generator of its own, so that leavi
 
 | kind | what happens |
 | --- | --- |
-| loss, duplicates, reordering | datagrams vanish, come twice, are held back |
-| partitions, one-way | nodes are cut off for a while; one direction of one pair is |
-| slow, stopped | other programs take a machine; its processes stop, as in a debugger |
+| loss, duplicates, reordering | datagrams are lost, arrive twice, or are held back |
+| partitions, one-way | nodes are cut off for a while; one direction of one pair is blocked |
+| slow, stopped | other programs take a machine's processors; its processes stop, as in a debugger |
 | disks | disks are slow, full or broken for a while; links spill to them |
 | clocks | wall clocks jump |
 | restarts | an agent that serves no query is killed and started again |
 | leaving | an agent leaves in good order and comes back |
-| kills | in some seeds, agents are killed with all that they serve, and come back without it; owners of queries, too |
-| moves | operators are asked to move, several at once, at any moment |
+| kills | in some seeds, agents are killed with all that they serve, and come back without it, among them owners of queries |
+| moves | operators are moved, several at once, at any moment |
 | optimisers | the optimisers of all agents are on |
 """
 
@@ -45,17 +45,17 @@ PAUSE_S = {
 }
 """Mean virtual seconds between two faults of a kind."""
 TICK_S = 1e-6
-"""Virtual time is whole nanoseconds; faults this near are due."""
+"""Virtual time has whole nanoseconds; a fault closer than this is due."""
 KILLS = 0.25
-"""Share of the seeds in which agents are killed with what they serve."""
+"""Share of the seeds in which agents are killed with all that they serve."""
 HOMES = 0.3
-"""Share of the kills that take an owner of queries: others take these over."""
+"""Share of the kills that hit an owner of queries, which other agents then take over."""
 SPILLS = 0.4
 """Share of the seeds in which links have disks."""
 
 
 def kinds_of(text: str) -> tuple[str, ...]:
-    """Returns the kinds of a list with commas; an empty text means all.
+    """Returns the kinds in a comma-separated list; an empty text means all.
 
     Raises
     ------
@@ -83,7 +83,8 @@ def network_of(seed: int, kinds: Collection[str]) -> NetworkConfig:
 
 
 def settings_of(seed: int, kinds: Collection[str]) -> Layer:
-    """Returns the settings of all agents of a seed: small windows and pieces, quick optimisers, disks in some seeds. Keepers take over."""
+    """Returns the settings of all agents of a seed: small windows and pieces, fast optimisers, keepers that take over, and disks in some
+    seeds."""
     rng = np.random.default_rng([seed, 21])
     links: Layer = {"window_batches": int(rng.integers(1, 9))}
     if rng.random() < SPILLS and "disks" in kinds:
@@ -91,7 +92,7 @@ def settings_of(seed: int, kinds: Collection[str]) -> Layer:
     return {
         "engine": {
             "batch_interval_s": 0.1,
-            # One cut may follow another until a node has been away for longer than answers wait by default, after which losing is right.
+            # By default, successive cuts may keep a node away for longer than inputs and outputs wait, after which losing rows is correct.
             "lost_input_s": 600.0,
             "lost_consumer_s": 600.0,
             "wanted_interval_s": 5.0,
@@ -122,12 +123,12 @@ def settings_of(seed: int, kinds: Collection[str]) -> Layer:
 
 
 def kills_of(seed: int, kinds: Collection[str]) -> bool:
-    """Tells whether agents are killed in a seed with what they serve."""
+    """Tells whether agents of a seed are killed with all that they serve."""
     return "kills" in kinds and float(np.random.default_rng([seed, 22]).random()) < KILLS
 
 
 class Faults:
-    """The schedule of one seed. `step` carries out what is due; `calm` ends everything."""
+    """The schedule of one seed. `step` carries out due faults; `calm` ends all faults."""
 
     def __init__(self, run: Run, kinds: Collection[str]) -> None:
         self._run, self._world = run, run.world
@@ -152,10 +153,10 @@ class Faults:
         self._order = 0
         self._leaving: dict[int, Agent] = {}
         self._left: dict[int, set[str]] = {}
-        """For each agent that is leaving, the queries that it still served when it was last looked at."""
+        """For each leaving agent, the queries that it still served when last seen."""
 
     def begin(self) -> None:
-        """Plans the first fault of each kind, from now on."""
+        """Schedules the first fault of each kind."""
         for kind in self._happen:
             if kind in self._rngs:
                 self._plan(kind)
@@ -183,7 +184,7 @@ class Faults:
             self._start(number)
 
     def watch_leaving(self) -> None:
-        """Records what agents that are leaving still serve: it is lost when they end."""
+        """Records the queries that leaving agents still serve, because these lose something when the agents end."""
         for number, agent in list(self._leaving.items()):
             if self._world.agents[number] is agent:
                 self._left[number] = self._run.served_by(agent)
@@ -306,7 +307,7 @@ class Faults:
         self._at(self._world.now + seconds, lambda: self._come_back(number))
 
     def _come_back(self, number: int) -> None:
-        """Starts an agent that has left; one that is still at it is given another second."""
+        """Starts an agent that has left; tries again after a second if it is still leaving."""
         if self._world.agents[number] is None:
             self._start(number)
         else:

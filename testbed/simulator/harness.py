@@ -34,7 +34,7 @@ from sbon_testbed.simulator.network import NetworkConfig
 from sbon_testbed.simulator.world import SimulatedHost, SimulatedWorld
 from sbon_testbed.topology import CitiesConfig, Latencies, PairMask, Topology, TopologyConfig, build
 
-# Batches of virtual worlds are small, and a thread pool costs more than the work. polars reads this when it loads.
+# Batches of virtual worlds are small, so a thread pool costs more than the work. polars reads the variable on import.
 os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
 ANSWER_TIMEOUT_S = 60.0
@@ -42,16 +42,16 @@ ANSWER_TIMEOUT_S = 60.0
 
 
 class AgentLike(Protocol):
-    """The interface of agents to a world; `sbon_agent.node.Agent` has it."""
+    """The interface of agents to a world; `sbon_agent.node.Agent` satisfies it."""
 
     def start(self) -> Address:
-        """Listens and joins."""
+        """Listens and joins the overlay."""
 
     def stop(self) -> None:
-        """Ends at once."""
+        """Ends the agent at once."""
 
     def leave(self, done: Callable[[], None]) -> None:
-        """Says goodbye, then calls `done`."""
+        """Leaves the overlay, then calls `done`."""
 
     def control(self, request: ControlRequest, reply: Callable[[ControlReply], None]) -> Callable[[], None]:
         """Answers a control request."""
@@ -61,7 +61,7 @@ MakeAgent = Callable[[AgentConfig, Host, KeyRing | None], AgentLike]
 
 
 class NumberedRequests:
-    """Maker of control requests, each with its own number."""
+    """Makes control requests, each with a number of its own."""
 
     def __init__(self) -> None:
         self._numbers = count(1)
@@ -72,7 +72,7 @@ class NumberedRequests:
 
 
 class TimeoutInWorldError(AssertionError):
-    """An awaited condition did not come true; the message gives seed and time, so that the run can be repeated."""
+    """An awaited condition did not come true. The message gives seed and time for repeating the run."""
 
 
 class World:
@@ -87,8 +87,8 @@ class World:
     settings_of : more settings for single agents, by number
     data_dir : folder for the agents' states, one folder each; None: agents keep nothing, and telemetry is off
     log_file : file for the agents' logs, stamped with virtual time; None: no logs
-    sealed : datagrams and streams are encrypted with a cluster key; costs real time
-    make_agent : creates other agents than the real ones, for tests
+    sealed : whether datagrams and streams are encrypted with a cluster key, which costs real time
+    make_agent : makes the agents; None: real ones
     """
 
     def __init__(
@@ -133,11 +133,11 @@ class World:
     # -- agents ---------------------------------------------------------------------------------------------------------
 
     def data_dir_of(self, number: int) -> Path:
-        """Returns the folder of the agent's state; another one after its data was lost."""
+        """Returns the folder of the agent's state, a new one after its data was lost."""
         return self.settings.data_dir_of(number)
 
     def start(self, node: Node, *, forget: bool = False) -> None:
-        """Starts a node's agent now; with `forget` as `sbon agent --forget` does, without the statements that it kept."""
+        """Starts a node's agent now; with `forget`, without its kept statements, as `sbon agent --forget` does."""
         number = node_number(self.topology, node)
         assert self.agents[number] is None, f"the agent of {self.topology.nodes[number]} runs already"
         if self.settings.keeps_data:
@@ -168,7 +168,7 @@ class World:
         return [name for number, name in enumerate(self.nodes) if self.agents[number] is not None]
 
     def kill(self, node: Node, *, silent: bool = False) -> None:
-        """Ends the process at once; with `silent`, its machine goes off with it, so that nothing resets its connections."""
+        """Ends the process at once; with `silent`, switches its machine off, so that nothing resets its connections."""
         number = node_number(self.topology, node)
         host = self._hosts[number]
         if host is not None:
@@ -195,7 +195,7 @@ class World:
                 self.kill(number)
 
         if agent is not None and host is not None:
-            # Not at once: the agent must have returned from its own call before its host goes.
+            # Not at once: the agent's own call must have returned before its host ends.
             agent.leave(lambda: host.call_soon(left))
 
     # -- the network and machines ---------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ class World:
         self.world.network.heal()
 
     def load(self, node: Node, fraction: float) -> None:
-        """Lets other programs take this share of the machine's cores."""
+        """Sets the share of the machine's cores that other programs take."""
         self.world.machines[node_number(self.topology, node)].cpu.set_background(fraction)
 
     # -- time -----------------------------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ class World:
         self.world.time.run_until(self.now + seconds)
 
     def run_until(self, condition: Callable[[], bool], timeout_s: float = 120.0, what: str = "") -> None:
-        """Lets virtual time pass until the condition, checked after every callback, holds.
+        """Lets virtual time pass until the condition holds, which is checked after every callback.
 
         Raises
         ------
@@ -260,7 +260,7 @@ class World:
         Raises
         ------
         SbonError
-            The agent refuses, is not running, or dies before it has answered.
+            The agent refuses, is not running, or ends before it has answered.
         TimeoutInWorldError
             The agent does not answer.
         """
@@ -289,7 +289,7 @@ class World:
         return next((str(result["query"]) for result in reversed(results) if result.get("query")), "")
 
     def tail(self, query: str, node: Node = 0) -> Tail:
-        """Collects the rows of a query from now on."""
+        """Starts to collect the rows of a query."""
         tail = Tail(query)
         agent = self.agents[node_number(self.topology, node)]
 
@@ -305,7 +305,7 @@ class World:
         return tail
 
     def rows(self, query: str, at: Node = 0, count: int = 1, timeout_s: float = 120.0) -> list[tuple[Any, ...]]:
-        """Tails a query until it has given `count` rows or has ended."""
+        """Returns the rows of a query, once it has given `count` rows or has ended."""
         tail = self.tail(query, at)
         self.run_until(lambda: len(tail.rows) >= count or tail.finished, timeout_s, f"{count} rows of {query}")
         return tail.rows
@@ -315,7 +315,7 @@ class World:
         return dict(self.world.network.counters)
 
     def close(self) -> None:
-        """Ends every agent; their recordings so far reach their spools."""
+        """Ends every agent; their telemetry so far is in their spools."""
         for number, agent in enumerate(self.agents):
             if agent is not None:
                 agent.stop()

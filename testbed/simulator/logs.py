@@ -1,4 +1,4 @@
-"""Logs of agents in the virtual world: one JSON line per event, with virtual time, so that two runs of a seed log the same."""
+"""Logs of agents in the virtual world: one JSON line per event, with virtual time, so that two runs of a seed give equal logs."""
 
 import logging
 from collections.abc import MutableMapping
@@ -12,7 +12,7 @@ LOG_NAME = "agents.log"
 
 
 class VirtualLog:
-    """Takes the logs of all agents of one world; the newest world replaces earlier ones.
+    """Writes the logs of all agents of one world, the newest that was made.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """The virtual world's network: which nodes reach each other, with which delays and faults.
 
-Nodes are numbered. The one-way delay of a pair is half its RTT plus an exponential jitter. Datagrams may be lost, doubled and held
-back; streams (`sbon_testbed.simulator.stream`) suffer the same delays but keep order and lose nothing. A partition or a machine that is off
-blocks a pair: datagrams vanish, streams stall and in the end break.
+Nodes are numbered. The one-way delay of a pair is half its RTT plus an exponential jitter. Datagrams may be lost, doubled and held back;
+streams (`sbon_testbed.simulator.stream`) have the same delays but keep order and lose nothing. A partition or a machine that is off blocks
+a pair: datagrams are lost, streams stall and finally break.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -25,7 +25,7 @@ class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     jitter_ms: float = 0.2
     """Mean of the exponential delay added to every packet, one way. More: noisier RTT samples, more reordering."""
     loss: float = 0.0
-    """Share of datagrams that vanish. More: more probes fail, slower joins."""
+    """Share of datagrams that are lost. More: more probes fail, slower joins."""
     duplicate: float = 0.0
     """Share of datagrams that arrive twice."""
     reorder: float = 0.0
@@ -33,18 +33,19 @@ class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     reorder_ms: float = 30.0
     """Longest extra delay of a datagram that is held back."""
     bandwidth_bytes_per_s: float = 0.0
-    """Bandwidth of each stream, or between namespaces of all that one node sends to another; 0 is no limit. Lower: streams congest, and
-    back-pressure is felt."""
+    """Bandwidth of each stream or, between namespaces, of all packets from one node to another; 0: no limit. Lower: streams congest, which
+    causes back-pressure."""
     queue_bytes: int = 256 * 1024
-    """Between namespaces, data that may wait for a limited path before its tail is dropped. More: fewer losses, longer delays."""
+    """Between namespaces, most bytes that wait for a path with limited bandwidth; further packets are dropped. More: fewer losses, longer
+    delays."""
     split: float = 0.2
-    """Share of deliveries of a stream that are cut into several chunks at random places. More: framing is tried harder."""
+    """Share of deliveries of a stream that are cut into several chunks at random places. More: a harder test of framing."""
     stream_buffer_bytes: int = 1 << 20
-    """Bytes written and not yet delivered at which a stream counts as congested; writable again at a quarter of it."""
+    """Undelivered bytes at which a stream counts as congested; it is writable again at a quarter of this."""
     stream_timeout_s: float = 20.0
-    """Time for which bytes may stall before their stream breaks. Longer: shorter partitions go unnoticed, dead peers are found later."""
+    """Time for which bytes may stall before their stream breaks. Longer: streams survive longer partitions, dead peers are found later."""
     connect_timeout_s: float = 10.0
-    """Time that a stream may take to open."""
+    """Longest time for a stream to open."""
 
     def __post_init__(self) -> None:
         for name in ("loss", "duplicate", "reorder", "split"):
@@ -62,7 +63,7 @@ class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class Draws:
-    """Uniform and exponential numbers from a generator, drawn in blocks: one at a time costs numpy ten times as much."""
+    """Uniform and exponential numbers from a generator, drawn in blocks, because single draws cost numpy ten times as much."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
@@ -76,7 +77,7 @@ class Draws:
         return self._uniform.pop()
 
     def exponential(self) -> float:
-        """Returns a number of mean 1."""
+        """Returns an exponentially distributed number of mean 1."""
         if not self._exponential:
             self._exponential = self._rng.standard_exponential(_BLOCK).tolist()
         return self._exponential.pop()
@@ -129,17 +130,17 @@ class Network:
             self._group = [0] * len(rtt_ms)
 
     def delay_ns(self, source: int, target: int) -> int:
-        """Returns the one-way delay now, with jitter."""
+        """Returns the one-way delay of a packet sent now, with jitter."""
         return self._delay_ns[source][target] + int(self.config.jitter_ms * 1e6 * self.draws.exponential())
 
     def reaches(self, source: int, target: int) -> bool:
-        """Tells whether packets get from one node to the other at all."""
+        """Tells whether packets can get from `source` to `target`."""
         if self._off and (source in self._off or target in self._off):
             return False
         return self._group[source] == self._group[target] and (not self._cut or (source, target) not in self._cut)
 
     def partition(self, groups: Sequence[Iterable[int]]) -> None:
-        """Splits the network: nodes reach each other only within a group; nodes in none of them form one more group."""
+        """Splits the network: nodes reach each other only within a group; nodes in no group form one more."""
         assignment = [0] * len(self._group)
         for number, members in enumerate(groups, start=1):
             for node in members:
@@ -159,7 +160,7 @@ class Network:
         self._changed()
 
     def power(self, node: int, on: bool) -> None:
-        """Switches a machine off (nothing leaves or reaches it, and nothing tells its peers) or on again."""
+        """Switches a machine off (no packet leaves or reaches it, and its peers are not told) or on again."""
         (self._off.discard if on else self._off.add)(node)
         self._changed()
 
@@ -168,15 +169,15 @@ class Network:
         return node not in self._off
 
     def stop(self, node: int, seconds: float) -> None:
-        """Stops a machine's processes for a while: timers, datagrams and streams reach them when it goes on, in their order."""
+        """Stops a machine's processes for a while: timers, datagrams and streams reach them in order when they continue."""
         self._stopped_until_ns[node] = max(self._stopped_until_ns.get(node, 0), self.time.now_ns + ns(seconds))
 
     def stopped_until_ns(self, node: int) -> int:
-        """Returns when a stopped machine goes on; a time that has passed, or 0, if it is not stopped."""
+        """Returns when a stopped machine continues; an earlier instant, or 0, if it is not stopped."""
         return self._stopped_until_ns.get(node, 0)
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Registers a callback for every change of a partition, cut or machine, for streams that stall."""
+        """Registers a callback, for streams that stall, for every change of partitions, cuts or machines."""
         self._listeners.append(listener)
 
     def _changed(self) -> None:

@@ -1,4 +1,4 @@
-"""The right answers to the queries of a workload: those of one node without faults, compared with those of DuckDB where it is installed."""
+"""The correct answers to the queries of a workload: those of one node without faults, compared with DuckDB's if it is installed."""
 
 import importlib.util
 from pathlib import Path
@@ -16,7 +16,7 @@ ONE_NODE_S_MAX = 120.0
 
 
 class Reference(NamedTuple):
-    """The queries that run, and their answers."""
+    """The queries to run, and their answers."""
 
     queries: tuple[Asked, ...]
     rows: dict[str, Rows]
@@ -26,9 +26,9 @@ class Reference(NamedTuple):
 
 
 def make_reference(workload: Workload, folder: Path) -> Reference:
-    """Runs the queries of a workload on one node, as fast as it can, and in DuckDB.
+    """Runs the queries of a workload on one node, as fast as possible, and in DuckDB.
 
-    Queries that the node refuses, because no row can come of them, are left out.
+    Leaves out queries that the node refuses because they can give no row.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The state of one simulated seed that faults and checkers share: world, workload, trace, and what faults have destroyed."""
+"""The state of one simulated seed that faults and checkers share: world, workload, trace, and queries harmed by faults."""
 
 from collections.abc import Iterator, Mapping
 from copy import copy
@@ -17,9 +17,9 @@ ACTIVE = frozenset(
         *(State.EXPORTED, State.FINISHING, State.FINISHED),
     )
 )
-"""States in which an operator is the one that its links mean; one that is being made or has arrived and waits for the word is not."""
+"""States in which an operator owns its links. An operator that is being made, or has arrived and waits to be activated, does not."""
 TRACE_LINES = 60
-"""Lines of the trace that are shown, the latest ones."""
+"""Number of lines of the trace that are shown, the latest ones."""
 
 
 class Run:
@@ -28,11 +28,11 @@ class Run:
     def __init__(self, workload: Workload, reference: Reference, world: World) -> None:
         self.workload, self.reference, self.world = workload, reference, world
         self.ids: dict[str, str] = {}
-        """For each query, by the name of its sink, its id."""
+        """Id of each query, by the name of its sink."""
         self.harmed: dict[str, str] = {}
-        """For each query of which a fault has destroyed something, what."""
+        """Cause of harm, for each query that has lost something through a fault."""
         self.finished: dict[str, QueryRecord] = {}
-        """Knowledge of the owner of a query at its end."""
+        """Owner's record of each finished query, at its end."""
         self.calm_s: float | None = None
         """When the faults ended, in virtual seconds; None before."""
         self.trace: list[str] = []
@@ -56,10 +56,10 @@ class Run:
                 yield agent, instance
 
     def record_of(self, name: str) -> QueryRecord | None:
-        """Returns what the owner of a query knows of it, or knew at its end; None if nobody owns it at present.
+        """Returns the owner's record of a query, or its record at the query's end; None if no agent owns it at present.
 
-        Of several agents that call themselves its owner, or have ended it, it is the one under the highest ownership epoch: a former owner
-        may not have heard yet that another one has followed it. A query that its home has begun anew counts above all.
+        If several agents claim to own the query, or have ended it, the highest ownership epoch decides, because an earlier owner may not
+        know of its successor yet. A query that its home has begun again takes precedence.
         """
         found = [
             (bool(record.former), register.owners.of(record.id).epoch, records is register.running, record)
@@ -69,28 +69,29 @@ class Run:
         ]
         if found:
             return max(found, key=lambda one: one[:3])[3]
-        # A home that has restarted without knowing that the query had finished is about to run it anew.
+        # A home that has restarted without knowing that the query had finished is about to run it again.
         waiting = [agent.queries.resuming.find(name) for _, agent in self.agents()]
         return None if any(kept is not None and not kept.finished for kept in waiting) else self.finished.get(name)
 
     def is_anew(self, name: str) -> bool:
-        """Tells whether the home of a query has restarted and begun it anew, as nobody had its record: its sink adds to what is there."""
+        """Tells whether the home of a query has restarted and begun it again, because no agent had its record. Its sink then adds rows to
+        the file."""
         record = self.record_of(name)
         return record is not None and record.id != self.ids[name]
 
     def watch_ends(self) -> None:
-        """Notes queries that have finished, also those whose last figures are still being asked for: whoever owned them may be killed
+        """Records finished queries, including those whose last figures are still being requested, because their owners may be killed
         later."""
         for name in self.ids:
             for _, agent in self.agents():
                 register = agent.queries.owned.register
                 record = self._of(register.ended, name) or self._of(register.running, name)
                 if name not in self.finished and record is not None and record.state is QueryState.FINISHED:
-                    # An owner that may not end the query yet, as too few keepers answer, calls it running again until they do.
+                    # An owner that may not end the query yet, because too few keepers answer, shows it as running again until they do.
                     self.finished[name] = copy(record)
 
     def served_by(self, agent: Agent) -> set[str]:
-        """Returns the names of the queries that lose something if this agent ends now: rows, or the news that the sink has them all."""
+        """Returns the names of queries that lose something if this agent ends now: rows, or the report that the sink has all rows."""
         users = {
             query for i in agent.execution.operators.instances.values() if i.state is not State.FINISHED or _owes(i) for query in i.users
         }
@@ -101,12 +102,12 @@ class Run:
         return {name for name, query in self.ids.items() if query in users or query in sinks - heard}
 
     def harm(self, agent: Agent, what: str) -> None:
-        """Records that an agent ends now with all that it has."""
+        """Records the queries that are harmed because an agent ends now."""
         for name in sorted(self.served_by(agent)):
             self.harmed.setdefault(name, what)
 
     def _of(self, records: Mapping[str, QueryRecord], name: str) -> QueryRecord | None:
-        """Returns what is known of a query, which has another id once its home has begun it anew."""
+        """Returns a query's record, also if its home has begun the query again under another id."""
         return records.get(self.ids[name]) or next((record for record in records.values() if record.name == name and record.former), None)
 
     def tell_migrations(self) -> None:
@@ -129,5 +130,5 @@ class Run:
 
 
 def _owes(instance: Instance) -> bool:
-    """Tells whether an output has batches that nobody has acknowledged."""
+    """Tells whether an output has unacknowledged batches."""
     return any(not output.sender.is_settled for output in instance.outputs.values())

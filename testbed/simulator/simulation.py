@@ -1,4 +1,4 @@
-"""One simulated seed: a phase with faults, in which nothing wrong may happen, and one without, in which everything must converge."""
+"""One simulated seed: a phase with faults, during which no error may occur, and a phase without, during which everything must converge."""
 
 import traceback
 from collections.abc import Callable, Collection
@@ -26,9 +26,9 @@ from sbon_testbed.simulator.workload import make_workload
 
 CHECKERS: tuple[Callable[[Run], Checker], ...] = (Links, Copies, Epochs, Owners, Bounds, Coordinates, Rows, Crashes, Members, Leftovers)
 LOOK_S = 0.1
-"""Virtual seconds between two looks of the checkers."""
+"""Virtual seconds between two calls of the checkers."""
 FAULTS_S = 14.0
-"""Virtual seconds with faults: some more than the streams last."""
+"""Virtual seconds with faults: somewhat longer than the streams."""
 CONVERGED_S = 180.0
 """Virtual seconds after the faults within which everything must converge."""
 SUBMITTED_S = 60.0
@@ -39,33 +39,33 @@ class Outcome(NamedTuple):
 
     seed: int
     problem: str
-    """Description of what is wrong; empty if nothing is."""
+    """Description of the error; empty if there is none."""
     trace: tuple[str, ...]
-    """The latest lines of what happened; empty if nothing is wrong."""
+    """Latest lines of the trace; empty if there is no error."""
     rows: int = 0
     committed: int = 0
     """Number of migrations that moved their operator."""
     abandoned: int = 0
-    """Number of migrations after which nothing had changed."""
+    """Number of migrations that were abandoned."""
     harmed: int = 0
     """Number of queries that lost something when an agent ended."""
     inexact: tuple[str, ...] = ()
-    """Those of them whose owner does not know exactly how many rows are lost, with its reason."""
+    """Harmed queries whose owners do not know exactly how many rows are lost, with their reasons."""
     virtual_s: float = 0.0
 
 
 class FoundError(Exception):
-    """A checker has found something wrong."""
+    """A checker has found an error."""
 
 
 def simulate(seed: int, kinds: Collection[str] = KINDS) -> Outcome:
     """Runs one seed.
 
-    Exceptions of agents are results too: the seed has failed with them.
+    An exception of an agent is a result, too: the seed has failed.
 
     Parameters
     ----------
-    kinds : the faults that happen, of `sbon_testbed.simulator.faults.KINDS`
+    kinds : kinds of faults, of `sbon_testbed.simulator.faults.KINDS`
     """
     with run_directory(memory_folder()) as folder:
         simulation: Simulation | None = None
@@ -95,7 +95,7 @@ class Simulation:
         reference = make_reference(workload, folder / "one")
         self._network, settings = network_of(seed, kinds), settings_of(seed, kinds)
         world = World(workload.topology, seed=seed, settings=settings, data_dir=folder / "all")
-        if kills_of(seed, kinds):  # one home, so that the others can be killed and their queries still be watched
+        if kills_of(seed, kinds):  # one home, so that other agents can be killed while the queries are still watched
             home = reference.queries[0].owner
             reference = reference._replace(queries=tuple(asked._replace(owner=home) for asked in reference.queries))
         self.run = Run(workload._replace(queries=reference.queries), reference, world)
@@ -109,7 +109,7 @@ class Simulation:
         Raises
         ------
         FoundError
-            A checker has found something wrong.
+            A checker has found an error.
         """
         if self.run.reference.problem:
             raise FoundError(self.run.reference.problem)
@@ -177,7 +177,7 @@ class Simulation:
                 self.inexact.append(f"{name}: {record.reason}")
 
     def _drop_all(self) -> None:
-        """Ends the queries that go on."""
+        """Drops the queries that still run."""
         run = self.run
         for asked in run.reference.queries:
             record = run.record_of(asked.name)
@@ -186,7 +186,7 @@ class Simulation:
                 run.world.ask(record.owner, "drop", query=record.id)
 
     def _pass(self, seconds: float) -> None:
-        """Lets time pass, then looks."""
+        """Lets time pass, then calls the checkers."""
         self.run.world.run(seconds)
         self.run.tell_migrations()
         self._faults.watch_leaving()

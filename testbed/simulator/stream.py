@@ -1,9 +1,9 @@
 """Streams of the virtual world, which behave and fail like TCP connections.
 
-A stream is two pipes, one a direction. A pipe keeps order: bytes arrive one delay after they were written, never before those written
-earlier. Deliveries are cut at random places. When the network blocks a pair, the pipe stalls; if the block ends in time, the bytes
-arrive; if not, the *writer's* end breaks, and the other end stays open without knowing (half open) until it writes itself and gets a
-reset. The end of a killed process is reset by its machine; a machine that is off says nothing.
+A stream is two pipes, one for each direction. A pipe keeps order: bytes arrive one delay after they were written, never before bytes
+written earlier. Deliveries are cut at random places. When the network blocks a pair, the pipe stalls. If the block ends in time, the bytes
+arrive. If not, the *writer's* end breaks, and the other end stays half open until it writes and gets a reset. The machine of a killed
+process resets the process's ends; a machine that is off sends nothing.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ from sbon_testbed.simulator.network import Network
 from sbon_testbed.simulator.time import NS, ns
 
 _SYN_RETRIES_S = (0.0, 1.0, 3.0, 7.0)
-"""Seconds at which a connection request is sent again, as Linux does it."""
+"""Seconds from the first connection request at which it is sent, as in Linux."""
 _FIN = 1
 _RESET = 2
 
@@ -57,10 +57,10 @@ class Pipe:
         self._stall += 1
 
     def resume(self) -> None:
-        """Sends stalled bytes again if the path is free: called when the network has changed."""
+        """Sends stalled bytes again if the path is free; called when the network has changed."""
         if self._queue and not self._armed and self.network.reaches(self.source.node, self.target.node):
             self._stall += 1
-            # The sender's retransmission timer decides when; it has backed off by now.
+            # The sender's retransmission timer, which has backed off by now, decides when.
             self._arm(
                 self.network.time.now_ns + self.network.delay_ns(self.source.node, self.target.node) + ns(self.network.draws.uniform())
             )
@@ -103,7 +103,7 @@ class Pipe:
     def _hand_over(self, data: bytes) -> None:
         draws, split = self.network.draws, self.network.config.split
         while len(data) > 1 and draws.uniform() < split:
-            # Half of the cuts are near an edge, since headers are where framing goes wrong.
+            # Half of the cuts are near the beginning, because headers are the hard part of framing.
             at = 1 + int(draws.uniform() * (min(8, len(data)) - 1 if draws.uniform() < 0.5 else len(data) - 1))
             self.target.take(data[:at])
             data = data[at:]
@@ -116,7 +116,7 @@ class Pipe:
 
 
 class SimulatedStream:
-    """One end of a stream. Satisfies `sbon_agent.host.Stream`."""
+    """One end of a stream. Satisfies `sbon.ports.Stream`."""
 
     def __init__(self, network: Network, node: int, peer: Address, handler: StreamHandler | None, alive: Callable[[], bool]) -> None:
         self.network, self.node, self.peer, self.handler = network, node, peer, handler
@@ -136,14 +136,14 @@ class SimulatedStream:
         return self.out.bytes_under_way if self.out is not None else 0
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Sends bytes; they are lost without an error on a closed stream."""
+        """Sends bytes; on a closed stream they are lost without an error."""
         if self.open and self.out is not None and data:
             self.out.push(bytes(data))
             if self.out.bytes_under_way > self.network.config.stream_buffer_bytes:
                 self._full = True
 
     def close(self) -> None:
-        """Closes after the bytes written so far; the handler is told soon."""
+        """Closes the stream after the bytes written so far, and soon tells the handler."""
         if self.open and self.out is not None:
             self.open = False
             self.out.push(_FIN)
@@ -160,18 +160,18 @@ class SimulatedStream:
         if self.open and self.handler is not None and self._alive():
             self.handler.received(data)
         elif self.out is not None and not self.open:
-            # Nobody listens any more: the machine answers with a reset.
+            # Nobody listens any more, so the machine answers with a reset.
             self.out.push(_RESET)
 
     def drained(self) -> None:
-        """Tells the handler that the buffer may have room again, as bytes have left."""
+        """Tells the handler if the buffer has room again, after bytes have arrived."""
         if self._full and self.out is not None and self.out.bytes_under_way * 4 <= self.network.config.stream_buffer_bytes:
             self._full = False
             if self.open and self.handler is not None and self._alive():
                 self.handler.writable()
 
     def end(self, reason: str) -> None:
-        """Ends the stream at this end, whatever was in flight."""
+        """Ends the stream at this end, regardless of bytes in flight."""
         if self.open:
             self.open = False
             self._tell_closed(reason)
@@ -182,7 +182,7 @@ class SimulatedStream:
             self._tell_closed(reason)
 
     def kill(self, silent: bool) -> None:
-        """Handles the death of the process: it resets the stream, unless the machine went off with it (`silent`)."""
+        """Handles the death of the process: the machine resets the stream, unless it went off, too (`silent`)."""
         was_open, self.open, self.handler = self.open, False, None
         if self.out is not None:
             if silent:
@@ -197,7 +197,7 @@ class SimulatedStream:
 
 
 class Streams:
-    """All streams of a world: opens them, and wakes the stalled when the network changes."""
+    """All streams of a world: opens them, and resumes stalled ones when the network changes."""
 
     def __init__(self, network: Network) -> None:
         self.network = network
@@ -211,7 +211,7 @@ class Streams:
         target: int,
         answer: Callable[[], SimulatedStream | None],
     ) -> None:
-        """Opens a stream from `client` to node `target`; `answer()` creates the listener's end, or returns None if nobody listens."""
+        """Opens a stream from `client` to node `target`; `answer()` makes the listener's end, or returns None if nobody listens."""
         self._request(client, target, answer, 0, self.network.time.now_ns)
 
     def _request(

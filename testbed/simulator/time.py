@@ -1,6 +1,6 @@
 """Virtual time: a heap of events, and a clock that jumps from one to the next.
 
-Instants are whole nanoseconds, so that sums and comparisons are exact and a run is the same on every machine. Events of one instant come
+Instants are whole nanoseconds, so that sums and comparisons are exact and a run is the same on every machine. Events of one instant happen
 in the order in which they were scheduled. No event can be scheduled in the past.
 """
 
@@ -13,7 +13,7 @@ NS = 1_000_000_000
 
 
 class Event:
-    """A scheduled callback. Satisfies `sbon_agent.host.Timer`."""
+    """A scheduled callback. Satisfies `sbon.ports.Timer`."""
 
     __slots__ = ("callback",)
 
@@ -21,7 +21,7 @@ class Event:
         self.callback: Callable[[], None] | None = callback
 
     def cancel(self) -> None:
-        """Cancels the callback; nothing happens if it has run already."""
+        """Cancels the callback; does nothing if it has run already."""
         self.callback = None
 
 
@@ -31,7 +31,7 @@ class VirtualTime:
     def __init__(self) -> None:
         self.now_ns = 0
         self.events = 0
-        """Number of callbacks so far, a cheap measure of activity."""
+        """Number of callbacks so far, as a cheap measure of activity."""
         self._heap: list[tuple[int, int, Event]] = []
         self._order = 0
 
@@ -41,7 +41,7 @@ class VirtualTime:
         return self.now_ns / NS
 
     def at(self, when_ns: int, callback: Callable[[], None]) -> Event:
-        """Schedules a callback at `when_ns`, or now, after those that are due already, if that time has passed."""
+        """Schedules a callback at `when_ns`; if that time has passed, now, after the callbacks already due."""
         event = Event(callback)
         self._order += 1
         heapq.heappush(self._heap, (when_ns if when_ns > self.now_ns else self.now_ns, self._order, event))
@@ -52,7 +52,7 @@ class VirtualTime:
         return self.at(self.now_ns + delay_ns, callback)
 
     def step(self, until_ns: int) -> bool:
-        """Runs the next callback, if it is due by `until_ns`; returns False if none is, and the clock then stands at `until_ns`.
+        """Runs the next callback, if it is due by `until_ns`; otherwise sets the clock to `until_ns` and returns False.
 
         Exceptions of callbacks propagate: in a virtual world a bug must stop the run, not fill a log.
         """
@@ -77,7 +77,7 @@ class VirtualTime:
             pass
 
     def run_while(self, condition: Callable[[], bool], until_s: float) -> bool:
-        """Runs callbacks as long as `condition()` holds, checked after each; returns False if `until_s` came first."""
+        """Runs callbacks as long as `condition()`, checked after each, holds; returns False if it still holds at `until_s`."""
         until_ns = ns(until_s)
         while condition():
             if not self.step(until_ns):
@@ -93,7 +93,7 @@ def ns(seconds: float) -> int:
 def ns_not_before(seconds: float) -> int:
     """Returns the first nanosecond whose value in seconds is not below `seconds`.
 
-    A timer that fired a rounding error early would find its machine not yet due, which would request the same time again.
+    A state machine woken early by a rounding error would not be due yet, and would request the same time again.
     """
     value = math.ceil(seconds * NS)
     while value / NS < seconds:

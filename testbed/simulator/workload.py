@@ -1,7 +1,8 @@
 """The workload of one seed: a topology, two streams of unusual rows, and random queries whose answers go to files.
 
-The streams are replayed by their event times, so that rows flow for some seconds while faults happen. No row is late, so each query has
-one right answer, whatever the network does. Queries share no operators, because one that joined a running stream would miss its first rows.
+The streams are replayed by their event times, so that rows flow for some seconds while faults happen. No row is late, so each query has one
+correct answer, whatever the network does. Queries share no operators, because a query that joined a running stream would miss its first
+rows.
 """
 
 from collections.abc import Sequence
@@ -18,15 +19,15 @@ from sbon_testbed.simulator.harness import World
 from sbon_testbed.topology import CitiesConfig, Topology, TransitStubConfig, build
 
 SPEED = 4.0
-"""Factor by which the streams are faster than their event times: they last about twelve seconds."""
+"""Factor by which streams are replayed faster than their event times; they last about twelve seconds."""
 DRAWN = 10
-"""Number of queries drawn for a seed; the first ones that one node does not refuse run."""
+"""Number of queries drawn for a seed; the first ones that a node accepts run."""
 RUN = 3
 """Number of queries that run."""
 LARGE = ("twice", "join_of_aggregates", "window_join", "interval_join")
-"""Shapes of queries with several operators that may move; one of them runs where one was drawn."""
+"""Shapes of queries with several movable operators; one such query runs if one was drawn."""
 ROW_BY_ROW = ("scalars", "filters", "taken_apart", "union_all")
-"""Shapes of queries without state: each of their rows comes of one row. At most one of the queries that run has such a shape."""
+"""Shapes of queries without state: each of their rows results from one row. At most one such query runs."""
 SMALL_TRANSIT_STUB = TransitStubConfig(transit_domains=3, transit_nodes=2, stub_domains=12, stub_nodes=3)
 FORMATS = ("csv", "ndjson", "parquet")
 
@@ -44,7 +45,7 @@ class Asked(NamedTuple):
     format: str
 
     def sql(self, nodes: Sequence[str]) -> str:
-        """Returns the statements that begin the query."""
+        """Returns the statements that start the query."""
         options = f"connector = 'file', path = '{self.file}', node = '{nodes[self.sink]}'"
         return ";\n".join([*(view for view, _ in self.query.before), f"CREATE SINK {self.name} AS {self.query.ours} WITH ({options})"])
 
@@ -66,12 +67,12 @@ class Workload(NamedTuple):
     topology: Topology
     data: DataSet
     sources: dict[str, int]
-    """For each stream, the number of its node."""
+    """Number of the node of each stream."""
     queries: tuple[Asked, ...]
 
     @property
     def spare(self) -> list[int]:
-        """Returns the nodes without source, sink or home: they may leave without loss."""
+        """Returns the nodes without source, sink or home, which may leave without loss."""
         busy = {*self.sources.values(), *(asked.owner for asked in self.queries), *(asked.sink for asked in self.queries)}
         return [number for number in range(len(self.topology.nodes)) if number not in busy]
 
@@ -99,7 +100,7 @@ def make_workload(seed: int) -> Workload:
     rng = np.random.default_rng([seed, 10])
     nodes = int(rng.integers(4, 8))
     kind = CitiesConfig() if rng.random() < 0.7 else SMALL_TRANSIT_STUB
-    data = make_data(5 * seed)  # every fifth one has late rows, counted from 4
+    data = make_data(5 * seed)  # every fifth data set, from number 4, has late rows; multiples of 5 have none
     at_work = nodes - 1  # the last node may always leave
 
     def node() -> int:

@@ -1,9 +1,9 @@
 """The virtual world: hosts for agents in one process, in virtual time, from a seed.
 
 `SimulatedHost` implements `sbon_agent.host.Host`. Each machine's monotonic clock begins at a different instant, which exposes agents that
-compare clocks of two machines; wall clocks agree unless they are skewed. A killed process takes its host object with it: its timers,
-streams and unfinished work are dropped, and a restarted process gets a new one on the same machine. The same seed gives the same run,
-callback by callback.
+compare clocks of two machines; wall clocks agree unless they are skewed. A killed process's host object ends with it: its timers, streams
+and unfinished work are dropped, and a restarted process gets a new host on the same machine. The same seed gives the same run, callback by
+callback.
 """
 
 from collections.abc import Callable, Sequence
@@ -70,7 +70,7 @@ class SimulatedWorld:
         self._by_ip = {machine.ip: machine for machine in self.machines}
 
     def machine_at(self, ip: str) -> Machine | None:
-        """Returns the machine with this address."""
+        """Returns the machine with this address; None if there is none."""
         return self._by_ip.get(ip)
 
     def boot(self, number: int) -> "SimulatedHost":
@@ -109,7 +109,7 @@ class SimulatedHost:
         return self._time.at(ns_not_before(when) - self.machine.clock_start_ns, partial(self._call, callback))
 
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """Schedules a callback after those that are due already."""
+        """Schedules a callback after those already due."""
         self._time.after(0, partial(self._call, callback))
 
     def _call(self, callback: Callable[[], None]) -> None:
@@ -127,7 +127,7 @@ class SimulatedHost:
         datagram: Callable[[bytes, Address, float], None],
         accept: Callable[[Address], StreamHandler],
     ) -> Address:
-        """Opens the agent's port on this machine; an address of another machine, or a port in use, is refused."""
+        """Opens the agent's port on this machine; refuses an address of another machine, and a port in use."""
         ip, port = address
         if ip not in (self.machine.ip, "0.0.0.0"):
             raise ConfigError(f"cannot listen on {ip}: this machine is {self.machine.ip}")
@@ -146,7 +146,7 @@ class SimulatedHost:
             self._world.network.send_datagram(self.machine.number, target.number, len(data), arrive)
 
     def connect(self, address: Address, handler: StreamHandler) -> None:
-        """Opens a stream; an address of no machine is refused."""
+        """Opens a stream; refuses an address that no machine has."""
         stream = SimulatedStream(self._world.network, self.machine.number, address, handler, self._is_alive)
         self._remember(stream)
         target = self._world.machine_at(address[0])
@@ -165,7 +165,7 @@ class SimulatedHost:
         brief: bool = False,
         spare: bool = False,
     ) -> None:
-        """Runs `work` at once; `done` is called when a virtual core has had the time for it."""
+        """Runs `work` at once; calls `done` when a virtual core has had the time for it."""
         outcome: T | BaseException
         try:
             outcome = work()
@@ -176,7 +176,7 @@ class SimulatedHost:
         self._time.at(self.machine.cpu.run(*sizes) + waited_ns, lambda: self._call(lambda: done(outcome)))
 
     def execute_apart(self, work: Callable[[], T], done: Callable[[T | BaseException], None], limit_s: float) -> None:
-        """Does what `execute` does: nothing blocks here."""
+        """Does the same as `execute`, because nothing blocks here."""
         self.execute(work, done, rows=0)
 
     def disk(self, folder: str) -> VirtualDisk:
@@ -184,11 +184,11 @@ class SimulatedHost:
         return self.machine.disk
 
     def stopwatch(self) -> float:
-        """Returns the time of all work so far if the world is timed, else a constant: no virtual time passes during work."""
+        """Returns the time of all work so far if the world is timed, otherwise a constant, because no virtual time passes during work."""
         return self.machine.cpu.worked_ns / NS
 
     def meter(self, *, brief: bool = False) -> "_Meter":
-        """Returns a meter by the virtual cost of batches."""
+        """Returns a meter of the virtual cost of batches."""
         return _Meter(self.machine.cpu)
 
     @property
@@ -197,11 +197,11 @@ class SimulatedHost:
         return self.machine.cpu.cores
 
     def share_of_core(self) -> float:
-        """Returns what other programs leave of a virtual core."""
+        """Returns the share of a virtual core that other programs leave."""
         return self.machine.cpu.use().free_cores / self.machine.cpu.cores
 
     def processors(self) -> ProcessorUse:
-        """Returns how the virtual cores are used; nothing waits for one unnoticed."""
+        """Returns the use of the virtual cores, without any pressure of waiting work."""
         return self.machine.cpu.use()
 
     def memory_bytes(self) -> int:
@@ -209,7 +209,7 @@ class SimulatedHost:
         return MEMORY_BYTES
 
     def memory_fraction(self) -> float:
-        """Returns a constant, as virtual machines have no memory to fill."""
+        """Returns a constant, because virtual machines have no memory to fill."""
         return 0.0
 
     def kill(self, silent: bool = False) -> None:
@@ -248,7 +248,7 @@ class SimulatedHost:
 
 
 class _Meter:
-    """Measures work by its virtual CPU cost. Satisfies `sbon_agent.host.Meter`."""
+    """Measures work by its virtual CPU cost. Satisfies `sbon.ports.Meter`."""
 
     def __init__(self, cpu: Cpu) -> None:
         self._cpu = cpu
@@ -258,7 +258,7 @@ class _Meter:
         return self._cpu.lap_ns(rows) if rows else 0
 
     def end(self) -> None:
-        """Does nothing, as no resource is held."""
+        """Does nothing: the meter holds no resource."""
 
 
 def _datagram_arrives(machine: Machine, port: int, data: bytes, sender: Address) -> None:

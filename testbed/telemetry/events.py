@@ -11,14 +11,14 @@ from sbon.telemetry.schema import TABLES
 from sbon_testbed.telemetry.story import BEGIN, DOWN_S, Move, Query, Story, usage_at
 
 NOTICED_S = 4.0
-"""Seconds from a crash to the first agent that declares it failed; others follow."""
+"""Seconds from a crash until the first agent declares the crashed agent failed; others follow."""
 SUSPICIONS_PER_HOUR = 3
 QUERY_PAUSE_S = 2.0
 """Seconds between the first queries."""
 
 
 def events_of_hour(story: Story, begin_s: float, end_s: float) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Yields tables of kinds of which most hours have few rows or none."""
+    """Yields the tables of an hour for kinds of rare rows."""
     rng = np.random.default_rng([int(begin_s), story.seed, 1])
     found: dict[str, list[dict[str, Any]]] = {
         "agents": _starts(story),
@@ -53,7 +53,7 @@ def _starts(story: Story) -> list[dict[str, Any]]:
 
 
 def _members(story: Story, begin_s: float, end_s: float, rng: np.random.Generator) -> list[dict[str, Any]]:
-    """Returns crashes as all others see them, and suspicions that are refuted."""
+    """Returns crashes as seen by all other agents, and refuted suspicions."""
     agents = len(story.topology.nodes)
     changes: list[tuple[float, int, int, str, str]] = []
     for node, at_s in story.down_s.items():
@@ -149,13 +149,13 @@ def _placement(story: Story, number: int, query: Query) -> dict[str, Any]:
 
 
 def _lost(story: Story, node: int, query: Query) -> list[int]:
-    """Returns the operators of a query that a crash takes. A query whose home crashes has nobody who records its recovery."""
+    """Returns the operators of a query that a crash ends; none if the query's home crashes, because then no agent records the recovery."""
     at_s = np.array([story.down_s[node]])
     return [] if query.consumer == node else [one for one in query.operators if int(story.hosts(one, at_s)[0]) == node]
 
 
 def _recovery(story: Story, node: int, query: Query) -> dict[str, Any]:
-    """Returns the recovery of a query: its operators run again where they were once the host is back."""
+    """Returns the recovery of a query: its operators run again on their former host once that is back."""
     lost, name = _lost(story, node, query), story.topology.nodes[node]
     lost_s = story.down_s[node] + NOTICED_S
     begun_s = story.down_s[node] + DOWN_S + 1.0 + 0.01 * len(query.operators)
@@ -198,7 +198,7 @@ def _migration(story: Story, move: Move, rng: np.random.Generator) -> dict[str, 
     there = story.topology.nodes[move.target]
     operator = story.operators.name[move.operator]
     return {
-        # Recorded when it has ended, by the host that the operator leaves.
+        # Recorded at the end of the migration, by the host that the operator leaves.
         "at_s": float(phases[4]),
         "node": move.source,
         "operator": operator,

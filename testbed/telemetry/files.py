@@ -1,4 +1,4 @@
-"""Converts the agents' spools to Parquet files after a run, in this one process, since a writer for each agent would overload a small
+"""Converts the agents' spools to Parquet files after a run, in one process, because a writer for each agent would overload a small
 machine."""
 
 import os
@@ -8,7 +8,7 @@ from sbon.errors import SbonError
 
 
 def write_tables(directory: Path) -> int:
-    """Writes the recordings of agents with a data directory below `directory`; none of them may run. Returns the number of rows.
+    """Writes the telemetry of agents with data directories below `directory`, which must not run. Returns the number of rows.
 
     Raises
     ------

@@ -36,7 +36,7 @@ class Writer:
         self.files = 0
 
     def write(self, kind: str, hour: int, rows: pl.DataFrame) -> None:
-        """Writes rows with `at_s` (seconds since the start) and `node` (number) instead of the columns that all kinds have."""
+        """Writes rows that have `at_s` (seconds since the start) and `node` (number) instead of the columns common to all kinds."""
         if rows.is_empty():
             return
         moment = BEGIN + timedelta(hours=hour)
@@ -65,7 +65,7 @@ class Writer:
             self.files += 1
 
     def _with_runs(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Removes rows from while agents were down; `restarted` tells which run a row is from."""
+        """Removes rows of agents while they were down, and adds `restarted`: whether a row is from after the crash."""
         down = pl.DataFrame(
             {"node": list(self._story.down_s), "down_s": list(self._story.down_s.values())}, schema={"node": pl.Int64, "down_s": pl.Float64}
         )
@@ -93,12 +93,12 @@ def generate(
     ----------
     out : folder, created if missing; the files go to `out/telemetry`
     queries : number of queries; None: three for each agent
-    probe_interval_s : time between two probes of an agent
+    probe_interval_s : time between two probes by an agent
 
     Returns
     -------
     dict
-        Rows by kind, files, and what happened in the story.
+        Rows by kind, files, and events of the story.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def generate(
             if progress is not None and kind == "latencies":
                 progress(f"hour {hour + 1} of {int(np.ceil(hours))}: {sum(writer.rows.values()):,} rows")
     except KeyboardInterrupt:
-        # Half a log would be taken for a whole one. If Ctrl-C has stopped polars, Python raises it once more.
+        # A partial log would be taken for a complete one. If Ctrl-C has stopped polars, Python raises it once more.
         try:
             shutil.rmtree(out / "telemetry", ignore_errors=True)
         except KeyboardInterrupt:
@@ -154,15 +154,15 @@ def _everything(story: Story, probe_interval_s: float) -> Iterator[tuple[int, st
 
 
 def telemetry_command(
-    out: Annotated[Path, typer.Option(metavar="DIR", help="The log goes to DIR/telemetry; made if missing.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The log is written to DIR/telemetry; made if missing.")],
     agents: Annotated[int, typer.Option(metavar="N", help="Size of the overlay.")] = 100,
-    hours: Annotated[float, typer.Option(metavar="H", help="How long it ran.")] = 24.0,
-    queries: Annotated[int | None, typer.Option(metavar="N", help="How many; three for each agent if not given.")] = None,
-    probe_interval: Annotated[float, typer.Option(metavar="S", help="Between two probes of an agent.")] = 0.6,
+    hours: Annotated[float, typer.Option(metavar="H", help="Duration of the log in hours.")] = 24.0,
+    queries: Annotated[int | None, typer.Option(metavar="N", help="Number of queries; default: three for each agent.")] = None,
+    probe_interval: Annotated[float, typer.Option(metavar="S", help="Seconds between two probes by an agent.")] = 0.6,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same log.")] = 0,
     json: JsonFile = None,
 ) -> None:
-    """Make up a log of telemetry, as agents would have written it, to try `sbon analyze` on.
+    """Generate a telemetry log, as agents would have written it, for trying `sbon analyze`.
 
     \b
     Examples:

@@ -1,8 +1,8 @@
-"""A synthetic day of an overlay: its agents, its queries, and the places and moves of operators.
+"""A synthetic day of an overlay: its agents, its queries, and the hosts and moves of operators.
 
-It gives logs of any size without running an overlay for that long: `sbon_testbed.telemetry.generator` writes what its agents would have
-recorded. Nothing here is a measurement. Latencies are those of cities with a slow variation over the day and one slower ocean cable, so
-that placements that are good in the morning are not at noon.
+It gives logs of any size without running an overlay: `sbon_testbed.telemetry.generator` writes the rows that its agents would have
+recorded. Nothing here is measured. Latencies are those of cities, and an ocean cable is slower for part of the time, so that good
+placements do not stay good.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ SOURCE_BYTES, WINDOW_BYTES, MAP_BYTES = 32.0, 48.0, 40.0
 """Bytes of a row on an output link, by kind of operator."""
 CANDIDATES = 3
 SHARING = 0.25
-"""Share of queries that use another one's window."""
+"""Share of queries that use another query's window."""
 CRASHES = 0.05
 """Share of agents that crash, once, for five minutes."""
 DOWN_S = 300.0
@@ -43,7 +43,7 @@ class Operators:
     """Planned rows/s; measured ones vary over the day and have a bias."""
     bias: list[float] = field(default_factory=list)
     moves: list[list[tuple[float, int]]] = field(default_factory=list)
-    """Times, in seconds since the start, at which it came to each node; the first is its start."""
+    """For each operator, pairs of a time, in seconds since the start, and the node to which it came; the first pair is its start."""
 
     def add(self, name: str, kind: str, query: int, rates: tuple[float, float], node: int, bias: float) -> int:
         """Adds an operator; returns its number."""
@@ -80,7 +80,7 @@ class Move:
     target: int
     before: float
     after: float
-    """Network usage of its links after it, bytes in transit."""
+    """Network usage of the operators' links after the migration, bytes in transit."""
 
 
 class Story:
@@ -98,7 +98,7 @@ class Story:
         self.seconds = seconds
         self.topology: Topology = build(CitiesConfig(), agents, seed)
         self.cable_s = (0.4 * seconds, 0.65 * seconds)
-        """When the cable was slower, seconds."""
+        """Begin and end of the time when the cable was slower, in seconds."""
         self.quiet_ms = self.topology.rtt_ms
         slower = Latencies(self.topology)
         slower.scale(self.topology.cables[CABLE], CABLE_FACTOR)
@@ -113,7 +113,7 @@ class Story:
         self.moves = self._moved()
         crashed: Iterable[int] = self.rng.permutation(agents)[: round(agents * CRASHES)] if seconds > 4 * DOWN_S else []
         self.down_s = {int(agent): float(self.rng.uniform(0.1, 0.8) * seconds) for agent in crashed}
-        """When each crashed agent went down; it came back `DOWN_S` later."""
+        """Time at which each crashed agent went down; it came back `DOWN_S` later."""
 
     def rtt_ms(self, at_s: float) -> FloatArray:
         """Returns the true RTTs at a moment, (agents, agents)."""
@@ -165,14 +165,14 @@ class Story:
         return Query(name, consumer, tuple(own), shared)
 
     def _chosen(self, sources: list[tuple[int, float]], consumer: int, out: float) -> int:
-        """Returns a good host by slightly wrong coordinates: not always the best."""
+        """Returns a good host by slightly wrong coordinates, not always the best one."""
         ends = [self.operators.moves[source][0][1] for source, _ in sources] + [consumer]
         rates = np.array([rate for _, rate in sources] + [out * WINDOW_BYTES])
         cost = rates @ predicted_ms(self.vectors, self.heights, ends)
         return int(self.rng.choice(np.argsort(cost)[:CANDIDATES]))
 
     def _moved(self) -> list[Move]:
-        """Returns migrations at random times, more of them after the cable has changed; operators move to the best node by true
+        """Returns migrations at random times, more of them after changes of the cable. Most move operators to the best node by true
         latencies."""
         moves = []
         for window in [number for number, kind in enumerate(self.operators.kind) if kind == "window"]:
@@ -196,7 +196,7 @@ class Story:
         rates = np.array([rate for _, rate in inputs + outputs])
         cost = rates @ self.rtt_ms(at_s)[ends] / 2000.0
         there = int(np.argmin(cost))
-        # A tenth of the moves goes wrong, so that the report has something to find.
+        # A tenth of the moves is bad, so that the report has something to find.
         if self.rng.random() < 0.1:
             there = int(self.rng.integers(len(cost)))
         elif cost[there] > 0.9 * cost[here]:
@@ -217,7 +217,7 @@ def usage_at(links: Sequence[tuple[int, int, float]], hosts: Mapping[int, int], 
 
 
 def embedded(rtt_ms: FloatArray, access_ms: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Returns coordinates that predict these RTTs about as well as real ones do: (agents, 3) vectors and (agents,) heights, ms.
+    """Returns coordinates that predict these RTTs about as well as real coordinates do: (agents, 3) vectors and (agents,) heights, ms.
 
     Source
     ------

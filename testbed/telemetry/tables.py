@@ -1,4 +1,4 @@
-"""Periodic rows of a synthetic overlay, an hour at a time: what the agents of a `Story` would have recorded, all agents at once."""
+"""Periodic rows of a synthetic overlay: the rows that the agents of a `Story` would have recorded in an hour, for all agents at once."""
 
 from collections.abc import Iterator
 
@@ -14,14 +14,14 @@ SAMPLE_S = 10.0
 LATENCY_WINDOW_S = 60.0
 REVIEW_S = 60.0
 SETTLING_S = 40.0
-"""Seconds in which errors of coordinates fall by 1/e after a start."""
+"""Seconds in which errors of coordinates fall to 1/e after a start."""
 OUT_BYTES = {"source": SOURCE_BYTES, "window": WINDOW_BYTES, "map": MAP_BYTES, "sink": 0.0}
 DIGEST_STEPS = np.array([0.5, 0.7, 0.85, 1.0, 1.2, 1.6, 2.5])
 DIGEST_SHARES = np.array([0.05, 0.15, 0.25, 0.25, 0.15, 0.12, 0.03])
 
 
 def samples_of_hour(story: Story, begin_s: float, end_s: float, probe_interval_s: float) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Yields tables of periodic rows, with `at_s` and `node` instead of the columns that all kinds have."""
+    """Yields tables of periodic rows, with `at_s` and `node` instead of the columns common to all kinds."""
     rng = np.random.default_rng([int(begin_s), story.seed, 0])
     yield "probes", _probes(story, begin_s, end_s, probe_interval_s, rng)
     at_s = np.arange(begin_s + SAMPLE_S, end_s + 0.001, SAMPLE_S) - 0.001
@@ -68,7 +68,7 @@ def _named(story: Story, column: str) -> pl.Expr:
 
 
 def _grid(at_s: FloatArray, columns: int) -> tuple[FloatArray, Numbers]:
-    """Returns each moment for each of `columns` things; things vary slowest."""
+    """Returns every pair of a moment and a number below `columns`, sorted by number."""
     return np.tile(at_s, columns), np.repeat(np.arange(columns), len(at_s))
 
 
@@ -146,7 +146,7 @@ def _links(story: Story, at_s: FloatArray, hosts: Numbers, rng: np.random.Genera
     bias = np.array(all_operators.bias)[source]
     rows_per_s = _rate(story, np.array([one[2] for one in story.links])[link] / per_row, bias, moments, rng)
     congested = (link % 41 == 7) & (np.sin(moments / 500) > 0.8)
-    # The users of a link are those of its target.
+    # The queries that use a link are those that use its target.
     described = pl.DataFrame(
         {
             "link": [f"{all_operators.name[one[0]]}>{all_operators.name[one[1]]}" for one in story.links],

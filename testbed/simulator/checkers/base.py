@@ -7,7 +7,7 @@ class Checker:
     """Watches one property of a run. A problem is a sentence; an empty text means no problem."""
 
     after_drop = False
-    """True if `converged` is called only after endless queries have been dropped."""
+    """True if `converged` is called only after all queries that still run have been dropped."""
 
     def __init__(self, run: Run) -> None:
         self.run = run

@@ -1,9 +1,9 @@
-"""Checks losses through killed agents: only queries that they served lose rows, the loss is reported, and operators are soon made again.
+"""Checks losses through killed agents: only queries that they served lose rows, owners report losses, and operators are soon made again.
 
-Before an agent is killed, the queries with operators or files there are noted: only these may lack rows. When the faults have ended and all
-agents run again, their operators must run again within `BACK_S`, and the queries must come to their end. If their home reports no losses,
-all rows must be there. A query that works row by row must have no wrong rows, and if the home has counted losses exactly, it must lack
-exactly as many rows.
+Before an agent is killed, the queries that it serves are noted: only these may lack rows. When the faults have ended and all agents run
+again, their operators must run again within `BACK_S`, and the queries must come to their end. If their home reports no losses, all rows
+must be there. A query that works row by row must have no wrong rows, and if the home has counted losses exactly, it must lack exactly as
+many rows.
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
-"""A query has one owner: no two agents own it under one ownership epoch, and no former owner goes on once another one has begun.
+"""Checks that a query has one owner: no two agents own it under one ownership epoch, and an earlier owner stops once a new one has begun.
 
-A former owner's latest version may be under way when the new owner's first one counts; of any that it sends afterwards, a majority would
-have it only by a mistake.
+When the new owner's first version counts, the earlier owner's latest version may still be under way. If a majority of keepers has a version
+that it sent later, that is an error.
 """
 
 from sbon.supervision.owning import Owning, Phase
@@ -11,15 +11,15 @@ from sbon_testbed.simulator.run_state import Run
 
 
 class Owners(Checker):
-    """Compares the versions of records that count with each other and with their past."""
+    """Compares the versions of records that count with each other and with earlier ones."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
         self._owner: dict[tuple[QueryId, int], NodeId] = {}
-        """Owner of a query under an epoch."""
+        """Owner of a query by ownership epoch."""
         self._highest: dict[QueryId, int] = {}
         self._last: dict[tuple[QueryId, int, NodeId], int] = {}
-        """The latest version that a former owner had sent when a higher epoch was first seen to count."""
+        """Latest version that an earlier owner had sent when a higher epoch was first seen to count."""
 
     def look(self) -> str:
         """Returns the first query that has two owners."""

@@ -1,4 +1,4 @@
-"""The rows in each file are those of one node, each once, and in their order where the query defines one.
+"""Checks that each file has the rows of a run on one node, each once, and in order if the query defines one.
 
 A query that lost something when an agent ended may lack rows; `crashes` judges it.
 """
@@ -9,7 +9,7 @@ from sbon_testbed.simulator.checkers.base import Checker
 
 
 class Rows(Checker):
-    """Compares files with the answers of one node."""
+    """Compares files with the rows of a run on one node."""
 
     def converged(self) -> str:
         """Returns the first query that has not ended."""
