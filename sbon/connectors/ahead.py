@@ -1,11 +1,11 @@
 """Guards a source against event times from the future.
 
-A single row of the year 9999 would move the source's watermark there, and all later rows would be late. The sources that other programs
-write to use it.
+A single row of the year 9999 would move the source's watermark there, and all later rows would be late. Sources that other programs write
+to use this guard.
 
 The option `ahead_max` of such a source says how far ahead of this machine's clock an event time may be; rows beyond it are left out and
-counted. Without the option nothing is left out, since a machine may have no correct clock, and streams made up for a trial may lie in the
-future. The first row that is more than a day ahead is then reported in `remark`.
+counted. Without the option nothing is left out, since a machine may have no correct clock, and test streams may lie in the future. The
+first row that is more than a day ahead is then reported in `remark`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class AheadGuard:
 
     def __init__(self, options: Options, schema: Schema, place: int | None, misfits: Misfits) -> None:
         self.remark = ""
-        """Note about a row that is far ahead, where that is allowed; otherwise empty."""
+        """Note about a row that is far ahead, if that is allowed; otherwise empty."""
         self._place = place
         self._schema = schema
         self._misfits = misfits
@@ -66,7 +66,7 @@ class AheadGuard:
         return Values(len(kept), tuple([column[row] for row in kept] for column in values.columns))
 
     def taken_of_many(self, frame: pl.DataFrame, wall: float) -> pl.DataFrame:
-        """Does the same for a frame."""
+        """Returns the rows of a frame that are not too far ahead of the clock (Unix seconds)."""
         if self._place is None or frame.is_empty():
             return frame
         times = times_us(frame.to_series(self._place))
@@ -97,7 +97,7 @@ class AheadGuard:
         if not self.remark and wall_us + TOLD_AHEAD_US < newest_us <= TIME_MAX_US:
             said = datetime.fromtimestamp(newest_us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
             self.remark = (
-                f"a row of {said} has come, ahead of this machine's clock: rows of today are late behind it in windows and joins; "
-                "ahead_max = '1 hour' among the source's options would leave it out"
+                f"a row of {said} has come, ahead of this machine's clock: windows and joins count rows of the present as late after it; "
+                "set ahead_max = '1 hour' in the source's options to leave such rows out"
             )
         return None

@@ -1,4 +1,5 @@
-"""Connector `datagen` (source): rows from a seed. Row i depends on the seed and on i alone, not on when or in which batch it leaves.
+"""Connector `datagen` (source): makes rows from a seed. Row i depends only on the seed and on i, not on the time or batch in which it
+leaves.
 
 Options
 -------
@@ -9,17 +10,17 @@ start : event time of the first row, ISO 8601 in UTC; default: the wall clock wh
 event_rows_per_second : number of rows in a second of event time; default rows_per_second, a million with `max`
 disorder : every row's event time is up to this span (`2 s`) behind its place in the sequence; default none
 per_node : `true` mixes the node's name into the seed, so that each node of a logical source has rows of its own; default `false`
-pool_rows : number of rows that are made once, kept in memory and given again and again: row i has the values of row i modulo `pool_rows`,
-    and an event time of its own. For floods: a row then costs next to nothing to make. Default: every row is made anew
-batch_rows_max : most rows of a batch, default 524288; fewer where they would take longer than the engine's quantum
+pool_rows : number of rows that are made once, kept in memory and repeated: row i has the values of row i modulo `pool_rows`, and its own
+    event time. For load tests: a row then costs almost nothing to make. Default: every row is made
+batch_rows_max : most rows of a batch, default 524288; fewer if they would take longer than the engine's quantum
 fields.COLUMN.kind : what fills a column
     `random`    INT, FLOAT: min (0), max (1000; 1 for FLOAT). BOOL: probability (0.5). INTERVAL: min, max in seconds (0, 60)
-    `sequence`  INT, FLOAT: start (0) plus i * step (1), modulo `modulo` where given. TEXT: prefix, then that number
+    `sequence`  INT, FLOAT: start (0) plus i * step (1), modulo `modulo` if given. TEXT: prefix, then that number
     `normal`    INT, FLOAT: mean (0), stddev (1)
     `zipf`      rank among `count` (100) with `exponent` (1); rank 0 most often. INT: min (0) plus rank. TEXT: prefix, then the rank
-    `choice`    one of `values` (a,b,c), by `weights` (5,1,1) where given; any type but TIME and INTERVAL
+    `choice`    one of `values` (a,b,c), by `weights` (5,1,1) if given; any type but TIME and INTERVAL
     `node`      TEXT: the name of the node that makes the row
-    `label`     TEXT: the node's label `label`; NULL where it has none
+    `label`     TEXT: the node's label `label`; NULL if it has none
 fields.COLUMN.null_fraction : share of NULLs, default 0
 
 Without a kind: INT and FLOAT `random`, TEXT `zipf`, BOOL and INTERVAL `random`. TIME columns hold the event time.
@@ -139,7 +140,7 @@ class DatagenSource:
         return max(0, self._due(now) - self._sent)
 
     def sample(self, rows: int) -> pl.DataFrame:
-        """Returns the first rows, made anew, with event times from 1970 on where the source has no start. For a source never started."""
+        """Returns the first rows, with event times from 1970 on if the source has no start. Only for a source that is never started."""
         self._start_us, self._pool_rows = self._start_us or 0, 0
         return self._rows(0, min(rows, self._limit))[0]
 
@@ -158,7 +159,10 @@ class DatagenSource:
         if len(self._time_places) == len(self._columns):
             return pl.DataFrame({name: event_time for _, name in self._time_places}), newest_us
         frame = self._values(first, count)
-        for place, name in self._time_places:  # inserted in place: the cost of a small batch is the number of polars calls, not of rows
+        for (
+            place,
+            name,
+        ) in self._time_places:  # inserted in place: the cost of a small batch depends on the number of polars calls, not of rows
             frame.insert_column(place, event_time.alias(name))
         return frame, newest_us
 

@@ -2,9 +2,10 @@
 
 Options
 -------
-latency_column : a column that holds an event time. How far it is behind the wall clock when the sink takes a row is shown by
-    `sbon operators` (and, with every bucket, by `sbon operators --json`): from creation to sink where rows carry when they were made, from
-    the end of a window to its answer where the column is `window_end`. The clocks of both machines count. Default: nothing is measured
+latency_column : a column that holds an event time. `sbon operators` shows how far it is behind the wall clock when the sink takes a row
+    (`sbon operators --json` shows every bucket): the time from creation to sink if rows carry when they were made, the time from the end
+    of a window to its answer if the column is `window_end`. Differences between the clocks of both machines are included. Default: nothing
+    is measured
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class DiscardSink:
             _note(self.latency, frame.get_column(self._latency_column), self._host.wall(), self._host.now())
 
     def write_values(self, values: Values) -> None:
-        """Does the same for a few rows."""
+        """Counts a few rows, and measures how old they are."""
         self.rows += values.rows
         if self.latency is not None:
             _note_few(self.latency, values.columns[self._place], self._host.wall(), self._host.now())
@@ -102,7 +103,7 @@ def _note(latency: RecentDigest, times: pl.Series, wall_s: float, now: float) ->
 
 
 def _note_few(latency: RecentDigest, times_us: Sequence[int | None], wall_s: float, now: float) -> None:
-    """Does the same for a few rows."""
+    """Counts a few rows in their buckets, one by one; rows without a time are left out."""
     wall_us = wall_s * 1e6
     ages_ms = [min(max((wall_us - us) / 1000, LEAST_MS), MOST_MS) for us in times_us if us is not None]
     if ages_ms:

@@ -1,6 +1,6 @@
 """A splitter's knowledge of its instances: their open windows, the rows of these, and the reports of the instances.
 
-It holds all numbers that dealers read, so that the splitter of the overlay and the evaluation in virtual time feed the same dealers.
+It holds all numbers that dealers read, so that the splitter of the overlay and the evaluation in virtual time can use the same dealers.
 """
 
 from array import array
@@ -14,7 +14,7 @@ from sbon.errors import ShapeError
 INSTANCES_MAX = 256
 FINISHED_MAX = 65_536
 REFIT = 64
-"""Finished rows after which the law is fitted again."""
+"""Number of finished rows after which the law of costs is fitted again."""
 
 
 class Window(msgspec.Struct, frozen=True, array_like=True):
@@ -39,7 +39,7 @@ class Finished(msgspec.Struct, frozen=True, array_like=True):
     pairs: float
     """Counted rows that its windows had seen, summed over the windows."""
     spread: float
-    """The same with each window's number squared: what costs in single windows differ by."""
+    """Counted rows that each of its windows had seen, squared and then summed. It shows how much costs in single windows differ."""
     cost_s: float
 
 
@@ -50,22 +50,24 @@ class Book:
         self.windows: deque[Window] = deque()
         """Open windows, in the order in which they opened."""
         self.closes_s = array("d")
-        """When each of them should close; beside the windows, so that a dealer copies numbers rather than reads objects."""
+        """When each open window should close. Kept in addition to the windows, so that a dealer copies numbers instead
+        of reading objects.
+        """
         self.marks_of = array("q")
-        """The mark of each of them."""
+        """The mark of each open window."""
         self.open = 0
         self.marks = 0
         """Sum of the marks of its open windows."""
         self.squares = 0
-        """Sum of their squares."""
+        """Sum of the squares of these marks."""
         self.until_s = float("-inf")
         """When the last of its windows should close."""
         self.busy_until_s = float("-inf")
-        """When it will have finished all that it has been sent, by its latest report."""
+        """When the instance will have finished all rows sent to it, by its latest report."""
         self.latency_s = 0.0
-        """Latency of the row that it finished last."""
+        """Latency of the row that the instance finished last."""
         self.waiting: deque[Finished] = deque()
-        """Rows that it has not finished: all of them if the dealer needs queues, else a sample."""
+        """Rows that the instance has not finished: all of them if the dealer needs queues, otherwise a sample."""
 
     def opened(self, window: Window) -> None:
         """Notes a window that is dealt to the instance."""
@@ -88,7 +90,7 @@ class Book:
             self.until_s = float("-inf")
 
     def pairs(self, seen: int) -> int:
-        """Returns the counted rows that its windows have seen, summed over the windows, after so many in the whole stream."""
+        """Returns the counted rows that its windows have seen, summed over the windows, after `seen` counted rows in the whole stream."""
         return self.open * seen - self.marks
 
     def spread(self, seen: int) -> int:
@@ -101,21 +103,21 @@ class Book:
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of the operator that a dealer is told."""
+    """Facts and settings of the operator that a dealer reads."""
 
     instances: int
     bound_s: float
-    """Longest time that a row may wait and be worked on at an instance (LB)."""
+    """Longest time that a row may spend at an instance, waiting and being processed (LB)."""
     scope_s: float
-    """Seconds for which a window is open, about."""
+    """Approximate time for which a window is open."""
     opens: tuple[bool, ...]
-    """Which kinds of rows open a window."""
+    """For each kind of rows, True if it opens a window."""
     closes: tuple[bool, ...]
-    """Which kinds of rows are the end of a window: as many come as windows close."""
+    """For each kind of rows, True if it ends a window: as many such rows come as windows close."""
     counted: tuple[bool, ...]
-    """Kinds of rows that windows remember."""
+    """For each kind of rows, True if windows remember its rows, which are then counted."""
     law: OverlapLaw | None = None
-    """Costs of rows, if they are known beforehand; else they are fitted."""
+    """Costs of rows, if they are known beforehand; None: they are fitted."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.instances <= INSTANCES_MAX:
@@ -125,7 +127,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
         if not 0 < self.bound_s < float("inf"):
             raise ShapeError(f"a bound of {self.bound_s} s, expected above 0")
         if not len(self.opens) == len(self.closes) == len(self.counted):
-            raise ShapeError("kinds that open, close and count windows differ in number")
+            raise ShapeError("opens, closes and counted have different numbers of kinds, expected equal numbers")
 
 
 class Books:
@@ -133,7 +135,7 @@ class Books:
 
     Parameters
     ----------
-    setting : what is known of the operator; its law, if it has one, is taken as it is
+    setting : facts and settings of the operator; if it has a law, none is fitted
     """
 
     def __init__(self, setting: Setting) -> None:
@@ -141,7 +143,7 @@ class Books:
         self.seen = 0
         """Counted rows of the whole stream so far."""
         self.finished: deque[Finished] = deque(maxlen=FINISHED_MAX)
-        """Rows whose cost has been reported and that nobody has read yet."""
+        """Rows whose cost has been reported, but not read yet."""
         self.law = setting.law
         """Costs of rows; None until enough rows of each kind have been measured."""
         self._fit = OverlapFit(setting.counted) if setting.law is None else None

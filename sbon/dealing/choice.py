@@ -1,4 +1,4 @@
-"""Our dealer: in turn, or to the one that closes last, whichever a replay of the past shows to be better."""
+"""The dealer that deals like `turns` or like `last`, whichever is better in a replay of the past."""
 
 from collections.abc import Callable
 
@@ -9,20 +9,22 @@ from sbon.dealing.replay import Candidate, Replaying
 from sbon.dealing.turns import INTERVALS, Turns
 
 OUTLASTS = 0.5
-"""Share of a scope that the bound must have for `last` to be the one that begins."""
+"""Ratio of bound to scope from which `last` is tried before `turns`."""
 TINY = 0.1
-"""Share of a scope below which `last` is no candidate: what it deals is there for longer than any forecast of its own reaches, and a replay
-of an hour has too few rises of the rate to show it."""
+"""Ratio of bound to scope below which `last` is no candidate: its windows stay open for longer than its forecast reaches, and a replay of
+an hour has too few rises of the rate to show the consequences.
+"""
 BEYOND = 1.0
-"""Share of a scope from which `turns` is no candidate: an instance then makes up for what it is behind after its windows, which a tail
-over one scope does not see; and a review takes twenty times as long as a decision of `last`."""
+"""Ratio of bound to scope from which `turns` is no candidate: an instance then catches up after its windows have closed, which a tail over
+one scope does not include; and a review takes twenty times as long as a decision of `last`.
+"""
 CHANCES_OF_TURNS = (10.0, 1.0)
 CHANCES_OF_LAST = (1e-3, 1e-5)
-"""Risks that dealers may take: the second where a replay with the first has late rows."""
+"""Risks that dealers may take. The second one is tried if a replay with the first one has late rows."""
 
 
 def turns(chance: float, bolder: str = "") -> Candidate:
-    """Returns the dealer in turn."""
+    """Returns the candidate that deals in turn."""
 
     def make(setting: Setting, books: Books) -> Turns:
         return Turns(setting, books, Course(setting, intervals=INTERVALS), chance=chance)
@@ -31,12 +33,12 @@ def turns(chance: float, bolder: str = "") -> Candidate:
 
 
 def last(chance: float, bolder: str = "") -> Candidate:
-    """Returns the dealer to the instance that closes last."""
+    """Returns the candidate that deals to the instance that closes last."""
     return Candidate(f"last {chance:g}", lambda setting, books: Last(setting, books, Steady(setting), chance=chance), bolder)
 
 
 def best_by_replay(setting: Setting, books: Books) -> Replaying:
-    """Returns the dealer that chooses between them."""
+    """Returns the dealer that chooses between these candidates by replay."""
     share = setting.bound_s / setting.scope_s
     in_turn = _by_risk(turns, CHANCES_OF_TURNS) if share < BEYOND else ()
     to_last = _by_risk(last, CHANCES_OF_LAST) if share >= TINY else ()

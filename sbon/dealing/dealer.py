@@ -1,4 +1,4 @@
-"""The interface of dealers, and the two that predict nothing."""
+"""The interface of dealers, and dealers that predict nothing."""
 
 from typing import Protocol
 
@@ -9,17 +9,17 @@ class Dealer(Protocol):
     """Chooses the instance of each window when it opens."""
 
     needs_queues: bool
-    """Reads what waits at instances row by row; else the costs of a sample of rows do."""
+    """True if the dealer reads all rows that wait at instances; otherwise the costs of a sample of rows are enough."""
 
     def arrived(self, at_s: float, kind: int) -> None:
         """Takes a row of the stream. Times never go back."""
 
     def deal(self, at_s: float, closes_s: float) -> int:
-        """Returns the instance for a window that opens now and should close then."""
+        """Returns the instance for a window that opens at `at_s` and should close at `closes_s`."""
 
 
 class Silent:
-    """A dealer that reads nothing of the stream."""
+    """Base of dealers; ignores the rows of the stream."""
 
     needs_queues = False
 
@@ -27,11 +27,11 @@ class Silent:
         self.setting, self.books = setting, books
 
     def arrived(self, at_s: float, kind: int) -> None:
-        """Takes no notice."""
+        """Ignores the row."""
 
 
 class OneCopy(Silent):
-    """Deals all windows to one instance: no dealer sends fewer copies, and no bound is kept."""
+    """Deals all windows to one instance: no dealer sends fewer copies, but it keeps no bound."""
 
     def deal(self, at_s: float, closes_s: float) -> int:
         """Returns the first instance."""
@@ -54,7 +54,7 @@ class Reactive(Silent):
 
     Parameters
     ----------
-    threshold_s : TH
+    threshold_s : latency above which the next instance gets windows (TH)
     """
 
     needs_queues = True

@@ -1,7 +1,8 @@
-"""Rows to expect in the coming scope, by kind: as lately, as in the past that was most like lately, or as the worse of long and short ago.
+"""Forecasts the rows of the coming scope, by kind: from a long or a short mean (`Steady`), or from the latest rates or a similar past
+(`Course`).
 
-A dealer's error in a forecast costs either copies or the bound, so a forecast here is an upper edge: the dealer's own margins are for
-chance, not for trends.
+A forecast that is too high costs copies; one that is too low breaks the bound. So a forecast here is an upper limit: the dealer's own
+margins are for chance, not for trends.
 """
 
 import math
@@ -18,7 +19,7 @@ PAST_MAX = 4096
 
 
 class Forecaster(Protocol):
-    """Says what to be prepared for."""
+    """Forecasts the rates for which a dealer should be prepared."""
 
     def arrived(self, at_s: float, kind: int) -> None:
         """Counts a row. Times never go back."""
@@ -33,7 +34,7 @@ class Counts:
     Parameters
     ----------
     kinds : number of kinds
-    width_s : of an interval
+    width_s : length of an interval
     """
 
     def __init__(self, kinds: int, width_s: float) -> None:
@@ -65,26 +66,26 @@ class Counts:
 
     @property
     def ended(self) -> int:
-        """Number of the latest interval that has ended, from 0 of the clock."""
+        """Returns the number of the latest interval that has ended, counted from 0 of the clock."""
         return self._number - 1
 
     @property
     def past(self) -> FloatArray:
-        """Counts of the intervals that have ended, the latest last; (kinds, intervals)."""
+        """Returns the counts of the intervals that have ended, the latest last; (kinds, intervals)."""
         return self._past[:, max(0, self._length - PAST_MAX) : self._length]
 
 
 class Steady:
-    """Rates that stay what they are: the mean over long, or what the last moments leave no doubt about, if that is more.
+    """Forecasts constant rates: the mean over a long time, or a safe lower estimate from a short time, if that is greater.
 
     Parameters
     ----------
-    long, short : scopes that means are over
-    doubt : deviations of a Poisson count by which the short mean is taken to be less than it was
+    long, short : lengths of both times, in scopes
+    doubt : number of standard deviations of a Poisson count by which the short count is reduced
     """
 
     LITTLE = 100
-    """Intervals, ten scopes, over which a mean is still in doubt."""
+    """Number of intervals (ten scopes) up to which the long mean is raised by two deviations; over more intervals, it is raised by less."""
 
     def __init__(self, setting: Setting, *, long: float = 60.0, short: float = 2.0, doubt: float = 0.5) -> None:
         self._counts = Counts(len(setting.opens), setting.scope_s / 10)
@@ -105,7 +106,7 @@ class Steady:
         return self._rates
 
     def upper(self, now: float, width_s: float, intervals: int) -> FloatArray:
-        """Returns the same for the coming intervals, (kinds, intervals)."""
+        """Returns `rates` for each of the coming intervals, (kinds, intervals)."""
         found = np.empty((len(self._rates), intervals))
         found[:] = np.array(self.rates(now))[:, None]
         return found
@@ -119,7 +120,7 @@ class Steady:
         length, raised = long.shape[1], 2 * min(1.0, self.LITTLE / long.shape[1])
         found = []
         for total, count in zip(long.sum(axis=1).tolist(), short.sum(axis=1).tolist(), strict=True):
-            # A mean over little is raised by two deviations.
+            # A mean over few intervals is raised by two deviations.
             mean = (total + math.sqrt(total + 1) * raised) / (length * width_s)
             sure = max(0.0, count - self._doubt * math.sqrt(count + 1)) / (short.shape[1] * width_s)
             found.append(max(mean, sure))
@@ -127,21 +128,21 @@ class Steady:
 
 
 class Course:
-    """Rates as they were lately, grown on if they have surely grown; or as they went on after the past moment whose course was most like
-    the latest, where that has been the better forecast.
+    """Forecasts the latest rates, with further growth if they have surely grown; or the rates that followed the past moment whose course
+    was most like the latest one, if such forecasts have been better.
 
     Parameters
     ----------
-    intervals : in a scope
+    intervals : number of intervals in a scope
     level : intervals of the latest mean
-    course : blocks of `BLOCK` intervals that are compared
+    course : number of blocks of `BLOCK` intervals that are compared
     """
 
     BLOCK = 5
     ALIKE = 2.0
-    """Greatest mean of squared differences, in those that chance makes between counts of equal rate, of two courses that are alike."""
+    """Greatest mean squared difference of two courses that are alike, as a multiple of the one that chance makes at equal rates."""
     SURE = 2.0
-    """Deviations that growth must be above 0 to be believed."""
+    """Number of standard deviations that growth must be above 0 to count as sure."""
     GROWTH_MAX = 2.0
     MEMORY = 100.0
     """Intervals after which the weight of an error has fallen to 1 / e."""
@@ -152,7 +153,7 @@ class Course:
         self._intervals, self._level, self._course = intervals, level, course
         self._rates = np.zeros((kinds, intervals))
         self._made: list[deque[tuple[float, float]]] = [deque() for _ in range(kinds)]
-        """Rows that the two forecasts had for the scope that followed, for each interval whose scope is not over."""
+        """Rows that the two forecasts had for the following scope, for each interval whose scope is not over."""
         self._errors = np.zeros((kinds, 2))
         self._done = -1
 
@@ -163,7 +164,7 @@ class Course:
     def upper(self, now: float, width_s: float, intervals: int) -> FloatArray:
         """Returns rows per second to be prepared for in the coming intervals, (kinds, intervals).
 
-        The intervals are those of the forecast: a scope, in as many as it was made with.
+        The intervals are always those of the constructor, a scope in all; `width_s` and `intervals` are ignored.
         """
         self._counts.advance(now)
         if self._counts.ended > self._done:
@@ -198,12 +199,12 @@ class Course:
         return found
 
     def _after_alike(self, counts: FloatArray) -> FloatArray | None:
-        """Returns what came in the intervals after the moment most like now, or None."""
+        """Returns the rows of the intervals after the past moment most like now; None if none is alike."""
         block, span, intervals = self.BLOCK, self.BLOCK * self._course, self._intervals
         if len(counts) < 2 * span + intervals:
             return None
         totals = np.concatenate([[0.0], np.cumsum(counts)])
-        # roots[e] is of the block that ends at e; the root of a Poisson count has a variance of 1/4 at any rate.
+        # roots[e] belongs to the block that ends at e; the root of a Poisson count has a variance of 1/4 at any rate.
         roots = np.sqrt(totals[block:] - totals[:-block] + 0.375)
         ends = np.arange(span - block, len(roots) - 1 - intervals)
         back = block * np.arange(self._course)
@@ -212,7 +213,7 @@ class Course:
         best = int(np.argmin(apart))
         if apart[best] > self.ALIKE:
             return None
-        # What came after it and after its neighbours, so that the noise of single intervals cancels out.
+        # Averages the rows after this moment and after its neighbours, so that the noise of single intervals cancels out.
         near = ends[max(0, best - 2) : best + 3] + block
         after = np.array([counts[end : end + intervals] for end in near]).mean(axis=0)
         found: FloatArray = np.convolve(np.pad(after, block // 2, mode="edge"), np.full(block, 1 / block), mode="valid")

@@ -1,6 +1,6 @@
 """Gains and peak as the paper predicts them (section 4, figure 9): how much later each row makes the next one.
 
-The gain of a row is what it costs less the gap to the next one. Gains above 0 are the paper's *negative* gains: they make the queue longer.
+The gain of a row is its cost minus the gap to the next row. Gains above 0 are the paper's *negative* gains: they make the queue longer.
 """
 
 import math
@@ -13,7 +13,7 @@ from sbon.errors import ShapeError
 from sbon.types import FloatArray
 
 BLOCK = 16_384
-"""Values of a sample that are put in bins at once: what is computed of them stays in the cache."""
+"""Values of a sample that are put in bins at once, so that intermediate results stay in the cache."""
 
 
 class Bins(msgspec.Struct, frozen=True):
@@ -27,7 +27,7 @@ class Bins(msgspec.Struct, frozen=True):
 
 
 def binned(sample: FloatArray, bins: int) -> Bins:
-    """Returns a sample in so many bins of equal width between its least and its greatest value, empty ones left out.
+    """Returns a sample in `bins` bins of equal width between its least and its greatest value; empty bins are left out.
 
     Raises
     ------
@@ -44,7 +44,7 @@ def binned(sample: FloatArray, bins: int) -> Bins:
     [1.5, 9.0]
     """
     if not len(sample) or bins < 1:
-        raise ShapeError(f"a sample of {len(sample)} in {bins} bins, expected 1 at least")
+        raise ShapeError(f"a sample of {len(sample)} values in {bins} bins, expected at least 1 of each")
     least, most, mean = float(sample.min()), float(sample.max()), float(sample.mean())
     scale = bins / (most - least) if most > least else 0.0
     counts, sums, squares = np.zeros(bins, dtype=np.int64), np.zeros(bins), 0.0
@@ -65,8 +65,8 @@ def gains(costs_s: Sequence[float], rows: Sequence[float], gaps_s: Sequence[floa
 
     Parameters
     ----------
-    costs_s, rows : of each bin of costs, and how many rows it has
-    gaps_s, gap_rows : of each bin of gaps
+    costs_s, rows : cost and number of rows of each bin of costs
+    gaps_s, gap_rows : length and number of rows of each bin of gaps
 
     Source
     ------
@@ -112,7 +112,8 @@ def mean_overlap(windows: float, scope_s: float, shift_s: float) -> float:
 
     Source
     ------
-    Section 4.2, figure 8. Where the batch is longer than a scope, the paper's formula would be below windows / 2; it is held there.
+    Section 4.2, figure 8. If the batch is longer than a scope, the paper's formula would give less than windows / 2; here it gives windows
+    / 2.
 
     Examples
     --------
@@ -139,7 +140,7 @@ def queueing_peak(begun_s: float, negative_s: float, positive_s: float, alpha: f
 
 
 def t_count(transitions: int, dear: int, cheap: int) -> float:
-    """Returns alpha by T-COUNT: how often dear and cheap rows follow each other, as a share of the most that is possible.
+    """Returns alpha by T-COUNT: the number of changes between dear and cheap rows, as a share of the greatest possible number.
 
     Source
     ------

@@ -1,9 +1,9 @@
-"""Deals to the open instance that closes last of those that keep the bound (`last`).
+"""Deals each window to the instance that closes last, of those that keep the bound (`last`).
 
-Where the bound outlasts windows, an instance may fall behind by many windows and make up for it later, without windows. What costs copies
-is each instance's time with windows. So instances are tried in the order in which their last window closes, latest first: a window adds
-the time by which it closes later than that. One that keeps the bound with the new window and without later ones gets it; if none does, the
-one whose rows are least likely to be late.
+If the bound is longer than windows are open, an instance may fall behind by many windows and catch up later, when it has none. Copies are
+sent while an instance has windows. So instances are tried in the order in which their last window closes, latest first: a new window
+extends the time with windows only by as much as it closes later. The first instance that keeps the bound with the new window, and without
+later ones, gets it. If none does, the instance whose rows are least likely to be late gets it.
 """
 
 import math
@@ -24,11 +24,11 @@ _MIDDLES = np.arange(INTERVALS) + 0.5
 
 
 class Last(Silent):
-    """Deals to the open instance that closes last.
+    """Deals to the instance that closes last, of those that keep the bound.
 
     Parameters
     ----------
-    chance : that any row in the scope of a window may be late with
+    chance : greatest probability that any row in the scope of a window is late
     """
 
     def __init__(self, setting: Setting, books: Books, forecaster: Steady, *, chance: float = 1e-3) -> None:
@@ -38,12 +38,12 @@ class Last(Silent):
         self._counted = np.array(setting.counted)
         self._opening = [kind for kind, does in enumerate(setting.opens) if does]
         self._opening_s: dict[int, float] = {}
-        """Cost of the dearest row that opens a window, by the number of open ones, where that decides it."""
+        """Cost of the dearest row that opens a window, by the number of open windows; only used if that number decides the cost."""
         self._law: OverlapLaw | None = None
         self._costs = np.zeros((3, len(setting.opens), 1))
         """Costs of a row, a window and a pair by this law; (3, kinds, 1)."""
         self._steady: SteadyTails | None = None
-        """None where windows remember rows, so that these cost more in some than in others."""
+        """None if windows remember rows, so that a row costs more in some windows than in others."""
         self._theta = THETAS // 2
         """Number of the theta that was best lately."""
 
@@ -52,7 +52,7 @@ class Last(Silent):
         self.forecaster.arrived(at_s, kind)
 
     def deal(self, at_s: float, closes_s: float) -> int:
-        """Returns the open instance that closes last of those that keep the bound."""
+        """Returns the instance that closes last, of those that keep the bound; if none does, the one least likely to be late."""
         width_s = (closes_s - at_s) / INTERVALS
         books, rates = self.books.of, self.forecaster.rates(at_s)
         law = self.books.learn(at_s)
@@ -73,7 +73,7 @@ class Last(Silent):
                     kept = number
                     break
             doubtful.append(number)
-        # Another theta may show that one of those before it keeps the bound, too.
+        # Another theta may show that an instance tried before keeps the bound, too.
         least, best = math.inf, kept
         some = [doubtful, hopeless if kept < 0 else []] if steady is not None else [doubtful[:1], doubtful[1:]]
         for numbers in filter(None, some):
@@ -101,7 +101,7 @@ class Last(Silent):
         return found
 
     def _in_windows(self, books: Sequence[Book], rates: FloatArray, now: float, width_s: float) -> FloatArray:
-        """Returns what a row of each kind will cost at each instance, with the rows that its windows will have seen."""
+        """Returns the cost of a row of each kind at each instance in each interval, by the rows that its windows will have seen then."""
         rows_s, windows_s, pairs_s = self._costs
         middles, costs = now + width_s * _MIDDLES, np.empty((len(rows_s), len(books), INTERVALS))
         come = rates[self._counted].sum(axis=0)
@@ -113,7 +113,7 @@ class Last(Silent):
         return costs
 
     def _take(self, law: OverlapLaw) -> None:
-        """Takes a law: it is a new one now and then."""
+        """Takes the current law, which changes now and then."""
         if law is self._law:
             return
         self._law = law
@@ -124,7 +124,9 @@ class Last(Silent):
         self._opening_s = {}
 
     def _begun_s(self, law: OverlapLaw, book: Book, now: float) -> float:
-        """Returns the work that waits at an instance behind the row that opens the window: the dearest kind that can."""
+        """Returns the work that waits at an instance after the row that opens the window, which counts as one of the
+        dearest kind that can.
+        """
         found = self._opening_s.get(book.open) if self._steady is not None else None
         if found is None:
             pairs = book.pairs(self.books.seen)
@@ -134,5 +136,5 @@ class Last(Silent):
 
 
 def _drops(book: Book, now: float, width_s: float) -> list[int]:
-    """Returns the interval from which on each open window is closed, in order; it is open where it is at the middle of the interval."""
+    """Returns, in order, the interval from which on each open window counts as closed: it is closed at the interval's middle."""
     return [min(INTERVALS, max(0, int((one - now) / width_s + 0.5))) for one in sorted(book.closes_s)]

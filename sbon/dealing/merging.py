@@ -1,7 +1,7 @@
-"""The merger: answers for starts, found by any instance in any order, become the answers of one instance.
+"""The merger: turns answers for starts, found by any instance in any order, into the answers of one instance.
 
-Each start has an answer: a candidate, or none. In the order of the starts, a candidate is a match if AFTER MATCH SKIP of the matches before
-it lets one begin there; else it is void, as one instance would not have looked there.
+Each start has an answer: a candidate, or none. Candidates are judged in the order of their starts. A candidate is a match if AFTER MATCH
+SKIP of the earlier matches lets one begin there. Otherwise it is void, because a single instance would not have looked there.
 """
 
 from collections import deque
@@ -14,18 +14,20 @@ from sbon.errors import ShapeError
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """The match that is found if one begins at a start."""
+    """The match that is found at a start, if one may begin there."""
 
     start: int
     """Number of its first row."""
     resumes: int
-    """Number of the row where the next match of the partition may begin: behind the start at least."""
+    """Number of the row where the next match of the partition may begin; greater than `start`."""
     answer: Any
     """The output if it is a match."""
 
     def __post_init__(self) -> None:
         if self.resumes <= self.start:
-            raise ShapeError(f"a match at row {self.start} with the next one at {self.resumes}, expected behind its start")
+            raise ShapeError(
+                f"a match at row {self.start} lets the next one begin at row {self.resumes}, expected a later row than its own"
+            )
 
 
 class Merger:
@@ -33,7 +35,7 @@ class Merger:
 
     def __init__(self) -> None:
         self._starts: deque[tuple[int, Hashable]] = deque()
-        """Starts without an answer that has left, with their partitions."""
+        """Starts whose answers have not left yet, with their partitions."""
         self._waiting: set[int] = set()
         self._found: dict[int, Candidate | None] = {}
         self._resumes: dict[Hashable, int] = {}
@@ -42,12 +44,12 @@ class Merger:
         """Answers that came again and were dropped."""
 
     def dealt(self, starts: Sequence[tuple[int, Hashable]], before: int) -> None:
-        """Takes from the splitter which rows before a number are starts, with their partitions, in order; those of earlier calls left out.
+        """Takes from the splitter the starts before row `before`, with their partitions, in order and without those of earlier calls.
 
         Raises
         ------
         ShapeError
-            Starts are out of order, or were told before.
+            Starts are out of order, or were given before.
         """
         numbers = [start for start, _ in starts]
         if any(b <= a for a, b in zip([self._dealt_before - 1, *numbers], [*numbers, max(before, 0)], strict=True)):
@@ -57,7 +59,7 @@ class Merger:
         self._dealt_before = before
 
     def found(self, start: int, candidate: Candidate | None) -> None:
-        """Takes the answer of an instance for a start. One that has an answer keeps it."""
+        """Takes the answer of an instance for a start. A second answer for a start is dropped."""
         if start not in self._waiting or start in self._found:
             self.repeated += 1
         else:
@@ -73,17 +75,17 @@ class Merger:
             if candidate is not None and start >= self._resumes.get(partition, 0):
                 self._resumes[partition] = candidate.resumes
                 answers.append(candidate.answer)
-        # Where all rows before the next start are behind, no start can be void any more.
+        # A row before the next start cannot make any start void any more.
         first = self.answered
         self._resumes = {partition: resumes for partition, resumes in self._resumes.items() if resumes > first}
         return answers
 
     @property
     def answered(self) -> int:
-        """Number of the first row that may be a start without an answer: the splitter may forget the rows before."""
+        """Returns the number of the first row that may be a start without an answer: the splitter may forget earlier rows."""
         return self._starts[0][0] if self._starts else self._dealt_before
 
     @property
     def waiting(self) -> int:
-        """Starts that have no answer yet, or wait for those before them."""
+        """Returns the number of starts that have no answer yet, or wait for earlier ones."""
         return len(self._starts)

@@ -1,4 +1,4 @@
-"""The model-based dealer of the paper (section 4): to the same instance, until the predicted peak is above the bound.
+"""The model-based dealer of the paper (section 4): deals to the same instance until the predicted peak is above the bound.
 
 Points that the paper leaves open are options here: whether the number of rows is predicted from biased gaps, which windows count as the
 batch, and the compensation factor.
@@ -15,12 +15,12 @@ from sbon.dealing.gains import Bins, binned, gains, mean_overlap, queueing_peak,
 
 
 class Batch(StrEnum):
-    """The windows whose number is the current overlap."""
+    """The windows that count for the current overlap."""
 
     OPEN = "open"
     """All open windows of the instance."""
     TURN = "turn"
-    """Those dealt to it since it became the current one."""
+    """Windows dealt to the instance since it became the current one."""
 
 
 class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,20 +31,22 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
     cost_bins: int = 1
     """Bins of costs of each kind."""
     monitored_s: float = 60.0
-    """mtime: the tumbling window that statistics are from."""
+    """mtime: length of the tumbling window over which statistics are taken."""
     gap_bias: float = 0.75
-    """delta_iat: standard deviations that gaps are taken to be shorter by."""
+    """delta_iat: number of standard deviations by which gaps are assumed to be shorter."""
     cost_bias: float = 2.0
-    """delta_lambda_p: standard deviations that costs are taken to be higher by."""
+    """delta_lambda_p: number of standard deviations by which costs are assumed to be higher."""
     biases_rows: bool = True
-    """The number of rows of a window is predicted from the biased mean gap."""
+    """True: the number of rows of a window is predicted from the biased mean gap."""
     batch: Batch = Batch.OPEN
     alpha: float | None = None
     """Compensation factor; None: by T-COUNT."""
     gap_least_s: float = 1e-3
-    """A biased gap is no shorter; as a share of the mean gap where rows are counted from it (`rows_most`)."""
+    """Least length of a biased gap, as a share of the mean gap. For the gap from which rows are counted, `rows_most` is the limit."""
     rows_most: float = 20.0
-    """The biased mean gap is no shorter than the measured one by this factor: a bias of one deviation takes all of an exponential gap."""
+    """The biased mean gap is at least the measured one divided by this, because a bias of one deviation takes away all of an exponential
+    gap.
+    """
 
 
 class _Statistics(msgspec.Struct):
@@ -80,7 +82,7 @@ class Model:
         """Negative gain, positive gain, initial wait and operational peak of the latest prediction."""
 
     def arrived(self, at_s: float, kind: int) -> None:
-        """Monitors gaps and kinds; at the end of the monitoring window, statistics are made of them."""
+        """Monitors gaps and kinds; at the end of the monitoring window, makes statistics of them."""
         if self._latest_s == self._latest_s:
             self._gaps.append(at_s - self._latest_s)
         self._latest_s = at_s
@@ -92,7 +94,7 @@ class Model:
             self._ends_s = at_s + self.options.monitored_s
 
     def _monitor(self, now: float) -> None:
-        """Makes statistics of what was monitored."""
+        """Makes statistics of the monitored gaps, kinds and costs."""
         options, kinds = self.options, len(self.setting.opens)
         self.books.settle(now)
         samples: list[list[tuple[float, int]]] = [[] for _ in range(kinds)]
@@ -102,7 +104,7 @@ class Model:
             each = row.cost_s / row.windows
             square = each * each
             if row.pairs > 0 and row.spread > 0:
-                # What the row costs in a window is in proportion to the rows that the window has seen.
+                # The cost of the row in a window is proportional to the rows that the window has seen.
                 square = (row.cost_s / row.pairs) ** 2 * row.spread / row.windows
             entry = sums[row.kind]
             entry[0] += row.windows

@@ -1,7 +1,7 @@
-"""A stream through instances with any dealer, in virtual time; and the dealer that replays the past to choose between others.
+"""Runs a stream through instances with any dealer, in virtual time; and the dealer that replays the past to choose between other dealers.
 
-Rows wait at an instance in the order of their arrival and cost what a law says. No network and no clock. The evaluation uses the same
-function with the true costs.
+Rows wait at an instance in the order of their arrival, and a law gives their costs. There is no network and no clock. The evaluation uses
+the same function with the true costs.
 """
 
 import math
@@ -21,11 +21,11 @@ from sbon.types import FloatArray, IntArray
 MakeDealer = Callable[[Setting, Books], Dealer]
 Clock = Callable[[], float]
 SAMPLED = 8
-"""One row in so many has its cost reported to dealers that do not ask for all."""
+"""The cost of one row in this many is reported to dealers that do not need queues."""
 FIRST = 30
 """Scopes before the first replay."""
 WARMING = 2.0
-"""Scopes of a replay that are not counted, and the least that is."""
+"""Scopes at the beginning of a replay that are not counted, and least number of scopes that must be left to count."""
 BETTER = 0.03
 """Share of copies that another dealer must save to be chosen."""
 
@@ -36,7 +36,7 @@ class Trace(msgspec.Struct, frozen=True):
     at_s: FloatArray
     kind: IntArray
     closes_s: FloatArray
-    """When the window closes that the row opens; 0: it opens none. A row at that instant still belongs to it."""
+    """When the window that the row opens will close; 0: the row opens none. A row at that instant still belongs to the window."""
 
     def __post_init__(self) -> None:
         closing = self.closes_s[self.closes_s > 0]
@@ -47,7 +47,7 @@ class Trace(msgspec.Struct, frozen=True):
 
     @property
     def scope_s(self) -> float:
-        """Returns how long the first window is open, in s; 1 where there is none."""
+        """Returns how long the first window is open, in s; 1 if there is none."""
         opens = np.flatnonzero(self.closes_s)
         return float(self.closes_s[opens[0]] - self.at_s[opens[0]]) if len(opens) else 1.0
 
@@ -60,12 +60,12 @@ class Outcome(msgspec.Struct, frozen=True):
     """Copies of rows that were sent to instances."""
     sent_by_kind: tuple[int, ...]
     peak_s: float
-    """Longest time from the arrival of a row to its end at an instance."""
+    """Longest time from the arrival of a row until an instance has finished it."""
     over: int
     """Copies that took longer than the bound."""
     decisions: int
     decisions_s: float
-    """Time that all decisions took, by the clock that was given."""
+    """Time that all decisions took, by the given clock."""
 
 
 def replay(
@@ -79,14 +79,14 @@ def replay(
     beaten: tuple[int, int] | None = None,
     from_s: float = -math.inf,
 ) -> Outcome:
-    """Returns what a dealer makes of a stream.
+    """Runs a stream through instances with a dealer, and returns the outcome.
 
     Parameters
     ----------
     law : what rows cost
     make : makes the dealer for its setting and books
     clock : times the decisions
-    seen : is told of each copy of a row: number of the row, instance, when it is finished, cost
+    seen : called for each copy of a row: number of the row, instance, when it is finished, cost
     beaten : late and sent copies of another outcome; the stream is cut off where this one is sure to be worse. Copies sent are then the
         least that it would have sent
     from_s : rows before this instant only warm up; they are not counted
@@ -150,7 +150,7 @@ def replay(
 
 
 def _least(trace: Trace, from_s: float) -> IntArray:
-    """Returns the copies that any dealer sends from each row on: one of each row for which a window is open; (n,)."""
+    """Returns, for each row, the least number of copies that any dealer sends from it on: one of each row that is in a window; (n,)."""
     latest_s = np.maximum.accumulate(trace.closes_s)
     needed = (latest_s >= trace.at_s) & (trace.at_s >= from_s)
     found: IntArray = needed[::-1].cumsum()[::-1]
@@ -163,14 +163,14 @@ class Candidate(NamedTuple):
     name: str
     make: MakeDealer
     bolder: str = ""
-    """Name of one that takes more risk and sends less: this one is of use only where a replay of that has late rows."""
+    """Name of a dealer that takes more risk and sends less. This one is tried only if a replay of that dealer has late rows."""
 
 
 class Replaying(Silent):
-    """Deals as the one of some dealers does that has sent the fewest copies in a replay of the past and kept the bound.
+    """Deals like that one of several dealers that, in a replay of the past, kept the bound and sent the fewest copies.
 
-    All of them are told of every row, so that a change needs no warming up. The first one deals until the first replay, after 30 scopes or
-    an hour: less past is luck. Further ones come when the past has doubled, and at least each hour.
+    All dealers get every row, so that a change needs no warming up. The first dealer deals until the first replay, after 30 scopes or an
+    hour, because the result of a shorter replay is chance. Further replays come when the past has doubled, and at least each hour.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ class Replaying(Silent):
 
     @property
     def name(self) -> str:
-        """Name of the dealer that deals now."""
+        """Returns the name of the dealer that deals now."""
         return self.candidates[self.chosen].name
 
     def arrived(self, at_s: float, kind: int) -> None:
@@ -217,10 +217,10 @@ class Replaying(Silent):
         return self._dealers[self.chosen].deal(at_s, closes_s)
 
     def _choose(self, law: OverlapLaw) -> None:
-        """Replays the past with each dealer."""
+        """Replays the past with each dealer, and chooses the best one."""
         at_s, kind, closes_s = (np.array(column) for column in zip(*self._rows, strict=True))
         trace = Trace(at_s, kind, closes_s)
-        # An empty start is not what the past was; and where little is left behind it, a replay is luck.
+        # Instances begin empty, unlike in the past, so the first rows do not count. If few rows are left, the result is chance.
         from_s = float(at_s[0]) + WARMING * self.setting.scope_s
         if at_s[-1] < from_s + WARMING * self.setting.scope_s:
             return

@@ -1,9 +1,9 @@
-"""The splitter without its rows: which instance gets which row, and what must be kept until it is answered.
+"""The splitter without its rows: decides which instance gets which row, and which rows must be kept until they are answered.
 
-Rows have numbers, in the order of their event times. A row that may start a match opens a window, which the dealer gives to an instance;
-the instance gets the row and all that follow within the scope. The merger has an answer for each start, a match or none, and says up to
-which row everything is answered; rows before it are forgotten. Until then, the windows of an instance that is lost can be dealt again: an
-answer depends on the rows of its window alone, so that it does not matter who finds it, nor whether it is found twice.
+Rows have numbers, in the order of their event times. A row that may start a match opens a window, which the dealer gives to an instance.
+The instance gets this row and all rows that follow within the scope. The merger gets an answer for each start, a match or none, and reports
+the row up to which all starts are answered; earlier rows are forgotten. Until then, the windows of a lost instance can be dealt again: an
+answer depends on the rows of its window alone, so it does not matter which instance finds it, or whether it is found twice.
 """
 
 import math
@@ -20,7 +20,7 @@ from sbon.errors import ShapeError
 from sbon.types import FloatArray, IntArray
 
 MASKED_MAX = 62
-"""Instances that a mask of 64 bits has room for."""
+"""Most instances that fit into a mask of 64 bits."""
 NOBODY = -1
 
 
@@ -41,12 +41,12 @@ class Again(msgspec.Struct, frozen=True):
     start: int
     """Number of the row that opens it."""
     end: int
-    """Number behind its last row so far; later ones come as to any window."""
+    """Number behind its last row so far; later rows are sent as for any window."""
     instance: int
 
 
 class _Open(msgspec.Struct):
-    """A window without an answer, as far as is known."""
+    """A window for which no answer has been reported."""
 
     start: int
     window: Window
@@ -59,7 +59,7 @@ class Splitter:
 
     Parameters
     ----------
-    setting : what is known of the operator; `scope_s` is WITHIN
+    setting : facts and settings of the operator; `scope_s` is WITHIN
     make : makes the dealer
     """
 
@@ -78,10 +78,10 @@ class Splitter:
         self._unanswered: deque[_Open] = deque()
         self._open: deque[_Open] = deque()
         self._former: dict[int, float] = {}
-        """Instances that get no new windows: until when they have old ones."""
+        """For each instance that gets no new windows, the time until which it has old ones."""
 
     def take(self, at_s: FloatArray, kinds: IntArray, starts: npt.NDArray[np.bool_]) -> Split:
-        """Deals the windows that some rows open; rows in the order of the stream.
+        """Deals the windows that rows open; the rows come in the order of the stream.
 
         Raises
         ------
@@ -126,7 +126,7 @@ class Splitter:
         self._open.append(one)
 
     def _close(self, now: float) -> None:
-        """Closes the windows that a row at this instant is not in."""
+        """Closes the windows that a row at this instant is no longer in."""
         while self._open and self._open[0].window.closes_s < now:
             one = self._open.popleft()
             if one.is_open and one.instance < len(self.books.of):
@@ -134,7 +134,7 @@ class Splitter:
             one.is_open = False
 
     def answered(self, before: int) -> None:
-        """Takes from the merger that all starts before this row are answered: forgets rows that no other window has."""
+        """Takes the merger's report that all starts before a row are answered, and forgets rows that no other window has."""
         while self._unanswered and self._unanswered[0].start < before:
             self._unanswered.popleft()
         needed = self._unanswered[0].start if self._unanswered else min(before, self._next)
@@ -143,9 +143,9 @@ class Splitter:
             self.kept_from += 1
 
     def lost(self, instance: int) -> list[Again]:
-        """Deals the unanswered windows of an instance again, to those that are left; returns what these must be sent.
+        """Deals the unanswered windows of a lost instance to other instances; returns the windows whose rows must be sent again.
 
-        Windows that have closed and have no answer yet are among them. The lost instance may come back under its number: it has no windows.
+        Closed windows without an answer are among them. The lost instance may come back under its number, without windows.
 
         Raises
         ------
@@ -162,7 +162,7 @@ class Splitter:
                 continue
             if one.is_open and instance < len(self.books.of):
                 self.books.of[instance].closed(one.window)
-            # The one with the fewest windows: the dealer deals windows that open now, and these began long ago.
+            # Not asked of the dealer, which expects windows that open now: the instance with the fewest windows gets it.
             one.instance = min(others, key=lambda number: self.books.of[number].open)
             if one.is_open:
                 self.books.of[one.instance].opened(one.window)
@@ -175,12 +175,12 @@ class Splitter:
         return self.kept_from + int(np.searchsorted(times, window.closes_s, side="right"))
 
     def resize(self, instances: int) -> None:
-        """Deals to so many instances from now on. Windows of instances that are no longer dealt to stay where they are until they close.
+        """Deals to `instances` instances from now on. Windows of instances that get no new ones stay there until they close.
 
         Raises
         ------
         ShapeError
-            There would be none, or too many.
+            The number is below 1, or above `MASKED_MAX`.
         """
         if not 1 <= instances <= MASKED_MAX:
             raise ShapeError(f"{instances} instances, expected 1 to {MASKED_MAX}")
@@ -193,7 +193,7 @@ class Splitter:
             elif book.open:
                 self._former[number] = max(self._former.get(number, -math.inf), book.until_s)
         for number in [one for one in self._former if one < instances]:
-            # It is dealt to again, and its old windows count.
+            # The instance gets windows again, and its old windows count.
             del self._former[number]
             for one in self._open:
                 if one.is_open and one.instance == number:

@@ -1,10 +1,10 @@
 """Bounds the probability that a row waits longer than a limit: an exponential bound on the waiting work, for rates and costs that change.
 
-Rows of kind y arrive at random, r_y a second, and cost s_y each. Let X be the work that has arrived minus the time since. Then
-log E exp(theta X) grows by g(theta) = sum_y r_y (exp(theta s_y) - 1) - theta a second. The queue is X minus its minimum so far, so its
-exponent follows the recursion of cumulative excess: h <- max(0, h + g dt), from theta times the work that waits now. By Markov's inequality
-a row of cost s that arrives then waits longer than LB - s with a probability of at most exp(h - theta (LB - s)), for each theta > 0. If
-rates stay constant, the best theta is the one with g = 0: E[exp(theta (S - A))] = 1.
+Rows of kind y arrive at random, r_y a second, and cost s_y each. Let X be the work that has arrived minus the time since. Then log E
+exp(theta X) grows by g(theta) = sum_y r_y (exp(theta s_y) - 1) - theta a second. The queue is X minus its minimum so far, so its exponent
+follows the recursion of cumulative excess: h <- max(0, h + g dt), beginning with theta times the work that waits now. By Markov's
+inequality a row of cost s that arrives then waits longer than LB - s with a probability of at most exp(h - theta (LB - s)), for each theta
+> 0. If rates stay constant, the best theta is the one with g = 0: E[exp(theta (S - A))] = 1.
 """
 
 import math
@@ -40,15 +40,15 @@ def log_tails(rates: FloatArray, costs_s: FloatArray, width_s: float, begun_s: F
     Parameters
     ----------
     rates : (kinds, intervals), rows per second
-    costs_s : (kinds, ..., intervals), of one row of each kind
-    width_s : of an interval
+    costs_s : (kinds, ..., intervals), cost of one row of each kind
+    width_s : length of an interval
     begun_s : (...), work that waits at the start
     bound_s : LB
 
     Returns
     -------
     FloatArray
-        (THETAS, ..., intervals); above 0 where nothing can be said. Where nothing comes and nothing waits, it is far below 0.
+        (THETAS, ..., intervals); a value above 0 says nothing. If nothing comes and nothing waits, it is far below 0.
 
     Source
     ------
@@ -56,7 +56,7 @@ def log_tails(rates: FloatArray, costs_s: FloatArray, width_s: float, begun_s: F
     """
     theta = (_GRID / bound_s).reshape((-1,) + (1,) * (costs_s.ndim - 1))
     rates = rates.reshape((len(rates),) + (1,) * (costs_s.ndim - 2) + rates.shape[1:])
-    # All kinds and thetas at once: a decision has few numbers, so calls cost more than they do.
+    # All kinds and thetas at once: a decision has few numbers, so calls cost more than the arithmetic.
     work = theta * costs_s[:, None]
     np.minimum(work, _EXPONENT_MAX, out=work)
     np.expm1(work, out=work)
@@ -74,7 +74,7 @@ def log_tails(rates: FloatArray, costs_s: FloatArray, width_s: float, begun_s: F
 
 
 def _greatest(ends: FloatArray, begun: FloatArray) -> FloatArray:
-    """Returns the greatest exponent in each interval: at most the greater of those at its ends."""
+    """Returns an upper limit of the exponent in each interval: the greater of the exponents at its ends."""
     waiting = ends.copy()
     np.maximum(ends[..., 1:], ends[..., :-1], out=waiting[..., 1:])
     np.maximum(ends[..., 0], begun, out=waiting[..., 0])
@@ -82,17 +82,17 @@ def _greatest(ends: FloatArray, begun: FloatArray) -> FloatArray:
 
 
 class SteadyTails:
-    """The same bounds where rates stay what they are, windows only close, and rows cost the same in equally many windows: what a row adds
-    is then known by the number of windows, and a decision takes a tenth of the time.
+    """Computes the bounds of `log_tails` if rates are constant, windows only close, and the cost of a row depends only on its kind and the
+    number of windows. What a row adds is then computed once for each number of windows, and a decision takes a tenth of the time.
 
     Windows are given as `drops`: for each open window, in order, the number of the interval from which on it is closed.
 
     Parameters
     ----------
-    kinds : cost of a row of each kind, and of each window that is open for it
+    kinds : for each kind, the cost of a row, and the cost of each window that is open for it
     bound_s : LB
-    intervals : that are looked at
-    limit : logarithm of the probability that a row may be late with
+    intervals : number of intervals
+    limit : logarithm of the greatest allowed probability that a row is late
     """
 
     def __init__(self, kinds: Sequence[tuple[float, float]], bound_s: float, intervals: int, limit: float) -> None:
@@ -101,18 +101,18 @@ class SteadyTails:
         self._factors = np.empty((len(kinds), THETAS, 0))
         """Factors by which a row multiplies the expectation, less 1; by kind, theta and number of windows."""
         self._spare = np.empty((THETAS, 0))
-        """Theta times what the dearest row takes less the bound, negative; by theta and number of windows."""
+        """Theta times the cost of the dearest row minus the bound, which is negative; by theta and number of windows."""
         self._of: dict[int, list[tuple[list[float], float]]] = {}
-        """The same of single thetas, by number of windows."""
+        """Factors and spare of single thetas, by number of windows."""
         self.hopeless_s = bound_s + limit / float(self._theta[-1]) - max(row_s + window_s for row_s, window_s in kinds)
-        """Work that waits above which no theta is within the limit."""
+        """Waiting work above which no theta gives a bound within the limit."""
 
     def keeps(self, number: int, rates: Sequence[float], drops: Sequence[int], width_s: float, begun_s: float) -> bool:
         """Tells whether the bound by one theta is at most the limit in each interval.
 
         Parameters
         ----------
-        number : of the theta
+        number : number of the theta
         rates : rows per second of each kind
         """
         theta, windows, place = float(self._theta[number]), len(drops) + 1, 0
@@ -133,7 +133,7 @@ class SteadyTails:
         return True
 
     def tails(self, rates: Sequence[float], drops: Sequence[Sequence[int]], width_s: float, begun_s: Sequence[float]) -> FloatArray:
-        """Returns what `log_tails` does, for some instances; (THETAS, instances, intervals)."""
+        """Returns the bounds of `log_tails` for several instances; (THETAS, instances, intervals)."""
         windows = np.array([self._by_interval(one) for one in drops])
         self._reach(int(windows.max()))
         growth = self._factors[0] * rates[0]
@@ -154,7 +154,7 @@ class SteadyTails:
         return found
 
     def _reach(self, windows: int) -> None:
-        """Computes what is known of up to so many windows."""
+        """Computes factors and spare for up to `windows` windows."""
         if self._spare.shape[1] > windows:
             return
         costs = np.array([row_s + window_s * np.arange(2 * windows + 1) for row_s, window_s in self._kinds])
@@ -163,7 +163,7 @@ class SteadyTails:
         self._of = {}
 
     def _one(self, number: int, windows: int) -> list[tuple[list[float], float]]:
-        """Returns by number of windows, up to so many, what one theta makes of them."""
+        """Returns the factors and the spare of one theta, by number of windows, at least up to `windows`."""
         self._reach(windows)
         found = self._of.get(number)
         if found is None:
@@ -173,5 +173,5 @@ class SteadyTails:
 
 
 def allowed(rows: float, chance: float) -> float:
-    """Returns the logarithm of the probability that a row may be late with, if one of so many is to be late with a chance of this."""
+    """Returns the logarithm of the greatest probability that a row is late, if `chance` of `rows` rows may be late on average."""
     return math.log(chance / max(1.0, rows))

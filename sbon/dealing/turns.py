@@ -1,9 +1,10 @@
 """Deals in turn to the least number of instances whose tail keeps the bound (`turns`).
 
-Long batches to one instance give it windows of one age, all old at once. In turn, each instance has windows of all ages: at two copies,
-half the peak. The number of instances in turn, k, is reviewed some fifty times a scope. Over the coming scope, and with the windows that
-will open dealt to k, each instance has open windows and rows seen by them; so the cost of a row is known but for the rows to come, and the
-tail (`sbon.dealing.tail`) says how likely one is late. Rows that close a window need no forecast: they come when open windows close.
+An instance that gets long batches of windows has windows of one age, which are all old at once. If windows are dealt in turn, each instance
+has windows of all ages; with two copies of each row, the peak is halved. The number of instances in turn, k, is reviewed about fifty times
+per scope. A review assumes that the windows of the coming scope are dealt to k instances. Each instance's windows, and the rows that they
+have seen or will see by a forecast, give the cost of a row; the tail (`sbon.dealing.tail`) then bounds the probability that a row is late.
+Rows that close a window need no forecast: they come when open windows close.
 """
 
 import math
@@ -22,7 +23,7 @@ INTERVALS = 25
 REVIEWS = 50
 """Reviews in a scope."""
 NO_HELP = 0.5
-"""Difference of the logarithm of a probability that is not worth another instance."""
+"""Decrease of the logarithm of the probability that is too small to be worth another instance."""
 
 
 class Turns(Silent):
@@ -31,7 +32,7 @@ class Turns(Silent):
     Parameters
     ----------
     forecaster : rows to be prepared for, in `INTERVALS` intervals of a scope
-    chance : bound on the rows of a scope that may be late. The tail is far above what happens: with 10, none is late in hours
+    chance : greatest expected number of late rows in a scope, by the tail, which is far too high: with 10, no row is late in hours
     """
 
     def __init__(self, setting: Setting, books: Books, forecaster: Forecaster, *, chance: float = 10.0) -> None:
@@ -46,7 +47,7 @@ class Turns(Silent):
         self.forecaster.arrived(at_s, kind)
 
     def deal(self, at_s: float, closes_s: float) -> int:
-        """Returns the next of the instances in turn."""
+        """Returns the next one of the first k instances."""
         if at_s >= self._review_s:
             scope_s = closes_s - at_s
             law = self.books.learn(at_s)
@@ -79,7 +80,7 @@ class Turns(Silent):
         found: dict[int, float] = {}
 
         def worst(k: int) -> float:
-            """The tail of the worst instance and interval if k are dealt to in turn."""
+            """Returns the tail of the worst instance and interval if windows are dealt to k instances in turn."""
             if k not in found:
                 share = (np.arange(self.setting.instances) < k)[:, None] / k
                 windows, all_pairs = held + share * come, pairs + share * come_pairs
@@ -102,7 +103,7 @@ class Turns(Silent):
             k += 1
         if worst(k) <= limit:
             return k
-        # None keeps it, as windows that are open already are too much: more instances only where that helps.
+        # No number keeps the bound, because of windows that are open already: use more instances only if that helps.
         best = min(worst(one) for one in range(1, self.setting.instances + 1))
         return next(one for one in range(1, self.setting.instances + 1) if worst(one) <= best + NO_HELP)
 

@@ -1,7 +1,7 @@
-"""Finds the matches of all partitions where only the match so far decides some conditions.
+"""Finds the matches of all partitions if some conditions depend on the match so far.
 
-Starts are tried together (`trials`), and `choice` applies AFTER MATCH SKIP. Where a start is left that trials cannot settle, its partition
-goes on row by row, one attempt at a time (`lane`), until no attempt is open. Starts that wait for more rows are tried again with those.
+Starts are tried together (`trials`), and `choice` applies AFTER MATCH SKIP. If trials cannot settle a start, its partition continues row by
+row, one attempt at a time (`lane`), until no attempt is open. Starts that wait for more rows are tried again when these come.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,16 +21,16 @@ from sbon.types import IntArray
 from sbon.watermarks import WATERMARK_END
 
 ROWS_MIN = 256
-"""Fewer rows go row by row: the columns of trials take as long for few rows as for many."""
+"""Fewer rows are processed row by row, because trials compute on columns, which takes as long for few rows as for many."""
 
 
 class Sequential:
-    """The partitions, and the attempts of some.
+    """Finds matches; keeps the partitions that are processed row by row.
 
     Parameters
     ----------
     told : returns matches with their rows
-    labelled : returns where the rows of candidates begin, their positions, and what they were taken for
+    labelled : returns where the rows of each candidate begin, their positions, and their labels
     """
 
     def __init__(
@@ -53,22 +53,22 @@ class Sequential:
         self._told = told
         self._labelled = labelled
         self._lanes: dict[int, Lane] = {}
-        """Partitions that go row by row."""
+        """Partitions that are processed row by row."""
         self.opens: IntArray = np.zeros(0, np.int64)
-        """Positions of the starts of the others that are not settled."""
+        """Positions of the starts of all other partitions that are not settled."""
 
     def add(self, lanes: IntArray, begins: IntArray, ends: IntArray) -> None:
-        """Takes note of new rows.
+        """Hands new rows to their partitions, if these are processed row by row.
 
         Parameters
         ----------
-        begins, ends : positions, for each partition
+        begins, ends : for each partition, position of its first new row, and behind its last one
         """
         given = zip(lanes.tolist(), begins.tolist(), ends.tolist(), strict=True)
         self._give([(self._lanes[lane], np.arange(begin, end)) for lane, begin, end in given if lane in self._lanes])
 
     def _give(self, rows: Sequence[tuple[Lane, IntArray]]) -> None:
-        """Hands rows to partitions that go row by row."""
+        """Hands rows to partitions that are processed row by row."""
         if not rows:
             return
         log, conditions = self._log, self._conditions
@@ -83,7 +83,7 @@ class Sequential:
             begin = end
 
     def find(self, text: Text, watermark_us: int) -> Matches:
-        """Takes rows; returns what is known now.
+        """Takes rows; returns the matches that are known now.
 
         Parameters
         ----------
@@ -119,7 +119,7 @@ class Sequential:
         return found
 
     def _chosen(self, text: Text, outcomes: Outcomes, wanted: npt.NDArray[np.bool_]) -> tuple[Matches, IntArray]:
-        """Chooses the matches among settled starts of some partitions; returns those, and the partitions that need attempts."""
+        """Chooses the matches among settled starts of the wanted partitions; returns the matches, and the partitions that need attempts."""
         mine = wanted[outcomes.ranks]
         is_open = mine & (outcomes.taken == 0)
         self.opens = text.positions[outcomes.starts[is_open]]
@@ -130,7 +130,7 @@ class Sequential:
         return found, lanes[np.isin(self._choice.blocked[lanes], self.opens[~outcomes.waits[is_open]])]
 
     def _with_held(self, text: Text, wanted: npt.NDArray[np.bool_]) -> Text:
-        """Adds to the new rows of some partitions those before them that are not settled."""
+        """Adds to the new rows of the wanted partitions their earlier rows that are not settled."""
         parts, log = self._partitions, self._log
         which = np.flatnonzero(wanted & (text.ends > text.begins))
         at = log.moved(text.positions[text.begins[which]], -1)
@@ -163,7 +163,7 @@ class Sequential:
     # ---------------------------------------------------------------------------------------------------------- row by row
 
     def _begin(self, lanes: list[int], text: Text) -> None:
-        """Lets partitions go row by row, from their first row that is not settled on."""
+        """Begins to process partitions row by row, from their first row that is not settled."""
         parts, log, given = self._partitions, self._log, []
         ranks = {lane: rank for rank, lane in enumerate(text.lanes.tolist())} if lanes else {}
         for number in lanes:
@@ -188,7 +188,7 @@ class Sequential:
         self._give(given)
 
     def _skip_settled(self, text: Text, outcomes: Outcomes, wanted: npt.NDArray[np.bool_]) -> None:
-        """Tells partitions that go row by row which starts are settled."""
+        """Tells partitions that are processed row by row which of their starts are settled."""
         log, nothing = self._log, 0 if self._trials.takes_nothing else None
         settled = np.flatnonzero((outcomes.taken > 0) & wanted[outcomes.ranks])
         all_ = np.zeros(outcomes.taken.size, np.bool_)
@@ -205,7 +205,7 @@ class Sequential:
             self._lanes[lane].tried.append(Tried(place, taken, length or nothing, told))
 
     def _settle(self, lanes: list[int], watermark_us: int) -> Matches:
-        """Goes on with partitions row by row."""
+        """Continues partitions row by row; returns the matches that are known now."""
         parts, numbers = self._partitions, []
         found: list[Found] = []
         for number in lanes:
@@ -232,12 +232,12 @@ class Sequential:
         )
 
     def forget(self, numbers: IntArray) -> None:
-        """Lets go of partitions whose rows are settled."""
+        """Forgets partitions whose rows are settled."""
         for number in numbers.tolist():
             self._lanes.pop(number, None)
 
     def compact(self, moved: npt.NDArray[np.int32]) -> None:
-        """Follows rows that have other positions now, see `Log.compact`."""
+        """Replaces the positions of rows by their new ones; see `Log.compact`."""
         self._choice.compact(moved)
         for lane in self._lanes.values():
             lane.ids = moved[np.array(lane.ids, np.int64)].tolist()

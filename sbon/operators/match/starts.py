@@ -1,9 +1,9 @@
-"""Finds the matches of all partitions together, where conditions depend on single rows alone: every row where a match can begin is a start.
+"""Finds the matches of all partitions together, if conditions depend on single rows alone. Every row where a match can begin is a start.
 
-A start is looked at when its row comes, whatever other matches there are; `sbon.operators.match.choice` then applies AFTER MATCH SKIP. A
-start that is not settled at the end of the rows is *open*. Open starts of one partition in one state with one end are a *slot*, which
-goes over the next rows as one; so rows cost the same, however many starts are open. Only a start whose time runs out among the rows goes
-over them by itself, once.
+A start is examined when its row comes, regardless of other matches; `sbon.operators.match.choice` then applies AFTER MATCH SKIP. A start
+that is not settled at the end of the rows is *open*. Open starts of one partition with equal states and equal ends form a *slot*, which is
+run over the next rows as one job. So the cost of a row does not depend on the number of open starts. Only a start whose time runs out among
+the rows is run over them by itself, once.
 """
 
 from bisect import bisect_right
@@ -30,10 +30,10 @@ class Starts:
 
     Parameters
     ----------
-    within_us : None without WITHIN
-    behind : rows behind a row that conditions and values read
+    within_us : time of WITHIN; None: no limit
+    behind : number of rows behind a row that conditions and values read
     first_mask : bits of the variables that a match can begin with; 0 if every row is a start
-    timeouts : matches that run out of time are answered
+    timeouts : whether matches that run out of time are emitted
     forget : called when states get new numbers
     part : the starts that this instance has; None: all
     """
@@ -59,19 +59,21 @@ class Starts:
         self._first = first_mask
         self._timeouts = timeouts
         self._skips_failures = bool(first_mask) and not timeouts and not scanner.automaton.takes_nothing
-        """Starts that find nothing leave no trace."""
+        """True if starts that find nothing do not affect any answer."""
         self._forget = forget
         self._part = part
         self.opens = Grown(np.int32)
-        """Positions of the open starts by event time, with some that are settled by now (their slot is NO_ROW)."""
+        """Positions of the open starts, ordered by event time. Some are settled by now; their slot is NO_ROW."""
         self._begin = 0
-        """Place of the first one in `opens` whose time is not up."""
+        """Place in `opens` of the first start whose time is not up."""
         self._postponed: IntArray = np.zeros(0, np.int64)
-        """Open starts whose time is up by the watermark, but a row that belongs to them waits for later rows that it reads."""
+        """Open starts whose time is up by the watermark, but of which a row waits for later rows that its conditions read."""
         self.open_count = Grown(np.int64)
-        """For each partition, its open starts."""
+        """Number of open starts of each partition."""
         self._lanes, self._states, self._ends, self._parents, self._members = (Grown(np.int64) for _ in range(5))
-        """Slots: partition, state (0: settled), last row of the match found so far, the slot that goes on for it, open starts."""
+        """Slots: partition, state (0: settled), last row of the match found so far, the slot that it was merged into (or itself), number of
+        open starts.
+        """
 
     # ------------------------------------------------------------------------------------------------------------- steps
 
@@ -95,7 +97,7 @@ class Starts:
         of_slot = ranks[self._lanes.values[slots]]
         begins = scanner.begins(codes, self._first) if self._first else np.ones(codes.size, np.bool_)
         if self._skips_failures and codes.size > 1:
-            # What the row behind a start decides is known no later than the next attempt.
+            # Such a failure is known with the row behind the start, so no later than the next attempt: it does not delay any answer.
             fails = scanner.fails_at_once(codes)
             ends = text.ends[text.ends > 0] - 1
             fails[ends[ends < fails.size]] = False
@@ -121,7 +123,7 @@ class Starts:
         return Candidates.joined(parts)
 
     def _row_instants(self, positions: IntArray) -> IntArray:
-        """Returns when it is known what rows are, and those behind them that are read."""
+        """Returns the instants at which rows are known, together with the rows behind them that conditions and values read."""
         last = self._log.moved(positions, self._behind)
         return np.where(last < 0, END, instants(self._log.times.values[last], 1)) if self._log.size else last
 
@@ -130,13 +132,13 @@ class Starts:
         return np.full(times.size, END) if self._within is None else instants(times + self._within, 0)
 
     def _settled(self, positions: IntArray, ends: IntArray, taken: IntArray, alive: npt.NDArray[np.bool_]) -> Candidates:
-        """Returns starts as candidates.
+        """Returns settled starts as candidates.
 
         Parameters
         ----------
         ends : position of the match's last row, or NO_ROW
-        taken : position of the last row that was looked at
-        alive : a later row could have changed what was found, but time is up
+        taken : position of the last row that was examined
+        alive : whether a later row could have changed the result, if time were not up
         """
         known = self._row_instants(np.maximum(taken, positions))
         times = self._log.times.values[positions]
@@ -155,7 +157,7 @@ class Starts:
     # ------------------------------------------------------------------------------------------------------ starts whose time is up
 
     def _cut(self, times: IntArray, codes: Classes, text: Text, ranks: IntArray, jobs: Jobs, scanned: Scanned, until: IntArray) -> Scanned:
-        """Runs those jobs anew that have taken a row when their time was up.
+        """Runs jobs again that have taken a row after their time was up, now only up to that time.
 
         Parameters
         ----------
@@ -202,7 +204,7 @@ class Starts:
         ends, taken, alive = self._ends.values[own].copy(), self._partitions.tail.values[lanes], np.ones(due.size, np.bool_)
         rank = ranks[lanes]
         touched = np.flatnonzero(rank >= 0)
-        if self._behind:  # the last rows of a partition are not looked at yet; those that got none now have `behind` of them
+        if self._behind:  # of a partition that got no rows now, the last `behind` rows are not examined yet
             taken = np.where(rank >= 0, taken, log.moved(taken, -self._behind))
         if touched.size:
             job = np.searchsorted(slots, own[touched])
@@ -220,7 +222,7 @@ class Starts:
     # ----------------------------------------------------------------------------------------------------- slots and new starts
 
     def _of_slots(self, text: Text, slots: IntArray, scanned: Scanned, watermark_us: int) -> Candidates:
-        """Settles the starts of slots that no later row can change; all at the end of the stream."""
+        """Settles the starts of slots whose result no later row can change; at the end of the stream, settles all starts."""
         log, ended = self._log, watermark_us >= WATERMARK_END
         found = scanned.end >= 0
         self._ends.values[slots[found]] = text.positions[scanned.end[found] - 1]
@@ -259,7 +261,7 @@ class Starts:
         *,
         ended: bool,
     ) -> Candidates:
-        """Settles new starts, and opens those that later rows can change."""
+        """Settles new starts, and opens those whose result later rows can change."""
         lanes = text.lanes[ranks]
         up = np.zeros(starts.size, np.bool_)
         if self._within is not None:
@@ -307,12 +309,12 @@ class Starts:
         np.add.at(self._members.values, own, 1)
 
     def _keys(self, lanes: IntArray, states: IntArray, ends: IntArray) -> IntArray:
-        """Returns numbers that are equal where all three are."""
+        """Returns numbers that are equal if partition, state and end are equal."""
         _, pairs = np.unique(lanes << 32 | states, return_inverse=True)
         return np.asarray(pairs << 32 | (ends + 1), np.int64)
 
     def _merge(self, slots: IntArray) -> None:
-        """Lets slots that have become equal go on as one."""
+        """Merges slots that have become equal."""
         if slots.size < 2:
             return
         keys = self._keys(self._lanes.values[slots], self._states.values[slots], self._ends.values[slots])
@@ -324,7 +326,7 @@ class Starts:
         self._states.values[slots[gone]] = 0
 
     def _roots(self, slots: npt.NDArray[np.integer]) -> IntArray:
-        """Returns the slots that go on for some."""
+        """Returns the slots that these slots have been merged into."""
         found = slots.astype(np.int64)
         while True:
             above = self._parents.values[found]
@@ -332,7 +334,7 @@ class Starts:
                 return found
             found = above
 
-    # ------------------------------------------------------------------------------------------------------------ upkeep
+    # ------------------------------------------------------------------------------------------------------- maintenance
 
     def _close(self, positions: IntArray) -> None:
         """Notes that starts are not open any more."""
@@ -349,7 +351,7 @@ class Starts:
         self._close(positions)
 
     def after(self, asked: npt.NDArray[np.bool_], needed: IntArray) -> IntArray:
-        """Returns positions of open starts of partitions: all up to the first one behind a position, and maybe more.
+        """Returns the positions of open starts of partitions: of each partition, all up to the first one behind a position, and maybe more.
 
         Parameters
         ----------
@@ -400,7 +402,7 @@ class Starts:
         self._parents.replace(np.arange(live.size))
 
     def compact(self, moved: npt.NDArray[np.int32]) -> None:
-        """Follows rows that have other positions now, see `Log.compact`."""
+        """Replaces the positions of rows by their new ones; see `Log.compact`."""
         opens = moved[self.opens.values[self._begin :]]
         self.opens.replace(opens[opens >= 0])
         self._begin = 0
@@ -409,7 +411,7 @@ class Starts:
 
 
 def _before(times: IntArray, text: Text, ranks: IntArray, until: IntArray) -> IntArray:
-    """Returns for each partition (by its rank in the text) and time the place of the first row not below it."""
+    """Returns, for each pair of a partition (by its rank in the text) and a time, the place of the first row not before that time."""
     least = int(times.min())
     span = max(int(times.max()), int(until.max())) - least + 2
     if span * (text.ends.size + 1) >= 2**62:

@@ -9,9 +9,9 @@ import polars as pl
 from sbon.types import IntArray
 
 SLACK_ROWS = 4_096
-"""Rows that nobody needs may be this many and a quarter as many as the needed ones before they are removed."""
+"""Rows that nothing needs are removed once they are more than this number plus a quarter of the needed rows."""
 FRAME_ROWS_MAX = 2**20
-"""Frames are not combined to more rows: for a moment, that takes as much memory again."""
+"""Most rows of a combined frame: combining takes, for a moment, as much memory again."""
 
 
 class RowStore:
@@ -30,7 +30,7 @@ class RowStore:
         """Appends rows."""
         self._frames.append(frame)
         self._size += frame.height
-        # As in a binary counter, so that each row is copied a few times in all, and there are few frames.
+        # Frames are combined as in a binary counter, so that each row is copied a few times in all, and there are few frames.
         while len(self._frames) > 1 and self._combines(self._frames[-2].height, self._frames[-1].height):
             last = self._frames.pop()
             self._frames[-1] = pl.concat([self._frames[-1], last], rechunk=True)
@@ -39,7 +39,7 @@ class RowStore:
         return before <= 2 * last and before + last <= FRAME_ROWS_MAX
 
     def taken(self, numbers: IntArray, columns: Sequence[str] | None = None) -> pl.DataFrame:
-        """Returns rows by their numbers, maybe only some columns; for -1 a row of NULLs."""
+        """Returns rows by their numbers, with all columns or only some; for -1 a row of NULLs."""
         index = pl.Series(numbers.astype(np.uint32))
         if (numbers < 0).any():
             index = index.set(pl.Series(numbers < 0), None)
@@ -52,7 +52,7 @@ class RowStore:
         return self._size > live + live // 4 + SLACK_ROWS
 
     def compact(self, live: npt.NDArray[np.bool_]) -> None:
-        """Keeps only some rows, in their order. A frame of which all rows are kept is not copied."""
+        """Keeps only the live rows, in their order. A frame is not copied if all its rows are kept."""
         frames, self._frames, self._size, begin = self._frames[::-1], [], 0, 0
         while frames:
             frame = frames.pop()

@@ -1,8 +1,9 @@
-"""Tries the starts among new rows together, where conditions depend on the match so far: all starts step together, one row each.
+"""Tries the starts among new rows together, if conditions depend on the match so far: all starts step together, one row each.
 
-A start is *settled* if its rows leave one way through the pattern at each row: then its bindings follow from the rows alone, and the
-conditions on them are computed in columns, for all starts at once. What is left goes row by row (`sbon.operators.match.attempts`): starts
-with several ways, those that take many rows, and those that reach the end of the rows or of their time.
+A start is *settled* if only one way through the pattern is possible at each of its rows: then its bindings follow from the rows alone, and
+the conditions on them are computed in columns, for all starts at once. Other starts are processed row by row
+(`sbon.operators.match.attempts`): those with several ways, those that take many rows, and those that reach the end of the rows or of their
+time.
 """
 
 from collections.abc import Sequence
@@ -39,22 +40,22 @@ class Outcomes(NamedTuple):
     starts: IntArray
     """Place of the start in the text."""
     taken: IntArray
-    """Place behind the last row that was looked at; 0 if the start is not settled."""
+    """Place behind the last row that was examined; 0 if the start is not settled."""
     lengths: IntArray
     """Rows of the match; 0 if there is none."""
     waits: npt.NDArray[np.bool_]
-    """It has taken all rows and waits for more, unless it is settled."""
+    """True if the start has taken all rows and waits for more, unless it is settled."""
 
 
 class _Steps(NamedTuple):
-    """Rows that starts have taken, those of one start beside each other, in order."""
+    """Rows that starts have taken; rows of one start are adjacent and in order."""
 
     owners: IntArray
     at: IntArray
     """Place of the row in the text."""
     labels: IntArray
     ended: npt.NDArray[np.bool_]
-    """A match ends with the row."""
+    """True if a match ends with the row."""
 
 
 class Trials:
@@ -63,7 +64,7 @@ class Trials:
     Parameters
     ----------
     first_mask : bits of the variables that a match can begin with; 0 if every row is a start
-    within_us : None without WITHIN
+    within_us : time of WITHIN; None: no limit
     part : the starts that this instance has; None: all
     """
 
@@ -90,11 +91,11 @@ class Trials:
         self._within = within_us
         self._part = part
         read = [self._operands[name] for _, names in self._late.values() for name in names]
-        self._possible = not any(isinstance(one, MatchNumber) for one in read)  # a match's number depends on those before it
+        self._possible = not any(isinstance(one, MatchNumber) for one in read)  # a match's number depends on earlier matches
 
     @property
     def takes_nothing(self) -> bool:
-        """Tells whether no row at all is a match, if nothing better is found."""
+        """Tells whether there is a match without rows, if no better match is found."""
         return self._scanner.automaton.takes_nothing
 
     def masks(self, positions: IntArray) -> list[int]:
@@ -165,7 +166,7 @@ class Trials:
         return _Steps(owners[order], rows[order], labels[order], ended[order].astype(np.bool_)), taken, waits
 
     def _holds(self, text: Text, steps: _Steps, offsets: IntArray) -> npt.NDArray[np.bool_]:
-        """Tells of each row whether the condition on the match so far holds."""
+        """Tells for each row whether the condition on the match so far holds."""
         holds = np.ones(steps.owners.size, np.bool_)
         variables, nothing = steps.labels >> 1, np.zeros(0, np.int64)
         matches = Matches(nothing, nothing, nothing, nothing, nothing != 0, offsets, text.positions[steps.at], variables, nothing != 0)

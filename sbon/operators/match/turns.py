@@ -1,4 +1,4 @@
-"""Tells which instance has a window, where those of a pattern are dealt to several instances by turns."""
+"""Tells which instance has a window, if the windows of a pattern are dealt to several instances by turns."""
 
 import numpy as np
 import numpy.typing as npt
@@ -8,7 +8,7 @@ from sbon.types import IntArray
 
 
 def opens_in(times_us: IntArray, part: WindowPart) -> npt.NDArray[np.bool_]:
-    """Tells which rows open windows of an instance, if they open any.
+    """Tells which rows belong to this instance, if they open windows.
 
     Examples
     --------
