@@ -40,17 +40,18 @@ class FunctionError(SbonError):
 
 
 STATE = "state"
-"""Column of the rows that a keyed function gets: which row of the states is theirs."""
+"""Column in the rows that a keyed function gets: number of the row in `states` that has their state."""
 WINDOW_END = "window_end"
 """Column of the window in keys and states of a function with windows."""
 WINDOWS_MAX = 1000
-"""Windows that a row may be in."""
+"""Most windows that a row may be in."""
 STATE_TYPES = ("bool", "int", "float", "text", "time", "interval")
 
 
 class KeyedFunction(abc.ABC):
     """Base of functions with a state for each key, or for each key and window. One object is created for each operator, with the arguments
-    as keywords. It keeps nothing itself: what it knows of a key is in the key's state, so that keys may be dealt to several operators.
+    as keywords. The object itself must keep nothing: everything known of a key is in the key's state, so that keys may be dealt to several
+    operators.
     """
 
     @abc.abstractmethod
@@ -61,12 +62,12 @@ class KeyedFunction(abc.ABC):
     def update(self, rows: pl.DataFrame, states: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame | None]:
         """Updates states by a batch; returns them, in the same order, and the resulting rows, or None.
 
-        `rows` has the columns of the input, in the order in which they came, and `state`, the place of each row's state in `states`.
+        `rows` has the rows in order of arrival, with the columns of the input and `state`, the place of each row's state in `states`.
         `states` has a row for each key of the batch, with the columns of the key and of the state.
         """
 
     def finalize(self, states: pl.DataFrame) -> pl.DataFrame | None:
-        """Returns the resulting rows of windows that have ended, by end and key; their states are dropped then."""
+        """Returns the resulting rows of windows that have ended. `states` is ordered by end and key, and is dropped after the call."""
         return None
 
 
@@ -98,7 +99,7 @@ class StatefulFunction(abc.ABC):
 
     @abc.abstractmethod
     def restore(self, state: bytes) -> None:
-        """Restores the state that `snapshot` of this version returned. Any exception refuses it."""
+        """Restores the state that `snapshot` of this version returned. Any exception refuses the state."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,14 +123,15 @@ class BatchFunction:
     selectivity: float = 1.0
     """Expected output rows per input row, before it is measured."""
     deterministic: bool = True
-    """Equal inputs give equal outputs, so queries may share the operator."""
+    """True if equal inputs give equal outputs, so that queries may share the operator."""
     states: Mapping[str, str] = field(default_factory=dict)
     """Columns of the state of a key, for a keyed function."""
     commutes: bool = False
-    """Rows may be taken in any order, as far as the function's purpose goes: in the end its states are the same. Queries may then put off
-    rows that would be late (`on_miss = 'defer'`)."""
+    """True if rows may be taken in any order: for the function's purpose, its final states are the same. Queries may then put off rows that
+    would be late (`on_miss = 'defer'`).
+    """
     windows: bool = False
-    """A keyed function has a state for each key and window, of `size_s` every `slide_s`."""
+    """True if a keyed function has a state for each key and window; windows of `size_s` begin every `slide_s`."""
 
     def __post_init__(self) -> None:
         what = f"function {self.name!r}"
@@ -160,7 +162,7 @@ class BatchFunction:
 
     @property
     def is_keyed(self) -> bool:
-        """Tells whether it has states by key."""
+        """Tells whether the function has states by key."""
         return bool(self.states)
 
     @property
@@ -188,7 +190,7 @@ class BatchFunction:
         """
         form = f"{self.name}(stream{''.join(f', {name} => ...' for name in self.arguments)})"
         if len(positional) > len(self.arguments):
-            raise FunctionError(f"{self.name} takes {len(self.arguments)} arguments behind the stream: write {form}")
+            raise FunctionError(f"{self.name} takes {len(self.arguments)} arguments after the stream: write {form}")
         given = dict(zip(self.arguments, positional, strict=False))
         for name, value in named.items():
             if name not in self.arguments or name in given:
@@ -223,7 +225,7 @@ def keyed_function(**declaration: Any) -> Callable[[type[KeyedFunction]], BatchF
 
     Parameters
     ----------
-    declaration : fields of `BatchFunction` except `make`; with `windows`, queries give `size_s` and `slide_s`, too (0: as long as the size)
+    declaration : fields of `BatchFunction` except `make`; with `windows`, queries also give `size_s` and `slide_s` (0: equal to `size_s`)
 
     Raises
     ------

@@ -26,7 +26,7 @@ from sbon.types import FloatArray, NodeId
 
 Index = npt.NDArray[np.int64]
 Column: TypeAlias = Callable[[int, int], pl.Series]
-"""Number of the first row, and how many rows -> their values."""
+"""Takes the number of the first row and the number of rows; returns their values."""
 
 
 class Place(Protocol):
@@ -45,7 +45,7 @@ TEXTS_MAX = 65_536
 """Most ranks of a text column whose texts are made once and kept."""
 STEPS_PER_RANK = 64
 STEPS_MAX = 65_536
-"""Size of the table that finds the rank of a number: steps per rank, and at most."""
+"""Size of the table that finds the rank of a number: steps per rank, and most steps."""
 _KINDS = {
     ColumnType.INT: ("random", "sequence", "normal", "zipf", "choice"),
     ColumnType.FLOAT: ("random", "sequence", "normal", "choice"),
@@ -69,8 +69,8 @@ def hashed(seed: int, purpose: str) -> int:
 class Chance:
     """Numbers from 0 to below 1, one for each row; those of different seeds or purposes are independent.
 
-    The numbers of a batch are made by one call, during which other threads run Python: where a batch takes many calls, each has to wait for
-    the interpreter, and two threads make hardly more batches than one.
+    One call makes the numbers of a batch, while other threads run Python. If a batch took many calls, each would have to wait for the
+    interpreter, and two threads would make hardly more batches than one.
 
     Parameters
     ----------
@@ -155,9 +155,9 @@ def _random(field: Field, prefix: str, options: Options, seed: int, context: Pla
 
 def _whole(chance: FloatArray, count: int, least: int) -> Index:
     """Converts `chance`, in place, to `count` different whole numbers from `least` on."""
-    # Here and below, calls without effect are left out: after each, the thread waits for the interpreter if another one holds it.
+    # Here and below, calls without effect are left out: after each call, the thread waits for the interpreter if another one holds it.
     chance *= count
-    numbers = chance.astype(np.int64)  # rounds down, as there are no negative ones
+    numbers = chance.astype(np.int64)  # rounds down, as no number is negative
     if least:
         numbers += least
     return numbers
@@ -232,8 +232,8 @@ def _zipf(field: Field, prefix: str, options: Options, seed: int, context: Place
 class Ranks:
     """Finds the share that a number falls into, like `np.searchsorted` on the right side, which takes twenty times as long.
 
-    The range from 0 to 1 is cut into equal steps. Most steps lie within one share, which is looked up; numbers in other steps are searched
-    for.
+    The range from 0 to 1 is cut into equal steps. Most steps lie within one share, which is looked up; numbers in other steps are found by
+    binary search.
 
     Parameters
     ----------
@@ -268,7 +268,7 @@ def _choice(field: Field, prefix: str, options: Options, seed: int, context: Pla
     except ValueError:
         shares = np.zeros(0)
     if len(shares) != len(words) or not np.all(np.isfinite(shares)) or np.any(np.diff(shares, prepend=0.0) < 0) or shares[-1] <= 0:
-        raise options.refuse(prefix + "weights", ",".join(weights), f"{len(words)} numbers, one a value, not all 0")
+        raise options.refuse(prefix + "weights", ",".join(weights), f"{len(words)} numbers, one per value, not all 0")
     shares /= shares[-1]
     values = pl.Series(_parsed(field, prefix, options, words))
     last = len(words) - 1

@@ -1,6 +1,6 @@
-"""Bodies of HTTP messages as rows of a source: NDJSON, one JSON array or object, or CSV with a header.
+"""Reads bodies of HTTP messages as rows of a source: NDJSON, one JSON array or object, or CSV with a header.
 
-Rows that do not fit are counted for each body by itself, so that an answer can tell of its own rows alone, and then for the source.
+Rows that do not fit are first counted for each body, so that its answer reports only its own rows, and then for the source.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MEDIA_TYPES = {
 }
 CURLS_OWN = "application/x-www-form-urlencoded"
 KINDS_MAX = 8
-"""Reasons that are told of one body."""
+"""Most reasons that are reported for one body."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -61,13 +61,13 @@ def format_of(content_type: str | None, given: str | None) -> str:
 
     Parameters
     ----------
-    content_type : header of the message, None where it has none
-    given : option `format` of the source, which goes before the header
+    content_type : header of the message; None if there is none
+    given : option `format` of the source, which overrides the header
 
     Raises
     ------
     BodyError
-        Neither says it, or the header says that it is not UTF-8.
+        Neither gives the format, or the header names another charset than UTF-8.
     """
     media, _, parameters = (content_type or "").partition(";")
     for parameter in parameters.split(";"):
@@ -78,7 +78,7 @@ def format_of(content_type: str | None, given: str | None) -> str:
     if known is None:
         said = f"Content-Type is '{media.strip()[:60]}'" if content_type else "there is no Content-Type"
         if media.strip().lower() == CURLS_OWN:
-            said += " (what curl says by itself: add -H 'Content-Type: application/x-ndjson')"
+            said += " (the default of curl: add -H 'Content-Type: application/x-ndjson')"
         raise BodyError(f"{said}, expected application/x-ndjson, application/json or text/csv (or set the source's option format)")
     return known
 
@@ -89,7 +89,7 @@ class BodyReader:
     Parameters
     ----------
     options : has `time_format`, `time_unit`, `ahead_max` and `separator`
-    misfits : the source's; counts the rows that are left out
+    misfits : misfits of the source; counts the rows that are left out
     """
 
     def __init__(self, params: SourceParams, options: Options, misfits: Misfits) -> None:
@@ -106,17 +106,17 @@ class BodyReader:
         self._nulls = NullFilter(params, self._own)
         self._json = JsonRows(params.columns, self._times, self._own)
         self._csv: tuple[bytes, CsvRows] | None = None
-        """For the latest header."""
+        """The latest header, and the reader of rows with this header."""
         self._batches = RowBatches(params)
 
     @property
     def remark(self) -> str:
-        """Tells of rows from the future."""
+        """Returns the note about rows from the future; empty if there were none."""
         return self._ahead.remark
 
     @property
     def none(self) -> Rows:
-        """No rows."""
+        """Returns no rows."""
         return no_rows(self._schema)
 
     def read(self, kind: str, data: bytes, wall: float) -> Body:
@@ -130,7 +130,7 @@ class BodyReader:
         Raises
         ------
         BodyError
-            It is not of that format at all. No row was counted.
+            The body is not of that format. No row was counted.
         """
         data = data.removeprefix(_BYTE_ORDER_MARK)
         read = self._read_csv(data) if kind == "csv" else self._read_ndjson(data if kind == "ndjson" else _lines_of_document(data))
@@ -140,9 +140,9 @@ class BodyReader:
         return body
 
     def read_together(self, bodies: Sequence[bytes], wall: float) -> tuple[Rows, list[int]] | None:
-        """Returns the rows of several bodies of NDJSON, and how many each of them has.
+        """Returns the rows of several bodies of NDJSON, and the number of rows of each body.
 
-        None where a row of one of them does not fit: its answer says why, so each is to be read by itself.
+        Returns None if a row does not fit. Then each body must be read by itself, because its answer gives the reason.
         """
         blocks = [dense(data.removeprefix(_BYTE_ORDER_MARK)) for data in bodies]
         rows = self._taken(self._read_ndjson(b"\n".join([block.data for block in blocks if block.rows])), wall)
@@ -152,13 +152,13 @@ class BodyReader:
         return rows, [block.rows for block in blocks]
 
     def _taken(self, rows: Rows, wall: float) -> Rows:
-        """Returns the rows that are not too far ahead and have no NULL where none may be."""
+        """Returns the rows that are not too far ahead and have no NULL in NOT NULL columns."""
         if isinstance(rows, Values):
             return self._nulls.kept(self._ahead.taken(rows, wall))
         return self._nulls.kept_of_many(self._ahead.taken_of_many(rows, wall))
 
     def polled(self, parts: Sequence[Rows], next_poll: float | None) -> Polled:
-        """Returns rows of several bodies as what a source gives the engine; maybe none."""
+        """Returns rows of several bodies as the result of a poll; there may be none."""
         return self._batches.polled(parts, next_poll)
 
     def _read_ndjson(self, data: bytes) -> Rows:
@@ -189,5 +189,5 @@ def _lines_of_document(data: bytes) -> bytes:
         return of_object(text) if text.startswith(b"{") else of_array(text).data
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         detail = "it is nested too deep" if isinstance(error, RecursionError) else str(error).removeprefix("JSON is malformed: ")
-        hint = "; one object a line has the Content-Type application/x-ndjson (format = 'ndjson')" if "trailing" in detail else ""
+        hint = "; for one object per line, use the Content-Type application/x-ndjson (format = 'ndjson')" if "trailing" in detail else ""
         raise BodyError(f"the body is not JSON: {detail}{hint}") from None

@@ -1,7 +1,7 @@
 """Remembers answers by `Idempotency-Key`, so that a repeated request is answered as before and adds no rows.
 
-A key is known for a time, for at most a number of keys, and for as long as the answers take no more than a number of bytes; the oldest go
-first. Keys of requests that are not answered yet are known, too: they are bounded by what waits for an answer.
+A key is forgotten after a time, and earlier if there are too many keys or their answers take too many bytes; the oldest key is forgotten
+first. Keys of requests that are not answered yet are known, too; the number of waiting requests limits them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sbon.formats.http_answers import Answer, refusal
 KEY_CHARACTERS_MAX = 255
 ANSWERS_BYTES_MAX = 8 << 20
 _OVERHEAD_BYTES = 256
-"""Counted for each remembered answer beside its document."""
+"""Bytes counted for each remembered answer in addition to its document."""
 
 
 class _Known(NamedTuple):
@@ -25,7 +25,7 @@ class _Known(NamedTuple):
 
 
 class Repeats:
-    """Keys of one source.
+    """Idempotency keys of one source.
 
     Parameters
     ----------
@@ -41,11 +41,11 @@ class Repeats:
         self._begun: dict[str, bytes] = {}
 
     def begin(self, key: str, digest: bytes) -> Answer | None:
-        """Looks a request up. Returns the answer that it gets without being worked on, or None, and remembers that it has begun.
+        """Looks up a request. Returns its answer if it is not to be processed; otherwise notes that it has begun, and returns None.
 
         Parameters
         ----------
-        digest : of the body and its format; a key stands for one body
+        digest : hash of the body and its format; a key stands for one body
         """
         self._forget_old()
         known = self._known.get(key)
@@ -67,7 +67,7 @@ class Repeats:
         self._forget_old()
 
     def forget(self, key: str) -> None:
-        """A request that has begun had no effect: it may come again."""
+        """Forgets a request that has begun and had no effect, so that it may come again."""
         self._begun.pop(key, None)
 
     def __len__(self) -> int:

@@ -1,10 +1,10 @@
-"""A source that may fall silent without holding up windows and joins behind it: the option `idle_after` of CREATE SOURCE.
+"""Lets a source fall silent without holding up windows and joins downstream: the option `idle_after` of CREATE SOURCE.
 
-A watermark follows the rows; without rows it stands still, and every window and join behind it waits. After `idle_after` without a row, and
-until the next one, it follows the wall clock, at a distance of `idle_after` plus the source's declared delay. Rows that then carry the time
-of their arrival, or are only that much out of order, are in time; older ones are late, and counted like any others. Nothing downstream has
-to know: the source's own stream says how far its event time has come, as always, and so it is the same for all readers, whatever moves or
-is sent again. For replayed rows of the past the wall clock means nothing; files are refused.
+A watermark follows the rows. Without rows it stands still, and every window and join downstream waits. After `idle_after` without a row,
+and until the next row, the watermark follows the wall clock, at a distance of `idle_after` plus the source's declared delay. Rows whose
+event time is that of their arrival, or behind it by no more than this distance, are in time; older rows are late, and counted as usual.
+Downstream operators need not know: the watermark is part of the source's stream, as always, so it is the same for all readers, also after
+moves and resends. The wall clock says nothing about replayed rows of the past, so files are refused.
 
 A source that waits for room downstream is not idle: that time does not count.
 """
@@ -18,12 +18,12 @@ from sbon.query.params.source import SourceParams
 from sbon.watermarks import WATERMARK_MIN
 
 ADVANCE_S = 1.0
-"""Longest pause between moves of an idle source's watermark, in seconds; it is no longer than `idle_after`. Shorter: windows close sooner,
+"""Longest pause between moves of an idle source's watermark, in seconds; the pause is at most `idle_after`. Shorter: windows close sooner,
 more messages."""
 
 
 class IdleSource(WrappedSource):
-    """Another source, with the option `idle_after`."""
+    """Wraps a source that has the option `idle_after`."""
 
     def __init__(self, source: SourceConnector, params: SourceParams) -> None:
         super().__init__(source)
@@ -35,7 +35,7 @@ class IdleSource(WrappedSource):
         self._expected_at = float("inf")
 
     def poll(self, now: float, wall: float) -> Polled:
-        """Returns what the other source gives, with a watermark that continues without it."""
+        """Polls the wrapped source. The watermark advances even if the source gives no rows."""
         polled = super().poll(now, wall)
         if polled.finished:
             return polled

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 BATCH_ROWS_MAX = 4096
 """Rows of one batch of a source, unless its option `batch_rows_max` says otherwise."""
 BATCH_ROWS = 65_536
-"""The same for sources that are told how many rows fit into a quantum of the engine (`batch_rows`)."""
+"""Rows of one batch of a source that is told how many rows fit into a quantum of the engine (`batch_rows`)."""
 
 
 class Polled(NamedTuple):
@@ -36,14 +36,15 @@ class Polled(NamedTuple):
     """A few rows, at least one, as plain values instead of a frame. No frame is made then if they go straight to a link or a sink."""
     upto: int | None = None
     """Number that the source gives to its progress up to this poll; it never goes back. `acknowledged` gets it once all rows up to here
-    have been processed. None if the source does not want to know. Set it also for a poll without rows: earlier rows may have been left
-    out."""
+    have been processed. None if the source needs no acknowledgements. Set it also for a poll without rows, because earlier rows may have
+    been left out.
+    """
     place: Any = None
-    """Place of the source behind these rows, for `places.keep`; None if a copy of the source could not begin there."""
+    """Position of the source after these rows, for `places.keep`; None if a copy of the source could not begin there."""
 
     @property
     def rows(self) -> int:
-        """Number of rows in this result."""
+        """Returns the number of rows in this result."""
         return self.frame.height if self.frame is not None else self.values.rows if self.values is not None else 0
 
 
@@ -55,7 +56,8 @@ class SourceConnector(Protocol):
     - `open()` opens files. It is called once, before `start`, on a thread of its own, because a file system may not answer. It raises
       ConnectorError if opening is refused. `stop` may be called while it runs.
     - `remark` is a sentence for people who look at the running source; empty if there is nothing to say.
-    - `stalled` says why the far end gives nothing at present; empty if it does. The source retries, and is shown as stalled meanwhile.
+    - `stalled` says why the far end gives nothing at present; empty if it gives rows. The source retries, and is shown as stalled until it
+      succeeds.
     - `misfits`, an `sbon.misfits.Misfits` made by the source, counts why rows were left out, for `sbon queries`, `sbon operators`, the log
       and telemetry. Its rows are included in `dropped_rows`.
     - `threaded = True` lets `poll` run on an executor thread, so that a source with costly rows does not hold up the event loop. There are
@@ -70,19 +72,19 @@ class SourceConnector(Protocol):
       or a `poll` for later rows, or after `stop`; or never, if it stops the source. So the work must not depend on anything that changes,
       and must not change anything that is read elsewhere. Its result has at least one row, its own watermark (the greatest so far counts),
       and `now` as `next_poll`; only `poll` reports that nothing will follow. Batches are passed on in the order of promises and polls.
-    - `sample(rows)` returns about so many of the first rows of a source that was never opened or started, on a thread of its own. Nobody
-      outside may notice: no position moves, no session begins. A source that cannot do so has no such method.
+    - `sample(rows)` returns about `rows` of the first rows of a source that was never opened or started, on a thread of its own. It has no
+      effect outside: no position moves, no session begins. A source that cannot avoid effects has no such method.
     - `acknowledged(upto)` says that every operator has processed the rows of all polls up to that `Polled.upto`: they are in its state, in
       what it has sent on, or in the sink. What an operator on another host holds is lost if that host crashes. Not called after `stop`.
     - `places`, of a source that sets `Polled.place`, has two methods. `keep(place, link, rows, made)` keeps a position on disk: everything
-      up to that place is safe; it must not block. `begin_behind(rows)` is called before `open` on a copy of the source that is made after
-      a crash, and has it begin at the position that was kept with that number of rows; it raises ConnectorError if there is none
+      up to that place is safe; it must not block. `begin_behind(rows)` is called before `open` on a copy of the source that is made after a
+      crash, and has it begin at the position that was kept with that number of rows; it raises ConnectorError if there is none
       (`sbon.engine.source_positions`).
     """
 
     @property
     def dropped_rows(self) -> int:
-        """Number of rows that came in but could not be used (malformed, or more than the bounded queue holds)."""
+        """Returns the number of rows that came in but could not be used (malformed, or more than the bounded queue holds)."""
 
     def start(self, ready: Callable[[], None]) -> None:
         """Starts the source.
@@ -118,16 +120,16 @@ class SinkConnector(Protocol):
     - `open()` is as for a source, and called before the first `write`.
     - `finish()` is called when every row has been written; the sink counts as finished when it returns. It may raise as `write` does.
     - `abandon()` is called instead of `close` if the sink has failed, or its query has not begun.
-    - `remains` is a text on what is left of the rows of a failed sink, for the reason that is shown.
+    - `remains` is a text that says what is left of the rows of a failed sink; it is added to the reason that is shown.
     - `brief = True` promises that `write` never blocks, so that it may also be called on the event loop's thread, with a few rows (still
       never two calls at once).
     - `write_values(values)` is like `write`, for a few rows in the form of `sbon.operators.values`, with columns as in the schema that the
-      sink was made for. Such rows are then never made a frame.
-    - `begun_at` is a number by which the sink finds where its query began after a crash; `rows_since(begun_at)` returns the number of rows
-      that are there since, and is called after `open`.
-    - `next_of(link, origin)` tells a sink that finds its rows again, before each `write`, by which input and of which origin they come, as
-      numbers (`sbon.links.origins`); the input is 0 if it is the only one. After `rows_since`, `rows_by_origin` has the rows
-      that are there by both, or None. `keep()` is called before `close` if the sink is to go on when its agent is back.
+      sink was made for. Such rows are then never converted to a frame.
+    - `begun_at` is a number from which the sink finds, after a crash, where its query began; `rows_since(begun_at)` returns the number of
+      rows that are there since then, and is called after `open`.
+    - `next_of(link, origin)` is called before each `write` of a sink that can find its rows again. It gives the input and the origin of the
+      rows, as numbers (`sbon.links.origins`); the input is 0 if there is only one. After `rows_since`, `rows_by_origin` has the number of
+      rows that are there by input and origin, or None. `keep()` is called before `close` if the sink is to continue when its agent is back.
     - `quanta` is the number of quanta of waiting rows that are written at once, because each `write` has a cost of its own; default 1.
     """
 

@@ -40,7 +40,7 @@ class LineBatches:
 
     @property
     def remark(self) -> str:
-        """Note about rows from the future; empty if there were none."""
+        """Returns the note about rows from the future; empty if there were none."""
         return self._ahead.remark
 
     def polled(self, lines: Sequence[bytes], wall: float, next_poll: float | None) -> Polled:

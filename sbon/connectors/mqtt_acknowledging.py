@@ -2,15 +2,15 @@
 a source.
 
 A message is acknowledged when its rows have been processed. Until then the broker keeps it and sends it again after a break. At QoS 1 the
-acknowledgement (PUBACK) ends the exchange: if it is lost, the broker sends the message once more, and its rows repeat. At QoS 2 the broker
-answers the acknowledgement (PUBREC) with a release (PUBREL), and the number is remembered until then: a message that arrives again
-meanwhile is recognised and only acknowledged again.
+acknowledgement (PUBACK) ends the exchange: if it is lost, the broker sends the message again, and its rows repeat. At QoS 2 the broker
+answers the acknowledgement (PUBREC) with a release (PUBREL), and the packet id is remembered until then: a message that arrives again
+before that is recognised and only acknowledged again.
 
     not known --message--> held --processed--> (QoS 1) not known
                                                (QoS 2) processed --released--> not known
 
-A broker that has lost messages may give their numbers to others. So a message marked as repeated is recognised only if its contents are the
-same.
+A broker that has lost messages may give their packet ids to other messages. So a message marked as repeated is recognised only if its
+contents are the same.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from collections import deque
 from sbon.formats.mqtt_packets import PUBACK, PUBCOMP, PUBREC, Message, answers
 
 _PROCESSED = 0
-"""In the place of a position: the rows have been processed, and the broker has not yet released the message."""
+"""Replaces the position of a message whose rows have been processed, until the broker releases the message."""
 
 
 class Acknowledging:
-    """Messages of one session by their numbers. What the methods return is to be sent to the broker."""
+    """Messages of one session by packet id. The bytes that methods return must be sent to the broker."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[int, int]] = {}
@@ -32,7 +32,7 @@ class Acknowledging:
         self._owed: deque[tuple[int, int, int]] = deque()
         """Position, packet id and QoS of the messages that have not been acknowledged, in order."""
         self._again: list[int] = []
-        """Processed messages that have come once more."""
+        """Packet ids of processed messages that have come again."""
 
     @property
     def unacknowledged(self) -> int:
@@ -40,7 +40,7 @@ class Acknowledging:
         return len(self._owed)
 
     def is_new(self, message: Message, position: int) -> bool:
-        """Notes a message at QoS 1 or 2; False for one that is known.
+        """Notes a message at QoS 1 or 2; returns False if it is known.
 
         Parameters
         ----------
@@ -58,7 +58,7 @@ class Acknowledging:
         return True
 
     def again(self) -> bytes:
-        """Returns the acknowledgements of messages that were processed before they came once more."""
+        """Returns the acknowledgements of messages that were processed before they came again."""
         mids, self._again = self._again, []
         return answers(PUBREC, mids)
 
@@ -69,7 +69,7 @@ class Acknowledging:
             position, mid, qos = self._owed.popleft()
             known, mark = self._known.get(mid, (_PROCESSED, 0))
             if known != position:
-                continue  # the broker has given the number to another message
+                continue  # the broker has given the packet id to another message
             if qos == 1:
                 del self._known[mid]
                 once.append(mid)
@@ -79,14 +79,14 @@ class Acknowledging:
         return answers(PUBACK, once) + answers(PUBREC, twice)
 
     def released(self, mids: list[int]) -> bytes:
-        """The broker will not send these again. Returns the answers, which let it use the numbers again."""
+        """Handles releases: the broker will not send these messages again. Returns the answers, which let it reuse the packet ids."""
         for mid in mids:
             if self._known.get(mid, (-1, 0))[0] == _PROCESSED:
                 del self._known[mid]
         return answers(PUBCOMP, mids)
 
     def forget(self) -> None:
-        """The broker has a new session: it knows none of them."""
+        """Forgets all messages, because the broker has a new session without them."""
         self._known.clear()
         self._owed.clear()
         self._again.clear()

@@ -1,6 +1,6 @@
-"""Messages of a broker as rows of a source: payloads are joined to one block and decoded in columns, with the topics' columns beside them.
+"""Turns messages of a broker into rows of a source. Payloads are joined to one block and decoded in columns; the topics' columns are added.
 
-A few rows that are simple become plain values instead, as of every source.
+A few simple rows become plain values instead, as in every source.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sbon.options import Options
 from sbon.query.params.source import SourceParams
 
 LINE_BYTES = 1024
-"""Most characters shown of a message that is too large."""
+"""Most bytes shown of a message that is too large."""
 
 
 class MessageRows:
@@ -55,7 +55,7 @@ class MessageRows:
 
     @property
     def remark(self) -> str:
-        """Tells of rows from the future."""
+        """Returns the note about rows from the future; empty if there were none."""
         return self._ahead.remark
 
     def rows_max(self, payload: bytes) -> int:
@@ -93,7 +93,7 @@ class MessageRows:
         return self._ahead.taken_of_many(self._frame(data, topics, lines), wall)
 
     def _with_topics(self, values: Values, topics: Sequence[bytes], lines: Sequence[Lines]) -> Values | None:
-        """Returns few rows with the columns of their topics; None where a topic does not fit them."""
+        """Returns few rows with the columns of their topics; None if a topic does not fit these columns."""
         if not self._topic_columns.names:
             return values
         beside: list[tuple[Any, ...]] = []

@@ -1,4 +1,4 @@
-"""Replays rows at the pace of their event times, and puts parts in order that were read beside each other."""
+"""Replays rows at the pace of their event times, and restores the order of parts that were read in parallel."""
 
 from typing import Generic, TypeVar
 
@@ -14,7 +14,7 @@ NO_TIME = -(2**63)
 
 
 def times_us(column: pl.Series) -> IntArray:
-    """Returns event times in microseconds, `NO_TIME` for NULL; takes 1 µs, where an expression of polars takes 20."""
+    """Returns event times in microseconds, `NO_TIME` for NULL; takes 1 µs, while a polars expression takes 20 µs."""
     return column.to_numpy().view(np.int64)
 
 
@@ -40,16 +40,16 @@ class Pace:
         self._origin_us: int | None = None
 
     def resume(self, seconds: float) -> None:
-        """Begins a replay that has been going on for this time elsewhere."""
+        """Continues a replay that has been running elsewhere for this time."""
         self._ahead_s = seconds
 
     def begun_with(self, origin_us: int | None) -> None:
-        """Takes the event time of the first row of a replay that goes on in its midst; None: it has had none yet."""
+        """Takes the event time of a replay's first row, for a replay that continues after it; None: there was no row yet."""
         self._origin_us = origin_us
 
     @property
     def origin_us(self) -> int | None:
-        """Returns the event time of the replay's first row, in microseconds; None before that."""
+        """Returns the event time of the replay's first row, in microseconds; None before that row."""
         return self._origin_us if self._began is None else self._began[1]
 
     def due(self, times: IntArray, now: float) -> tuple[int, float]:
@@ -70,7 +70,7 @@ class Pace:
 
 
 class InOrder(Generic[T]):
-    """Results of work that was begun in order and may end in another."""
+    """Results of work that was begun in order and may end in another order."""
 
     def __init__(self) -> None:
         self._here: dict[int, T] = {}
@@ -83,7 +83,7 @@ class InOrder(Generic[T]):
 
     @property
     def next_number(self) -> int:
-        """Returns the number of the result that is to be taken next."""
+        """Returns the number of the result to be taken next."""
         return self._next
 
     def arrived(self, number: int, result: T) -> bool:

@@ -3,8 +3,8 @@
 `file_reader` uses it.
 
 A condition is true for no row of a group if its constant lies outside the bounds. NULL and NaN are not covered by the bounds: a comparison
-with NULL is never true, but NaN counts as greater than every number, so a condition that a `DOUBLE` is greater than something excludes
-nothing. Neither does a column without bounds, or one whose values in the file are not exactly those of the source.
+with NULL is never true, but NaN counts as greater than every number, so a condition that a `DOUBLE` is greater than something excludes no
+group. A column without bounds excludes no group either, nor does a column whose values in the file are not exactly those of the source.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ _BEYOND: Mapping[str, Callable[[Any, Any, Any], bool]] = {
 class Pruning:
     """Decides which row groups of a file to skip.
 
-    No group of a file is skipped if some of its rows may not fit the schema: such rows must be counted, and their times must not.
+    No group of a file is skipped if some of its rows may not fit the schema: such rows must be counted as misfits, and their times must not
+    move the watermark.
 
     Parameters
     ----------
@@ -99,7 +100,7 @@ class ChunkPlan:
     Parameters
     ----------
     groups : row groups of the file; empty if unknown
-    pruning : decides which of them to skip
+    pruning : decides which row groups to skip
     """
 
     def __init__(self, groups: Sequence[RowGroup], pruning: Pruning) -> None:
@@ -109,7 +110,7 @@ class ChunkPlan:
         self._begins = sorted(self._left_out)
 
     def begin(self, offset: int) -> tuple[int, int | None]:
-        """Returns where the next chunk from `offset` on begins, and the newest event time of what is skipped before it."""
+        """Returns where the next chunk from `offset` on begins, and the newest event time of the rows skipped before it."""
         newest_us: int | None = None
         while offset in self._left_out:
             offset, us = self._left_out[offset]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Feed:
-    """The newest rows, the same bytes for every client. A client that wants rows which are no longer kept has missed them.
+    """The newest rows, the same bytes for every client. A client that asks for rows that are no longer kept has missed them.
 
     Parameters
     ----------
@@ -21,7 +21,7 @@ class Feed:
         self._bytes_max = bytes_max
         self._frames: list[bytes] = []
         self._begin = 0
-        """Index of the first frame that counts; those before it are removed from time to time."""
+        """Index of the first frame that counts; earlier frames are removed from time to time."""
 
     def add(self, frames: list[bytes]) -> None:
         """Adds rows."""

@@ -1,4 +1,4 @@
-"""NOT NULL columns of a source: rows with NULL there are left out and counted, whatever the connector."""
+"""Handles NOT NULL columns of a source: leaves out and counts rows with NULL in them, for every connector."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class NullFilter:
         self._misfits = misfits
 
     def kept(self, values: Values) -> Values:
-        """Returns the rows without NULLs in these columns; the same object if that is all of them."""
+        """Returns the rows without NULLs in these columns; the same object if no row is left out."""
         kept = list(range(values.rows))
         for place in self._places:
             column = values.columns[place]
@@ -41,7 +41,7 @@ class NullFilter:
         return Values(len(kept), tuple([column[row] for row in kept] for column in values.columns))
 
     def kept_of_many(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Does the same for a frame."""
+        """Returns the rows of a frame without NULLs in these columns."""
         for place in self._places:
             values = frame.to_series(place)
             if values.null_count():
@@ -59,7 +59,7 @@ class NullFilter:
 
 
 class RequiredColumns(WrappedSource):
-    """Another source, without the rows that lack a value in a NOT NULL column."""
+    """Wraps a source; leaves out rows that lack a value in a NOT NULL column."""
 
     def __init__(self, source: SourceConnector, params: SourceParams) -> None:
         super().__init__(source)
@@ -68,11 +68,11 @@ class RequiredColumns(WrappedSource):
 
     @property
     def dropped_rows(self) -> int:
-        """Number of rows that the other source has left out, plus those with NULLs."""
+        """Returns the number of rows that the wrapped source has left out, plus those with NULLs."""
         return super().dropped_rows + self._nulls.rows
 
     def poll(self, now: float, wall: float) -> Polled:
-        """Returns what the other source gives, without NULLs in these columns."""
+        """Polls the wrapped source, and leaves out rows with NULL in these columns."""
         polled = super().poll(now, wall)
         if polled.values is not None:
             kept = self._filter.kept(polled.values)

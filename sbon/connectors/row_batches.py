@@ -66,7 +66,7 @@ def cut(rows: Rows, first: int) -> tuple[Rows, Rows]:
 
 
 def joined(parts: Sequence[Rows], schema: Schema) -> Rows:
-    """Returns the rows of several parts as one batch; as plain values if they are few and all parts are."""
+    """Returns the rows of several parts as one batch; as plain values if they are few and all parts are plain values."""
     if len(parts) == 1:
         return parts[0]
     values = [part for part in parts if isinstance(part, Values)]

@@ -32,7 +32,7 @@ class Measured(Protocol):
 
 
 class SystemSource:
-    """Empties this query's own queue of `SystemStreams`."""
+    """Source that takes rows out of its own queue of `SystemStreams`."""
 
     def __init__(self, params: SourceParams, context: Measured) -> None:
         definition = SYSTEM_STREAMS.get(params.name)
@@ -53,7 +53,7 @@ class SystemSource:
 
     @property
     def dropped_rows(self) -> int:
-        """Number of rows for which the queue had no room."""
+        """Returns the number of rows for which the queue had no room."""
         return self._subscription.dropped_rows
 
     def start(self, ready: Callable[[], None]) -> None:
@@ -61,7 +61,7 @@ class SystemSource:
         self._subscription.ready = ready
 
     def poll(self, now: float, wall: float) -> Polled:
-        """Returns what has been measured since the last poll."""
+        """Returns the measurements since the last poll."""
         rows = self._subscription.take(BATCH_ROWS_MAX)
         frame = None
         newest = None
@@ -76,9 +76,9 @@ class SystemSource:
         return Polled(frame, watermark, now if len(self._subscription) else now + WATERMARK_INTERVAL_S)
 
     def _frame(self, rows: list[tuple[Any, ...]]) -> tuple[pl.DataFrame, int | None]:
-        """Makes a frame of rows; returns it with the newest event time.
+        """Returns a frame of rows, and their newest event time.
 
-        Built column by column: most batches have one row, and frame queries cost more.
+        The frame is built column by column, because most batches have one row, for which a polars query would cost more.
         """
         columns = dict(zip(self._row, zip(*rows, strict=True), strict=True))
         series = []

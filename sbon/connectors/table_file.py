@@ -1,4 +1,4 @@
-"""A file as a lookup table, step by step: when it is looked at, which of its readings count, and the versions that are given.
+"""State machine of a file as a lookup table: decides when to look at the file, which readings count, and which versions to give.
 
     wait -- due --> look: the same file -------------------------------------------> wait
                           another file ----> look again 1 s later: still changing --> ...
@@ -25,7 +25,7 @@ SETTLE_S = 1.0
 """Seconds between two looks at a file that has changed."""
 
 Stamp = tuple[int, ...]
-"""Inode, size and modification time of a file, or the like: another stamp is another file."""
+"""Inode, size and modification time of a file, or similar: a file with another stamp is another file."""
 
 
 class Seen(Enum):
@@ -33,7 +33,7 @@ class Seen(Enum):
 
     SAME = "same"
     CHANGING = "changing"
-    """It has changed since the last look, and may be half written."""
+    """The file has changed since the last look, and may be half written."""
     TO_READ = "to read"
 
 
@@ -59,7 +59,7 @@ class Stamps:
         return Seen.TO_READ
 
     def have_read(self, before: Stamp, after: Stamp, problem: str) -> bool:
-        """Notes that a file with these stamps before and after has been read; returns False if it changed meanwhile."""
+        """Notes that a file with these stamps before and after has been read; returns False if it changed while it was read."""
         if after != before:
             return False
         self._known, self._changing, self.refused = before, None, problem
@@ -69,7 +69,7 @@ class Stamps:
 class Versions:
     """Versions of the table, and the time of the next look.
 
-    The watermark holds everything back until the first version has left, and nothing after that.
+    The watermark is the least one until the first version has been given, and the greatest after that.
     """
 
     def __init__(self, columns: Schema, batch_rows_max: int, check_every_s: float) -> None:
@@ -87,7 +87,7 @@ class Versions:
         self._failed: ConnectorError | None = None
 
     def begins_look(self, now: float, wall: float) -> bool:
-        """Tells whether the file is to be looked at now; `looked`, `found` or `failed` follows."""
+        """Tells whether the file is to be looked at now; the caller reports the result with `looked`, `changing`, `found` or `failed`."""
         if self._rest is not None or self._looking or now < self._look_at or self._failed is not None:
             return False
         self._looking, self._asked_at, self._wall = True, now, wall
@@ -99,7 +99,7 @@ class Versions:
         Raises
         ------
         ConnectorError
-            There is no version, and the file is no good.
+            There is no version, and the file cannot be used.
         """
         if self._failed is not None:
             raise self._failed
@@ -113,7 +113,7 @@ class Versions:
         return Polled(frame, self._watermark_us, now)
 
     def looked(self, refused: str) -> None:
-        """Handles a look at the file that was read last; `refused` says why it was not taken, if so."""
+        """Handles a look at an unchanged file; `refused` is the reason why it was not taken, or empty."""
         self._end_look(self._check_every_s)
         self._tell(refused)
 
@@ -128,7 +128,7 @@ class Versions:
         self._tell("")
 
     def failed(self, problem: ConnectorError) -> None:
-        """Handles a file that cannot be read, or is no good."""
+        """Handles a file that cannot be read or used."""
         self._end_look(self._check_every_s)
         if not self._version:
             self._failed = problem
@@ -154,4 +154,4 @@ class Versions:
         self._rest = (rows if rows.height else rows.clear(1)).with_columns_seq(*numbers).rechunk()
 
     def _tell(self, problem: str) -> None:
-        self.remark = f"{problem}; the rows read at {self._read_at} count until then" if problem else ""
+        self.remark = f"{problem}; the rows read at {self._read_at} are used until then" if problem else ""

@@ -19,14 +19,14 @@ PIECE_ROWS = 1_000
 """Most rows of one reply, so that replies stay small however many rows are kept."""
 
 ROW_BYTES, CELL_BYTES = 56, 56
-"""Memory of a Python list, and of a value beyond its size in a column (the object and the list's reference to it), in bytes."""
+"""Memory in bytes of a Python list, and of a value in addition to its size in a column (the object and the list's reference to it)."""
 
 Watcher = Callable[[list[list[Any]] | None], None]
 """Called with rows, in pieces; None means that there will be no more."""
 
 
 class Tail:
-    """Sink of the agent's own; implements `sbon_agent.connectors.base.SinkConnector`."""
+    """Sink without a connector; implements `sbon.connectors.interface.SinkConnector`."""
 
     def __init__(self, sink: OperatorId, schema: Schema) -> None:
         self.sink = sink
@@ -43,7 +43,7 @@ class Tail:
 
     @property
     def kept_bytes(self) -> int:
-        """Approximate memory of the kept rows in bytes, at the mean size of all rows so far."""
+        """Returns the approximate memory of the kept rows in bytes, at the mean size of all rows so far."""
         return len(self._kept) * self._bytes // max(1, self._rows)
 
     def write(self, frame: "pl.DataFrame") -> None:
@@ -65,7 +65,7 @@ class Tail:
                 watcher(rows)
 
     def watch(self, watcher: Watcher) -> Callable[[], None]:
-        """Sends the kept rows, then every new one, to a watcher; the returned function ends it."""
+        """Sends the kept rows, then every new row, to a watcher, until the returned function is called."""
         kept = list(self._kept)
         for start in range(0, len(kept), PIECE_ROWS):
             watcher(kept[start : start + PIECE_ROWS])

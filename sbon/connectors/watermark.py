@@ -22,7 +22,7 @@ class Watermark:
         return self.us
 
     def after(self, newest_us: int | None) -> int:
-        """Returns where a batch with this newest event time alone would move it; callable from any thread."""
+        """Returns the watermark that a batch with this newest event time would give by itself; callable from any thread."""
         if newest_us is None or newest_us > TIME_MAX_US:
             return WATERMARK_MIN
         return max(newest_us - self._delay_us, WATERMARK_MIN)

@@ -31,34 +31,34 @@ class WrappedSource:
 
     @property
     def threaded(self) -> bool:
-        """True if the other source should be polled on a thread now."""
+        """Tells whether the wrapped source should be polled on a thread now."""
         return bool(getattr(self._source, "threaded", False))
 
     @property
     def dropped_rows(self) -> int:
-        """Number of rows that the other source has left out."""
+        """Returns the number of rows that the wrapped source has left out."""
         return int(self._source.dropped_rows)
 
     @property
     def remark(self) -> str:
-        """Returns the note of the other source."""
+        """Returns the note of the wrapped source."""
         return str(getattr(self._source, "remark", ""))
 
     @property
     def stalled(self) -> str:
-        """Returns why the other source has nothing."""
+        """Returns the reason why the wrapped source has no rows; empty if it has."""
         return str(getattr(self._source, "stalled", ""))
 
     def start(self, ready: Callable[[], None]) -> None:
-        """Starts the other source."""
+        """Starts the wrapped source."""
         self._source.start(ready)
 
     def stop(self) -> None:
-        """Stops the other source."""
+        """Stops the wrapped source."""
         self._source.stop()
 
     def poll(self, now: float, wall: float) -> Polled:
-        """Returns what the other source gives."""
+        """Polls the wrapped source."""
         if hasattr(self, "batch_rows"):
             self._source.batch_rows = self.batch_rows
         polled: Polled = self._source.poll(now, wall)

@@ -9,7 +9,7 @@ from sbon.dealing.replay import Candidate, Replaying
 from sbon.dealing.turns import INTERVALS, Turns
 
 OUTLASTS = 0.5
-"""Ratio of bound to scope from which `last` is tried before `turns`."""
+"""Ratio of bound to scope from which `last` deals first, before any replay; below, `turns` does."""
 TINY = 0.1
 """Ratio of bound to scope below which `last` is no candidate: its windows stay open for longer than its forecast reaches, and a replay of
 an hour has too few rises of the rate to show the consequences.

@@ -75,7 +75,7 @@ class Merger:
             if candidate is not None and start >= self._resumes.get(partition, 0):
                 self._resumes[partition] = candidate.resumes
                 answers.append(candidate.answer)
-        # A row before the next start cannot make any start void any more.
+        # Drops the partitions whose next match may begin at the next start: none of their starts can be void any more.
         first = self.answered
         self._resumes = {partition: resumes for partition, resumes in self._resumes.items() if resumes > first}
         return answers

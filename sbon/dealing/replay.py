@@ -87,8 +87,8 @@ def replay(
     make : makes the dealer for its setting and books
     clock : times the decisions
     seen : called for each copy of a row: number of the row, instance, when it is finished, cost
-    beaten : late and sent copies of another outcome; the stream is cut off where this one is sure to be worse. Copies sent are then the
-        least that it would have sent
+    beaten : late and sent copies of another outcome. The replay stops when it is sure to be worse; `rows_sent` is then the least number
+        that it would have sent
     from_s : rows before this instant only warm up; they are not counted
     """
     books = Books(setting)

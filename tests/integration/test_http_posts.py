@@ -104,7 +104,7 @@ async def test_rows_with_null_where_none_may_be_and_from_the_future_are_in_the_a
             b"x",
             {"Content-Type": "application/x-www-form-urlencoded"},
             415,
-            "Content-Type is 'application/x-www-form-urlencoded' (what curl says by itself: add -H 'Content-Type: ",
+            "Content-Type is 'application/x-www-form-urlencoded' (the default of curl: add -H 'Content-Type: ",
         ),
         ("POST", "/in", b"x", {"Content-Type": "text/csv; charset=latin1"}, 415, "charset is latin1, expected utf-8"),
         ("POST", "/in", b"x", NDJSON | {"Content-Encoding": "br"}, 415, "Content-Encoding is 'br', expected gzip or none"),

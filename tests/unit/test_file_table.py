@@ -122,7 +122,7 @@ def test_a_file_that_is_gone_or_damaged_leaves_the_former_version_and_says_so(tm
     assert reader.begin().rows() == [(1, "a")]
     reader.file.rename(tmp_path / "away.csv")
     assert reader.rows(10) == []
-    assert "cannot be read: No such file or directory; the rows read at 2020-09-13T12:26:40Z count until then" in reader.table.remark
+    assert "cannot be read: No such file or directory; the rows read at 2020-09-13T12:26:40Z are used until then" in reader.table.remark
     (tmp_path / "away.csv").rename(reader.file)
     assert reader.rows(10) == []
     assert reader.table.remark == ""

@@ -136,7 +136,7 @@ class TestSql:
         [
             ("SELECT w FROM scaled(s)", "argument factor of scaled is missing: write factor => a number"),
             ("SELECT w FROM scaled(s, 'x')", "argument factor of scaled is 'x', expected a number"),
-            ("SELECT w FROM scaled(s, 1, 'y', 3)", "scaled takes 2 arguments behind the stream: write scaled"),
+            ("SELECT w FROM scaled(s, 1, 'y', 3)", "scaled takes 2 arguments after the stream: write scaled"),
             ("SELECT w FROM scaled(s, size => 1)", "argument size of scaled is unknown: write scaled"),
             ("SELECT w FROM scaled(s, 1, factor => 1)", "argument factor of scaled is given twice"),
             ("SELECT w FROM scaled(s, n)", "arguments of a function must be constants"),

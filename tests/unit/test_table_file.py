@@ -113,7 +113,7 @@ def test_with_a_version_a_failure_is_told_until_a_good_file_is_there():
     versions.begins_look(CHECK_S, WALL)
     versions.failed(ConnectorError("it is gone"))
     assert versions.give(CHECK_S, 10).frame is None
-    assert versions.remark == "it is gone; the rows read at 2020-09-13T12:26:40Z count until then"
+    assert versions.remark == "it is gone; the rows read at 2020-09-13T12:26:40Z are used until then"
     versions.begins_look(2 * CHECK_S, WALL)
     versions.looked("")
     assert versions.remark == ""
