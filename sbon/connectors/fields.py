@@ -67,7 +67,7 @@ def hashed(seed: int, purpose: str) -> int:
 
 
 class Chance:
-    """Numbers from 0 to below 1, one for each row; those of different seeds or purposes are independent.
+    """Numbers from 0 to below 1, one for each row; numbers of different seeds or purposes are independent.
 
     One call makes the numbers of a batch, while other threads run Python. If a batch took many calls, each would have to wait for the
     interpreter, and two threads would make hardly more batches than one.

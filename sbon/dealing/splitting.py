@@ -41,7 +41,7 @@ class Again(msgspec.Struct, frozen=True):
     start: int
     """Number of the row that opens it."""
     end: int
-    """Number behind its last row so far; later rows are sent as for any window."""
+    """Number after its last row so far; later rows are sent as for any window."""
     instance: int
 
 
@@ -170,7 +170,7 @@ class Splitter:
         return again
 
     def _end_of(self, window: Window) -> int:
-        """Returns the number behind the last row so far that is in a window."""
+        """Returns the number after the last row so far that is in a window."""
         times = np.array(self._kept)
         return self.kept_from + int(np.searchsorted(times, window.closes_s, side="right"))
 

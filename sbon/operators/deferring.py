@@ -24,9 +24,9 @@ from sbon.state.room import StateRoom
 from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 
 PUT_OFF, WORK_OFF = 1, 2
-"""Ports beside 0: rows for the log; a frame with the number of rows to take out of it (`rows_to_work_off`)."""
+"""Ports in addition to 0: one takes rows for the log, the other the number of rows to take out of it (`rows_to_work_off`)."""
 SINCE, SEEN = "put off since", "put off at"
-"""Columns of the log beside the input's columns: the stimulus time of the batch, which the engine adds, and the watermark before the batch.
+"""Columns of the log in addition to the input's: the stimulus time of the batch, which the engine adds, and the watermark before the batch.
 """
 _LOG, _WATERMARK = "put off", "watermark"
 

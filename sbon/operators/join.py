@@ -143,7 +143,7 @@ class IntervalJoin(TwoSidedJoin[Side]):
                 raise RemoteProtocolError(
                     f"{name} side of a join snapshot has columns {dict(frames[name].schema)}, expected {dict(expected)}"
                 )
-            for rows in frames[name].iter_slices(RUN_ROWS_MAX):  # runs no longer than those that are examined one by one while they grow
+            for rows in frames[name].iter_slices(RUN_ROWS_MAX):  # runs no longer than merging makes them
                 matched = rows[MATCHED].fill_null(False).to_numpy().copy() if side.outer else None
                 side.keep(rows.drop(MATCHED, strict=False), matched, None)
         self._watermark, self.late_rows, self._coder = snapshot.watermark_us, snapshot.late_rows, None

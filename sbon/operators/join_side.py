@@ -19,7 +19,7 @@ from sbon.query.expression import Expression
 from sbon.schema import ColumnType
 
 RUN_ROWS_MIN = 8_192
-"""Size of a run below which it is always merged with the next one, because one more run to search costs as much as merging so many rows."""
+"""Size of a run below which it is always merged with the next one, because searching one more run costs as much as merging so many rows."""
 RUN_ROWS_MAX = 524_288
 """Size of a run above which it is not merged any more."""
 

@@ -27,7 +27,7 @@ def paired(left: pl.DataFrame, right: pl.DataFrame, left_on: list[str], right_on
 
 
 def in_time(rows: pl.DataFrame, time: str, first_us: int) -> pl.DataFrame:
-    """Returns the rows with an event time not before `first_us`; mostly these are all."""
+    """Returns the rows with an event time not before `first_us`; mostly all rows."""
     times = rows[time]
     least, greatest = times.min(), times.max()
     if isinstance(least, int) and isinstance(greatest, int) and first_us <= least <= greatest < WATERMARK_END and not times.null_count():

@@ -177,7 +177,7 @@ class MainTable(Table):
 class ExactTable(Table):
     """The exact sum of a float operand, or of its products with a factor (possibly itself); one row per group and bin.
 
-    See `sbon.operators.exact`. The factor is NULL where the operand is.
+    See `sbon.operators.exact`. The factor is NULL if the operand is.
     """
 
     def __init__(self, operand: str, factor: str | None = None) -> None:

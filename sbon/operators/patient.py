@@ -56,7 +56,7 @@ class PatientOperator(Operator, Generic[P]):
         return max(WATERMARK_MIN, watermark_us)
 
     def _kept(self) -> dict[str, pl.DataFrame]:
-        """Returns the state beside the waiting rows, as frames by name."""
+        """Returns the state other than the waiting rows, as frames by name."""
         return {}
 
     def _kept_columns(self, prepared: pl.DataFrame) -> dict[str, pl.Schema | None]:

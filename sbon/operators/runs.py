@@ -13,7 +13,7 @@ _BITS = 62
 
 
 class Runs(NamedTuple):
-    """An order of rows in which equal ones are adjacent.
+    """An order of rows in which equal rows are adjacent.
 
     Attributes
     ----------

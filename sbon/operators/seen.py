@@ -58,7 +58,7 @@ class _Run:
             at = place[asking]
             equal = _equal_keys(self.columns, at, columns, asking)
             found[asking] = np.maximum(found[asking], np.where(equal, self.times[at], NEVER))
-            # The next entry may have the same hash: a different key, or this one again.
+            # The next entry may have the same hash: another key, or the same key again.
             place[asking] += 1
             asking = self._with_hash(asking, place, hashed)
 

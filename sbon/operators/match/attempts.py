@@ -41,7 +41,7 @@ class Attempt:
         self.length: int | None = 0 if END in program.start else None
 
     def take(self, masks: Sequence[int], first: int, end: int, base: int) -> int:
-        """Takes the rows from `first` up to `end`, as long as the attempt is alive; returns the place behind the last row taken.
+        """Takes the rows from `first` up to `end`, as long as the attempt is alive; returns the place after the last row taken.
 
         Parameters
         ----------

@@ -20,9 +20,9 @@ FAILED, MATCHED, NOTHING, TIMED_OUT = range(4)
 """Outcomes of a start: no match, a match with rows, a match without rows, or no match because its time is up."""
 
 _BLOCKED = 2**62
-"""A position behind every row."""
+"""A position after every row."""
 _LANE_END = 2**32 - 1
-"""A position behind every row of a partition, for keys that have partition and position in one number."""
+"""A position after every row of a partition, for keys that have partition and position in one number."""
 _LOOKS = 8
 """Number of starts after a match that are examined one by one, before a binary search."""
 _DOUBLED = 4

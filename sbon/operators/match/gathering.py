@@ -54,7 +54,7 @@ class Gathering:
         Parameters
         ----------
         operands : values of `columns` on the rows
-        begins, ends : (stretches,) places of the first row and behind the last row; a stretch may have no row
+        begins, ends : (stretches,) places of the first row and after the last row; a stretch may have no row
         """
         keys, which = np.unique(begins << 32 | ends, return_inverse=True)
         begins, lengths = keys >> 32, (keys & 2**32 - 1) - (keys >> 32)

@@ -23,7 +23,7 @@ def _room(size: int, dtype: npt.DTypeLike) -> npt.NDArray[T]:
 
 
 class Grown(Generic[T]):
-    """An array with room behind its last value."""
+    """An array with room after its last value."""
 
     def __init__(self, dtype: type[T]) -> None:
         self._room: npt.NDArray[T] = np.empty(_SIZE_MIN, dtype)

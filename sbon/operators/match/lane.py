@@ -34,7 +34,7 @@ class Tried(NamedTuple):
     place: int
     """Place of the start in its partition."""
     taken: int
-    """Place behind the last row that was examined."""
+    """Place after the last row that was examined."""
     length: int | None
     """Rows of the match; None if there is none."""
     found: Labels
@@ -56,7 +56,7 @@ class Rules(NamedTuple):
     before: int
     """Most rows before a match that its values may read."""
     behind: int
-    """Most rows behind a row that its conditions and values may read."""
+    """Most rows after a row that its conditions and values may read."""
     first_mask: int
     """Bits of the variables that a match can begin with; `ANY` if it can have no row."""
     attempt: "Callable[[Lane], Attempt]"
@@ -81,9 +81,9 @@ class Lane:
         self.start = 0
         """Place where the current attempt begins, or where the next one may begin."""
         self.taken = 0
-        """Place behind the last row that the attempt has taken."""
+        """Place after the last row that the attempt has taken."""
         self.matched = 0
-        """Place behind the last row of any match."""
+        """Place after the last row of any match."""
         self.number = 0
         """Matches so far."""
         self.known = 0
@@ -94,7 +94,7 @@ class Lane:
 
     @property
     def end(self) -> int:
-        """Returns the place behind the last row."""
+        """Returns the place after the last row."""
         return self.base + len(self.ids)
 
     @property
@@ -160,7 +160,7 @@ class Lane:
         return True
 
     def _limit(self, rules: Rules, ready: int, watermark_us: int) -> tuple[int, bool]:
-        """Returns the place behind the last ready row that the match may have, and whether no later row can be in it."""
+        """Returns the place after the last ready row that the match may have, and whether no later row can be in it."""
         within = rules.params.within_us
         if within is None:
             return ready, False
@@ -172,7 +172,7 @@ class Lane:
         return ready, not waiting and watermark_us >= until
 
     def _know(self, rules: Rules, *, alive: bool) -> None:
-        """Notes the instant at which the current outcome is known: that of the last row taken, or read behind it, or when time is up."""
+        """Notes the instant at which the current outcome is known: that of the last row taken, or read after it, or when time is up."""
         at = max(self.start, self.taken - 1) + rules.behind - self.base
         self.known = max(self.known, 2 * min(self.times[at], TIME_MAX) + 1 if at < len(self.times) else END)
         if alive:

@@ -16,7 +16,7 @@ from sbon.types import IntArray
 
 NO_ROW = -1
 TIME = "\0time"
-"""Column with the event time in microseconds, beside the columns of the input."""
+"""Column with the event time in microseconds, in addition to the columns of the input."""
 ROW = "\0row of its time"
 """Column with the place of a row among the rows of its event time; there if windows are dealt to instances."""
 _SMALL_MAX = 2**31 - 1
@@ -91,7 +91,7 @@ class Log:
             self._next.values[tails[there]] = begins[there] + size
 
     def moved(self, positions: IntArray, shift: int) -> IntArray:
-        """Returns the positions of the rows `shift` rows behind these in their partitions (before these, if negative); NO_ROW if there is
+        """Returns the positions of the rows `shift` rows after these in their partitions (before these, if negative); NO_ROW if there is
         none.
         """
         links = self._prev if shift < 0 else self._next

@@ -38,7 +38,7 @@ from sbon.watermarks import WATERMARK_END
 PARTITIONS_MIN = 4_096
 """Partitions without rows may be this many more than the others before they are forgotten."""
 LANE = {f"\0{name}": pl.Int64() for name in ("rows", "base", "start", "matched", "number", "known", "by_row")}
-"""Columns of a partition in a snapshot, beside its key."""
+"""Columns of a partition in a snapshot, in addition to its key."""
 _SMALL = 2**16
 
 

@@ -31,12 +31,12 @@ class Partitions:
     keys : their values in the partition columns; None for a number that is free
     tail : position of the last row, NO_ROW if no row is kept
     count : number of rows that the partition ever had
-    ready : place behind the last row whose conditions are known
+    ready : place after the last row whose conditions are known
     start : place of the first row that is not settled
     since : event time of that row, WATERMARK_END if all rows are settled
     pending : event time of the first row whose conditions are not known yet; WATERMARK_END if there is none
     number : matches so far
-    matched : place behind the last row of any match
+    matched : place after the last row of any match
     known : instant at which the last match was known
     """
 
@@ -104,4 +104,4 @@ class Text(NamedTuple):
     begins: IntArray
     """For each partition, the place of its first row among `positions`."""
     ends: IntArray
-    """For each partition, the place behind its last row."""
+    """For each partition, the place after its last row."""

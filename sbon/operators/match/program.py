@@ -13,7 +13,7 @@ from sbon.query.row_pattern import Choice, Excluded, Pattern, Repeat, Sequence, 
 END = -1
 """Stands for the end of a match among places."""
 ANY = 1 << 62
-"""A bit that every row has beside those of the variables whose conditions it meets."""
+"""A bit that every row has, in addition to the bits of the variables whose conditions it meets."""
 STATES_MAX = 4_096
 """Most states of the automaton that are kept; with more, states are forgotten and computed again."""
 Follow: TypeAlias = tuple[int, ...]

@@ -40,7 +40,7 @@ class Readings:
     Parameters
     ----------
     columns : types of the rows' columns and of ROW_LABEL
-    ahead : whether CLASSIFIER is known of rows behind the current one, because the match is complete
+    ahead : whether CLASSIFIER is known of rows after the current one, because the match is complete
 
     Attributes
     ----------

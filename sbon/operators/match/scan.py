@@ -28,7 +28,7 @@ class Jobs(NamedTuple):
     """Place of the first row to take."""
     state: IntArray
     stop: IntArray
-    """Place behind the last row that the job may take."""
+    """Place after the last row that the job may take."""
     shared: npt.NDArray[np.bool_]
     """True if the job stops at the end of its partition's rows, like others."""
 
@@ -39,9 +39,9 @@ class Scanned(NamedTuple):
     state: IntArray
     """State of the automaton; 0 if no later row can change the result."""
     end: IntArray
-    """Place behind the last row of the preferred match; -1 if no match ended among the rows taken."""
+    """Place after the last row of the preferred match; -1 if no match ended among the rows taken."""
     taken: IntArray
-    """Place behind the last row taken."""
+    """Place after the last row taken."""
 
 
 class _Exits(NamedTuple):
@@ -53,7 +53,7 @@ class _Exits(NamedTuple):
     """For each place, and for the number of all places, how many of `places` lie before it."""
 
     def behind(self, at: IntArray) -> IntArray:
-        """Returns for each place the first place at or behind it whose row leaves the state."""
+        """Returns for each place the first place at or after it whose row leaves the state."""
         return self.places[self.before[at]]
 
 

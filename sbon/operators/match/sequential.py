@@ -62,7 +62,7 @@ class Sequential:
 
         Parameters
         ----------
-        begins, ends : for each partition, position of its first new row, and behind its last one
+        begins, ends : for each partition, position of its first new row, and after its last one
         """
         given = zip(lanes.tolist(), begins.tolist(), ends.tolist(), strict=True)
         self._give([(self._lanes[lane], np.arange(begin, end)) for lane, begin, end in given if lane in self._lanes])

@@ -31,7 +31,7 @@ class Starts:
     Parameters
     ----------
     within_us : time of WITHIN; None: no limit
-    behind : number of rows behind a row that conditions and values read
+    behind : number of rows after a row that conditions and values read
     first_mask : bits of the variables that a match can begin with; 0 if every row is a start
     timeouts : whether matches that run out of time are emitted
     forget : called when states get new numbers
@@ -97,7 +97,7 @@ class Starts:
         of_slot = ranks[self._lanes.values[slots]]
         begins = scanner.begins(codes, self._first) if self._first else np.ones(codes.size, np.bool_)
         if self._skips_failures and codes.size > 1:
-            # Such a failure is known with the row behind the start, so no later than the next attempt: it does not delay any answer.
+            # Such a failure is known with the row after the start, so no later than the next attempt: it does not delay any answer.
             fails = scanner.fails_at_once(codes)
             ends = text.ends[text.ends > 0] - 1
             fails[ends[ends < fails.size]] = False
@@ -123,7 +123,7 @@ class Starts:
         return Candidates.joined(parts)
 
     def _row_instants(self, positions: IntArray) -> IntArray:
-        """Returns the instants at which rows are known, together with the rows behind them that conditions and values read."""
+        """Returns the instants at which rows are known, together with the rows after them that conditions and values read."""
         last = self._log.moved(positions, self._behind)
         return np.where(last < 0, END, instants(self._log.times.values[last], 1)) if self._log.size else last
 
@@ -351,7 +351,7 @@ class Starts:
         self._close(positions)
 
     def after(self, asked: npt.NDArray[np.bool_], needed: IntArray) -> IntArray:
-        """Returns the positions of open starts of partitions: of each partition, all up to the first one behind a position, and maybe more.
+        """Returns the positions of open starts of partitions: of each partition, all up to the first one after a position, and maybe more.
 
         Parameters
         ----------

@@ -40,7 +40,7 @@ class Outcomes(NamedTuple):
     starts: IntArray
     """Place of the start in the text."""
     taken: IntArray
-    """Place behind the last row that was examined; 0 if the start is not settled."""
+    """Place after the last row that was examined; 0 if the start is not settled."""
     lengths: IntArray
     """Rows of the match; 0 if there is none."""
     waits: npt.NDArray[np.bool_]
@@ -136,7 +136,7 @@ class Trials:
 
         Returns
         -------
-        the rows that they take; for each start the place behind the last row if it is settled then, 0 otherwise; whether it waits for more
+        the rows that they take; for each start the place after the last row if it is settled then, 0 otherwise; whether it waits for more
         """
         scanner, times = self._scanner, self._log.times.values[text.positions]
         taken, waits = np.zeros(starts.size, np.int64), np.zeros(starts.size, np.bool_)
