@@ -221,7 +221,7 @@ class AsyncioHost:
         self._udp.clear()
 
     async def drain(self, timeout_s: float) -> None:
-        """Waits until closed streams have sent what was written to them, for at most `timeout_s`."""
+        """Waits, for at most `timeout_s`, until closed streams have sent all written data."""
         await self._streams.drain(timeout_s)
 
     def _guarded(self, callback: Callable[[], None]) -> bool:

@@ -37,7 +37,7 @@ class CostsFile:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, msgspec.MsgspecError) as problem:
-            self._log.warning("costs.unreadable", path=str(self.path), reason=str(problem), doing="measuring anew")
+            self._log.warning("costs.unreadable", path=str(self.path), reason=str(problem), doing="measuring again")
             return None
 
     def save(self, kept: Kept) -> None:

@@ -244,7 +244,7 @@ class Daemon:
 
 
 def processor_times(threads_s: Mapping[str, float], operators: OperatorsTime) -> dict[str, float]:
-    """Returns the processor seconds of the process and what they were for.
+    """Returns the processor seconds of the process, by purpose.
 
     `operators` is the time charged to operators; `event_loop` and `threads` are the further time of these threads; `other` is the rest.
     """

@@ -60,7 +60,7 @@ READ_BYTES = 2**20
 ZSTD_LEVEL = 1
 """Compression level of full parts: a fifth faster than the default of polars, with files at most a tenth larger."""
 QUANTA = 4
-"""Quanta of waiting rows that are written at once, some MiB: a write costs about half a millisecond beside its rows."""
+"""Quanta of waiting rows that are written at once, some MiB: each write has a fixed cost of about half a millisecond."""
 
 _FORMATS = {".csv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson", ".json": "ndjson", ".parquet": "parquet"}
 
@@ -194,7 +194,7 @@ class LineSink:
             return rows
 
     def keep(self) -> None:
-        """Takes that the sink goes on when its agent is back."""
+        """Makes `close` keep the log of origins, because the sink continues after its agent's restart."""
         self._origins.is_kept = True
 
     def next_of(self, link: int, origin: int) -> None:
@@ -387,7 +387,7 @@ class ParquetSink:
             return rows
 
     def keep(self) -> None:
-        """Takes that the sink goes on when its agent is back."""
+        """Makes `close` keep the log of origins, because the sink continues after its agent's restart."""
         self._origins.is_kept = True
 
     def next_of(self, link: int, origin: int) -> None:

@@ -41,7 +41,7 @@ class Handler(Protocol):
     """Handles requests. Called on the event loop."""
 
     def admit(self, request: Request) -> Answer | None:
-        """Checks the head of a request before its body is read. Returns a refusal, or None to go on."""
+        """Checks the head of a request before its body is read. Returns a refusal, or None to continue."""
 
     def handle(self, request: Request) -> None:
         """Takes a request with its whole body; `Request.answer` must follow, now or later."""

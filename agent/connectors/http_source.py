@@ -59,7 +59,7 @@ def build_http_source(params: SourceParams, context: ConnectorContext) -> Source
     options = Options(what, params.connector, params.options)
     if options.given("url"):
         if options.given("listen"):
-            raise options.refuse("listen", options.text("listen", ""), "none beside url: a source either listens or asks")
+            raise options.refuse("listen", options.text("listen", ""), "none together with url: a source either listens or asks")
         return PollSource(params, context, options)
     if not options.given("listen"):
         raise ConnectorError(

@@ -111,7 +111,7 @@ class Endpoint:
         options.required("port", "9000")
         for option in ("tls", "ca_file", "server_name") if self.listens else ():
             if options.given(option):
-                raise options.refuse(option, options.text(option, ""), "mode = 'connect' beside it")
+                raise options.refuse(option, options.text(option, ""), "mode = 'connect' as well")
         self.port = options.integer("port", 0, 0 if self.listens else 1, 65_535)
         self.connections_max = options.integer("connections_max", 16, 1, 1024) if self.listens else 1
         self.connections: list[Connection] = []

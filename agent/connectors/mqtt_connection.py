@@ -372,7 +372,7 @@ class BrokerConnection:
         if self._short >= SHORT_MAX:
             # Many brokers do not say that another client has taken over the session.
             name = self.settings.client_id
-            reason += f" at once, again and again: does another client connect as client_id = '{name}'? give each its own"
+            reason += f" at once, repeatedly: does another client connect as client_id = '{name}'? give each its own"
         self.trouble = reason
         if not self._told_down:
             self._told_down = True

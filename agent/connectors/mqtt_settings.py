@@ -72,7 +72,7 @@ class BrokerSettings:
 
     def _check(self, options: Options) -> None:
         if self._password_file is not None and self._variable is not None:
-            raise options.refuse("password_variable", self._variable, "none beside password_file")
+            raise options.refuse("password_variable", self._variable, "none together with password_file")
         if self.username is None and (self._password_file is not None or self._variable is not None):
             raise ConnectorError(f"{self.what}: a password needs option username: write username = 'name'", option="username")
         if self._variable is not None:
@@ -84,7 +84,7 @@ class BrokerSettings:
                     option="password_variable",
                 )
         if self._ca_file is not None and not self.tls:
-            raise options.refuse("ca_file", self._ca_file, "tls = 'true' beside it")
+            raise options.refuse("ca_file", self._ca_file, "tls = 'true' as well")
 
     def __str__(self) -> str:
         """Returns the broker's URL, for logs and messages."""

@@ -1,7 +1,7 @@
 """Connector `mqtt` (sink): publishes a message for each row, by MQTT 5. `docs/mqtt.md` says what survives which failure.
 
-Options, beside those of `mqtt_settings`
-----------------------------------------
+Options, besides those of `mqtt_settings`
+-----------------------------------------
 topic : required, such as `alerts/{site}/{kind}`, where `{...}` stands for the value of a column, see `mqtt_topics.TopicTemplate`
 format : `json` (default), `msgpack` or `text`, see `mqtt_payloads`
 qos : quality of service; 0, 1 (default) or 2
@@ -104,7 +104,7 @@ class MqttSink:
         payload = options.optional("will_payload")
         if topic is None:
             if payload is not None:
-                raise options.refuse("will_payload", payload, "will_topic = 'agents/press-7' beside it")
+                raise options.refuse("will_payload", payload, "will_topic = 'agents/press-7' as well")
             return None
         data = (payload or "").encode()
         if len(data) > WILL_BYTES_MAX:

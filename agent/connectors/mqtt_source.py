@@ -1,7 +1,7 @@
 """Connector `mqtt` (source): takes messages from a broker, by MQTT 5. `docs/mqtt.md` says what survives which failure.
 
-Options, beside those of `mqtt_settings`
-----------------------------------------
+Options, besides those of `mqtt_settings`
+-----------------------------------------
 topics : required; topic filters, separated by commas, with `+` for one level and `#` for all further levels
 format : `json` (default), `msgpack` or `text`, see `mqtt_payloads`
 topic_columns : columns that get the levels of the topic, in order, such as `_, site, _`; `_` skips a level. Levels that a topic lacks give
@@ -43,7 +43,7 @@ from sbon_agent.connectors.mqtt_settings import BrokerSettings
 from sbon_agent.connectors.mqtt_subscriber import Held, Positions, Subscriber
 
 MESSAGE_BYTES = 256
-"""Bytes that a message takes in memory beside its topic and payload."""
+"""Bytes of memory that a message takes in addition to its topic and payload."""
 DECODED_ROWS = 16_384
 """Least rows decoded at once, if so many wait, because each block has a fixed cost; they are given out in batches."""
 EXPIRY_US_MAX = (2**32 - 2) * 1_000_000
@@ -95,7 +95,7 @@ class MqttSource:
         settings = BrokerSettings(what, options, f"sbon-{context.node}-{params.name}-{digest}", context)
         persistent = options.choice("session", ("persistent", "clean"), "persistent" if self._qos else "clean") == "persistent"
         if options.given("session_expiry") and not persistent:
-            raise options.refuse("session_expiry", options.text("session_expiry", ""), "session = 'persistent' beside it")
+            raise options.refuse("session_expiry", options.text("session_expiry", ""), "session = 'persistent' as well")
         expiry_us = options.duration_us("session_expiry", 3_600_000_000)
         if not 1_000_000 <= expiry_us <= EXPIRY_US_MAX:
             raise options.refuse("session_expiry", options.text("session_expiry", ""), "a span from 1 s to 136 years")

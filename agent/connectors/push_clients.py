@@ -28,7 +28,7 @@ OVER = "the query has ended, or the agent stops"
 
 
 class Client(asyncio.Protocol, ABC):
-    """A connection after the answer to its request. Subclasses define what is sent over it.
+    """A connection after the answer to its request. Subclasses define the data sent over it.
 
     Parameters
     ----------

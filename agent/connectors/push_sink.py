@@ -64,7 +64,7 @@ class Streams(Protocol):
         """Returns a row, given as JSON, in the form in which it is sent to every client."""
 
     def admit(self, request: Request) -> Answer | None:
-        """Checks the head of a request. Returns a refusal, or None to go on."""
+        """Checks the head of a request. Returns a refusal, or None to continue."""
 
     def answer(self, request: Request) -> tuple[int, tuple[tuple[str, str], ...]]:
         """Returns status and headers of the answer."""

@@ -1,5 +1,5 @@
-"""Determines whose statement a source or sink comes from, and so what it may access (`sbon.reach`). The engine asks before it builds a
-source or sink.
+"""Determines whose statement a source or sink comes from, and so which files and addresses it may access (`sbon.reach`). The engine asks
+before it builds a source or sink.
 
 The definition decides, not the agent that asks, because queries may change owners. A sink is this agent's own if the statement of its query
 was given over this agent's control socket, even before a restart, and named exactly this sink. A source is this agent's own if exactly this

@@ -64,7 +64,7 @@ class TlsFiles:
         if not options.flag("tls", False):
             for option in ("ca_file", "server_name", "tls_certificate", "tls_key"):
                 if options.given(option):
-                    raise options.refuse(option, options.text(option, ""), "tls = 'true' beside it")
+                    raise options.refuse(option, options.text(option, ""), "tls = 'true' as well")
             return None
         trusted = options.optional("ca_file")
         name = options.text("server_name", host)
@@ -98,7 +98,7 @@ class TlsFiles:
         try:
             self.read()
         except ConnectorError as problem:
-            self.problem = f"the former certificate stays in use: {problem}"
+            self.problem = f"the previous certificate stays in use: {problem}"
         else:
             self.problem = ""
 

@@ -116,7 +116,7 @@ class _SocketClient(Client):
                 self.write(bytes(self._socket.send(event.response())))
             elif isinstance(event, Pong):
                 self._unanswered = 0
-            elif isinstance(event, CloseConnection):  # from the peer, or because of what it sent
+            elif isinstance(event, CloseConnection):  # from the peer, or because it violated the protocol
                 self.end_with(bytes(self._socket.send(event.response())))
                 return
             elif isinstance(event, (TextMessage, BytesMessage)):

@@ -68,7 +68,7 @@ class TcpStreams:
         self._servers.clear()
 
     async def drain(self, timeout_s: float) -> None:
-        """Waits until closed streams have sent what was written to them, for at most `timeout_s`."""
+        """Waits, for at most `timeout_s`, until closed streams have sent all written data."""
         if self._leaving():
             self._left = self._loop.create_future()
             with contextlib.suppress(TimeoutError):

@@ -171,13 +171,13 @@ async def test_a_sink_connects_again_when_the_server_is_back(tmp_path, serve):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"mode": "connect", "ca_file": "c"}, "option ca_file = 'c', expected tls = 'true' beside it"),
-        ({"mode": "connect", "server_name": "x"}, "expected tls = 'true' beside it"),
+        ({"mode": "connect", "ca_file": "c"}, "option ca_file = 'c', expected tls = 'true' as well"),
+        ({"mode": "connect", "server_name": "x"}, "expected tls = 'true' as well"),
         ({"mode": "connect", "tls": "true", "tls_key": "k"}, "TLS needs option tls_certificate, too"),
         ({"mode": "connect", "tls": "true", "ca_file": "mine/key.pem"}, "key.pem has no certificates in PEM"),
         ({"mode": "connect", "tls": "true", "ca_file": "none"}, "none"),
-        ({"mode": "listen", "tls": "true"}, "option tls = 'true', expected mode = 'connect' beside it"),
-        ({"mode": "listen", "ca_file": "c"}, "expected mode = 'connect' beside it"),
+        ({"mode": "listen", "tls": "true"}, "option tls = 'true', expected mode = 'connect' as well"),
+        ({"mode": "listen", "ca_file": "c"}, "expected mode = 'connect' as well"),
     ],
 )
 async def test_options_that_do_not_fit_are_refused(options, said, tmp_path):

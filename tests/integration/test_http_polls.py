@@ -316,7 +316,7 @@ async def test_rows_that_do_not_fit_are_counted_and_the_others_taken():
     [
         ({}, "needs option listen or url"),
         ({"url": "ftp://x/"}, "expected a URL such as 'https://example.org/in'"),
-        ({"url": "http://x/", "listen": "127.0.0.1:0"}, "none beside url: a source either listens or asks"),
+        ({"url": "http://x/", "listen": "127.0.0.1:0"}, "none together with url: a source either listens or asks"),
         ({"url": "http://x/", "interval": "1 ms"}, "option interval = '1 ms', expected a span from 100 ms to 7 days"),
         ({"url": "http://x/", "interval": "often"}, "option interval = 'often', expected a span such as"),
         ({"url": "http://x/", "rows": "some"}, "option rows = 'some', expected one of all, new"),

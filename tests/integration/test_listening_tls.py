@@ -136,7 +136,7 @@ async def test_files_that_have_changed_are_taken_and_bad_ones_are_not(tmp_path, 
     assert await asyncio.to_thread(post, address, before, lines(1)) == [200]
     (tmp_path / "key.pem").write_text("no key\n")
     await until(lambda: stream.source.remark)
-    assert stream.source.remark.startswith("the former certificate stays in use: source s: ")
+    assert stream.source.remark.startswith("the previous certificate stays in use: source s: ")
     assert await asyncio.to_thread(post, address, before, lines(2)) == [200]
     certificate(tmp_path)
     await until(lambda: not stream.source.remark)
@@ -185,7 +185,7 @@ async def test_files_of_no_use_are_refused_in_one_line(tmp_path, where, spoil, t
     [
         ("http", {"listen": "127.0.0.1:0", "tls_key": "k"}, "TLS needs option tls_certificate, too: write tls_certificate = 'path' (PEM)"),
         ("http", {"listen": "127.0.0.1:0", "tls_certificate": "c"}, "TLS needs option tls_key, too"),
-        ("tcp", {"port": 9, "mode": "connect", "tls_key": "k"}, "option tls_key = 'k', expected tls = 'true' beside it"),
+        ("tcp", {"port": 9, "mode": "connect", "tls_key": "k"}, "option tls_key = 'k', expected tls = 'true' as well"),
         ("http", {"url": "https://x/", "tls_key": "k"}, "option tls_key is unknown to connector 'http'"),
     ],
 )

@@ -487,21 +487,21 @@ BAD = [
     ({"broker": "h", "password": "horse"}, "option password would be shown to every member of the overlay: write it to a file"),
     ({"broker": "h", "password_file": "f"}, "a password needs option username: write username = 'name'"),
     ({"broker": "h", "username": "u", "password_variable": "A B"}, "the name of an environment variable, such as 'PLANT_PASSWORD'"),
-    ({"broker": "h", "ca_file": "f"}, "option ca_file = 'f', expected tls = 'true' beside it"),
+    ({"broker": "h", "ca_file": "f"}, "option ca_file = 'f', expected tls = 'true' as well"),
     ({"broker": "h", "qos": "3"}, "option qos = '3', expected a whole number from 0 to 2"),
     ({"broker": "h", "client_id": ""}, "option client_id = '', expected 1 to 1024 bytes"),
     ({"broker": "h", "clientid": "x"}, "option clientid is unknown to connector 'mqtt'; did you mean client_id?"),
 ]
 BAD_SOURCE = [
     ({"topics": "a/#/b"}, "option topics = 'a/#/b', expected topic filters separated by commas"),
-    ({"session": "clean", "session_expiry": "1 h"}, "option session_expiry = '1 h', expected session = 'persistent' beside it"),
+    ({"session": "clean", "session_expiry": "1 h"}, "option session_expiry = '1 h', expected session = 'persistent' as well"),
     ({"shared_group": "a/b"}, "option shared_group = 'a/b', expected a name without '/', '+' and '#'"),
     ({"shared_connections": "17"}, "option shared_connections = '17', expected a whole number from 1 to 16"),
     ({"receive_max": "0"}, "option receive_max = '0', expected a whole number from 1 to 65535"),
 ]
 BAD_SINK = [
     ({"topic": "a/{town}"}, "has {town}, expected a column of the query: site, n"),
-    ({"will_payload": "x"}, "option will_payload = 'x', expected will_topic = 'agents/press-7' beside it"),
+    ({"will_payload": "x"}, "option will_payload = 'x', expected will_topic = 'agents/press-7' as well"),
     ({"will_topic": "a/#"}, "option will_topic = 'a/#', expected a topic without '+' and '#'"),
 ]
 
