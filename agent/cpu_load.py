@@ -71,7 +71,7 @@ def share_of_core(
 ) -> float | None:
     """Works on this thread for `BUSY_NS` of processor time, and returns the share of a core that it got; None if the system does not tell.
 
-    The waits of mostly idle operators do not show this share, because the scheduler serves threads first that have slept.
+    The waits of mostly idle operators do not show this share, because the scheduler gives precedence to threads that have slept.
 
     Parameters
     ----------

@@ -28,7 +28,7 @@ class Connector(NamedTuple):
 
 
 class ConnectorContext(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of the agent that a connector it runs may use."""
+    """The parts of an agent that its connectors may use."""
 
     host: Host
     node: NodeId

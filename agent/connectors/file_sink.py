@@ -2,8 +2,8 @@
 
 Options
 -------
-path : path of a regular file, or of the folder; missing folders are made. Relative paths start in the agent's data directory. Statements of
-    other agents start in the folder `files` there, and may write where the setting `connectors.file.allow` says
+path : path of a regular file, or of the folder; missing folders are made. Relative paths start in the agent's data directory. Those in
+    statements of other agents start in its folder `files`; such statements may write where the setting `connectors.file.allow` permits
 format : `csv`, `ndjson` or `parquet`; default: by the file's name
 mode : `append` (default) adds rows to the file. `replace` writes them to `.NAME.unfinished`, which replaces the file when the query ends:
     by itself, by DROP SINK, or with its agent. If the sink fails or its query cannot begin, the file stays as it was; rows that a failed
@@ -54,7 +54,7 @@ _NUMBER = re.compile(r"\(os error (\d+)\)")
 """Form in which polars reports an error of the operating system."""
 
 PART_ROWS = 20_000
-"""Rows from which on a part is full, unless the option `rows_per_file` says otherwise."""
+"""Number of rows at which a part is full, unless the option `rows_per_file` says otherwise."""
 READ_BYTES = 2**20
 """Bytes read at a time when the rows of a file are counted."""
 ZSTD_LEVEL = 1
@@ -198,7 +198,7 @@ class LineSink:
         self._origins.is_kept = True
 
     def next_of(self, link: int, origin: int) -> None:
-        """Takes the input and the origin of the next rows."""
+        """Sets the input and the origin of the next rows."""
         self._next_of = link, origin
 
     def write(self, frame: pl.DataFrame) -> None:
@@ -391,7 +391,7 @@ class ParquetSink:
         self._origins.is_kept = True
 
     def next_of(self, link: int, origin: int) -> None:
-        """Takes the input and the origin of the next rows."""
+        """Sets the input and the origin of the next rows."""
         self._next_of = link, origin
 
     def write(self, frame: pl.DataFrame) -> None:

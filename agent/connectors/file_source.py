@@ -2,8 +2,8 @@
 
 Options
 -------
-path : path of a regular file. Relative paths start in the agent's data directory. Statements of other agents start in the folder `files`
-    there, and may read what the setting `connectors.file.allow` says
+path : path of a regular file. Relative paths start in the agent's data directory. Those in statements of other agents start in its folder
+    `files`; such statements may read what the setting `connectors.file.allow` permits
 format : `csv`, `ndjson` or `parquet`; default: by the file's name (`.csv`, `.tsv`, `.ndjson`, `.jsonl`, `.json`, `.parquet`)
 replay : `fast` (default) as fast as the overlay takes the rows, or `event_time` at the pace of their event times
 speed : with `event_time`, how many times faster; default 1

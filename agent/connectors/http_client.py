@@ -32,7 +32,7 @@ Headers = tuple[tuple[str, str], ...]
 
 
 class AnswerTooLargeError(Exception):
-    """The body of an answer is larger than it may be."""
+    """The body of an answer is too large."""
 
 
 class Response(NamedTuple):

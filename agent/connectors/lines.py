@@ -92,9 +92,9 @@ class Endpoint:
     Options
     -------
     mode : `connect` or `listen`
-    host : to connect to, or to listen on; default 127.0.0.1
-    port : of the peer; to listen on, 0 takes a free one
-    connections_max : with `listen`, default 16; further peers are closed at once
+    host : address to connect to or to listen on; default 127.0.0.1
+    port : port of the peer, or to listen on (0: a free one)
+    connections_max : most connections with `listen`, default 16; further peers are closed at once
     tls, ca_file, server_name : with `connect`
     tls_certificate, tls_key : see `tls_files.TlsFiles`
 

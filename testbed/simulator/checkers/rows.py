@@ -23,7 +23,7 @@ class Rows(Checker):
             if record is None:
                 return f"{asked.name} is unknown to all agents"
             if record.state is not QueryState.FINISHED:
-                return f"{asked.name} is {record.state.value}: {record.reason or 'it runs on'}"
+                return f"{asked.name} is {record.state.value}: {record.reason or 'it goes on'}"
         return ""
 
     def end(self) -> str:
