@@ -23,14 +23,15 @@ KERNEL_REFERENCE_NS = 250_000.0
 """Time of the kernel on the reference machine: one core of a server of 2024."""
 TIMINGS_MIN = 5
 BINS = 60
-"""Bins of each of the two series of use: of one second, and of ten."""
+"""Bins of each of the two series of use, one in bins of 1 s and one in bins of 10 s."""
 UNKNOWN_USE_SHARE = 0.1
-"""Share of the cores that others use, where a node has not told it; at worst `UNKNOWN_USE_SHARE_MAX`."""
+"""Expected share of the cores that others use on a node that has not reported it; at worst `UNKNOWN_USE_SHARE_MAX`."""
 UNKNOWN_USE_SHARE_MAX = 0.5
 FAIR_SHARE = 0.2
-"""Share of the cores that operators get however much others use: the system's scheduler shares out, and operators run at a low priority."""
+"""Share of the cores that operators get however much others use: the system's scheduler gives some time to operators, too, at their low
+priority."""
 BANDWIDTH_RULE = 12.5e6
-"""Bytes per second between two nodes of which nothing is known: 100 Mbit/s."""
+"""Bytes per second between two nodes without measured or declared bandwidth: 100 Mbit/s."""
 PAIRS_MAX = 65_536
 
 CORES_MAX = 4096.0
@@ -38,7 +39,7 @@ SPEED_MIN, SPEED_MAX = 1e-3, 1e3
 MEMORY_BYTES_MAX = 2.0**60
 BANDWIDTH_MAX = 1e12
 SPARE_S = 60.0
-"""Time for which it counts that a node runs operators of a query with `max_latency`."""
+"""Time for which a node's report that it runs operators of a query with `max_latency` counts."""
 AGE_S_MAX = 10 * 365.25 * 86_400
 
 
@@ -75,7 +76,7 @@ def speed_of(timings_ns: Sequence[float]) -> Figure:
 
 
 class UseSeries(msgspec.Struct, frozen=True):
-    """Cores that others used: the last 60 s by second, and what was before by ten seconds, oldest first."""
+    """Cores that others used: the last 60 s in bins of 1 s, the time before in bins of 10 s, oldest first."""
 
     seconds: tuple[float, ...]
     tens: tuple[float, ...] = ()
@@ -87,26 +88,26 @@ class UseSeries(msgspec.Struct, frozen=True):
             raise ShapeError("use of cores that is negative, absurd or not finite")
 
     def history(self) -> FloatArray:
-        """Returns the use by second, oldest first, ten seconds as they were told: (seconds + 10 tens,)."""
+        """Returns the use by second, oldest first, with each bin of 10 s repeated: (seconds + 10 tens,)."""
         return np.concatenate([np.repeat(np.array(self.tens, dtype=np.float64), 10), np.array(self.seconds, dtype=np.float64)])
 
     def plus(self, other: "UseSeries") -> "UseSeries":
-        """Returns the cores that both use, second by second; of what one of them has no record of, those of the other."""
+        """Returns the sum of both series, bin by bin; where one has no bin, that of the other."""
         return UseSeries(_together(self.seconds, other.seconds), _together(self.tens, other.tens))
 
     def less(self, cores: float) -> "UseSeries":
-        """Returns the series without a steady use; 0 at least."""
+        """Returns the series less a steady use of so many cores; 0 at least."""
         return UseSeries(tuple(max(0.0, one - cores) for one in self.seconds), tuple(max(0.0, one - cores) for one in self.tens))
 
     def within(self, cores: float) -> "UseSeries":
-        """Returns the series with no more than so many cores at any time."""
+        """Returns the series limited to so many cores at any time."""
         return UseSeries(tuple(min(cores, one) for one in self.seconds), tuple(min(cores, one) for one in self.tens))
 
     def over(self, intervals: int, width_s: float, edge: Edge = Edge.EXPECTED) -> FloatArray:
         """Returns the cores that others may use in the coming intervals, (intervals,).
 
-        EXPECTED: as in the latest seconds, repeated where that is too short, so that bursts are bursts. LOW and HIGH: the least and the
-        greatest mean of any stretch as long as an interval.
+        EXPECTED: as in the latest seconds, repeated if these are too few, so that bursts stay bursts. LOW and HIGH: the least and the
+        greatest mean of any period as long as an interval.
         """
         history = self.history()
         if edge is Edge.EXPECTED:
@@ -130,7 +131,7 @@ def _together(one: tuple[float, ...], other: tuple[float, ...]) -> tuple[float, 
 
 
 class UseRecorder:
-    """Records what others use of a node, from readings at any time."""
+    """Records the cores used on a node, from readings at any time."""
 
     def __init__(self) -> None:
         self._seconds: deque[float] = deque(maxlen=BINS)
@@ -139,7 +140,8 @@ class UseRecorder:
         self._sum, self._count, self._old = 0.0, 0, list[float]()
 
     def record(self, now: float, cores: float) -> None:
-        """Takes a reading; of a second without one, the reading before stands. Readings that are no number, or of the past, are ignored."""
+        """Takes a reading; a second without one counts as the second before. Readings that are negative, not finite or of the past are
+        ignored."""
         second = math.floor(now)
         if not 0 <= cores < math.inf or (self._second is not None and second < self._second):
             return
@@ -161,7 +163,7 @@ class UseRecorder:
         self._seconds.append(cores)
 
     def series(self) -> UseSeries | None:
-        """Returns the use so far, without the second that runs; None before the first has ended."""
+        """Returns the use so far, without the current second; None before the first second has ended."""
         return UseSeries(tuple(self._seconds), tuple(self._tens)) if self._seconds else None
 
 
@@ -175,13 +177,13 @@ class NodeResources(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: float = 0.0
     """For states of operators; 0: not told."""
     others: UseSeries | None = None
-    """Cores used by anything but operators, the agent among it; None: not told."""
+    """Cores used by anything but operators, including the agent; None: not told."""
     agent: float = 0.0
-    """Cores that the agent itself uses beside its operators: it gives nothing of them up."""
+    """Cores that the agent itself uses beside its operators; it does not give way to them."""
     operators: UseSeries | None = None
     """Cores used by operators of running queries, in the same seconds; None: not told, or none runs there."""
     share: float | None = None
-    """Share of a core that work gets which never pauses, as measured beside all that runs there; None: not told."""
+    """Share of a core that work without pauses gets, measured beside all other work there; None: not told."""
     waits: Waits | None = None
     """Waits of batches for a processor; None: not told."""
     spare_s: float | None = None
@@ -200,8 +202,8 @@ class NodeResources(msgspec.Struct, frozen=True, kw_only=True):
         """Returns the reference ns that operators can have in each interval: all cores less what others and running queries use,
         `FAIR_SHARE` at least.
 
-        Other programs that never pause use all that operators leave, and give way where operators want more: of what they use, no more
-        counts than they keep beside work that never pauses. The LOW edge counts all of it.
+        Other programs that never pause use all that operators leave, and give way if operators want more. Their use therefore counts only
+        up to what they keep beside work without pauses (`share`). The LOW edge counts all of their use.
         """
         least_used, most_used = Edge.LOW, Edge.HIGH
         if self.others is not None:
@@ -217,15 +219,15 @@ class NodeResources(msgspec.Struct, frozen=True, kw_only=True):
         return free
 
     def usual_wait_s(self, edge: Edge = Edge.EXPECTED) -> float:
-        """Returns for how long a batch that passes the node waits for a processor, as a mean."""
+        """Returns the mean time in s that a batch waits for a processor on its way through the node."""
         return self.waits.usual_s(edge) if self.waits is not None else _unknown_wait_s(edge)
 
     def longest_wait_s(self) -> float:
-        """Returns the longest wait for a processor that is known."""
+        """Returns the longest known wait for a processor, in s."""
         return self.waits.longest_s(Edge.HIGH) if self.waits is not None else UNKNOWN_WAIT_S_MAX
 
     def rare_wait_s(self, share: float) -> float:
-        """Returns the wait for a processor that so small a share of all exceeds."""
+        """Returns the wait for a processor, in s, that only this share of waits exceeds."""
         return self.waits.exceeded_s(share) if self.waits is not None else UNKNOWN_WAIT_S
 
 
@@ -234,7 +236,7 @@ def _unknown_wait_s(edge: Edge) -> float:
 
 
 class NodeBook:
-    """Resources that nodes have told, checked."""
+    """Checked reports of nodes about their resources."""
 
     def __init__(self) -> None:
         self._told: dict[NodeId, tuple[NodeResources, float]] = {}
@@ -242,7 +244,7 @@ class NodeBook:
         """Refused reports by reason."""
 
     def told(self, node: NodeId, report: object, now: float) -> bool:
-        """Takes what a node tells about itself, decoded but not checked; returns False if it is refused, and keeps what it told before."""
+        """Takes a node's report about itself, decoded but not checked; returns False if it is refused, and keeps the report before."""
         try:
             resources = msgspec.convert(report, NodeResources, from_attributes=True)
         except msgspec.ValidationError:
@@ -258,7 +260,7 @@ class NodeBook:
         return True
 
     def has_bounded(self, now: float) -> bool:
-        """Tells whether a node has said of late that it runs operators of a query with `max_latency`."""
+        """Tells whether a node has reported in the last `SPARE_S` that it runs operators of a query with `max_latency`."""
         return any(resources.spare_s is not None and now - since <= SPARE_S for resources, since in self._told.values())
 
     def forget(self, node: NodeId) -> None:
@@ -266,7 +268,7 @@ class NodeBook:
         self._told.pop(node, None)
 
     def of(self, node: NodeId, now: float) -> NodeResources:
-        """Returns the resources of a node; of one that has told nothing, a core of a speed by rule."""
+        """Returns the resources of a node; a node without a report counts as one core of a speed by rule."""
         if node not in self._told:
             return NodeResources(node=node, cores=1.0, speed=by_rule(1.0))
         resources, since = self._told[node]
@@ -279,7 +281,7 @@ class Bandwidths:
 
     Parameters
     ----------
-    uplinks : declared limit of what a node sends, bytes/s (`hosting.uplink_bytes_per_s`); others are not limited
+    uplinks : declared limit of a node's sending rate, bytes/s (`hosting.uplink_bytes_per_s`); other nodes have no limit
     """
 
     def __init__(self, uplinks: Mapping[NodeId, float] | None = None) -> None:
@@ -289,19 +291,20 @@ class Bandwidths:
         """Measurements that were negative, not finite or absurd."""
 
     def declared(self, source: NodeId, bytes_per_s: float) -> None:
-        """Takes the limit that a node declares for what it sends."""
+        """Takes the limit that a node declares for its sending rate."""
         if 0 < bytes_per_s <= BANDWIDTH_MAX:
             self._uplinks[source] = bytes_per_s
         else:
             self.refused += 1
 
     def from_node(self, source: NodeId) -> list[tuple[NodeId, float]]:
-        """Returns what was measured from a node, by target."""
+        """Returns the bandwidths measured from a node, by target."""
         found = ((pair[1], counter.moments) for pair, (counter, _) in self._measured.items() if pair[0] == source)
         return [(target, moments.first) for target, moments in found if moments is not None]
 
     def measured(self, source: NodeId, target: NodeId, bytes_per_s: float, *, at_s: float) -> None:
-        """Takes what passed while the sender's buffer was full: with room in it, a link tells the rate of its stream and not its own."""
+        """Takes the rate measured while the sender's buffer was full: with room in the buffer, it would be the rate of the stream, not the
+        bandwidth."""
         if not 0 < bytes_per_s <= BANDWIDTH_MAX or source == target:
             self.refused += 1
             return

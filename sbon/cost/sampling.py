@@ -1,7 +1,7 @@
-"""Sends a few rows through the operators of a query that never ran, to learn what they cost and which share of the rows passes.
+"""Sends a few rows through the operators of a query that never ran, to learn their costs and selectivities.
 
-Operators are made anew for it and thrown away. Sinks, lookup tables and users' functions are left out, because calling them may be seen
-outside; so is all that is fed by what was left out. What is left out keeps the rules of `sbon.query.estimate`.
+The operators are made for the sample and dropped afterwards. Sinks, lookup tables and users' functions are left out, because calling them
+may have effects outside; so are all operators that they feed. Operators that are left out keep the rules of `sbon.query.estimate`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 ROWS_MAX = 500
 ROWS_LEAST = 20
-"""Rows of which costs are told at least: of fewer, opening and first calls would count as what each row costs."""
+"""Least number of rows for which costs are returned: with fewer, the costs of opening and first calls would count as costs of rows."""
 SECONDS_MAX = 0.2
 BYTES_MAX = 2**20
-"""Bytes of the rows of one source, and of what one operator gives."""
+"""Most bytes of the rows of one source, and of the output of one operator."""
 ROWS_OUT_MAX = 65_536
-"""Rows that one operator gives at most."""
+"""Most output rows of one operator."""
 BATCHES = (20, 80, 400)
-"""Sizes of the batches: batches of one size could not tell what a batch costs from what its rows do."""
+"""Sizes of the batches: batches of one size could not separate the cost of a batch from that of its rows."""
 KEEPING = WindowParams | SessionParams | TopParams | OverParams | MatchParams | DeduplicateParams | JoinParams | WindowJoinParams
-"""Operators whose answers depend on rates and on more rows than a sample has: the sample tells their costs only."""
+"""Operators whose answers depend on rates and on more rows than a sample has: the sample gives their costs only."""
 
 
 class Given(NamedTuple):
@@ -59,7 +59,7 @@ def sampled(
     clock: Callable[[], float],
     speed: float = 1.0,
 ) -> list[OperatorStatistics]:
-    """Returns what a sample tells of operators; those that it tells nothing of are left out.
+    """Returns the sampled statistics of operators; operators that the sample does not reach are left out.
 
     Parameters
     ----------
@@ -119,10 +119,10 @@ def _passed(
     is_over: Callable[[], bool],
     speed: float,
 ) -> "tuple[OperatorStatistics, list[pl.DataFrame] | None] | None":
-    """Returns what an operator costs, and its answers, or None for them where they are too many; None where the time is over."""
+    """Returns the statistics of an operator, and its output or None if that is too large; None for both if the time is over."""
     first = build(spec.params)
     rows_max = max(1, int(ROWS_OUT_MAX // max(1, first.spread)))
-    for port, frames in enumerate(inputs):  # the first batch of a kind costs what no later one does
+    for port, frames in enumerate(inputs):  # the first batch of a kind has costs that no later one has
         first.process(port, frames[0].head(min(BATCHES[0], rows_max)))
     operator = build(spec.params)
     out: list[pl.DataFrame] = []
@@ -147,7 +147,7 @@ def _passed(
     finally:
         meter.end()
     fit = OperatorFit(spec.signature, len(inputs), speed=speed, source=Source.SAMPLED)
-    # What the end of all rows costs is spread over their batches: a running operator pays for it bit by bit.
+    # The cost of the end of all rows is spread over their batches: a running operator pays it bit by bit.
     more = 1 + closing_ns / max(1, sum(ns for *_, ns in steps))
     is_join = isinstance(spec.params, JoinParams)
     for port, rows, rows_out, ns in steps:

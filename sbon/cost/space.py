@@ -172,7 +172,7 @@ class CostSpace:
         return self.rtt_of_rows_ms(s, t)
 
     def rtt_of_rows_ms(self, s: npt.NDArray[np.intp], t: npt.NDArray[np.intp], *, cautious: bool = False) -> FloatArray:
-        """Returns the same by rows; with cautious heights if asked for."""
+        """Returns the predicted RTTs between rows of the table, (s, t); with cautious heights if asked for."""
         # One dimension after the other: avoids an array of differences, and a library that would spread small work over busy cores.
         here, there = self.columns[:3, s], self.columns[:3, t]
         rtt: FloatArray = np.zeros((len(s), len(t)))

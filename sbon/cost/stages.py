@@ -30,10 +30,10 @@ PHASES = 12
 USES = ("the cores of the nodes", "the thread of a map instance", "the network interface", "the thread of an update instance")
 NS_PER_S = 1e9
 _ROUNDS = 6
-"""Rounds in which cores shared and time at work settle: each makes the other longer."""
+"""Rounds in which the sharing of cores and the time at work settle: each increases the other."""
 _ERFC = (-1.26551223, 1.00002368, 0.37409196, 0.09678418, -0.18628806, 0.27886807, -1.13520398, 1.48851587, -0.82215223, 0.17087277)
 _HOT = 16
-"""Update instances of a stage whose shares are looked at one by one; all others count with their mean."""
+"""Most update instances in the two hottest of the three groups of `_groups`."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +49,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finalising(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of a window: `keys` of all instances together, one after the other in each."""
+    """The end of a window: `keys` keys of all instances together, finalised one after the other in each instance."""
 
     keys: float
     per_key_ns: float
@@ -120,7 +120,7 @@ class Part(msgspec.Struct, frozen=True):
 
     @property
     def cumulants(self) -> FloatArray:
-        """Returns the first four, (4, ...)."""
+        """Returns the first four cumulants, (4, ...)."""
         nothing = np.zeros_like(self.mean_s)
         if self.kind is Kind.FIXED:
             return np.stack([self.mean_s, nothing, nothing, nothing])
@@ -143,7 +143,7 @@ class StageLatency(msgspec.Struct, frozen=True):
     phase_means_s: FloatArray
     """(12, ...)"""
     uses: FloatArray
-    """Use of a node's cores, of a map's thread, of a network interface and of the hottest update's thread, 1: all; (4, ...)."""
+    """Use of a node's cores, of a map's thread, of a network interface and of the hottest update's thread, 1: fully used; (4, ...)."""
     senders: FloatArray
     """Map instances of all nodes."""
 
@@ -166,7 +166,8 @@ class StageLatency(msgspec.Struct, frozen=True):
         return found
 
     def quantile_s(self, share: float) -> FloatArray:
-        """Returns the quantile by the Cornish-Fisher expansion of four cumulants, at most what uniform parts can be and the rest is.
+        """Returns the quantile by the Cornish-Fisher expansion of four cumulants, limited to the maximum of the uniform parts plus the
+        quantile of the rest.
 
         Raises
         ------
@@ -208,7 +209,7 @@ def cornish_fisher(cumulants: FloatArray, share: float | FloatArray) -> FloatArr
 
 
 def _quantile(cumulants: FloatArray, parts: Sequence[Part], share: float | FloatArray) -> FloatArray:
-    """Returns quantiles of a sum: a long uniform wait has an end, which an expansion does not see."""
+    """Returns quantiles of a sum, limited because a long uniform wait has a maximum, which an expansion ignores."""
     found = cornish_fisher(cumulants, share)
     uniform = [one for one in parts if one.kind is Kind.UNIFORM]
     if not uniform:
@@ -251,7 +252,7 @@ def dealt_shares(hot_shares: Sequence[float], instances: int) -> FloatArray:
 
 @functools.lru_cache(maxsize=4096)
 def _groups(hot_shares: tuple[float, ...], instances: int) -> tuple[tuple[float, float], ...]:
-    """Groups of instances: their rows over those of an average instance, and their share of all rows. Three: hottest, hot, the others."""
+    """Returns three groups of instances (hottest, hot, others): rows of an instance over those of an average one, and share of all rows."""
     shares = dealt_shares(hot_shares, instances)
     cuts = [0, 1, max(1, min(_HOT, instances // 4)), instances]
     found = []
@@ -315,13 +316,13 @@ def scaled_tail(x: FloatArray) -> FloatArray:
 
 
 def slowdown(threads: FloatArray, busy: FloatArray, always: FloatArray | float, cores: int) -> FloatArray:
-    """Returns how much longer a thread takes than alone: the mean of max(1, threads at work / cores), this one included.
+    """Returns the factor by which a thread takes longer than alone: the mean of max(1, threads at work / cores), this one included.
 
     Parameters
     ----------
     threads : other threads of the node
     busy : share of time that each is at work
-    always : further ones that are at work for sure
+    always : further threads that are always at work
     cores : of the node
     """
     count = np.asarray(threads, dtype=np.float64).round().astype(np.int64)
@@ -355,12 +356,12 @@ def latency(job: Job, cluster: Cluster, settings: Settings, rate: FloatArray | f
     Returns
     -------
     StageLatency
-        Of windows if the job has an end of windows, else of rows.
+        Latency of windows if the job has `finalising`, else of rows.
 
     Raises
     ------
     ShapeError
-        A number makes no sense, or shapes do not fit.
+        A number is out of range, or shapes do not fit.
 
     Source
     ------
@@ -542,12 +543,13 @@ def _finalised(finalising: Finalising, cluster: Cluster, grid: _Grid, load: _Loa
 
 
 def saturation_rate(job: Job, cluster: Cluster, settings: Settings) -> FloatArray:
-    """Returns the rate at which a thread, the cores of a node or its network interface is used up, rows/s; 0 where batches alone do that.
+    """Returns the rate at which a thread, the cores of a node or its network interface is used up, rows/s; 0 where the costs per batch
+    alone use it up.
 
     Raises
     ------
     ShapeError
-        A number makes no sense, or shapes do not fit.
+        A number is out of range, or shapes do not fit.
     """
     given = (settings.nodes, settings.maps, settings.updates, settings.pace_s, settings.exchange_s)
     try:
@@ -557,7 +559,7 @@ def saturation_rate(job: Job, cluster: Cluster, settings: Settings) -> FloatArra
     senders, receivers, core = nodes * maps, nodes * updates, cluster.speed * NS_PER_S
     groups = _hot_groups(job, receivers)
     factor = np.where(groups[:, 1] > 0, groups[:, 0], 0.0).max(axis=0)
-    # All uses are linear in the rate: what batches take anyway, and what each row takes.
+    # All uses are linear in the rate: a constant part for batches, and a part for each row.
     map_batches, map_rows = job.map.per_batch_ns / core / pace, job.map.per_row_ns / core / senders
     update_batches = job.update.per_batch_ns / core * senders / exchange
     update_rows = job.update.per_row_ns / core * job.rows_out / receivers
@@ -597,7 +599,7 @@ def _received(
     """
     senders, exchange, poll, mean_s = grid.senders, grid.exchange_s, grid.poll_s, load.sent_s
     polls = poll > 0
-    # A bulk: the batches that have gathered until a poll. A row is in a large one more often than in a small one.
+    # A bulk: the batches that have gathered until a poll. A row is more often in a large bulk than in a small one.
     ratio = np.where(polls, poll / exchange, 0.0)
     fraction = ratio - np.floor(ratio)
     bulk = np.maximum(senders * ratio, 1e-9)

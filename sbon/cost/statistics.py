@@ -20,11 +20,11 @@ from sbon.errors import ShapeError
 from sbon.types import NodeId
 
 SIGNATURES_MAX = 4096
-"""Signatures in a book; those not asked for or told of the longest are dropped."""
+"""Most signatures in a book; those that were not asked for or reported for the longest time are dropped."""
 PER_PEER_MAX = 512
-"""Signatures of one peer that are remembered; of more, those that nobody has told of the longest are dropped."""
+"""Most signatures that are remembered of one peer; beyond, the one that no peer has reported for the longest time is dropped."""
 PEERS_MAX = 1024
-"""Peers whose refused reports are counted apart; those of all others are counted together."""
+"""Peers whose refused reports are counted separately; those of all others are counted together."""
 OTHERS = "others"
 
 BATCH_NS_MIN = 100.0
@@ -54,22 +54,23 @@ class PortStatistics(msgspec.Struct, frozen=True, kw_only=True):
     service: Moments | None = None
     """Cost of a batch, in reference ns; None if none was measured."""
     open_windows: float = 0.0
-    """Open windows per row, as a mean; of a join, rows out per row."""
+    """Mean open windows per row; for a join, rows out per row."""
     rows_per_s: float = 0.0
-    """Rows a second into the port while that was measured; 0: not known."""
+    """Mean rows per second into the port during the measurement; 0: unknown."""
     rows_per_batch: float = 0.0
-    """Mean rows of a batch then; 0: not known."""
+    """Mean rows of a batch during the measurement; 0: unknown."""
 
     def flow(self, edge: Edge, rows_per_batch: float) -> PortFlow:
-        """Returns the numbers that a walk needs, for batches of so many rows."""
+        """Returns selectivity and costs at an edge, for batches of so many rows."""
         per_batch_ns, per_row_ns = self.law.at(edge, rows_per_batch, self.open_windows)
         return PortFlow(selectivity=self.selectivity.at(edge), per_row_ns=per_row_ns, per_batch_ns=per_batch_ns)
 
     def flow_of_join(self, edge: Edge, rows_per_batch: float) -> tuple[PortFlow, float]:
-        """Returns the same of a port of a join, and apart from it the ns of each row out: at other rates a row meets more or fewer."""
+        """Returns the costs of a join's port, and separately the ns of each row out, because at other rates a row meets more or fewer
+        rows."""
         per_batch_ns, per_row_ns, per_row_out_ns = self.law.apart(edge, rows_per_batch, self.open_windows)
         flow = PortFlow(selectivity=0.0, per_row_ns=per_row_ns, per_batch_ns=per_batch_ns)
-        return flow, per_row_out_ns if self.open_windows > 0 else 0.0  # no batch with a pair has told what one costs
+        return flow, per_row_out_ns if self.open_windows > 0 else 0.0  # no batch with a pair has been measured
 
 
 class OperatorStatistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,17 +86,17 @@ class OperatorStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def source(self) -> Source:
-        """Returns the worst source of a law of a port."""
+        """Returns the worst source among the laws of the ports."""
         order = list(Source)
         return max((port.law.source for port in self.ports), key=order.index)
 
     @property
     def samples(self) -> float:
-        """Returns the batches behind the law of the port with the fewest."""
+        """Returns the number of batches behind the law of the port with the fewest."""
         return min(port.law.samples for port in self.ports)
 
     def state_at(self, rows_per_s: float) -> Figure | None:
-        """Returns the size of the state at another rate in, in proportion: windows and joins hold what comes within a time."""
+        """Returns the size of the state at another input rate, in proportion: windows and joins hold the rows of a span of time."""
         if self.state_bytes is None or self.state_rows_per_s <= 0:
             return self.state_bytes
         factor = rows_per_s / self.state_rows_per_s
@@ -121,14 +122,14 @@ class PortFit:
     def took(
         self, rows_in: int, rows_out: int, ns: float, *, at_s: float, open_windows: float = 0.0, by_class: Sequence[float] | None = None
     ) -> None:
-        """Records a batch: the rows that it had, the rows that came of it, and its processor time on this machine."""
+        """Records a batch: its rows in, its rows out, and its processor time on this machine."""
         self.cost.took(rows_in, ns, at_s=at_s, open_windows=open_windows, by_class=by_class)
         self._waiting.append((rows_in, rows_out, ns, open_windows))
         if len(self._waiting) >= BLOCK_LATER:
             self._fold()
 
     def rate(self, rows_per_s: float) -> None:
-        """Records the rows of a second with rows."""
+        """Records the number of rows of a second that had any."""
         self._rate.add(rows_per_s)
 
     def _fold(self) -> None:
@@ -142,7 +143,7 @@ class PortFit:
         self._sums = self._sums * self._kept ** len(ns) + terms @ weights
 
     def statistics(self, now: float, selectivity: Figure | None = None) -> PortStatistics:
-        """Returns what is known; where no row has come, `selectivity` stands, else a rule of 1."""
+        """Returns the statistics so far; before the first row, the selectivity is `selectivity`, else a rule of 1."""
         self._fold()
         law = self.cost.law(now)
         known = self._selectivity(law)
@@ -180,7 +181,7 @@ class OperatorFit:
 
     Parameters
     ----------
-    priors : for each port what is believed before the first batch; empty: rules
+    priors : law of each port before the first batch; empty: rules
     speed : reference ns per ns of this machine
 
     Raises
@@ -213,7 +214,7 @@ class OperatorFit:
         self._bytes += size_bytes
 
     def statistics(self, now: float) -> OperatorStatistics:
-        """Returns what is known of the operator."""
+        """Returns the statistics of the operator so far."""
         state, rate = self._state.moments, self._state_rate.moments
         size = None
         if state is not None:
@@ -235,7 +236,7 @@ class StatisticsBook:
 
     Parameters
     ----------
-    speed : reference ns per ns of this machine, when it is known
+    speed : returns the reference ns per ns of this machine
     """
 
     def __init__(self, *, speed: Callable[[], float] = lambda: 1.0) -> None:
@@ -244,21 +245,21 @@ class StatisticsBook:
         self._told: OrderedDict[str, dict[NodeId, tuple[OperatorStatistics, float]]] = OrderedDict()
         self._kept: dict[str, tuple[OperatorStatistics, float]] = {}
         self._alike: OrderedDict[str, str] = OrderedDict()
-        """The latest signature of operators that are alike."""
+        """Latest signature by the key `alike` of `fit`."""
         self._signatures_of: Counter[NodeId] = Counter()
         self._refused_peers: set[NodeId] = set()
         self.refused: Counter[tuple[NodeId, str]] = Counter()
         """Refused reports by peer and reason."""
 
     def fit(self, signature: str, ports: int, *, now: float, alike: str = "") -> OperatorFit:
-        """Returns the fit that operators of this host with a signature add to; made anew where there is none with so many ports.
+        """Returns the fit to which operators of this host with a signature add measurements; makes one if there is none with so many ports.
 
-        It begins with what was kept or told, with wider bounds, so that the first batches correct it; else with what an operator that is
-        alike has cost here. Where all batches have one size, only this tells their fixed cost from that of their rows.
+        A new fit begins with the known statistics of the signature, else of a similar operator here, with wider bounds, so that the first
+        batches correct it. If all batches have one size, only this prior separates their fixed cost from that of their rows.
 
         Parameters
         ----------
-        alike : that of all operators that compute the same of whatever rows; empty: nothing is known of such
+        alike : key of all operators that compute the same from different inputs; empty: none
         """
         found = self._fits.get(signature)
         if found is None or len(found.ports) != ports:
@@ -276,13 +277,14 @@ class StatisticsBook:
         return found
 
     def own(self, signature: str, now: float) -> OperatorStatistics | None:
-        """Returns what this host has measured of a signature; None before the first batch."""
+        """Returns this host's measurements of a signature; None before the first batch."""
         fit = self._fits.get(signature)
         found = fit.statistics(now) if fit is not None else None
         return found if found is not None and found.samples >= 1 else None
 
     def brought(self, peer: NodeId, report: object, now: float) -> bool:
-        """Takes what an operator that has moved here brings along, as if this host had kept it; returns False if it is refused."""
+        """Takes the statistics that come with an operator that has moved here, as if this host had kept them; returns False if they are
+        refused."""
         statistics = self._checked(peer, report)
         if statistics is None:
             return False
@@ -293,7 +295,7 @@ class StatisticsBook:
         return True
 
     def told(self, peer: NodeId, report: object, now: float) -> bool:
-        """Takes what a peer tells of a signature, decoded but not checked; returns False if it is refused.
+        """Takes a peer's report about a signature, decoded but not checked; returns False if it is refused.
 
         A later report of a peer replaces its earlier one.
         """
@@ -314,7 +316,7 @@ class StatisticsBook:
         return True
 
     def _drop_oldest_of(self, peer: NodeId) -> None:
-        """Drops what a peer has told of the signature that nobody has told of the longest."""
+        """Drops a peer's report about the signature that no peer has reported for the longest time."""
         signature = next(signature for signature, by_peer in self._told.items() if peer in by_peer)
         del self._told[signature][peer]
         if not self._told[signature]:
@@ -322,13 +324,13 @@ class StatisticsBook:
         self._signatures_of[peer] -= 1
 
     def forget(self, peer: NodeId) -> None:
-        """Drops what a peer has told: it has left, or is not trusted any more."""
+        """Drops the reports of a peer that has left or is not trusted any more."""
         for by_peer in self._told.values():
             by_peer.pop(peer, None)
         del self._signatures_of[peer]
 
     def restore(self, kept: Sequence[OperatorStatistics], now: float) -> None:
-        """Takes what this host had measured before a restart; absurd figures of a damaged file are left out and counted."""
+        """Takes this host's measurements from before a restart; leaves out and counts impossible figures of a damaged file."""
         for statistics in kept:
             wrong = absurdity(statistics)
             if wrong is not None:
@@ -337,7 +339,7 @@ class StatisticsBook:
                 self._kept[statistics.signature] = (statistics, now)
 
     def kept(self, now: float) -> list[OperatorStatistics]:
-        """Returns what is worth keeping over a restart: own measurements, with their age."""
+        """Returns the statistics to keep over a restart: own measurements, with their age."""
         found = {signature: aged(statistics, now - since) for signature, (statistics, since) in self._kept.items()}
         for signature, fit in self._fits.items():
             statistics = fit.statistics(now)
@@ -346,7 +348,8 @@ class StatisticsBook:
         return list(found.values())
 
     def of(self, signature: str, now: float) -> OperatorStatistics | None:
-        """Returns what is known of a signature, the best source first: this host's batches, what it had kept, what peers tell.
+        """Returns the statistics of a signature from the best source: `SAMPLES_MIN` batches of this host, kept ones, peers' reports, fewer
+        batches.
 
         None if nothing is known: rules apply (`sbon.query.estimate`).
         """
@@ -363,7 +366,7 @@ class StatisticsBook:
         return own if own is not None and own.samples >= 1 else None
 
     def _checked(self, peer: NodeId, report: object) -> OperatorStatistics | None:
-        """Returns what a peer tells, if an operator can have it; else counts it as refused."""
+        """Returns a peer's report if an operator can have such statistics; else counts it as refused and returns None."""
         try:
             statistics = msgspec.convert(report, OperatorStatistics, from_attributes=True)
         except msgspec.ValidationError:
@@ -385,7 +388,8 @@ class StatisticsBook:
 
 
 def tellable(statistics: OperatorStatistics) -> OperatorStatistics:
-    """Returns statistics as others accept them: where nothing was measured of a batch's cost, the least that a batch costs."""
+    """Returns statistics that peers accept: where a batch of one row would cost less than `BATCH_NS_MIN`, adds that to the cost of a
+    batch."""
     ports = []
     for port in statistics.ports:
         first, *others = port.law.coefficients
@@ -415,14 +419,14 @@ def aged(statistics: OperatorStatistics, seconds: float) -> OperatorStatistics:
 
 
 def middle(told: Sequence[OperatorStatistics]) -> OperatorStatistics:
-    """Returns the statistics whose cost for 1,000 rows at all ports, rows out included, is the median; of an even number the dearer one.
+    """Returns the statistics whose cost for 1,000 rows at all ports, rows out included, is the median (upper of an even number).
 
-    Only those with the number of ports that most have are compared.
+    Only statistics with the most common number of ports are compared.
 
     Raises
     ------
     ShapeError
-        There are none.
+        There are no statistics.
     """
     if not told:
         raise ShapeError("the middle of no statistics, expected one at least")

@@ -1,8 +1,8 @@
 """Computes how far the rates of a profile can be multiplied until a configuration is full: its quality (WhiteWater, sections 3 and 4).
 
-A configuration is an order of operators and a node for each. What it asks of nodes and of links between them grows with the rates of the
-sources. So the best solution lies on the ray from the origin through the profile (proposition 1): rates are x times the profile, everything
-asked is a polynomial of x with coefficients of 0 or more, and the quality is the greatest x that fits everywhere. `Demand` holds these
+A configuration is an order of operators and a node for each. Its demand on nodes and on links between them grows with the rates of the
+sources. So the best solution lies on the ray from the origin through the profile (proposition 1): rates are x times the profile, each
+demand is a polynomial of x with coefficients of 0 or more, and the quality is the greatest x at which all demands fit. `Demand` holds these
 polynomials for one order of operators, `Supply` holds the limits, and `qualities` evaluates many placements at once.
 
 A profile may have several target points: each has a ray, and the worst quality counts.
@@ -26,7 +26,7 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
     Raises
     ------
     ShapeError
-        Shapes disagree, a link ends elsewhere, or a coefficient is negative or not finite.
+        Shapes disagree, a link ends at no operator, or a coefficient is negative or not finite.
     """
 
     operators: tuple[OperatorId, ...]
@@ -43,7 +43,7 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
     points: tuple[str, ...] = ("",)
     """Names of the target points, (p,)."""
     chains: Chains = ()
-    """Operators by row, upstream first, that are one task where they are on one node. An operator in none is a task of its own."""
+    """Operators by row, upstream first, that are one task where they are on one node. An operator in no chain is a task of its own."""
 
     def __post_init__(self) -> None:
         p, o, links = len(self.points), len(self.operators), len(self.ends)
@@ -70,7 +70,7 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Supply(msgspec.Struct, frozen=True, kw_only=True):
-    """The capacity of nodes and links for one query, without what others use. n is the number of nodes.
+    """The capacity of nodes and links that others leave for one query. n is the number of nodes.
 
     Raises
     ------
@@ -86,11 +86,11 @@ class Supply(msgspec.Struct, frozen=True, kw_only=True):
     memory: FloatArray
     """Bytes, (n,); infinite where there is no limit."""
     bandwidth: FloatArray
-    """Bytes per second from a node to another, (n, n); infinite where there is no limit. Within a node there is none."""
+    """Bytes per second from a node to another, (n, n); infinite where there is no limit, as within a node."""
     propagation_s: FloatArray
     """One way, (n, n)."""
     latency_s_max: float = math.inf
-    """Longest time over the network and in operators that the author accepts (WhiteWater, section 4.4)."""
+    """Longest time over the network and in operators that the query's author accepts (WhiteWater, section 4.4)."""
 
     def __post_init__(self) -> None:
         n = len(self.nodes)
@@ -102,11 +102,12 @@ class Supply(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_cores(self) -> bool:
-        """Tells whether one core of a node is less than all of it."""
+        """Tells whether one core of any node is less than the whole node."""
         return bool((self.core < self.work).any())
 
     def less(self, demand: Demand, node_of: IntArray) -> "Supply":
-        """Returns what another query leaves that runs at its profile (x = 1, the greatest of its points); 0 where it takes more."""
+        """Returns the supply left by another query at its profile (x = 1, the greatest of its points); 0 where that takes more than there
+        is."""
         work, memory, bandwidth = self.work.copy(), self.memory.copy(), self.bandwidth.copy()
         np.subtract.at(work, node_of, demand.work.sum(axis=2).max(axis=0))
         np.subtract.at(memory, node_of, demand.memory.sum(axis=2).max(axis=0))
@@ -160,7 +161,7 @@ def qualities(demand: Demand, supply: Supply, node_of: IntArray) -> FloatArray:
 
 
 def _added(places: IntArray, coefficients: FloatArray, times: int, size: int) -> FloatArray:
-    """Returns the sums of coefficients by place, (size, k); the coefficients repeat so many times."""
+    """Returns the sums of coefficients by place, (size, k); the coefficients are repeated `times` times."""
     return np.stack([np.bincount(places, np.tile(column, times), size) for column in coefficients.T], axis=-1)
 
 
@@ -169,7 +170,7 @@ def latencies(demand: Demand, supply: Supply, node_of: IntArray) -> FloatArray:
 
     Source
     ------
-    WhiteWater, section 4.4: the dearest path; propagation of links is added.
+    WhiteWater, section 4.4: the most expensive path; propagation of links is added.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         own = np.where(demand.tuple_ns > 0, demand.tuple_ns / supply.core[node_of], 0.0)

@@ -23,17 +23,17 @@ LEVELS = (0.5, 0.1, 0.01, 0.001, 0.0001)
 WAITING_MAX = 65_536
 """Waits that are kept before they are counted, within a second."""
 HALF = 30
-"""Bins after which waits move from the current digest to the one before, which is then dropped."""
+"""Number of bins after which the current digest replaces the one before it."""
 BINS = 60
-"""Bins of each of the two series: of one second, and of ten."""
+"""Bins of each of the two series, one in bins of 1 s and one in bins of 10 s."""
 WAIT_S_MAX = 60.0
 UNKNOWN_WAIT_S = 0.001
-"""Mean wait on a node that has not told it, and the greatest; at worst `UNKNOWN_WAIT_S_MAX`."""
+"""Expected wait on a node that has not reported its waits; at worst `UNKNOWN_WAIT_S_MAX`."""
 UNKNOWN_WAIT_S_MAX = 0.02
 
 
 class Waits(msgspec.Struct, frozen=True):
-    """Waits of batches on a node, in seconds: the last 60 s by second, and what was before by ten seconds, oldest first.
+    """Waits of batches on a node, in seconds: the last 60 s in bins of 1 s, the time before in bins of 10 s, oldest first.
 
     Raises
     ------
@@ -48,7 +48,7 @@ class Waits(msgspec.Struct, frozen=True):
     mean_tens_s: tuple[float, ...] = ()
     most_tens_s: tuple[float, ...] = ()
     quantiles_s: tuple[float, ...] = (0.0,) * len(LEVELS)
-    """Single waits of the last half minute to minute, at `LEVELS`."""
+    """Quantiles of single waits of the last 30 to 60 s, at `LEVELS`."""
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.mean_s) == len(self.most_s) <= BINS or not len(self.mean_tens_s) == len(self.most_tens_s) <= BINS:
@@ -74,7 +74,7 @@ class Waits(msgspec.Struct, frozen=True):
         return min(both) if edge is Edge.LOW else max(both)
 
     def exceeded_s(self, share: float) -> float:
-        """Returns the wait that so small a share of single waits exceeds, straight between levels in the logarithm of the share."""
+        """Returns the wait in s that this share of single waits exceeds, interpolated between levels in the logarithm of the share."""
         if share >= LEVELS[0]:
             return self.quantiles_s[0]
         for (more, shorter_s), (less, longer_s) in pairwise(zip(LEVELS, self.quantiles_s, strict=True)):
@@ -126,7 +126,7 @@ class WaitRecorder:
             self._count()
 
     def _count(self) -> None:
-        """Counts the waits that have come, all at once: one alone costs the engine an append to a list."""
+        """Counts all collected waits at once, so that a single wait costs the engine only an append to a list."""
         if not self._waiting:
             return
         waits_s = np.clip(np.array(self._waiting), 0.0, WAIT_S_MAX)
@@ -157,7 +157,7 @@ class WaitRecorder:
         self._lates, self._late_s, self._tasks, self._task_s, self._most = 0, 0.0, 0, 0.0, 0.0
 
     def waits(self) -> Waits | None:
-        """Returns the waits so far, without the second that runs; None before the first has ended."""
+        """Returns the waits so far, without the current second; None before the first second has ended."""
         if not self._mean_s:
             return None
         recent = Digest()

@@ -1,10 +1,10 @@
-"""Placement by load correlation: what Mace is compared with (Xing et al., ICDE 2005, as Mace's section IX-B.1 describes it).
+"""Placement by load correlation, with which Mace is compared (Xing et al., ICDE 2005, as Mace's section IX-B.1 describes it).
 
 Load is balanced on average, the load of each node varies little, and the loads of different nodes rise and fall together. Latency is not
 looked at.
 
 Operators go, the greatest first, to the node whose load correlates least with their own among those below the average; then pairs
-of nodes that correlate least are divided anew, until all pairs correlate well enough on average.
+of nodes that correlate least are divided again, until all pairs correlate well enough on average.
 """
 
 from collections.abc import Callable
@@ -33,8 +33,8 @@ def place_by_correlation(
     work : (operators, intervals)
     capacity : (nodes,), by which average load is balanced
     enough : average correlation at which to stop
-    rounds_max : most pairs of nodes that are divided anew without coming nearer to it
-    found : called with each better assignment, the first among them; the search ends if it returns False
+    rounds_max : most pairs of nodes that are divided again without coming nearer to `enough`
+    found : called with each better assignment, including the first; the search ends if it returns False
 
     Examples
     --------
@@ -74,7 +74,7 @@ def place_by_correlation(
 
 
 def _divide(work: FloatArray, operators: IntArray, nodes: IntArray, capacity: FloatArray, node_of: IntArray, of_nodes: FloatArray) -> None:
-    """Assigns some operators to some nodes, which are empty: in place."""
+    """Assigns some operators to some empty nodes, in place."""
     mean = work.mean(axis=1)
     share = mean[operators].sum() / capacity[nodes].sum()
     loads, averages = of_nodes[nodes], np.zeros(len(nodes))
@@ -91,7 +91,7 @@ def _divide(work: FloatArray, operators: IntArray, nodes: IntArray, capacity: Fl
 
 
 def _with_each(loads: FloatArray, one: FloatArray) -> FloatArray:
-    """Correlation of a series with each of some; -1 with an empty one, 0 with one that does not vary."""
+    """Returns the correlation of a series with each of others; -1 with an empty one, 0 with one that does not vary."""
     centred, own = loads - loads.mean(axis=1, keepdims=True), one - one.mean()
     scale = np.sqrt((centred**2).sum(axis=1) * (own**2).sum())
     found = np.divide(centred @ own, scale, out=np.zeros(len(loads)), where=scale > _FLAT)
@@ -99,7 +99,7 @@ def _with_each(loads: FloatArray, one: FloatArray) -> FloatArray:
 
 
 def _correlations(of_nodes: FloatArray, rows: IntArray | None = None) -> FloatArray:
-    """Correlation of each pair of nodes, or of some with all; 0 with one that does not vary."""
+    """Returns the correlation of each pair of nodes, or of some with all; 0 with a load that does not vary."""
     centred = of_nodes - of_nodes.mean(axis=1, keepdims=True)
     length = np.sqrt((centred**2).sum(axis=1, keepdims=True))
     unit = np.divide(centred, length, out=np.zeros_like(centred), where=length > _FLAT)

@@ -1,10 +1,10 @@
-"""Numbers by chance for searches that draw many, one at a time."""
+"""Random numbers for searches that draw many, one at a time."""
 
 import numpy as np
 
 
 class Draws:
-    """Numbers between 0 and 1, drawn many at a time."""
+    """Random numbers between 0 and 1, drawn from the generator many at a time."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng, self._left = rng, list[float]()

@@ -13,21 +13,21 @@ from sbon.types import FloatArray, IntArray
 
 C = TypeVar("C")
 REST = 1e12
-"""Most evaluations of a search that has no limit but its own."""
+"""Most evaluations of a search whose budget has no other limit."""
 
 
 class Restorable(Protocol[C]):
     """A state that can go back to where it was."""
 
     def snapshot(self) -> C:
-        """Returns what `restore` needs."""
+        """Returns the state that `restore` takes."""
 
     def restore(self, taken: C) -> None:
         """Goes back to an earlier configuration."""
 
 
 class Configuration(Restorable[C], Protocol[C]):
-    """A configuration that changes by moves; less value is better. Moves are rows of numbers whose meaning is its own."""
+    """A configuration that changes by moves; less value is better. Moves are rows of numbers whose meaning each configuration defines."""
 
     def value(self) -> float:
         """Returns the value now."""
@@ -42,13 +42,13 @@ class Configuration(Restorable[C], Protocol[C]):
         """Makes a move."""
 
     def scatter(self) -> None:
-        """Draws the whole configuration anew."""
+        """Draws a new random configuration."""
 
     def arrange(self) -> None:
         """Makes a good configuration in one pass."""
 
     def disturb(self) -> None:
-        """Changes a small part by chance."""
+        """Changes a small part at random."""
 
 
 class Budget:
@@ -58,8 +58,8 @@ class Budget:
     ----------
     evaluations : most configurations and moves that are evaluated
     seconds : most time, by `clock`
-    clock : returns seconds; needed for `seconds`, and for times of what is found
-    stale : most rounds one after the other that find nothing better
+    clock : returns seconds; needed for `seconds`, and for the times in a record
+    stale : most consecutive rounds without improvement
 
     Raises
     ------
@@ -126,8 +126,8 @@ class Record(Generic[C]):
 
     Parameters
     ----------
-    configuration : what is searched
-    budget : whose times are recorded
+    configuration : the configuration that the search changes
+    budget : gives the times that are recorded
     """
 
     def __init__(self, configuration: Restorable[C], budget: Budget) -> None:
@@ -146,17 +146,17 @@ class Record(Generic[C]):
 
     @property
     def best(self) -> C:
-        """Returns what `restore` needs to make the best configuration."""
+        """Returns the snapshot of the best configuration, for `restore`."""
         if self._make is not None:
             self._best, self._make = self._make(), None
         return self._best
 
     def offer(self, value: float, make: Callable[[], C] | None = None) -> bool:
-        """Keeps the configuration if it is better than all before; tells whether.
+        """Keeps the configuration if it is better than all before; returns whether it is.
 
         Parameters
         ----------
-        make : makes what `restore` needs, if the configuration is not the one searched but stands for one of its kind
+        make : makes the snapshot, if another representation of the configuration was searched
         """
         if not value < self.value:
             return False
@@ -167,6 +167,6 @@ class Record(Generic[C]):
         return True
 
     def finish(self) -> "Record[C]":
-        """Makes the best configuration the one that is there, and returns the record."""
+        """Restores the best configuration, and returns the record."""
         self._configuration.restore(self.best)
         return self

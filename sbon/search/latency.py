@@ -15,7 +15,7 @@ from sbon.errors import ShapeError
 from sbon.types import FloatArray, IntArray
 
 TARGETS = 16
-"""Nodes that are tried first for an operator: those with the least load at the times of its own."""
+"""Nodes that are tried first for an operator: those with the least load at the times of the operator's load."""
 DISTURBED = 0.01
 """Share of operators that `disturb` moves, at least 2."""
 
@@ -23,7 +23,7 @@ DISTURBED = 0.01
 class LatencyPlacement:
     """An assignment of operators to nodes as a configuration for `sbon.search.strategies`; its value is Mace's worst case in seconds.
 
-    Where capacity varies, excess is divided by the whole capacity of its node: the value is less than the time that it takes.
+    Where capacity varies, excess is divided by the whole capacity of its node: the value is less than the real time.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class LatencyPlacement:
     rng : for draws
     node_of : (operators,), the assignment at first; drawn if left out
     pinned : (operators,), operators that never move; none if left out. Needs `node_of`
-    already : (nodes, intervals), load that is there whatever is assigned; none if left out
+    already : (nodes, intervals), load beside that of the operators; 0 if left out
 
     Raises
     ------
@@ -133,7 +133,8 @@ class LatencyPlacement:
         self.restore(np.where(self._may_move, drawn, self._start))
 
     def arrange(self) -> None:
-        """Gives each operator, the greatest first, to the node with the least load beside its capacity at the times of its own."""
+        """Gives each operator, the greatest first, to the node with the least load relative to its capacity at the times of the operator's
+        load."""
         work, node_of = self._load.work, np.where(self._may_move, -1, self._start)
         of_nodes = np.zeros_like(self._load.of_nodes) if self._already is None else self._already.copy()
         for operator in np.flatnonzero(~self._may_move).tolist():
@@ -150,7 +151,7 @@ class LatencyPlacement:
         self.restore(node_of)
 
     def disturb(self) -> None:
-        """Gives some operators to nodes by chance."""
+        """Moves some operators to random nodes."""
         movable = np.flatnonzero(self._may_move)
         if not movable.size:
             return
@@ -164,12 +165,12 @@ class LatencyPlacement:
         return self.node_of
 
     def restore(self, taken: IntArray) -> None:
-        """Goes back to an earlier assignment; loads are added up anew, so that rounding does not pile up."""
+        """Goes back to an earlier assignment; adds up the loads again, so that rounding errors do not accumulate."""
         self._load = NodeLoad(self._load.work, taken, self._nodes, self._already)
         self._peaks_s, self._greatest = self._peaks(), None
 
     def _alone(self, work: FloatArray, nodes: Nodes, width_s: float) -> FloatArray | None:
-        """Peak of each operator alone on one core of each node, s: (operators, nodes); None if no node has several cores."""
+        """Returns the peak in s of each operator alone on one core of each node, (operators, nodes); None if no node has several cores."""
         if (nodes.cores == 1).all():
             return None
         found = np.empty((len(work), self._nodes))
@@ -177,7 +178,7 @@ class LatencyPlacement:
         for node in range(self._nodes):
             alike = nodes.left is None and node and nodes.capacity_per_s[node] == nodes.capacity_per_s[node - 1]
             found[:, node] = found[:, node - 1] if alike else peak_excess(work, one[node]) / nodes.capacity_per_s[node]
-        found[:, nodes.cores == 1] = 0.0  # all load at one core is more
+        found[:, nodes.cores == 1] = 0.0  # the node's whole load is on this core
         return found
 
     def _peaks(self, which: IntArray | None = None) -> FloatArray:
@@ -185,7 +186,7 @@ class LatencyPlacement:
         return self._with(which, self._load.of_nodes[which], None, None)
 
     def _with(self, nodes: IntArray, load: FloatArray, joining: IntArray | None, leaving: IntArray | None) -> FloatArray:
-        """Peaks of some nodes with other loads, in s, and of the operators that are on them then."""
+        """Returns the peaks in s of some nodes with other loads, including those of single operators on them."""
         found: FloatArray = peak_excess(load, self._capacity[nodes]) / self._speed[nodes]
         if self._own_s is None:
             return found
@@ -198,7 +199,7 @@ class LatencyPlacement:
         return found
 
     def _others(self, sources: IntArray, targets: IntArray) -> FloatArray:
-        """Greatest peak of all nodes but two, for each pair."""
+        """Returns the greatest peak of all nodes but two, for each pair."""
         if self._greatest is None:
             order = np.argpartition(-self._peaks_s, min(2, self._nodes - 1))[:3]
             self._greatest = [(node, float(self._peaks_s[node])) for node in order[np.argsort(self._peaks_s[order])].tolist()]

@@ -19,7 +19,7 @@ TO_NODE, SWAP = 0, 1
 ORDERS_KEPT = 4096
 """Most orders whose tables are kept."""
 _TOP = 16
-"""Limits that are looked at, the worst first, for one that a move does not change."""
+"""Number of the worst limits among which one is sought that a move does not change."""
 
 
 class Prepared:
@@ -38,7 +38,7 @@ class Prepared:
 
     @property
     def demand(self) -> Demand:
-        """Returns what the order asks."""
+        """Returns the demand of the order."""
         if self.demand_made is None:
             self.demand_made = self.order.demand()
         return self.demand_made
@@ -61,14 +61,14 @@ class Prepared:
 
     @property
     def cores(self) -> OneCore:
-        """Returns how far chains of operators go on one core of each node."""
+        """Returns the greatest multiples of chains of operators on one core of each node."""
         if self._cores is None:
             self._cores = OneCore(self.demand.work, self.demand.chains, self._supply.core)
         return self._cores
 
     @property
     def incident(self) -> tuple[IntArray, IntArray]:
-        """Returns the links of each operator: (links at operators,) sorted by operator, and where each operator's begin."""
+        """Returns the links of each operator: (links at operators,) sorted by operator, and the index at which each operator's begin."""
         if self._incident is None:
             both = self.ends.T.ravel()
             order = np.argsort(both, kind="stable")
@@ -78,14 +78,14 @@ class Prepared:
 
     @property
     def changes(self) -> "_Changes":
-        """Returns what all swaps change, as tables."""
+        """Returns the changes by all swaps, as tables."""
         if self._changes is None:
             self._changes = _Changes([self.order.swap(pair) for pair in self.moves], self)
         return self._changes
 
 
 class _Changes:
-    """Tables of what swaps change, one row for each operator or link of a swap."""
+    """Tables of the changes by swaps, one row for each operator or link of a swap."""
 
     def __init__(self, swaps: list[Swap], prepared: Prepared) -> None:
         points, terms = prepared.work.shape[1:]
@@ -164,7 +164,7 @@ class LimitLoads:
     Parameters
     ----------
     supply : the limits
-    weighs : whether network usage is asked for
+    weighs : whether to compute network usage
     """
 
     def __init__(self, supply: Supply, *, weighs: bool) -> None:
@@ -203,7 +203,7 @@ class LimitLoads:
         return float(self.by_limit.min())
 
     def usage(self) -> FloatArray:
-        """Returns the bytes in transit at each target point, (p,); 0 unless it is asked for."""
+        """Returns the bytes in transit at each target point, (p,); 0 unless `weighs`."""
         if not self.weighs:
             return np.zeros(self.at.work.shape[1])
         ends = self.node_of[self.at.ends]
@@ -266,7 +266,7 @@ class LimitLoads:
             entries.added.append(sent[apart])
 
     def _with(self, entries: _Entries, count: int) -> FloatArray:
-        """Qualities of the limits on nodes and links after moves, (moves,)."""
+        """Returns the worst quality of the limits on nodes and links after each move, (moves,)."""
         size = len(self._limit)
         keys = np.concatenate(entries.move) * size + np.concatenate(entries.limit)
         order = np.argsort(keys, kind="stable")
@@ -274,7 +274,7 @@ class LimitLoads:
         first = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
         added = np.add.reduceat(np.concatenate(entries.added)[order], first, axis=0)
         move, limit = np.divmod(keys[first], size)
-        # What a move does not change bounds it from above: the worst of the other limits.
+        # The worst limit that a move does not change bounds its quality from above.
         ranks = np.full(size, len(self._ranked))
         ranks[self._ranked] = np.arange(len(self._ranked))
         changed = np.zeros((count, len(self._ranked) + 1), dtype=bool)
@@ -282,10 +282,10 @@ class LimitLoads:
         changed[:, -1] = False
         worst: FloatArray = np.append(self.by_limit[self._ranked], math.inf)[changed.argmin(axis=1)]
         if len(self._ranked) < size:
-            worst = np.where(np.isinf(worst), self.by_limit[self._ranked[-1]], worst)  # a bound from below; all that were ranked changed
+            worst = np.where(np.isinf(worst), self.by_limit[self._ranked[-1]], worst)  # a lower bound: all ranked limits change
         total = np.maximum(self.loads[limit] + added, 0.0)
         most = self._limit[limit]
-        # Only what is beyond its limit at the bound can lower it.
+        # Only a limit that is exceeded at the bound can lower the quality.
         bound = worst[move]
         high = np.isfinite(most)
         known = high & np.isfinite(bound)

@@ -1,6 +1,6 @@
 """Hill climbing that leaves local optima: greedy, tabu, reactive tabu and simulated annealing (WhiteWater, section 5.1).
 
-All begin with the configuration that is there, end when their budget is spent, and keep the best that they meet. An iteration is a round of
+All begin with the current configuration, end when their budget is spent, and keep the best that they meet. An iteration is a round of
 the budget. Those that look at the whole neighbourhood take all its groups together.
 """
 
@@ -19,13 +19,13 @@ M = TypeVar("M")
 TEMPERATURES = (0.3, 0.1, 0.03, 0.003)
 """Temperatures of annealing, the hottest first."""
 ITERATIONS = 400
-"""At each temperature."""
+"""Iterations at each temperature."""
 _BETTER = 1e-9
 """Least relative improvement that counts."""
 
 
 class Keyed(Configuration[C], Protocol[C]):
-    """A configuration that can be told from others, for searches that remember where they were."""
+    """A configuration with a key, for searches that remember the configurations they have met."""
 
     @property
     def key(self) -> int:
@@ -42,10 +42,10 @@ class Drawn(Restorable[C], Protocol[C, M]):
         """Returns the value now."""
 
     def draw(self) -> M | None:
-        """Returns a move by chance; None if there is none."""
+        """Returns a random move; None if there is none."""
 
     def is_within(self, move: M, value: float) -> bool:
-        """Tells whether the value after a move is at most this, which is not below the value now."""
+        """Tells whether the value after a move is at most `value`, which is not below the current value."""
 
     def apply(self, move: M) -> None:
         """Makes a move."""
@@ -55,10 +55,10 @@ class Mixed(Keyed[C], Protocol[C]):
     """A configuration with two kinds of moves."""
 
     alpha: float
-    """Share of the one kind among those drawn; 0 and 1 leave only one kind."""
+    """Share of one kind among drawn moves; 0 and 1 leave only one kind."""
 
     def draw(self) -> Sequence[int] | None:
-        """Returns a move by chance; None if there is none."""
+        """Returns a random move; None if there is none."""
 
 
 def greedy(configuration: Configuration[C], budget: Budget) -> Record[C]:
@@ -86,7 +86,8 @@ def greedy(configuration: Configuration[C], budget: Budget) -> Record[C]:
 
 
 def tabu(configuration: Keyed[C], budget: Budget, rng: np.random.Generator, *, iterations: int = 1000, length: int = 1000) -> Record[C]:
-    """Makes the best move that is not on a list of the last ones, even if it makes the configuration worse; ends if all are.
+    """Makes the best move that is not on a list of the last ones, even if it makes the configuration worse; ends if all moves are on the
+    list.
 
     A move on the list is barred in both directions.
 
@@ -125,10 +126,10 @@ def reactive_tabu(
     shrink: float = 0.9,
     repeats: int = 3,
 ) -> Record[C]:
-    """Makes the best move to a configuration that is not on a list of the last ones. The list grows each time that one comes back.
+    """Makes the best move to a configuration that is not on a list of the last ones. The list grows each time a configuration comes back.
 
     The list shrinks if none has come back for as long as cycles last on average. If several configurations have come back more than
-    `repeats` times, some moves by chance lead away; the longer cycles are, the more.
+    `repeats` times, some random moves lead away, more of them the longer cycles are.
 
     Source
     ------
@@ -183,7 +184,7 @@ def anneal(
     temperatures: Sequence[float] = TEMPERATURES,
     iterations: int = ITERATIONS,
 ) -> Record[C]:
-    """Makes moves by chance: better ones always, one that makes the value f times as large with probability f ** (-1 / temperature).
+    """Draws random moves: makes better ones always, and one that makes the value f times as large with probability f ** (-1 / temperature).
 
     Source
     ------
@@ -214,7 +215,7 @@ def two_phase(
 
     Source
     ------
-    WhiteWater, section 5.4: swaps first, then placement. It cannot find what needs another order only because of the placement (figure 5).
+    WhiteWater, section 5.4: swaps first, then placement. It cannot find an order that is better only because of the placement (figure 5).
     """
     alpha = configuration.alpha
     configuration.alpha = first
@@ -234,7 +235,8 @@ def _all(configuration: Configuration[C], budget: Budget) -> tuple[IntArray, Flo
 
 
 def _best(after: FloatArray, barred: list[bool], rng: np.random.Generator) -> int | None:
-    """Best move that is not barred; among equal ones one by chance, or a search would go through them in the order of their numbers."""
+    """Returns the best move that is not barred; among equal ones a random one, or a search would take them in the order of their
+    numbers."""
     left = np.where(barred, math.inf, after)
     if not len(left) or all(barred):
         return None

@@ -1,8 +1,7 @@
-"""Orders of the operators of a query: which neighbours may be swapped, and what an order asks (WhiteWater, section 5.3).
+"""Orders of the operators of a query: which neighbours may be swapped, and the demand of an order (WhiteWater, section 5.3).
 
-A query is a tree of `Piece`s over columns. A swap exchanges an operator (top) with one of its inputs (bottom); the rows of the pair
-together stay the same, so only the two operators and the three streams at them change. Everything is a polynomial of x, the multiple of the
-profile.
+A query is a tree of `Piece`s over columns. A swap exchanges an operator (top) with one of its inputs (bottom); the rows out of the pair
+stay the same, so only the two operators and the three streams at them change. Everything is a polynomial of x, the multiple of the profile.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +22,7 @@ NONE = -1
 class Piece(msgspec.Struct, frozen=True, kw_only=True):
     """One operator as searches see it: a source if it has `rates`, a join if it has `span_s`, else one input and one output.
 
-    Columns are bits: all of a query together are one number.
+    A set of columns is a bit mask.
     """
 
     name: OperatorId
@@ -48,7 +47,7 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
-    """Pieces, and the order that they were given in.
+    """The operators of a query, and their original order.
 
     Raises
     ------
@@ -58,7 +57,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
 
     pieces: tuple[Piece, ...]
     below: tuple[tuple[int, ...], ...]
-    """Rows of the inputs of each piece: none of a source, two of a join, else one."""
+    """Rows of the inputs of each piece: none for a source, two for a join, else one."""
     column_bytes: tuple[float, ...]
     """Bytes of each column in a row."""
     points: tuple[str, ...] = ("",)
@@ -88,7 +87,7 @@ class Pair(msgspec.Struct, frozen=True):
     top: int
     bottom: int
     moved: int
-    """Input of the bottom that becomes one of the top."""
+    """Input of the bottom that becomes an input of the top."""
 
 
 class Swap(msgspec.Struct, frozen=True):
@@ -101,9 +100,9 @@ class Swap(msgspec.Struct, frozen=True):
     memory: tuple[FloatArray, ...]
     """Memory of each of them afterwards, (p, k)."""
     links: tuple[tuple[int, int], ...]
-    """Source and target of streams that end or begin; `Orders.sent_by` tells their bytes."""
+    """Source and target of streams that end or begin; `Orders.sent_by` gives their bytes."""
     key: int
-    """Bits of the order's key that it turns over."""
+    """Bits of the order's key that the swap flips."""
     made: Pair
     """Pair that `Order.swapped` takes."""
 
@@ -128,8 +127,8 @@ class Order:
 
     Parameters
     ----------
-    query : what it is an order of
-    below : inputs of each operator; in the order given if left out
+    query : the query whose operators are ordered
+    below : inputs of each operator; the original ones if left out
     """
 
     def __init__(self, query: Query, below: Sequence[Sequence[int]] | None = None) -> None:
@@ -160,7 +159,7 @@ class Order:
                 self.columns[row] = _columns(piece, [self.columns[one] for one in inputs])
             self.work[row], self.memory[row] = self._asked(row, self.below[row])
         self.key = 0
-        """Equal for equal orders: which operator feeds which."""
+        """Hash of which operator feeds which, equal for equal orders."""
         for source, target in self.links():
             self.key ^= _edge(source, target)
         self._moves: list[Pair] | None = None
@@ -177,18 +176,18 @@ class Order:
                 stack.extend((one, False) for one in self.below[row])
 
     def _rows(self, piece: Piece, inputs: list[FloatArray]) -> FloatArray:
-        """Rows out of an operator over streams of (p, k) rows (WhiteWater, table 3)."""
+        """Returns the rows out of an operator over streams of (p, k) rows (WhiteWater, table 3)."""
         if piece.span_s is None:
             return inputs[0] * piece.selectivity
         left, right = inputs
         terms = left.shape[1]
-        # A row of many terms has no more than one for each join behind it, so nothing is cut off.
+        # The degree of a stream is at most 1 plus the number of joins before it, so no term is cut off.
         found = np.stack([np.convolve(one, other)[:terms] for one, other in zip(left, right, strict=True)])
         found *= piece.span_s * piece.selectivity
         return found
 
     def _asked(self, row: int, inputs: list[int]) -> tuple[FloatArray, FloatArray]:
-        """Work and memory of an operator over the present streams of other operators (WhiteWater, tables 3 and 4)."""
+        """Returns work and memory of an operator over the present streams of other operators (WhiteWater, tables 3 and 4)."""
         return self._asked_of(row, [(self.out[one], self.columns[one]) for one in inputs])
 
     def _asked_of(self, row: int, inputs: list[tuple[FloatArray, int]]) -> tuple[FloatArray, FloatArray]:
@@ -224,7 +223,7 @@ class Order:
         return links, [self.sent(source) for source, _ in links]
 
     def demand(self) -> Demand:
-        """Returns what the order asks, for `sbon.cost.throughput`."""
+        """Returns the demand of the order, for `sbon.cost.throughput`."""
         pieces, links = self.query.pieces, self.links()
         points, terms = self.work.shape[1:]
         return Demand(
@@ -239,7 +238,7 @@ class Order:
         )
 
     def moves(self) -> list[Pair]:
-        """Returns all swaps that leave the answer the same."""
+        """Returns all swaps that do not change the answer."""
         if self._moves is None:
             self._moves = [pair for top in range(len(self.below)) for pair in self._of(top)]
         return self._moves
@@ -250,7 +249,7 @@ class Order:
                 yield Pair(top, bottom, moved)
 
     def swap(self, pair: Pair) -> Swap:
-        """Returns what a swap changes."""
+        """Returns the changes by a swap."""
         found = self._known.get(pair)
         if found is None:
             found = self._known[pair] = self._made(pair)
@@ -259,7 +258,8 @@ class Order:
     def _made(self, pair: Pair) -> Swap:
         top, bottom, moved = pair.top, pair.bottom, pair.moved
         rows, columns = self._between(pair)
-        # The new lower operator has the input that moved in place of the bottom; the new upper one has the lower one in place of that.
+        # The new lower operator has the moved input in place of the bottom; the new upper one has the lower one in place of the moved
+        # input.
         streams = [(self.out[one], self.columns[one]) for one in self._lower(pair)]
         work, memory = self._asked_of(top, streams)
         upper = [(rows, columns) if one == moved else (self.out[one], self.columns[one]) for one in self.below[bottom]]
@@ -284,7 +284,7 @@ class Order:
         return [pair.moved if one == pair.bottom else one for one in self.below[pair.top]]
 
     def _between(self, pair: Pair) -> tuple[FloatArray, int]:
-        """Rows and columns of the stream between the two after a swap."""
+        """Returns rows and columns of the stream between the two operators after a swap."""
         upper, lower = self.query.pieces[pair.top], self.query.pieces[pair.bottom]
         inputs = self._lower(pair)
         if lower.span_s is None and upper.span_s is not None and lower.selectivity > 0:
@@ -313,7 +313,7 @@ class Order:
         found.work[top], found.work[bottom] = swap.work
         found.memory[top], found.memory[bottom] = swap.memory
         found._moves, found._known = None, {}
-        # A swap elsewhere is what it was.
+        # Swaps elsewhere stay as they are.
         inner = {top, bottom, moved, *found.below[top], *found.below[bottom]}
         near = inner | {consumer}
         if self._moves is not None:
@@ -350,7 +350,7 @@ def allowed(order: Order, top: int, bottom: int) -> Iterator[int]:
 
     Source
     ------
-    WhiteWater, table 6. What an operator drops must not be read by one that comes behind it then.
+    WhiteWater, table 6. An operator must not drop a column that an operator behind it after the swap reads.
     """
     pieces = order.query.pieces
     upper, lower = pieces[top], pieces[bottom]
@@ -368,6 +368,6 @@ def allowed(order: Order, top: int, bottom: int) -> Iterator[int]:
     else:
         other = next(one for one in order.below[top] if one != bottom)
         for moved in order.below[bottom]:
-            # The upper join reads columns of one input of the lower one; what it does not read of it must come from the other side.
+            # All columns that the upper join reads must come from the moved input or from the join's other side.
             if not upper.reads & ~(order.columns[moved] | order.columns[other]):
                 yield moved

@@ -1,7 +1,7 @@
-"""Moves by chance on plain numbers: for annealing where only processors limit.
+"""Random moves on plain numbers instead of arrays, for annealing where only processors limit.
 
-A move is within a bound if the two nodes are that it changes: the others were before. So most moves need two values of a polynomial, and no
-root. The quality of a node is known, or known to be no less than the worst one.
+A move is within a bound if the two nodes that it changes are within it, because the others were before. So most moves need two values of a
+polynomial, and no root. The quality of a node is known, or known to be no less than the worst one.
 """
 
 import math
@@ -20,9 +20,9 @@ class PlainMoves:
 
     Parameters
     ----------
-    tree : it is changed
+    tree : changed in place
     hosts : nodes of each operator
-    draws : numbers by chance
+    draws : random numbers
     alpha : share of moves to nodes among those drawn
     """
 
@@ -41,11 +41,11 @@ class PlainMoves:
             self._add(node, row, 1.0)
         self._known: list[float | None] = [None] * len(tree.capacity)
         self._least = [0.0] * len(tree.capacity)
-        """The quality of a node is this or more."""
+        """Lower bound of the quality of each node."""
         self._worst, self._full = math.inf, 0
         """The least quality of all nodes when it was last asked for, and its node."""
         self._changed = list(range(len(tree.capacity)))
-        """Nodes that have changed since."""
+        """Nodes that have changed since `_worst` was computed."""
 
     def _add(self, node: int, row: int, sign: float) -> None:
         tree, terms = self.tree, self._terms[node]
@@ -83,7 +83,7 @@ class PlainMoves:
         return found
 
     def draw(self) -> Move | None:
-        """Returns a move by chance; None if there is none (WhiteWater, section 5.3: a move to a node with probability alpha)."""
+        """Returns a random move; None if there is none (WhiteWater, section 5.3: a move to a node with probability alpha)."""
         draws, movable = self._draws, self._movable
         is_to_node = draws.one() < self._alpha
         if not is_to_node:
@@ -101,7 +101,7 @@ class PlainMoves:
         return operator, node if node != self.tree.node_of[operator] else hosts[-1], None
 
     def _drawn_swap(self) -> Pair | None:
-        """Returns a swap, each with the same probability: places are drawn until there is one."""
+        """Returns a random swap, all with equal probability; draws places until one allows a swap."""
         tree, one, inner = self.tree, self._draws.one, self._inner
         below, above, allowed = tree.below, tree.above, tree.allowed
         places = 2 * len(inner)
@@ -117,7 +117,7 @@ class PlainMoves:
         return swaps[self._draws.below(len(swaps))] if swaps else None
 
     def is_within(self, move: Move, value: float) -> bool:
-        """Tells whether the value after a move is at most this."""
+        """Tells whether the value after a move is at most `value`."""
         if math.isinf(value):
             return True
         operator, node, pair = move
