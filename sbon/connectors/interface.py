@@ -78,7 +78,7 @@ class SourceConnector(Protocol):
       what it has sent on, or in the sink. What an operator on another host holds is lost if that host crashes. Not called after `stop`.
     - `places`, of a source that sets `Polled.place`, has two methods. `keep(place, link, rows, made)` keeps a position on disk: everything
       up to that place is safe; it must not block. `begin_behind(rows)` is called before `open` on a copy of the source that is made after a
-      crash, and has it begin at the position that was kept with that number of rows; it raises ConnectorError if there is none
+      crash, and makes it begin at the position that was kept with that number of rows. It raises ConnectorError if there is none
       (`sbon.engine.source_positions`).
     """
 

@@ -2,9 +2,9 @@
 
 `file_reader` uses it.
 
-A condition is true for no row of a group if its constant lies outside the bounds. NULL and NaN are not covered by the bounds: a comparison
-with NULL is never true, but NaN counts as greater than every number, so a condition that a `DOUBLE` is greater than something excludes no
-group. A column without bounds excludes no group either, nor does a column whose values in the file are not exactly those of the source.
+A condition is true for no row of a group if its constant lies outside the bounds. The bounds do not cover NULL and NaN. A comparison with
+NULL is never true. NaN counts as greater than every number, so a condition that a `DOUBLE` is greater than something excludes no group. A
+column without bounds excludes no group either, nor does a column whose values in the file are not exactly those of the source.
 """
 
 from __future__ import annotations

@@ -11,12 +11,12 @@ from sbon.dealing.turns import INTERVALS, Turns
 OUTLASTS = 0.5
 """Ratio of bound to scope from which `last` deals first, before any replay; below, `turns` does."""
 TINY = 0.1
-"""Ratio of bound to scope below which `last` is no candidate: its windows stay open for longer than its forecast reaches, and a replay of
+"""Ratio of bound to scope below which `last` is no candidate. Its windows stay open for longer than its forecast reaches, and a replay of
 an hour has too few rises of the rate to show the consequences.
 """
 BEYOND = 1.0
-"""Ratio of bound to scope from which `turns` is no candidate: an instance then catches up after its windows have closed, which a tail over
-one scope does not include; and a review takes twenty times as long as a decision of `last`.
+"""Ratio of bound to scope from which `turns` is no candidate. An instance then catches up after its windows have closed, which a tail over
+one scope does not include. Also, a review takes twenty times as long as a decision of `last`.
 """
 CHANCES_OF_TURNS = (10.0, 1.0)
 CHANCES_OF_LAST = (1e-3, 1e-5)

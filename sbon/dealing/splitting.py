@@ -2,7 +2,7 @@
 
 Rows have numbers, in the order of their event times. A row that may start a match opens a window, which the dealer gives to an instance.
 The instance gets this row and all rows that follow within the scope. The merger gets an answer for each start, a match or none, and reports
-the row up to which all starts are answered; earlier rows are forgotten. Until then, the windows of a lost instance can be dealt again: an
+the row up to which all starts are answered; earlier rows are forgotten. Until then, the windows of a lost instance can be dealt again. An
 answer depends on the rows of its window alone, so it does not matter which instance finds it, or whether it is found twice.
 """
 

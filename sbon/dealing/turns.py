@@ -32,7 +32,7 @@ class Turns(Silent):
     Parameters
     ----------
     forecaster : rows to be prepared for, in `INTERVALS` intervals of a scope
-    chance : greatest expected number of late rows in a scope, by the tail, which is far too high: with 10, no row is late in hours
+    chance : greatest expected number of late rows in a scope, by the tail. Real numbers are far lower: with 10, no row is late in hours
     """
 
     def __init__(self, setting: Setting, books: Books, forecaster: Forecaster, *, chance: float = 10.0) -> None:

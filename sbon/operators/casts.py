@@ -1,8 +1,8 @@
 """The conversions of CAST. A value that does not convert gives NULL; a pair of types without a conversion is refused.
 
-To INT from FLOAT: to the nearest, halves away from zero. Numbers and times: seconds since 1970 in UTC; numbers and intervals: seconds.
-To TEXT: `true`/`false`, decimal numbers, ISO 8601 times, intervals as seconds (`90.5 s`). From TEXT: the same forms, blanks around them
-ignored (blanks and line ends of ASCII, no others); intervals in any unit from `us` to `weeks`.
+To INT from FLOAT: to the nearest, halves away from zero. Numbers stand for times as seconds since 1970 in UTC, and for intervals as
+seconds. To TEXT: `true`/`false`, decimal numbers, ISO 8601 times, intervals as seconds (`90.5 s`). From TEXT: the same forms, and intervals
+in any unit from `us` to `weeks`. ASCII blanks and line ends around a text are ignored, other white space is not.
 """
 
 from collections.abc import Callable

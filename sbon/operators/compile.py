@@ -1,7 +1,7 @@
 """Compiles expressions of a plan to polars expressions, after checking them against the table of functions.
 
-Expressions come from peers and are checked here: an unknown column, a function that is not in the table, arguments that do not fit, or a
-tree too deep for the stack are refused before anything runs.
+Expressions come from peers and are checked before anything runs. Unknown columns, functions that are not in the table, arguments that do
+not fit, and trees too deep for the stack are refused.
 """
 
 import math

@@ -50,8 +50,8 @@ def rounded(digits: IntArray, lowest: int) -> FloatArray:
     """Returns each number as the nearest float, ties to even; infinite beyond the range of floats. Denormal results are exact only if
     the number is a multiple of the least float, as sums of floats are.
 
-    The first digit that is not 0, the two after it and the sign of the rest decide the result: the first digit alone is at least 2^64
-    units of the third, more than the 53 bits of a float and the rounding bit.
+    The first digit that is not 0, the two after it and the sign of the rest decide the result. The first digit alone is at least 2^64 units
+    of the third, which is more than the 53 bits of a float and the rounding bit.
 
     Source
     ------

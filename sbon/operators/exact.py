@@ -1,16 +1,17 @@
 """Sums of floats that do not depend on the order of the terms.
 
-Float addition is not associative: two hosts that cut the same rows into other batches would give answers that differ in the last bits,
-and a query that migrated could not be compared with one that did not. Here a sum is a number in base 2^32, kept as digits: its value is
-the sum of digit * 2^(32 * bin) over its bins, and whole numbers add up exactly, in any order. The total is rounded once (`digits`).
+Float addition is not associative. Two hosts that cut the same rows into other batches would give answers that differ in the last bits, and
+the answers of a migrated query could not be compared with those of one that stayed. Here a sum is a number in base 2^32, kept as digits:
+its value is the sum of digit * 2^(32 * bin) over its bins, and whole numbers add up exactly, in any order. The total is rounded once
+(`digits`).
 
 The idea is the superaccumulator of Kulisch (Computer Arithmetic and Validity, 2008), kept sparse: a group holds only the bins that its
 values touch, mostly two.
 
 Floats are cut into digits by float arithmetic. With s = 1.5 * 2^(52 + b), the float nearest to x + s is a multiple of 2^b, since floats
-there are 2^b apart; so h = (x + s) - s is x rounded to a multiple of 2^b, and x - h is exact as well, at most 2^b / 2. As long as a sum of
-such multiples stays below 2^53 * 2^b, float addition is exact: a plain float loop adds them up by group, and only the groups' sums become
-integers. Four cuts, 2^32 apart, cover all but tiny values beside huge ones; the remainders are split by their bits (`split`).
+there are 2^b apart. So h = (x + s) - s is x rounded to a multiple of 2^b. The rest x - h is exact as well, at most 2^b / 2. As long as a
+sum of such multiples stays below 2^53 * 2^b, float addition is exact: a plain float loop adds them up by group, and only the groups' sums
+become integers. Four cuts, 2^32 apart, cover all but tiny values beside huge ones; the remainders are split by their bits (`split`).
 """
 
 import math

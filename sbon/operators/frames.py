@@ -113,9 +113,9 @@ def rows_where(frame: pl.DataFrame, wanted: npt.NDArray[np.bool_]) -> pl.DataFra
 def evaluated(frame: pl.DataFrame, value: pl.Expr) -> pl.Series:
     """Returns the value of an expression for each row of a frame, which is first combined into one chunk.
 
-    For a frame in several chunks, polars 2.1 returns one row per chunk for a computed constant and pairs these with the wrong rows of
-    other columns, without an error. For one chunk it returns a value for each row, or a single value if no column matters: for constants,
-    and for columns that it knows to have one value, such as a CASE without ELSE that is NULL for all rows.
+    For a frame in several chunks, polars 2.1 returns one row per chunk for a computed constant and pairs these with the wrong rows of other
+    columns, without an error. For one chunk it returns a value for each row, or a single value if no column matters. That is so for
+    constants, and for columns that it knows to have one value, such as a CASE without ELSE that is NULL for all rows.
 
     Raises
     ------

@@ -2,8 +2,8 @@
 
 Integers and times that lie close together are addressed directly (a slot is the number minus the least one; panes and keys together form a
 grid), which takes a nanosecond a row. Grids with many more slots than rows are sorted (`runs`). Texts, NULLs, floats and numbers too far
-apart go through a hash table of polars, a column at a time, since one number hashes several times as fast as a row; few rows go through a
-dict instead. `measures` and `exact` then aggregate by slot.
+apart go through a hash table of polars, or through a dict if rows are few. Each column is hashed by itself, since one number hashes several
+times as fast as a row. `measures` and `exact` then aggregate by slot.
 """
 
 import math

@@ -1,8 +1,8 @@
 """STRING_AGG: joins the texts of a group in an order that does not depend on how rows arrived.
 
-Texts are ordered by the ORDER BY of the call, then by event time, then by themselves; without ORDER BY, by event time and themselves; with
-DISTINCT, by themselves alone. NULLs are left out. An answer that would exceed LENGTH_MAX ends with "..." after the last text that fits. A
-group keeps only the texts that may be in its answer: a text preceded by LENGTH_MAX characters stays out, whatever follows.
+Texts are ordered by the ORDER BY of the call, if it has one, then by event time, then by themselves. With DISTINCT, they are ordered by
+themselves alone. NULLs are left out. An answer that would exceed LENGTH_MAX ends with "..." after the last text that fits. A group keeps
+only the texts that may be in its answer: a text preceded by LENGTH_MAX characters stays out, whatever follows.
 """
 
 import polars as pl

@@ -1,9 +1,9 @@
 """Tumbling and hopping windows, aggregated by key.
 
-Rows are aggregated into *panes*, the stretches of time between any two window edges (their length is the greatest common divisor of size
-and slide, and they are numbered from 1970 on), so that a row is touched once however many windows it belongs to (Li et al., No pane, no
-gain, SIGMOD Record 34, 2005). When a window closes, its panes are merged; many panes are merged in ranges of their keys (`ranges`). A pane
-is dropped when the last window over it has closed. The answer does not depend on how rows were batched or links interleaved (see
+Rows are aggregated into *panes*, the stretches of time between any two window edges, so that a row is touched once however many windows it
+belongs to (Li et al., No pane, no gain, SIGMOD Record 34, 2005). The length of a pane is the greatest common divisor of size and slide;
+panes are numbered from 1970 on. When a window closes, its panes are merged; many panes are merged in ranges of their keys (`ranges`). A
+pane is dropped when the last window over it has closed. The answer does not depend on how rows were batched or links interleaved (see
 `aggregates`), as long as rows come before the watermark.
 """
 

@@ -1,6 +1,6 @@
 """Tries the starts among new rows together, if conditions depend on the match so far: all starts step together, one row each.
 
-A start is *settled* if only one way through the pattern is possible at each of its rows: then its bindings follow from the rows alone, and
+A start is *settled* if only one way through the pattern is possible at each of its rows. Then its bindings follow from the rows alone, and
 the conditions on them are computed in columns, for all starts at once. Other starts are processed row by row
 (`sbon.operators.match.attempts`): those with several ways, those that take many rows, and those that reach the end of the rows or of their
 time.
