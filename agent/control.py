@@ -261,7 +261,7 @@ class _Client(asyncio.Protocol):
     def _request(self, request: ControlRequest) -> None:
         self._counters["control_requests"] += 1
         if request.id in self._under_way:
-            self._write(ControlReply(request.id, final=True, error=f"request {request.id} is under way already; number them apart"))
+            self._write(ControlReply(request.id, final=True, error=f"request {request.id} is under way already; use another number"))
             return
         if len(self._under_way) >= self._config.requests_max:
             self._write(ControlReply(request.id, final=True, error=f"{len(self._under_way)} requests are under way already; wait for one"))

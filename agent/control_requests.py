@@ -242,7 +242,7 @@ class ControlRequests:
         if member is None or member.status is not MemberStatus.ALIVE:
             hint = did_you_mean(node, agent.network.gossip.alive_labels())
             raise ConfigError(f"there is no living member {node}; {hint or '`sbon members` lists them'}")
-        agent.execution.migrations.migrate(operator, node, "asked for by a person", lambda record: done(msgspec.to_builtins(record)))
+        agent.execution.migrations.migrate(operator, node, "requested by a user", lambda record: done(msgspec.to_builtins(record)))
 
     def _elsewhere(self, operator: OperatorId) -> NodeId:
         """Returns another host that runs an operator; empty if this agent knows none. It knows the hosts of its queries' operators, of

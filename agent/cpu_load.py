@@ -138,7 +138,7 @@ class CpuLoad:
             self._has_pressure = False  # an older kernel, or psi=0: it will not appear while this process runs
         except (OSError, ValueError) as problem:
             self._has_pressure = False
-            log.info("pressure.unreadable", path=str(self._file), reason=str(problem), doing="taking the use of the processors alone")
+            log.info("pressure.unreadable", path=str(self._file), reason=str(problem), doing="reporting the use of the processors only")
         return 0.0
 
 

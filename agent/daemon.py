@@ -105,7 +105,7 @@ def resolved(config: AgentConfig) -> AgentConfig:
         raise ConfigError("data_dir is empty; name a directory for state and control socket with --data-dir")
     name = config.name or re.sub(r"[^A-Za-z0-9_.:-]", "-", socket.gethostname())
     if not AGENT_NAME.fullmatch(name):
-        raise ConfigError(f"the host name {name!r} cannot serve as the agent's; give one with --name")
+        raise ConfigError(f"the host name {name!r} is no valid name of an agent; give one with --name")
     data_dir = str(Path(config.data_dir).expanduser().absolute())
     if config.initial_key_file and not config.key_file:
         raise ConfigError("initial_key_file is given without key_file; name the file to which the keys are copied with --key-file")

@@ -53,7 +53,7 @@ class KeptFile:
             replace_file(self.path, encode_kept(kept), forced=True)
 
     def forget(self) -> None:
-        """Sets the file aside, and writes a new one with the promises that this agent has made to others."""
+        """Sets the file aside. If it has promises of this agent to others, writes a new one with these."""
         if self.path is None:
             return
         try:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sbon_agent.node import Agent
 
 LOG_EVERY = 10
-"""Number of samples from one record of the telemetry log to the next."""
+"""Number of samples between two records of the telemetry log."""
 MIGRATIONS_KEPT = 200
 
 

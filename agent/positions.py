@@ -244,7 +244,7 @@ class Places:
         """
         kept = self._positions.kept(self._operator, rows)
         if kept is None:
-            raise ConnectorError(f"{self._reader.path}: no position behind {rows:,} rows is kept here")
+            raise ConnectorError(f"{self._reader.path}: no position after {rows:,} rows is kept here")
         place, self._kept = kept.place, kept
         self._reader.begin, self._skip = place.begin, place.given
         self._watermark.us = max(self._watermark.us, place.watermark_us)

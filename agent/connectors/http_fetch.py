@@ -84,8 +84,8 @@ class Fetcher:
                 url = redirected(url, location)
             except ValueError as error:
                 shown = cut(location, _SHOWN_CHARACTERS)
-                raise FetchError(f"{url} has answered {response.status} and leads to '{shown}', expected {error}") from None
-        raise FetchError(f"{self._client.url} leads on more than {REDIRECTS_MAX} times, last to {cut(str(url), _SHOWN_CHARACTERS)}")
+                raise FetchError(f"{url} has answered {response.status} and redirects to '{shown}', expected {error}") from None
+        raise FetchError(f"{self._client.url} redirects more than {REDIRECTS_MAX} times, last to {cut(str(url), _SHOWN_CHARACTERS)}")
 
     async def _answer(self, url: Url) -> Response:
         shown = cut(str(url), _SHOWN_CHARACTERS)

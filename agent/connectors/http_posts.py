@@ -176,7 +176,7 @@ class PostSource:
             if not hmac.compare_digest(given, b"Bearer " + self._token.value):
                 return refusal(401, "the Authorization header does not have the token of this source", WWW_Authenticate="Bearer")
         elif request.has_header("origin"):
-            return refusal(403, "this request comes from a web page (Origin): a source without token_file takes none of those")
+            return refusal(403, "this request comes from a web page (Origin): a source without token_file refuses such requests")
         if request.path != self._path:
             return refusal(404, f"there is nothing at this path, expected {self._path}")
         if request.method != "POST":

@@ -102,7 +102,7 @@ class Request:
             except zlib.error as error:
                 return refusal(400, f"the body is not gzip: {error}")
             if self._inflate.unused_data:
-                return refusal(400, "the body has bytes behind the end of its gzip stream")
+                return refusal(400, "the body has bytes after the end of its gzip stream")
         self._size += len(data)
         if self._size > self._server.body_bytes_max:
             return self._too_large()
@@ -448,7 +448,7 @@ class _Connection(asyncio.Protocol):
     def _late(self) -> None:
         """Refuses a request whose body is late, or closes the connection."""
         if self._state is _State.BODY:
-            self._refuse(refusal(408, f"the body has not come within {self.server.body_timeout_s:g} s (body_timeout)"))
+            self._refuse(refusal(408, f"the body has not arrived within {self.server.body_timeout_s:g} s (body_timeout)"))
         else:
             self.abort()
 

@@ -352,7 +352,7 @@ class BrokerConnection:
 
     async def _connect(self, client: BrokerClient) -> None:
         """Connects to the first address of the broker that answers."""
-        problem: Exception = aiomqtt.MqttError("the broker's name leads to no address")
+        problem: Exception = aiomqtt.MqttError("the broker's name has no address")
         for address in await self.settings.place.addresses(self.loop):
             try:
                 await client.connect(address)

@@ -271,7 +271,7 @@ class PushSink:
                 return refusal(401, said, WWW_Authenticate="Bearer")
         elif not self._is_own_name(request.header("host") or ""):
             # A page may let its own name resolve to this address (DNS rebinding); the browser then treats the rows as the page's own.
-            return refusal(403, "the Host header has a name, expected an address or localhost: set token_file to be asked by names")
+            return refusal(403, "the Host header has a name, expected an address or localhost: set token_file to allow names")
         origin = request.header("origin")
         if request.has_header("origin") and (origin is None or not self._options.origins & {"*", origin}):
             return refusal(403, f"this request comes from a web page ({(origin or '')[:80]}) that the sink's option origins does not name")

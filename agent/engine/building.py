@@ -50,7 +50,7 @@ def build(
             resume(taken_up.seconds)
         if taken_up is not None and taken_up.begins_behind is not msgspec.UNSET:
             if (places := getattr(instance.source, "places", None)) is None:
-                raise ConnectorError(f"source {params.name} cannot begin behind {taken_up.begins_behind:,} rows")
+                raise ConnectorError(f"source {params.name} cannot begin after {taken_up.begins_behind:,} rows")
             places.begin_behind(taken_up.begins_behind)
     elif isinstance(params, SinkParams):
         from sbon_agent.connectors.registry import build_sink

@@ -52,7 +52,7 @@ class Lane:
         self.held_bytes = 0
 
     def push(self, size_bytes: int, deliver: Callable[[], None], trips: int = 1) -> None:
-        """Calls `deliver` after the path's delay (twice that for a round trip), behind earlier calls; at once if there is no delay."""
+        """Calls `deliver` after the path's delay (twice that for a round trip), after earlier calls; at once if there is no delay."""
         path = self._shaped.path(self._address)
         delay_s = sum(self._shaped.delay_s(path) for _ in range(trips))
         if not self._queue and delay_s == 0 and not path.blocked:

@@ -21,7 +21,7 @@ class MembershipReactions:
         self._agent.monitoring.measuring.probe(peer, rtt_ms, estimated_ms)
 
     def member_changed(self, name: NodeId, before: MemberStatus | None, after: MemberStatus) -> None:
-        """Logs a member's new status, and tells everything that depends on it."""
+        """Logs a member's new status, and tells the parts that depend on it."""
         self._agent.monitoring.log.info(f"member.{after.value}", member=name, before=before.value if before is not None else None)
         member = self._agent.network.gossip.members.get(name)
         self._agent.monitoring.recording.member(

@@ -58,8 +58,8 @@ class TelemetryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     mqtt_ca_file: str = ""
     """File with the certificates to trust; empty takes the system's."""
     mqtt_buffer_records_max: int = 20_000
-    """Most records waiting for the broker; beyond, the oldest are dropped and counted. More: no loss during a longer absence of the
-    broker."""
+    """Most records waiting for the broker; further ones displace the oldest, which count as dropped. More: no loss during longer absences
+    of the broker."""
 
     def __post_init__(self) -> None:
         if not 0.05 <= self.flush_interval_s <= 3600:

@@ -96,7 +96,7 @@ class Death:
 
 
 def feeds_sink_alone(record: QueryRecord) -> bool:
-    """Tells whether operators that were made again feed only the sink, so that rows lost on their way are missing answers."""
+    """Tells whether operators that were made again feed only the sink, so that each row lost on its way there is a missing answer."""
     made = {operator for done in record.health.healing.account.history for operator in done.nodes}
     return {link.target for link in record.links if link.source in made} <= {record.sink}
 

@@ -155,7 +155,7 @@ class Trial:
         }
 
     def slow_and_crashing(self) -> dict[str, Any]:
-        """Stalls some agents repeatedly; now and then one of all agents crashes and comes back."""
+        """Stalls some agents repeatedly, while single agents crash and come back."""
         world, trial, verdicts = self.world, self._trial, self.verdicts
         count = round(trial.agents * trial.slow_share)
         end = world.now + trial.slow_s

@@ -145,7 +145,7 @@ async def test_failures_stall_the_source_with_the_reason_and_do_not_end_it():
             "URL: the body is not JSON: Input data was truncated",
             "URL has answered 200, with more than 4096 bytes (body_bytes_max)",
             "URL has answered with Content-Encoding 'gzip', which was not asked for",
-            "URL has answered 302 and leads to 'ftp://x/', expected a URL such as 'https://example.org/in'",
+            "URL has answered 302 and redirects to 'ftp://x/', expected a URL such as 'https://example.org/in'",
             "URL has answered 304",
         ]
         assert "if-none-match" not in server.got[6].headers  # a body of no use is not remembered
@@ -203,7 +203,7 @@ async def test_redirections_in_a_circle_are_given_up():
         server.page = (301, b"", {"Location": server.url})
         stream = asking(server)
         await until(lambda: stream.source.stalled)
-        assert stream.source.stalled == f"{server.url} leads on more than 5 times, last to {server.url}"
+        assert stream.source.stalled == f"{server.url} redirects more than 5 times, last to {server.url}"
         assert len(server.got) % 6 == 0
         await stream.stop()
 
@@ -245,7 +245,7 @@ async def test_tls_takes_the_given_authority_no_other_and_no_way_back_to_plain_t
         assert stranger.source.stalled == f"{url}: the certificate is not trusted: self-signed certificate"
         server.page = (302, b"", {"Location": "http://localhost:1/"})
         await until(lambda: stream.source.stalled)
-        assert stream.source.stalled == f"{url} has answered 302 and leads to 'http://localhost:1/', expected a URL with https again"
+        assert stream.source.stalled == f"{url} has answered 302 and redirects to 'http://localhost:1/', expected a URL with https again"
         assert stranger.rows == []
         await stream.stop()
         await stranger.stop()
