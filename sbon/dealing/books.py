@@ -50,9 +50,7 @@ class Book:
         self.windows: deque[Window] = deque()
         """Open windows, in the order in which they opened."""
         self.closes_s = array("d")
-        """When each open window should close. Kept in addition to the windows, so that a dealer copies numbers instead
-        of reading objects.
-        """
+        """When each open window should close. Kept apart from the windows, so that a dealer copies numbers instead of reading objects."""
         self.marks_of = array("q")
         """The mark of each open window."""
         self.open = 0

@@ -112,8 +112,7 @@ def mean_overlap(windows: float, scope_s: float, shift_s: float) -> float:
 
     Source
     ------
-    Section 4.2, figure 8. If the batch is longer than a scope, the paper's formula would give less than windows / 2; here it gives windows
-    / 2.
+    Section 4.2, figure 8. If the batch is longer than a scope, the paper's formula would give less than windows / 2, the result here.
 
     Examples
     --------

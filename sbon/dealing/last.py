@@ -124,9 +124,7 @@ class Last(Silent):
         self._opening_s = {}
 
     def _begun_s(self, law: OverlapLaw, book: Book, now: float) -> float:
-        """Returns the work that waits at an instance after the row that opens the window, which counts as one of the
-        dearest kind that can.
-        """
+        """Returns the work that waits at an instance, with the row that opens the window, taken as the dearest kind that can."""
         found = self._opening_s.get(book.open) if self._steady is not None else None
         if found is None:
             pairs = book.pairs(self.books.seen)

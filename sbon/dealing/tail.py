@@ -101,7 +101,7 @@ class SteadyTails:
         self._factors = np.empty((len(kinds), THETAS, 0))
         """Factors by which a row multiplies the expectation, less 1; by kind, theta and number of windows."""
         self._spare = np.empty((THETAS, 0))
-        """Theta times the cost of the dearest row minus the bound, which is negative; by theta and number of windows."""
+        """Theta times (cost of the dearest row - bound), which is negative; by theta and number of windows."""
         self._of: dict[int, list[tuple[list[float], float]]] = {}
         """Factors and spare of single thetas, by number of windows."""
         self.hopeless_s = bound_s + limit / float(self._theta[-1]) - max(row_s + window_s for row_s, window_s in kinds)
