@@ -37,11 +37,9 @@ _INSTEAD = {
     "NATURAL": "write ON a.key = b.key, and a bound on the time between the rows",
     "LEFT SEMI": "write JOIN, and name the left columns in the SELECT",
     "LEFT ANTI": "write LEFT JOIN, and WHERE b.key IS NULL",
-    "ASOF": "write JOIN with AND b.ts BETWEEN a.ts - INTERVAL '5 seconds' AND a.ts: all partners of so long",
+    "ASOF": "write JOIN with AND b.ts BETWEEN a.ts - INTERVAL '5 seconds' AND a.ts, which finds all partners in that time",
 }
-_STATIC = (
-    "a table that stands still is read FOR SYSTEM_TIME AS OF a time of the stream before it; for a stream, declare WATERMARK FOR its time"
-)
+_STATIC = "a table that does not change is read FOR SYSTEM_TIME AS OF a time of the stream before it; a stream needs WATERMARK FOR its time"
 _FLIPPED = {"le": "ge", "lt": "gt", "ge": "le", "gt": "lt", "eq": "eq"}
 
 
@@ -65,7 +63,7 @@ class _Span:
 def join_inputs(
     binder: Binder, relation: Relation, scope: Scope, call: WindowCall | None, joins: Sequence[exp.Expr], where: exp.Expr | None
 ) -> tuple[Relation, Scope, tuple[Expression, ...]]:
-    """Join the first input with all others, left to right.
+    """Joins the first input with all others, left to right.
 
     Returns
     -------
@@ -141,7 +139,7 @@ def _side(tree: exp.Expr) -> str:
 
 
 def _together(binder: Binder, tree: exp.Expr, left: Scope, right: Scope) -> Scope:
-    """Returns the names of both inputs. A column in USING, named alone, means the merged column of the answer."""
+    """Returns the names of both inputs. An unqualified column of USING means the merged column of the answer."""
     using = {identifier(item) for item in tree.args.get("using") or []}
     keys = sorted(using.difference(BOUNDS))
     if _side(tree) == "FULL" and keys:

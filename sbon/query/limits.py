@@ -14,25 +14,25 @@ from sbon.query.rewrite import measure
 SPAN_US_MAX = 2**60
 """Longest window, pause, lateness and interval of a join: 36,000 years; keeps sums of times within 64 bits."""
 PANES_MAX = 10_000
-"""Windows that one row may lie in (size / slide)."""
+"""Most windows that one row may lie in (size / slide)."""
 LIMIT_MAX = 10_000
-"""Rows kept of each event time or partition: LIMIT, and ROW_NUMBER up to a number."""
+"""Most rows kept of each event time or partition: LIMIT, or a condition on ROW_NUMBER()."""
 PRECEDING_MAX = 1_000
-"""Rows before a row that its aggregates may look at, OVER (... ROWS BETWEEN n PRECEDING AND CURRENT ROW)."""
+"""Most preceding rows in a frame: OVER (... ROWS BETWEEN n PRECEDING AND CURRENT ROW)."""
 SEPARATOR_MAX = 100
-"""Characters between two texts of STRING_AGG."""
+"""Most characters of the separator of STRING_AGG."""
 INSTANCES_MAX = 64
-"""Instances of one operator; there are as many slices of keys (`sbon.operators.hashes`)."""
+"""Most instances of one operator; there are as many slices of keys (`sbon.operators.hashes`)."""
 IDLE_US_MAX = 30 * 86_400_000_000
 """Longest silence after which a source's watermark follows the clock."""
 COLUMNS_MAX = 10_000
-"""Columns, keys, aggregates or options of one operator."""
+"""Most columns, keys, aggregates or options of one operator."""
 DEPTH_MAX = 200
-"""Levels of an expression; what people write stays under 20."""
+"""Most levels of an expression; people write fewer than 20."""
 NODES_MAX = 10_000
-"""Parts of one expression; the planner stays below a fifth."""
+"""Most parts of one expression; the planner stays below a fifth."""
 NODES_TOTAL_MAX = 100_000
-"""Parts of all expressions of one operator."""
+"""Most parts of all expressions of one operator."""
 
 MaybeExpression: TypeAlias = Expression | None
 

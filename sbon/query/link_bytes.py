@@ -1,9 +1,9 @@
 """Estimates the bytes a second of a stream on a link between two agents, from how its batches are laid out there.
 
 A batch is one frame of the connection: the frame's header and seal, the head of `sbon.links.frames`, and an Arrow IPC record batch, whose
-metadata and padding (`sbon.links.ipc_layout`) are most of a batch of few rows. So the bytes depend on how many batches the rows travel
-in. Sizes are those before compression: whether and how a link compresses depends on its line, and is not known before it runs.
-Texts count as TEXT_BYTES each and NULLs as values; what TCP and IP add, and the acknowledgements that travel back, are not counted.
+metadata and padding (`sbon.links.ipc_layout`) are most of a batch of few rows. So the bytes depend on the number of batches. Sizes are
+before compression, because it depends on the line whether and how a link compresses. Texts count as TEXT_BYTES each and NULLs as values.
+Headers of TCP and IP, and acknowledgements, are not counted.
 """
 
 import math
@@ -20,11 +20,12 @@ from sbon.query.params.windowed import AssignParams, WindowParams
 from sbon.schema import ELEMENT_TYPES, ColumnType, Schema, family
 
 FRAME_BYTES = FRAME_HEADER_BYTES + HEAD.size + TAG_BYTES
-"""Bytes of a frame around a record batch; a watermark that travels alone is nothing else."""
+"""Bytes of a frame around a record batch. A watermark that travels alone has no other bytes."""
 TEXT_BYTES = 8.0
 """Assumed length of a text."""
 SOURCE_BATCHES_PER_S = 100.0
-"""Assumed batches a second of a source with more rows than that. It pauses 1 to 50 ms between two (`engine.batch_interval_min_s`,"""
+"""Assumed batches a second of a source with more rows than that. The pause between two batches is 1 to 50 ms (`engine.batch_interval_min_s`
+and `engine.batch_interval_s`)."""
 VALUE_BYTES = {
     ColumnType.BOOL: 1 / 8,
     ColumnType.INT: 8.0,

@@ -1,4 +1,4 @@
-"""Arguments of functions that must be literals: the planner points at one that does not fit, a host refuses it."""
+"""Checks arguments that must be literals: the planner points at one that does not fit, a host refuses it."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -52,7 +52,7 @@ def check_literals(name: str, literals: Literals) -> None:
 
 
 def check_slips(name: str, literals: Literals) -> None:
-    """Refuses literals with which every row would give NULL, which must be a mistake.
+    """Refuses literals that would make the value NULL on every row, which must be a mistake.
 
     Raises
     ------
@@ -121,7 +121,7 @@ def _replacement(literals: Literals, place: int) -> None:
 
 def _separator(literals: Literals, place: int) -> None:
     if not literals[place] or not isinstance(literals[place], str):
-        raise ArgumentError("what separates is a literal text, not empty", place, "write one, such as ','")
+        raise ArgumentError("the separator is a literal text, not empty", place, "write one, such as ','")
 
 
 def _not_zero(literals: Literals, place: int) -> None:
@@ -154,7 +154,7 @@ def _struct(literals: Literals, place: int) -> None:
         raise ArgumentError("the type is that of a struct, or of an array of structs", place, "write CAST(x AS STRUCT<a BIGINT>)")
 
 
-_CHARACTERS = _text("what is taken away", "'x'")
+_CHARACTERS = _text("the set of characters", "'x'")
 _NEEDED: dict[str, dict[int, Check]] = {
     "to_char": {1: _format(strftime_of)},
     "to_timestamp": {1: _format(reading_of)},
@@ -163,9 +163,9 @@ _NEEDED: dict[str, dict[int, Check]] = {
     "regexp_replace": {1: _pattern, 2: _replacement, 3: _flags("regexp_replace")},
     "split_part": {1: _separator},
     "split_index": {1: _separator},
-    "lpad": {2: _text("what fills", "'0'")},
-    "rpad": {2: _text("what fills", "' '")},
-    "concat_ws": {0: _text("what separates", "', '")},
+    "lpad": {2: _text("the filling", "'0'")},
+    "rpad": {2: _text("the filling", "' '")},
+    "concat_ws": {0: _text("the separator", "', '")},
     "trunc": {1: _decimals},
     "trim": {1: _CHARACTERS},
     "ltrim": {1: _CHARACTERS},

@@ -33,7 +33,7 @@ _HINTS = {
     **dict.fromkeys(("TIME", "DATE"), "write TIMESTAMP for an instant"),
     **dict.fromkeys(("MAP", "OBJECT"), "declare it JSON, and take its members with -> and ->>"),
 }
-"""Hints what to declare instead of a type."""
+"""Hints: what to declare instead of these types."""
 
 
 def column_type(text: Text, kind: exp.Expr | None, where: exp.Expr) -> ColumnType:
@@ -62,7 +62,7 @@ def column_type(text: Text, kind: exp.Expr | None, where: exp.Expr) -> ColumnTyp
 
 
 def _array_type(text: Text, kind: exp.DataType, where: exp.Expr) -> ColumnType:
-    """BIGINT[], or ARRAY<BIGINT>.
+    """Returns the column type for BIGINT[] or ARRAY<BIGINT>.
 
     Raises
     ------
@@ -80,12 +80,12 @@ def _array_type(text: Text, kind: exp.DataType, where: exp.Expr) -> ColumnType:
 
 
 def _struct_type(text: Text, kind: exp.DataType, where: exp.Expr) -> ColumnType:
-    """STRUCT<lat DOUBLE, lon DOUBLE>, also with round brackets, or ROW for STRUCT.
+    """Returns the column type for STRUCT<lat DOUBLE, lon DOUBLE>; accepts round brackets, and ROW for STRUCT.
 
     Raises
     ------
     QueryError
-        A field has no name, or a type that no field has, or there are too many.
+        A field has no name or a type that fields cannot have, or the struct is too long or nested too deeply.
     """
     form = "write STRUCT<lat DOUBLE, lon DOUBLE>"
     fields: list[Field] = []
@@ -126,7 +126,7 @@ def column_name(text: Text, tree: exp.Expr) -> str:
     """
     name = identifier(tree)
     if name == "*" or (name.startswith("^") and name.endswith("$")):
-        raise text.error(tree, f'"{name}" cannot be the name of a column', 'neither can what begins with "^" and ends with "$"')
+        raise text.error(tree, f'"{name}" cannot be the name of a column', 'nor can a name that begins with "^" and ends with "$"')
     return name
 
 

@@ -1,8 +1,8 @@
 """Binds joins with a lookup table: `s JOIN sites FOR SYSTEM_TIME AS OF s.ts ON s.site = sites.id`.
 
-A definition becomes a table by standing in such a JOIN; the same CREATE TABLE in FROM is a stream of the file's rows. An instant of
-the left rows, or PROCTIME(), must be named, as in Flink; whichever it is, the version that counts is the newest known where and when the
-row is joined.
+In such a JOIN a definition is read as a table; in FROM, the same CREATE TABLE is a stream of the file's rows. As in Flink, AS OF names a
+time of the left rows or PROCTIME(). Which one it names makes no difference: a row is joined with the newest version that its host knows
+at that moment.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ def is_lookup(tree: exp.Expr) -> bool:
 
 
 def lookup_table(binder: Binder, join: exp.Expr, names: Scope) -> tuple[Scan, Scope]:
-    """Returns the table of a lookup, and its names.
+    """Returns the table of a lookup, and the scope of its columns.
 
     Parameters
     ----------
-    names : names of the inputs before it
+    names : scope of the inputs before the table
 
     Raises
     ------
@@ -52,7 +52,7 @@ def lookup_table(binder: Binder, join: exp.Expr, names: Scope) -> tuple[Scan, Sc
     binder.count_input(tree)
     side = str(join.args.get("side") or "").upper()
     if side not in ("", "LEFT"):
-        message = f"{side} JOIN with a table FOR SYSTEM_TIME AS OF is not supported: which of its rows stay alone is never known"
+        message = f"{side} JOIN with a table FOR SYSTEM_TIME AS OF is not supported: rows of the table may find a partner for ever"
         raise text.keyword_error(tree, side, message, "write JOIN or LEFT JOIN, the stream on its left")
     _check_instant(binder, tree, names)
     binder.refuse_parts(tree, ("this", "alias", "db", "catalog", "version"))
@@ -101,7 +101,7 @@ def lookup_join(binder: Binder, tree: exp.Expr, left: Relation, right: Select, c
 
     Parameters
     ----------
-    right : the table, its columns named as they are in the JOIN
+    right : the table, with the column names of the JOIN
 
     Raises
     ------

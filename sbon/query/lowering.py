@@ -1,11 +1,10 @@
 """Lowers the logical tree to the smallest streams that give the same answer.
 
-One pass downwards carries what a stream must provide: the conditions that its rows must meet and the values wanted of them. Projections
-dissolve into that; conditions go on to the side of a join, through the keys of a window, into every part of a union, down to the sources;
-unused columns are not sent. On the way up columns get canonical names - a source's column keeps its name, a computed one is
-named by its text - and a canonical order, so that queries which compute the same name it alike, whatever their authors called it. The two
-sides of a join and the parts of a union are put into an order of their own, too. What the author wanted to see, in names and order, is
-left to the sink, so that the operators before it can be shared.
+The pass down carries the conditions that a stream's rows must meet and the values that are wanted of them. Projections are substituted
+into both. Conditions move to a side of a join, through the keys of a window, into every part of a union, and down to the sources. Unused
+columns are not sent. The pass up gives columns canonical names (a source's column keeps its name, a computed one is named by its text) and
+a canonical order. The sides of a join and the parts of a union get a canonical order, too. Thus queries that compute the same have equal
+streams, whatever names their authors chose. The sink applies the author's names and order, so that the operators before it can be shared.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -48,7 +47,7 @@ from sbon.schema import ColumnType, Field, Schema
 
 @dataclass(frozen=True)
 class LoweredQuery:
-    """A whole query: a stream in canonical form, and how its author named and ordered the columns."""
+    """A whole query: a stream in canonical form, and the author's names and order of its columns."""
 
     relation: Relation
     columns: tuple[tuple[str, str], ...]
@@ -352,7 +351,7 @@ def _lower_assigned(assigned: Assigned, conditions: tuple[Expression, ...], want
 
 
 def _lower_unnest(unnest: Unnest, conditions: tuple[Expression, ...], wanted: Sequence[Expression]) -> Lowered:
-    """Conditions on rows come before their arrays are taken apart; the arrays go on only where they are wanted themselves."""
+    """Lowers an Unnest. Conditions on columns of its input move below it; the array itself goes on only if it is wanted."""
     made = {unnest.element, unnest.ordinal}
     early = [condition for condition in conditions if made.isdisjoint(columns_of([condition]))]
     late = [condition for condition in conditions if condition not in early]

@@ -40,7 +40,7 @@ _SEMANTICS = "FIRST, LAST, CLASSIFIER and aggregates"
 _ROWS = "write ONE ROW PER MATCH or ALL ROWS PER MATCH"
 _TIMEOUTS = ("SHOW", "TIMEOUT", "MATCHES")
 _SKIP = "write AFTER MATCH SKIP PAST LAST ROW, TO NEXT ROW, TO FIRST b or TO LAST b"
-_WITHIN = "add WITHIN INTERVAL '10 minutes' behind PATTERN (...)"
+_WITHIN = "add WITHIN INTERVAL '10 minutes' after PATTERN (...)"
 _MODES: dict[tuple[str, ...], tuple[bool, bool, bool]] = {
     (): (False, True, False),
     ("ONE", "ROW", "PER", "MATCH"): (False, True, False),
@@ -49,15 +49,15 @@ _MODES: dict[tuple[str, ...], tuple[bool, bool, bool]] = {
     ("ALL", "ROWS", "PER", "MATCH", "OMIT", "EMPTY", "MATCHES"): (True, False, False),
     ("ALL", "ROWS", "PER", "MATCH", "WITH", "UNMATCHED", "ROWS"): (True, True, True),
 }
-"""Row modes: whether all rows leave, matches without a row, and rows without a match."""
+"""Row modes: whether the output has all rows of a match, matches without a row, and rows without a match."""
 
 
 def matched(text: Text, tree: exp.MatchRecognize, relation: Relation, scope: Scope) -> tuple[Relation, Scope]:
-    """Returns the rows that a clause gives, and their names.
+    """Binds a clause; returns its output, and the scope of the output's columns.
 
     Parameters
     ----------
-    relation, scope : its input
+    relation, scope : input of the clause
 
     Raises
     ------
@@ -68,7 +68,7 @@ def matched(text: Text, tree: exp.MatchRecognize, relation: Relation, scope: Sco
 
 
 class _Clause:
-    """One MATCH_RECOGNIZE while it is bound."""
+    """Binds one MATCH_RECOGNIZE."""
 
     def __init__(self, text: Text, tree: exp.MatchRecognize, relation: Relation, scope: Scope) -> None:
         self.text = text
@@ -84,14 +84,14 @@ class _Clause:
         if len(self.variables) > VARIABLES_MAX:
             raise text.error(words[0].start, f"PATTERN has {len(self.variables)} variables, expected at most {VARIABLES_MAX}")
         self.sets: dict[str, tuple[int, ...]] = {name: (place,) for place, name in enumerate(self.variables)}
-        """Variables and subsets by name, as places of variables."""
+        """Variables and subsets by name: the places of their variables."""
         self.computed: dict[str, tuple[Expression, ColumnType]] = {}
-        """Partition columns that are expressions."""
+        """Expressions in PARTITION BY, by name."""
         for word, members in tree.meta["subsets"]:
             self._subset(Word(*word), [Word(*member) for member in members])
 
     def bound(self) -> tuple[Relation, Scope]:
-        """Returns the relation of the clause and its names."""
+        """Returns the relation of the clause, and the scope of its columns."""
         time, ties, descending = self._order()
         partition = [self._partition_column(part) for part in self.tree.args.get("partition_by") or ()]
         within = self._within()
@@ -144,7 +144,7 @@ class _Clause:
     # -------------------------------------------------------------------------------------------------- partition and order
 
     def _partition_column(self, tree: exp.Expr) -> str:
-        """Returns a partition column; an expression is one by the name that it has."""
+        """Returns the name of a partition column; an expression needs a name."""
         value = tree.this if isinstance(tree, exp.Alias) else tree
         bound = Scalars(self.text, self.scope).key(value, "PARTITION BY")
         if value is tree and isinstance(tree, exp.Column):
@@ -173,7 +173,7 @@ class _Clause:
         for item in items:
             is_descending = bool(item.args.get("desc"))
             if not isinstance(item.this, exp.Column) or bool(item.args.get("nulls_first")) != is_descending:
-                what = "ORDER BY goes by columns, NULLs last, with DESC first, in MATCH_RECOGNIZE"
+                what = "ORDER BY of MATCH_RECOGNIZE takes columns, with NULLs last, or with DESC first"
                 raise self.text.error(item, what, hint)
             name = self.scope.resolve(self.text, item.this).column
             if is_descending and not found:
@@ -201,7 +201,7 @@ class _Clause:
         if mode[2] and excluded:
             raise self.text.error(words[0].start, "WITH UNMATCHED ROWS beside {- -} in PATTERN", "leave one of them out")
         if timeouts and within is None:
-            raise self.text.error(words[-3].start, "SHOW TIMEOUT MATCHES needs a time that can be up", _WITHIN)
+            raise self.text.error(words[-3].start, "SHOW TIMEOUT MATCHES needs a time limit", _WITHIN)
         if timeouts and mode[2]:
             raise self.text.error(words[-3].start, "SHOW TIMEOUT MATCHES beside WITH UNMATCHED ROWS", "leave one of them out")
         return *mode, timeouts
@@ -222,8 +222,8 @@ class _Clause:
             raise self.text.error(name.start, f"SKIP TO {skip_to.upper()} ROW would be where the match began, or ended", _SKIP)
         variables = self._variables(name)
         if not may_skip(self.pattern, skip_to, frozenset(variables)):
-            why = f"SKIP TO {skip_to.upper()} {name.text}: that row may be missing, or the first row of the match, where it began"
-            raise self.text.error(name.start, why, "skip to a variable that every match has behind its first row, or TO NEXT ROW")
+            why = f"SKIP TO {skip_to.upper()} {name.text}: that row may be missing, or the first row of the match"
+            raise self.text.error(name.start, why, "skip to a variable that every match has after its first row, or TO NEXT ROW")
         return skip_to, tuple(variables)
 
     def _within(self) -> int | None:
@@ -269,7 +269,7 @@ class _Clause:
         return conditions
 
     def _refuse_endless(self, conditions: list[Expression | None], within: int | None) -> None:
-        """Refuses a repetition without an end over rows of any kind: it would keep every row for ever."""
+        """Refuses an unlimited repetition of a variable that every row meets: it would keep every row for ever."""
         always = [self.variables[place] for place in sorted(endless(self.pattern)) if conditions[place] is None]
         if within is None and always:
             word = next(Word(*word) for word in self.tree.meta["pattern"] if Word(*word).name == always[0])
@@ -322,7 +322,7 @@ class _Operands(Scalars):
         return tuple(name for name in columns_of(value for value in values if value is not None) if name != ROW_LABEL)
 
     def bind(self, tree: exp.Expr) -> Bound:
-        """Binds a value of the match, or an expression of such."""
+        """Binds a value of the match, or an expression of such values."""
         final = self._final(tree)
         called = _called(tree)
         if called == "match_number":
@@ -339,7 +339,7 @@ class _Operands(Scalars):
         return super().bind(tree)
 
     def _final(self, tree: exp.Expr) -> bool:
-        """Tells whether a value is one of the whole match. With one row for a match that makes no difference, as this is its last one."""
+        """Tells whether a value covers the whole match (FINAL). With one row for each match it always does, as that is the last row."""
         said = [part for part in (tree, *_inner(tree)) if "semantics" in part.meta]
         for part in said:
             word = str(part.meta["semantics"])
@@ -362,7 +362,7 @@ class _Operands(Scalars):
         return self._operand(Navigation("", Column(time), final=True), ColumnType.TIME)
 
     def _operand(self, operand: Operand, type_: ColumnType) -> Bound:
-        """Returns the column of an operand; equal operands have one."""
+        """Returns the column of an operand; equal operands share one."""
         for known in self.operands:
             if msgspec.structs.replace(known, name="") == operand:
                 return Column(known.name), self.types[known.name]
@@ -374,7 +374,7 @@ class _Operands(Scalars):
     # --------------------------------------------------------------------------------------------------------- single rows
 
     def _row(self, tree: exp.Expr) -> _Row:
-        """Reads FIRST, LAST, PREV, NEXT and CLASSIFIER, maybe one in another."""
+        """Reads FIRST, LAST, PREV, NEXT and CLASSIFIER, also nested."""
         name = self.typed(tree).lower()
         arguments = self._arguments(tree)
         if name == "classifier":
@@ -414,7 +414,7 @@ class _Operands(Scalars):
 
         Parameters
         ----------
-        outer : the parts of an aggregate that are the aggregate itself
+        outer : for the operand of an aggregate, the nodes of the aggregate call itself
         """
         typed, labels = self.typed(outer[1] if outer else tree), list[exp.Expr]()
         for part in inner.walk():
@@ -453,7 +453,7 @@ class _Operands(Scalars):
         else:
             value, bound_type = self._unqualified(row.value)
             if bound_type is None or not columns_of([value]):
-                return value, bound_type  # a constant is one on every row
+                return value, bound_type  # a constant is the same on every row
             type_ = bound_type
         return self._operand(Navigation("", value, row.variables, row.first, row.skip, row.shift, final), type_)
 
@@ -493,7 +493,7 @@ class _OfRows(Scalars):
     """Binds operands of aggregates."""
 
     def bind(self, tree: exp.Expr) -> Bound:
-        """Binds CLASSIFIER, or an expression of columns and it."""
+        """Binds CLASSIFIER, a column, or an expression of these."""
         return (Column(ROW_LABEL), ColumnType.TEXT) if _called(tree) == "classifier" else super().bind(tree)
 
 

@@ -1,7 +1,7 @@
-"""Parses the brackets of MATCH_RECOGNIZE into a tree of sqlglot, with the parts that sqlglot does not know in its `meta`.
+"""Parses the brackets of MATCH_RECOGNIZE into a tree of sqlglot, with the parts that sqlglot does not know in the tree's `meta`.
 
 `meta` has `pattern`, the words of PATTERN; `pattern_end`, the offset of its closing bracket; `after`, the words of AFTER MATCH SKIP;
-`rows`, those of the row mode; `subsets`, as (word, words); and `start`. Measures and definitions are aliases.
+`rows`, the words of the row mode; `subsets`, as (word, words); and `start`. Measures and definitions are aliases.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ def row_pattern_clause(parser: Any) -> exp.MatchRecognize | None:
 
     Parameters
     ----------
-    parser : a parser of sqlglot. An error is raised by its `raise_error`
+    parser : a parser of sqlglot, whose `raise_error` raises errors
     """
     opened = parser._curr
     parser._advance()
@@ -66,7 +66,7 @@ def _words_until(parser: Any, words: tuple[str, ...]) -> list[tuple[str, int, bo
 
 
 def _bracketed(parser: Any) -> list[tuple[str, int, bool, bool]]:
-    """Takes all words up to the closing bracket, and that."""
+    """Takes all words up to the closing bracket, and the bracket."""
     found: list[tuple[str, int, bool, bool]] = []
     level = 1
     while parser._curr:
@@ -81,7 +81,7 @@ def _bracketed(parser: Any) -> list[tuple[str, int, bool, bool]]:
 
 
 def _split(token: Token) -> list[tuple[str, int, bool, bool]]:
-    """Returns a token as words; the tokenizer takes some signs together that are two in a pattern, such as `||` and `*?`."""
+    """Returns a token as words; the tokenizer joins some signs that are two in a pattern, such as `||` and `*?`."""
     if token.token_type in (*_NAMES, TokenType.STRING, TokenType.NUMBER) or len(token.text) == 1 or token.text[0].isalnum():
         return [_word(token)]
     return [(sign, token.start + place, False, False) for place, sign in enumerate(token.text)]

@@ -1,4 +1,4 @@
-"""Swaps of two operators of a plan that leave its answer the same: each with its condition, and with its reason where it is not allowed.
+"""Exchanges two neighbouring operators of a plan where the answer stays the same, or gives the reason why it would not.
 
 Operators keep their ids and exchange places. The new upper operator outputs the same stream as the old one, so it has the same signature,
 and everything downstream stays as it is: a query that asks for the stream finds it, in whatever order it is computed. Only the lower
@@ -6,7 +6,7 @@ operator's stream changes.
 
 The planner puts every condition as far down as possible, so filters only move up here. That helps where the node of a source has less
 capacity than the nodes behind it, or where the operator above is so selective that few rows are left to test. WhiteWater's table 6 moves
-filters down, which the planner has done, and exchanges joins.
+filters down, which the planner has done already, and exchanges joins.
 """
 
 import hashlib
@@ -37,13 +37,13 @@ class Move(msgspec.Struct, frozen=True):
     top: OperatorId
     bottom: OperatorId
     side: int
-    """Input of the bottom that becomes one of the top: 0 unless both are joins."""
+    """Input of the bottom operator that the top one reads after the exchange; 0 unless both are joins."""
     reason: str
     """Why the answer stays the same, for people."""
 
 
 class _RefusedError(Exception):
-    """The two may not be exchanged; says why."""
+    """Two operators may not be exchanged; the message says why."""
 
 
 def moves(plan: Plan) -> list[Move]:
@@ -70,12 +70,12 @@ def refusals(plan: Plan) -> dict[tuple[OperatorId, OperatorId, int], str]:
 
 
 def moved(plan: Plan, move: Move) -> Plan:
-    """Returns the plan after an exchange; rates on its links are those of before, so `estimate` has to follow.
+    """Returns the plan after an exchange. Its links keep their rates, so call `estimate` next.
 
     Raises
     ------
     KeyError
-        The move is not one of the plan's.
+        The move is not possible in this plan.
     """
     specs = {spec.id: spec for spec in plan.operators}
     top, bottom = specs[move.top], specs[move.bottom]
@@ -90,7 +90,7 @@ def moved(plan: Plan, move: Move) -> Plan:
 
 
 def exchanged_again(plan: Plan, exchanges: Iterable[Exchange]) -> Plan:
-    """Returns the plan after the exchanges that were made in another plan of its statement, without those that are not possible in it."""
+    """Repeats the exchanges that were made in another plan of the same statement; skips those that are not possible here."""
     for one in exchanges:
         pairs = ((top, bottom, side) for top, bottom, side in _pairs(plan) if _named(plan, top, bottom, side) == one.what)
         for top, bottom, side in pairs:
@@ -101,13 +101,13 @@ def exchanged_again(plan: Plan, exchanges: Iterable[Exchange]) -> Plan:
 
 
 def _named(plan: Plan, top: OperatorSpec, bottom: OperatorSpec, side: int) -> str:
-    """Names an exchange, whatever the operators are called, and wherever their sources are."""
+    """Returns a name of an exchange that depends neither on ids of operators nor on nodes."""
     alike = (likeness(spec.params, spec.schema) for spec in (top, bottom))
     return _digest((*alike, str(side), *sorted(_sources(plan, [bottom.id])), "", *sorted(_sources(plan, [top.id]))))
 
 
 def streams_of(plan: Plan) -> str:
-    """Returns a digest that two plans with the same streams have in common."""
+    """Returns a digest that is equal for plans with the same streams."""
     return _digest(sorted(spec.signature for spec in plan.operators))
 
 
@@ -130,7 +130,7 @@ def _exchanged(plan: Plan, top: OperatorSpec, bottom: OperatorSpec, side: int) -
     if len(between) != 1:
         raise _RefusedError("others read the lower operator's stream, too")
     if between[0].target != top.id:
-        raise _RefusedError("the one does not feed the other")
+        raise _RefusedError("the lower operator does not feed the upper one")
     port = between[0].port
     if sum(link.target == top.id and link.port == port for link in plan.links) != 1:
         raise _RefusedError("the upper operator reads other streams by the same port")
@@ -149,7 +149,7 @@ def _kind(params: Params) -> str:
 
 
 def _map_above_join(plan: Plan, top: OperatorSpec, bottom: OperatorSpec, port: int) -> Plan:
-    """Takes a filter and projection from below a join, on either side, or from the left side of a lookup."""
+    """Moves a filter and projection from either side of a join, or from the left side of a lookup, to above it."""
     join, mapped = top.params, bottom.params
     assert isinstance(join, JoinParams | LookupParams)
     assert isinstance(mapped, MapParams)
@@ -215,7 +215,7 @@ def _map_above_join(plan: Plan, top: OperatorSpec, bottom: OperatorSpec, port: i
 
 
 def _map_above_window(plan: Plan, top: OperatorSpec, bottom: OperatorSpec) -> Plan:
-    """Takes a filter on keys from below a window by key."""
+    """Moves a filter on keys from below a window to above it."""
     window, mapped = top.params, bottom.params
     assert isinstance(window, WindowParams | SessionParams)
     assert isinstance(mapped, MapParams)
@@ -242,7 +242,7 @@ def _map_above_window(plan: Plan, top: OperatorSpec, bottom: OperatorSpec) -> Pl
 
 
 class _Joins(NamedTuple):
-    """Two joins to be exchanged: the upper one reads the lower one at `port`, and gets its input `side`."""
+    """Two joins to be exchanged. The upper one reads the lower one at `port`; afterwards it reads the lower one's input `side`."""
 
     upper: JoinParams
     lower: JoinParams
@@ -251,7 +251,7 @@ class _Joins(NamedTuple):
 
     @property
     def origin(self) -> dict[str, tuple[int, str]]:
-        """Returns for each column of the lower join its input and its name there."""
+        """Returns the input of each column of the lower join, and its name there."""
         return {name: (at, inner) for name, at, inner in self.lower.columns}
 
 
@@ -265,7 +265,7 @@ class _Between(NamedTuple):
 
 
 def _joins(plan: Plan, top: OperatorSpec, bottom: OperatorSpec, port: int, side: int) -> Plan:
-    """Exchanges a join with the join below it: that one's input `side` is joined with the upper one's other input first."""
+    """Exchanges a join with the join below it: the lower one's input `side` is joined first, with the upper one's other input."""
     upper, lower = top.params, bottom.params
     assert isinstance(upper, JoinParams)
     assert isinstance(lower, JoinParams)
@@ -324,7 +324,7 @@ def _named_between(joins: _Joins, schema: Sequence[Field]) -> _Between:
 
 
 def _joined_first(joins: _Joins, between: _Between, apart: bool) -> JoinParams:
-    """Returns the new lower join: of the moved input, in the place of the old lower join, and the upper one's other input."""
+    """Returns the new lower join, of the moved input (in place of the old lower join) and the upper join's other input."""
     upper, _, port, side = joins
     origin = joins.origin
     moved = [(name, port, inner) for inner, name in between.of_moved.items()]
@@ -346,7 +346,7 @@ def _joined_first(joins: _Joins, between: _Between, apart: bool) -> JoinParams:
 
 
 def _joined_last(joins: _Joins, between: _Between, apart: bool) -> JoinParams:
-    """Returns the new upper join: of the pairs of the new lower one, and the old lower one's other input."""
+    """Returns the new upper join, of the new lower join's pairs and the old lower join's other input."""
     upper, lower, port, side = joins
     columns: list[tuple[str, int, str]] = []
     for name, at, inner in upper.columns:
@@ -381,7 +381,7 @@ def _times(join: JoinParams) -> tuple[str, str]:
 
 
 def _through(upper: JoinParams, port: int, origin: Mapping[str, tuple[int, str]]) -> Iterator[tuple[str, int, str]]:
-    """Yields the columns of the lower join that the upper one passes on: its name below, side and inner name."""
+    """Yields the columns of the lower join that the upper one passes on, as (name, side, name in the lower join's input)."""
     for _, at, inner in upper.columns:
         if at == port:
             yield inner, *origin[inner]
@@ -442,9 +442,9 @@ def _rebuilt(
 
     Parameters
     ----------
-    schema, time_column : of the stream between the two
-    port : of the top, by which it read the bottom
-    side : of the bottom, by which it read what the top reads now
+    schema, time_column : columns and event time of the stream between the two
+    port : port of `top` that read `bottom`
+    side : port of `bottom` that read the input which `top` reads now
     """
     links: list[LinkSpec] = []
 

@@ -1,14 +1,14 @@
-"""Ids of multicast operators: that of the operator whose stream they carry, a mark, and a suffix."""
+"""Ids of multicast operators: the id of the operator whose stream they carry, a mark, and a suffix."""
 
 from sbon.types import OperatorId
 
 MULTICAST_MARK = "~"
-"""Mark in the ids of multicast operators, and in no other: names of agents do not contain it."""
+"""Mark that only ids of multicast operators contain; names of agents cannot contain it."""
 
 
 def multicast_id(of: OperatorId, suffix: str) -> OperatorId:
-    """Returns the id of a multicast operator: the operator whose stream it carries, with a suffix. For a multicast of a multicast that is
-    the first one's.
+    """Returns the id of a multicast operator that carries the stream of `of`. If that is a multicast, too, the new id keeps only the id of
+    the operator behind it.
 
     Examples
     --------
@@ -19,5 +19,5 @@ def multicast_id(of: OperatorId, suffix: str) -> OperatorId:
 
 
 def is_multicast(operator: OperatorId) -> bool:
-    """Returns whether an operator id is that of a multicast."""
+    """Tells whether an id belongs to a multicast operator."""
     return MULTICAST_MARK in operator

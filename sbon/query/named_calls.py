@@ -30,7 +30,7 @@ _HIDDEN = frozenset({
     "add", "sub", "mul", "div", "neg", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not", "in", "is_null", "like", "ilike",
 })  # fmt: skip
 """Functions of the table that are written as operators, not as calls."""
-_WHETHER = "REGEXP_LIKE(text, pattern) says whether it matches, REGEXP_EXTRACT(text, pattern) gives what does"
+_WHETHER = "REGEXP_LIKE(text, pattern) tells whether it matches, REGEXP_EXTRACT(text, pattern) gives the match"
 _SECONDS = "EXTRACT(EPOCH FROM ts) gives seconds since 1970, TO_TIMESTAMP(seconds) the time"
 _HASHES = "there are MD5(text) and SHA256(text)"
 _INSTEAD = {
@@ -99,7 +99,7 @@ def _locate(scalars: Scalars, tree: exp.Expr) -> Bound:
 
 
 def _right(scalars: Scalars, tree: exp.Expr) -> Bound:
-    """Binds RIGHT. A negative number leaves out so many characters at the start, as in PostgreSQL."""
+    """Binds RIGHT. A negative number -n leaves out the first n characters, as in PostgreSQL."""
     text, number = (scalars.bind(part) for part in _arguments(scalars, tree, "RIGHT(text, n)", 2, 2))
     one, zero = (Literal(1, INT), INT), (Literal(0, INT), INT)
     negative, _ = scalars.call(tree, "lt", [number, zero])
@@ -154,7 +154,7 @@ def _unit(scalars: Scalars, tree: exp.Expr, given: exp.Expr) -> str:
     """Reads a unit written as a word or in quotes."""
     unit = given.name.lower().removeprefix("sql_tsi_")
     if unit not in SPANS_US:
-        hint = f"the units are {', '.join(SPANS_US)}; of longer ones, whose length differs, use EXTRACT(year FROM ts)"
+        hint = f"the units are {', '.join(SPANS_US)}; for longer units, whose length varies, use EXTRACT(year FROM ts)"
         raise scalars.refuse(given, f"{tree.this} has no unit {given.name}", hint)
     return unit
 

@@ -1,4 +1,4 @@
-"""JSON, arrays and structs in expressions: ->, ->>, a[1] and (x).name, and the functions by whose names PostgreSQL has the same."""
+"""Binds JSON, arrays and structs in expressions: ->, ->>, a[1] and (x).name, and PostgreSQL's functions for them."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _PATH_HINT = "write x -> 'a' -> 0 ->> 'b': names of members, and places of eleme
 
 
 def as_json(scalars: Scalars, tree: exp.Expr, bound: Bound) -> Bound:
-    """The value as JSON; a text is read as such.
+    """Returns the value as JSON; a TEXT is parsed.
 
     Raises
     ------
     QueryError
-        It is of another type.
+        The value has another type.
     """
     if bound[1] in (JSON, None):
         return bound
@@ -44,7 +44,7 @@ def as_json(scalars: Scalars, tree: exp.Expr, bound: Bound) -> Bound:
 
 
 def _step(scalars: Scalars, tree: exp.Expr) -> Bound:
-    """x -> key and x ->> key; a chain is one call, which reads its JSON once."""
+    """Binds x -> key and x ->> key. A chain becomes one call, which reads its JSON once."""
     name = "json_text" if isinstance(tree, exp.JSONExtractScalar) else "json_get"
     if "typed" in tree.meta:  # JSON_EXTRACT(x, '$.a') and its like
         raise scalars.refuse(tree, f"{scalars.typed(tree)}: paths of JSON are not supported", _PATH_HINT)
@@ -82,7 +82,7 @@ def _of_json(name: str) -> Callable[[Scalars, exp.Expr], Bound]:
 
 
 def _element(scalars: Scalars, tree: exp.Expr) -> Bound:
-    """a[1]: counted from 1; NULL where there is no such element."""
+    """Binds a[1]. Places count from 1; NULL where there is no such element."""
     array, kind = scalars.bind(tree.this)
     element = element_type(kind)
     if element is None:
@@ -103,21 +103,21 @@ def _element(scalars: Scalars, tree: exp.Expr) -> Bound:
 
 
 def _part(scalars: Scalars, tree: exp.Expr, whole: Bound, key: Bound, kind: ColumnType) -> Bound:
-    """An element of an array, or a field of a struct, that has this type."""
+    """Returns an element of an array or a field of a struct, of the given type."""
     if held_type(kind) is kind:
         return scalars.cast(tree, scalars.call(tree, "json_text", [whole, key]), kind)
     return scalars.cast(tree, scalars.call(tree, "json_get", [whole, key]), kind)
 
 
 def _field(scalars: Scalars, tree: exp.Expr) -> Bound:
-    """(place).lat, a[1].lat."""
+    """Binds (place).lat and a[1].lat."""
     if not isinstance(tree.expression, exp.Identifier):
         raise scalars.refuse(tree, f"{scalars.text.written(tree)} is not supported", "write (x).name for a field of a STRUCT")
     return field(scalars, tree, scalars.bind(tree.this), identifier(tree.expression))
 
 
 def field(scalars: Scalars, tree: exp.Expr, bound: Bound, name: str) -> Bound:
-    """A field of a struct; NULL where the struct is.
+    """Returns a field of a struct; NULL where the struct is NULL.
 
     Raises
     ------
@@ -137,12 +137,12 @@ def field(scalars: Scalars, tree: exp.Expr, bound: Bound, name: str) -> Bound:
 
 
 def as_array(scalars: Scalars, tree: exp.Expr, bound: Bound) -> tuple[Expression, ColumnType]:
-    """The value as an array; of JSON, which may be none, as one of JSON.
+    """Returns an array and its type. JSON counts as an array of JSON, as its value is known only when rows come.
 
     Raises
     ------
     QueryError
-        It is neither.
+        The value is neither an array nor JSON.
     """
     value, kind = bound
     if kind is JSON:
@@ -161,7 +161,7 @@ def _cardinality(scalars: Scalars, tree: exp.Expr) -> Bound:
 
 
 def to_json(scalars: Scalars, tree: exp.Expr, bound: Bound) -> Bound:
-    """The value as JSON, as sinks write it: a text in quotes."""
+    """Returns the value as JSON, as sinks write it; a text becomes a JSON string."""
     if members_of(bound[1]) or element_type(bound[1]) is not None:
         return scalars.call(tree, "json", [bound])
     return bound if bound[1] is JSON else scalars.call(tree, "to_json", [bound])

@@ -1,4 +1,4 @@
-"""The first rows of each key in a window: ROW_NUMBER() with a condition around it, and DISTINCT ON.
+"""Binds the first rows of each key in a window: ROW_NUMBER() with a condition around it, and DISTINCT ON.
 
     SELECT * FROM (
       SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, key ORDER BY ts) AS n FROM TUMBLE(stream, ts, INTERVAL '10 seconds')
@@ -6,8 +6,8 @@
 
     SELECT DISTINCT ON (window_start, key) * FROM TUMBLE(...) ORDER BY window_start, key, ts
 
-The window bounds what must be kept, so that PARTITION BY names it. The first row by event time is `Deduplicate`, which does not wait for
-the window's end; all else is `Top`, which does.
+PARTITION BY must name the window, which limits the rows to keep. The first row by event time becomes `Deduplicate`, which does not wait
+for the window's end; everything else becomes `Top`, which waits.
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,7 +33,7 @@ from sbon.schema import ColumnType
 _LIMITED = "write SELECT ... FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, key ORDER BY ts) AS n ...) WHERE n = 1"
 _WINDOWED = (
     "{form} over FROM TUMBLE(stream, ts, INTERVAL '1 hour'), "
-    "or over SESSION(stream, ts, INTERVAL '10 minutes') for a row that comes so long behind all others of its key"
+    "or over SESSION(stream, ts, INTERVAL '10 minutes') for a row that comes so long after the last one of its key"
 )
 _BY_TIME = "ORDER BY the event time, and keep n = 1: which row is the last of a session is not known while it lasts"
 
@@ -60,12 +60,12 @@ class Numbering(NamedTuple):
 
 
 def numbering_of(text: Text, tree: exp.Select) -> tuple[exp.Select, Numbering | None]:
-    """Returns the SELECT with NULL in place of ROW_NUMBER(), or without its DISTINCT ON, and how rows are numbered, if they are.
+    """Takes the numbering out of a SELECT; returns the SELECT with NULL for ROW_NUMBER(), or without DISTINCT ON, and the numbering.
 
     Raises
     ------
     QueryError
-        There are two of them, or one has no order, a frame, no name, ...
+        There are two numberings, or one without an order or a name, or with a frame, ...
     """
     distinct = tree.args.get("distinct")
     if distinct is not None and distinct.args.get("on") is not None:
@@ -210,7 +210,7 @@ def limited(
             where, f"rows are numbered from 1, and at most {LIMIT_MAX} kept of each partition", "write WHERE n = 1, or n <= 10"
         )
     if relation.time is None and limit > 1:
-        raise text.error(where, "over sessions, only the first row can be had", _BY_TIME)
+        raise text.error(where, "over sessions, only the first row is available", _BY_TIME)
     return first_of(relation, limit), tuple(condition for condition in conditions if not _is_met(condition, relation.number, limit))
 
 

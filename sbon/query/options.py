@@ -10,10 +10,10 @@ labels : pairs such as 'region=eu,site=x': the nodes whose labels match have a p
 idle_after : after so long without a row, 100 ms to 30 days, the watermark follows the wall clock, so that a silent source does not hold
     windows and joins open; default: never. Needs an event time; files do not take it
 estimated_rows_per_second : expected rows of each physical source, for placement until rates are measured; default:
-    `rows_per_second` of `datagen`, for others what is usual for the connector
-profile : rates that each physical source is expected to reach, such as '1000/s', or at several target points together with other sources,
-    'day: 1000/s, launch: 8000/s' (also /min and /h): `sbon explain` tells how many times as much a query carries. At a point that a source
-    does not name it has its only rate, else its expected one; default: expected rates
+    `rows_per_second` of `datagen`; for other connectors an assumed rate
+profile : rates that each physical source is expected to reach, such as '1000/s', or one for each of several target points, such as
+    'day: 1000/s, launch: 8000/s' (also /min and /h). Sources share the points. `sbon explain` tells how many times these rates a query
+    carries. At a point that a source does not name, it has its only rate, else its expected one; default: expected rates
 
 Options of a sink
 -----------------
@@ -21,23 +21,23 @@ connector : required; which connector takes the rows
 node : name of the node that the sink runs on; default: the agent that takes the statement
 delay_bound : the longest network latency from any source to the sink that the query accepts, such as '250 ms'; default: none. CREATE
     MATERIALIZED VIEW takes it, too, for every query that reads the view
-max_latency : the latest that an answer may be, from when its latest source row enters to when the sink has it, such as '500 ms': waiting,
-    computing and the network together, as predicted; default: none. CREATE MATERIALIZED VIEW takes it, too
-after_crash : what becomes of windows and sessions that were open when a host crashed with their state: 'leave_out', the default, or
+max_latency : the greatest predicted latency of an answer that the query accepts, such as '500 ms'. It counts from the entry of the answer's
+    latest source row to the sink, with waiting, computing and the network; default: none. CREATE MATERIALIZED VIEW takes it, too
+after_crash : treatment of windows and sessions that were open when a host crashed with their state: 'leave_out', the default, or
     'incomplete', answered with the rows that came later; `lost` of the query says which. CREATE MATERIALIZED VIEW takes it, too, for every
     query that reads the view and does not say it itself
-on_miss : what becomes of rows that would be later than `max_latency`, which it needs: 'finish', the default, works on all of them;
-    'shed' leaves out those that cannot be in time, and counts them; 'defer' works on them when nothing else waits, for functions whose
+on_miss : treatment of rows that would be later than `max_latency`, which must be given: 'finish', the default, processes all of them;
+    'shed' leaves out those that cannot be in time, and counts them; 'defer' processes them when nothing else waits, for functions whose
     updates commute. CREATE MATERIALIZED VIEW takes it, too, for every query that reads the view and does not say it itself
-shed_fairness : with `on_miss = 'shed'`, from 0, the default, where rows of the dearest cost class are left out first, to 1, where all
-    classes lose alike
+shed_fairness : with `on_miss = 'shed'`, a number from 0 to 1. With 0, the default, rows of the most expensive cost class are left out
+    first; with 1, all classes lose the same share
 instances : how many instances of each operator with keys there are, 1 to 64, each with a part of the keys; 'auto': as many as the rates and
     `max_latency` need; default: 1. CREATE MATERIALIZED VIEW takes it, too, for every query that reads the view and does not say it itself
-dealing : what is dealt to the `instances` of a pattern: 'key', the default, parts of its PARTITION BY; 'window', for a pattern without
-    PARTITION BY: the rows where matches may begin, each with all rows WITHIN of it. CREATE MATERIALIZED VIEW takes it, too
-turn : with `dealing = 'window'`, how long an instance gets the rows where matches may begin before the next instance does, such as
-    '1 minute'. The longer, the fewer rows are sent to several instances, and the more unequal is their work; default: such that all of them
-    have work at any time. CREATE MATERIALIZED VIEW takes it, too
+dealing : how the rows of a pattern are divided among its `instances`: 'key', the default, by its PARTITION BY; 'window', for a pattern
+    without PARTITION BY, by the rows where matches may begin, each with all rows WITHIN of it. CREATE MATERIALIZED VIEW takes it, too
+turn : with `dealing = 'window'`, the event time for which one instance gets the rows where matches may begin, before the next instance
+    does, such as '1 minute'. The longer it is, the fewer rows go to several instances, and the more unequal is their work; default: such
+    that all instances have work at any time. CREATE MATERIALIZED VIEW takes it, too
 """
 
 from collections.abc import Sequence
@@ -59,7 +59,7 @@ IDLE_US_MIN = 100_000
 
 _FORM = "write WITH (name = 'value', ...)"
 AUTO = 0
-"""Number of instances that leaves it to the planner: `instances = 'auto'`."""
+"""Number of instances that stands for `instances = 'auto'`: the planner chooses the number."""
 _DELAY_BOUND, _MAX_LATENCY = ("delay_bound", "250 ms"), ("max_latency", "500 ms")
 KEY, WINDOW = DEALINGS = ("key", "window")
 _TURN = ("turn", "1 minute")
@@ -72,32 +72,32 @@ class Option:
 
     value: str
     where: Token
-    """Its first token."""
+    """First token of the option."""
 
 
 @dataclass(frozen=True)
 class Wishes:
-    """Wishes of a query's author for its execution; None: none."""
+    """Wishes of a query's author for its execution; None: no wish."""
 
     delay_ms: float | None = None
-    """Longest way through the network from any source to the sink that is accepted, in milliseconds."""
+    """Longest network latency from any source to the sink that is accepted, in milliseconds."""
     latency_ms: float | None = None
     """Greatest predicted latency of an answer that is accepted, in milliseconds."""
     instances: int | None = None
     """Number of instances of each operator with keys; `AUTO`: the planner chooses it."""
     after_crash: str | None = None
-    """One of `AFTER_CRASH`: what becomes of windows of which a crash has taken rows."""
+    """One of `AFTER_CRASH`: treatment of windows that have lost rows in a crash."""
     on_miss: str | None = None
-    """One of `ON_MISS`: what becomes of rows that would be late."""
+    """One of `ON_MISS`: treatment of rows that would be late."""
     fairness: float | None = None
-    """Part of the share that it would keep if all lost alike that each cost class keeps when rows are shed."""
+    """When rows are shed, each cost class keeps at least this part of the share that it would keep if all classes lost alike."""
     dealing: str | None = None
-    """One of `DEALINGS`: what is dealt to the instances of a pattern."""
+    """One of `DEALINGS`: how the rows of a pattern are divided among its instances."""
     turn_ms: float | None = None
-    """Time for which the windows that open go to one instance, in milliseconds of event time."""
+    """Event time, in milliseconds, for which all windows that open go to one instance."""
 
     def below(self, other: "Wishes") -> "Wishes":
-        """Returns the wishes of a view below a query with `other` wishes: bounds that keep both, the rest as the query says."""
+        """Merges the wishes of a view with those of a query that reads it: the smaller of two bounds, else the query's wish, if any."""
         instances = self.instances if other.instances is None else other.instances
         delay_ms, latency_ms = _least(self.delay_ms, other.delay_ms), _least(self.latency_ms, other.latency_ms)
         missing = self if other.on_miss is None else other
@@ -114,8 +114,8 @@ def _least(one: float | None, other: float | None) -> float | None:
 
 
 def split_with(tokens: Sequence[Token]) -> tuple[list[Token], list[Token]]:
-    """Splits a statement into the part before its WITH clause and the tokens inside the clause's brackets, which are empty if there is
-    none at the end."""
+    """Splits a statement into the part before its WITH clause and the tokens inside the clause's brackets; no tokens if the statement does
+    not end with such a clause."""
     if tokens[-1].token_type != TokenType.R_PAREN:
         return list(tokens), []
     depth, start = 0, len(tokens)
@@ -204,7 +204,7 @@ def take_connector(
     Raises
     ------
     QueryError
-        It is missing; or unknown and not `elsewhere`; or unknown and very probably a misspelt known one.
+        The connector is missing, or unknown. With `elsewhere`, an unknown one is refused only if it looks like a misspelt known one.
     """
     option = options.pop("connector", None)
     if option is not None and option.value in built_in:
@@ -221,7 +221,7 @@ def take_connector(
 
 
 def take_list(text: Text, options: dict[str, Option], key: str) -> list[str]:
-    """Takes an option out that lists values separated by commas; returns no values if it is not given."""
+    """Takes out an option with values separated by commas; returns no values if it is not given."""
     option = options.pop(key, None)
     if option is None:
         return []
@@ -237,8 +237,8 @@ def take_wishes(text: Text, options: dict[str, Option]) -> Wishes:
     Raises
     ------
     QueryError
-        A bound is no time span, or not above 0; `instances` is neither a whole number from 1 to 64 nor 'auto'; `after_crash` or `on_miss`
-        is no word that it may be, or goes without what it needs; `shed_fairness` is not 0 to 1.
+        A bound is no time span, or not above 0; `instances` is neither a whole number from 1 to 64 nor 'auto'; a word is unknown;
+        `shed_fairness` is not 0 to 1; or an option lacks another one that it needs.
     """
     delay_ms, latency_ms = (_take_bound(text, options, key, example) for key, example in (_DELAY_BOUND, _MAX_LATENCY))
     instances, after_crash = _take_instances(text, options), _take_word(text, options, "after_crash", AFTER_CRASH, INCOMPLETE)
@@ -288,7 +288,7 @@ def _take_dealing(text: Text, options: dict[str, Option], instances: int | None)
     where, turn = options.get("dealing"), options.get("turn")
     dealing, turn_ms = _take_word(text, options, "dealing", DEALINGS, WINDOW), _take_bound(text, options, *_TURN)
     if dealing == WINDOW and where is not None and (instances is None or instances <= 1):
-        raise text.error(where.where, "windows are dealt to a number of instances that you say, from 2 on", "add instances = 2")
+        raise text.error(where.where, "dealing = 'window' needs a number of instances, at least 2", "add instances = 2")
     if turn is not None and dealing != WINDOW:
         raise text.error(turn.where, "turn, but no windows are dealt", f"add dealing = '{WINDOW}'")
     return dealing, turn_ms
@@ -311,7 +311,7 @@ def take_idle_after(text: Text, options: dict[str, Option]) -> tuple[int, Option
     Raises
     ------
     QueryError
-        It is no time span, or out of range.
+        The option is no time span, or out of range.
     """
     option = options.pop("idle_after", None)
     if option is None:

@@ -1,8 +1,9 @@
 """Builds RIGHT and FULL joins from left ones.
 
 `a RIGHT JOIN b` is `b LEFT JOIN a` with the columns in the author's order. `a FULL JOIN b` is `a LEFT JOIN b` and those rows of
-`b LEFT JOIN a` that have no partner. Rows without an event time take part in no join, so that a row whose partner has none has no partner.
-Both joins of a FULL JOIN keep the rows of both sides: it costs twice as much.
+`b LEFT JOIN a` that have no partner. Rows without an event time take part in no join, so a row
+whose partner has no event time counts as one without a partner. A FULL JOIN costs twice as much, as both joins keep the rows of both
+sides.
 """
 
 from dataclasses import replace

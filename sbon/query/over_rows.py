@@ -25,7 +25,7 @@ from sbon.query.text import aggregate_text
 from sbon.schema import ColumnType
 
 _FORM = "write SUM(x) OVER (PARTITION BY k ORDER BY ts ROWS BETWEEN 9 PRECEDING AND CURRENT ROW)"
-_HAVE_IT = f"COUNT, SUM, AVG, MIN and MAX have it, and ROW_NUMBER() for the first rows of a window: {_FORM}"
+_HAVE_IT = f"OVER goes with COUNT, SUM, AVG, MIN and MAX, and with ROW_NUMBER() for the first rows of a window: {_FORM}"
 _ROWS = "write ROWS BETWEEN 9 PRECEDING AND CURRENT ROW; a frame of time is a window: FROM TUMBLE(...) or HOP(...)"
 
 
@@ -50,7 +50,7 @@ class OverRows(Scalars):
         self._found: dict[str, tuple[Aggregate, ColumnType, int]] = {}
 
     def bind(self, tree: exp.Expr) -> Bound:
-        """Binds an aggregate over rows, or an expression of such."""
+        """Binds an aggregate over rows, or an expression of such aggregates."""
         return self._over(tree) if _is_over(tree) else super().bind(tree)
 
     def select(self, conditions: tuple[Expression, ...], columns: tuple[tuple[str, Expression, ColumnType], ...]) -> Select:
@@ -138,7 +138,7 @@ class OverRows(Scalars):
         """Returns the number of rows before the current one."""
         spec = tree.args.get("spec")
         if spec is None:
-            raise self.text.error(tree, f"{_typed(tree)}: OVER without a frame is of all rows that ever came", _ROWS)
+            raise self.text.error(tree, f"{_typed(tree)}: OVER without a frame would include all rows that ever came", _ROWS)
         start, end = spec.args.get("start"), spec.args.get("end")
         ends_here = end in (None, "CURRENT ROW")
         if spec.args.get("kind") != "ROWS" or not ends_here or spec.args.get("exclude"):

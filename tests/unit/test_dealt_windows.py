@@ -124,11 +124,11 @@ def test_a_pattern_whose_windows_depend_on_others_is_refused(old: str, new: str,
     [
         (sink("SELECT k FROM s", 2), "dealing = 'window', but the query has no pattern whose windows could be dealt"),
         (sink(WINDOW, 2), "dealing = 'window', but the query has no pattern whose windows could be dealt"),
-        (sink(MATCH, "'auto'"), "windows are dealt to a number of instances that you say, from 2 on"),
+        (sink(MATCH, "'auto'"), "dealing = 'window' needs a number of instances, at least 2"),
         (sink(MATCH, 2, dealing="row"), "dealing is 'row', expected key or window"),
         (sink(MATCH, 2, ", turn = '0 s'"), "turn is '0 s', expected more than 0"),
         (sink(MATCH, 2, ", turn = '1 s'", dealing="key"), "turn, but no windows are dealt"),
-        (f"CREATE VIEW w WITH (dealing = 'window') AS {MATCH}", "windows are dealt to a number of instances that you say, from 2 on"),
+        (f"CREATE VIEW w WITH (dealing = 'window') AS {MATCH}", "dealing = 'window' needs a number of instances, at least 2"),
     ],
 )
 def test_dealing_that_makes_no_sense_is_refused(text: str, message: str) -> None:

@@ -80,7 +80,7 @@ REFUSED = [
     ("SELECT ^RANK() OVER (PARTITION BY k ORDER BY ts) AS r FROM s", "RANK has no OVER here", "ROW_NUMBER()"),
     ("SELECT k FROM s ^QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts) = 1", "QUALIFY is not supported", "WHERE n = 1"),
     (f"SELECT * FROM ({LATEST}) WHERE r = 1", "ROW_NUMBER() over sessions goes by the event time", "while it lasts"),
-    (f"SELECT * FROM ({LATEST.replace('^ts DESC', 'ts')}) WHERE ^r <= 2", "over sessions, only the first row can be had", "n = 1"),
+    (f"SELECT * FROM ({LATEST.replace('^ts DESC', 'ts')}) WHERE ^r <= 2", "over sessions, only the first row is available", "n = 1"),
     (f"SELECT ^DISTINCT k {WINDOW}", "DISTINCT beside GROUP BY", "leave it out"),
     ("SELECT ^DISTINCT max(v) FROM TUMBLE(s, ts, INTERVAL '1 s')", "DISTINCT beside GROUP BY or aggregates", "leave it out"),
     ("SELECT DISTINCT ^* FROM TUMBLE(s, ts, INTERVAL '1 s')", "* does not go with DISTINCT", "name the columns"),

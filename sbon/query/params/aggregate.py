@@ -57,7 +57,7 @@ class Aggregate(msgspec.Struct, frozen=True, array_like=True):
     separator: str = ""
     """For `string_agg` and `string_agg_distinct`, the text between two texts."""
     descending: bool = False
-    """For the same two, the greatest text, or the one with the greatest `by`, comes first."""
+    """For `string_agg` and `string_agg_distinct`: the greatest text, or the one with the greatest `by`, comes first."""
 
     def __post_init__(self) -> None:
         if self.function not in AGGREGATE_FUNCTIONS:

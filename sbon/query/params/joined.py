@@ -1,4 +1,4 @@
-"""Parameters of joins: within a time, within windows, with a table."""
+"""Parameters of joins: within a time interval, within windows, with a table."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""All kinds of operators, and what a host or a planner asks of a kind: needs, states, how long rows are held."""
+"""All kinds of operators, and properties of a kind for hosts and planners: needs, state, how long rows are held."""
 
 from collections.abc import Iterable
 from typing import TypeAlias
@@ -64,7 +64,8 @@ def keeps_state(params: Params) -> bool:
 def may_miss(params: Params, *, defers: bool) -> bool:
     """Returns whether rows that wait at an operator of this kind may be left out, or put off, because they would be late.
 
-    Behind an exchange, and before a sink, work has been spent on them, or waits for them elsewhere; rows of a lookup's table are no events.
+    They may not at sources, sinks, multicasts, exchanges and merges: work has been spent on them, or other operators wait for them. Nor may
+    rows at a lookup, as those of its table are no events.
     """
     if defers:
         return isinstance(params, FunctionParams) and params.defers

@@ -17,14 +17,14 @@ VARIABLES_MAX = 60
 class Navigation(msgspec.Struct, frozen=True, tag="navigation", tag_field="form"):
     """A value of one row of a match, or of a row beside it; NULL if there is no such row.
 
-    Among the rows of the match with one of `variables` so far (FINAL: of the whole match), it is the one `skip` behind the first or before
-    the last; from there `shift` rows of the partition on (NEXT), or back (PREV).
+    The row is found among the rows of the match so far (with `final`: of the whole match) that were taken for one of `variables`: it is
+    `skip` rows after the first of them, or before the last. From there, `shift` goes on by rows of the partition (NEXT), or back (PREV).
     """
 
     name: str
-    """Column by which conditions and measures name it."""
+    """Column by which conditions and measures name the value."""
     value: Expression | None
-    """Over the columns of that row; None: the name of the row's variable (CLASSIFIER)."""
+    """Expression over the columns of that row; None: the name of the row's variable (CLASSIFIER)."""
     variables: tuple[int, ...] = ()
     """Places of variables; empty: all rows of the match."""
     first: bool = False
@@ -39,12 +39,12 @@ class Navigation(msgspec.Struct, frozen=True, tag="navigation", tag_field="form"
 
 
 ROW_LABEL = "classifier()"
-"""Column of the name of the variable that a row was taken for, in operands of aggregates over a match."""
+"""Column with the name of a row's variable, for operands of aggregates over a match."""
 
 
 class Tally(msgspec.Struct, frozen=True, tag="tally", tag_field="form"):
-    """An aggregate over the rows of a match with one of `variables` so far, or, with `final`, of the whole match. Its operands may read
-    `ROW_LABEL`."""
+    """An aggregate over the rows of the match so far (with `final`: of the whole match) that were taken for one of `variables`. Its
+    operands may read `ROW_LABEL`."""
 
     name: str
     aggregate: Aggregate
@@ -67,9 +67,9 @@ Operand: TypeAlias = Navigation | Tally | MatchNumber
 class MatchParams(msgspec.Struct, frozen=True, tag="match"):
     """Rows of a partition, in the order of their event times, that match a pattern: MATCH_RECOGNIZE.
 
-    The event time goes first, then the columns `ties`, NULLs last, or, those of `descending`, NULLs first. Matches of a partition are
-    looked for from left to right; of those that begin at one row the pattern's preference chooses. A match leaves when no later row can
-    change it, in the order in which that is known. A row that comes behind the watermark is late: counted, not used.
+    Rows are ordered by event time, then by the columns `ties`, NULLs last (first in columns of `descending`). Matches of a partition are
+    searched from left to right; among those that begin at one row, the pattern's preference chooses. A match leaves as soon as no later row
+    can change it; matches leave in the order in which that is known. A row that comes behind the watermark is late: counted, not used.
     """
 
     time_column: str
@@ -83,24 +83,24 @@ class MatchParams(msgspec.Struct, frozen=True, tag="match"):
     pattern: Pattern
     operands: tuple[Operand, ...]
     measures: tuple[tuple[str, Expression], ...]
-    """Name and value over the operands."""
+    """Name of each measure, and its value over the operands."""
     passed: tuple[str, ...] | None
-    """ONE ROW PER MATCH (None): the output has the partition columns and the measures of the last row. Otherwise, for each row of a match,
-    these columns of it, and the measures."""
+    """None (ONE ROW PER MATCH): the output has the partition columns, and the measures at the last row. Else (ALL ROWS PER MATCH) it has
+    these columns of each row of a match, and the measures."""
     skip_to: str = "past"
-    """Place of the next match: `past` the last row, at the `next` row, at the `first` or the `last` row of `skip_variables`."""
+    """Where the next match may begin: `past` the last row, at the `next` row, at the `first` or the `last` row of `skip_variables`."""
     skip_variables: tuple[int, ...] = ()
     within_us: int | None = None
-    """The last row of a match is less than this after its first one; None: any time."""
+    """The last row of a match is less than this time after its first one; None: no limit."""
     empty: bool = True
-    """Matches without a row are answered, too."""
+    """Matches without a row are in the output, too."""
     unmatched: bool = False
-    """So are rows that are in no match, with NULL for all measures."""
+    """Rows that are in no match are in the output, too, with NULL for all measures."""
     timeouts: bool = False
-    """So are attempts whose time is up before they are a match, with the rows so far, and no match number."""
+    """Attempts that reach `within_us` before they are a match are in the output, too, with their rows so far, and no match number."""
     known: tuple[str, ...] = ()
-    """Columns behind the others that tell, for a merge of several instances, when an answer was known: the event time, and 1 where only a
-    row tells, else 0. With them, the watermark of the output is that of these times. Empty: there are none."""
+    """Two further output columns that tell a merge of several instances when an answer was known: the event time, and 1 where only a row
+    of that time tells, else 0. With them, the output's watermark is that of these times. Empty: no such columns."""
     descending: tuple[str, ...] = ()
     """Columns of `ties` that go from the greatest value to the least."""
     dealt: WindowPart | None = None

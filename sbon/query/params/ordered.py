@@ -1,4 +1,4 @@
-"""Parameters of operators that order rows of a partition: the first ones, preceding ones, the first of each key."""
+"""Parameters of operators that order the rows of a partition: first rows, aggregates of preceding rows, the first row of each key."""
 
 import msgspec
 
@@ -68,10 +68,10 @@ class OverParams(msgspec.Struct, frozen=True, tag="over"):
 class DeduplicateParams(msgspec.Struct, frozen=True, tag="deduplicate"):
     """The first row of each key in a tumbling window, or, with `session`, after a time without any row of that key.
 
-    The first one is that of the least event time; among rows of one instant it goes by `order`, then by the columns `ties`,
-    ascending, NULLs last. It leaves as soon as the watermark has passed it by `allowed_lateness_us`. Output columns: `window_start`,
-    `window_end` (not of sessions, whose end is not known by then), then those of the input, but for such of these names. The event times of
-    the output are both that of the input and `window_end`. A row that comes behind the watermark is late: counted, not used.
+    The first row is the one with the least event time; rows of one instant are ordered by `order`, then by the columns `ties`, ascending,
+    NULLs last. It leaves as soon as the watermark has passed it by `allowed_lateness_us`. Output columns: `window_start`, `window_end` (not
+    of sessions, whose end is not known by then), then those of the input, except columns of these names. The output has two event times,
+    that of the input and `window_end`. A row that comes behind the watermark is late: counted, not used.
     """
 
     time_column: str
@@ -80,7 +80,7 @@ class DeduplicateParams(msgspec.Struct, frozen=True, tag="deduplicate"):
     order: tuple[OrderColumn, ...]
     ties: tuple[str, ...]
     span_us: int
-    """Length of the windows; with `session`, the least time between two rows of a key that makes the later one a first row again."""
+    """Length of the windows; with `session`, the least time between two rows of a key after which the later one is a first row again."""
     session: bool = False
     allowed_lateness_us: int = 0
 

@@ -1,4 +1,4 @@
-"""Parameters of operators that take each row by itself: filter and projection, arrays taken apart, users' functions."""
+"""Parameters of operators that take each row by itself: filter and projection, unnested arrays, users' functions."""
 
 import msgspec
 
@@ -20,10 +20,10 @@ class MapParams(msgspec.Struct, frozen=True, tag="map"):
 
 
 class UnnestParams(msgspec.Struct, frozen=True, tag="unnest"):
-    """Rows with an array taken apart: one for each element, in their order.
+    """Rows with an array unnested: one row for each element, in the order of the elements.
 
     Output columns: `columns`, then the element, then its number if that is wanted. Event times are those of the input, and no row is late.
-    A row whose array is NULL, empty, none of the type or longer than `sbon.arrays.ELEMENTS_MAX` gives none.
+    A row whose array is NULL, empty, not of the type or longer than `sbon.arrays.ELEMENTS_MAX` gives none.
     """
 
     array: str
@@ -33,7 +33,7 @@ class UnnestParams(msgspec.Struct, frozen=True, tag="unnest"):
     element: str
     """The column of the elements."""
     columns: tuple[str, ...]
-    """Columns of the input that go on."""
+    """Columns of the input that the output has, too."""
     ordinal: str | None = None
     """The column of the elements' numbers within their arrays, from 1; None: there is none."""
 
@@ -56,18 +56,18 @@ class FunctionParams(msgspec.Struct, frozen=True, tag="function"):
     arguments: tuple[tuple[str, bool | int | float | str], ...]
     """All arguments, in the order of their declaration."""
     inputs: Schema
-    """The columns that it takes, in this order."""
+    """The columns that the function takes, in this order."""
     outputs: Schema
     time_column: str | None
-    """The event time, among inputs and outputs; None: its output has none."""
+    """The event time, a column of inputs and outputs; None: the output has no event time."""
     selectivity: float = 1.0
     """Output rows for each input row, as its author expects."""
     deterministic: bool = True
     """Equal inputs give equal outputs, so queries may share the operator."""
     partition: tuple[str, ...] = ()
-    """Columns of the key by which a keyed function has states."""
+    """Columns of the key by which a keyed function keeps state."""
     commutes: bool = False
-    """Its rows may be taken in any order, as far as its author's purpose goes."""
+    """The function may get rows in any order, as its author has declared."""
     defers: bool = False
     """Rows that would be late are put off until nothing else waits."""
 

@@ -9,8 +9,8 @@ from sbon.watermarks import WATERMARK_END, WATERMARK_MIN
 
 
 class Reads(msgspec.Struct, frozen=True):
-    """The columns and rows of a source that its query needs. A connector may give NULL in other columns, and leave out rows of which a
-    condition is not true. Their event times still count: the watermark advances as if the rows had come."""
+    """The columns and rows of a source that its query needs. A connector may give NULL in other columns, and leave out rows for which a
+    condition is not true. The event times of these rows still count: the watermark advances as if the rows had come."""
 
     columns: tuple[str, ...]
     """The columns needed, sorted. The event time and NOT NULL columns are needed even if they are not listed."""
@@ -61,8 +61,8 @@ class SinkParams(msgspec.Struct, frozen=True, tag="sink"):
     connector: str
     options: tuple[tuple[str, str], ...]
     columns: tuple[tuple[str, str], ...] | None = None
-    """Columns that are written, in order, as (name, name in the input); None: all as they are. Input columns are named and ordered for
-    sharing."""
+    """Columns that are written, in order, as (name, name in the input); None: all columns unchanged. Names and order of the input's columns
+    are canonical, for sharing, not those of the query."""
 
     def __post_init__(self) -> None:
         check_count("columns", len(self.columns or ()))
@@ -70,7 +70,7 @@ class SinkParams(msgspec.Struct, frozen=True, tag="sink"):
 
 
 def newest_us(params: object, watermark_us: int) -> int:
-    """Returns an event time that no row has exceeded which a source has given up to a watermark.
+    """Returns an event time that no row exceeds which the source gave before this watermark.
 
     Examples
     --------

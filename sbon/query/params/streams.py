@@ -8,9 +8,9 @@ from sbon.types import OperatorId
 
 
 class WindowPart(msgspec.Struct, frozen=True):
-    """The windows that one of several instances of a pattern has, if they are dealt by turns (`Turns`): those that open in its turns.
+    """The windows of one instance of a pattern whose windows are dealt by turns (`Turns`): those that open in its turns.
 
-    Such an instance gives the match of each start, whatever the matches before it; a merge chooses among them (`WindowChoice`).
+    The instance gives the match of each start, regardless of matches before it; a merge chooses among them (`WindowChoice`).
     """
 
     turn_us: int
@@ -18,8 +18,8 @@ class WindowPart(msgspec.Struct, frozen=True):
     of: int
     """Number of instances."""
     columns: tuple[str, ...]
-    """Columns behind the others: event time of the first row and its number among rows of that time; event time of the row where the next
-    match may begin, and the number that it has at least among those of that time."""
+    """Four further output columns: event time of a match's first row; number of that row among rows of its time; event time of the row
+    where the next match may begin; least number of that row among rows of its time."""
 
     def __post_init__(self) -> None:
         check_span("turn of an instance", self.turn_us)
@@ -33,11 +33,11 @@ class UnionParams(msgspec.Struct, frozen=True, tag="union"):
 
 
 class MulticastParams(msgspec.Struct, frozen=True, tag="multicast"):
-    """The stream of a shared operator, unchanged, nearer to several of its consumers (SBON, section 4.2.2). No plan has one: operators
-    that already run get them."""
+    """The stream of a shared operator, unchanged, nearer to several of its consumers (SBON, section 4.2.2). Plans have none; they
+    are added to operators that run already."""
 
     of: OperatorId
-    """The operator whose stream it carries."""
+    """The operator whose stream the multicast carries."""
 
 
 class Turns(msgspec.Struct, frozen=True):
@@ -46,14 +46,14 @@ class Turns(msgspec.Struct, frozen=True):
     time_column: str
     turn_us: int
     within_us: int
-    """The last row of a window is less than this after its first one."""
+    """The last row of a window is less than this time after its first one."""
 
     def __post_init__(self) -> None:
         check_span("turn of an instance", self.turn_us)
         check_span("windows within", self.within_us)
 
     def copies(self, instances: int) -> float:
-        """Returns to how many of the instances a row goes on average.
+        """Returns the number of instances that a row goes to, on average.
 
         Examples
         --------
@@ -73,7 +73,7 @@ class ExchangeParams(msgspec.Struct, frozen=True, tag="exchange"):
     """Rows with equal keys go to one instance; NULL is a value like any other."""
     instances: int
     turns: Turns | None = None
-    """Each instance gets the rows of its windows: a row of windows of several instances goes to all of these. There are no keys then."""
+    """Set if windows are dealt; there are no keys then. A row in windows of several instances goes to all of these."""
 
     def __post_init__(self) -> None:
         check_count("keys to deal rows by", len(self.keys), 1 if self.turns is None else 0)
@@ -82,14 +82,14 @@ class ExchangeParams(msgspec.Struct, frozen=True, tag="exchange"):
 
 
 class WindowChoice(msgspec.Struct, frozen=True):
-    """Columns by which a merge chooses among the matches of all starts as one instance does: `WindowPart.columns` without the first."""
+    """Columns by which a merge chooses among the matches of all starts, as one instance would: `WindowPart.columns` without the first."""
 
     row: str
     """Number of the first row among those of its event time; rows of one match have the same one."""
     resumes: str
     """Event time of the row where the next match may begin."""
     resumes_row: str
-    """Number that this row has at least among those of its event time."""
+    """Least number of that row among those of its event time."""
     numbers: tuple[str, ...] = ()
     """Columns that get the number of the match."""
 
@@ -106,9 +106,9 @@ class MergeParams(msgspec.Struct, frozen=True, tag="merge"):
     """Columns to order rows of one event time by, ascending, NULLs first."""
     hidden: tuple[str, ...] = ()
     delay_us: int = 0
-    """Greatest distance of the output's event times behind those of `time_column`."""
+    """Greatest time by which an event time of the output lies before that in `time_column`."""
     choice: WindowChoice | None = None
-    """Rows are the matches of all starts, of which some are answered; None: all rows are."""
+    """Set if the rows are the matches of all starts, among which the merge chooses; None: all rows leave."""
 
     def __post_init__(self) -> None:
         check_span("delay of a merge", self.delay_us, 0)

@@ -24,9 +24,9 @@ class WindowParams(msgspec.Struct, frozen=True, tag="window"):
     aggregates: tuple[Aggregate, ...]
     allowed_lateness_us: int = 0
     begin_us: int | None = None
-    """Windows that start earlier are left out: a crash has taken rows of them. None: all are answered."""
+    """Windows that start earlier are left out, because they have lost rows in a crash. None: all are answered."""
     omits_begun: bool = True
-    """After a crash, windows are left out that the lost state had begun; False: they are answered with the rows that come."""
+    """After a crash, windows that the lost state had begun are left out; False: they are answered with the rows that come."""
 
     def __post_init__(self) -> None:
         check_windows(self.size_us, self.slide_us, self.allowed_lateness_us, gaps=True)
@@ -37,8 +37,8 @@ class SessionParams(msgspec.Struct, frozen=True, tag="session"):
     """Sessions, aggregated by key: rows of a key less than `gap_us` apart in event time are in one.
 
     A session begins at its first row and ends `gap_us` behind its last. Output columns and event time are those of `WindowParams`;
-    rows leave when the watermark reaches the end plus `allowed_lateness_us`, or up to a sixteenth of the gap later (5 ms where that is
-    less, a gap at most), ordered by end, start and key.
+    rows leave when the watermark reaches the end plus `allowed_lateness_us`, or up to a sixteenth of the gap later (but 5 ms if that
+    is more, and at most a gap), ordered by end, start and key.
     """
 
     time_column: str
@@ -47,9 +47,9 @@ class SessionParams(msgspec.Struct, frozen=True, tag="session"):
     aggregates: tuple[Aggregate, ...]
     allowed_lateness_us: int = 0
     begin_us: int | None = None
-    """Sessions that start earlier are left out, as of `WindowParams`."""
+    """Sessions that start earlier are left out; see `WindowParams`."""
     omits_begun: bool = True
-    """After a crash, sessions are left out that the lost state may have begun; False: they are answered with the rows that come."""
+    """After a crash, sessions that the lost state may have begun are left out; False: they are answered with the rows that come."""
 
     def __post_init__(self) -> None:
         check_span("sessions with a gap", self.gap_us)
@@ -60,8 +60,8 @@ class SessionParams(msgspec.Struct, frozen=True, tag="session"):
 class AssignParams(msgspec.Struct, frozen=True, tag="assign"):
     """Rows with the tumbling (slide = size) or hopping windows that they lie in: one output row for each window.
 
-    Output columns: `window_start`, `window_end`, then those of the input, but for such of these names. The event time of the output is
-    `window_end`. A row without an event time is given once, its bounds are NULL. No row is late, as its windows may be open.
+    Output columns: `window_start`, `window_end`, then those of the input, except columns of these names. The event time of the output is
+    `window_end`. A row without an event time is given once, with NULL bounds. No row is late, as its windows may be open.
     """
 
     time_column: str
