@@ -1,4 +1,4 @@
-"""Written forms of functions and aggregates, where that is more than the name of a function of the table with its arguments.
+"""Written forms of functions and aggregates that are not simply the name of a function of the table with its arguments.
 
 Data for `docs/reference/functions.md`; functions that are called by their own name have everything in `sbon.query.functions`.
 """
@@ -49,7 +49,7 @@ OPERATORS: dict[str, str] = {
 
 MADE_OF_OTHERS: tuple[Form, ...] = (
     Form("x BETWEEN low AND high", "BOOLEAN", "x >= low AND x <= high."),
-    Form("x BETWEEN SYMMETRIC low AND high", "BOOLEAN", "The same, with the bounds in either order."),
+    Form("x BETWEEN SYMMETRIC low AND high", "BOOLEAN", "As BETWEEN, with the bounds in either order."),
     Form("x IS NOT NULL", "BOOLEAN", "NOT x IS NULL."),
     Form(
         "a IS TRUE, a IS FALSE, a IS UNKNOWN", "BOOLEAN", "Whether a condition is true, false or NULL; never NULL itself. Also with IS NOT."
@@ -59,22 +59,28 @@ MADE_OF_OTHERS: tuple[Form, ...] = (
         "BOOLEAN",
         "Whether the values differ, where NULL equals NULL; never NULL itself. Also with IS NOT.",
     ),
-    Form("text ~* pattern", "BOOLEAN", "As text ~ pattern, without regard to case. !~ and !~* say whether there is no match."),
+    Form("text ~* pattern", "BOOLEAN", "As text ~ pattern, regardless of case. !~ and !~* tell whether there is no match."),
     Form(
-        "CASE WHEN a THEN x ... ELSE y END", "that of the values", "The value behind the first condition that is true; without ELSE NULL."
+        "CASE WHEN a THEN x ... ELSE y END",
+        "that of the values",
+        "The value of the first condition that is true; NULL if there is none and no ELSE.",
     ),
-    Form("CASE x WHEN y THEN z ... ELSE w END", "that of the values", "The value behind the first y that equals x; without ELSE NULL."),
+    Form(
+        "CASE x WHEN y THEN z ... ELSE w END",
+        "that of the values",
+        "The value of the first y that equals x; NULL if there is none and no ELSE.",
+    ),
     Form("a[1]", "that of the elements", "The element of an array at a place, from 1; NULL where there is none."),
     Form(
         "CAST(x AS BIGINT[])",
         "BIGINT[]",
-        "The array that JSON, or a TEXT that is JSON, holds; NULL where it is no array of this type, or has more than 65,536 elements.",
+        "JSON, or a TEXT that is JSON, as an array; NULL where it is no array of this type, or has more than 65,536 elements.",
     ),
-    Form("(place).lat", "that of the field", "The field of a struct; NULL where the struct is."),
+    Form("(place).lat", "that of the field", "The field of a struct; NULL where the struct is NULL."),
     Form(
         "CAST(x AS STRUCT<a BIGINT>)",
         "STRUCT<a BIGINT>",
-        "The struct that JSON, or a TEXT that is JSON, holds; NULL where it is no object with fields of these types.",
+        "JSON, or a TEXT that is JSON, as a struct; NULL where it is no object with fields of these types.",
     ),
     Form("CAST(x AS type), x::type", "the named type", "The value converted; NULL where it does not convert. TRY_CAST is the same."),
 )
@@ -86,14 +92,14 @@ CALLS: dict[str, Form] = {
     "date_format": Form(
         "DATE_FORMAT(ts, format)",
         "TEXT",
-        "The time in a format, a literal, of Flink's letters, such as 'yyyy-MM-dd HH:mm:ss'.",
+        "The time in a format (a literal) of Flink's letters, such as 'yyyy-MM-dd HH:mm:ss'.",
         "TIMESTAMP, TEXT",
     ),
     "dayofweek": Form("DAYOFWEEK(ts)", "BIGINT", "Day of the week: Sunday 1 to Saturday 7.", "TIMESTAMP"),
     "if": Form(
         "IF(a, x, y)",
         "that of the values",
-        "x where the condition is true, else y, or NULL if there is no y.",
+        "x where the condition is true, else y; NULL for a missing y.",
         "BOOLEAN, any [, any], the latter of one type",
     ),
     "json_array_length": Form("JSON_ARRAY_LENGTH(x)", "BIGINT", "Number of elements of an array; NULL of other JSON.", "TEXT or JSON"),
@@ -101,19 +107,25 @@ CALLS: dict[str, Form] = {
         "JSON_EXTRACT_PATH(x, key, ...)", "JSON", "As x -> key, and so on for each further key.", "TEXT or JSON, BIGINT or TEXT, ..."
     ),
     "json_extract_path_text": Form(
-        "JSON_EXTRACT_PATH_TEXT(x, key, ...)", "TEXT", "As JSON_EXTRACT_PATH, as text: as x ->> key.", "TEXT or JSON, BIGINT or TEXT, ..."
+        "JSON_EXTRACT_PATH_TEXT(x, key, ...)",
+        "TEXT",
+        "As JSON_EXTRACT_PATH, but as text, like x ->> key.",
+        "TEXT or JSON, BIGINT or TEXT, ...",
     ),
     "left": Form("LEFT(text, n)", "TEXT", "The first n characters; of a negative n, all but the last -n.", "TEXT, BIGINT"),
     "locate": Form("LOCATE(part, text)", "BIGINT", "As STRPOS, with the arguments the other way round.", "TEXT, TEXT"),
     "log": Form(
-        "LOG(x), LOG(base, x)", "DOUBLE", "Logarithm to base 10, or to the given base; NULL of what is not positive.", "number [, number]"
+        "LOG(x), LOG(base, x)",
+        "DOUBLE",
+        "Logarithm to base 10, or to the given base; NULL unless the arguments are positive.",
+        "number [, number]",
     ),
-    "log2": Form("LOG2(x)", "DOUBLE", "Logarithm to base 2; NULL of what is not positive.", "number"),
+    "log2": Form("LOG2(x)", "DOUBLE", "Logarithm to base 2; NULL unless the argument is positive.", "number"),
     "nullif": Form("NULLIF(x, y)", "that of x", "NULL where x equals y, else x.", "any but JSON and array, all of one type"),
     "overlay": Form(
         "OVERLAY(text PLACING new FROM start FOR length)",
         "TEXT",
-        "The text with `new` in place of so many characters from `start` (1 is the first); without FOR as many as `new` has.",
+        "The text with `new` in place of `length` characters from `start` (1 is the first); without FOR, as many as `new` has.",
         "TEXT, TEXT, BIGINT [, BIGINT]",
     ),
     "pi": Form("PI()", "DOUBLE", "The number pi.", "none"),
@@ -132,7 +144,7 @@ CALLS: dict[str, Form] = {
     "to_timestamp": Form(
         "TO_TIMESTAMP(text, format), TO_TIMESTAMP(text), TO_TIMESTAMP(seconds)",
         "TIMESTAMP",
-        "The time that a text says in a format of TO_CHAR, or in ISO 8601, or a number of seconds since 1970; NULL where it is none.",
+        "The time that a text gives in a format of TO_CHAR or in ISO 8601, or that lies so many seconds after 1970; NULL if there is none.",
         "TEXT [, TEXT]; number",
     ),
     "to_timestamp_ltz": Form(
@@ -141,7 +153,7 @@ CALLS: dict[str, Form] = {
     "trim": Form(
         "TRIM(text, characters), TRIM(LEADING characters FROM text)",
         "TEXT",
-        "Without blanks (U+0020) at both ends, or without the characters of the second argument, a literal. Also TRAILING and BOTH.",
+        "The text without blanks (U+0020) at both ends, or without the characters of a literal. Also TRAILING and BOTH.",
         "TEXT [, TEXT]",
     ),
 }
@@ -172,11 +184,11 @@ AGGREGATES: dict[str, Form] = {
     "array_agg": Form(
         "ARRAY_AGG(x)",
         "an array of the type of x",
-        "Values as an array, NULLs among them, by event time, then by their JSON; NULL where that has more than 65,536 characters.",
+        "The values as an array, NULLs included, by event time, then by their JSON; NULL where that has more than 65,536 characters.",
     ),
-    "any_value": Form("ANY_VALUE(x)", "that of x", "The least value; of conditions as BOOL_AND."),
+    "any_value": Form("ANY_VALUE(x)", "that of x", "The least value; for conditions as BOOL_AND."),
     "approx_count_distinct": Form(
-        "APPROX_COUNT_DISTINCT(x)", "BIGINT", "Number of different values: exact below 2,048, beyond with a standard error of 2.2 %."
+        "APPROX_COUNT_DISTINCT(x)", "BIGINT", "Number of different values: exact below 2,048, with a standard error of 2.2 % from there."
     ),
     "approx_percentile": Form(
         "APPROX_PERCENTILE(x, share)", "DOUBLE", "The percentile, off by at most 0.8 % of the value. NaN is left out."
@@ -184,15 +196,15 @@ AGGREGATES: dict[str, Form] = {
     "arg_max": Form(
         "ARG_MAX(x, y)",
         "that of x",
-        "x of the row with the greatest y; of several such rows the greatest x. Rows with a NULL are left out.",
+        "x of the row with the greatest y; if there are several, the greatest x. Rows with a NULL are left out.",
     ),
     "arg_min": Form(
-        "ARG_MIN(x, y)", "that of x", "x of the row with the least y; of several such rows the least x. Rows with a NULL are left out."
+        "ARG_MIN(x, y)", "that of x", "x of the row with the least y; if there are several, the least x. Rows with a NULL are left out."
     ),
     "avg": Form("AVG(x)", "DOUBLE", "Mean."),
-    "bit_and": Form("BIT_AND(n)", "BIGINT", "Bits that all numbers have."),
-    "bit_or": Form("BIT_OR(n)", "BIGINT", "Bits that any number has."),
-    "bit_xor": Form("BIT_XOR(n)", "BIGINT", "Bits that an odd count of numbers has."),
+    "bit_and": Form("BIT_AND(n)", "BIGINT", "Bits that are set in all numbers."),
+    "bit_or": Form("BIT_OR(n)", "BIGINT", "Bits that are set in any number."),
+    "bit_xor": Form("BIT_XOR(n)", "BIGINT", "Bits that are set in an odd count of the numbers."),
     "bool_and": Form("BOOL_AND(a)", "BOOLEAN", "Whether the condition is true in all rows."),
     "bool_or": Form("BOOL_OR(a)", "BOOLEAN", "Whether the condition is true in any row."),
     "corr": Form("CORR(y, x)", "DOUBLE", "Correlation coefficient of the pairs."),
@@ -200,27 +212,27 @@ AGGREGATES: dict[str, Form] = {
     "count_if": Form("COUNT_IF(a)", "BIGINT", "Number of rows in which the condition is true."),
     "covar_pop": Form("COVAR_POP(y, x)", "DOUBLE", "Covariance of the population."),
     "covar_samp": Form("COVAR_SAMP(y, x)", "DOUBLE", "Covariance of the sample."),
-    "first": Form("FIRST(x)", "that of x", "The value with the least event time; of one instant the least value."),
-    "last": Form("LAST(x)", "that of x", "The value with the greatest event time; of one instant the greatest value."),
-    "max": Form("MAX(x)", "that of x", "The greatest value; NaN only where there is nothing else."),
+    "first": Form("FIRST(x)", "that of x", "The value with the least event time; among values of one instant the least."),
+    "last": Form("LAST(x)", "that of x", "The value with the greatest event time; among values of one instant the greatest."),
+    "max": Form("MAX(x)", "that of x", "The greatest value; NaN only if there is no other value."),
     "median": Form("MEDIAN(x)", "DOUBLE", "The median, exact. NaN is left out."),
-    "min": Form("MIN(x)", "that of x", "The least value; NaN only where there is nothing else."),
+    "min": Form("MIN(x)", "that of x", "The least value; NaN only if there is no other value."),
     "percentile_cont": Form(
         "PERCENTILE_CONT(share) WITHIN GROUP (ORDER BY x)",
         "DOUBLE",
-        "The percentile, exact, between two values where it lies there. NaN is left out.",
+        "The exact percentile, interpolated between two values where needed. NaN is left out.",
     ),
     "percentile_disc": Form(
-        "PERCENTILE_DISC(share) WITHIN GROUP (ORDER BY x)", "that of x", "The percentile, exact, always one of the values. NaN is left out."
+        "PERCENTILE_DISC(share) WITHIN GROUP (ORDER BY x)", "that of x", "The exact percentile, always one of the values. NaN is left out."
     ),
-    "regr_intercept": Form("REGR_INTERCEPT(y, x)", "DOUBLE", "y at x = 0 of the line of least squares through the pairs."),
-    "regr_slope": Form("REGR_SLOPE(y, x)", "DOUBLE", "Slope of the line of least squares through the pairs."),
+    "regr_intercept": Form("REGR_INTERCEPT(y, x)", "DOUBLE", "y at x = 0 on the least-squares line through the pairs."),
+    "regr_slope": Form("REGR_SLOPE(y, x)", "DOUBLE", "Slope of the least-squares line through the pairs."),
     "stddev": Form("STDDEV(x)", "DOUBLE", "Standard deviation of the sample."),
     "stddev_pop": Form("STDDEV_POP(x)", "DOUBLE", "Standard deviation of the population."),
     "string_agg": Form(
         "STRING_AGG(x, separator ORDER BY y), STRING_AGG(DISTINCT x, separator)",
         "TEXT",
-        "Values joined as texts, by event time without ORDER BY, DISTINCT ones by the text. 65,536 characters at most.",
+        "Values joined as texts: in order of event time without ORDER BY, in order of the texts with DISTINCT. At most 65,536 characters.",
     ),
     "sum": Form("SUM(x)", "that of x", "Sum; NULL where a sum of whole numbers does not fit into a BIGINT."),
     "var_pop": Form("VAR_POP(x)", "DOUBLE", "Variance of the population."),

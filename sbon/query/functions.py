@@ -2,7 +2,7 @@
 
 The SQL front end checks calls against this table, `sbon.operators.compile` turns them into polars expressions. A function gives
 NULL when any argument is NULL, unless its text here says otherwise. Division by zero, the root of a negative number, the logarithm
-of what is not positive, and a power without a real value give NULL, so that one odd row never stops a stream.
+of a number that is not positive, and a power without a real value give NULL, so that one odd row never stops a stream.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ Rule: TypeAlias = Callable[[str, Sequence[MaybeType]], MaybeType]
 BOOL, INT, FLOAT = ColumnType.BOOL, ColumnType.INT, ColumnType.FLOAT
 TEXT, TIME, INTERVAL, JSON = ColumnType.TEXT, ColumnType.TIME, ColumnType.INTERVAL, ColumnType.JSON
 _NUMBERS = (INT, FLOAT)
-_NUMBERS_ONLY = "use CAST(... AS DOUBLE), of an INTERVAL EXTRACT(EPOCH FROM ...)"
+_NUMBERS_ONLY = "use CAST(... AS DOUBLE), or EXTRACT(EPOCH FROM ...) for an INTERVAL"
 _MEMBER_HINT = "take a value out of it as text, x ->> 'name', and CAST that"
 _FIELD_HINT = "take a field out of it, (x).name"
 _ELEMENT_HINT = "take an element out of it, a[1], or UNNEST it"
@@ -160,7 +160,7 @@ def _ordered(name: str, types: Sequence[MaybeType]) -> MaybeType:
 
 def _boolean(name: str, types: Sequence[MaybeType]) -> MaybeType:
     if any(t not in (BOOL, None) for t in types):
-        raise _refuse(name, types, "conditions", "compare what is none with something")
+        raise _refuse(name, types, "conditions", "make it a condition by a comparison")
     return BOOL
 
 
@@ -216,7 +216,7 @@ def _of_json(result: ColumnType, *, keys: bool = False) -> Rule:
 def _extract(result: ColumnType, *, interval: bool = False) -> Rule:
     def rule(name: str, types: Sequence[MaybeType]) -> MaybeType:
         if types[0] is INTERVAL and not interval:
-            raise _refuse(name, types, "a TIMESTAMP", "of an INTERVAL take EXTRACT(EPOCH FROM ...), its seconds")
+            raise _refuse(name, types, "a TIMESTAMP", "EXTRACT(EPOCH FROM ...) gives the seconds of an INTERVAL")
         if types[0] not in (TIME, INTERVAL, None):
             raise _refuse(name, types, "a TIMESTAMP", "use CAST(... AS TIMESTAMP)")
         return result
@@ -249,8 +249,8 @@ _TABLE = (
     Function("not", 1, 1, _boolean, "Negation; NULL stays NULL."),
     Function("is_null", 1, 1, _any_to(BOOL), "True where the argument is NULL; never NULL itself."),
     Function("like", 2, 2, _typed(BOOL, TEXT), "SQL pattern, a literal: % any text, _ one character, backslash escapes; case matters."),
-    Function("ilike", 2, 2, _typed(BOOL, TEXT), "LIKE without regard to case."),
-    Function("in", 2, None, _comparison, "First argument equals any other, which are literals and not NULL."),
+    Function("ilike", 2, 2, _typed(BOOL, TEXT), "LIKE regardless of case."),
+    Function("in", 2, None, _comparison, "The first argument equals one of the others, which are literals and not NULL."),
     Function("coalesce", 1, None, common_type, "The first argument that is not NULL."),
     Function("greatest", 1, None, _ordered, "The greatest argument that is not NULL."),
     Function("least", 1, None, _ordered, "The least argument that is not NULL."),
@@ -263,9 +263,9 @@ _TABLE = (
     Function("floor", 1, 1, _numeric, "Toward minus infinity; the type stays."),
     Function("ceil", 1, 1, _numeric, "Toward plus infinity; the type stays."),
     Function("sqrt", 1, 1, _float, "Square root; NULL of a negative number."),
-    Function("ln", 1, 1, _float, "Natural logarithm; NULL of what is not positive."),
-    Function("log10", 1, 1, _float, "Logarithm to base 10; NULL of what is not positive."),
-    Function("exp", 1, 1, _float, "e to the power."),
+    Function("ln", 1, 1, _float, "Natural logarithm; NULL unless the argument is positive."),
+    Function("log10", 1, 1, _float, "Logarithm to base 10; NULL unless the argument is positive."),
+    Function("exp", 1, 1, _float, "e to the power of the argument."),
     Function("power", 2, 2, _float, "First argument to the power of the second, as a float; NULL where the result is not a real number."),
     Function("cbrt", 1, 1, _float, "Cube root."),
     Function("sin", 1, 1, _float, "Sine of radians; NULL of an infinity."),
@@ -285,7 +285,7 @@ _TABLE = (
         2,
         3,
         _typed(TEXT, TEXT, INT),
-        "From the position (1 is the first character; less counts as before it), of the given length (at least 0).",
+        "The part from a position (1 is the first character; lower ones lie before it), with the given length (at least 0).",
     ),
     Function("concat", 2, None, _typed(TEXT, TEXT), "Texts joined; NULL if any is NULL.", "||"),
     Function(
@@ -293,7 +293,7 @@ _TABLE = (
         1,
         2,
         _typed(TEXT, TEXT),
-        "Without blanks (U+0020) at both ends, or without the characters of the second argument, which is a literal.",
+        "The text without blanks (U+0020) at both ends, or without the characters of the second argument, a literal.",
     ),
     Function("ltrim", 1, 2, _typed(TEXT, TEXT), "As trim, at the start."),
     Function("rtrim", 1, 2, _typed(TEXT, TEXT), "As trim, at the end."),
@@ -302,31 +302,39 @@ _TABLE = (
         3,
         3,
         _typed(TEXT, TEXT),
-        "Every occurrence of the second text in the first, replaced by the third; both are literals. NULL beyond a million bytes.",
+        "The first text with every occurrence of the second replaced by the third; both are literals. NULL beyond a million bytes.",
     ),
     Function("starts_with", 2, 2, _typed(BOOL, TEXT), "The first text starts with the second."),
     Function("ends_with", 2, 2, _typed(BOOL, TEXT), "The first text ends with the second."),
-    Function("strpos", 2, 2, _typed(INT, TEXT), "Where the second text begins in the first, in characters from 1; 0 where it does not."),
+    Function("strpos", 2, 2, _typed(INT, TEXT), "Position of the second text in the first, in characters from 1; 0 where it is not in it."),
     Function(
         "lpad",
         2,
         3,
         _typed(TEXT, TEXT, INT, TEXT),
-        "The text in the given number of characters, filled with the literal at the start, or cut at the end; NULL beyond 1,000.",
+        "The text with the given number of characters: filled with the literal at the start, or cut at the end; NULL beyond 1,000.",
     ),
     Function("rpad", 2, 3, _typed(TEXT, TEXT, INT, TEXT), "As lpad, filled at the end."),
-    Function("repeat", 2, 2, _typed(TEXT, TEXT, INT), "The text so many times; NULL where that has more than 1,000 characters."),
+    Function(
+        "repeat",
+        2,
+        2,
+        _typed(TEXT, TEXT, INT),
+        "The text repeated the given number of times; NULL where that has more than 1,000 characters.",
+    ),
     Function("reverse", 1, 1, _typed(TEXT, TEXT), "Characters from the last to the first; marks stay with their letters."),
     Function(
         "split_part",
         3,
         3,
         _typed(TEXT, TEXT, TEXT, INT),
-        "Part of a text between separators, a literal, from 1, or -1 from the end; empty where there is none, NULL for 0.",
+        "The nth part of a text between separators (a literal), from 1, or from -1 at the end; empty where there is none, NULL for 0.",
     ),
     Function("split_index", 3, 3, _typed(TEXT, TEXT, TEXT, INT), "As split_part, from 0; NULL where there is none."),
     Function("concat_ws", 2, None, _typed(TEXT, TEXT), "The texts from the second on that are not NULL, joined by the first, a literal."),
-    Function("initcap", 1, 1, _typed(TEXT, TEXT), "Each word, of letters and digits, with a capital at its start alone."),
+    Function(
+        "initcap", 1, 1, _typed(TEXT, TEXT), "Every word (letters and digits) with a capital first letter and the others in lower case."
+    ),
     Function("chr", 1, 1, _typed(TEXT, INT), "The character of a code point; NULL where there is none."),
     Function("ascii", 1, 1, _typed(INT, TEXT), "Code point of the first character; 0 of an empty text."),
     Function("md5", 1, 1, _typed(TEXT, TEXT), "MD5 of the text in UTF-8: 32 hexadecimal digits in lower case."),
@@ -336,7 +344,7 @@ _TABLE = (
         2,
         3,
         _typed(BOOL, TEXT),
-        "The pattern, a literal, matches somewhere; the flag i, a literal: without regard to case.",
+        "The pattern matches somewhere in the text; with the flag i regardless of case. Pattern and flag are literals.",
     ),
     Function(
         "regexp_extract",
@@ -354,7 +362,7 @@ _TABLE = (
         "NULL where a million bytes or more could be made.",
     ),
     Function(
-        "date_trunc", 2, 2, _typed(TIME, TEXT, TIME), "Start of the unit, a literal from microsecond to year, that the time lies in, UTC."
+        "date_trunc", 2, 2, _typed(TIME, TEXT, TIME), "Start of the unit (a literal, microsecond to year) in which the time lies, in UTC."
     ),
     Function(
         "to_char",
@@ -363,7 +371,7 @@ _TABLE = (
         _typed(TEXT, TIME, TEXT),
         "The time in a format, a literal, of PostgreSQL's letters, such as 'YYYY-MM-DD HH24:MI:SS'.",
     ),
-    Function("to_timestamp", 2, 2, _typed(TIME, TEXT), "The time that a text says in such a format; NULL where it does not."),
+    Function("to_timestamp", 2, 2, _typed(TIME, TEXT), "The time that a text gives in a format of to_char; NULL where it gives none."),
     Function(
         "timestampdiff",
         3,
@@ -371,16 +379,16 @@ _TABLE = (
         _typed(INT, TEXT, TIME),
         "Whole units (a literal, microsecond to week) from the first time to the second, cut toward zero.",
     ),
-    Function("json", 1, 1, _of_json(JSON), "The JSON that a text is; NULL where it is none, or nested more than 100 deep."),
+    Function("json", 1, 1, _of_json(JSON), "The text as JSON; NULL where it is not valid JSON, or nested more than 100 deep."),
     Function(
         "json_get",
         2,
         None,
         _of_json(JSON, keys=True),
-        "What a name (TEXT) or a place (BIGINT, from 0; from -1 at the end) leads to in JSON, and so on for each further one. NULL where "
-        "there is no such member or element.",
+        "The member of the name (TEXT), or the element at the place (BIGINT, from 0; from -1 at the end), and so on within it for each "
+        "further argument. NULL where there is no such member or element.",
     ),
-    Function("json_text", 2, None, _of_json(TEXT, keys=True), "As x -> key, as text: of a string what it says; NULL of null."),
+    Function("json_text", 2, None, _of_json(TEXT, keys=True), "As x -> key, as text; strings without their quotes, null as NULL."),
     Function("json_length", 1, 1, _of_json(INT), "Number of elements of an array; NULL of other JSON."),
     Function("json_typeof", 1, 1, _of_json(TEXT), "object, array, string, number, boolean or null."),
     *(
@@ -389,7 +397,7 @@ _TABLE = (
             1,
             1,
             _of_json(array),
-            f"The array of {TYPE_NAMES[element]} that JSON is; NULL where it is none, or has more than 65,536 elements.",
+            f"JSON as an array of {TYPE_NAMES[element]}; NULL where it is no such array, or has more than 65,536 elements.",
         )
         for array, element in ELEMENT_TYPES.items()
     ),
@@ -398,7 +406,7 @@ _TABLE = (
         2,
         2,
         _of_json(TEXT, keys=True),
-        "The struct, or array of structs, that JSON is, of the type that the second argument, a literal, names; NULL where it is none.",
+        "JSON as a struct, or array of structs, of the type that the second argument, a literal, names; NULL where it is not of this type.",
     ),
     Function("to_json", 1, 1, _any_to(JSON), "The value as JSON, as sinks write it; NaN and the infinities are null."),
     Function("extract_year", 1, 1, _extract(INT), "Year."),
@@ -488,6 +496,6 @@ def aggregate_type(function: str, operand: MaybeType, by: MaybeType = None) -> C
 
 
 _OF_ANY = ("count", "first", "last", "arg_min", "arg_max")
-"""Aggregates that accept operands of any type, as they neither compare nor compute with them."""
+"""Aggregates that accept operands of any type, as they neither compare operands nor compute with them."""
 _OF_NUMBERS = ("sum", "avg", "stddev", "stddev_pop", "var_samp", "var_pop", "approx_percentile", "percentile_cont")
 _OF_PAIRS = ("covar_samp", "covar_pop", "corr", "regr_slope", "regr_intercept")

@@ -88,7 +88,7 @@ class MatchParams(msgspec.Struct, frozen=True, tag="match"):
     """None (ONE ROW PER MATCH): the output has the partition columns, and the measures at the last row. Else (ALL ROWS PER MATCH) it has
     these columns of each row of a match, and the measures."""
     skip_to: str = "past"
-    """Where the next match may begin: `past` the last row, at the `next` row, at the `first` or the `last` row of `skip_variables`."""
+    """Row at which the next match may begin: `past` the last row, at the `next` row, at the `first` or `last` row of `skip_variables`."""
     skip_variables: tuple[int, ...] = ()
     within_us: int | None = None
     """The last row of a match is less than this time after its first one; None: no limit."""
