@@ -145,7 +145,7 @@ def test_an_agent_that_was_down_meanwhile_is_told_that_it_holds_no_valid_key(tmp
     for action, arguments in (("install", {"key": NEW}), ("use", {"id": NEW_ID}), ("remove", {"id": OLD_ID})):
         result = world.ask(0, "keys", action=action, **arguments)
         (absent,) = [node for node in result["nodes"] if node["node"] == world.nodes[5]]
-        assert "must have the keys before it comes back" in absent["error"]
+        assert "give it the keys before it comes back" in absent["error"]
 
     world.restart(5)
     world.run(20)
