@@ -60,7 +60,7 @@ class KeptFile:
             kept = decode_kept(read_file(self.path, KEPT_BYTES_MAX))
         except (OSError, ValueError):
             kept = None
-        self.set_aside("forgotten", "asked for with --forget")
+        self.set_aside("forgotten", "requested with --forget")
         if kept is not None and kept.promises:
             self.save(Kept(FORMAT, kept.agent, promises=kept.promises))
 

@@ -143,7 +143,7 @@ class _Demo:
         self.event_at_s = self.world.now
         self.world.scale(self.world.topology.cables[CABLE], FACTOR)
         self._truth = " of the slower ocean"
-        self.view.say(self.world.now, f"EVENT: the latency of the {CABLE} cables is now {FACTOR:g} times as long")
+        self.view.say(self.world.now, f"EVENT: the latency of the {CABLE} cables is now {FACTOR:g} times as high")
 
     def _await_migration(self) -> None:
         until = self.world.now + EVENT_WAIT_S

@@ -70,7 +70,7 @@ def summary(outcomes: list[Outcome], first: int, seconds: float) -> dict[str, An
 def _show(result: dict[str, Any]) -> None:
     right = result["seeds"] - result["wrong"]
     print(f"{right:,} of {result['seeds']:,} seeds: every sink has the rows of a run on one node ({result['rows']:,} rows),")
-    print(f"  but for those that its query counts as lost with a host: {result['hosts_died']:,} died, {result['recoveries']:,} recoveries")
+    print(f"  except rows that its query counts as lost with a host: {result['hosts_died']:,} died, {result['recoveries']:,} recoveries")
     print(
         f"  {result['migrations_committed']:,} migrations done and {result['migrations_abandoned']:,} abandoned,"
         f" {result['batches_resent']:,} batches sent again, {result['homes_restarted']:,} homes killed and started again,"

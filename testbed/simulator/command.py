@@ -89,7 +89,7 @@ def _show(result: dict[str, Any]) -> None:
     print(
         f"  {result['migrations_committed']:,} migrations done and {result['migrations_abandoned']:,} abandoned,"
         f" {result['queries_harmed']:,} queries lost something with an agent that ended,"
-        f" {len(result['queries_inexact']):,} of them only about so many rows;"
+        f" {len(result['queries_inexact']):,} of them without an exact count of rows;"
         f" {result['virtual_s']:,.0f} virtual s took {result['seconds']:,.0f} s"
     )
     for failure in result["failures"]:
