@@ -1,13 +1,14 @@
-"""Admission under `max_latency`: places a query so that the predicted latency of its answers keeps within the bound, or says what it lacks.
+"""Admission under `max_latency`: places a query so that the predicted latency of its answers keeps within the bound, or says why that is
+impossible.
 
     begin -> Attempt -> placed, predicted  -> within the bound: Admitted
                      -> not within: another Attempt, with less room for the network, without the nodes that are overloaded
                      -> no placement, or no attempt left -> Refused, or Admitted where only rules of thumb speak against it
 
-The network's part of a latency is what placement can bound exactly (`delay_bound`), and what depends most on the nodes chosen. So an
-attempt gives the strategy a delay bound: the bound less what the query needs beside the network. Among placements within it the strategy
-takes the one of the least network usage. The delay bound of the placement that is admitted stays in force while the query runs, so that no
-review, multicast or move uses up the time that waiting and computing need.
+Placement can bound only the network's part of a latency exactly (`delay_bound`), and this part depends most on the chosen nodes. So an
+attempt gives the strategy a delay bound: the latency bound less the time that the query needs beside the network. Among placements within
+it the strategy takes the one of the least network usage. The delay bound of the placement that is admitted stays in force while the query
+runs, so that no review, multicast or move uses up the time that waiting and computing need.
 """
 
 import math
@@ -30,14 +31,15 @@ from sbon.types import NodeId, OperatorId
 
 ATTEMPTS_MAX = 4
 SHRINK_LEAST = 0.02
-"""Share of the bound by which the network's part falls at least from one attempt to the next."""
+"""Least share of the bound by which the network's part falls from one attempt to the next."""
 
 
 NO_HARM: dict[NodeId, tuple[float, float]] = {}
 
 
 def harmed(query: PlacedQuery) -> dict[NodeId, tuple[float, float]]:
-    """Returns the nodes on which a query would break the bound of a running one: for how long it holds up others, and their spare, in s."""
+    """Returns the nodes on which a query would break the bound of a running one: the time for which it delays others, and their spare time,
+    in s."""
     spare = {name: node.spare_s for name, node in query.nodes.items() if node.spare_s is not None}
     if not spare:
         return NO_HARM
@@ -46,9 +48,9 @@ def harmed(query: PlacedQuery) -> dict[NodeId, tuple[float, float]]:
 
 
 def crowded(query: PlacedQuery) -> dict[NodeId, tuple[float, float]]:
-    """Returns the nodes that have no memory for the rows that operators hold for a time, as far as they tell: bytes needed, and there.
+    """Returns the nodes that report too little memory for the rows that operators hold for a time: bytes needed and available.
 
-    The bytes are the rate times the time, or what the state of such an operator was measured to take at another rate.
+    The bytes needed are the rate times the time, or follow from the measured state of such an operator at another rate.
     """
     held: dict[NodeId, float] = {}
     for spec in query.plan.operators:
@@ -84,22 +86,22 @@ def new_by_rule(query: PlacedQuery) -> frozenset[OperatorId]:
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """Place this plan without these nodes, predict, and call `placed`; or call `unplaceable`."""
+    """Asks the caller to place this plan without these nodes, predict it, and call `placed`; or to call `unplaceable`."""
 
     plan: Plan
     excluded: frozenset[NodeId]
     nodes: Mapping[OperatorId, NodeId] = {}
-    """Nodes on which operators shall be; empty: where it costs least."""
+    """Nodes on which operators must be; empty: where they cost least."""
 
 
 class Admitted(msgspec.Struct, frozen=True):
-    """The query may run so."""
+    """The query may run as placed."""
 
     placed: Placed
     delay_bound_ms: float | None
     """Time that the network may take while the query runs; None: no bound."""
     note: str = ""
-    """Text for people on a bound that may be broken, where only rules of thumb say so; empty if none may be."""
+    """Text for people on a bound that may be broken by rules of thumb alone; empty if none may be."""
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -142,12 +144,12 @@ class Admission:
         harm: Mapping[NodeId, tuple[float, float]] = NO_HARM,
         crowd: Mapping[NodeId, tuple[float, float]] = NO_HARM,
     ) -> Action:
-        """Judges a placement by what is predicted of it.
+        """Judges a placement by its prediction.
 
         Parameters
         ----------
-        harm : nodes on which it would break a running query's bound: for how long it holds up others, and what they can bear, in s
-        crowd : nodes without memory for the rows that it holds: the bytes that these need, and that are there
+        harm : nodes on which it would break a running query's bound: the time for which it delays others, and their spare time, in s
+        crowd : nodes without memory for the rows that it holds: bytes needed and available
         """
         if harm or crowd:
             return self._harmful(placed, prediction, harm, crowd)
@@ -179,7 +181,8 @@ class Admission:
         harm: Mapping[NodeId, tuple[float, float]],
         crowd: Mapping[NodeId, tuple[float, float]],
     ) -> Action:
-        """Tries without the nodes where running queries would be harmed, or memory is short; refuses where there are no others."""
+        """Tries without the nodes where running queries would be harmed, or memory is short; refuses if there are no others, but admits
+        with a note where only rules of thumb tell of harm."""
         free = frozenset(node for operator, node in placed.nodes.items() if self._is_free(operator) and node in {*harm, *crowd})
         if free and self._attempts < ATTEMPTS_MAX:
             self._excluded |= free
@@ -252,7 +255,7 @@ def thumbs(prediction: Prediction) -> str:
 
 
 def doubt(bound_ms: float, prediction: Prediction) -> str:
-    """Returns why a bound may not be kept that only rules of thumb speak against."""
+    """Returns why a bound may not be kept, by rules of thumb alone."""
     latency = prediction.latency
     if latency.worst_s is None:
         what = f"{', '.join(latency.overloaded)} may have more load than capacity"
@@ -263,7 +266,7 @@ def doubt(bound_ms: float, prediction: Prediction) -> str:
 
 
 def refusal(bound_ms: float, prediction: Prediction) -> str:
-    """Returns why a query is refused: the predicted figure, what it is made of, and what would have to change."""
+    """Returns why a query is refused: the predicted latency, its parts, and what would have to change."""
     latency = prediction.latency
     if latency.worst_s is None:
         return (

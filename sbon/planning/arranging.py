@@ -1,9 +1,11 @@
-"""Searches for the order and placement of a query that carry its profile with the least network usage, else the most of it.
+"""Searches for the order and placement of a query that carry its profile with the least network usage, else as much of the profile as
+possible.
 
-Orders are those of `sbon.query.moves`, each of which gives the same answer. As a rule an exchange pays only with operators on other nodes,
-so that each order is compared where it is placed best. What the best one leads to by one exchange is tried next, up to `ORDERS_MAX` orders.
+Orders are those of `sbon.query.moves`, each of which gives the same answer. As a rule an exchange pays only if operators also move to other
+nodes, so that orders are compared in their best placements. The orders that one exchange makes of the best order are tried next, up to
+`ORDERS_MAX` orders.
 
-`sbon plan throughput` shows what is found, admission (`sbon.planning.carrying`) has it run, and a running query gets it if it is asked for
+`sbon plan throughput` shows the result, admission (`sbon.planning.carrying`) lets it run, and a running query changes to it on request
 (`sbon.planning.reordering`).
 """
 
@@ -30,9 +32,9 @@ from sbon.types import NodeId, OperatorId
 SEED = 1
 """Seed of the search: the same question has the same answer."""
 ORDERS_MAX = 60
-"""Most orders that are looked at: half a second of one core for three joins."""
+"""Most orders that are tried: half a second of one core for three joins."""
 EVALUATIONS = 5_000.0
-"""Most placements of each of them that are looked at."""
+"""Most placements of each order that are evaluated."""
 
 
 class Arranged(msgspec.Struct, frozen=True):
@@ -56,7 +58,7 @@ def configuration_of(
 
     Parameters
     ----------
-    hosts : where operators may be beside where they are; all nodes if left out. Sources, sinks and what runs for others stay.
+    hosts : further nodes on which operators may be; all nodes if left out. Sources, sinks and operators of other queries stay.
     target : multiple of the profile that is enough
     plan : the order; that of the query if left out
     """
@@ -79,7 +81,7 @@ def plan_of(configuration: RatesPlacement) -> Plan:
 
 
 def search(configuration: RatesPlacement, evaluations: float = float("inf")) -> None:
-    """Moves a configuration to the best placement of its order that is found."""
+    """Changes a configuration to the best placement that is found for its order."""
     best_rates(configuration, Budget(stale=ROUNDS, evaluations=evaluations), np.random.default_rng(SEED))
 
 
@@ -90,12 +92,12 @@ def best_order(
     target: float = 1.0,
     evaluations: float = float("inf"),
 ) -> RatesPlacement:
-    """Returns the best order that is found, in the best placement of it that is found.
+    """Returns the best order that is found, in its best placement that is found.
 
     Parameters
     ----------
-    hosts, target : as of `configuration_of`
-    evaluations : most placements of that order that are looked at
+    hosts, target : as for `configuration_of`
+    evaluations : most placements of the best order that are evaluated
     """
 
     def placed(plan: Plan) -> RatesPlacement:
@@ -121,13 +123,13 @@ def best_order(
 
 
 def _worth(configuration: RatesPlacement) -> tuple[bool, float]:
-    """Returns a key by which configurations are in order, the best one first, whatever their orders."""
+    """Returns a key that sorts configurations of any orders, the best first."""
     quality = configuration.quality
     return (False, configuration.usage) if quality >= configuration.target else (True, -quality)
 
 
 def arranged(rates: Rates, configuration: RatesPlacement) -> Arranged:
-    """Returns the order and placement of a configuration, as a plan that can be deployed so."""
+    """Returns the order and placement of a configuration, as a plan to deploy."""
     plan = plan_of(configuration)
     nodes = dict(zip(rates.demand.operators, (rates.nodes[number] for number in configuration.node_of.tolist()), strict=True))
     operators = tuple(

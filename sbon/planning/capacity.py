@@ -25,7 +25,7 @@ ROUNDS_MAX = 6
 
 
 def at_rates(query: PlacedQuery, factor: float) -> PlacedQuery:
-    """Returns the query with all sources so many times as fast; windows keep their groups, joins find more pairs."""
+    """Returns the query with the rates of all sources times `factor`; windows keep their groups, joins find more pairs."""
     if factor == 1.0:
         return query
     faster = estimate(
@@ -43,7 +43,7 @@ def at_rates(query: PlacedQuery, factor: float) -> PlacedQuery:
 
 
 class _Beside:
-    """Latencies with new nodes beside one that is there: as far as it from all others, and `BESIDE_MS` from it."""
+    """Latencies with new nodes beside an existing one: as far as it from all other nodes, and `BESIDE_MS` from it."""
 
     def __init__(self, network: Network, beside: NodeId, fresh: frozenset[NodeId]) -> None:
         self._latencies, self._beside, self._fresh = network.latencies, beside, fresh
@@ -56,14 +56,14 @@ class _Beside:
         return BESIDE_MS if a == b else self._latencies.one_way_ms(a, b)
 
     def matrix_ms(self, sources: Sequence[NodeId], targets: Sequence[NodeId]) -> FloatArray:
-        """Returns the same for all pairs, (sources, targets)."""
+        """Returns the latencies of all pairs in ms, (sources, targets)."""
         return np.array([[self.one_way_ms(source, target) for target in targets] for source in sources])
 
 
 def with_nodes(query: PlacedQuery, count: int) -> tuple[PlacedQuery, NodeId]:
-    """Returns the query with so many more nodes, on which operators run where that makes answers sooner; and the node that they are beside.
+    """Returns the query with so many more nodes, to which operators move where that makes answers sooner; and the node beside the new ones.
 
-    New nodes are like the one that is furthest behind, without its other programs, and beside it. Operators of that node move to them one
+    New nodes are like the busiest one, without its other programs, and beside it. Operators of that node move to them one
     by one, as long as the expected worst case falls.
     """
     beside = busiest(query)
@@ -97,7 +97,7 @@ def busiest(query: PlacedQuery) -> NodeId:
 
 
 def capacity(query: PlacedQuery, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the prediction at the rates and with the nodes asked for, beside that of now."""
+    """Returns the predictions for the requested rates and nodes, and for the query as it is."""
     factor = number(options, "rates", 1.0, 1e-6, RATES_MAX)
     count = int(number(options, "nodes", 0, 0, NODES_MAX))
     then, beside = at_rates(query, factor), None

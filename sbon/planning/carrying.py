@@ -1,4 +1,4 @@
-"""Admission under a declared profile: places a query so that it carries the rates that its sources are to reach, or says what binds.
+"""Admission under a declared profile: places a query so that it carries the declared rates of its sources, or says which limit binds.
 
     begin -> Attempt -> predicted -> carries the profile: judged by `Admission` from then on
                                   -> does not, the first time: an Attempt in the order and placement that a search among the nodes that
@@ -8,8 +8,8 @@
                                      the most favourable edge of all figures
 
 The strategy takes the placement of the least network usage. Throughput is a constraint on it, not another objective: of the orders and
-placements that carry the profile the search takes the one of the least usage, too. An operator costs in another order what it costs in its
-own. Nothing is searched where the query uses operators of others, which stay as they are.
+placements that carry the profile the search takes the one of the least usage, too. An operator counts with the same costs in every order.
+There is no search for a query that uses operators of other queries, because those stay as they are.
 """
 
 import msgspec
@@ -50,7 +50,7 @@ class Carrying:
         self._found: Arranged | None = None
         """The best order and placement that was found, where that does not carry the profile."""
         self._given: PlacedQuery | None = None
-        """The query as it was placed first, with what is known of its operators in its own order."""
+        """The query as it was placed first, with the figures of its operators in the original order."""
 
     def begin(self) -> Action:
         """Returns the first attempt."""
@@ -58,7 +58,7 @@ class Carrying:
         return Attempt(self._plan, self._excluded)
 
     def predicted(self, placed: Placed, query: PlacedQuery) -> Action:
-        """Judges a placement, which takes some hundredths of a second; after the first one that does not carry the profile, a search."""
+        """Judges a placement, which takes some hundredths of a second; searches after the first one that does not carry the profile."""
         if self._latency is not None:
             return self._latency.predicted(placed, self._in_its_order(placed, query))
         rates = self._rates(placed, query)
@@ -88,7 +88,7 @@ class Carrying:
         return any(spec.id == operator and spec.pinned is None for spec in self._plan.operators)
 
     def _rates(self, placed: Placed, query: PlacedQuery, edge: Edge = Edge.EXPECTED) -> Rates:
-        """Returns what a placement asks, in the order in which it was placed."""
+        """Returns the rates of a placement, in the order in which it was placed."""
         if self._arranged is None or self._given is None or placed.plan is not self._arranged.plan:
             return Rates.settled(query, profile_of(query), edge)
         given = msgspec.structs.replace(query, plan=self._given.plan, statistics=self._given.statistics)
@@ -96,7 +96,7 @@ class Carrying:
         return Rates.of_order(first, placed.plan)
 
     def _in_its_order(self, placed: Placed, query: PlacedQuery) -> PlacedQuery:
-        """Returns a placed query with what is known of its operators in the order of the plan that was asked for."""
+        """Returns a placed query with the figures that its operators have in the original order of the plan."""
         if self._arranged is None or self._given is None or placed.plan is not self._arranged.plan:
             return query
         return in_order(msgspec.structs.replace(query, plan=self._given.plan, statistics=self._given.statistics), query.plan)

@@ -1,9 +1,11 @@
-"""Predicted against measured latency of a running query: when to predict anew, and who has left the profile. A machine without I/O.
+"""Compares predicted with measured latency of a running query: when to predict again, and which source or host has left the profile. A
+machine without I/O.
 
-    looked at with each round of reports -> Predict, if there is no prediction yet, or measured has been off for `OFF_S`
+    looked at with each round of reports -> Predict, if there is no prediction yet, or the measured latency has been off for `OFF_S`
     predicted -> the figures that `sbon queries` and telemetry show
-Measured is off where its 99th percentile differs from the predicted one by more than `OFF_SHARE`. A query with `max_latency` whose answers
-exceed it says which source gives more rows than expected, or on which host others use more than when it was predicted.
+
+The measured latency is off where its 99th percentile differs from the predicted one by more than `OFF_SHARE`. A query with `max_latency`
+whose answers exceed it says which source gives more rows than expected, or on which host others use more than when it was predicted.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,7 +31,7 @@ from sbon.wire.reports import LatencyTold, OperatorReport
 OFF_LEAST_MS = 5.0
 """Difference that never counts: a tick of a scheduler."""
 TOLD_S = 60.0
-"""Pause between two records of what is measured beside a prediction."""
+"""Pause between two records of the measured latency beside its prediction."""
 FIRST_S = 10.0
 """Time after the start until the first prediction, so that it rests on measured costs."""
 RATE_LEFT = 1.2
@@ -46,7 +48,7 @@ class Forecast:
     plan : as placed
     node_of : nodes of its operators, as placed
     shared : operators that ran already
-    begun_ms : latency from a source to each of those
+    begun_ms : latency from a source to each shared operator
     now : instant of its start
     candidates : further nodes that its operators may use
     """
@@ -64,7 +66,7 @@ class Forecast:
         self.prediction: Prediction | None = None
         self.measured: LatencyTold | None = None
         self.why = ""
-        """Why it was predicted anew the last time; empty for the first prediction."""
+        """Why the query was predicted again the last time; empty for the first prediction."""
         self._late = ""
         self.candidates = tuple(candidates)
         self.resizing = resizing_of(plan)
@@ -99,7 +101,7 @@ class Forecast:
         return self._is_asked
 
     def is_to_tell(self, now: float) -> bool:
-        """Tells, once in `TOLD_S`, whether to record what is measured beside the prediction."""
+        """Tells, once in `TOLD_S`, whether to record the measured latency beside the prediction."""
         if self.prediction is None or now - self._told_s < TOLD_S:
             return False
         self._told_s = now
@@ -138,7 +140,7 @@ class Forecast:
         ----------
         nodes : where its operators are now; those that are left out are where they were placed
         rtt_ms : returns the round trip between two nodes
-        anywhere : whether operators are to be put elsewhere: then all pairs of nodes have a latency, and nodes without one are left out
+        anywhere : True if operators may move: then all pairs of nodes have a latency, and nodes without one are left out
         """
         self.node_of = {operator: nodes.get(operator, node) for operator, node in self.node_of.items()}
         pairs = {(self.node_of[link.source], self.node_of[link.target]) for link in self.plan.links if self._takes_part(link)}
@@ -191,7 +193,7 @@ class Forecast:
         self._use = {node: _use(books, node, now) for node in set(self.node_of.values())}
 
     def failed(self, now: float) -> None:
-        """Tries again in a minute."""
+        """Notes that the prediction failed; the next one is due after `OFF_S`."""
         self._is_asked, self._due_s = False, now + OFF_S
 
     def row(self) -> dict[str, Any] | None:
@@ -208,8 +210,8 @@ class Forecast:
 
     @property
     def reason(self) -> str:
-        """Describes the sources that have left the profile, where answers exceed `max_latency`, operators that have too few instances, and
-        an order that does not carry what comes; empty if nothing is wrong."""
+        """Describes sources and hosts that have left the profile, where answers exceed `max_latency`, operators that have too few
+        instances, and an order that does not carry the incoming rows; empty if nothing is wrong."""
         return "; ".join(filter(None, (self._late, self.resizing.reason if self.resizing is not None else "", self.ordering.reason)))
 
     def wanted_of(self, operators: tuple[OperatorId, ...]) -> int | None:
@@ -220,7 +222,7 @@ class Forecast:
 
     @property
     def slack_ms(self) -> float | None:
-        """Returns by how much work on its hosts may take longer, in ms; None without `max_latency`, or before the first prediction."""
+        """Returns the ms by which work on its hosts may take longer; None without `max_latency`, or before the first prediction."""
         latency, bound_ms = self._latency, self.plan.max_latency_ms
         return None if latency is None or bound_ms is None else max(0.0, bound_ms - latency.upper_s * 1e3)
 
@@ -233,7 +235,7 @@ class Forecast:
         if latency is None or self.measured is None:
             return False
         if latency.p99_s is None:
-            return True  # it has an end
+            return True  # predicted to grow without end, but measured
         difference_ms = abs(self.measured.p99_ms - latency.p99_s * 1e3)
         return difference_ms > max(OFF_LEAST_MS, OFF_SHARE * latency.p99_s * 1e3)
 
@@ -249,7 +251,7 @@ class Forecast:
         for node, before in sorted(self._use.items()):
             if (use := _use(books, node, now)) > before + USE_LEFT_CORES:
                 left.append(f"others use {use:.1f} cores of {node}, expected {before:.1f}")
-        why = "; ".join(left) or "no source or host has left what was expected of it: the prediction was wrong"
+        why = "; ".join(left) or "all sources and hosts are as expected: the prediction was wrong"
         return f"answers took up to {self.measured.max_ms:.0f} ms, max_latency is {bound_ms:g} ms: {why}"
 
 

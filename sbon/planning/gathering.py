@@ -1,4 +1,4 @@
-"""Gathers what is known of a placed query from the books of an agent."""
+"""Gathers the known figures of a placed query from the books of an agent."""
 
 from collections.abc import Iterable, Mapping
 
@@ -16,7 +16,7 @@ from sbon.types import NodeId, OperatorId
 
 
 def gathered(books: Books, plan: Plan, placed: Placed, now: float) -> PlacedQuery:
-    """Returns a query as the optimiser has placed it, with what the books know."""
+    """Returns a query as the optimiser has placed it, with the figures in the books."""
     decision = placed.decision
     links = [
         (source, target, latency_ms, is_measured)
@@ -51,16 +51,16 @@ def placed_query(
     arrivals: Mapping[OperatorId, Series] | None = None,
     now: float,
 ) -> PlacedQuery:
-    """Returns a query with a placement, and what the books know of its parts; of the rest, rules.
+    """Returns a query with a placement, and the figures of its parts in the books; parts without figures have those of rules.
 
     Parameters
     ----------
-    node_of : of the operators that take part; the plan's others are left out
-    links : of each pair of nodes that a link leads over: the two, the one-way latency in ms, and whether it was measured
-    shared : operators that run already for other queries; their inputs flow anyway
-    begun_ms : of those, the latency from a source to them, as far as it is known
+    node_of : nodes of the operators that take part; the plan's others are left out
+    links : for each pair of nodes that a link leads over: both nodes, the one-way latency in ms, and whether it was measured
+    shared : operators that run already for other queries; their inputs flow in any case
+    begun_ms : latency from a source to each shared operator, as far as it is known
     own_cores : cores that the query uses already, by node, apart from `shared`; they do not count as used by others
-    arrivals : measured ones of sources whose rows come in bursts
+    arrivals : measured arrivals of sources whose rows come in bursts
     """
     operators = tuple(spec for spec in plan.operators if spec.id in node_of)
     kept = tuple(link for link in plan.links if link.source in node_of and link.target in node_of and link.target not in shared)
@@ -91,7 +91,7 @@ def placed_query(
 
 
 def _without(node: NodeResources, cores: float) -> NodeResources:
-    """Returns the resources of a node without what a running query uses of it itself."""
+    """Returns the resources of a node, without the cores that the query itself uses."""
     if node.operators is None or cores <= 0:
         return node
     return msgspec.structs.replace(node, operators=node.operators.less(cores))

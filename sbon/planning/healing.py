@@ -12,7 +12,7 @@ from sbon.query.plan import Plan, after_crash
 from sbon.types import NodeId, OperatorId
 
 WAITS = 3
-"""Times that a probe waits for an answer before a member is suspected: directly, again, and through others."""
+"""Number of waits for an answer to a probe before a member is suspected: directly, again, and through others."""
 PLACING_TRIPS = 2
 """Round trips to find hosts: candidates are asked whether they have room, and measure how far they are."""
 LOADING_S = 0.4
@@ -23,7 +23,7 @@ Latency = Callable[[NodeId], float | None]
 
 
 def detection_s(config: MembershipConfig, members: int) -> tuple[float, float]:
-    """Returns the time from a crash until a member has been declared failed, in seconds: the least, and what it rarely exceeds.
+    """Returns the time from a crash until a member has been declared failed, in seconds: the least, and one that is rarely exceeded.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def expected(
     engine: EngineConfig,
     latency_ms: Latency,
 ) -> dict[str, Any]:
-    """Returns what `sbon explain` says of crashes.
+    """Returns the part of `sbon explain` about crashes.
 
     Parameters
     ----------
@@ -113,8 +113,8 @@ def _host(
 
 
 def _waiting(plan: Plan, lost: list[OperatorId]) -> list[OperatorId]:
-    """Returns the lost operators that wait for their host: those that are bound to it, and those that could give to nobody or get nothing
-    before. That is the rule of `sbon.supervision.recovery.makeable`."""
+    """Returns the lost operators that wait for their host: those pinned to it, those with a consumer that waits, and those whose inputs all
+    wait. This is the rule of `sbon.supervision.recovery.makeable`."""
     waits = {spec.id for spec in plan.operators if spec.id in lost and spec.pinned is not None}
     changed = True
     while changed:
@@ -129,8 +129,8 @@ def _waiting(plan: Plan, lost: list[OperatorId]) -> list[OperatorId]:
 
 
 def _depth(plan: Plan, operators: list[OperatorId]) -> int:
-    """Returns how many of these operators follow one another at most: on hosts of their own, they are made one after the other,
-    consumers first."""
+    """Returns the length of the longest chain of these operators: on different hosts, they are made one after the other, consumers
+    first."""
     depth: dict[OperatorId, int] = {}
     for spec in plan.operators:  # upstream first
         if spec.id in operators:

@@ -1,5 +1,5 @@
 """Puts the operators of a placed query where its answers keep within a latency bound at the least network usage, among nodes that have
-been asked already. `sbon.placement.latency_bounded` searches; here a query, its placement and its books become what it searches in."""
+been asked already. `sbon.placement.latency_bounded` searches; this module makes its input of a query, its placement and its figures."""
 
 import math
 from collections.abc import Mapping
@@ -26,8 +26,8 @@ OPTIONS_MAX = 24
 def placed_within(
     placed: Placed, query: PlacedQuery, bound_ms: float, config: PlacementConfig, rng: np.random.Generator
 ) -> dict[OperatorId, NodeId] | None:
-    """Returns the node of every operator in the placement of least cost within the bound; None to leave the placement as it is: because
-    it keeps within the bound, nothing may move, or no placement was found.
+    """Returns the node of every operator in the placement of least cost within the bound; None if the placement should stay as it is: it
+    keeps within the bound, nothing may move, or no placement was found.
 
     Parameters
     ----------
@@ -53,13 +53,14 @@ def placed_within(
 
 
 def judged(query: PlacedQuery) -> tuple[float, Mapping[NodeId, float]]:
-    """Returns what no answer exceeds, in s, and by how much each node is behind; infinite where a running query would break its bound."""
+    """Returns the upper bound of the latency in s, infinite where a running query would break its bound, and how many s each node is
+    behind."""
     upper_s, behind_s = latest_s(query)
     return (math.inf if harmed(query) else upper_s), behind_s
 
 
 def network_s(query: PlacedQuery) -> float:
-    """Returns what the longest way through a query takes on links alone, in s."""
+    """Returns the time in s of the longest path through a query over links alone."""
     reached = {spec.id: query.begun_s.get(spec.id, 0.0) for spec in query.plan.operators}
     for spec in query.plan.operators:
         for link in (link for link in query.plan.links if link.target == spec.id):
@@ -77,7 +78,7 @@ def without_new_sink(query: PlacedQuery) -> PlacedQuery:
 
 
 def choices_of(placed: Placed, query: PlacedQuery, model: CostModel) -> Choices:
-    """Returns where operators may be: where they are, and the candidates that have room for them."""
+    """Returns the nodes on which operators may be: their present ones, and the candidates that have room for them."""
     plan, decision = query.plan, placed.decision
     order = tuple(spec.id for spec in plan.operators)  # upstream first
     number = {operator: place for place, operator in enumerate(order)}

@@ -12,7 +12,7 @@ def number(options: Mapping[str, Any], name: str, default: float, least: float, 
     Raises
     ------
     ConfigError
-        It is none, or out of range.
+        The value is no number, or out of range.
 
     Examples
     --------

@@ -3,10 +3,10 @@
     looked at with each round of reports -> search (`sbon.planning.reordering`), once the rate of a source has been off by `OFF_SHARE` for
     `OFF_S` -> `looked`, or `failed`
 
-What is measured at that moment is what later rates are compared with, so that a rate which has changed once leads to one search. As long
-as some placement of the present order carries what comes, the order stays.
+Later rates are compared with those measured at that moment, so that a rate which has changed once leads to one search. As long as some
+placement of the present order carries the incoming rows, the order stays.
 
-The query gets it by itself (`sbon.queries.adapting`), or when somebody asks for it.
+The query changes to the better order by itself (`sbon.queries.adapting`), or on request.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ class Ordering:
 
     Parameters
     ----------
-    plan : as placed, with the rates that are expected of its sources
+    plan : as placed, with the expected rates of its sources
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -36,9 +36,9 @@ class Ordering:
         self._off_since_s: float | None = None
         self._is_asked = False
         self.better: Reordered | None = None
-        """The order that carries what comes, where the present one does not; None if none is known."""
+        """The order that carries the incoming rows, where the present one does not; None if none is known."""
         self.outlook = ""
-        """Clause on whether the query gets it by itself; empty if it does not."""
+        """Clause on whether the query changes to it by itself; empty if it does not."""
 
     def look(self, reports: Mapping[OperatorId, OperatorReport], now: float) -> bool:
         """Takes a round of reports; returns whether to search now: then call `looked` or `failed`."""
@@ -59,13 +59,13 @@ class Ordering:
         self.failed()
 
     def failed(self) -> None:
-        """Takes that nothing has been found; the next search is for other rates."""
+        """Ends a search without a result; the next one is for other rates."""
         self._is_asked, self._off_since_s = False, None
 
     @property
     def reason(self) -> str:
-        """Describes that the present order does not carry what comes; empty if it does, or no order does."""
+        """Says that the present order does not carry the incoming rows; empty if it does, or no order does."""
         if self.better is None:
             return ""
-        outlook = self.outlook or "`sbon replan --order` gives it another one"
-        return f"its operators do not carry what comes in this order: {self.better.text}; {outlook}"
+        outlook = self.outlook or "`sbon replan --order` reorders them"
+        return f"its operators do not carry the incoming rows in this order: {self.better.text}; {outlook}"

@@ -1,5 +1,5 @@
-"""One order of a real plan as searches for its placement see it: what it asks (`sbon.cost.highest_rate`). `sbon.planning.arranging` tries
-one order after the other."""
+"""Presents one order of a real plan to searches for its placement, with its demand (`sbon.cost.highest_rate`). `sbon.planning.arranging`
+tries one order after the other."""
 
 from collections.abc import Sequence
 from typing import NoReturn
@@ -12,7 +12,7 @@ from sbon.types import FloatArray
 
 
 class PlanOrder:
-    """One order of a plan, in which nothing is exchanged.
+    """One order of a plan, without exchanges.
 
     Parameters
     ----------
@@ -33,11 +33,11 @@ class PlanOrder:
         return [(source, target) for source, target in self._demand.ends.tolist()], list(self._demand.sent.transpose(1, 0, 2))
 
     def demand(self) -> Demand:
-        """Returns what the order asks."""
+        """Returns the demand of the order."""
         return self._demand
 
     def moves(self) -> Sequence[Pair]:
-        """Returns that there are none."""
+        """Returns no exchanges."""
         return ()
 
     def swap(self, pair: Pair) -> NoReturn:

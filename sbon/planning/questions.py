@@ -1,7 +1,7 @@
 """The questions of `sbon plan`: each takes a placed query and the options that the person gave, and returns plain values.
 
 A new question adds its function to `QUESTIONS`, and a command to `sbon/cli/plan.py`. The agent knows neither: it places the query, gathers
-what is known of it (`sbon.planning.gathering`), and passes options and answer on.
+its known figures (`sbon.planning.gathering`), and passes options and answer on.
 """
 
 from collections.abc import Callable, Mapping

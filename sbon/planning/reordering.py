@@ -1,8 +1,8 @@
-"""Looks whether a running query would carry more, or cost less, in another order of its operators (docs/replanning.md).
+"""Finds out whether a running query would carry more, or cost less, in another order of its operators (docs/replanning.md).
 
 Orders are searched as `sbon plan throughput` does (`sbon.planning.arranging`), at the rates, shares and costs that are measured now. The
-present order counts as it would be placed best: where its operators happen to be is the local optimiser's to mend. What is found has to
-gain `GAIN_LEAST`, because less is within the error of such a prediction, and a change is work.
+present order counts in its best placement, because the local optimiser corrects the present placement. Another order must gain
+`GAIN_LEAST`, because less is within the error of such a prediction, and a change is work.
 """
 
 import msgspec
@@ -38,20 +38,20 @@ def reordered(query: PlacedQuery, *, to_carry: bool = False) -> Reordered:
     Parameters
     ----------
     query : as it runs, with measured rates
-    to_carry : whether the order is to stay if a placement of it carries what comes
+    to_carry : True: the order stays if a placement of it carries the incoming rows
     """
     plan = query.plan
     if not moves(plan):
         return Reordered(None, "no two of its operators can be exchanged")
     inner = [spec for spec in plan.operators if not isinstance(spec.params, SourceParams | SinkParams)]
     if any(query.statistics[spec.id].source is Source.RULE for spec in inner):
-        return Reordered(None, "what its operators cost has not been measured yet; try again in a minute")
+        return Reordered(None, "the costs of its operators have not been measured yet; try again in a minute")
     expected = query.rows_per_s()
     rates = Rates.settled(query, {"": {spec.id: expected.get(spec.id, 0.0) for spec in query.sources}}, nodes=sorted(query.nodes))
     present = configuration_of(rates, target=ROOM)
     search(present, EVALUATIONS)
     if to_carry and not carries_more(present.quality, ROOM):
-        return Reordered(None, "some placement of this order carries what comes")
+        return Reordered(None, "some placement of this order carries the incoming rows")
     best = best_order(rates, target=ROOM, evaluations=EVALUATIONS)
     if plan_of(best) is plan:
         return Reordered(None, "no other order of its operators is better")
@@ -62,22 +62,23 @@ def reordered(query: PlacedQuery, *, to_carry: bool = False) -> Reordered:
 
 
 def gain(present: tuple[float, float], other: tuple[float, float]) -> str:
-    """Describes what another order gains; empty if that is too little.
+    """Describes the gain of another order; empty if it is too small.
 
     Parameters
     ----------
-    present, other : the multiple of what comes that each carries, of which more than `ROOM` is of no use, and its bytes under way
+    present, other : for each order, the multiple of the incoming rows that it carries (more than `ROOM` counts as `ROOM`), and its bytes in
+        transit
     """
     carried, carries = min(present[0], ROOM), min(other[0], ROOM)
     if carries_more(present[0], other[0]):
-        return f"to carry {other[0]:.2g} times what comes instead of {present[0]:.2g} times"
+        return f"to carry {other[0]:.2g} times the incoming rows instead of {present[0]:.2g} times"
     if carries >= carried and other[1] <= present[1] * (1 - GAIN_LEAST):
-        return f"for {other[1]:,.0f} bytes under way instead of {present[1]:,.0f}"
+        return f"for {other[1]:,.0f} bytes in transit instead of {present[1]:,.0f}"
     return ""
 
 
 def carries_more(present: float, other: float) -> bool:
-    """Tells whether another order carries so much more that it is worth a change, given the multiples of what comes."""
+    """Tells whether another order carries so much more that it is worth a change, given the multiples of the incoming rows."""
     return min(other, ROOM) >= min(present, ROOM) * (1 + GAIN_LEAST)
 
 

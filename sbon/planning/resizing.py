@@ -1,12 +1,12 @@
-"""Tells when the number of instances that the planner has chosen is no longer the one to have. A machine without I/O.
+"""Tells when the number of instances that the planner has chosen is no longer right. A machine without I/O.
 
     looked at with each round of reports -> plan anew, once rate or work have been off by `OFF_SHARE` for `OFF_S` -> `planned`, or `failed`
 
-What it was planned for is then what was measured at that moment, so that a rate which has changed once leads to one plan. A smaller number
-than runs must carry `sizing.ROOM_LESS` times the rate, a larger one only has to be needed: a rate that goes up and down does not change it
+The new plan is for the rates measured at that moment, so that a rate which has changed once leads to one plan. A number below the present
+one must carry `sizing.ROOM_LESS` times the rate, while a larger one only has to be needed: a rate that goes up and down does not change it
 each time.
 
-The query says what it needs. It gets it by itself (`sbon.queries.adapting`), or when somebody asks for it.
+The query's reason says which number it needs. The number changes by itself (`sbon.queries.adapting`), or on request.
 """
 
 from collections.abc import Mapping
@@ -21,13 +21,13 @@ from sbon.wire.reports import OperatorReport
 
 OFF_SHARE = 0.2
 OFF_S = 60.0
-"""Time for which what is measured differs from what was predicted by more than `OFF_SHARE`, before a query is planned or predicted anew."""
+"""Time for which measured values must differ from predicted ones by more than `OFF_SHARE` before a query is planned or predicted again."""
 HOT = 1.5
-"""Times the mean of the others that the busiest instance gets, from which on its surplus is taken for one key."""
+"""Multiple of the others' mean rows from which the surplus of the busiest instance counts as one key."""
 
 
 def resizing_of(plan: Plan) -> "Resizing | None":
-    """Returns what watches the numbers of instances of a plan; None if nobody has chosen them."""
+    """Returns the machine for the numbers of instances of a plan; None if the planner has not chosen them."""
     return Resizing(plan) if plan.sizings else None
 
 
@@ -48,15 +48,15 @@ class Resizing:
         self._is_asked = False
         self._hot: list[tuple[float, ...]] = [()] * len(plan.sizings)
         self.wanted = self.running
-        """Number of instances that each should have, by what was measured last."""
+        """Number of instances that each sizing should have, by the last measurements."""
         self.problem = ""
         """One line on why no number is enough; empty if one is."""
         self.outlook = ""
-        """Clause on whether the query gets the wanted number by itself; empty if it does not."""
+        """Clause on whether the query changes to the wanted number by itself; empty if it does not."""
 
     @property
     def running(self) -> list[int]:
-        """Returns the number of instances that each has."""
+        """Returns the number of instances that each sizing has."""
         return [len(sizing.operators) for sizing in self._sizings]
 
     @property
@@ -104,17 +104,17 @@ class Resizing:
         self._planned, self._is_asked, self._off_since_s = list(self._latest), False, None
 
     def as_planned(self, plan: Plan) -> Plan:
-        """Returns a plan with the wanted numbers as planned for what was measured last."""
+        """Returns a plan with the wanted numbers, marked as planned for the last measurements."""
         known = zip(self._sizings, self._planned, strict=True)
         return resting_on(plan, [structs.replace(was, rate_rows_per_s=rate, cores=cores) for was, (rate, cores) in known])
 
     def failed(self) -> None:
-        """Tries again in a minute."""
+        """Ends an attempt; the next one follows if the rates are still off after `OFF_S`."""
         self._is_asked, self._off_since_s = False, None
 
     @property
     def reason(self) -> str:
-        """Describes which operators have too few instances for what comes; empty if none has."""
+        """Describes which operators have too few instances for the incoming rows; empty if none has."""
         said = [
             f"{len(sizing.operators)} of {self._kinds[sizing.operators[0]]} were planned for {sizing.rate_rows_per_s:,.0f} rows/s, "
             f"{rate:,.0f} rows/s come and need {wanted}"
@@ -127,7 +127,7 @@ class Resizing:
 
 
 def _measured(sizing: Sizing, reports: Mapping[OperatorId, OperatorReport]) -> tuple[float, float] | None:
-    """Returns the rows/s into all instances and the cores that they use; None while not all have told."""
+    """Returns the rows/s into all instances and the cores that they use; None while not all instances have reported."""
     told = [reports[one] for one in sizing.operators if one in reports and reports[one].cpu_ns_per_row is not None]
     if len(told) < len(sizing.operators):
         return None
@@ -139,7 +139,7 @@ def _is_off(measured: tuple[float, float], planned: tuple[float, float]) -> bool
 
 
 def _hottest(sizing: Sizing, reports: Mapping[OperatorId, OperatorReport]) -> tuple[float, ...]:
-    """Returns the share of rows of the hottest key, as far as the rows of several instances tell."""
+    """Returns the share of rows of the hottest key, estimated from the rows of several instances; empty if none stands out."""
     *others, most = sorted(reports[one].rows_per_s_in for one in sizing.operators)
     if not others or most <= HOT * (mean := sum(others) / len(others)):
         return ()

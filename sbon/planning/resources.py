@@ -1,7 +1,7 @@
 """`sbon plan resources`: how many nodes, instances and which intervals a query needs for a bound of its latency.
 
-The query is seen as two stages: what works without keys (map), up to the first operator with keys (update) and what follows that.
-Instances of an operator with keys are dealt by ranges of their hash.
+The query counts as two stages: the operators without keys (map), and the operator with keys behind them (update). Rows are dealt to the
+instances of an operator with keys by ranges of the keys' hash.
 """
 
 from collections.abc import Mapping, Sequence
@@ -113,10 +113,10 @@ def stages_of(query: PlacedQuery, updates: Sequence[OperatorId], hot_shares: tup
 
 
 def _law_of(port: PortStatistics, frame: float) -> tuple[float, float]:
-    """Returns what a batch and a row cost where batches of so many rows are expected.
+    """Returns the cost of a batch and of a row where batches of `frame` rows are expected.
 
-    Batches that were smaller when they were measured may stay so: the further ones count with their rows. Where all had one size, nothing
-    tells what a batch costs and what its rows.
+    Batches that were smaller when they were measured may stay so: the cost of the additional batches is added to that of the rows. If all
+    batches had one size, their cost cannot be separated from that of their rows.
     """
     per_batch, per_row = port.law.at(Edge.EXPECTED, frame, port.open_windows)
     was = port.rows_per_batch
@@ -124,7 +124,8 @@ def _law_of(port: PortStatistics, frame: float) -> tuple[float, float]:
 
 
 def _cost(query: PlacedQuery, spec: OperatorSpec) -> tuple[float, float, float]:
-    """Returns what a batch and a row of an operator cost, and the rows/s into it. Of several ports, as their rows are mixed."""
+    """Returns the cost of a batch and of a row of an operator, and the rows/s into it; costs of several ports are weighted by their
+    rows."""
     ports = query.statistics[spec.id].ports
     rows = [0.0] * len(ports)
     for link in query.plan.links:
@@ -159,7 +160,7 @@ def _row_bytes(query: PlacedQuery, senders: list[str]) -> float:
 
 
 def cluster_of(query: PlacedQuery) -> Cluster:
-    """Returns nodes like the weakest of those that the query is placed on, as far from each other as the farthest."""
+    """Returns a cluster of nodes like the weakest of the query's nodes, as far from each other as the farthest two."""
     nodes = list(query.nodes.values())
     pairs = [(source, target) for source in query.nodes for target in query.nodes if source != target]
     return Cluster(

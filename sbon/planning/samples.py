@@ -17,11 +17,11 @@ from sbon.wire.costs import TOLD_MAX
 from sbon.wire.messages import Message
 
 ANSWER_S = 1.0
-"""Time after which a host that has not answered counts as having none."""
+"""Time after which a host that has not answered counts as having no sample."""
 
 
 def questions(plan: Plan, is_known: Callable[[str], bool]) -> dict[NodeId, SampleAsk]:
-    """Returns what to ask the hosts of sources, where something is there that is not known: their sources and what only these feed.
+    """Returns a question to each host of sources with unknown operators: about its sources, and the operators that only these feed.
 
     Parameters
     ----------
@@ -44,10 +44,9 @@ def questions(plan: Plan, is_known: Callable[[str], bool]) -> dict[NodeId, Sampl
 
 
 def known_shares(plan: Plan, known: Callable[[OperatorSpec], OperatorStatistics | None]) -> dict[str, float]:
-    """Returns the rows out per row in, by signature, of operators of which samples or batches have told it and whose share does not depend
-    on rates.
+    """Returns the sampled or measured rows out per row in, by signature, of operators whose share does not depend on rates.
 
-    Where no row of a sample passed, the share is that of one row.
+    If no row has passed, the share is as if one had.
     """
     found = {}
     for spec in plan.operators:
@@ -60,7 +59,7 @@ def known_shares(plan: Plan, known: Callable[[OperatorSpec], OperatorStatistics 
 
 
 def with_known_shares(plan: Plan, books: Books, now: float) -> Plan:
-    """Returns the plan with the rates of links that follow from what the books know of its operators."""
+    """Returns the plan with the rates of links that follow from the selectivities in the books."""
     shares = known_shares(plan, lambda spec: books.statistics.of(spec.signature, now))
     return estimate(plan, shares=shares) if shares else plan
 

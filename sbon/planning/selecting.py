@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 
 class Placing(Protocol):
-    """Imagines placements."""
+    """Places queries on trial."""
 
     def place(self, plan: Plan, done: "Callable[[Placed | SbonError], None]", *, share: bool, reserve: bool) -> None:
         """Places a query; `done` gets the result."""
 
     def gather(self, plan: Plan, placed: Placed) -> "PlacedQuery":
-        """Returns a placed query with what is known of its parts."""
+        """Returns a placed query with the known figures of its parts."""
 
 
 class Execute(Protocol):
     """Does work on an executor thread."""
 
     def __call__(self, work: Callable[[], Any], done: Callable[[Any], None], *, rows: int) -> None:
-        """Calls `done` with what `work` returns or raises."""
+        """Calls `done` with the result or the exception of `work`."""
 
 
 def select(plan: Plan, placing: Placing, execute: Execute, done: Callable[[Plan, str], None]) -> None:
@@ -63,9 +63,9 @@ class Sized(msgspec.Struct, frozen=True):
 
     plan: Plan
     larger: Plan | None = None
-    """The same query with the most instances that there are cores for, if these are more: to be tried where `plan` is too late."""
+    """The plan with the most instances that there are cores for, if these are more: to be tried where `plan` is too late."""
     note: str = ""
-    """Text for people on what the instances do not carry."""
+    """Text for people on why the instances do not carry the rates; empty if they do."""
 
 
 def size(
@@ -124,12 +124,12 @@ def _sized(query: "PlacedQuery", build: Callable[[Sequence[int]], Plan]) -> Size
 
 
 def with_any_number(problem: SbonError) -> SbonError:
-    """Returns why a query is too late, which was refused with the number of instances that seemed enough, and with the most."""
+    """Returns why a query is too late that was refused both with the chosen and with the greatest number of instances."""
     return LatencyBoundError(f"{problem}; more instances do not help")
 
 
 def exchanged_note(plan: Plan, other: Plan) -> str:
-    """Returns what a statement's answer says of the order that runs in the place of the plan's own; empty if they are the same."""
+    """Returns a note for a statement's answer on the order that runs in place of the plan's own; empty if they are equal."""
     if not plan.profile or plan.links == other.links:
         return ""
     from sbon.planning.selection import exchanged

@@ -1,9 +1,9 @@
 """Chooses among equivalent plans of a query with `max_latency` the one whose answers are soonest, as predicted (Mace, section IX-A).
 
-Plans are equal by the exchanges of `sbon.query.moves`: the order of joins, and filters below or above joins and windows. Each is predicted
-where the first one was placed: operators keep their ids, and what they cost per row, whatever stands before them. Exchanges are made one
-after the other, the best first, as long as one pays. Operators whose costs are rules of thumb stay where they are, because rules cannot
-tell which of two is dear.
+The exchanges of `sbon.query.moves` make equivalent plans: the order of joins, and filters below or above joins and windows. Each is
+predicted where the first one was placed: operators keep their nodes, their ids and their costs per row. Exchanges are made one after the
+other, the best first, as long as one pays. Operators whose costs are rules of thumb stay where they are, because rules cannot tell which of
+two operators is more expensive.
 """
 
 import msgspec
@@ -67,7 +67,7 @@ def selected(query: PlacedQuery) -> Selected:
 def in_order(query: PlacedQuery, plan: Plan) -> PlacedQuery:
     """Returns a placed query in another order of its operators, each on the node where it was and with its own costs.
 
-    Rates of streams follow from what is known or expected of their operators.
+    Rates of streams follow from the known or expected selectivities of their operators.
     """
     was = {spec.id: spec for spec in query.plan.operators}
     statistics = {}

@@ -1,8 +1,8 @@
 """Chooses the number of instances of each operator with keys, for queries with `instances = 'auto'`.
 
 The least number carries the rate with `ROOM` to spare, within the time that the network leaves of `max_latency`, if there is one. The model
-is that of `sbon plan resources` (`sbon.cost.stages`); here the nodes are those that the query may be placed on, with what they have left,
-and the exchange sends what comes at once. More instances than cores help nothing. See docs/deadlines.md.
+is that of `sbon plan resources` (`sbon.cost.stages`); here the nodes are those that the query may be placed on, with the cores that they
+have left, and the exchange sends incoming rows at once. More instances than cores do not help. See docs/deadlines.md.
 """
 
 import math
@@ -28,12 +28,12 @@ from sbon.search.resources import USE_MAX, Found, Wanted, greatest_rates, limit_
 from sbon.types import NodeId, OperatorId
 
 ROOM = 1.25
-"""Times the rate that a number of instances must carry."""
+"""Multiple of the rate that a number of instances must carry."""
 ROOM_LESS = 1.6
-"""Times the rate that a smaller number than the present one must carry: a rate that goes up and down must not change it each time."""
+"""Multiple of the rate that a number below the present one must carry: a rate that goes up and down must not change it each time."""
 QUANTILE = 0.99
 HOSTS_MAX = 8
-"""Most nodes over which the instances of one operator are thought to be spread."""
+"""Most nodes over which the instances of one operator are assumed to be spread."""
 _FREE_LEAST = 0.2
 """Least share of a core that counts: the scheduler of a host leaves operators that much."""
 _IN_MEMORY = 1e12
@@ -45,14 +45,14 @@ class Chosen(msgspec.Struct, frozen=True):
     numbers: tuple[int, ...]
     """One for each of the plan's `sizings`."""
     sizings: tuple[Sizing, ...]
-    """The plan's, with what each number rests on; the operators are those of the plan that was given."""
+    """The plan's sizings, with the figures behind each number; the operators are those of the given plan."""
     problem: str = ""
     """One line on why no number is enough; empty if these are."""
     is_certain: bool = True
     """False: costs of the operators are rules of thumb."""
 
     def of(self, plan: Plan) -> Plan:
-        """Returns the plan that has these numbers of instances, with what they rest on."""
+        """Returns the plan that has these numbers of instances, with the figures behind them."""
         return resting_on(plan, self.sizings)
 
 
@@ -75,7 +75,7 @@ class _Option(NamedTuple):
     limits: _Limits
 
     def limit(self, pace_s: float) -> str:
-        """Returns what ends the rate."""
+        """Returns the limit of the rate."""
         job, cluster, wanted, maps = self.limits
         found = Found(
             nodes=self.hosts,
@@ -111,7 +111,7 @@ def chosen(
     ----------
     query : placed without its bound, or as it runs
     hot_shares : by sizing, the share of rows of each of its hottest keys, as far as they are known
-    measured_cores : by sizing, the cores that its instances use as the query runs; without them, the costs alone tell
+    measured_cores : by sizing, the cores that its instances use as the query runs; without them, they follow from the costs
     room : times the rate that must be carried
     """
     plan, numbers, found, problem, used = query.plan, list[int](), list[Sizing](), "", 0.0
@@ -147,7 +147,7 @@ def _cores(query: PlacedQuery, job: Job, rate: float, number: int, speed: float)
 
 
 def _as_measured(query: PlacedQuery, job: Job, rate: float, operators: Sequence[OperatorId], cores: float) -> Job:
-    """Returns the job with updates that cost as much, at this rate, as they were measured to cost: batches may come at another pace."""
+    """Returns the job with the costs of updates scaled to the measured cores at this rate, because batches may come at another pace."""
     speed = sum(query.nodes[query.node_of[one]].speed.value for one in operators) / len(operators)
     expected = _cores(query, job, rate, len(operators), speed)
     if expected <= 0 or cores <= 0:
@@ -222,7 +222,7 @@ def _nodes(query: PlacedQuery, used: float) -> list[tuple[float, NodeId]]:
 
 
 def _speed(query: PlacedQuery) -> float:
-    """Returns the speed of the node that the work is counted in cores of: the strongest."""
+    """Returns the speed of the strongest node, in whose cores work is counted."""
     return query.nodes[_nodes(query, 0.0)[0][1]].speed.value
 
 

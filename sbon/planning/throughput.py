@@ -1,4 +1,4 @@
-"""`sbon plan throughput`: the order and placement that carry the profile with the least network usage, or the most of it."""
+"""`sbon plan throughput`: the order and placement that carry the profile with the least network usage, or as much of it as possible."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,7 +24,7 @@ def throughput(query: PlacedQuery, options: Mapping[str, Any]) -> dict[str, Any]
     Raises
     ------
     ConfigError
-        A profile is given for a source that the query does not read, or cannot be read.
+        A profile is for a source that the query does not read, or is malformed.
     """
     profile = _profile(query, options.get("profile", {}))
     rates = Rates.settled(query, profile, nodes=sorted(query.nodes))

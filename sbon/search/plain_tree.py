@@ -1,4 +1,4 @@
-"""A tree of operators at one multiple of the profile, with plain numbers: for searches where only processors limit.
+"""A tree of operators at one multiple of the profile, with plain numbers instead of arrays, for searches where only processors limit.
 
 Each stream is a product of sources' rates and factors, so at x times the profile it is one number that grows as a power of x: the number of
 sources behind it. A swap costs a few multiplications, and is made in place.
@@ -12,12 +12,12 @@ from sbon.search.orders import NONE, Order, Pair, Query
 ROUNDS = 60
 """Most steps of the search for a root."""
 PRECISION = 1e-10
-"""Relative change at which it ends."""
+"""Relative change at which the search for a root ends."""
 
 State = tuple[list[tuple[int, ...]], list[int], list[int], list[int]]
 """Inputs and consumer of each operator, its columns and its node."""
 Swap = tuple[Pair, float, float]
-"""A swap, and how much more work its top and its bottom have after it."""
+"""A swap, and the growth of the work of its top and of its bottom."""
 
 
 class PlainTree:
@@ -56,7 +56,7 @@ class PlainTree:
         self.scale(1.0)
 
     def state(self) -> State:
-        """Returns what `back_to` needs."""
+        """Returns the state that `back_to` takes."""
         return list(self.below), list(self.above), list(self.columns), list(self.node_of)
 
     def back_to(self, state: State) -> None:
@@ -121,7 +121,7 @@ class PlainTree:
                     yield pair
 
     def swaps(self, top: int) -> list[Swap]:
-        """Returns the swaps of an operator with each of its inputs, at the multiple that the tree is at."""
+        """Returns the swaps of an operator with each of its inputs, at the tree's multiple."""
         found = self._swaps[top]
         if found is None:
             work = self.work
@@ -163,7 +163,7 @@ class PlainTree:
         return work, self.cost[bottom] * between, between
 
     def swapped_at(self, pair: Pair, x: float) -> tuple[float, float]:
-        """Returns the work of the two operators after a swap, at so many times the multiple that the tree is at."""
+        """Returns the work of the two operators after a swap, at `x` times the tree's multiple."""
         top, bottom, moved = pair.top, pair.bottom, pair.moved
         rows, degree = self.rows, self.degree
         came = rows[moved] * x ** degree[moved]
@@ -181,7 +181,7 @@ class PlainTree:
         return work, self.cost[bottom] * between
 
     def work_at(self, row: int, x: float) -> float:
-        """Returns the work of an operator, at so many times the multiple that the tree is at."""
+        """Returns the work of an operator, at `x` times the tree's multiple."""
         rows, degree, inputs = self.rows, self.degree, self.below[row]
         if len(inputs) == 2:
             one, two = inputs
@@ -211,7 +211,7 @@ class PlainTree:
         self.load[self.node_of[top]] += work - self.work[top]
         self.load[self.node_of[bottom]] += other_work - self.work[bottom]
         self.work[top], self.work[bottom] = work, other_work
-        # A swap depends on its two operators and their inputs: those of the two consumers above change, too.
+        # A swap depends on its two operators and their inputs: the swaps of the two consumers above change, too.
         swaps = self._swaps
         swaps[top] = swaps[bottom] = None
         if consumer != NONE:
@@ -229,7 +229,7 @@ class PlainTree:
         self.node_of[operator] = node
 
     def order(self) -> Order:
-        """Returns the order, for what else is to be known of it."""
+        """Returns the order, with all its streams and loads."""
         return Order(self.query, self.below)
 
 

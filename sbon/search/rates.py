@@ -1,11 +1,11 @@
-"""Order and placement for the highest rates: a configuration whose value falls as the multiple of the profile grows that it carries.
+"""A configuration of order and placement, for searches for the highest rates.
 
-Below a target multiple the value is 1 / quality. Configurations that reach the target are all better than those, and the less network usage
-the better: throughput is a constraint then, and the objective is the overlay's. Without a target only the quality counts (WhiteWater).
+Below a target multiple of the profile the value is 1 / quality, where quality is the multiple that the configuration carries.
+Configurations that reach the target are better than all others, and the better the less network usage they have: throughput is a
+constraint then, and network usage the objective, as elsewhere in the overlay. Without a target only the quality counts (WhiteWater).
 
-A move changes few limits: two nodes, and the links at one or two operators. The others keep the quality that they have, which is kept by
-limit. `values_after` computes the changed limits of many moves in one go. Where only processors limit, plain numbers are quicker for one
-move after the other (`plain_tree`).
+A move changes few limits: two nodes, and the links at one or two operators. The quality of all limits is stored, so that `values_after`
+computes only the changed ones, for many moves at once. If only processors limit, plain numbers are faster for single moves (`plain_tree`).
 """
 
 import math
@@ -37,7 +37,7 @@ class RatesPlacement:
     ----------
     order : order at first
     hosts : for each operator the rows of nodes that may run it
-    supply : what nodes and links have
+    supply : capacity of nodes and links
     rng : for draws
     node_of : (operators,), the assignment at first; drawn if left out
     alpha : share of moves to nodes among those drawn, the rest are swaps (WhiteWater, section 5.3); 0 and 1 allow one kind only
@@ -46,7 +46,7 @@ class RatesPlacement:
     Raises
     ------
     ShapeError
-        An operator has no host, or one that is not there.
+        An operator has no host, or one that does not exist.
     """
 
     def __init__(
@@ -87,10 +87,10 @@ class RatesPlacement:
             self._scale = float(self.first.sent.sum(axis=2).sum(axis=0).max(initial=0.0)) * float(finite.max(initial=0.0)) or 1.0
         self.scatter() if node_of is None else self.restore(Taken(self.first, node_of))
 
-    # What it is worth.
+    # Value and limits.
 
     def value(self) -> float:
-        """Returns 1 / quality, or less than 1 / target by network usage."""
+        """Returns 1 / quality; once the target is reached, a value below 1 / target that grows with network usage."""
         loads = self._taken()
         quality = loads.quality()
         if self._has_cores:
@@ -101,7 +101,7 @@ class RatesPlacement:
 
     @property
     def quality(self) -> float:
-        """Returns the multiple of the profile that it carries, computed anew."""
+        """Returns the multiple of the profile that the configuration carries, computed from scratch."""
         return float(qualities(self.at.demand, self.supply, self.node_of[None])[0])
 
     @property
@@ -157,7 +157,7 @@ class RatesPlacement:
         return self._value_of(quality, used)
 
     def _of_moves(self, moves: IntArray, of: Callable[[Prepared, IntArray], FloatArray]) -> FloatArray:
-        """Returns what `of` tells of the configuration after each move, given an order and placements: (moves,)."""
+        """Returns the result of `of`, which takes an order and placements, for the configuration after each move: (moves,)."""
         found = np.empty(len(moves))
         to_node = moves[:, 0] == TO_NODE
         places = np.repeat(self.node_of[None], int(to_node.sum()), axis=0)
@@ -184,7 +184,7 @@ class RatesPlacement:
 
     @property
     def is_plain(self) -> bool:
-        """Tells whether `plain_tree` can stand for it."""
+        """Tells whether `plain_tree` can represent the configuration."""
         return self._is_plain and type(self.at.order) is Order and len(self.at.order.query.points) == 1 and math.isinf(self.target)
 
     def plain_tree(self) -> PlainTree:
@@ -193,7 +193,7 @@ class RatesPlacement:
         return PlainTree(self.at.order, self.node_of.tolist(), self.supply.work.tolist())
 
     def taken(self, state: State) -> Taken:
-        """Returns what `restore` needs to make the configuration that a state of its plain tree stands for."""
+        """Converts a state of the plain tree to a snapshot for `restore`."""
         assert isinstance(self.first.order, Order)
         return Taken(self.known.of(Order(self.first.order.query, state[0])), np.array(state[3], dtype=np.int64))
 
@@ -207,7 +207,7 @@ class RatesPlacement:
         self._stale = True
 
     def draw(self) -> tuple[int, int, int] | None:
-        """Returns a move by chance; None if there is none.
+        """Returns a random move; None if there is none.
 
         Source
         ------
@@ -229,7 +229,7 @@ class RatesPlacement:
         return TO_NODE, operator, node if node != self.node_of[operator] else hosts[-1]
 
     def is_within(self, move: Sequence[int], value: float) -> bool:
-        """Tells whether the value after a move is at most this; `value` is not below that of now."""
+        """Tells whether the value after a move is at most `value`, which is not below the current value."""
         return bool(self.values_after(np.array([move]))[0] <= value)
 
     def scatter(self) -> None:
@@ -261,7 +261,7 @@ class RatesPlacement:
         self.restore(Taken(self.first, node_of))
 
     def disturb(self) -> None:
-        """Makes a few moves by chance."""
+        """Makes a few random moves."""
         for _ in range(2 + self._draws.below(4)):
             move = self.draw()
             if move is not None:

@@ -1,11 +1,12 @@
-"""Search for the highest rates that asks, again and again, for a configuration that carries a little more: the default for many operators.
+"""Searches for the highest rates by looking, again and again, for a configuration that carries a little more: the default for many
+operators.
 
-At a fixed multiple of the profile all that is asked of a limit is a number, so that a move costs a few additions. A limit that is too
-small there is drawn, and operators at it are moved or swapped so that what is beyond all limits shrinks most or grows least; the last moves
-are not undone. Once nothing is beyond its limit, the multiple rises; if that fails for too long, the next multiple is nearer.
+At a fixed multiple of the profile the load of a limit is a number, so that a move costs a few additions. The search draws a limit that is
+exceeded, and moves or swaps operators at it so that the excess over all limits shrinks most or grows least; it does not undo its last
+moves. Once no limit is exceeded, the multiple rises; if that fails for too long, the next multiple is nearer.
 
-The paper's searches look at the quality alone. It is that of the worst limit: most moves change nothing, and the search walks at random
-until one limit gives way. What is beyond all limits together tells moves apart.
+The paper's searches look at the quality alone, which is that of the worst limit: most moves do not change it, and the search walks at
+random until one limit gives way. The excess over all limits tells moves apart.
 """
 
 import math
@@ -27,13 +28,13 @@ STEPS = 60
 STEP_MIN = 1e-3
 """Least relative rise of the multiple that is tried: the paper's precision."""
 MEMORY = 10
-"""Moves that are not undone."""
+"""Number of last moves that are not undone."""
 SHAKEN = 20
-"""Most swaps by chance, once the smallest rise has failed."""
+"""Most random swaps after the smallest rise has failed."""
 NOISE = 0.08
-"""Share of moves that are drawn."""
+"""Share of moves that are drawn at random."""
 _LIGHTER = 1e-3
-"""Weight of work within limits beside that of work beyond them."""
+"""Weight of work within limits, relative to work beyond them."""
 
 Move = tuple[int, int, int]
 Changes = list[tuple[int, float]]
@@ -45,11 +46,11 @@ def relieve(configuration: RatesPlacement, budget: Budget, rng: np.random.Genera
 
     Parameters
     ----------
-    configuration : where it begins; the search ends at its target
+    configuration : the start of the search, which ends at the configuration's target
     budget : each multiple that is tried is a round
-    step : first relative rise; it doubles where that succeeds, and is a quarter where it fails
+    step : first relative rise; it doubles after a success, and is divided by 4 after a failure
 
-    Once the least rise has failed, each round begins with swaps by chance from the best configuration.
+    Once the least rise has failed, each round begins with random swaps from the best configuration.
     """
     record = Record(configuration, budget)
     budget.spend(1)
@@ -84,29 +85,29 @@ class _Ground(Protocol):
     """A configuration on which moves are made at one multiple of the profile."""
 
     def quality(self) -> float:
-        """Returns what it carries."""
+        """Returns the multiple of the profile that the configuration carries."""
 
     def begin(self, x: float) -> None:
-        """Goes to a multiple."""
+        """Sets the multiple of the profile."""
 
     def shake(self, count: int) -> None:
-        """Makes some swaps by chance."""
+        """Makes some random swaps."""
 
     def lighten(self, budget: Budget) -> None:
         """Makes swaps while one lowers the work of all operators together."""
 
     def clear(self, budget: Budget) -> bool:
-        """Makes moves until nothing is beyond its limit; tells whether that was reached."""
+        """Makes moves until no limit is exceeded; returns whether that succeeded."""
 
     def offer(self, record: Record[Taken]) -> bool:
-        """Keeps the configuration if it is better than all before; tells whether."""
+        """Keeps the configuration if it is better than all before; returns whether it is."""
 
     def back(self) -> None:
         """Goes back to the best configuration."""
 
 
 class _Limits:
-    """All kinds of limits, and orders of any kind."""
+    """A configuration with limits and orders of any kind."""
 
     def __init__(self, configuration: RatesPlacement, rng: np.random.Generator) -> None:
         self._of, self._rng = configuration, rng
@@ -137,7 +138,7 @@ class _Limits:
 
 
 class _Plain:
-    """Only processors limit: plain numbers do (`sbon.search.plain_tree`)."""
+    """A configuration that only processors limit, in plain numbers (`sbon.search.plain_tree`)."""
 
     def __init__(self, configuration: RatesPlacement, rng: np.random.Generator) -> None:
         self._of, self._draws = configuration, Draws(rng)
@@ -200,7 +201,7 @@ class _Plain:
         return False
 
     def _moves_at(self, node: int, barred: dict[tuple[int, int], int], since: int, over: list[float]) -> list["_Move"]:
-        """Returns moves of operators at a full node that do not undo one of the last, with the growth of what is beyond all limits."""
+        """Returns moves of operators at a full node that do not undo one of the last, with the growth of the excess over all limits."""
         tree, hosts = self._tree, self._of.hosts
         load, capacity, work, node_of, above = tree.load, tree.capacity, tree.work, tree.node_of, tree.above
         found: list[_Move] = []
@@ -221,7 +222,7 @@ class _Plain:
             if top != NONE and node_of[top] != node:
                 swaps = swaps + [swap for swap in tree.swaps(top) if swap[0].bottom == operator]
             for pair, one, other in swaps:
-                # Of an exchange of two, the one that comes out on top must not go back below.
+                # After a swap of two operators, the one that has come out on top must not go back below.
                 if barred.get((-1 - pair.bottom, pair.top), -MEMORY) >= since:
                     continue
                 upper, lower = node_of[pair.top], node_of[pair.bottom]
@@ -288,7 +289,7 @@ class _Tables:
 
 
 class _At:
-    """The configuration at one multiple of the profile: what is asked of each limit, at each target point."""
+    """The configuration at one multiple of the profile: the load of each limit at each target point."""
 
     def __init__(self, configuration: RatesPlacement, x: float, rng: np.random.Generator) -> None:
         self._of, self._rng = configuration, rng
@@ -342,7 +343,7 @@ class _At:
         return self._drawn.pop()
 
     def _of_operator(self, operator: int, node: int, sign: float) -> Changes:
-        """Returns what an operator asks on a node, links aside."""
+        """Returns the load of an operator on a node, without links."""
         points, found = self._points, []
         for point, work in enumerate(self._tables.work[operator]):
             found.append((node * points + point, sign * work))
@@ -402,7 +403,7 @@ class _At:
         return growth
 
     def shake(self, count: int) -> None:
-        """Makes some swaps by chance."""
+        """Makes some random swaps."""
         for _ in range(count):
             if self._of.at.moves:
                 self._of.apply((SWAP, int(self._next() * len(self._of.at.moves)), 0))
@@ -421,7 +422,7 @@ class _At:
         self._fill()
 
     def clear(self, budget: Budget) -> bool:
-        """Makes moves until nothing is beyond its limit; tells whether that was reached."""
+        """Makes moves until no limit is exceeded; returns whether that succeeded."""
         barred: dict[tuple[int, int], int] = {}
         for number in range(STEPS):
             full = [slot for slot, (load, most) in enumerate(zip(self._load, self._capacity, strict=True)) if load > most]
@@ -451,7 +452,7 @@ class _At:
         return False
 
     def _moves_at(self, slot: int, barred: dict[tuple[int, int], int], since: int) -> Iterable[tuple[Move, tuple[int, int], Changes]]:
-        """Yields moves of operators at a full slot that do not undo one of the last, how they would be undone, and what they change."""
+        """Yields moves of operators at a full slot that do not undo one of the last, the key of the reverse move, and the changes."""
         swaps: set[int] = set()
         for operator in self._operators_at(slot // self._points):
             here = self._node_of[operator]
@@ -460,7 +461,7 @@ class _At:
                     yield (TO_NODE, operator, node), (operator, here), self._to_node(operator, node)
             swaps.update(self._tables.by_operator[operator])
         for swap in sorted(swaps):
-            # Of an exchange of two, the one that comes out on top must not go back below.
+            # After a swap of two operators, the one that has come out on top must not go back below.
             operators = self._tables.swaps[swap]
             way = -1 - operators[0][0], operators[-1][0]
             if barred.get(way, -MEMORY) < since:

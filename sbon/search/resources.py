@@ -1,4 +1,4 @@
-"""The least nodes, and their instances and intervals, with which a job keeps a bound of its latency at a rate.
+"""Finds the least number of nodes, with instances and intervals, on which a job keeps a bound of its latency at a rate.
 
 For a number of nodes, the greatest rate is that of the best setting of a grid: instances of maps and updates of a node, exchange interval,
 and poll interval where links poll. Latency grows with the rate, so that each setting's greatest rate is found by bisection, all settings at
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 NODES_MAX = 100
 MARGIN = 0.05
-"""Part of the bound that a plan keeps free: that much does the model err on either side."""
+"""Part of the bound that a plan keeps free: the model errs by that much on either side."""
 USE_MAX = 0.95
-"""Most of a thread, of cores or of a network interface that a plan uses: beyond it waits depend on what no model knows."""
+"""Greatest share of a thread, of cores or of a network interface that a plan uses: beyond it the model does not predict waits."""
 NEARLY = 0.01
-"""Part of the greatest rate that is given up for an earlier answer."""
+"""Part of the greatest rate that is given up for a lower latency."""
 _PARTS = 512
-"""Part of what is known of a rate within which that of the best setting is found."""
+"""Number of parts of the range of a rate; the rate of the best setting is found within one part."""
 _TRIED = 512
 """Pairs of setting and rate that are tried at once, at least."""
 _LEAST = 1e-3
@@ -45,7 +45,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     Raises
     ------
     ConfigError
-        A number makes no sense.
+        A number is out of range.
     """
 
     latency_s: float
@@ -71,7 +71,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(f"{self.nodes_max} nodes and a pace of {self.pace_s} s, expected 1 node at least, and more than 0 s")
 
     def of(self, found: StageLatency) -> FloatArray:
-        """Returns the latency that is to be kept."""
+        """Returns the latency that the bound is for."""
         return found.mean_s if self.quantile is None else found.quantile_s(self.quantile)
 
     def is_kept(self, found: StageLatency) -> "npt.NDArray[np.bool_]":
@@ -90,7 +90,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     rate_max: float
     """The greatest rate within the bound, rows/s."""
     limit: str
-    """The limit that ends it: the latency, or the resource that is nearly used up."""
+    """The limit of that rate: the latency, or the resource that is nearly used up."""
 
     def settings(self, pace_s: float) -> Settings:
         """Returns the setting for the model."""
@@ -105,7 +105,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def greatest_rates(job: Job, cluster: Cluster, settings: Settings, wanted: Wanted, at_least: float | None = None) -> FloatArray:
-    """Returns each setting's greatest rate within the bound, rows/s; 0 where even the least is too late.
+    """Returns each setting's greatest rate within the bound, rows/s; 0 where even the least rate is too late.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ def best_of(job: Job, cluster: Cluster, nodes: int, wanted: Wanted) -> Found | N
         around = [near * best[2], near * best[3] if best[3] > 0 else np.zeros(1)]
         instances = [np.unique(np.clip(one + np.arange(-1.0, 2.0), 1, most)) for one in best[:2]]
         grid = np.stack([one.ravel() for one in np.meshgrid(*instances, *around, indexing="ij")])
-    # Many settings are about as good where cores are the limit: the one that answers first.
+    # Where cores are the limit, many settings carry about the same rate: take the one of the least latency.
     grid = np.concatenate([_coarse(cluster, wanted), grid, best[:, None]], axis=1)
     seen = latency(job, cluster, _on(nodes, wanted, grid), (1 - NEARLY) * rate)
     best = grid[:, int(np.argmin(np.where(wanted.is_kept(seen), wanted.of(seen), np.inf)))]
@@ -176,7 +176,7 @@ def _instances(cluster: Cluster, wanted: Wanted) -> int:
 
 
 def _coarse(cluster: Cluster, wanted: Wanted) -> FloatArray:
-    """All settings that are looked at first: maps, updates, exchange and poll interval, (4, settings)."""
+    """Returns all settings that are tried first: maps, updates, exchange and poll interval, (4, settings)."""
     intervals = np.array([one for one in INTERVALS_S if one < 2 * wanted.latency_s] or [wanted.latency_s / 4])
     polls = intervals if wanted.polls else np.zeros(1)
     counts = np.unique(np.array([1, 2, 3, 4, 6, 8, 12, 16, math.inf]).clip(1, _instances(cluster, wanted)))
@@ -188,7 +188,7 @@ def _carry(job: Job, cluster: Cluster, wanted: Wanted, rate: float, counts: Sequ
     grid = _coarse(cluster, wanted)
     nodes = np.repeat(np.array(counts, dtype=np.float64), grid.shape[1])
     many = np.tile(grid, (1, len(counts)))
-    # What the cores and threads cannot do needs no model of waits.
+    # Settings whose cores or threads cannot carry the rate need no model of waits.
     found = np.zeros(nodes.size, dtype=bool)
     likely = np.flatnonzero(saturation_rate(job, cluster, _on(nodes, wanted, many)) * USE_MAX >= rate)
     if likely.size:
@@ -202,7 +202,7 @@ def _on(nodes: float | FloatArray, wanted: Wanted, grid: FloatArray) -> Settings
 
 
 def limit_of(job: Job, cluster: Cluster, found: Found, wanted: Wanted) -> str:
-    """Returns what ends the rate of a setting: the latency, or the resource that is nearly used up."""
+    """Returns the limit of a setting's rate: the latency, or the resource that is nearly used up."""
     uses = latency(job, cluster, found.settings(wanted.pace_s), found.rate_max).uses
     fullest = int(np.argmax(uses))
     return USES[fullest] if float(uses[fullest]) > 0.98 * USE_MAX else f"the latency (at {float(uses[fullest]):.0%} of {USES[fullest]})"
@@ -214,12 +214,12 @@ class ResourcePlan(msgspec.Struct, frozen=True, kw_only=True):
     best: Found
     pace_s: float
     mean_s: float
-    """Predicted at the rate asked for, or at the greatest."""
+    """Mean latency, predicted at the requested rate, or at the greatest if none is requested."""
     latency_s: float
-    """The same, of the metric that is bounded."""
+    """Latency by the bounded metric, predicted at that rate."""
     rate: float
     by_nodes: tuple[Found, ...]
-    """Other numbers of nodes that were looked at."""
+    """The best setting for each number of nodes that was tried."""
 
 
 def plan_resources(job: Job, cluster: Cluster, wanted: Wanted) -> ResourcePlan:
@@ -244,7 +244,7 @@ def plan_resources(job: Job, cluster: Cluster, wanted: Wanted) -> ResourcePlan:
     least = wanted.nodes_max
     if wanted.rate is not None:
         _check_hottest(job, cluster, wanted.rate)
-        low, high = 0, wanted.nodes_max + 1  # the former carries too little, the latter is not there
+        low, high = 0, wanted.nodes_max + 1  # `low` carries too little, `high` is not allowed
         while high - low > 1:
             counts = sorted({low + max(1, round((high - low) * step / 6)) for step in range(1, 6)} - {high})
             carried = [count for count, carries in zip(counts, _carry(job, cluster, wanted, wanted.rate, counts), strict=True) if carries]
@@ -277,7 +277,7 @@ def plan_resources(job: Job, cluster: Cluster, wanted: Wanted) -> ResourcePlan:
 
 
 def least_latency_s(job: Job, cluster: Cluster, wanted: Wanted) -> float:
-    """Returns the least latency of any setting at next to no rate."""
+    """Returns the least latency of any setting, at a rate of 1 row/s."""
     most = _instances(cluster, wanted)
     nodes, counts = np.unique([1.0, float(wanted.nodes_max)]), np.unique([1.0, float(most)])
     shortest = np.array([*INTERVALS_S, 0.001, 0.002])

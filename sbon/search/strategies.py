@@ -1,4 +1,4 @@
-"""Searches over any configuration: random draws, hill climbing from random starts (Mace-HC), and climbing from a start that is made."""
+"""Searches over any configuration: random draws, hill climbing from random starts (Mace-HC), and climbing from a constructed start."""
 
 from typing import TypeVar
 
@@ -41,7 +41,7 @@ def random_search(configuration: Configuration[C], budget: Budget) -> Record[C]:
 
 
 def climb_from_random(configuration: Configuration[C], budget: Budget) -> Record[C]:
-    """Draws a configuration, improves it by moves until none is better, and begins anew: Mace-HC.
+    """Draws a configuration, improves it by moves until none is better, and begins again: Mace-HC.
 
     Source
     ------
@@ -59,7 +59,7 @@ def climb_from_random(configuration: Configuration[C], budget: Budget) -> Record
 def climb_from_arranged(configuration: Configuration[C], budget: Budget) -> Record[C]:
     """Improves a configuration made in one pass; then disturbs the best a little and improves that, again and again.
 
-    The paper begins each round anew from a random placement. What is good of the last one is lost then, which shows with many operators.
+    The paper begins each round from a random placement. That loses the good parts of the last one, which matters with many operators.
     """
     record = Record(configuration, budget)
     configuration.arrange()

@@ -11,10 +11,10 @@ from tests.unit.test_sizing import placed, planned
 @pytest.mark.parametrize(
     ("present", "other", "gained"),
     [
-        ((1.0, 50.0), (1.2, 500.0), "to carry 1.2 times what comes instead of 1 times"),
+        ((1.0, 50.0), (1.2, 500.0), "to carry 1.2 times the incoming rows instead of 1 times"),
         ((1.1, 50.0), (1.2, 50.0), ""),
         ((1.25, 50.0), (90.0, 50.0), ""),
-        ((9.0, 1000.0), (2.0, 700.0), "for 700 bytes under way instead of 1,000"),
+        ((9.0, 1000.0), (2.0, 700.0), "for 700 bytes in transit instead of 1,000"),
         ((9.0, 1000.0), (2.0, 900.0), ""),
         ((1.2, 1000.0), (1.1, 10.0), ""),
     ],
@@ -35,4 +35,4 @@ def test_rules_of_thumb_do_not_change_the_order_of_a_query_that_runs() -> None:
     query = placed(planned(WINDOW)[0], 1e4)
     rules = {spec.id: by_rule_of(spec, 1.0) for spec in query.plan.operators}
     found = reordered(msgspec.structs.replace(query, statistics=rules))
-    assert (found.plan, found.text) == (None, "what its operators cost has not been measured yet; try again in a minute")
+    assert (found.plan, found.text) == (None, "the costs of its operators have not been measured yet; try again in a minute")
