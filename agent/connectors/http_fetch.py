@@ -46,7 +46,7 @@ class Fetched(NamedTuple):
     content_type: str | None
     body: bytes
     validators: Validators | None
-    """For `Fetcher.unchanged_since`, once the body has proved usable; None if the server sent none."""
+    """For `Fetcher.unchanged_since`, once the body has proved usable; None if the server sent no usable ones."""
 
 
 class Fetcher:

@@ -164,7 +164,7 @@ class MqttSink:
             raise Congested(f"{self._what}: {self._connection.remark or f'no connection to {self._settings}'}", RETRY_S)
 
     def _offer(self, messages: list[Message]) -> None:
-        """Continues with a batch that begins as the offered one, or replaces the offered one."""
+        """Extends the offered messages by a batch that begins with the same messages, or replaces them."""
         common = min(len(messages), len(self._offered))
         if messages[:common] == self._offered[:common]:
             self._offered += messages[common:]

@@ -206,7 +206,7 @@ class MqttSource:
         return polled._replace(upto=self._given) if self._qos else polled
 
     def _decode(self, rows: int, wall: float) -> Rows:
-        """Decodes the oldest waiting messages, until there are at least `rows` rows or no message is left."""
+        """Decodes the oldest waiting messages, until there are `rows` rows (at least `DECODED_ROWS`) or no message is left."""
         freed, rows = 0, max(rows, DECODED_ROWS)
         while self._held and self._messages.rows < rows:
             topic, payload, self._decoded = self._held.popleft()

@@ -27,7 +27,7 @@ BLOCK_BYTES = 2 << 20
 """Bytes decoded at once. More: other work waits longer for a thread. Less: each row costs more."""
 SMALL_ROWS_MAX = 1024
 SMALL_BYTES_MAX = 256 * 1024
-"""A poll for at most SMALL_ROWS_MAX rows decodes at most these rows and bytes, because it may run on the event loop."""
+"""A poll for at most SMALL_ROWS_MAX rows decodes no more rows, and at most SMALL_BYTES_MAX bytes: it may run on the event loop."""
 BUFFER_BYTES = 8 << 20
 """Default of `buffer_bytes_max`."""
 

@@ -121,7 +121,7 @@ class BuiltInEngine:
     # --------------------------------------------------------------------------------------------------------- run
 
     def consider(self, instance: Instance) -> None:
-        """Runs an operator if it has input and credit on all outputs."""
+        """Runs an operator if it has something to do and credit on all outputs."""
         self._execution.consider(instance)
 
     def advance(self, instance: Instance, watermark_us: int) -> None:

@@ -1,4 +1,4 @@
-"""The writer: turns closed pieces of a spool into Parquet files, deletes hours that are too old or too large, and ends.
+"""The writer: turns closed pieces of a spool into Parquet files, deletes hours that are too old or exceed the limit of bytes, and ends.
 
 It is a separate process of the lowest priority, because an idle agent must not load polars. Run by hand, `python -m
 sbon_agent.telemetry.writer DIR...` does the same for `telemetry` folders whose agents do not run.
