@@ -1,1 +1,1 @@
-"""State machines by which the home of a query looks after it: deployment, health, lost rows."""
+"""State machines with which the home of a query supervises it: deployment, health, lost rows, recovery, ownership."""

@@ -1,4 +1,4 @@
-"""Counts what crashes have cost a query: rows that are missing, and states that began empty. The query's record uses it."""
+"""Counts what crashes have cost a query: missing rows, and states that began empty. The query's record holds the account."""
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
@@ -30,7 +30,7 @@ class Cost(NamedTuple):
     is_exact: bool
     """False: at least so many rows are missing, and some may have come twice."""
     windows: int | None
-    """Windows that are left out, those without rows included; None if that is not known."""
+    """Number of windows that lack rows or are left out, including windows without rows; None if unknown."""
 
 
 def cost_of(done: Recovered) -> Cost:
@@ -48,15 +48,15 @@ class Account:
 
     def __init__(self) -> None:
         self.missing: dict[LinkId, int] = {}
-        """Rows that were on their way when a host crashed, as far as they are known, by the first name of the link, or by the sink that had
-        taken them."""
+        """Rows known to be lost with crashed hosts. The key is the first name of the link that carried them, or the sink that had taken
+        them."""
         self.is_exact = True
         """False: at least so many rows are missing, and some may have come twice."""
         self.history: list[Recovered] = []
         self.recoveries = 0
 
     def begun(self, found: Recovered) -> None:
-        """Enters what an attempt is about to throw away: that is lost, whatever becomes of the attempt and of the query."""
+        """Records the losses of an attempt that is about to make operators. They count even if the attempt fails or the query ends."""
         for go_on in found.go_on.values():
             self.is_exact = self.is_exact and go_on.is_exact
             for link, rows in go_on.lost_rows.items():
@@ -68,7 +68,7 @@ class Account:
         self._enter(msgspec.structs.replace(found, is_open=True))
 
     def add(self, done: Recovered) -> Recovered | None:
-        """Enters that operators run again, or are not needed any more. Returns what that has cost with all attempts; None if nothing."""
+        """Records that operators run again, or are not needed any more. Returns the losses of all attempts; None if nothing was lost."""
         if done.nodes and not any(one.is_open and one.epoch == done.epoch for one in self.history):
             self.begun(done)
         found = self._take_open()
@@ -106,7 +106,7 @@ class Account:
         return found
 
     def not_written(self, sink: OperatorId, rows: int) -> None:
-        """Takes how many rows former copies of a sink had taken, and had not written, in all crashes of their hosts together."""
+        """Records how many rows former copies of a sink had taken but not written, over all crashes of their hosts."""
         more = rows - self.missing.get(sink, 0)
         if more <= 0:
             return
@@ -120,7 +120,7 @@ class Account:
                 return
 
     def not_found(self, sink: OperatorId, epoch: int) -> None:
-        """Takes that a sink which began anew under an epoch has not found what its former copy has written of each input and origin."""
+        """Records that a sink, made again under `epoch`, cannot tell which rows of each input and origin its former copy has written."""
         for place, done in reversed([*enumerate(self.history)]):
             go_on = done.go_on.get(sink)
             if go_on is not None and go_on.by_word and done.epoch == epoch:
@@ -130,7 +130,7 @@ class Account:
                 return
 
     def lacks(self, operator: OperatorId, until_us: int) -> None:
-        """Notes that an operator which began empty lacks rows up to a later event time, as one that feeds it was away by then."""
+        """Records that an operator which began empty lacks rows up to `until_us`, because one of its feeders was away."""
         for place, done in reversed([*enumerate(self.history)]):
             if operator in done.go_on:
                 known = done.go_on[operator]
@@ -140,12 +140,12 @@ class Account:
                 return
 
     def has_begun_without(self, link: LinkSpec, links: Iterable[LinkSpec]) -> bool:
-        """Tells whether the target of a link began anew together with something that it feeds, while the source was away: both expect all
-        its rows once more.
+        """Tells whether the target of a link was made again together with one of its consumers while the source was away. Both then expect
+        all rows of the source once more.
 
         Parameters
         ----------
-        link : as that recovery named it
+        link : with the id that the recovery gave it
         """
         done = next((done for done in reversed(self.history) if link.target in done.go_on), None)
         if done is None or renewals(link.id) != generation(done.epoch) or not begins_with(done.go_on[link.target], link):
@@ -153,14 +153,15 @@ class Account:
         return any(one.source == link.target and one.target in done.go_on for one in links)
 
     def rejoined(self, link: LinkSpec, made: tuple[int, ...] | None, outputs: Iterable[LinkSpec]) -> None:
-        """Counts the rows that the feeder of an operator with several inputs has forgotten, and that the operator's consumers never had:
-        the feeder was away when the operator began anew, beside a copy of it that ran on.
+        """Counts the rows that the feeder of an operator with several inputs has forgotten and that the operator's consumers never had.
+
+        The operator was made again while its feeder was cut off together with the old copy, which ran on.
 
         Parameters
         ----------
-        link : their link, as that recovery named it
-        made : rows that the copy had made of what the feeder has forgotten, of each part; None if that is not known
-        outputs : the operator's links
+        link : from the feeder to the operator, with the id that the recovery gave it
+        made : rows that the old copy had made of what the feeder has forgotten, of each part; None if unknown
+        outputs : the operator's output links
         """
         for place, done in reversed([*enumerate(self.history)]):
             go_on = done.go_on.get(link.target)
@@ -186,7 +187,7 @@ class Account:
         return sum(self.missing.values())
 
     def sentences(self, text_of: Callable[[OperatorId], str]) -> list[str]:
-        """Returns a sentence for each operator that has cost something."""
+        """Returns sentences about the operators whose recovery has lost or repeated rows."""
         found = []
         for done in self.history:
             for operator, go_on in sorted(done.go_on.items()):
@@ -239,9 +240,10 @@ class Healing:
 
     def __init__(self) -> None:
         self.is_on = False
-        """Operators that are lost with their hosts are made again."""
+        """True: operators lost with their hosts are made again."""
         self.after_s = (0.0, 0.0)
-        """Seconds that a host must have been declared failed before what may move is made elsewhere; and what other queries use, too."""
+        """Seconds that a host must have been declared failed before a movable operator is made elsewhere. The second number is for
+        operators that other queries use, too."""
         self.began_s = 0.0
         """When the query began, in monotonic seconds of its home."""
         self.step = ""
@@ -250,43 +252,43 @@ class Healing:
         """Reason why lost operators cannot be made again now; empty if there is none."""
         self.account = Account()
         self.over: set[OperatorId] = set()
-        """Operators that are gone and not needed any more."""
+        """Operators that are gone, and whose consumers have had everything."""
         self.unmade: dict[OperatorId, OperatorReport] = {}
-        """Other queries' operators that are gone and not made again, as those queries have finished, with what is known of them."""
+        """Last reports of other queries' operators that are gone and not made again, because those queries have finished."""
         self.others: dict[OperatorId, tuple[User, ...]] = {}
-        """Other queries that use an operator, by its last report, whichever owner has had it; missing if it has not reported."""
+        """Other queries that use an operator, by its last report to this owner or a former one; missing if it has not reported."""
         self.shared: frozenset[OperatorId] = frozenset()
-        """Operators that other queries use, and what feeds them, when that was written to disk last."""
+        """Operators that other queries use, and their feeders, as last written to disk."""
         self.begun_at: dict[OperatorId, int] = {}
-        """For sinks, where in their files the query's rows begin."""
+        """Place in the file of a sink at which the query's rows begin."""
         self.positions: dict[OperatorId, FilePosition] = {}
-        """Positions that hosts have kept of sources that are missing there."""
+        """File positions that hosts have kept of sources that are missing there."""
         self.attempted = 0
-        """The highest epoch that an attempt, or a link that was replaced, has used, and that any former owner of the query may have."""
+        """The highest epoch that an attempt or a replaced link has used, or that a former owner of the query may have used."""
         self.plans = Plans()
         self.turned: frozenset[OperatorId] = frozenset()
-        """Operators of the present attempt, and of those that have failed: they count as lost until an attempt has made them, whoever owns
-        the query by then."""
+        """Operators of the present attempt and of failed ones. They count as lost until an attempt has made them, also for the query's next
+        owner."""
         self.keepers: tuple[NodeId, ...] = ()
         """The agents that keep the query's record, and take the query over if its owner fails."""
         self.holders: tuple[tuple[Holder, ...], ...] = ()
-        """Sets of processes that may have the record, the owner among them: its next process must know them."""
+        """Sets of processes that may have the record, including the owner. The owner's next process must know them."""
         self.named = 0
-        """Version of the sink's name in the catalogue, for whoever takes the query over and has not heard of it; 0: none."""
+        """Version of the sink's name in the catalogue, for a new owner that has not heard of it; 0 if there is none."""
         self.ownership = ""
-        """Describes why the owner changes nothing, or why nobody takes the query over; empty if all is well."""
+        """Reason why the owner changes nothing, or why nobody takes the query over; empty if all is well."""
         self.is_cut_off = False
         """True while too few keepers answer: nothing of the query is moved or made again."""
 
     def heard_position(self, report: OperatorReport) -> None:
-        """Takes the position that a host has kept of a source that is missing there."""
+        """Records the file position that a host has kept of a source that is missing there."""
         if report.state == "missing" and report.position is not msgspec.UNSET:
             self.positions[report.id] = report.position
         else:
             self.positions.pop(report.id, None)
 
     def begins_anew(self) -> int:
-        """Returns an epoch for something of the query that begins anew: nothing else has it."""
+        """Returns a new epoch, used by nothing else, for an operator or a link of the query that begins anew."""
         self.attempted = next_generation(self.attempted)
         return self.attempted
 

@@ -1,14 +1,16 @@
-"""An owner that has restarted asks whether it may run its queries anew, as nobody has their records any more. A machine without I/O.
+"""Finds out whether an owner that has restarted may run a query anew, because nobody has its record. A machine without I/O.
 
-    asking    the holders of the record are asked for their promise
-    free      a majority of each set has promised: nobody else can own the query under its id
-    kept      a holder refuses, as it has the record, or as the query is another one's by now
-    unheard   too few have answered
+    asking      the holders of the record are asked for their promise
+    free        a majority of each set has promised: nobody else can own the query under its id
+    kept        a holder refuses, and names no other living owner
+    elsewhere   a holder refuses, and names another agent as the owner
+    unheard     too few holders have answered
 
-The home itself counts as a holder: what its former processes had promised is on its disk, like the names of the holders
-(`sbon.supervision.resumption.KeptQuery.holders`). A query that nobody but its home has ever held is free at once. So is one that is `kept`
-by the word of its former holders, if all agents have said some times in succession that they neither own nor keep it: the holders had
-promised it to an owner that has crashed with all who had its record.
+The home itself counts as a holder: the promises of its former processes are on its disk, like the names of the holders
+(`sbon.supervision.resumption.KeptQuery.holders`). A query that only its home has ever held is free at once.
+
+A `kept` query also becomes free if all agents have said several times in succession that they neither own nor keep it. Its holders had
+promised it to an owner that has crashed together with all agents that had its record.
 """
 
 from collections.abc import Callable
@@ -27,7 +29,7 @@ class Outcome(Enum):
     FREE = "free"
     KEPT = "kept"
     ELSEWHERE = "elsewhere"
-    """Another agent owns the query, or has owned it since and may do so still."""
+    """Another agent owns the query, or has owned it and may still do so."""
     UNHEARD = "unheard"
 
 
@@ -38,7 +40,7 @@ class Claiming:
     ----------
     sets : the holders of the record, as the former process of this agent knew them
     epoch : the ownership epoch that this agent has promised to itself
-    has_ended : tells whether a process is known to have ended: a query that it owned belongs to whoever keeps the record
+    has_ended : tells whether a process is known to have ended; a keeper of the record may take over a query that it owned
     """
 
     def __init__(
@@ -78,7 +80,7 @@ class Claiming:
         return self._outcome
 
     def answered(self, holder: Holder, result: Message | SbonError) -> None:
-        """Takes a holder's answer, or that there is none."""
+        """Takes a holder's answer, or the error that there is none."""
         self._waiting.discard(holder)
         if self._outcome is not None or not isinstance(result, HolderSays):
             return

@@ -1,16 +1,18 @@
-"""Computes from where operators that were lost in a crash go on, and what is missing. Pure functions; docs/recovery.md says why.
+"""Computes from where operators that were lost in a crash go on, and which rows are missing. Pure functions; docs/recovery.md says why.
 
-Their living neighbours have said how far they were. The first of these that applies says where an operator that is made again goes on:
+The living neighbours of the lost operators have said how far they were. The first of these functions that applies to an operator counts:
 
-    by_origin          no state, and several inputs, or lost behind such an operator: its consumers know how many rows they have had of
-                       each input, and have the others next
-    from_first_row     a source that reads its file again, and whatever only such sources feed (`sbon.supervision.once_more`): everything
-                       is worked through once more, and the rows that a living consumer has taken are skipped; exactly, unless inputs
-                       meet, as their rows may come in another order
-    by_total           several inputs, no state, and nobody knows the origin of what was taken: as many rows are skipped
-    by_number          its output follows from its one input row by row: an acknowledgement says how many rows it had made by then; or a
-                       source, and what works row by row behind it, begins at a position in its file (`sbon.supervision.midst`)
-    behind_consumers   everything else: it goes on behind what its consumers have taken, roughly
+    by_origin          an operator without state that has several inputs, or is lost behind such an operator. Its consumers know how many
+                       rows of each input they have taken, and get the rows after these
+    from_first_row     a source that reads its file again, and operators that only such sources feed (`sbon.supervision.once_more`). They
+                       work through all rows once more, and skip those that a living consumer has taken. This is exact unless inputs
+                       meet, because their rows may then come in another order
+    by_total           an operator without state that has several inputs, where nobody knows the origins of the rows taken. It skips as
+                       many rows as were taken
+    by_number          an operator whose output follows from its one input row by row: an acknowledgement said how many rows it had made.
+                       Or a source that begins at a position in its file, and operators that work row by row behind it
+                       (`sbon.supervision.midst`)
+    behind_consumers   everything else. It goes on roughly behind the rows that its consumers have taken
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -36,17 +38,17 @@ class Continuation(msgspec.Struct, frozen=True):
     """The point from which one operator goes on."""
 
     rows_out: int = 0
-    """Rows that it counts as made."""
+    """Rows that it counts as already made."""
     skip_rows: Mapping[LinkId, int] = {}
-    """For links that it feeds, by first name: the first rows that are not given."""
+    """Number of rows to skip at the beginning of each output link, by the link's first name."""
     skips: Mapping[LinkId, tuple[int, ...]] = {}
-    """For the links of an operator with several inputs: the same by the input that they were made of (`sbon.links.origins`)."""
+    """Number of rows to skip on each output link, by the origin of the rows (`sbon.links.origins`)."""
     made: Mapping[LinkId, tuple[int, ...]] = {}
-    """For its inputs, by first name: the rows that it had made of what is not given to it again; of each part, if it deals them."""
+    """Rows that it had made of the input that it does not get again, by the input link's first name; of each part, if it deals rows."""
     made_by_origin: tuple[tuple[int, ...], ...] | None = None
-    """The same by origin, for an operator with one input that passes origins on."""
+    """`made` by origin instead of by input, for an operator with one input that passes origins on."""
     lost_rows: Mapping[LinkId, int] = {}
-    """For the links that it feeds: rows that had been made and have not arrived."""
+    """Rows that it had made and that have not arrived, by output link."""
     is_exact: bool = True
     """False: the rows lost are at least these, and some may come twice."""
     watermark_us: int = WATERMARK_MIN
@@ -55,20 +57,20 @@ class Continuation(msgspec.Struct, frozen=True):
     state_until_us: int | None = None
     """Event time up to which the lost state had taken rows, in microseconds; None if no state is missing."""
     repeats_all: bool = False
-    """True: a source that gives all its rows once more, from the first one on."""
+    """True for a source that sends all its rows once more, from the first one on."""
     windows: int | None = 0
-    """Windows of which the lost state had rows, those without rows included; None if that is not known."""
+    """Number of windows between the last answer that consumers have seen and the newest row of the lost state, including windows without
+    rows; None if unknown."""
     begin_us: int | None = None
-    """Windows and sessions that start earlier are left out; None: those of which rows are missing are answered with the others."""
+    """Windows and sessions that start before this event time are left out; None: none are, although they may lack rows."""
     by_word: bool = False
-    """True for a sink that has to say whether it has found what its former copy has written of each input and origin: the continuation is
-    exact only then."""
+    """True for a sink that has yet to say whether it has found what its former copy has written of each input and origin. The continuation
+    is exact only if it has."""
     late_until_us: int | None = None
-    """Event time up to which what it feeds has gone on without it, in microseconds; None if nothing has."""
+    """Event time up to which its consumers have gone on without it, in microseconds; None if they have not."""
 
     def given(self, link: LinkSpec) -> tuple[int, ...] | None:
-        """Returns the rows that an operator had given on a link, and that are not given once more, by their origin; None if that is not
-        known."""
+        """Returns the rows that the operator had sent on a link and does not send again, by origin; None if unknown."""
         made = [self.made[name] for name in sorted(self.made)] if self.made else self.made_by_origin
         if made is None:
             return None
@@ -77,21 +79,21 @@ class Continuation(msgspec.Struct, frozen=True):
 
 
 class Lost(NamedTuple):
-    """A lost operator, and what is known of it whatever its kind."""
+    """A lost operator, and what is known of an operator of any kind."""
 
     spec: OperatorSpec
     inputs: tuple[LinkSpec, ...]
     outputs: tuple[LinkSpec, ...]
     taken: Mapping[LinkId, int]
-    """For its links to living consumers, by first name: the rows that these have taken, and those that they will never get."""
+    """Rows that the living consumer of an output link has taken or will never get, by the link's first name."""
     seen_us: int
-    """A watermark that it had given."""
+    """A watermark that it had sent."""
     is_among: bool
     """True if a consumer of it is lost, too."""
 
     def begin(self, watermark_us: int) -> int:
-        """Returns a watermark as one to begin at: a consumer that is lost, too, has not had the end of the stream, whatever the others
-        have."""
+        """Returns the watermark to begin at: below the end of the stream if a consumer is lost, too, because that one has not had the
+        end."""
         most_us = WATERMARK_END - 1 if self.is_among else WATERMARK_END
         return min(watermark_us, most_us)
 
@@ -101,11 +103,11 @@ class Lost(NamedTuple):
         return self.begin(self.seen_us)
 
     def skipped(self, given: Mapping[LinkId, int]) -> dict[LinkId, int]:
-        """Returns the rows that are not given once more on each link, if it goes on behind `given`."""
+        """Returns the rows to skip on each link, if the operator goes on behind the rows `given`."""
         return {name: max(0, rows - given[name]) for name, rows in self.taken.items()}
 
     def gone(self, given: Mapping[LinkId, int]) -> dict[LinkId, int]:
-        """Returns the rows of `given` that have not arrived, by the link."""
+        """Returns the rows of `given` that have not arrived, by link."""
         return {name: max(0, given[name] - rows) for name, rows in self.taken.items()}
 
 
@@ -127,20 +129,20 @@ def continuations(
     Parameters
     ----------
     specs : all operators of the query, upstream first
-    lost : those that are made again
-    consumers, feeders : by the first name of a link, what its living target, or its living source, has answered
+    lost : the operators that are made again
+    consumers, feeders : the answers of the living target, or the living source, of a link, by the link's first name
     missing : rows of a link that earlier recoveries have counted as lost
     begun_at : sinks that can find out what their former copies have written
-    lacking : event times up to which former copies that had begun empty, too, lacked rows
-    joined : rows that sources had given before a link of a later plan began, by first names
-    absent_files : operators that are away, as `files_away` says
-    positions : lost sources that begin in the midst of their files, with the rows before that, as `may_begin` says
+    lacking : event times up to which former copies lacked rows, because they had begun empty, too
+    joined : rows that sources had sent before a link of a later plan began, by the link's first name
+    absent_files : operators that are away (`files_away`)
+    positions : lost sources that begin in the midst of their files, with the rows before that place (`may_begin`)
     """
     zero = from_zero(specs, links, lost, positions)
     unordered = in_another_order(specs, links, zero)
     seen = watermarks_seen(specs, links, lost, consumers)
     counts = rows_made(specs, links, lost, feeders, positions)
-    # A file gives again what a link has lost on its way, which stays lost.
+    # Not if a link has lost rows: they count as lost, and reading a file again would repeat them.
     again = frozenset() if any(missing.values()) else (zero - unordered) | set(absent_files)
     inputs_made: dict[OperatorId, Mapping[LinkId, Made | None]] = {}
     for operator in lost:
@@ -157,7 +159,7 @@ def continuations(
         inputs = tuple(link for link in links if link.target == operator)
         outputs = tuple(link for link in links if link.source == operator)
         taken = {
-            # Each part is counted by what its consumer has had; a whole stream by what was ever made of it.
+            # A part is counted by the rows that its consumer has had; a whole stream by all rows that were ever made.
             name: consumers[name].rows + joined.get(name, 0) + (missing.get(name, 0) if link.part is None or known is None else 0)
             for link in outputs
             if (name := first_name(link.id)) in consumers
@@ -167,7 +169,7 @@ def continuations(
         several = inputs_made.get(operator)
         are_known = _are_known_behind(operator, links, lost, consumers, cuts, finding)
         if several is not None and is_among and not are_known:
-            # A file gives again what a lost consumer has passed on.
+            # Reading a file again would repeat rows that a lost consumer has passed on.
             several = several_inputs(spec, inputs, feeders, counts, ())
         by_input = None
         if several is not None and (are_known or not (is_among and operator in zero)):
@@ -206,15 +208,15 @@ def by_origin(
     cuts: Mapping[OperatorId, Sequence[Cut]],
     finding: Collection[OperatorId],
 ) -> Continuation | None:
-    """Returns from where a lost operator without state goes on whose rows have several origins; None if a consumer does not know of which
-    origins the rows are that it has taken, or if nobody knows how far an input was.
+    """Returns from where a lost operator without state goes on, if its rows have several origins. Returns None if a consumer does not know
+    the origins of the rows that it has taken, or if nobody knows how far an input was.
 
     Parameters
     ----------
-    made : the rows made of each origin; None where that is not known
-    names : the inputs that the origins stand for, by the first names of their links; none if it passes on the origins of its only input
+    made : the rows made of each origin; None where unknown
+    names : the first names of the input links that the origins stand for; empty if it passes on the origins of its only input
     missing : rows of a link that earlier recoveries have counted as lost
-    cuts : how far lost operators behind it were
+    cuts : the progress of the lost operators behind it
     finding : lost sinks that find out what their former copies have written
     """
     taken: dict[LinkId, tuple[int, ...]] = {}
@@ -251,7 +253,7 @@ def by_origin(
         made=dict(zip(names, known, strict=True)) if names else {},
         made_by_origin=None if names else tuple(known),
         lost_rows={link: max(0, rows - missing.get(link, 0)) for link, rows in lost.items() if link not in lost_behind or rows},
-        # Of which origin earlier losses were, nobody knows any more.
+        # Nobody knows the origins of the rows that were lost earlier.
         is_exact=None not in made
         and not any(lost.values())
         and all(first_name(link.id) in taken or link.target in finding for link in one.outputs)
@@ -269,8 +271,8 @@ def _are_known_behind(
     cuts: Mapping[OperatorId, Sequence[Cut]],
     finding: Collection[OperatorId],
 ) -> bool:
-    """Tells whether all lost operators behind an operator go on by their cuts, up to consumers that know what they have taken of each
-    origin, and sinks that find it out."""
+    """Tells whether all lost operators behind an operator go on by their cuts, down to consumers that know how many rows of each origin
+    they have taken, and sinks that find that out."""
     for link in links:
         if link.source != operator:
             continue
@@ -285,18 +287,18 @@ def _are_known_behind(
 
 
 def from_first_row(one: Lost, *, is_ordered: bool) -> Continuation:
-    """Returns from where an operator goes on that works through its whole input once more.
+    """Returns from where an operator goes on, if it works through its whole input once more.
 
     Parameters
     ----------
-    is_ordered : its rows come in the same order as before
+    is_ordered : True if its rows come in the same order as before
     """
     return Continuation(skip_rows=one.taken, is_exact=is_ordered or not any(one.taken.values()))
 
 
 def by_total(one: Lost, several: Mapping[LinkId, tuple[int, ...] | None]) -> Continuation:
-    """Returns from where an operator without state goes on if nobody knows of which input the rows are that its consumers have taken: of
-    all that it makes, as many are skipped, if it is known how far each input was.
+    """Returns from where an operator without state goes on, if nobody knows the origins of the rows that its consumers have taken. It skips
+    as many rows as they have taken, provided that the progress of each input is known.
 
     Parameters
     ----------
@@ -315,12 +317,12 @@ def by_total(one: Lost, several: Mapping[LinkId, tuple[int, ...] | None]) -> Con
 
 
 def by_number(one: Lost, known: Made, counted: Collection[OperatorId]) -> Continuation:
-    """Returns from where an operator goes on whose output follows from its one input row by row: behind the rows that it had made.
+    """Returns from where an operator goes on, if its output follows from its one input row by row: behind the rows that it had made.
 
     Parameters
     ----------
     known : the rows that it had made
-    counted : lost operators that go on by such a number, too, and sinks that find out what their former copies have written
+    counted : lost operators that go on by such a number, and sinks that find out what their former copies have written
     """
     given = {first_name(link.id): known.given(link) for link in one.outputs}
     return Continuation(
@@ -334,14 +336,14 @@ def by_number(one: Lost, known: Made, counted: Collection[OperatorId]) -> Contin
 
 
 def behind_consumers(one: Lost, feeders: Sequence[Renewed], delay_us: int, lacking_us: int | None, *, finds_end: bool) -> Continuation:
-    """Returns from where an operator goes on of which nothing better is known: one with state, a source, a sink.
+    """Returns from where an operator with state, a source or a sink goes on, if nothing better is known.
 
     Parameters
     ----------
-    feeders : the answers of what feeds it
+    feeders : the answers of its feeders
     delay_us : how far a row of the query's sources may be ahead of the watermark of its batch
-    lacking_us : event time up to which its former copies that had begun empty, too, lacked rows
-    finds_end : a sink that finds out what its former copy has written, and gets its rows in the same order as before
+    lacking_us : event time up to which its former copies lacked rows, because they had begun empty, too
+    finds_end : True for a sink that finds out what its former copy has written, and gets its rows in the same order as before
     """
     params = one.spec.params
     made = max((answer.made for answer in feeders if answer.made is not None), default=0)
@@ -368,12 +370,12 @@ def behind_consumers(one: Lost, feeders: Sequence[Renewed], delay_us: int, lacki
 
 
 def _begins_by_origin(link: LinkSpec, found: Mapping[OperatorId, Continuation]) -> bool:
-    """Tells whether what feeds an operator lives, or leaves out of each origin what the operator need not have again."""
+    """Tells whether the source of a link lives, or skips by origin the rows that the target need not have again."""
     return link.source not in found or first_name(link.id) in found[link.source].skips
 
 
 def merged(before: Continuation, after: Continuation) -> Continuation:
-    """Returns where an operator goes on of which an attempt before has thrown something away, too, with all that is missing."""
+    """Returns the later of two continuations of an operator, with the losses of both: an earlier attempt has lost rows or state, too."""
     lost = {link: before.lost_rows.get(link, 0) + after.lost_rows.get(link, 0) for link in {**before.lost_rows, **after.lost_rows}}
     known = [until_us for until_us in (before.state_until_us, after.state_until_us) if until_us is not None]
     return msgspec.structs.replace(
@@ -389,8 +391,8 @@ def merged(before: Continuation, after: Continuation) -> Continuation:
 
 
 def begins_with(go_on: Continuation, link: LinkSpec) -> bool:
-    """Tells whether an operator with several inputs works through one of them from its first row on, and leaves out what its consumers have
-    taken of it."""
+    """Tells whether an operator with several inputs works through this one from its first row on, and skips what its consumers have taken
+    of it."""
     made = go_on.made.get(first_name(link.id))
     return made is not None and not any(made)
 
@@ -398,11 +400,11 @@ def begins_with(go_on: Continuation, link: LinkSpec) -> bool:
 def taken_up(
     go_on: Continuation, epoch: int, seconds: float, begun_at: int | None, users: tuple[User, ...], lost: int, begins: Made | None = None
 ) -> TakenUp:
-    """Returns what the host of an operator is told about its former copy.
+    """Returns the message that tells a host about the former copy of an operator.
 
     Parameters
     ----------
-    begins : for a source that begins in the midst of its file, the rows before that
+    begins : the rows before the place where a source begins in the midst of its file; None for all others
     """
     told = TakenUp(epoch, go_on.rows_out, go_on.watermark_us, go_on.watermark_out_us, seconds, begun_at, users, lost or msgspec.UNSET)
     return told if begins is None else msgspec.structs.replace(told, begins_behind=begins.rows)

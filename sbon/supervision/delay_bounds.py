@@ -1,10 +1,10 @@
-"""Tells the hosts of a query with a delay bound how much longer its ways may become.
+"""Tells the hosts of a query with a delay bound how much longer its paths may become.
 
 The home of the query does so after each round of reports.
 
 The slack is the bound minus the delay that the host of the sink reports (`sbon.execution.delays`). Several operators of a query may move
-at once, though never two neighbours (`sbon.migration`); each gets a part of the slack, so that all moves together stay within the bound.
-After a migration nothing may lengthen the query's ways until its delay is known again.
+at once, though never two neighbours (`sbon.migration`). Each gets a part of the slack, so that all moves together stay within the bound.
+After a migration no further move may lengthen the query's paths until its delay is known again.
 """
 
 from sbon.query.plan import Plan
@@ -27,7 +27,7 @@ def slack_ms(bound_ms: float | None, delay_ms: float | None, movable: int) -> fl
 
     Parameters
     ----------
-    delay_ms : None if unknown; the ways must not grow then
+    delay_ms : None if unknown: the paths must not grow then
     movable : operators of the query that are not pinned; at most every other one migrates at the same time
 
     Examples
@@ -68,7 +68,7 @@ class DelayBounds:
         return []
 
     def moved(self, record: QueryRecord) -> list[tuple[NodeId, DelaySlack]]:
-        """Allows no longer ways for now, after an operator has moved, until the new delay is known."""
+        """Forbids longer paths after an operator has moved, until the new delay is known."""
         if record.plan.delay_bound_ms is None:
             return []
         record.bounds.settled_at = record.bounds.reports + SETTLE_REPORTS
@@ -83,5 +83,5 @@ def _told(record: QueryRecord, slack: float) -> list[tuple[NodeId, DelaySlack]]:
 
 
 def movable_of(plan: Plan, reused: int) -> int:
-    """Number of operators of a plan that are not pinned, including running ones that are reused."""
+    """Returns the number of operators of a plan that are not pinned, including running ones that are reused."""
     return sum(spec.pinned is None for spec in plan.operators) + reused

@@ -1,4 +1,4 @@
-"""Carries out what the deployment of a query asks for (`sbon.supervision.deployment`). `sbon.queries.queries` calls it."""
+"""Carries out the actions of a query's deployment (`sbon.supervision.deployment`). `sbon.queries.queries` calls it."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -29,7 +29,7 @@ class Placing(Protocol):
 
 
 class Deploying:
-    """Has one query placed and deployed; `done` gets what runs and where it was placed, or the first error."""
+    """Places and deploys one query; `done` gets the placement and what runs, or the first error."""
 
     def __init__(
         self, plan: Plan, directory: Messages, placing: Placing, done: Callable[[tuple[Placed, Deployed] | SbonError], None]

@@ -1,11 +1,11 @@
-"""Deploys a query: a state machine that has it placed, has its operators made in order, and releases all of them where one is refused.
+"""Deploys a query: a state machine that places it, makes its operators in order, and releases all of them if a host refuses one.
 
-`sbon.supervision.deploying` carries out what it asks for, for one query each.
+`sbon.supervision.deploying` carries out its actions, for one query each.
 
-Operators are made downstream before upstream, so that every batch finds its target; running operators that are reused are connected after
-those that are made. Sinks accept rows only at the very end: rows flow as soon as the first shared operator has its new output, while
-another host may still refuse. On any failure all that was made for the query is released. A host may have filled up or gone since it was
-asked for room; the query is then placed once more, without reuse, and without those that have refused.
+Operators are made downstream before upstream, so that every batch finds its target. Running operators that are reused are connected after
+that. Sinks accept rows only at the very end, because rows flow as soon as the first shared operator has its new output, when another host
+may still refuse. On any failure everything made for the query is released. A host may have filled up or gone since it was asked for room.
+The query is then placed once more, without reuse and without the hosts that have refused.
 """
 
 from collections.abc import Iterable, Mapping
@@ -47,7 +47,7 @@ class Event(Enum):
     """One of several hosts has answered."""
     ALL_MADE = "all made"
     REFUSED_HERE = "refused here"
-    """A host has refused what another host may take."""
+    """A host has refused an operator that another host may take."""
     REFUSED = "refused"
     ALL_BEGUN = "all begun"
     ANSWER_LOST = "answer lost"
@@ -60,13 +60,13 @@ class Assignment(msgspec.Struct, frozen=True):
     nodes: Mapping[OperatorId, NodeId]
     """Host of every operator that is made for the query."""
     reused: Mapping[OperatorId, tuple[OperatorId, NodeId]]
-    """Operators of the plan that running ones replace, with these and their hosts; operators that feed only them are in neither table."""
+    """The running operator that replaces an operator of the plan, and its host. Operators that feed only replaced ones are in no table."""
     chosen: frozenset[NodeId] = frozenset()
     """Hosts that the optimiser chose, as opposed to those that operators are pinned to."""
     delay_slack_ms: float | None = None
     """Milliseconds by which the query's longest way may grow; None without a delay bound."""
     plan: Plan | None = None
-    """The order of operators that was placed; None: that of the query's plan."""
+    """The plan in the order of operators that was placed; None: the query's plan as it is."""
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -136,11 +136,11 @@ TABLE: dict[tuple[Phase, Event], Phase] = {
     (Phase.BEGINNING, Event.ALL_BEGUN): Phase.RUNS,
     (Phase.BEGINNING, Event.REFUSED): Phase.REFUSED,
 }
-"""The next phase, by the present one and the event. Other pairs are errors of ours."""
+"""The next phase, by the present one and the event. Other pairs raise LocalProtocolError."""
 
 
 def rewired(plan: Plan, assignment: Assignment) -> tuple[LinkSpec, ...]:
-    """Returns the links to make for the query, with reused operators in the place of those that they replace."""
+    """Returns the links to make for the query, with reused operators in place of those that they replace."""
     links = []
     taken: set[str] = set()
     for link in plan.links:
@@ -158,14 +158,14 @@ def rewired(plan: Plan, assignment: Assignment) -> tuple[LinkSpec, ...]:
 
 
 def schemas_of(plan: Plan, links: Iterable[LinkSpec]) -> dict[LinkId, Schema]:
-    """Returns the columns of each link's rows, by its first name: what is reused gives the columns of what it replaces in the plan."""
+    """Returns the columns of each link's rows, by first name. A reused operator has the columns of the one that it replaces in the plan."""
     schemas = {spec.id: spec.schema for spec in plan.operators}
     planned = {(link.target, link.port): schemas[link.source] for link in plan.links}
     return {first_name(link.id): planned[link.target, link.port] for link in links}
 
 
 def stages(plan: Plan, assignment: Assignment, user: User) -> list[list[Step]]:
-    """Returns the messages to send, stage by stage; those of one stage are sent at once."""
+    """Returns the messages to send, stage by stage. Messages of one stage are sent together."""
     links = rewired(plan, assignment)
     schemas = schemas_of(plan, links)
     reused = dict(assignment.reused.values())
@@ -194,7 +194,7 @@ class Deployment:
 
     Parameters
     ----------
-    me : its home
+    me : the query's home
     """
 
     def __init__(self, plan: Plan, me: NodeId) -> None:
@@ -212,11 +212,11 @@ class Deployment:
         self._former: SbonError | None = None
         """Why a host refused before the query was placed once more."""
         self._places_left = 1
-        """Number of times that it may be placed once more."""
+        """Number of times that the query may still be placed again."""
         self._tries_left = BEGIN_TRIES
 
     def place(self) -> list[Action]:
-        """Begins."""
+        """Begins the deployment."""
         return [Place()]
 
     def placed(self, result: Assignment | SbonError) -> list[Action]:
@@ -264,9 +264,9 @@ class Deployment:
         return [Ask(step) for step in stage]
 
     def _refused(self, problem: SbonError) -> list[Action]:
-        """Releases all that was made, and has the query placed once more if other hosts might take it.
+        """Releases everything that was made, and places the query once more if other hosts might take it.
 
-        It is not placed again once sinks may have taken rows: another attempt would add rows to them.
+        Once sinks may have taken rows, the query is not placed again: another attempt would add rows to them.
         """
         free: list[Action] = [Free(node) for node in sorted(self._touched)]
         assignment = self._assignment

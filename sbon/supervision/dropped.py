@@ -1,6 +1,6 @@
-"""Operators that a query leaves to others, which use them, as it has been dropped or has another plan (docs/recovery.md).
+"""Operators that a query has left to other queries, because it has been dropped or has another plan (docs/recovery.md).
 
-The record of the query keeps them beside its own: of a dropped query, which has no sink any more, nothing else is left.
+The record of the query keeps them beside its own operators. A dropped query has nothing else, and no sink.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def is_dropped(record: "QueryRecord") -> bool:
-    """Tells whether a query has no sink any more, and lives on because others use its operators."""
+    """Tells whether a query has been dropped, and lives on without a sink because others use its operators."""
     return record.sink not in record.specs
 
 
@@ -31,14 +31,14 @@ def left_to_others(record: "QueryRecord") -> frozenset[OperatorId]:
 
 
 def heard_users(record: "QueryRecord", report: OperatorReport) -> None:
-    """Takes which other queries use an operator."""
+    """Records which other queries use an operator."""
     record.health.healing.others[report.id] = tuple(user for user in report.users if user.query != record.id)
 
 
 def used_by_others(record: "QueryRecord") -> frozenset[OperatorId]:
-    """Returns the operators that other queries use by their last reports, with all that feeds them.
+    """Returns the operators that other queries use by their last reports, with all operators that feed them.
 
-    A query uses what feeds an operator that it uses; its own operators do not say so while their hosts are silent.
+    A query that uses an operator uses its feeders, too. The feeders' own reports do not say so while their hosts are silent.
     """
     found = {operator for operator in record.nodes if operator != record.sink and _has_other_user(record, operator)}
     if found.isdisjoint(record.specs):
@@ -50,8 +50,8 @@ def used_by_others(record: "QueryRecord") -> frozenset[OperatorId]:
 
 
 def is_unused(record: "QueryRecord") -> bool:
-    """Tells whether all operators that it has left to others have said that these do not use them; those that had finished before they were
-    lost do not matter."""
+    """Tells whether all operators left to others have reported that no other query uses them. An operator that had finished before it was
+    lost counts as unused."""
     left = left_to_others(record)
     return bool(left) and all(
         operator in record.health.healing.others
@@ -62,7 +62,7 @@ def is_unused(record: "QueryRecord") -> bool:
 
 
 def _has_other_user(record: "QueryRecord", operator: OperatorId) -> bool:
-    """Tells whether an operator has users besides this query; the one that another query's operator was made for does not count."""
+    """Tells whether an operator has a user other than this query and the query that the operator was made for."""
     return any(user.query != query_of(operator) for user in record.health.healing.others.get(operator, ()))
 
 
@@ -73,13 +73,13 @@ def is_over(record: "QueryRecord", operator: OperatorId) -> bool:
 
 
 def finished_with_host(record: "QueryRecord") -> frozenset[OperatorId]:
-    """Returns the operators left to others that had finished before their hosts were lost: nobody makes them again for themselves."""
+    """Returns the operators left to others that had finished before their hosts were lost. They are not made again for their own sake."""
     return (frozenset(record.health.those(WITH_HOST)) & record.specs.keys()) - record.lost
 
 
 def drop_all_but(record: "QueryRecord", kept: frozenset[OperatorId]) -> None:
-    """Ends the query but for some operators, which others use: it has neither a name nor a bound any more. The others are to be ended
-    (`Plans.retiring`)."""
+    """Reduces the record of a query to the operators in `kept`, which others use, and takes its name and bounds away. All other operators
+    are to be ended (`Plans.retiring`)."""
     healing = record.health.healing
     gone = {operator: node for operator, node in record.nodes.items() if operator not in kept}
     give_up(record, gone | ({} if healing.plans.other is None else healing.plans.other.nodes))
@@ -89,7 +89,7 @@ def drop_all_but(record: "QueryRecord", kept: frozenset[OperatorId]) -> None:
 
 
 def give_up(record: "QueryRecord", operators: Mapping[OperatorId, NodeId]) -> None:
-    """Takes operators out of a record; they are to be ended, and their multicasts with them."""
+    """Takes operators out of a record; these and their multicasts are to be ended."""
     record.health.healing.plans.gives_up(record.id, operators)
     for operator in operators:
         record.reports.pop(operator, None)
@@ -102,5 +102,5 @@ def give_up(record: "QueryRecord", operators: Mapping[OperatorId, NodeId]) -> No
 
 
 def feeder_of(operator: OperatorId) -> OperatorId:
-    """Returns the operator whose stream a multicast carries; of another one, itself."""
+    """Returns the operator whose stream a multicast carries; any other operator is returned as it is."""
     return operator.partition(MULTICAST_MARK)[0]

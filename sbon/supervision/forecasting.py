@@ -48,12 +48,12 @@ class Executor(Protocol):
 
 
 class Forecasting:
-    """Predictions of the queries of one agent.
+    """Predictions of the latency of one agent's queries.
 
     Parameters
     ----------
-    predicted : called with a query after each prediction, and once a minute with what is measured
-    compared : called with a query each time that its numbers of instances and its order have been compared with its rates
+    predicted : called with a query after each prediction, and once a minute to tell what is measured
+    compared : called with a query after its measured rates have been compared with its numbers of instances and its order
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Forecasting:
         self._log = structlog.get_logger("agent")
 
     def look(self, record: QueryRecord) -> None:
-        """Compares what is measured of a query with what was predicted, and predicts anew if it must."""
+        """Compares the measurements of a query with its prediction, and predicts again if necessary."""
         self._resize(record)
         self._reorder(record)
         self._compared(record)
@@ -98,7 +98,7 @@ class Forecasting:
         return forecast.query(record.nodes, record.reports, self._books, self._rtt_ms, self._host.now(), anywhere=True)
 
     def _reorder(self, record: QueryRecord) -> None:
-        """Compares rates with those for which the order is known to be good, and looks for another one if it must."""
+        """Compares rates with those for which the order of operators is known to be good, and looks for another order if necessary."""
         ordering = record.forecast.ordering if record.forecast is not None else None
         if ordering is None or not ordering.look(record.reports, self._host.now()):
             return
@@ -111,7 +111,7 @@ class Forecasting:
         self._execute(record, lambda: reordered(query, to_carry=True), ordering.looked, ordering.failed)
 
     def _resize(self, record: QueryRecord) -> None:
-        """Compares rates with those for which numbers of instances were chosen, and plans anew if it must."""
+        """Compares rates with those for which the numbers of instances were chosen, and plans them again if necessary."""
         forecast, now = record.forecast, self._host.now()
         resizing = forecast.resizing if forecast is not None else None
         if forecast is None or resizing is None or not resizing.look(record.reports, now):
@@ -124,7 +124,7 @@ class Forecasting:
         self._execute(record, lambda: resizing.plan_anew(query), lambda result: resizing.planned(*result), resizing.failed)
 
     def _execute(self, record: QueryRecord, work: Callable[[], T], done: Callable[[T], None], failed: Callable[[], None]) -> None:
-        """Runs a prediction on a thread. An error that does not say why there is none is a fault, and is logged."""
+        """Runs a prediction on a thread. Logs any error that is not an SbonError, because it is a fault."""
 
         def ended(result: T | BaseException) -> None:
             if not isinstance(result, BaseException):

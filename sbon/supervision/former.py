@@ -1,4 +1,4 @@
-"""Finds out what has become of queries that a former process of this agent owned, or that seem to have no owner: asks all agents who owns
+"""Finds out what has become of queries that a former process of this agent owned, or that seem to have no owner. Asks all agents who owns
 or keeps them, and carries out claims (`sbon.supervision.claiming`).
 """
 
@@ -18,10 +18,10 @@ from sbon.wire.ownership import Claims, ClaimsAsk, Holder, PromiseAsk
 from sbon.wire.requests import Messages
 
 Holders = tuple[tuple[Holder, ...], ...]
-"""Sets of holders of a record, of each of which a majority must agree."""
+"""Sets of holders of a record; a majority of each set must agree."""
 
 UNKNOWN_ROUNDS = 3
-"""Number of times in succession that all agents must say that they have nothing of a query before it is taken for nobody's."""
+"""Rounds in succession in which all agents must say that they have nothing of a query before it counts as nobody's."""
 
 AskOwners = Callable[[Iterable[QueryId], Callable[[Claims], None]], None]
 """Asks all agents which queries they own or keep."""
@@ -33,7 +33,7 @@ class Former:
     Parameters
     ----------
     save : as for `sbon.supervision.ownership.Ownership`
-    owners : gets this agent as the owner of what it runs anew, so that it ends the former operators of a query that others took over once
+    owners : hears that this agent owns the queries that it runs anew, so that the operators of a former owner are ended
     """
 
     def __init__(
@@ -54,14 +54,18 @@ class Former:
         self.anew: dict[QueryId, int] = {}
         """Queries of a former process that this one runs anew, with the epochs of the claims."""
         self.inherited: frozenset[QueryId] = frozenset()
-        """Queries of other agents that a former process had taken over, as long as it is not known whose they are."""
+        """Queries of other agents that a former process had taken over, as long as their owner is unknown."""
         self._unknown: dict[QueryId, int] = {}
-        """Number of times in succession that all agents have said that they have nothing of a query."""
+        """Rounds in succession in which all agents have said that they have nothing of a query."""
 
     def claims(self, queries: Mapping[QueryId, Holders], done: Callable[[Mapping[QueryId, Outcome]], None]) -> None:
-        """Asks what has become of queries of a former process of this agent, given with the holders of their records.
+        """Asks what has become of queries of a former process of this agent.
 
-        First all living agents are asked which of them they own or keep, then the holders of the others for their promise.
+        Asks all living agents which of the queries they own or keep, then the holders of the other queries' records for their promise.
+
+        Parameters
+        ----------
+        queries : the holders of each query's record
         """
 
         self.inherited = frozenset(query for query in queries if query.partition(".")[0] != self._me.name)
@@ -80,7 +84,7 @@ class Former:
         self.ask(queries, told, silent.discard)
 
     def ask(self, queries: Iterable[QueryId], done: Callable[[Claims], None], heard: Callable[[NodeId], None] = lambda node: None) -> None:
-        """Asks all living agents, this one too, which of these queries they own or keep, and of which they remember the end.
+        """Asks all living agents, including this one, which of these queries they own or keep, and which they know to have ended.
 
         Parameters
         ----------
@@ -109,7 +113,7 @@ class Former:
     def _claim(
         self, queries: Mapping[QueryId, Holders], known: dict[QueryId, Outcome], done: Callable[[Mapping[QueryId, Outcome]], None]
     ) -> None:
-        """Asks the holders of records that nobody has for their promise."""
+        """Asks the holders for their promise, where nobody owns or keeps a query."""
         found = {**known, **{query: Outcome.FREE for query, sets in queries.items() if not sets}}
         ended = partial(has_ended, self._members())
         claims = [Claiming(query, sets, self._me.name, self._inheriting.claim(query), ended) for query, sets in queries.items() if sets]

@@ -1,4 +1,4 @@
-"""The latest versions of records that one agent owns or keeps no more: other holders may have older ones, and need its promise.
+"""Latest versions of the records that this agent no longer owns or keeps. Other holders may have older versions, and need its promise.
 
 See docs/recovery.md, Ownership.
 """
@@ -9,13 +9,13 @@ from sbon.types import QueryId
 from sbon.wire.ownership import Record
 
 VERSIONS_MAX = 1_000
-"""Most versions that are remembered; of more, the earliest are forgotten."""
+"""Most versions that are remembered; beyond that, the earliest are forgotten."""
 BYTES_MAX = 16 * 2**20
-"""Most bytes of their contents."""
+"""Most bytes that the remembered versions may have in all."""
 
 
 class FormerVersions:
-    """One version of each query that others own or keep by now."""
+    """The last known version of each query that others own or keep by now."""
 
     def __init__(self) -> None:
         self._of: OrderedDict[QueryId, Record] = OrderedDict()
@@ -25,7 +25,7 @@ class FormerVersions:
         return self._of.get(query)
 
     def add(self, version: Record | None) -> None:
-        """Takes the latest version that was kept here, or that counted; None if there was none."""
+        """Remembers the latest version that was kept here, or that counted; ignores None."""
         if version is None:
             return
         self._of[version.query] = version
@@ -35,5 +35,5 @@ class FormerVersions:
             size -= len(self._of.popitem(last=False)[1].content)
 
     def forget(self, query: QueryId) -> None:
-        """Forgets a query that has ended, or of which a later version is kept."""
+        """Forgets a query that has ended, or whose later version is kept."""
         self._of.pop(query, None)

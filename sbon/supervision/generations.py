@@ -1,9 +1,9 @@
 """Epochs of operators by generation: a migration raises the epoch of an operator by one, a recovery to the next generation."""
 
 GENERATION = 2**16
-"""Epochs of one generation: a migration raises the epoch by one, a recovery to the next multiple."""
+"""Number of epochs in a generation: a migration raises the epoch by one, a recovery to the next multiple."""
 GENERATIONS = 2**16
-"""Generations of one owner of a query: the next owner begins above them, whatever of them it has heard of."""
+"""Number of generations reserved for each owner of a query. The next owner begins above them, whether or not it has heard of them."""
 
 
 def generation(epoch: int) -> int:
@@ -23,7 +23,11 @@ def next_generation(epoch: int) -> int:
 
 
 def first_epoch(ownership: int) -> int:
-    """Returns the epoch above which the generations of an owner of a query begin: no two owners use the same one.
+    """Returns the epoch above which the generations of an owner begin. No two owners of a query use the same epochs.
+
+    Parameters
+    ----------
+    ownership : the owner's ownership epoch
 
     Examples
     --------

@@ -75,7 +75,7 @@ class Health:
         self.healing = Healing()
 
     def heard(self, operator: OperatorId, news: News, reason: str = "") -> None:
-        """Takes news of an operator. The reason stays while the condition is one that the news does not change."""
+        """Takes news of an operator. Condition and reason stay if the news is only that the host of a gone operator has gone, too."""
         after = TABLE[self.of(operator), news]
         if not (after in GONE and news in _OF_HOST):
             self._known[operator] = (after, reason)
@@ -99,5 +99,5 @@ class Health:
 
     @property
     def reasons(self) -> list[str]:
-        """Says what is wrong, one sentence for each operator; sinks that are only stalled last."""
+        """Returns what is wrong, one sentence for each operator; sinks that are only stalled come last."""
         return [self._known[one][1] for one in (*self.those(DEGRADING), *self.those(frozenset({Condition.STALLED})))]

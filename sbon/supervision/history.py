@@ -15,7 +15,7 @@ HAPPENINGS_MAX = 100
 
 
 class Change(msgspec.Struct, frozen=True):
-    """An operator in a happening: from where it went where."""
+    """An operator in a happening, with its hosts before and after."""
 
     operator: OperatorId
     before: NodeId | None
@@ -38,7 +38,7 @@ class Happening(msgspec.Struct, frozen=True):
     rows: int | None = None
     """Rows that are lost."""
     windows: int | None = None
-    """Windows that are left out, those without rows included; None if that is not known."""
+    """Number of windows that lack rows or are left out, including windows without rows; None if unknown."""
     is_exact: bool | None = None
     """False: at least so many rows are lost, and some may come twice."""
 
@@ -62,7 +62,7 @@ class Happening(msgspec.Struct, frozen=True):
 class History:
     """The latest happenings of one query.
 
-    Invariant: `_places` has the hosts of the last `look`, so that each change of a host is noted once, whoever has told of it.
+    Invariant: `_places` has the hosts of the last `look`, so that each change of a host is noted once, whoever reports it.
     """
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class History:
     def inherited(
         self, happenings: Iterable[Happening], migrations: int, former: NodeId, nodes: Mapping[OperatorId, NodeId], wall_s: float
     ) -> None:
-        """Goes on with what the former owner knew, and notes that the query has another one."""
+        """Takes over the former owner's happenings, and notes that the query has another owner."""
         self.migrations, self._places = migrations, dict(nodes)
         self._happenings.extend([*happenings, Happening(wall_s, "inherited", reason=f"its owner {former} is gone")])
 
@@ -106,7 +106,7 @@ class History:
         self._happenings.append(Happening(wall_s, "recovering", changes, reason))
 
     def recovered(self, done: Recovered, nodes: Mapping[OperatorId, NodeId], wall_s: float) -> Happening:
-        """Notes that lost operators run again; returns what was noted. Others that have moved meanwhile are noted first.
+        """Notes that lost operators run again; returns the happening. Other operators that have moved are noted first.
 
         Parameters
         ----------

@@ -5,14 +5,14 @@ home in one of these states:
 
     present    a member that is alive or only suspected, and the process that took the query
     restarted  alive, but another process: it does not know the query
-    failed     declared failed; with a partition that may be wrong
-    left       has said goodbye
-    unknown    no member (any more)
+    failed     declared failed; during a partition it may be alive
+    left       has left in good order
+    unknown    not a member, or not any more
 
 A query whose home is not present is an *orphan*. Its operators run on, since a partition looks like a crash. They end when
 
-- any agent is asked to drop the query: every host checks by its own table, or by asking the home, that nobody answers for it;
-- the home is back as another process, is asked, and does not want the query;
+- any agent is asked to drop the query: every host checks, in its own table or by asking the home, that nobody answers for it;
+- the home is back as another process, and answers that it does not want the query;
 - `engine.orphan_timeout_s` has passed, where it is set.
 
 See docs/queries-without-a-home.md.
@@ -36,12 +36,12 @@ from sbon.wire.replication import Orphan, OrphanOperator
 
 
 class Doubt(msgspec.Struct, frozen=True):
-    """A sink in the catalogue for whose query no home answers at present."""
+    """A sink in the catalogue whose query has no home that answers at present."""
 
     query: QueryId
     why: str
     gone: bool
-    """True if none ever will: the name is free again. Otherwise the home may only be slow, or have crashed just now."""
+    """True if no home will ever answer: the name is free again. Otherwise the home may only be slow, or have crashed just now."""
 
 
 class HomeState(Enum):
@@ -55,10 +55,11 @@ class HomeState(Enum):
 
 
 def home_state(home: Member | None, boot: int | None) -> HomeState:
-    """Returns the state of a query's home, from its row in the table of members; None: there is no such row.
+    """Returns the state of a query's home.
 
     Parameters
     ----------
+    home : its row in the table of members; None if there is none
     boot : the process that took the query, or has taken it over; None: any
     """
     if home is None:
@@ -89,14 +90,14 @@ class OrphanExpired(msgspec.Struct, frozen=True):
 class Orphans:
     """The orphans among the queries that one host serves.
 
-    Invariants: `since` has exactly the orphans of the last `look`; `restarted` those of them whose homes were back as other processes.
+    Invariants: `since` has exactly the orphans of the last `look`; `restarted` has those whose homes were back as other processes.
     """
 
     def __init__(self) -> None:
         self.since: dict[QueryId, float] = {}
-        """When their homes went, by this host's clock."""
+        """Time at which the home of an orphan went, by this host's clock."""
         self.restarted: dict[QueryId, float] = {}
-        """When this host saw that their homes were back as other processes."""
+        """Time at which this host saw the home of an orphan back as another process."""
 
     def look(
         self, served: Mapping[QueryId, Owner], members: Mapping[NodeId, Member], now: float, timeout_s: float
@@ -118,7 +119,7 @@ class Orphans:
                 continue
             if state is HomeState.RESTARTED:
                 self.restarted[query] = seen.get(query, now)
-            # The row of a failed member is dropped after a while: the state that was seen first counts.
+            # The row of a failed member is dropped after a while, so the time that was seen first counts.
             went = member.since_s if member is not None and state is not HomeState.RESTARTED else now
             since = self.since[query] = before.get(query, went)
             if query not in before:
@@ -129,7 +130,7 @@ class Orphans:
 
 
 def orphan_operator(instance: Instance) -> OrphanOperator:
-    """Returns what a host tells of an operator of an orphan."""
+    """Returns a host's description of an operator of an orphan."""
     kind = str(instance.spec.params.__struct_config__.tag)
     pinned = instance.spec.pinned is not None
     return OrphanOperator(OperatorId(instance.id), kind, describe(instance.spec.params), pinned, instance.figures.rows_in)
@@ -142,12 +143,12 @@ def orphan_rows(
     states: Mapping[QueryId, HomeState],
     answered: Collection[NodeId],
 ) -> list[dict[str, Any]]:
-    """Returns the rows of `sbon queries` for orphans: those that hosts serve, then sinks of which only the name is left.
+    """Returns the rows of `sbon queries` for orphans: first those that hosts serve, then sinks that have only their names left.
 
     Parameters
     ----------
     told : orphans that each host serves
-    known : the queries for which homes answer
+    known : the queries that have homes that answer
     sinks : catalogue entries of sinks, as they were when the homes were asked
     states : state of the home of each query of `told` and `sinks`, as this agent sees it; missing ones are unknown
     answered : the agents that were asked and have answered
@@ -162,8 +163,8 @@ def orphan_rows(
         state, hosts = states.get(query, HomeState.UNKNOWN), served.get(query, {})
         home = next((orphan.home for orphan in hosts.values()), "") or names[query].owner
         if query in known or (state is HomeState.PRESENT and bool(hosts) == (home in answered)):
-            # Of a home that is here: either it has answered, and the query begins or ends at this moment; or it has not, and nothing is
-            # known but a name. To be shown is what its hosts call an orphan while it gives no answer, and a name that it does not know.
+            # Left out where the home is present: queries that hosts serve although the home has answered, as they begin or end at this
+            # moment, and bare names whose home has not answered.
             continue
         rows.append(_row(query, home, state, names.get(query), hosts))
     return rows
@@ -197,7 +198,7 @@ def _row(query: QueryId, home: NodeId, state: HomeState, entry: Entry | None, ho
 
 
 def still_doubted(doubts: Mapping[str, Doubt], found: Claims) -> dict[str, Doubt]:
-    """Returns doubts, given what all agents say that they own or keep: an owned query is in no doubt, a kept one is about to be owned."""
+    """Returns the doubts that remain, given the queries that agents own or keep. An owned query is in no doubt, a kept one soon is not."""
     still = {name: doubt for name, doubt in doubts.items() if doubt.query not in found.owned}
     why = "agents that keep its record are about to take it over"
     kept = {name: Doubt(doubt.query, f"{doubt.why}, and {why}", gone=False) for name, doubt in still.items() if doubt.query in found.kept}
@@ -205,7 +206,7 @@ def still_doubted(doubts: Mapping[str, Doubt], found: Claims) -> dict[str, Doubt
 
 
 def bare_row(query: QueryId, name: str, state: str, reason: str, home: NodeId, sql: str, former: QueryId = "") -> dict[str, Any]:
-    """Returns the row of `sbon queries` for a query of which nothing is known to run."""
+    """Returns the row of `sbon queries` for a query that is not known to run."""
     return {
         "id": query,
         "name": name,
@@ -258,7 +259,7 @@ def reason_for(query: QueryId, home: NodeId, state: HomeState, seconds: float | 
     Examples
     --------
     >>> reason_for("ams.1t95lbp.01", "ams", HomeState.LEFT, 45.2, ["fra", "nyc"], "")
-    'its home ams left 45 s ago; its operators run on, on fra, nyc, and nobody watches them: `sbon drop ams.1t95lbp.01` ends them'
+    'its home ams left 45 s ago; its operators on fra, nyc run on, and nobody watches them: `sbon drop ams.1t95lbp.01` ends them'
     >>> reason_for("ams.1t95lbp.01", "ams", HomeState.RESTARTED, None, [], "k")
     'its home ams has restarted and does not know it; nothing of it runs: CREATE SINK k makes it anew, DROP SINK k forgets the name'
     """
@@ -268,7 +269,7 @@ def reason_for(query: QueryId, home: NodeId, state: HomeState, seconds: float | 
     if not hosts:
         return f"{why}; nothing of it runs: CREATE SINK {sink} makes it anew, DROP SINK {sink} forgets the name"
     remedy = f"DROP SINK {sink} ends them, CREATE SINK {sink} makes it anew" if sink else f"`sbon drop {query}` ends them"
-    return f"{why}; its operators run on, on {', '.join(hosts)}, and nobody watches them: {remedy}"
+    return f"{why}; its operators on {', '.join(hosts)} run on, and nobody watches them: {remedy}"
 
 
 def decode_rows(data: bytes) -> list[dict[str, Any]]:
@@ -280,5 +281,5 @@ def decode_rows(data: bytes) -> list[dict[str, Any]]:
 
 
 def names_sink(sql: str, name: str) -> bool:
-    """Tells whether a text seems to create or drop the sink. A name that it misses is refused later as taken."""
+    """Tells whether a text seems to create or drop the sink. If this misses a name, the name is refused later as taken."""
     return re.search(rf'\bsink\s+(if\s+not\s+exists\s+)?"?{re.escape(name)}"?(?![\w$])', sql, re.IGNORECASE) is not None

@@ -1,21 +1,20 @@
-"""The keepers' side of records: an agent keeps versions, promises, and takes queries over whose owners are gone. A machine without I/O.
+"""The keepers' side of records: keeps versions, gives promises, and takes over queries whose owners are gone. A machine without I/O.
 
     keeping   the owner is there
     waiting   the owner is gone; another keeper comes first, or a pause is not over
     asking    the other holders are asked for their promise
-    owning    a majority has promised: the record has left the machine, and this agent is the owner, unless it hands the record back as too
-              few take its first version
+    owning    a majority has promised: the record has left the machine, and this agent is the owner. It hands the record back if too few
+              holders take its first version
 
-A holder that has restarted has no record, but what its agent has promised is on disk: it promises for the process that has ended
-(`Ask.holder`). So does an owner that has restarted; and it may ask the holders itself, if none of them has a record any more (`claim`).
-One process may be asked twice for the same promise: for itself, and for a former process of its agent. An owner that another one has
-followed, and a keeper that has been dismissed, are holders still, with their latest versions (`former`): others that have not heard of the
-change need their promise, and learn of the change with it. Of a query that has ended nothing is promised.
+A holder that has restarted has no record, but the promises of its agent are on disk. It promises for the process that has ended
+(`Ask.holder`). So does an owner that has restarted; if no holder has a record any more, it may ask the holders itself (`claim`).
+One process may be asked twice for the same promise: for itself, and for a former process of its agent. A former owner and a dismissed
+keeper remain holders with their latest versions (`former`): holders that have not heard of the change need their promise, and learn of
+the change with it. No promise is given for a query that has ended.
 
-Invariants: an ownership epoch is promised to one process, also by the processes of this agent that come after this one (`Promises`);
-records of lower epochs than the one promised are refused; the version that a new owner goes on with is the newest that any of the majority
-has. A holder that refuses another one tells its own version, too: who has an older one would refuse a candidate that only the newer one
-names.
+Invariants: an ownership epoch is promised to one process only, also by later processes of this agent (`Promises`). Records of lower epochs
+than the promised one are refused. A new owner goes on with the newest version that any of the majority has. A holder that refuses another
+one tells it its own version, too. Otherwise a holder of an older version would refuse a candidate that only the newer version names.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -38,19 +37,19 @@ TURN_S = 5.0
 RECORDS_MAX = 20_000
 """Most records that one agent keeps."""
 BYTES_MAX = 64 * 2**20
-"""Most bytes of their contents."""
+"""Most bytes that the contents of all kept records may have."""
 DOUBTS_MAX = 2
 """Number of times in succession that an owner must disown a query before its record is forgotten."""
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """A holder's wish to own a query, as another one is told of it."""
+    """One holder's request to another for the promise that it may own a query."""
 
     query: QueryId
     epoch: int
     candidate: Holder
     of: Holder
-    """The holder that is asked; this process, or a former one of the same agent."""
+    """The holder whose promise is asked for: this process, or a former one of the same agent."""
     is_anew: bool = False
     """The candidate has restarted and has no record."""
 
@@ -75,7 +74,7 @@ class Event(Enum):
     """One of several holders has promised."""
     MAJORITY = "majority"
     REFUSED = "refused"
-    """All have answered, and there is no majority."""
+    """All holders have answered, and there is no majority."""
 
 
 TABLE: dict[tuple[Phase, Event], Phase] = {
@@ -87,7 +86,7 @@ TABLE: dict[tuple[Phase, Event], Phase] = {
     (Phase.ASKING, Event.MAJORITY): Phase.OWNING,
     (Phase.ASKING, Event.REFUSED): Phase.WAITING,
 }
-"""The next phase, by the present one and the event. Other pairs are errors of ours."""
+"""The next phase, by the present one and the event. Other pairs raise LocalProtocolError."""
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -116,18 +115,18 @@ class _Held(msgspec.Struct):
     promised_to: Holder | None = None
     phase: Phase = Phase.KEEPING
     asked: int = 0
-    """The epoch for which promises are asked."""
+    """The epoch that holders are asked to promise."""
     granted: set[Holder] = msgspec.field(default_factory=set)
     waiting: set[Holder] = msgspec.field(default_factory=set)
     lost: set[Holder] = msgspec.field(default_factory=set)
-    """Holders of whose promises nobody knows any more."""
+    """Holders whose promises nobody knows any more."""
     due_s: float = 0.0
     tries: int = 0
     highest: int = 0
     """The highest epoch that another holder has named."""
     written_to: frozenset[Holder] = frozenset()
-    """Those to whom this agent has sent a version under a promised epoch, if too few have answered: who has taken it accepts no other
-    owner."""
+    """Holders to which this agent has sent a version under a promised epoch, if too few have answered. A holder that has taken it accepts
+    no other owner."""
     is_silent: bool = False
     """True once a holder has not answered the present question."""
     doubts: int = 0
@@ -177,7 +176,7 @@ class Inheriting:
             self._held[record.query] = _Held(record, record.epoch)
         elif record.rank > held.record.rank:
             if record.epoch > held.record.epoch:
-                self._held[record.query] = _Held(record, record.epoch)  # whatever was asked for the former owner's record is over
+                self._held[record.query] = _Held(record, record.epoch)  # ends any attempt to take the former owner's record over
             else:
                 held.record = record
         self.former.forget(record.query)
@@ -190,7 +189,7 @@ class Inheriting:
 
         Parameters
         ----------
-        is_owner_there : whether the owner of the record that is kept here, or else whoever has got the latest promise, is there
+        is_owner_there : whether the owner of the record kept here is there; without a record, whether `last_owner` is there
         """
         query, epoch, candidate = attempt.query, attempt.epoch, attempt.candidate
         held, promised = self._held.get(query), self._promised(query)
@@ -211,13 +210,13 @@ class Inheriting:
         return HolderSays(granted=True, epoch=epoch, record=held.record)
 
     def claim(self, query: QueryId) -> int:
-        """Promises a query of a former process of this agent to this one, and returns the epoch, for which the holders are asked."""
+        """Promises a query of a former process of this agent to this process. Returns the epoch, for which the holders are to be asked."""
         epoch = self._promised(query) + 1
         self.promises.note(Promise(query, epoch, self._me))
         return epoch
 
     def _promise_without_record(self, attempt: Attempt, promised: int, is_owner_there: bool) -> HolderSays:
-        """Answers for a former process of this agent, about a record that this process has had, or one that has not reached it."""
+        """Answers without a kept record: for a former process of this agent, for a record that this one no longer keeps or never got."""
         if attempt.epoch <= promised or is_owner_there:
             return HolderSays(granted=False, epoch=promised)
         self.promises.note(Promise(attempt.query, attempt.epoch, attempt.candidate))
@@ -229,7 +228,7 @@ class Inheriting:
         return held is not None and (held.promised, held.promised_to) == (record.epoch, record.owner)
 
     def forget(self, query: QueryId, epoch: int, *, is_over: bool) -> bool:
-        """Takes from the owner of this epoch that the query has ended, or that others keep it; a later owner says that itself.
+        """Forgets a query because the owner of this epoch says that it has ended, or that other agents keep its record.
 
         Returns False if a later owner's record is kept here: then the query has not ended.
         """
@@ -242,7 +241,7 @@ class Inheriting:
         return True
 
     def last_owner(self, query: QueryId) -> tuple[int, Holder] | None:
-        """Returns the epoch and the owner of the version that is kept of a query; or else of the latest one that was, or was promised."""
+        """Returns the epoch and owner of the kept version of a query; without one, of the later of its former version and its promise."""
         held, own, given = self._held.get(query), self.former.of(query), self.promises.of(query)
         if held is not None:
             return held.record.epoch, held.record.owner
@@ -250,9 +249,9 @@ class Inheriting:
         return max(known if given is None else [*known, (given.epoch, given.to)], default=None)
 
     def doubted(self, asked: Iterable[QueryId], unwanted: Collection[QueryId]) -> None:
-        """Takes which queries their owners do not own: those that owners have disowned twice in succession have ended.
+        """Counts the answers of owners that they do not own a query, and ends queries that were disowned twice in succession.
 
-        The word of it was lost. Once may be the word of the owner's next process.
+        The message that such a query had ended was lost. A single such answer may come from the owner's next process.
         """
         for query in asked:
             held = self._held.get(query)
@@ -262,7 +261,7 @@ class Inheriting:
                     self.ended(query)
 
     def kept_for(self) -> dict[NodeId, set[QueryId]]:
-        """Returns the queries whose records are kept for owners that are there."""
+        """Returns the queries whose owners are there, by owner."""
         found: dict[NodeId, set[QueryId]] = {}
         for query, held in self._held.items():
             if held.phase is Phase.KEEPING:
@@ -270,40 +269,40 @@ class Inheriting:
         return found
 
     def hand_back(self, record: Record, epoch: int, written_to: Iterable[Holder], now: float) -> None:
-        """Takes a record again whose first version under an epoch of this agent has not come to count: another holder may be first.
+        """Keeps a record again, because too few holders have taken its first version under this agent's epoch; another may own it first.
 
-        A holder may have taken that version, and accepts none of the former owner any more. So this agent asks on, even if the former owner
-        is there, until it owns the query, has a version of a higher epoch, or knows that no holder has its own.
+        A holder may have taken that version, and accepts no version of the former owner any more. So this agent asks on, even if the former
+        owner is there, until it owns the query, has a version of a higher epoch, or knows that no holder has its own version.
 
         Parameters
         ----------
-        written_to : those to whom that version was sent; the former owner may be among them
+        written_to : the holders to which that version was sent; the former owner may be among them
         """
         held = self._held[record.query] = _Held(record, max(epoch, record.epoch), self._me, Phase.WAITING, tries=1)
         held.written_to = frozenset(written_to) - {self._me}
         held.due_s = now + self._pause_s(held)
 
     def give_back(self, record: Record, promised: int, to: Holder, now: float) -> None:
-        """Keeps the record of a query that this agent owns no more, as it has promised it to a keeper.
+        """Keeps the record of a query that this agent no longer owns, because it has promised the query to a keeper.
 
-        If that one does not become the owner, perhaps as too few promise it to it, this agent asks for it again.
+        If that keeper does not become the owner, perhaps because too few holders promise, this agent asks for the query again.
         """
         if not self.promises.is_over(record.query):
             self._held[record.query] = _Held(record, max(promised, record.epoch), to, Phase.WAITING, due_s=now + TURN_S, tries=1)
 
     def owned(self, query: QueryId, epoch: int, owner: NodeId | None = None) -> None:
-        """Forgets records of lower epochs than that under which another agent owns the query, or is taken for the owner.
+        """Forgets the record of a query if its epoch is below the one under which another agent owns the query, or counts as its owner.
 
         Parameters
         ----------
-        owner : the agent, if it is known: records of others are forgotten that have the same epoch
+        owner : that agent, if known; then another owner's record of the same epoch is forgotten, too
         """
         held = self._held.get(query)
         if held is not None and (held.record.epoch < epoch or (held.record.epoch == epoch and owner not in (None, held.record.owner.name))):
             self.former.add(self._held.pop(query).record)
 
     def ended(self, query: QueryId) -> None:
-        """Takes that a query has ended that this agent owned or kept."""
+        """Records that a query which this agent owned or kept has ended."""
         self._held.pop(query, None)
         self.former.forget(query)
         known = self.promises.of(query) or Promise(query, 0, self._me)
@@ -314,12 +313,12 @@ class Inheriting:
     def look(
         self, is_there: Callable[[Holder], bool], ended: frozenset[Holder], now: float, left: frozenset[Holder] = frozenset()
     ) -> list[Action]:
-        """Takes which processes of agents are there; returns what is to be done now.
+        """Updates all records by the processes that are there; returns what is to be done now.
 
         Parameters
         ----------
-        ended : processes that have certainly ended, as others of the same agents are there
-        left : processes that have left in good order: they have no say
+        ended : processes that have certainly ended, as later processes of the same agents are there
+        left : processes that have left in good order; they have no say
         """
         self._left = left
         out: list[Action] = []
@@ -343,7 +342,7 @@ class Inheriting:
         return min((held.due_s for held in self._held.values() if held.phase is Phase.WAITING), default=None)
 
     def answered(self, asked: Ask, result: Message | SbonError, now: float) -> list[Action]:
-        """Takes a holder's answer, or that there is none."""
+        """Takes a holder's answer, or the error that there is none."""
         held = self._held.get(asked.query)
         if held is None or held.phase is not Phase.ASKING or held.asked != asked.epoch or asked.holder not in held.waiting:
             return []
@@ -357,7 +356,7 @@ class Inheriting:
             if result.is_lost:
                 held.lost.add(asked.holder)
             elif result.owner is not None and result.owner not in (self._me, held.record.owner) and result.epoch > held.record.epoch:
-                self.former.add(self._held.pop(asked.query).record)  # it has begun anew, or another one owns it
+                self.former.add(self._held.pop(asked.query).record)  # the query has begun anew, or another holder owns it
                 return []
             elif result.record is not None and self._is_newer(result.record, held.record):
                 held.record = result.record  # it may name more holders, one of which is about to own the query
@@ -379,7 +378,7 @@ class Inheriting:
         return [Ask(query, held.asked, holder) for holder in sorted(held.waiting)]
 
     def _decide(self, query: QueryId, held: _Held, now: float) -> list[Action]:
-        if self._me not in held.record.holders:  # a newer version says so
+        if self._me not in held.record.holders:  # a newer version has other holders
             self.former.add(self._held.pop(query).record)
             return []
         may = held.promised == held.asked and len(held.record.sets) < SETS_MAX
@@ -392,17 +391,17 @@ class Inheriting:
             return []
         _turn(held, Event.REFUSED)
         if not held.is_silent and held.granted == {self._me} and held.highest < held.asked:
-            held.written_to = frozenset()  # a holder of the version sent before would have promised
+            held.written_to = frozenset()  # nobody has taken the version sent before: such a holder would have promised
         held.tries += 1
         held.due_s = now + self._pause_s(held)
         return []
 
     def _pause_s(self, held: _Held) -> float:
-        """Returns a pause that differs from holder to holder: else they would ask each other at once for ever."""
+        """Returns a pause that differs from holder to holder: otherwise they might ask each other at the same time for ever."""
         return pause_s(held.tries) + TURN_S * 0.2 * in_order(held.record.query, held.record.holders).index(self._me)
 
     def _is_newer(self, given: Record, held: Record) -> bool:
-        """Tells whether a holder's version is to be gone on with; a version that this agent wrote has not counted."""
+        """Tells whether to go on with the version `given` by a holder. A version that this agent itself wrote has not counted."""
         return given.query == held.query and given.owner != self._me and given.rank > held.rank
 
     def _promised(self, query: QueryId) -> int:

@@ -1,4 +1,4 @@
-"""Chooses the agents that keep the record of a query, and tells when enough of them agree (docs/recovery.md, Ownership).
+"""Chooses the agents that keep the record of a query, and tells whether enough of them agree (docs/recovery.md, Ownership).
 
 Rendezvous hashing: Thaler and Ravishankar, "Using name-based mappings to increase hit rates", IEEE/ACM ToN 6(1), 1998.
 """
@@ -14,12 +14,12 @@ KEEPERS = 2
 
 
 def weight(query: QueryId, name: NodeId) -> bytes:
-    """Returns the weight of an agent for a query: the same wherever it is computed."""
+    """Returns the weight of an agent for a query; all agents compute the same weight."""
     return hashlib.blake2b(f"{query}\0{name}".encode(), digest_size=8).digest()
 
 
 def in_order(query: QueryId, holders: Iterable[Holder]) -> list[Holder]:
-    """Returns agents in the order in which they keep a query, and take it over."""
+    """Returns agents in the order in which they are chosen to keep a query and to take it over."""
     return sorted(holders, key=lambda holder: (weight(query, holder.name), holder), reverse=True)
 
 
@@ -43,7 +43,7 @@ def agree(sets: Iterable[Collection[Holder]], agreed: Collection[Holder], ended:
 
     Parameters
     ----------
-    ended : processes that have certainly ended: they neither agree nor disagree, unless a later process of the agent agrees for them
+    ended : processes that have certainly ended; they do not count, unless a later process of the agent has agreed for them
 
     Examples
     --------

@@ -1,5 +1,5 @@
-"""The record of a query, for whoever takes it over: its plan, its operators with their places and epochs, its links and the multicasts
-on them, and what its recoveries have cost so far."""
+"""The record of a query for the agent that takes it over: its plan, its operators with their places and epochs, its links and the
+multicasts on them, and the losses of its recoveries so far."""
 
 from collections.abc import Collection, Iterable, Mapping
 
@@ -23,14 +23,14 @@ from sbon.wire.reports import OperatorReport
 
 FORMAT = 1
 HISTORY_MAX = 10
-"""Most recoveries of a query, and most happenings, that its record describes; rows lost in earlier ones are in the sums."""
+"""Most recoveries, and most happenings, that a record describes; the sums include the rows lost in earlier recoveries."""
 
 MOVING = frozenset(state.told for state in (State.BUILDING, State.PREPARED, State.PAUSED))
 """States in which an operator is being made, has not arrived yet, or is about to leave."""
 
 
 class Content(msgspec.Struct, frozen=True):
-    """The knowledge of a query that its record holds."""
+    """A query as its record describes it."""
 
     format: int
     plan: Plan
@@ -43,7 +43,7 @@ class Content(msgspec.Struct, frozen=True):
     told_ms: float
     migrations: int
     attempted: int
-    """The highest epoch of operators that a recovery has used: the next one uses a higher one."""
+    """The highest epoch of operators that a recovery has used; the next recovery uses a higher one."""
     begun_at: Mapping[OperatorId, int]
     over: tuple[OperatorId, ...]
     missing: Mapping[LinkId, int]
@@ -52,18 +52,18 @@ class Content(msgspec.Struct, frozen=True):
     history: tuple[Recovered, ...]
     happenings: tuple[Happening, ...]
     turned: tuple[OperatorId, ...] = ()
-    """Operators of an attempt that has begun and is not known to be over: they are made again."""
+    """Operators of an attempt that has begun and may not be over; the next owner makes them again."""
     multicasts: tuple[KeptMulticast, ...] = ()
     named: int = 0
     """Version of its sink's name in the catalogue; 0 without a sink."""
     other: OtherPlan | None = None
-    """The plan that is about to take the place of the present one, unless the sink has been told otherwise."""
+    """The plan that is about to replace the present one, unless the sink has been told otherwise."""
     retiring: Mapping[OperatorId, NodeId] = {}
     retired: tuple[OperatorId, ...] = ()
     joined: Mapping[LinkId, int] = {}
     is_replanned: bool = False
     others: Mapping[OperatorId, tuple[User, ...]] = {}
-    """Other queries that use operators of this one: these are made again for them, too, if they are lost together with the owner."""
+    """Other queries that use an operator of this one. If the operator is lost together with the owner, it is made again for them, too."""
 
 
 _ENCODER = msgspec.msgpack.Encoder(order="deterministic")
@@ -110,7 +110,7 @@ def encode_content(record: QueryRecord) -> bytes:
     )
     data = _ENCODER.encode(content)
     if len(data) > RECORD_BYTES_MAX:
-        raise ValueError(f"its record has {len(data)} bytes, expected at most {RECORD_BYTES_MAX}: nobody inherits it")
+        raise ValueError(f"its record has {len(data)} bytes, expected at most {RECORD_BYTES_MAX}: no other agent can take it over")
     return data
 
 
@@ -138,8 +138,8 @@ def record_from(
 
     Parameters
     ----------
-    former : the owner before
-    reports : what hosts say of the operators that they run for it: where they are now, and what their links are called
+    former : the previous owner
+    reports : the hosts' reports on operators of the query: where they are now, and the present ids of their links
     ownership : the epoch of the new owner
     """
     found: dict[OperatorId, OperatorReport] = {}
@@ -176,11 +176,11 @@ def record_from(
 
 
 def may_run_on(content: Content, reports: Iterable[OperatorReport], silent: Collection[NodeId]) -> bool:
-    """Tells whether agents that have not answered may run something of a query: what may move may have moved since the record was written.
+    """Tells whether agents that have not answered may run operators of a query, which may have moved since the record was written.
 
     Parameters
     ----------
-    reports : what the others say of the operators that they run for it
+    reports : the other agents' reports on operators of the query
     """
     if content.multicasts or content.retiring or content.other is not None:
         return True
@@ -191,14 +191,14 @@ def may_run_on(content: Content, reports: Iterable[OperatorReport], silent: Coll
 def left_of(
     records: Mapping[QueryId, bytes], ended: Collection[QueryId], ownership: Mapping[QueryId, int], me: NodeId, now: float, wall_s: float
 ) -> dict[QueryId, QueryRecord | ValueError]:
-    """Returns what others use of queries of a former process of their owner; or why that cannot be said. Of which nobody uses anything is
-    left out.
+    """Returns the queries of a former process of their owner, reduced to the operators that other queries use, or the error why a record
+    cannot be read. Queries without such operators are left out.
 
     Parameters
     ----------
     records : as that process has written them, in the order in which the queries were submitted
-    ended : former queries that nobody runs any more; one of `records` of which nothing lives on counts as ended, too
-    ownership : the epochs of ownership under which they are taken up; 0 for others
+    ended : former queries that nobody runs any more; a query of `records` that is left out counts as ended, too
+    ownership : the ownership epochs under which queries are taken up; 0 for missing ones
     """
     gone = set(ended)
     found: dict[QueryId, QueryRecord | ValueError] = {}

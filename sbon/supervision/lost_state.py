@@ -1,4 +1,4 @@
-"""Computes the event times at which lost operators with state begin anew, and what of their windows is missing. Pure functions."""
+"""Computes the event times at which lost operators with state begin anew, and how many of their windows lack rows. Pure functions."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -19,9 +19,9 @@ IN_TIME = (MapParams, UnnestParams, UnionParams, ExchangeParams, MergeParams)
 def watermarks_seen(
     specs: Mapping[OperatorId, OperatorSpec], links: Sequence[LinkSpec], lost: Collection[OperatorId], consumers: Mapping[LinkId, Renewed]
 ) -> dict[OperatorId, int]:
-    """Returns for each lost operator a watermark that it had given: what its consumers have seen, or had given on if they are lost, too.
+    """Returns a watermark that each lost operator had sent: the highest that living consumers have seen, or that lost ones had sent on.
 
-    Not through operators whose rows have the times of windows: the end of an open one is ahead of what they had been given.
+    Lost consumers outside `IN_TIME` do not count: the end of an open window is ahead of the watermark that they had been given.
     """
     seen: dict[OperatorId, int] = {}
     for operator in reversed(list(specs)):
@@ -34,9 +34,9 @@ def watermarks_seen(
 
 
 def begin_of(params: object, seen_us: int) -> int:
-    """Returns the watermark at which an operator with state begins whose consumers have seen `seen_us`: nothing is answered twice.
+    """Returns the watermark at which an operator with state begins, if its consumers have seen `seen_us`. Nothing is answered twice.
 
-    A window that ends there has not been answered. A merge has given all rows below, by the times that it merges by.
+    A window that ends at `seen_us` has not been answered. A merge has sent all rows below it, by the times that it merges by.
 
     Examples
     --------
@@ -49,12 +49,12 @@ def begin_of(params: object, seen_us: int) -> int:
 
 
 def delay_of(specs: Iterable[OperatorSpec]) -> int:
-    """Returns how far a row of these sources may be ahead of the watermark of its batch, in microseconds."""
+    """Returns how far a row of any source in `specs` may be ahead of the watermark of its batch, in microseconds."""
     return max((spec.params.watermark_delay_us for spec in specs if isinstance(spec.params, SourceParams)), default=0)
 
 
 def newest_us(feeders: Sequence[Renewed], delay_us: int) -> int | None:
-    """Returns an event time, in microseconds, that no row has exceeded that the lost operator had acknowledged; None if there was none.
+    """Returns an event time, in microseconds, that no row acknowledged by the lost operator has exceeded; None if there was no such row.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def newest_us(feeders: Sequence[Renewed], delay_us: int) -> int | None:
 
 
 def first_whole_us(params: object, until_us: int | None) -> int | None:
-    """Returns the first instant from which on windows or sessions certainly have all rows; None if they are to be answered without it.
+    """Returns the event time from which on windows or sessions certainly have all rows; None if earlier ones are not to be left out.
 
     Parameters
     ----------
@@ -86,9 +86,9 @@ def windows_left_out(params: WindowParams, seen_us: int, until_us: int | None, c
 
     Parameters
     ----------
-    seen_us : the watermark of what its consumers have had: windows that end earlier have been answered
+    seen_us : the watermark that its consumers have seen: windows that end earlier have been answered
     until_us : event time up to which the lost state had taken rows; None if it had taken none
-    counted_us : windows that begin before it have been counted already; None if none has
+    counted_us : windows that begin earlier have been counted already; None if no window has
 
     Examples
     --------

@@ -1,8 +1,8 @@
 """Decides which lost sources begin in the midst of their files, at a position that their hosts have kept. Pure functions.
 
-A position says how many rows the source had given, and how many the operators without state behind it had made of exactly these. It is used
-where it covers everything that is lost behind the source, up to consumers that live, or to a sink that counts the rows in its own file.
-Otherwise the file is read from the first row (`sbon.supervision.once_more`): this also gives an operator with state what it had.
+A position says how many rows the source had given, and how many rows the operators without state behind it had made of exactly these. It is
+used if it covers everything that is lost behind the source, down to living consumers, or to a sink that counts the rows in its own file.
+Otherwise the file is read from the first row (`sbon.supervision.once_more`), which also restores the state of operators that have one.
 """
 
 from collections.abc import Collection, Mapping
@@ -28,7 +28,7 @@ def may_begin(
     ----------
     made : the operators that are made now
     consumers : the answers of living consumers, by the first names of their links
-    positions : what their hosts have kept of lost sources
+    positions : positions that hosts have kept of lost sources
     """
     found: dict[OperatorId, Made] = {}
     for operator, position in positions.items():
@@ -47,10 +47,10 @@ def _covers(
 
     Parameters
     ----------
-    rows : rows made by the operator, and by those behind it, one after the other; or by its parts
+    rows : rows made by the operator, then by each operator behind it; or rows of each part
     """
     if picture.users.get(operator) or isinstance(picture.specs[operator].on_miss, MissRule):
-        return False  # the links of other queries are made anew; and others would be left out the second time
+        return False  # links of other queries are made anew; `on_miss` would leave out other rows the second time
     outputs = [link for link in picture.links if link.source == operator]
     deals = isinstance(picture.specs[operator].params, ExchangeParams)
     for link in outputs:
@@ -61,7 +61,7 @@ def _covers(
             answer = consumers.get(name)
             given = rows[1 + link.part.index : 2 + link.part.index] if link.part is not None else rows[:1]
             if answer is None or not given or answer.rows < given[0]:
-                return False  # rows that were made have not arrived: they are in the file still
+                return False  # rows that were made have not arrived, and only the file still has them
         elif picture.users.get(link.target) or len([one for one in picture.links if one.target == link.target]) != 1:
             return False
         elif isinstance(picture.specs[link.target].params, SinkParams):

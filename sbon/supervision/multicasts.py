@@ -1,8 +1,8 @@
 """Keeps track of the multicasts on a query's links, for the query's home, from the reports of the operators that feed them.
 
 Nobody announces a multicast. The host of an operator makes and ends its multicasts, and its next report lists them. The query's own links
-keep their ids meanwhile, and are found in whichever operator's report they are. What the reports have said is in the query's kept record:
-a multicast may fail together with the owner, and its links are not at their sources.
+keep their ids, and appear in the report of the operator that sends on them. The query's kept record has the multicasts, too, because one
+may fail together with the owner, and the sources of its links do not report these links.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ MISSED_MAX = 3
 
 
 class KeptMulticast(msgspec.Struct, frozen=True, array_like=True):
-    """One multicast, as the kept record of a query describes it."""
+    """A multicast, as the kept record of a query describes it."""
 
     name: OperatorId
     feeder: OperatorId
@@ -44,13 +44,13 @@ class QueryMulticasts:
 
     @property
     def kept(self) -> tuple[KeptMulticast, ...]:
-        """Returns what the kept record of the query says."""
+        """Returns the multicasts for the kept record of the query."""
         return tuple(
             KeptMulticast(name, feeder, self._queries[name], self._links.get(name, ())) for name, feeder in sorted(self.feeders.items())
         )
 
     def restore(self, kept: Iterable[KeptMulticast]) -> None:
-        """Takes what a former owner knew."""
+        """Takes over the multicasts that a former owner knew."""
         for one in kept:
             self.feeders[one.name], self._queries[one.name], self._links[one.name] = one.feeder, one.queries, one.links
 
@@ -65,7 +65,7 @@ class QueryMulticasts:
                 nodes[name] = node
         self._missed.pop(report.id, None)
         ended = [name for name, feeder in self.feeders.items() if feeder == report.id and name not in told]
-        for name in ended:  # includes those behind it: if another operator fed them now, its report would list them
+        for name in ended:  # and multicasts behind it: if another operator fed them now, its report would list them
             ended.extend(behind for behind, feeder in self.feeders.items() if feeder == name)
             del self.feeders[name], self._queries[name]
             self._missed.pop(name, None)
@@ -74,7 +74,7 @@ class QueryMulticasts:
         return ended
 
     def missed(self, name: OperatorId) -> bool:
-        """Counts that the host of a multicast does not know it; returns True once that has happened too often."""
+        """Counts a report in which the host of a multicast does not know it; returns True after too many of them in succession."""
         self._missed[name] += 1
         return self._missed[name] > MISSED_MAX
 
@@ -89,7 +89,7 @@ class QueryMulticasts:
 
         Parameters
         ----------
-        gone : multicasts that have ended without their feeders: a feeder that has nothing more to give does not learn so
+        gone : multicasts that have ended although their feeders report them: a feeder that has nothing more to send does not notice
         """
         for name in self.fed_by(operator):
             report = reports.get(name)
@@ -102,7 +102,7 @@ class QueryMulticasts:
 
         Parameters
         ----------
-        links : the query's links; those in no report are at the multicast that a former owner of the query has heard of
+        links : the query's links; one whose multicast has not reported yet is at the multicast that last had it
         """
         kept = {link: name for name, carried in self._links.items() if name in self.feeders and name not in reports for link in carried}
         known = {link: operator for operator, report in reports.items() for link, *_ in report.links}

@@ -1,4 +1,4 @@
-"""Finds the lost operators that work through their whole input once more, as their sources give the same rows again. Pure functions."""
+"""Finds lost operators that work through their whole input once more, because their sources give the same rows again. Pure functions."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -23,7 +23,7 @@ def from_zero(
     found: set[OperatorId] = set()
     for operator, spec in specs.items():
         if operator not in lost or operator in in_midst or isinstance(spec.params, SinkParams):
-            continue  # what a sink has given cannot be taken back
+            continue  # a sink cannot take back the rows that it has passed on
         feeding = {link.source for link in links if link.target == operator}
         if reads_again(spec) or (feeding and feeding <= found):
             found.add(operator)
@@ -33,8 +33,8 @@ def from_zero(
 def files_away(
     specs: Mapping[OperatorId, OperatorSpec], links: Sequence[LinkSpec], away: Collection[OperatorId], nodes: Mapping[OperatorId, NodeId]
 ) -> frozenset[OperatorId]:
-    """Returns the sources that are away and read their files again if they are lost, and what works row by row behind one on its host: all
-    of it goes on, or works through the whole file once more.
+    """Returns the sources that are away and read their files again if they are lost, with operators that work row by row behind one on its
+    host. Each of these either goes on, or works through the whole file once more.
 
     Parameters
     ----------
@@ -50,8 +50,8 @@ def files_away(
 
 
 def in_another_order(specs: Iterable[OperatorId], links: Sequence[LinkSpec], zero: Collection[OperatorId]) -> frozenset[OperatorId]:
-    """Returns the operators that work through their whole input once more and may give its rows in another order than before: which of
-    several inputs comes first is left to chance.
+    """Returns the operators that work through their whole input once more, and may give their rows in another order than before, because it
+    is left to chance which of several inputs comes first.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def in_another_order(specs: Iterable[OperatorId], links: Sequence[LinkSpec], zer
 
 
 def is_table(spec: OperatorSpec) -> bool:
-    """Tells whether a source gives versions of a lookup table. It has promised the end of event times all along, and goes on."""
+    """Tells whether a source gives versions of a lookup table. Its watermark is the stream's end from the start, and it goes on."""
     return isinstance(spec.params, SourceParams) and spec.params.is_table
 
 

@@ -1,18 +1,19 @@
 """Decides when a running query gets another plan without a person (docs/replanning.md). A machine without I/O.
 
-    looked at with each round of reports -> begin a change, if another number has been wanted (`sbon.planning.resizing`) that is off by
-    `LEAST_SHARE`, or another order (`sbon.planning.ordering`), and the query has rested -> `begun` -> `refused`, or it has another plan
+    with each round of reports: does the forecast want a number of instances that is off by `LEAST_SHARE` (`sbon.planning.resizing`), or
+    another order of operators (`sbon.planning.ordering`), and has the query rested? -> `begun` -> `refused`, or the query has another plan
 
-A query rests for `REST_S` after each change of its plan, whoever has asked for it, and after one that did not come. More of what has just
-helped needs no rest: a rate that rises for long is followed.
+A query rests for `REST_S` after each change of its plan, whoever has asked for the change, and after a change that was refused. Another
+step in the direction of the last change needs no rest, so that the query follows a rate that rises for long.
 """
 
 from collections.abc import Sequence
 
 LEAST_SHARE = 0.2
-"""Least part of the present number by which another one differs that is worth a change: up to there, the room of the present one serves."""
+"""Least difference from the present number of instances that is worth a change, as a share of that number; smaller ones fit its spare
+room."""
 REST_S = 300.0
-"""Time without another change of its own, in seconds."""
+"""Time after a change of the plan in which the query begins no other change by itself, in seconds."""
 
 
 class OwnChanges:
@@ -20,7 +21,7 @@ class OwnChanges:
 
     def __init__(self) -> None:
         self.problem = ""
-        """One line on why the last one did not come; empty if it did."""
+        """One line on why the last change was refused; empty if it was not."""
         self._told = ""
         self._asked: tuple[int, ...] = ()
         self._is_more = False
@@ -36,20 +37,20 @@ class OwnChanges:
         return self.is_worth_it(running, wanted) and (goes_on or self.is_rested(now))
 
     def is_rested(self, now: float) -> bool:
-        """Tells whether the last change is long enough ago for one that is no more of the same."""
+        """Tells whether the last change is long enough ago for a change in another direction."""
         return now >= self._rests_until_s
 
     def begun(self, running: Sequence[int], wanted: Sequence[int], now: float) -> None:
-        """Takes that a change has begun."""
+        """Records that a change has begun."""
         self._asked, self._is_more, self.problem = tuple(wanted), sum(wanted) > sum(running), ""
         self.changing(now)
 
     def changing(self, now: float) -> None:
-        """Takes that the plan changes now, whoever has asked for it."""
+        """Records that the plan changes now, whoever has asked for it."""
         self._rests_until_s = now + REST_S
 
     def refused(self, problem: str, now: float) -> bool:
-        """Takes why a change does not come; returns whether that has not been told before."""
+        """Records why a change is refused; returns whether that reason is new."""
         self.problem = problem
         self.changing(now)
         before, self._told = self._told, problem

@@ -1,5 +1,5 @@
-"""The owners of queries, as one agent has heard. The id of a query names its first owner; whoever has taken it over since says so under a
-higher ownership epoch (docs/recovery.md, Ownership)."""
+"""The owners of queries, as one agent has heard. The id of a query names its first owner. An agent that has taken it over since says so
+under a higher ownership epoch (docs/recovery.md, Ownership)."""
 
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from sbon.supervision.promises import Promise
 from sbon.types import NodeId, QueryId
 
 OWNERS_MAX = 10_000
-"""Most queries that have been taken over and are remembered; of more, those heard of first are forgotten."""
+"""Most queries with another owner that are remembered; beyond that, those heard of first are forgotten."""
 
 
 class Owner(msgspec.Struct, frozen=True):
@@ -24,7 +24,7 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 class Owners:
-    """The owners that differ from what ids say.
+    """Owners of queries that other agents have taken over.
 
     Invariant: the epoch of a query only grows.
     """
@@ -37,14 +37,14 @@ class Owners:
         return self._heard.get(query) or Owner(home_of(query), boot_of(query))
 
     def answering(self, query: QueryId, told: NodeId) -> NodeId:
-        """Returns who answers for a query: the latest owner heard of, or whom an operator that has come here was told to take for it."""
+        """Returns who answers for a query: the latest owner heard of; without one, the home that one of its operators here was told."""
         owner = self.of(query)
         return owner.name if owner.epoch > 0 else told
 
     def told(self, query: QueryId, owner: Owner, by: NodeId) -> bool:
-        """Takes who owns a query from another agent. Returns False if that is older than what is known.
+        """Records who owns a query by the word of another agent. Returns False if that is older than what is known.
 
-        The owner known so far may name one of a lower epoch: it has given way, as its own has never come to count, or it has been followed.
+        The owner known so far may name an owner of a lower epoch: it has given way, as its own epoch never came to count.
         """
         known = self.of(query)
         if by == known.name != owner.name and owner.epoch <= known.epoch:
@@ -53,13 +53,13 @@ class Owners:
         return self.heard(query, owner)
 
     def restore(self, promises: Iterable[Promise]) -> None:
-        """Takes what former processes of this agent knew of owners."""
+        """Takes over what former processes of this agent knew of owners."""
         for promise in promises:
             if promise.owns:
                 self.heard(promise.query, Owner(promise.to.name, promise.to.boot, promise.epoch))
 
     def heard(self, query: QueryId, owner: Owner) -> bool:
-        """Takes who owns a query. Returns False if that is older than what is known."""
+        """Records who owns a query. Returns False if that is older than what is known."""
         known = self.of(query)
         if owner.epoch < known.epoch or (owner.epoch == known.epoch and owner.name != known.name):
             return False

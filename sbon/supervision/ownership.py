@@ -1,5 +1,5 @@
-"""The records of queries on one agent: those that it owns and hands to keepers, and those that it keeps for others. It carries out what the
-machines of `owning` and `inheriting` ask for; the owner of the queries calls it (docs/recovery.md, Ownership).
+"""The records of queries on one agent: those that it owns and hands to keepers, and those that it keeps for others. Carries out the actions
+of the machines in `owning` and `inheriting`. `sbon.queries` calls it (docs/recovery.md, Ownership).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -33,16 +33,16 @@ from sbon.wire.replication import Unwanted, WantedAsk
 from sbon.wire.requests import Messages
 
 SOON_S = 0.1
-"""Pause after a change of the members before records are looked at, in seconds: several members come or go together."""
+"""Pause after a change of the members before records are looked at, in seconds: several members may come or go together."""
 FORGET_TRIES = 3
-"""Number of times that an agent is told that it is to forget a record."""
+"""Number of times that an agent is told to forget a record."""
 
 
 class Successor(Protocol):
-    """Whoever has the queries that this agent owns; implemented by `sbon.queries.queries.OwnedQueries`."""
+    """The queries that this agent owns; implemented by `sbon.queries.queries.OwnedQueries`."""
 
     def inherited(self, query: QueryId, result: QueryRecord | ValueError) -> None:
-        """Takes a query over; or nobody can, since its record cannot be read."""
+        """Takes a query over, or gets the error that its record cannot be read, so that nobody can take it over."""
 
     def owned_elsewhere(self, query: QueryId) -> None:
         """Gives a query up that another agent owns now, without ending it."""
@@ -55,10 +55,10 @@ class Ownership:
     ----------
     wall : returns seconds since 1970
     members : returns the table of members, this agent among them
-    settings : say whether queries heal here, and so are kept
-    save : writes the promises, and the holders of what this agent owns, to disk, and calls with "" when they are there, or with the reason
-        why they are not
-    entry_of : returns the catalogue's entry of a name: whoever takes a query over may not have heard of its sink's
+    settings : say whether the queries of this agent have keepers
+    save : writes the promises, and the holders of the queries that this agent owns, to disk; calls back with "" when they are there, or
+        with the reason why they are not
+    entry_of : returns the catalogue's entry of a name; an agent that takes a query over may not have heard of its sink's entry
     """
 
     def __init__(
@@ -99,19 +99,19 @@ class Ownership:
     # ---------------------------------------------------------------------------------------------------- as an owner
 
     def look(self, record: QueryRecord) -> None:
-        """Hands the record of a query to its keepers, if it is another one than they have."""
+        """Hands the record of a query to its keepers, if it has changed."""
         if self._is_on and record.id in self._register.running:
             self._look(self.owned.setdefault(record.id, _begun(record.id, self._me, self.former)), record)
 
     def permit(self, record: QueryRecord, done: Finished) -> None:
-        """Writes down that a query is about to be changed; `done` gets None once a majority knows."""
+        """Has the keepers of a query note that it is about to be changed; `done` gets None once a majority has, or why too few have."""
         if not self._is_on or record.id not in self._register.running:
             done(None)
             return
         self._look(self.owned.setdefault(record.id, _begun(record.id, self._me, self.former)), record, done)
 
     def ended(self, query: QueryId, done: Callable[[bool], None] = lambda kept: None) -> None:
-        """Has the keepers of a query forget it, since it ends; `done` gets whether one of them has, or none was to."""
+        """Tells the keepers of a query that it has ended; `done` gets True if one of them has forgotten it, or if it has no keepers."""
         one = self.owned.pop(query, None)
         if one is not None:
             self.inheriting.ended(query)
@@ -127,7 +127,7 @@ class Ownership:
             if told and (is_done or not waiting):
                 told.pop()(is_done)
 
-        # Holders know the epoch of the latest version; one that this owner would take next is a stranger's to them.
+        # The epoch of the latest version, which holders know: a later one would be a stranger's to them.
         epoch = one.machine.epoch if one.machine.latest is None else one.machine.latest.epoch
         for keeper in sorted(waiting):
             self._dismiss(keeper, Forget(query=query, epoch=epoch, is_over=True), partial(answered, keeper))
@@ -143,14 +143,14 @@ class Ownership:
         self._successor.owned_elsewhere(query)
 
     def give_back(self, version: Record, epoch: int, candidate: Holder) -> None:
-        """Keeps a record from now on that this agent has owned, and promises the query to a candidate."""
+        """Promises a query that this agent has owned to a candidate, and keeps its record from now on."""
         self.inheriting.give_back(version, epoch, candidate, self._clock.now())
         self._arm(self.inheriting.next_wake())
 
     def look_at_all(self) -> None:
         """Looks at all records, owned and kept; called periodically, and when members have come or gone.
 
-        What changes a query calls `look` itself where the next owner must know of it at once.
+        Code that changes a query calls `look` itself where the next owner must know of the change at once.
         """
         for query, one in list(self.owned.items()):
             record = self._register.running.get(query)
@@ -198,14 +198,14 @@ class Ownership:
     def _perform(self, one: Owned, actions: Iterable[owning.Action]) -> None:
         writes = [action for action in actions if isinstance(action, Write)]
         if writes and writes[0].record.sets != one.holders:
-            # The next process of this agent must know whom to ask, also if these are the only ones that have this version.
+            # The next process of this agent must know whom to ask, even if only these holders have this version.
             one.holders = writes[0].record.sets
             self._show(one)
             self._save(lambda problem: self._write(one, writes))
         else:
             self._write(one, writes)
         if one.machine.phase is owning.Phase.ALONE and one.holders:
-            one.holders = ()  # nobody else will have it
+            one.holders = ()  # nobody else will have the record
             self._show(one)
             self._save(lambda problem: None)
         for action in actions:
@@ -221,7 +221,7 @@ class Ownership:
                 case Denied(version, reason):
                     one.settle(PlacementError(reason), version)
                     if one.inherited is not None and not one.is_known:
-                        # Too few take the first version, perhaps as they have promised the query to another keeper since.
+                        # Too few holders take the first version, perhaps because they have promised the query to another keeper since.
                         self.owned.pop(one.query, None)
                         holders = () if one.machine.latest is None else one.machine.latest.holders
                         self.inheriting.hand_back(one.inherited, one.machine.epoch, holders, self._clock.now())
@@ -248,7 +248,7 @@ class Ownership:
                 self._perform(one, one.machine.answered(written, keeper, result, self._clock.now()))
 
         def asked(said: Message | SbonError) -> None:
-            # The keeper may have a version of that owner which has never come to count: the owner itself knows.
+            # The keeper may have a version of that owner that never came to count. Only that owner knows.
             if not isinstance(said, Unwanted):
                 take(said)
                 return
@@ -295,7 +295,7 @@ class Ownership:
                 case Inherit(record, epoch):
                     one = self.owned[record.query] = Owned(Owning(record.query, self._me, epoch, record), record)
                     self._look(one, None)
-        if asks:  # each of them says that this agent has promised it to itself
+        if asks:  # each question implies that this agent has promised the query to itself
             self._succession.reach()
             self._save(partial(self._ask, asks))
         self._arm(self.inheriting.next_wake())

@@ -1,4 +1,4 @@
-"""Answers what other agents ask and say about who owns and who keeps a query (docs/recovery.md, Ownership)."""
+"""Answers other agents' messages about who owns and who keeps a query (docs/recovery.md, Ownership)."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -31,13 +31,13 @@ class Owns(Protocol):
     owned: dict[QueryId, Owned]
 
     def permit(self, record: QueryRecord, done: Finished) -> None:
-        """Writes down that a query is about to be changed; `done` gets None once a majority knows."""
+        """Has the keepers of a query note that it is about to be changed; `done` gets None once a majority has, or why too few have."""
 
     def give_up(self, query: QueryId, epoch: int, owner: NodeId) -> None:
         """Gives up a query that another agent owns under this epoch."""
 
     def give_back(self, version: Record, epoch: int, candidate: Holder) -> None:
-        """Keeps a record from now on that this agent has owned, and promises the query to a candidate."""
+        """Promises a query that this agent has owned to a candidate, and keeps its record from now on."""
 
 
 class OwnershipRequests:
@@ -70,16 +70,16 @@ class OwnershipRequests:
         self._save = save
         self._owns = owns
         self._saves = 0
-        """Number of times that promises are being written to disk, and answers wait for it."""
+        """Number of writes of promises to disk that are under way; answers wait for them."""
 
     def answer(
         self, message: Keep | Forget | PromiseAsk | ClaimsAsk, respond: Callable[[Message], None], *, is_disowned: bool | None = None
     ) -> None:
-        """Answers a message of another agent about owners and keepers; a promise, once it is on disk.
+        """Answers a message of another agent about owners and keepers. The answer waits until new promises are on disk.
 
         Parameters
         ----------
-        is_disowned : whether the owner known so far says that the sender owns the query; None: it has not been asked
+        is_disowned : whether the owner known so far says that the owner in the message owns the query; None: it has not been asked
         """
         if isinstance(message, Keep) and is_disowned is None:
             query, known = message.record.query, self._register.owners.of(message.record.query)
@@ -118,9 +118,9 @@ class OwnershipRequests:
         self._save(saved)
 
     def _promise(self, attempt: Attempt) -> HolderSays:
-        """Answers whether another agent may own a query; not if this one owns it, or runs it anew.
+        """Answers whether another agent may own a query: not if this agent owns it, or runs it anew.
 
-        An owner of whom too few keepers take versions, as they have promised the query to each other since, promises as they do.
+        An owner whose versions too few keepers take promises like a keeper, because they may have promised the query to each other since.
         """
         query, one = attempt.query, self._owns.owned.get(attempt.query)
         known = self._register.owners.of(query)
@@ -138,7 +138,7 @@ class OwnershipRequests:
             return HolderSays(granted=False, epoch=self._former.anew[query], owner=self._me)
         # This agent itself has given the query up, if it was the owner known so far.
         is_known = known.name not in (attempt.candidate.name, self._me.name)
-        is_first = known.epoch == 0  # so says the id: that owner may be gone without having been heard of again
+        is_first = known.epoch == 0  # known from the id only: that owner may be gone for good without having been a member since
         if attempt.is_anew and is_known and (not is_first or (self._inheriting.remembers and owner_is_there(self._members(), known))):
             owner = Holder(known.name, known.boot or 0) if known.epoch > 0 else None
             return HolderSays(granted=False, epoch=known.epoch, owner=owner)
@@ -150,9 +150,9 @@ class OwnershipRequests:
         return self._inheriting.promise(attempt, is_owner_there=there)
 
     def heard(self, message: Own, done: Finished) -> None:
-        """Takes that another agent, or this one, owns a query from now on; `done` gets None, or why that is not believed.
+        """Records that an agent owns a query from now on; `done` gets None, or why that is not believed.
 
-        As long as the owner known so far is there, it is asked whether it is the owner still; it asks its keepers.
+        If the owner known so far is there, it is asked whether it still owns the query. If this agent is that owner, it asks its keepers.
         """
         query, known = message.query, self._register.owners.of(message.query)
         record = self._register.running.get(query)
@@ -196,14 +196,14 @@ class OwnershipRequests:
         return said
 
     def _is_news(self, record: Record, known: Owner) -> bool:
-        """Tells whether a version is of a new owner, whom this agent has promised nothing, while the owner known so far is there."""
+        """Tells whether a version is from a new owner that has no promise of this agent, while the owner known so far is there."""
         is_new = record.epoch > known.epoch and not self._inheriting.has_promised(record) and record.owner.name != known.name
         return is_new and known.name != self._me.name and owner_is_there(self._members(), known)
 
     def _ask_known(self, query: QueryId, owner: Holder, done: Callable[[bool], None]) -> None:
-        """Asks the owner known so far, which is there, whether another process owns the query by now.
+        """Asks the owner known so far, which is there, whether `owner` owns the query by now.
 
-        If it names a third one, that is the owner known from now on, and is asked when the other one says it again.
+        If it names a third process, that one is the known owner from now on, and is asked when `owner` claims the query again.
         """
 
         def asked(result: Message | SbonError) -> None:

@@ -1,16 +1,16 @@
-"""The owner's side of one query's record: it hands each version to the keepers, and acts when a majority has it. A machine without I/O.
+"""The owner's side of one query's record: hands each version to the keepers, and acts when a majority has it. A machine without I/O.
 
-    alone     fewer than three agents live: the owner acts by itself, and nobody inherits
+    alone     fewer than three agents live: the owner acts by itself, and nobody takes the query over
     kept      a majority holds the latest version
     writing   a version has been sent, and no majority has answered yet
-    cut off   the keepers have not answered: nothing is changed; the version is written again after a pause
+    cut off   too few keepers have answered: nothing is changed; the version is written again after a pause
     deposed   another agent owns the query
 
-A change of the keepers is a version, too: it counts when a majority of the former and of the new holders has it, so that two parts of an
-overlay can never both have a majority.
+A change of the keepers is a version, too. It counts when a majority of the former holders and a majority of the new ones have it, so that
+two parts of an overlay can never both have a majority.
 
-Invariant: `sets` are the holders of the latest version that counts, or of the first one that was sent; a version counts only with a
-majority of each of them.
+Invariant: `sets` are the holders of the latest version that counts, or of the first one that was sent. A version counts only with a
+majority of each set.
 """
 
 from enum import Enum
@@ -40,13 +40,13 @@ class Event(Enum):
     """Events that change the phase."""
 
     LONE = "lone"
-    """A version is to be written, and nobody else is to hold it."""
+    """A version is to be written that only the owner is to hold."""
     WRITE = "write"
     ANSWERED = "answered"
-    """A keeper has answered, and others are still asked."""
+    """A keeper has answered, and other answers are still to come."""
     MAJORITY = "majority"
     UNANSWERED = "unanswered"
-    """Everyone has answered, or not answered in time, and there is no majority."""
+    """Every keeper has answered, or has not answered in time, and there is no majority."""
     HIGHER = "higher"
     """A higher ownership epoch is known."""
 
@@ -65,7 +65,7 @@ TABLE: dict[tuple[Phase, Event], Phase] = {
     (Phase.CUT_OFF, Event.WRITE): Phase.WRITING,
     (Phase.CUT_OFF, Event.HIGHER): Phase.DEPOSED,
 }
-"""The next phase, by the present one and the event. Other pairs are errors of ours."""
+"""The next phase, by the present one and the event. Other pairs raise LocalProtocolError."""
 
 
 class Write(msgspec.Struct, frozen=True):
@@ -76,13 +76,13 @@ class Write(msgspec.Struct, frozen=True):
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """A version counts: whoever waits for it may act."""
+    """A version counts: changes that wait for it may go on."""
 
     version: int
 
 
 class Denied(msgspec.Struct, frozen=True):
-    """A version does not count: whoever waits for it may not act."""
+    """A version does not count: changes that wait for it must not go on."""
 
     version: int
     reason: str
@@ -115,7 +115,7 @@ class Owning:
     def __init__(self, query: QueryId, me: Holder, epoch: int = 0, inherited: Record | None = None) -> None:
         self.phase = Phase.ALONE if inherited is None else Phase.CUT_OFF
         self.epoch = epoch
-        """The epoch of the next version: above any that a keeper has named, whether or not a version of it counts."""
+        """The epoch of the next version, above any that a keeper has named; perhaps no version of this epoch counts yet."""
         self.counted = 0
         """The epoch of the latest version that counts."""
         self.confirmed: Record | None = None
@@ -135,9 +135,9 @@ class Owning:
         self._due_s = 0.0
         self._tries = 0
         self._was_sent = inherited is not None
-        """True once a version has been sent to keepers, of this owner or a former one: they may have it, whatever has been heard."""
+        """True once a version of this owner or a former one has been sent to keepers: they may have it, even without an answer."""
         self._lags: set[Holder] = set()
-        """Keepers that are to have the latest version, and may not have it."""
+        """Keepers that should have the latest version, and may not have it."""
 
     @property
     def keepers(self) -> tuple[Holder, ...]:
@@ -151,23 +151,23 @@ class Owning:
 
     @property
     def says(self) -> str:
-        """Describes why the owner changes nothing, or why nobody inherits; empty if all is well."""
+        """Describes why the owner changes nothing, or why nobody would take the query over; empty if all is well."""
         if self.phase is Phase.CUT_OFF or (self.phase is Phase.WRITING and self._tries):
             names = ", ".join(sorted({holder.name for holders in self.sets for holder in holders} - {self.me.name}))
-            return f"of its keepers {names} too few answer: nothing of it is moved or made again until they do"
+            return f"too few of its keepers {names} answer: none of its operators is moved or made again until they do"
         if self.phase is Phase.ALONE:
-            return "fewer than three agents are alive: nobody takes it over, it would wait for its owner"
+            return "fewer than three agents are alive: if its owner fails, nobody takes it over, and it waits for its owner"
         return ""
 
     def look(
         self, content: bytes, chosen: tuple[Holder, ...], now: float, *, ended: frozenset[Holder] = frozenset(), act: bool = False
     ) -> list[Action]:
-        """Takes the content of the record, and who is to hold it.
+        """Takes the present content of the record, and the holders that are chosen for it. Writes a new version if something has changed.
 
         Parameters
         ----------
         ended : holders whose processes have certainly ended
-        act : whether a new version is wanted even if nothing has changed, since something is to be done that must not happen twice
+        act : whether a new version is wanted even if nothing has changed, because an action follows that must not happen twice
         """
         if self.phase is Phase.DEPOSED:
             return []
@@ -178,22 +178,22 @@ class Owning:
 
     @property
     def version_to_come(self) -> int:
-        """The version that will have what has been said so far."""
+        """Number of the version that has, or will have, all that `look` has taken so far."""
         return self.version + 1 if self._dirty else self.version
 
     def answered(self, record: Record, keeper: Holder, result: Message | SbonError, now: float) -> list[Action]:
-        """Takes a keeper's answer to a version, or that there is none."""
+        """Takes a keeper's answer to a version, or the error that there is none."""
         refused = isinstance(result, HolderSays) and not result.granted and self.phase is not Phase.DEPOSED
         # What an owner says of itself counts, whatever this agent has tried since.
         is_owner = isinstance(result, HolderSays) and result.owner == keeper and result.epoch > self.counted
         if isinstance(result, HolderSays) and refused and record is self._sent and result.promised_to is not None:
-            self.epoch = max(self.epoch, result.epoch + 1)  # two have asked for one epoch, each of another holder
+            self.epoch = max(self.epoch, result.epoch + 1)  # two processes were promised one epoch, each by another holder
         if isinstance(result, HolderSays) and refused and record is self._sent:
             if result.owner not in (None, self.me) and (result.epoch >= record.epoch or is_owner):
                 self._turn(Event.HIGHER)
                 return [Depose(result.epoch, result.owner)]
             if result.epoch > record.epoch:
-                # It was promised to one that has not become the owner: the next version has a higher one.
+                # The keeper has promised that epoch to a process that has not become the owner: the next version has a higher one.
                 self.epoch = max(self.epoch, result.epoch + 1)
         took = isinstance(result, HolderSays) and result.granted
         if record is self._sent and took:
@@ -211,7 +211,7 @@ class Owning:
             return []
         self._turn(Event.UNANSWERED)
         self._tries += 1
-        # A higher epoch to write under is known: whoever waits longer than the keeper that has asked for it never gets there first.
+        # Where a higher epoch is known, the pause stays short: otherwise the keeper that asked for that epoch would always be first.
         self._due_s, self._dirty = now + pause_s(1 if self.epoch > record.epoch else self._tries), True
         return [Denied(record.version, self.says)]
 
@@ -254,7 +254,7 @@ class Owning:
         former = set(record.holders) - set(record.sets[-1]) - self._ended
         self.sets, self._tries = (record.sets[-1],), 0
         self.counted, self.confirmed = record.epoch, record
-        if len(record.sets) > 1:  # the keepers are to know that the change of the holders counts
+        if len(record.sets) > 1:  # the keepers must learn that the change of the holders counts
             self._dirty = True
         if self._lags:  # the others may only be late: the version is written once more after a pause
             self._due_s = now + LAG_S
@@ -271,4 +271,4 @@ class Owning:
 
 
 LAG_S = 5.0
-"""Pause before a version is written again that a majority has, and not every keeper."""
+"""Pause before a version is written again, if a majority has it and not every keeper, in seconds."""

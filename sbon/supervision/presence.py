@@ -21,7 +21,7 @@ def owner_is_there(members: Mapping[NodeId, Member], owner: Owner) -> bool:
 
 
 def has_ended(members: Mapping[NodeId, Member], holder: Holder) -> bool:
-    """Tells whether a process is known to have ended: another one has its name, or it has left."""
+    """Tells whether a process is known to have ended: another process has its name, or it has left."""
     member = members.get(holder.name)
     return member is not None and (member.boot != holder.boot or member.status is MemberStatus.LEFT)
 

@@ -1,6 +1,6 @@
-"""Promises of one agent: the highest ownership epoch of each query that it has promised, or taken a record of; none for what has ended.
+"""Promises of one agent: the highest ownership epoch of each query that it has promised, or taken a record of; and queries that have ended.
 
-See docs/recovery.md, Ownership. They are on disk before anybody hears of them, and the next process of the agent begins with them.
+See docs/recovery.md, Ownership. Promises are on disk before anybody hears of them, and the next process of the agent begins with them.
 """
 
 from collections import OrderedDict
@@ -12,9 +12,9 @@ from sbon.types import QueryId
 from sbon.wire.ownership import Holder
 
 PROMISES_MAX = 5_000
-"""Most promises that are remembered; of more, the earliest are forgotten."""
+"""Most promises that are remembered; beyond that, the earliest are forgotten."""
 OVER_MAX = 2_000
-"""Most queries that have ended and are remembered; of more, the earliest are forgotten."""
+"""Most ended queries that are remembered; beyond that, the earliest are forgotten."""
 
 
 class Promise(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -26,7 +26,7 @@ class Promise(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     owns: bool = False
     """True once `to` is known to own the query."""
     is_over: bool = False
-    """The query has ended: a keeper that has not been told must not take it over, so it is promised to nobody any more."""
+    """True if the query has ended. It is promised to nobody any more, so that a keeper that has not been told cannot take it over."""
 
 
 class Promises:
@@ -41,7 +41,7 @@ class Promises:
 
     @property
     def all(self) -> tuple[Promise, ...]:
-        """Returns what must be on disk before anybody hears of a promise, earliest first."""
+        """Returns ended queries, then promises, earliest first; all must be on disk before anybody hears of a promise."""
         return (*self._over.values(), *self._given.values())
 
     def of(self, query: QueryId) -> Promise | None:
@@ -53,12 +53,12 @@ class Promises:
         return query in self._over
 
     def is_latest(self, query: QueryId, epoch: int, to: Holder) -> bool:
-        """Tells whether a promise is the latest one still."""
+        """Tells whether a promise is still the latest one of its query."""
         given = self._given.get(query)
         return given is not None and (given.epoch, given.to) == (epoch, to)
 
     def restore(self, promises: Iterable[Promise]) -> None:
-        """Takes the promises of former processes of this agent."""
+        """Takes over the promises of former processes of this agent."""
         for promise in promises:
             self.note(promise)
 

@@ -40,21 +40,21 @@ class QueryState(Enum):
     DEGRADED = "degraded"
     """Something is lost or late; the reason says what."""
     SHARED = "shared"
-    """It has been dropped: of its operators those are left that other queries use."""
+    """It has been dropped, and only the operators that other queries use are left."""
     FINISHED = "finished"
     """Every source has ended and every answer has been delivered."""
     STOPPING = "stopping"
 
 
 class BoundState(msgspec.Struct):
-    """The latest news about a query's delay bound that the hosts have, and what its submitter is told of its latency bound."""
+    """The slack of a query's delay bound as the hosts were last told, and the note to its submitter about its latency bound."""
 
     reports: int = 0
     """Number of rounds of reports so far."""
     told_ms: float = 0.0
     """Slack last told, in ms."""
     told_at: int = 0
-    """Round in which it was told."""
+    """Round in which the slack was last told."""
     settled_at: int = 0
     """Round from which on the reported delay is that of the present hosts."""
     note: str = ""
@@ -66,7 +66,7 @@ class QueryRecord:
 
     Parameters
     ----------
-    delay_ms : latency of its longest way, as predicted by placement
+    delay_ms : latency of its longest path, as predicted by placement
     """
 
     def __init__(self, plan: Plan, deployed: Deployed, me: NodeId, wall_s: float, delay_ms: float | None = None) -> None:
@@ -94,7 +94,7 @@ class QueryRecord:
         self.late = ""
         """Describes by how much the delay bound is exceeded; empty if it is not."""
         self.delay_ms = delay_ms
-        """Latency of the longest way from a producer to the sink, in ms: as its host last reported, or as predicted until it does."""
+        """Latency of the longest path from a source to the sink, in ms: as the sink's host last reported, or as predicted until it does."""
 
     @property
     def movable(self) -> int:
@@ -184,7 +184,7 @@ class QueryRecord:
             self.reports[operator] = report
             self.health.healing.unmade.pop(operator, None)
             heard_users(self, report)
-            # A copy that was made again says where it has opened the file: behind rows of the former copies.
+            # Not from a copy that was made again: it has opened the file behind the rows of former copies.
             if report.begun_at is not None and not generation(report.epoch) and not self.health.healing.plans.is_replanned:
                 self.health.healing.begun_at.setdefault(operator, report.begun_at)
             self.epochs[operator] = report.epoch
@@ -200,7 +200,7 @@ class QueryRecord:
         self.health.heard(operator, news, f"{operator} ({self.text_of(operator)}) {reason}")
 
     def _news(self, report: OperatorReport) -> tuple[News, str]:
-        """Returns what a report says about the health of an operator, and how to say it."""
+        """Returns the news in a report about the health of an operator, and a clause that says it."""
         node = report.node
         if report.state == "missing":
             return News.MISSING, f"is not on {node} any more"
@@ -229,17 +229,17 @@ class QueryRecord:
         self.links = tuple(msgspec.structs.replace(link, source=feeder) if link.source == name else link for link in self.links)
 
     def lost_links(self) -> list[LinkSpec]:
-        """Returns links to living operators that nothing feeds any more."""
+        """Returns the links that lead to living operators, and that nothing feeds any more."""
         carrier = self.multicasts.carriers(self.links, self.reports)
         gone = set(self.health.those(GONE)) - (self.lost if self.health.healing.is_on else frozenset())
         fed_by = [(link, {link.source, carrier.get(link.id, link.source)}) for link in self.links if link.target not in gone]
         return [link for link, sources in fed_by if sources & gone]
 
     def unfed_links(self) -> list[LinkSpec]:
-        """Returns links that their source has given up, or has under another name, while their target, as far as is known, still waits for
-        rows.
+        """Returns links whose source has given them up, or has them under another id, while their target, as far as is known, still waits
+        for rows.
 
-        Links of operators that an attempt of a recovery may have turned neighbours away from are that recovery's.
+        Links of operators in an attempt of a recovery are left out: the recovery sees to them.
         """
         found, gone = [], {*self.health.those(GONE | WITH_HOST), *self.health.healing.turned, *unmade(self)}
         for link in self.links:
@@ -252,7 +252,7 @@ class QueryRecord:
         return found
 
     def _leads_nowhere(self, operator: OperatorId) -> bool:
-        """Tells whether all consumers of an operator in this query are gone: given rows, it would only hold up its sources."""
+        """Tells whether all consumers of an operator in this query are gone. If it got rows, it would only hold up its sources."""
         targets = [link.target for link in self.links if link.source == operator]
         lost = LOST - {Condition.CUT_OFF}
         return bool(targets) and all(self.health.of(target) in lost or self._leads_nowhere(target) for target in targets)
@@ -284,9 +284,9 @@ class QueryRecord:
 
     @property
     def lost(self) -> frozenset[OperatorId]:
-        """Operators made for this query that are gone with their hosts, and may be made again: once for all queries that use them.
+        """Operators made for this query that are gone with their hosts and may be made again, once for all queries that use them.
 
-        Whether the others have had everything of an operator that had finished and is left to them, nobody knows; so they go on without it.
+        Leaves out operators that are left to other queries and had finished: nobody knows whether these queries have had all their rows.
         """
         left = left_to_others(self)
         gone = frozenset(self.health.those(WITH_HOST)) & self.specs.keys()
@@ -357,7 +357,7 @@ class QueryRecord:
 
 
 def is_apart(link: LinkSpec, source: OperatorReport, target: OperatorReport) -> bool:
-    """Tells from reports whether an end of a link has it under another name than the query, while the source has it under any."""
+    """Tells from reports whether the source has a link under any id, and one of its ends has it under another id than the query."""
     name = first_name(link.id)
     given = [known for known, *_ in source.links if first_name(known) == name]
     taken = [known for known, _ in target.received if first_name(known) == name]
@@ -365,7 +365,7 @@ def is_apart(link: LinkSpec, source: OperatorReport, target: OperatorReport) -> 
 
 
 def is_undecided(report: OperatorReport, known: int) -> bool:
-    """Tells whether a report is of a copy that waits for the word to run, and may never get it: its operator may not move there after all.
+    """Tells whether a report is from a copy that waits for the word to run. It may never get it, if its operator does not move after all.
 
     Parameters
     ----------

@@ -1,5 +1,5 @@
-"""Recoveries of all queries of one agent: keeps the machine of each (`sbon.supervision.recovery`), shows it what is known, and passes
-on its questions. The owner of the queries calls it whenever something has changed.
+"""Recoveries of all queries of one agent: keeps the machine of each query (`sbon.supervision.recovery`), shows it what is known, and
+carries out its actions. `sbon.queries` calls it whenever something has changed.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -39,7 +39,7 @@ Reached = Mapping[Phase, float]
 
 
 class Replace(Protocol):
-    """Chooses hosts for operators of a plan; the others are settled, and need no room. `done` gets the hosts, or why there are none."""
+    """Chooses hosts for the operators of a plan; those in `settled` stay and need no room. `done` gets the hosts, or why there are none."""
 
     def __call__(
         self, plan: Plan, excluded: frozenset[NodeId], settled: frozenset[OperatorId], done: Callable[[Hosts | SbonError], None]
@@ -83,7 +83,7 @@ class Recovering:
         self._of: dict[QueryId, _One] = {}
 
     def look(self, record: QueryRecord) -> None:
-        """Looks whether something of a query is lost that can be made again; not while its sink may be about to take another plan."""
+        """Makes lost operators of a query again, if they can be made; not while its sink may be about to take another plan."""
         self.replans.look(record)
         if self.replans.holds(record.id):
             return
@@ -151,21 +151,21 @@ def picture_of(record: QueryRecord, alive: frozenset[NodeId], now: float) -> Pic
 
 
 def _positions(record: QueryRecord) -> dict[OperatorId, FilePosition]:
-    """Returns the positions of sources that are missing; none if rows were lost on a link before: their numbers tell nothing then."""
+    """Returns the positions of missing sources; none if the query has lost rows before, because row numbers cannot be compared then."""
     account = record.health.healing.account
     return {} if record.losses.any or account.rows or not account.is_exact else dict(record.health.healing.positions)
 
 
 def _schemas(record: QueryRecord) -> dict[LinkId, Schema]:
-    """Returns the columns of each link's rows; what has been left to others is not in the query's plan."""
+    """Returns the columns of each link's rows. Operators left to other queries are not in the query's plan."""
     own = {first_name(link.id): record.specs[link.source].schema for link in record.links if link.source in record.specs}
     return own | schemas_of(record.plan, [link for link in record.links if link.source not in record.specs])
 
 
 def over_beside(links: Iterable[LinkSpec], lost: Iterable[OperatorId], over: Collection[OperatorId]) -> frozenset[OperatorId]:
-    """Returns the operators next to lost ones that were not made again, as their consumers had had everything: they count as lost, too.
+    """Returns operators next to lost ones that were not made again before, as their consumers had had everything. They count as lost, too.
 
-    A lost one that fed such an operator has nobody to feed; one that was fed by it has nobody who feeds it, unless it is made again.
+    Otherwise a lost operator that fed one of them would have nobody to feed, and a lost operator that was fed by it would have no feeder.
     """
     found, beside = frozenset[OperatorId](), frozenset(lost)
     while beside:
@@ -176,8 +176,8 @@ def over_beside(links: Iterable[LinkSpec], lost: Iterable[OperatorId], over: Col
 
 
 def given_up(record: QueryRecord) -> frozenset[LinkId]:
-    """Returns the first names of links that their sources have reported not to have, and that no living multicast has, or may have; and of
-    those from operators that are not made again."""
+    """Returns the first names of links that their sources report not to have, and that no living multicast has or may have. Includes the
+    links from operators that are not made again."""
     carrier, gone = record.multicasts.carriers(record.links, record.reports), unmade(record)
     carried = {first_name(link) for link, operator in carrier.items() if record.health.of(operator) not in GONE | WITH_HOST}
     return frozenset(
@@ -200,7 +200,7 @@ def _may_be_carried(record: QueryRecord, operator: OperatorId) -> bool:
 
 
 def take_over(record: QueryRecord, done: Recovered) -> Recovered:
-    """Enters the new hosts and links of operators that were lost and run again. Returns what that has cost, with all attempts."""
+    """Enters the new hosts and links of operators that were lost and run again. Returns the losses of all attempts together."""
     renewed = {first_name(link.id): link.id for link in done.links}
     record.links = tuple(
         msgspec.structs.replace(link, id=renewed[name], handed=0) if (name := first_name(link.id)) in renewed else link
@@ -276,7 +276,7 @@ class _One:
                 parent.recovered(record, take_over(record, action), self._reached)
 
     def _permitted(self, action: Place, problem: SbonError | None) -> None:
-        """Has hosts chosen, once the keepers of the query's record know of the attempt."""
+        """Chooses hosts, once the keepers of the query's record know of the attempt."""
         parent, record, operators = self._parent, self._record, action.operators
         placed = partial(self._placed, action.attempt)
         if problem is not None or self._closed:
@@ -290,7 +290,7 @@ class _One:
             parent.replace(plan, action.excluded, frozenset(spec.id for spec in plan.operators) - operators, placed)
 
     def _lost(self, attempt: int, actions: list[Action], problem: SbonError | None) -> None:
-        """Goes on with an attempt, once the keepers of the query's record know what it throws away."""
+        """Goes on with an attempt, once the keepers of the query's record know what it loses."""
         if problem is not None:
             self._parent.clock.call_soon(lambda: self._heard(lambda now: self.machine.denied(attempt, problem, now)))
         elif not self._closed and self.machine.is_at(attempt):

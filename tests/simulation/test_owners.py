@@ -386,7 +386,7 @@ def test_an_owner_without_its_keepers_changes_nothing_and_says_so(story: Any) ->
     assert dict(record.nodes) == before
     assert record.health.healing.account.recoveries == 0
     (row,) = (one for one in told.world.ask(HOME, "queries") if one["id"] == told.query and one["owner"] == told.world.nodes[HOME])
-    assert "too few answer" in row["reason"]
+    assert "too few of its keepers" in row["reason"]
 
 
 @pytest.mark.parametrize(

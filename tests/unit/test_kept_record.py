@@ -227,7 +227,7 @@ def test_a_multicast_that_has_not_reported_may_have_the_link():
 def test_a_record_that_is_too_large_is_not_kept(monkeypatch: pytest.MonkeyPatch):
     size = len(encode_content(record()))
     monkeypatch.setattr(kept_record, "RECORD_BYTES_MAX", size - 1)
-    with pytest.raises(ValueError, match=f"has {size} bytes, expected at most {size - 1}: nobody inherits it"):
+    with pytest.raises(ValueError, match=f"has {size} bytes, expected at most {size - 1}: no other agent can take it over"):
         encode_content(record())
 
 

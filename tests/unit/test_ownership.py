@@ -382,7 +382,7 @@ def test_an_owner_that_a_keeper_names_and_that_cannot_be_asked_is_not_believed_t
     one.services.answer(WantedAsk, {})
     assert QUERY in one.ownership.owned
     assert one.successor.given_up == []
-    assert "too few answer" in one.register.running[QUERY].health.healing.ownership
+    assert "too few of its keepers" in one.register.running[QUERY].health.healing.ownership
 
 
 def test_an_owner_gives_way_to_one_that_a_keeper_names_and_whose_process_has_ended() -> None:

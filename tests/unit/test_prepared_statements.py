@@ -63,7 +63,7 @@ def test_rows_given_between_the_last_by_the_old_link_and_the_first_by_the_new_ar
     losses.refed(old, new)
     losses.look([new], reports(180, 90, sent=20))
     assert losses.rows == 180 - 20 - 100
-    assert losses.told(lambda operator: "x") == ["b (x) was cut off from a: about 60 rows, under way or of the meantime, are lost"]
+    assert losses.told(lambda operator: "x") == ["b (x) was cut off from a: about 60 rows sent before it was fed again are lost"]
 
 
 def test_rows_that_wait_on_a_link_when_it_breaks_are_lost_with_it():
