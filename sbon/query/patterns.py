@@ -18,19 +18,21 @@ _TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{([0-9]{1,9})(?:,([0-9]{0,
 
 
 def check_pattern(pattern: str) -> None:
-    """Refuses a pattern that is too large; whether its syntax is valid is for the engine to say.
+    """Refuses a pattern that is too large; the engine checks its syntax.
 
     Raises
     ------
     QueryError
-        It is too long, or repeats too much.
+        The pattern is too long, or repeats too much.
     """
     if len(pattern) > PATTERN_LENGTH_MAX:
-        raise QueryError(f"the pattern has {len(pattern)} characters, expected at most {PATTERN_LENGTH_MAX}", hint="take a shorter one")
+        raise QueryError(
+            f"the pattern has {len(pattern)} characters, expected at most {PATTERN_LENGTH_MAX}", hint="write a shorter pattern"
+        )
     parts = parts_of(pattern)
     if parts > PARTS_MAX:
         hint = "write * or +, or smaller counts"
-        raise QueryError(f"the pattern has {parts} parts with its counts written out, expected at most {PARTS_MAX}", hint=hint)
+        raise QueryError(f"the pattern has {parts} parts with its counts expanded, expected at most {PARTS_MAX}", hint=hint)
 
 
 def parts_of(pattern: str) -> int:
@@ -69,7 +71,7 @@ def with_flags(function: str, pattern: str, flags: str) -> str:
     """
     unknown = [flag for flag in flags if flag not in FLAGS[function]]
     if unknown:
-        hint = "i: without regard to case" + ("; g: all matches, not the first alone" if function == "regexp_replace" else "")
+        hint = "i: regardless of case" + ("; g: all matches instead of the first one" if function == "regexp_replace" else "")
         raise QueryError(f"flag '{unknown[0]}' is unknown", hint=hint)
     return f"(?i){pattern}" if "i" in flags else pattern
 

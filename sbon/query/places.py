@@ -13,7 +13,7 @@ Places: TypeAlias = Mapping[str, tuple[int, int]]
 
 
 def located(problem: SbonError, places: Places) -> SbonError:
-    """Returns the error of a statement with its place: that of the option that it is about, else that of the name."""
+    """Returns the error of a statement with a place in its text: of the option that the error names, else of the statement's name."""
     match problem:
         case QueryError(line=0):
             line, column = places.get(NAME, (0, 0))

@@ -1,10 +1,10 @@
 """The plan of a query: operators, the links between them, and the rates expected on the links.
 
-A plan is a DAG. Operators are listed upstream first. Sources and sinks are pinned to nodes; all others are unpinned unless the
-planner has a reason. An operator has numbered input ports; a port takes any number of links, whose rows are merged (so that a
-logical source over many nodes, or a UNION ALL, needs no operator of its own).
+A plan is a DAG. Operators are listed upstream first. Sources and sinks are pinned to nodes; most other operators are unpinned. An operator
+has numbered input ports; a port takes any number of links, whose rows are merged (so that a logical source over many nodes, or a UNION
+ALL, needs no operator of its own).
 
-What an operator does is its parameters (`sbon.query.params`). Parameters beyond the limits of `sbon.query.limits` cannot be
+The parameters of an operator say what it does (`sbon.query.params`). Parameters beyond the limits of `sbon.query.limits` cannot be
 constructed: the planner refuses the query, and a message with such an operator is not decoded.
 """
 
@@ -20,7 +20,7 @@ from sbon.schema import Schema
 from sbon.types import NodeId, OperatorId, QueryId
 
 LEAVE_OUT, INCOMPLETE = AFTER_CRASH = ("leave_out", "incomplete")
-"""Choices for windows and sessions of which a crash has taken rows."""
+"""Choices for windows and sessions that have lost rows in a crash."""
 FINISH, DEFER, SHED = ON_MISS = ("finish", "defer", "shed")
 """Choices for rows that would be late."""
 
@@ -31,7 +31,7 @@ class MissRule(msgspec.Struct, frozen=True, array_like=True):
     latency_ms: float
     """Greatest latency of a row."""
     fairness: float = 0.0
-    """Part of the share that each cost class would keep if all lost alike that it keeps at least."""
+    """Each cost class keeps at least this part of the share that it would keep if all classes lost alike."""
 
     def __post_init__(self) -> None:
         check_share("latency", self.latency_ms)
@@ -48,7 +48,7 @@ class OperatorSpec(msgspec.Struct, frozen=True):
     schema: Schema
     """Output columns; for sinks, the columns that they write."""
     time_column: str | None
-    """The event time among the output columns, if there is one."""
+    """The output column with the event time; None: there is none."""
     pinned: NodeId | None
     """The node that it must run on; None: the overlay chooses."""
     signature: str
@@ -58,7 +58,7 @@ class OperatorSpec(msgspec.Struct, frozen=True):
     selectivity: float = 1.0
     """Expected output rows per input row."""
     on_miss: MissRule | msgspec.UnsetType = msgspec.UNSET
-    """Which rows are left out, or put off; unset: none ever, and nothing travels for it."""
+    """Rule for rows that would be late; unset: there is none, and messages have no such field."""
 
     def __post_init__(self) -> None:
         check_count("columns", len(self.schema))
@@ -73,7 +73,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     of: Few
     """Number of parts."""
     copies: Amount = 1.0
-    """Parts that a row is in on average."""
+    """Number of parts that a row is in, on average."""
 
     def __post_init__(self) -> None:
         check_count("parts", self.of, 2, INSTANCES_MAX)
@@ -92,8 +92,8 @@ class LinkSpec(msgspec.Struct, frozen=True):
     rate_rows_per_s: Amount
     rate_bytes_per_s: Amount
     handed: Epoch = 0
-    """Number of times the sending end has moved to a multicast operator or back. If two messages name different sources for the link, the
-    one with the greater number is newer."""
+    """Number of times the sending end has moved to a multicast operator or back. If two messages name different sources for the link,
+    the message with the greater number is newer."""
     part: Part | None = None
     """The part of the rows of an exchange that the link carries; None: all rows of another operator."""
 
@@ -104,7 +104,7 @@ class LinkSpec(msgspec.Struct, frozen=True):
 
 
 def after_crash(operators: Iterable[OperatorSpec]) -> str | None:
-    """Returns what becomes of windows and sessions of which a crash has taken rows; None if there are none among the operators."""
+    """Returns the choice for windows and sessions that have lost rows in a crash; None if no operator has windows or sessions."""
     omits = [spec.params.omits_begun for spec in operators if isinstance(spec.params, WindowParams | SessionParams)]
     return None if not omits else LEAVE_OUT if all(omits) else INCOMPLETE
 
@@ -113,16 +113,16 @@ class ProfilePoint(msgspec.Struct, frozen=True, array_like=True):
     """Rates that the sources of a query are expected to reach together."""
 
     name: str
-    """Empty if there is only one."""
+    """Name of the target point; empty if there is only one."""
     rates: tuple[tuple[OperatorId, float], ...]
     """Rows per second, of each source that declares them."""
 
 
 class Sizing(msgspec.Struct, frozen=True, array_like=True):
-    """The number of instances that the planner has chosen for one operator with keys, or is to choose."""
+    """The number of instances of one operator with keys, where the planner has chosen it or has still to choose it."""
 
     operators: tuple[OperatorId, ...]
-    """The instances, in the order of their parts; the operator itself where there is one."""
+    """The instances, in the order of their parts; the operator itself if it has one instance."""
     rate_rows_per_s: float = 0.0
     """Rows into all instances together for which the number was chosen; 0: it has not been chosen yet."""
     cores: float = 0.0
@@ -130,25 +130,25 @@ class Sizing(msgspec.Struct, frozen=True, array_like=True):
     most: int = 0
     """Greatest number of instances that the nodes have cores for."""
     alone: str = ""
-    """Signature that the operator has as one instance, where it has several: a row costs what it costs there, until that is measured."""
+    """If there are several instances: signature of the operator as a single one. Its cost per row is assumed until theirs is measured."""
 
 
 class Exchange(msgspec.Struct, frozen=True, array_like=True):
     """Two operators of a plan that have exchanged places (`sbon.query.moves`)."""
 
     what: str
-    """Digests of both as they were, so that they are found in another plan of the same statement."""
+    """Digest of both operators before the exchange, to find them in another plan of the same statement."""
     before: str
-    """Digest of the streams of the plan before."""
+    """Digest of the plan's streams before the exchange."""
 
 
 class Changed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The choices that were made for a plan after its statement had been read: every later plan of the query makes them, too."""
+    """Choices made for a plan after its statement was read. Later plans of the query make them, too."""
 
     instances: int = 0
-    """Number of instances of each operator with keys that somebody has asked for since; 0: as the statement says."""
+    """Number of instances of each operator with keys that a person has asked for since; 0: as the statement says."""
     exchanges: tuple[Exchange, ...] = ()
-    """Exchanges that lead from the order of the statement to that of the plan."""
+    """Exchanges of operators that lead from the statement's order to the plan's."""
 
 
 UNCHANGED = Changed()
@@ -171,5 +171,5 @@ class Plan(msgspec.Struct, frozen=True):
     profile: tuple[ProfilePoint, ...] = ()
     """Rates that the plan is to carry; empty: none is declared."""
     sizings: tuple[Sizing, ...] = ()
-    """Operators whose number of instances is the planner's choice (`instances = 'auto'`), in the order in which they were added."""
+    """Operators whose number of instances the planner chooses (`instances = 'auto'`), in the order in which they were added."""
     changed: Changed = UNCHANGED

@@ -1,11 +1,11 @@
 """Turns relations into operators, and chooses the nodes where some of them must run.
 
-Sources and sinks are pinned, and so are filters and projections right above a source that make its stream no wider: by the triangle
-inequality no other node could carry fewer bytes over less distance. For the same reason a projection right below the sink that makes the
-stream no narrower is pinned to the sink's node. The overlay places all other operators.
+Sources and sinks are pinned. A filter or projection directly after a source is pinned, too, if it makes the stream no wider: by the
+triangle inequality, no other node gives less network usage. For the same reason, a projection directly before the sink is pinned to the
+sink's node if it makes the stream no narrower. The overlay places all other operators.
 
-A source has one operator on each node that it chooses and that is alive; conditions on `_node`, `_<label>` and, of system streams, `node`
-and `region` are worked out for each of them here, and nodes whose rows they would all leave out are not read at all.
+A source has one operator on each living node that it chooses. Conditions on `_node`, `_<label>` and, for system streams, `node` and
+`region` are evaluated here for each node; nodes of which no row would pass are not read at all.
 """
 
 from collections.abc import Mapping, Sequence
@@ -61,7 +61,7 @@ class PlanBuilder:
 
     Parameters
     ----------
-    notes : gets sentences on what the user should know
+    notes : list to which sentences for the user are added
     """
 
     def __init__(self, query: QueryId, nodes: Labels, notes: list[str], wishes: Wishes, wiring: Wiring) -> None:
@@ -72,10 +72,10 @@ class PlanBuilder:
         self._profiles: dict[str, Points] = {}
         self._empty: list[str] = []
         self._never = False
-        """True if some conditions can never be true, whatever the node."""
+        """True if some conditions can never be true, on any node."""
 
     def sink(self, lowered: LoweredQuery, params: SinkParams, place: NodeId) -> None:
-        """Adds everything up to the sink."""
+        """Adds all operators up to the sink, and the sink."""
         branches = self._emit(lowered.relation, place)
         if not branches:
             if self._never or not self._empty:
@@ -85,7 +85,7 @@ class PlanBuilder:
         self._wiring.add(params, lowered.schema, None, [branches], place, place)
 
     def profile(self) -> tuple[ProfilePoint, ...]:
-        """Returns the target points of all sources together. A source with one rate has it at all points."""
+        """Returns the target points of all sources; a source with one rate has it at all points."""
         return together(self._profiles)
 
     def _described(self) -> list[str]:
@@ -132,7 +132,7 @@ class PlanBuilder:
         if not hosts:
             wanted = ", ".join(f"{label}={value}" for label, value in source.labels)
             where = f"no living node has {wanted}" if wanted else f"{_listed(absent)} is not alive"
-            self._empty.append(f"source {source.name} is nowhere: {where}")
+            self._empty.append(f"source {source.name} runs on no node: {where}")
         return hosts
 
     def _note(self, note: str) -> None:
@@ -145,15 +145,14 @@ class PlanBuilder:
         self._wiring.rates[operator.id] = rate = source_rate(source)
         if self._is_bounded and not is_rate_told(source):
             self._note(
-                f"the latency rests on {rate:g} rows/s of source {source.name}, which are assumed; declare estimated_rows_per_second in "
-                "CREATE SOURCE"
+                f"the predicted latency assumes {rate:g} rows/s of source {source.name}; declare estimated_rows_per_second in CREATE SOURCE"
             )
         if source.profile:
             self._profiles[operator.id] = source.profile
         return operator
 
     def _emit_map_of_source(self, select: Select, scan: Scan, top: NodeId | None) -> list[OperatorSpec]:
-        """Adds one filter and projection on each node that is not pruned, or a single one for all if it makes the stream wider."""
+        """Adds a filter and projection on each node that is not pruned, or a single one for all nodes if it makes the stream wider."""
         source = scan.source
         made: list[tuple[NodeId, MapParams]] = []
         wanted = {c.name for c in source.columns}
@@ -294,7 +293,7 @@ class PlanBuilder:
                 if hosts
                 else f"its node {_listed(table.absent(self._nodes))} is not alive"
             )
-            hint = "name one node that is alive in its definition: nodes = 'NODE'; or leave nodes and labels out for the agent that is told"
+            hint = "name one living node in its definition: nodes = 'NODE'; or leave out nodes and labels, for the agent that takes it"
             raise QueryError(f"nothing can be looked up in table {table.name}: {where}", hint=hint)
         params = msgspec.structs.replace(table.params, is_table=True)
         source = self._wiring.add(params, sent_columns(table.columns), None, [], hosts[0], hosts[0])

@@ -1,7 +1,7 @@
-"""Says how far back the answers of a plan look, and which plans can be exchanged while their query runs (docs/replanning.md).
+"""Tells how far back the answers of a plan look, and which plans can be replaced while their query runs (docs/replanning.md).
 
-A plan that begins beside another one lacks the rows that came before. Its answers are right from the event time on that is farther behind
-the last of these rows than any answer looks back. Where answers may depend on all rows that ever came, there is no such event time.
+A new plan that begins beside the old one lacks all earlier rows. Its answers are right from the last event time of these rows plus the
+greatest time that an answer looks back. If answers may depend on all rows that ever came, there is no such time.
 """
 
 from collections.abc import Mapping
@@ -19,24 +19,24 @@ from sbon.query.plan import MissRule, OperatorSpec, Plan
 from sbon.types import OperatorId
 
 _WHY: Mapping[type, str] = {
-    SessionParams: "nobody knows when its sessions end",
+    SessionParams: "the end of its sessions is not known in advance",
     DeduplicateParams: "which row is the first depends on all rows before it",
     OverParams: "its aggregates go over rows that may have come long ago",
     MatchParams: "where a pattern begins depends on where the one before it has ended",
     LookupParams: "its lookup table would have to be read again",
-    FunctionParams: "nobody knows what its function remembers",
+    FunctionParams: "it is not known how far back its function remembers",
 }
 _ORDERED = WindowParams | WindowJoinParams
-"""Operators behind which no row is late or has no event time."""
+"""Operators whose output has no late row, and no row without an event time."""
 
 
 def reach_us(plan: Plan) -> int:
-    """Returns by how much the earliest row of an answer may be before the answer's event time, in microseconds.
+    """Returns how far the earliest row of an answer may lie before the answer's event time, in microseconds.
 
     Raises
     ------
     QueryError
-        There is no such time: the plan cannot be exchanged while it runs.
+        There is no such limit: the plan cannot be replaced while it runs.
     """
     specs = {spec.id: spec for spec in plan.operators}
     feeding: dict[OperatorId, list[OperatorId]] = {spec.id: [] for spec in plan.operators}
@@ -54,14 +54,14 @@ def reach_us(plan: Plan) -> int:
         if specs[source].time_column is None:
             raise _refusal("its answers have no event time", "select window_end, too")
         if not ordered[source]:
-            raise _refusal("rows come to its sink that have passed no window: some may be late, or have no event time")
+            raise _refusal("some rows come to its sink without passing a window, so they may be late or have no event time")
     if len({specs[source].time_column for source in feeding[sink.id]}) > 1:
         raise _refusal("its answers have their event times in several columns")
     return reach[sink.id]
 
 
 def time_column(plan: Plan) -> str:
-    """Returns the event time of the rows that come to the sink of a plan with a reach."""
+    """Returns the event time of the rows that come to the sink of a plan that `reach_us` accepts."""
     sink = plan.operators[-1].id
     found = {spec.id: spec.time_column for spec in plan.operators}
     return next(column for link in plan.links if link.target == sink and (column := found[link.source]) is not None)

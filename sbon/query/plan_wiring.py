@@ -1,4 +1,4 @@
-"""Collects the operators of one plan with the links between them: each once, with instances where it is dealt to several."""
+"""Collects the operators and links of one plan. Equal operators are made once; operators with keys may get several instances."""
 
 from collections.abc import Sequence
 
@@ -26,14 +26,14 @@ class Wiring:
 
     Parameters
     ----------
-    numbers : how many instances each of `sizings` has; empty: one
+    numbers : number of instances of each of `sizings`; empty: one each
     """
 
     def __init__(self, query: QueryId, wishes: Wishes, numbers: Sequence[int]) -> None:
         self.operators: list[OperatorSpec] = []
         self.links: list[LinkSpec] = []
         self.sizings: list[Sizing] = []
-        """Operators whose number of instances is the planner's choice."""
+        """Operators whose number of instances the planner chooses."""
         self.dealt = False
         """True if some operator has several instances, or may have."""
         self.rates: dict[OperatorId, float] = {}
@@ -49,7 +49,7 @@ class Wiring:
         if wishes.on_miss in (DEFER, SHED) and wishes.latency_ms is not None:
             self._rule = MissRule(wishes.latency_ms, wishes.fairness or 0.0)
         self._streams: dict[OperatorId, str] = {}
-        """For merges, the signature of the operator whose stream they give: what follows is the same with any number of instances."""
+        """For merges, the signature of the operator as one instance, for signatures that do not depend on the number of instances."""
         self._made: dict[tuple[str, NodeId | None], OperatorSpec] = {}
 
     def add(
@@ -62,7 +62,7 @@ class Wiring:
         place: str = "",
         part: Part | None = None,
     ) -> OperatorSpec:
-        """Adds an operator with its input links, or returns the equal one that exists already. With `part`, it takes that of exchanges."""
+        """Adds an operator with its input links, or returns an equal one that exists. With `part`, it reads this part of its exchanges."""
         feeds = [self._without_twins(port) for port in inputs]
         rule = self._rule_of(params)
         digest = self._signature(params, schema, feeds, place, part)
@@ -82,7 +82,7 @@ class Wiring:
         return operator
 
     def add_keyed(self, params: Params, relation: Relation, sides: Sequence[Sequence[OperatorSpec]]) -> OperatorSpec:
-        """Adds an operator, or its instances between exchanges and a merge if the query has several and it has keys."""
+        """Adds an operator, or, if it has keys and the query several instances, its instances between exchanges and a merge."""
         schema, time = relation.schema, time_of(relation)
         by_window = self._by_window and isinstance(params, MatchParams)
         dealt = dealing_of(params, schema, time) if self._instances != 1 and not by_window else None
@@ -105,7 +105,7 @@ class Wiring:
         ports: list[list[OperatorSpec]] = []
         for port, side in enumerate(sides):
             exchange = dealt.exchange(port, number)
-            # An exchange is where its branch is: from there each row goes straight to its instance.
+            # An exchange runs on the node of its branch, from where each row goes straight to its instance.
             ports.append([self.add(exchange, one.schema, one.time_column, [[one]], one.pinned) for one in side])
         instances = []
         for index in range(number):

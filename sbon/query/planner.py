@@ -24,7 +24,7 @@ from sbon.query.text import describe
 from sbon.types import NodeId, QueryId
 
 Build = Callable[[Sequence[int]], Plan]
-"""Returns the plan with these numbers of instances of its `sizings`; without any, each is 1."""
+"""Returns the plan with these numbers of instances of its `sizings`; empty: one instance each."""
 
 
 def plan(
@@ -47,7 +47,7 @@ def plan(
     here : the agent that took the statement
     query : the new query's id
     extensions : functions that the query may call
-    notes : gets sentences on what the user should know, such as named nodes that are not alive
+    notes : list to which sentences for the user are added, such as on named nodes that are not alive
 
     Returns
     -------
@@ -57,7 +57,7 @@ def plan(
     Raises
     ------
     QueryError
-        The query is not of the dialect, names what is not there, or no node has any of its rows; points at the place.
+        The query is not of the dialect, names something that does not exist, or no node has rows for it; points at the place.
     """
     return planning(statement, catalog, nodes, here, query, notes=notes, extensions=extensions)[0]
 
@@ -73,7 +73,7 @@ def planning(
     extensions: Extensions = NOTHING,
     changed: Changed = UNCHANGED,
 ) -> tuple[Plan, Build]:
-    """Plans a query like `plan`; returns also what plans it with other numbers of instances, whatever becomes of the catalogue.
+    """Plans a query like `plan`; returns also a function that plans it with other numbers of instances, from the same catalogue.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def _planning(
         builder.sink(lowered, sink, place)
         if wishes.dealing == WINDOW and (instances == AUTO or (instances > 1 and not wiring.windows_dealt)):
             line, column = getattr(statement, "places", {}).get("dealing", (0, 0))
-            what = "the number of instances is not said" if instances == AUTO else "the query has no pattern whose windows could be dealt"
+            what = "no number of instances is given" if instances == AUTO else "the query has no pattern whose windows could be dealt"
             raise QueryError(f"dealing = '{WINDOW}', but {what}", line=line, column=column, hint="write instances = 2 beside a pattern")
         if instances != 1 and not wiring.dealt:
             line, column = getattr(statement, "places", {}).get("instances", (0, 0))
@@ -142,12 +142,12 @@ def _planning(
 
 
 def _check_defer(operators: Sequence[OperatorSpec], place: tuple[int, int]) -> None:
-    """Refuses to put off rows where an operator depends on their order, or none has keys.
+    """Refuses `on_miss = 'defer'` if an operator depends on the order of rows, or no function has keys.
 
     Raises
     ------
     QueryError
-        There is such an operator; points at the option.
+        Rows cannot be put off; points at the option.
     """
     line, column = place
     hint = "take on_miss = 'shed' or 'finish'"

@@ -26,7 +26,7 @@ def parse_profile(text: str) -> Points:
     Raises
     ------
     QueryError
-        It is no profile, a rate is not above 0, or a point is named twice.
+        The text is no profile, a rate is not above 0, or a point is named twice.
 
     Examples
     --------
@@ -38,12 +38,12 @@ def parse_profile(text: str) -> Points:
     for part in parts:
         name, colon, rate = (piece.strip() for piece in part.rpartition(":"))
         if (colon and not name) or (not colon and len(parts) > 1) or len(name) > NAME_MAX:
-            raise QueryError(f"the profile's part {part!r} is no point and rate", hint=FORM)
+            raise QueryError(f"the profile's part {part!r} is not a point and a rate", hint=FORM)
         if name in found:
             raise QueryError(f"the profile names the point {name!r} twice", hint="leave one of them out")
         found[name] = _rate(rate)
     if len(found) > POINTS_MAX:
-        raise QueryError(f"the profile has {len(found)} points, expected at most {POINTS_MAX}", hint="leave out those that others exceed")
+        raise QueryError(f"the profile has {len(found)} points, expected at most {POINTS_MAX}", hint="leave out points that others exceed")
     return tuple(found.items())
 
 
@@ -59,7 +59,7 @@ def _rate(text: str) -> float:
 
 
 def together(profiles: Mapping[OperatorId, Points]) -> tuple[ProfilePoint, ...]:
-    """Returns the target points of all sources. One without names counts at every point; where a source has no rate, the point has none.
+    """Returns the target points of all sources. A rate without a point's name counts at every point; a point lacks sources without a rate.
 
     Examples
     --------

@@ -29,7 +29,7 @@ def types_of(relation: Relation) -> dict[str, ColumnType]:
 
 
 def declared(relation: Relation) -> list[str]:
-    """Returns the names of the columns that a stream really has."""
+    """Returns the names of the columns that a stream has when it runs."""
     return [column.name for column in sent(relation)]
 
 

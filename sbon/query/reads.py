@@ -1,4 +1,4 @@
-"""Finds the rows and columns that a query needs of a source that each query reads for itself: the connector may skip the rest.
+"""Finds the rows and columns of a file that a query needs: the connector may skip the rest.
 
 A file that is read as fast as possible is not shared with other queries (`sbon.optimiser.reuse`). So its source may apply the filters and
 projections that follow it directly in its plan. The signature of such a source includes them.
@@ -20,7 +20,7 @@ COMPARISONS = frozenset({"eq", "lt", "le", "gt", "ge"})
 
 
 def with_reads(plan: Plan) -> Plan:
-    """Returns the plan with what each of its file sources needs to read."""
+    """Returns the plan with `Reads` for each of its file sources."""
     specs = {operator.id: operator for operator in plan.operators}
     behind: dict[str, list[Params]] = {}
     for link in plan.links:
@@ -43,7 +43,7 @@ def _narrowed(operator: OperatorSpec, behind: Sequence[Params]) -> OperatorSpec:
 
 
 def _needed_by(behind: Sequence[Params]) -> Reads | None:
-    """Returns what these operators need of their input; None where that is all of it, or not known."""
+    """Returns the rows and columns that these operators need of their input; None: all, or unknown."""
     used: set[str] = set()
     conditions: tuple[Expression, ...] = ()
     for params in behind:

@@ -1,4 +1,4 @@
-"""The logical tree between SQL and plan: what is computed, before it is split into operators and given nodes.
+"""The logical tree between SQL and plan: what a query computes, before it is split into operators and placed.
 
 Every tree node has a schema with unique names, and its *times*: columns that event-time windows and joins may use. A time is written as
 (base, offset): the column is always `base + offset`, and the stream's watermark holds for `base`. So `window_start` is a time of a
@@ -32,7 +32,7 @@ class Scan:
 
     source: SourceDefinition
     hidden: tuple[str, ...]
-    """Names of TEXT columns that are constant on each node: `_node` and `_<label>`; not in `SELECT *`."""
+    """Names of TEXT columns that are constant on each node, `_node` and `_<label>`; `SELECT *` leaves them out."""
 
     @cached_property
     def schema(self) -> Schema:
@@ -78,7 +78,7 @@ class Select:
 
 
 def _shifted(value: Expression) -> tuple[str, int]:
-    """Returns the column from which a value differs by a constant time, and the offset; an empty name if there is none."""
+    """Returns the column from which a value differs by a constant time, and that offset; an empty name if there is no such column."""
     match value:
         case Column(name=name):
             return name, 0
@@ -171,7 +171,7 @@ class Join:
 
 @dataclass(frozen=True)
 class Lookup:
-    """Rows with those of a table that have equal keys; see `LookupParams`."""
+    """Rows of a stream, each with the rows of a table that have equal keys; see `LookupParams`."""
 
     left: "Relation"
     table: SourceDefinition
@@ -223,7 +223,7 @@ class Top:
 
 @dataclass(frozen=True)
 class Over:
-    """Rows with aggregates of each and those before it; see `OverParams`."""
+    """Rows, each with aggregates over it and the rows before it; see `OverParams`."""
 
     input: "Relation"
     time_column: str
@@ -302,11 +302,11 @@ class Assigned:
 
 @dataclass(frozen=True)
 class Unnest:
-    """Rows with an array taken apart; see `UnnestParams`."""
+    """Rows with an array unnested; see `UnnestParams`."""
 
     input: "Relation"
     array: Expression
-    """Over the columns of the input."""
+    """Expression over the columns of the input."""
     kind: ColumnType
     """Type of the elements."""
     element: str
@@ -314,7 +314,7 @@ class Unnest:
     ordinal: str | None = None
     """Name of the column with the elements' numbers, which the input does not have; None: there is none."""
     kept: tuple[str, ...] | None = None
-    """Columns of the input that are kept; None, before it is known which ones are used: all."""
+    """Columns of the input that are kept; None (before lowering): all."""
 
     @cached_property
     def schema(self) -> Schema:
@@ -334,7 +334,7 @@ class Unnest:
 
 @dataclass(frozen=True)
 class Deduplicate:
-    """The first row of each key in its window, or behind a pause; see `DeduplicateParams`."""
+    """The first row of each key in its window, or after a pause; see `DeduplicateParams`."""
 
     input: "Relation"
     time_column: str
@@ -360,21 +360,21 @@ class Deduplicate:
 
 
 def _with_bounds(relation: "Relation", session: bool) -> Schema:
-    """Returns the bounds of a window, then the columns of its rows. Bounds hide columns of the same names; a session has no end, as that
-    is unknown while it lasts."""
+    """Returns the bounds of a window, then the columns of its rows. Bounds hide columns of the same names. A session has only
+    `window_start`, as its end is unknown while it lasts."""
     bounds = tuple(Field(name, ColumnType.TIME) for name in (BOUNDS[:1] if session else BOUNDS))
     return (*bounds, *(column for column in sent(relation) if column.name not in BOUNDS))
 
 
 @dataclass(frozen=True)
 class Numbered:
-    """Rows with their number within a partition. No operator computes the number: the condition around it says how many rows of each are
-    wanted."""
+    """Rows with their number within a partition. No operator computes the number: a condition in the enclosing SELECT limits it, so that
+    the first rows can be selected instead."""
 
     rows: Select
-    """The rows with all columns that are needed here, besides the author's."""
+    """The rows with the author's columns and those of the partition and order."""
     visible: tuple[str, ...]
-    """The author's columns, in order, the number among them."""
+    """The author's columns, in order, including the number."""
     number: str
     partition: tuple[str, ...]
     """Partition columns other than `time`."""
@@ -398,7 +398,7 @@ class Numbered:
 
 @dataclass(frozen=True)
 class Apply:
-    """The rows that a user's function makes of a stream's; see `FunctionParams`."""
+    """The rows that a user's function makes of a stream's rows; see `FunctionParams`."""
 
     input: "Relation"
     function: FunctionParams
@@ -444,7 +444,7 @@ Relation: TypeAlias = (
 
 
 def sent(relation: Relation) -> Schema:
-    """Returns the columns that a stream really has; a source's hidden columns exist only while the query is planned."""
+    """Returns the columns that a stream has when it runs; hidden columns of a source exist only in planning."""
     match relation:
         case Scan():
             return relation.source.columns

@@ -1,6 +1,6 @@
-"""Rules that rewrite expression trees without changing the value: splitting conjunctions, substituting columns, and the canonical form.
+"""Rewrites expression trees without changing their value: splits conjunctions, substitutes columns, makes the canonical form.
 
-The canonical form is what signatures are made of: two texts of one condition (`a > 1 AND b = 2`, `2 = b AND 1 < a`) have one form.
+Signatures are made of canonical forms: two texts of one condition (`a > 1 AND b = 2`, `2 = b AND 1 < a`) have one canonical form.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,9 +13,9 @@ from sbon.query.functions import FUNCTIONS, MaybeType, common_type, result_type
 from sbon.schema import ColumnType
 
 NODES_MAX = 2_000
-"""Most nodes of an expression: subqueries that double a value at each level must not fill the memory."""
+"""Most nodes of an expression, as subqueries that double a value at each level could fill the memory."""
 DEPTH_MAX = 100
-"""Deepest expression: decoders and polars walk it recursively on every host."""
+"""Most levels of an expression, as decoders and polars walk it recursively on every host."""
 
 TRUE = Literal(True, ColumnType.BOOL)
 FALSE = Literal(False, ColumnType.BOOL)
@@ -70,7 +70,7 @@ def type_of(expression: Expression, types: Mapping[str, ColumnType]) -> MaybeTyp
     Raises
     ------
     QueryError
-        Arguments do not fit; never happens for expressions of the planner.
+        Arguments do not fit, which the planner has ruled out for its expressions.
     """
     match expression:
         case Column(name=name):
@@ -104,7 +104,7 @@ def check_size(expression: Expression) -> Expression:
     Raises
     ------
     QueryError
-        It has more than NODES_MAX nodes or DEPTH_MAX levels.
+        The expression has more than NODES_MAX nodes or DEPTH_MAX levels.
     """
     nodes, depth = measure(expression)
     if nodes > NODES_MAX or depth > DEPTH_MAX:
@@ -217,7 +217,7 @@ def _merged(alternatives: list[Expression]) -> list[Expression]:
 
 
 def _canonical_list(name: str, parts: tuple[Expression, ...]) -> Expression:
-    """Puts the values of IN into canonical order; other functions keep theirs, as ties between 0.0 and -0.0 would reveal it."""
+    """Puts the values of IN into canonical order; other functions keep their order, as ties of 0.0 and -0.0 would reveal a change."""
     if name != "in":
         return Call(name, parts)
     unique = {sort_key(part): part for part in parts[1:]}

@@ -1,4 +1,4 @@
-"""Row patterns: regular expressions whose letters are the variables of MATCH_RECOGNIZE, and what follows from their form alone.
+"""Row patterns: regular expressions whose letters are the variables of MATCH_RECOGNIZE, and properties of their form.
 
 A pattern travels between agents as a tree. The matcher (`sbon.operators.match`) makes a program of it, whose length is limited here.
 """
@@ -13,20 +13,20 @@ from sbon.query.limits import LimitError
 PROGRAM_MAX = 4_000
 """Most instructions of a pattern: each variable is one, and A{3} is AAA."""
 REPEATS_MAX = 1_000
-"""Greatest number in braces."""
+"""Greatest number of repetitions in braces."""
 DEPTH_MAX = 50
-"""Levels of a pattern."""
+"""Most levels of a pattern."""
 
 
 class Variable(msgspec.Struct, frozen=True, tag="variable", tag_field="form"):
-    """One row, for which the condition of a variable holds."""
+    """One row that meets the condition of a variable."""
 
     index: int
     """Number of the variable among those of the clause."""
 
 
 class Sequence(msgspec.Struct, frozen=True, tag="sequence", tag_field="form"):
-    """Parts one behind the other; no parts match no row."""
+    """Parts that follow each other; without parts, it matches no row."""
 
     parts: tuple["Pattern", ...]
 
@@ -38,17 +38,17 @@ class Choice(msgspec.Struct, frozen=True, tag="choice", tag_field="form"):
 
 
 class Repeat(msgspec.Struct, frozen=True, tag="repeat", tag_field="form"):
-    """A part again and again. More repetitions are preferred, or fewer if it is reluctant."""
+    """Repetitions of a part. More are preferred, or fewer if it is reluctant."""
 
     part: "Pattern"
     least: int
     most: int | None
-    """None: any number."""
+    """Most repetitions; None: any number."""
     reluctant: bool = False
 
 
 class Excluded(msgspec.Struct, frozen=True, tag="excluded", tag_field="form"):
-    """A part whose rows are left out of the answer of ALL ROWS PER MATCH."""
+    """A part whose rows ALL ROWS PER MATCH leaves out."""
 
     part: "Pattern"
 
@@ -87,12 +87,12 @@ def depth(pattern: Pattern) -> int:
 
 
 def check_pattern_depth(pattern: Pattern) -> None:
-    """Refuses a pattern that would overflow the stack, and numbers in braces that make no sense.
+    """Refuses a pattern that would overflow the stack, or has invalid numbers in braces.
 
     Raises
     ------
     LimitError
-        It is nested too deep, or a number is out of range.
+        The pattern is nested too deep, or a number is out of range.
     """
     if depth(pattern) > 3 * DEPTH_MAX:
         raise LimitError(f"a pattern nested more than {3 * DEPTH_MAX} deep")
@@ -104,7 +104,7 @@ def check_pattern_depth(pattern: Pattern) -> None:
 
 
 def length(pattern: Pattern) -> int:
-    """Returns the number of instructions that a pattern takes at most."""
+    """Returns the greatest number of instructions of a pattern's program."""
     match pattern:
         case Variable():
             return 1
@@ -120,7 +120,7 @@ def length(pattern: Pattern) -> int:
 
 
 def may_be_empty(pattern: Pattern) -> bool:
-    """Tells whether a pattern can match no row."""
+    """Tells whether a pattern can match without a row."""
     match pattern:
         case Variable():
             return False
@@ -170,14 +170,14 @@ def fewest(pattern: Pattern, variables: frozenset[int]) -> int:
 
 
 def may_skip(pattern: Pattern, skip_to: str, variables: frozenset[int]) -> bool:
-    """Tells whether in every match the first (or last) row of some variables is there and is not the match's first row."""
+    """Tells whether every match has a first (or last) row of some variables that is not the match's first row."""
     at_first = bool(first_variables(pattern) & variables)
     least = fewest(pattern, variables)
     return least >= 1 and (not at_first or (skip_to == "last" and least >= 2))
 
 
 def endless(pattern: Pattern) -> frozenset[int]:
-    """Returns the variables that stand under a repetition without an upper bound."""
+    """Returns the variables within repetitions without an upper bound."""
     found: set[int] = set()
     for part in walk(pattern):
         if isinstance(part, Repeat) and part.most is None:

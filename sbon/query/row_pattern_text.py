@@ -19,12 +19,12 @@ class Word(NamedTuple):
     start: int
     """Offset in the submitted text."""
     is_name: bool
-    """It may name a variable."""
+    """The token may name a variable."""
     is_quoted: bool
 
     @property
     def name(self) -> str:
-        """Returns the variable that it names: as in all of SQL, capitals count only in quotes."""
+        """Returns the name of the variable, in small letters unless quoted, as everywhere in SQL."""
         return self.text if self.is_quoted else self.text.lower()
 
 
@@ -33,7 +33,7 @@ class PatternReader:
 
     Parameters
     ----------
-    words : what stands between the brackets of PATTERN
+    words : the words between the brackets of PATTERN
     end : offset of the closing bracket
     """
 
@@ -43,7 +43,7 @@ class PatternReader:
         self._end = end
         self._place = 0
         self.variables: dict[str, Word] = {}
-        """Names of the variables in the order in which they come, with their first place."""
+        """Variables by name, in the order of their first word, which is the value."""
 
     def read(self) -> Pattern:
         """Returns the pattern.
@@ -51,7 +51,7 @@ class PatternReader:
         Raises
         ------
         QueryError
-            It cannot be read, or is too long; points at the place.
+            The pattern cannot be read, or is too long; points at the place.
         """
         pattern = self._choice(DEPTH_MAX)
         if self._place < len(self._words):
@@ -110,7 +110,7 @@ class PatternReader:
         repeat = Repeat(part, *counts, reluctant=self._take("?"))
         if self._peek() in ("*", "+", "?", "{") and self._peek(1) != "-":
             hint = "put brackets around the first: (A{2})*"
-            raise self._text.error(self._here(), f"{self._peek()} behind another quantifier in PATTERN", hint)
+            raise self._text.error(self._here(), f"{self._peek()} after another quantifier in PATTERN", hint)
         return repeat
 
     def _counts(self) -> tuple[int, int | None] | None:
@@ -171,7 +171,7 @@ class PatternReader:
         return Variable(list(self.variables).index(word.name))
 
     def _permuted(self, levels: int) -> Pattern:
-        """Reads PERMUTE(A, B, C): all orders of its parts; an order is preferred that comes first by the places of its parts."""
+        """Reads PERMUTE(A, B, C): all orders of its parts; those that begin with earlier parts are preferred."""
         opened = self._here()
         self._place += 2
         parts = [self._choice(levels - 1)]

@@ -87,7 +87,7 @@ class Scalars:
         Raises
         ------
         QueryError
-            It is not in the dialect, has an unknown name, or types that do not fit; points at the place.
+            The tree is not in the dialect, or has an unknown name or types that do not fit; points at the place.
         """
         handler = _HANDLERS.get(type(tree))
         if handler is not None:
@@ -100,7 +100,7 @@ class Scalars:
             if not isinstance(tree.this, exp.Expr) or any(
                 value not in (None, False, [], tree.this) for key, value in tree.args.items() if key not in ("this", "big_int")
             ):
-                hint = "of a time take DATE_TRUNC('hour', ts)" if name in ("floor", "ceil") else f"write {name}(x)"
+                hint = "for a time write DATE_TRUNC('hour', ts)" if name in ("floor", "ceil") else f"write {name}(x)"
                 raise self.refuse(tree, f"{self.text.written(tree)}: {self.typed(tree)} takes one argument", hint)
             return self.call(tree, name, [self.bind(tree.this)])
         raise self.unknown(tree)
@@ -150,7 +150,7 @@ class Scalars:
         return Call(name, tuple(expression for expression, _ in bound)), result
 
     def _as_neighbour(self, tree: exp.Expr, name: str, argument: Bound, others: Sequence[Bound]) -> Bound:
-        """Converts a literal text beside a time or an interval to one, as in PostgreSQL: ts > '2026-01-31'."""
+        """Converts a literal text beside a time or an interval to a time or an interval, as in PostgreSQL: ts > '2026-01-31'."""
         expression, type_ = argument
         if type_ is not TEXT or not isinstance(expression, Literal) or not isinstance(expression.value, str):
             return argument
@@ -170,18 +170,18 @@ class Scalars:
             raise self.text.error(where, error.message, error.hint) from None
 
     def mismatch(self, tree: exp.Expr, error: QueryError) -> QueryError:
-        """Returns the error about the types of a tree, with the text that was typed for it."""
+        """Returns the error about the types of a tree, with the user's text of the tree."""
         message = f"{self.text.written(tree)} {error.predicate}" if isinstance(error, TypeMismatchError) else error.message
         return self.text.error(tree, message, error.hint)
 
     def refuse(self, tree: exp.Expr, message: str, hint: str = "") -> QueryError:
-        """An error that points at a tree."""
+        """Returns an error that points at a tree."""
         return self.text.error(tree, message, hint)
 
     def unknown(self, tree: exp.Expr) -> QueryError:
         """Returns the error for a tree that has no meaning in this dialect, with a hint what to write instead."""
         if isinstance(tree, exp.Window):
-            hint = "OVER stands in a SELECT list without GROUP BY: write it there, in a SELECT in brackets"
+            hint = "OVER belongs into a SELECT list without GROUP BY: write it in a SELECT in brackets"
             return self.refuse(tree, "OVER is not supported here", hint)
         if isinstance(tree, exp.Subquery | exp.Exists | exp.Select | exp.SetOperation):
             hint = "JOIN the other stream within an interval"
@@ -189,7 +189,7 @@ class Scalars:
         if isinstance(tree, exp.Filter):
             return self.unknown(tree.this)
         if aggregate_function(tree) is not None:
-            hint = "aggregates stand in the SELECT list or HAVING over FROM TUMBLE(...) or HOP(...)"
+            hint = "aggregates belong into the SELECT list or HAVING, with FROM TUMBLE(...) or HOP(...)"
             return self.refuse(tree, f"{self.typed(tree)}: an aggregate is not allowed here", hint)
         if isinstance(tree, exp.Star):
             return self.refuse(tree, "* is not a value", "name the column")
@@ -261,7 +261,9 @@ class Scalars:
             if members_of(target) or members_of(type_):
                 hint = "a struct is read from JSON, or from a TEXT that is JSON; take a field out of one with (x).name"
             elif element_type(target) is not None or element_type(type_) is not None:
-                hint = "an array is read from JSON, or from a TEXT that is JSON; one of others, CAST(CAST(a AS TEXT) AS DOUBLE[])"
+                hint = (
+                    "an array is read from JSON, or from a TEXT that is JSON; to change the element type, CAST(CAST(a AS TEXT) AS DOUBLE[])"
+                )
             elif JSON not in (type_, target):
                 hint = "go through TEXT, or EXTRACT(EPOCH FROM ...)"
             raise self.refuse(tree, what, hint)
@@ -271,7 +273,7 @@ class Scalars:
             return self.call(tree, "struct_of", [bound, (Literal(target.value, TEXT), TEXT)])[0], target
         if target in ELEMENT_TYPES:
             return self.call(tree, f"{ELEMENT_TYPES[target].value}_array", [bound])
-        if type_ is JSON and target is not TEXT:  # of a number or a truth; a string of JSON has quotes, and is NULL
+        if type_ is JSON and target is not TEXT:  # a number or a truth; a JSON string has quotes, and becomes NULL
             return Cast(Cast(expression, TEXT), target), target
         if isinstance(expression, Literal) and isinstance(expression.value, str) and target in (TIME, INTERVAL):
             return self._literal_of(tree, expression.value, target), target
@@ -294,7 +296,7 @@ class Scalars:
         if tree.args.get("is_string"):
             return Literal(value, TEXT), TEXT
         if value.isdecimal() and value.isascii():
-            # Up to 64 bits; -2**63 is one more than the greatest, and is made of its negative here.
+            # Up to 64 bits. 2**63 itself does not fit: `_negative` reads -2**63.
             number = int(value) if len(value) <= 19 else _INT_MAX + 1
             if number > _INT_MAX:
                 raise self.refuse(tree, f"number {value} does not fit into 64 bits", "write it with a point, as a float")
@@ -353,7 +355,7 @@ def _interval(scalars: Scalars, tree: exp.Expr) -> Bound:
 def _connective(scalars: Scalars, tree: exp.Expr) -> Bound:
     assert isinstance(tree, exp.Connector)
     name = "and" if isinstance(tree, exp.And) else "or"
-    # sqlglot nests to the left; long chains are taken apart without recursion.
+    # sqlglot nests to the left; long chains are flattened without recursion.
     parts = [scalars.bind(part) for part in tree.flatten(unnest=False)]
     return scalars.call(tree, name, parts)
 

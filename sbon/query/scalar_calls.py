@@ -27,7 +27,7 @@ _EXTRACT = ("year", "quarter", "month", "week", "day", "dow", "doy", "hour", "mi
 
 
 def widen(bound: Bound, target: MaybeType) -> Bound:
-    """Converts an integer to a float, or a NULL to the target type, if the target asks for it."""
+    """Converts an integer to a float, or gives a NULL the target type, if the target differs."""
     expression, type_ = bound
     if target is None or type_ is target:
         return bound
@@ -128,7 +128,7 @@ def _substring(scalars: Scalars, tree: exp.Expr) -> Bound:
 
 
 def _left(scalars: Scalars, tree: exp.Expr) -> Bound:
-    """Binds LEFT. A negative number leaves out so many characters at the end, as in PostgreSQL."""
+    """Binds LEFT. A negative number -n leaves out the last n characters, as in PostgreSQL."""
     text, number = scalars.bind(tree.this), scalars.bind(tree.expression)
     if not (isinstance(number[0], Literal) and isinstance(number[0].value, int) and number[0].value >= 0):
         negative, _ = scalars.call(tree, "lt", [number, (Literal(0, INT), INT)])
@@ -178,7 +178,7 @@ def _replace(scalars: Scalars, tree: exp.Expr) -> Bound:
     parts = [scalars.bind(tree.this), scalars.bind(tree.expression), scalars.bind(tree.args.get("replacement") or exp.Literal.string(""))]
     if not all(isinstance(part, Literal) for part, _ in parts[1:]):
         hint = "write them in quotes, such as REPLACE(text, 'a', 'b')"
-        raise scalars.refuse(tree, f"{scalars.typed(tree)}: what it seeks and what it puts are literal texts", hint)
+        raise scalars.refuse(tree, f"{scalars.typed(tree)}: the text to replace and its replacement are literal texts", hint)
     return scalars.call(tree, "replace", parts)
 
 

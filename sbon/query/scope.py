@@ -13,23 +13,23 @@ from sbon.schema import ColumnType, members_of
 
 @dataclass(frozen=True)
 class ScopeColumn:
-    """A column that can be named."""
+    """A column that a query can name."""
 
     alias: str
     """Alias of its input in this query."""
     name: str
     column: str
-    """Its name in the relation's schema."""
+    """Name of the column in the relation's schema."""
     type: ColumnType
     hidden: bool = False
     """Left out of `SELECT *`."""
     merged: bool = False
-    """USING made it equal to an earlier column of the same name: it is meant only if its input is named."""
+    """USING has made the column equal to another of the same name: only a name with its input means this one."""
 
 
 @dataclass(frozen=True)
 class Scope:
-    """All columns that can be named at one place of a query."""
+    """All columns that a query can name at one place."""
 
     columns: tuple[ScopeColumn, ...]
 
@@ -45,7 +45,7 @@ class Scope:
     def path(self, text: Text, tree: exp.Column) -> tuple[ScopeColumn, tuple[str, ...]]:
         """Returns the column that a name means, and the names of fields of structs within it: `place.lat`, `s.place.lat`.
 
-        What stands before a point is an input if it can be one.
+        The part before a point is taken for an input if there is one of this name.
 
         Raises
         ------
@@ -89,7 +89,7 @@ class Scope:
         if not found:
             names = [column.name for column in self.columns if table in (None, column.alias)]
             if table is not None and any(column.name == name and not column.alias for column in self.columns):
-                raise text.error(tree, f"there is no column {name} in {table}: it is that of the whole join", f"write {name} alone")
+                raise text.error(tree, f"there is no column {name} in {table}: it belongs to the whole join", f"write {name} alone")
             listed = names if name.startswith("_") else [n for n in names if not n.startswith("_")]
             raise text.error(tree, f"there is no column {name}" + (f" in {table}" if table else ""), did_you_mean(name, listed))
         return found[0]

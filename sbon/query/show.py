@@ -90,7 +90,7 @@ def read_show(text: Text, tokens: list[Token]) -> ShowStatement:
 
 
 def _words(text: Text, tokens: list[Token]) -> list[Token]:
-    """Returns the tokens of a statement, split again because sqlglot reads all after SHOW as one text."""
+    """Returns the tokens of a statement; sqlglot reads everything after SHOW as one text, which is split here."""
     if tokens[0].token_type != TokenType.SHOW or len(tokens) < 2 or tokens[1].token_type != TokenType.STRING:
         return tokens
     rest = text.slice(tokens)[len(tokens[0].text) :]

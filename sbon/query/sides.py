@@ -13,7 +13,7 @@ from sbon.schema import ColumnType
 
 @dataclass
 class SharedOut:
-    """The conditions on a join, by where they are evaluated."""
+    """The conditions on a join, by the place where they are evaluated."""
 
     pushed: tuple[list[Expression], list[Expression]] = field(default_factory=lambda: ([], []))
     """Evaluated before the join, over the columns of the left and the right side."""
@@ -26,8 +26,8 @@ class SharedOut:
 def shared_out(join: Join, conditions: Iterable[Expression]) -> SharedOut:
     """Distributes the conditions in a join and those around it.
 
-    The two sides of an equality are the same value in every pair: a condition on one may be looked at on both. In a left join the
-    conditions of ON decide on pairs and keep no left row out; those around it see what comes out of it.
+    The two sides of an equality have the same value in every pair, so a condition on one may be checked on both. In a left join, conditions
+    of ON decide on pairs and leave out no left row; conditions around the join apply to its output.
     """
     parts = SharedOut()
     if not join.outer:

@@ -106,5 +106,5 @@ CHOICES: tuple[Choice, ...] = (
     Choice("SELECT k AS c0 FROM (SELECT k, x, ROW_NUMBER() OVER (PARTITION BY window_start ORDER BY i > 5 DESC) AS n"
            " FROM TUMBLE(e, ts, INTERVAL '1 hour')) WHERE n = 1", TEXT, (("c",),),
            "SELECT k FROM (SELECT k, row_number() OVER (ORDER BY i > 5 DESC) AS n FROM e WHERE ts IS NOT NULL) WHERE n = 1", (("a",),),
-           "as in PostgreSQL", "as in PostgreSQL, NULLs come last"),
+           "as in PostgreSQL", "NULLs are where PostgreSQL has"),
 )  # fmt: skip

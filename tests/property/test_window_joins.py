@@ -243,7 +243,7 @@ def test_a_full_join_has_every_row_of_both_sides(call: str, more: str) -> None:
 
 def test_behind_a_full_join_its_window_has_no_side() -> None:
     sql = SQL.replace("JOIN", "FULL JOIN")
-    with pytest.raises(QueryError, match="no column window_start in x: it is that of the whole join") as refused:
+    with pytest.raises(QueryError, match="no column window_start in x: it belongs to the whole join") as refused:
         plan_of(sql)
     assert refused.value.hint == "write window_start alone"
     counted = run_plan(plan_of(sql.replace("x.window_start, x.k, x.v, y.w", "window_start, count(*) AS n") + " GROUP BY window_start"))

@@ -148,7 +148,7 @@ def test_a_view_deals_windows_for_its_readers() -> None:
 
     assert [one.keys for one in said] == [("windows of 6 s in turns of 12 s, 1.50 copies of a row",)]
     assert sets_of(plan_of(sink(read, 1).replace("csv'", "csv', instances = 1"), catalog)) == []
-    with pytest.raises(QueryError, match="the number of instances is not said"):
+    with pytest.raises(QueryError, match="no number of instances is given"):
         plan_of(sink(read, 1).replace("csv'", "csv', instances = 'auto'"), catalog)
 
 

@@ -273,7 +273,7 @@ def test_a_latency_bound_over_a_source_without_a_rate_asks_for_one(bound: str, r
 
     plan(statement, catalog, NODES, "a", "q", notes=notes)
 
-    told = "the latency rests on 100 rows/s of source far, which are assumed; declare estimated_rows_per_second in CREATE SOURCE"
+    told = "the predicted latency assumes 100 rows/s of source far; declare estimated_rows_per_second in CREATE SOURCE"
     assert notes == ([told] if asked else [])
 
 

@@ -39,8 +39,8 @@ def test_a_profile_is_one_rate_or_named_points(text, points):
         ("fast/s", "expected rows a second"),
         ("", "expected rows a second"),
         ("day: 1/s, day: 2/s", "'day' twice"),
-        ("1/s, 2/s", "no point and rate"),
-        (": 2/s", "no point and rate"),
+        ("1/s, 2/s", "not a point and a rate"),
+        (": 2/s", "not a point and a rate"),
         (", ".join(f"p{i}: 1/s" for i in range(17)), "17 points"),
     ],
 )

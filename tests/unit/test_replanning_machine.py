@@ -334,7 +334,7 @@ def test_a_plan_reaches_back_as_far_as_its_windows_and_joins_together(sql: str, 
     ("sql", "why"),
     [
         ("SELECT window_end, k FROM SESSION(s, ts, INTERVAL '1 second') GROUP BY window_end, k", "sessions"),
-        ("SELECT ts, k FROM s WHERE v > 1", "passed no window"),
+        ("SELECT ts, k FROM s WHERE v > 1", "without passing a window"),
         ("SELECT k, SUM(v) AS t FROM TUMBLE(s, ts, INTERVAL '1 second') GROUP BY window_end, k", "no event time"),
         (
             "SELECT DISTINCT ON (window_start, k) window_end, k FROM TUMBLE(s, ts, INTERVAL '1 second') ORDER BY window_start, k, ts",
