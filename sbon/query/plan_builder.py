@@ -293,7 +293,9 @@ class PlanBuilder:
                 if hosts
                 else f"its node {_listed(table.absent(self._nodes))} is not alive"
             )
-            hint = "name one living node in its definition: nodes = 'NODE'; or leave out nodes and labels, for the agent that takes it"
+            hint = (
+                "name one node that is alive in its definition: nodes = 'NODE'; or leave out nodes and labels, for the agent that takes it"
+            )
             raise QueryError(f"nothing can be looked up in table {table.name}: {where}", hint=hint)
         params = msgspec.structs.replace(table.params, is_table=True)
         source = self._wiring.add(params, sent_columns(table.columns), None, [], hosts[0], hosts[0])

@@ -250,7 +250,7 @@ def test_when_time_is_up_it_says_goodbye_with_what_is_left():
 @pytest.mark.parametrize(
     ("arguments", "within_s"),
     [({"within_s": 3}, 3.0), ({"within_s": None}, 6.0), ({}, 6.0)],
-    ids=["as asked", "no number of instances is given", "as on a signal"],
+    ids=["as asked", "not said", "as on a signal"],
 )
 def test_request_to_leave_and_signals_hand_over_for_as_long_as_they_may(arguments: dict[str, object], within_s: float):
     world = make_world(5, 1, leaving_s=6.0)
