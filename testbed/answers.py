@@ -26,7 +26,7 @@ def written(path: Path, form: str, columns: pl.Schema) -> pl.DataFrame:
 
 
 def equal(found: pl.DataFrame, expected: pl.DataFrame) -> bool:
-    """Tells whether two answers have the same columns and the same rows equally often, in any order; floats may differ as sums do."""
+    """Tells whether two answers have equal columns and the same rows equally often, in any order; floats may differ by 1e-9 (relative)."""
     if found.columns != expected.columns or found.height != expected.height:
         return False
     exact = [name for name, dtype in expected.schema.items() if not dtype.is_float()]

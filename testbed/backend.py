@@ -1,4 +1,4 @@
-"""The interface of all worlds to their drivers: the virtual world (`sbon_testbed.simulator.harness`) and those of processes"""
+"""The interface of all worlds to their drivers: the virtual world (`sbon_testbed.simulator.harness`) and the worlds of processes."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

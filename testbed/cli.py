@@ -1,4 +1,4 @@
-"""`sbon testbed`: overlays to try things on, in virtual time, as processes of this machine, or in network namespaces."""
+"""`sbon testbed`: overlays for experiments, in virtual time, as processes of this machine, or in network namespaces."""
 
 import difflib
 import importlib
@@ -97,16 +97,16 @@ def run(
             help="sim: virtual time, from a seed. local: processes of this machine. netns: each in its own network namespace, as root."
         ),
     ] = "sim",
-    seed: Annotated[int | None, typer.Option(min=0, help="Another seed than the scenario's.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the run; replaces the scenario's.")] = None,
     duration: Annotated[
-        float | None, typer.Option(metavar="S", help="Other seconds than the scenario's; later events do not happen.")
+        float | None, typer.Option(metavar="S", help="Length of the run in seconds; replaces the scenario's. Later events are skipped.")
     ] = None,
-    nodes: Annotated[int | None, typer.Option(metavar="N", help="Only the first N nodes; events of others do not happen.")] = None,
+    nodes: Annotated[int | None, typer.Option(metavar="N", help="Run only the first N nodes; events of other nodes are skipped.")] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the agents' state, telemetry and logs here.")] = None,
     json: JsonFile = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
-    """Run a scenario and show what came of it. Exit code 1 where it did not go as the scenario expects."""
+    """Run a scenario and show its result. Exit code 1 if an expectation of the scenario is not met."""
     from sbon_testbed.run import run_scenario
     from sbon_testbed.scenario import read_scenario
 
@@ -143,7 +143,7 @@ def run(
 
 def demo(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Telemetry and summary.json go here; made if missing.")] = Path("demo-out"),
-    seed: Annotated[int, typer.Option(min=0, help="Of topology and generated data; the agents are real processes and differ by run.")] = 7,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of topology and data; the agents are real processes, so runs differ.")] = 7,
     plain: Annotated[bool, typer.Option("--plain", help="Plain lines even on a terminal.")] = False,
 ) -> None:
     """Watch 16 agents find each other, answer queries, and move an operator when an ocean cable slows down."""
@@ -159,7 +159,7 @@ def demo(
 
 
 def clean() -> None:
-    """Remove folders that killed runs and benchmarks left behind; every run does so too. Processes and namespaces never outlive theirs."""
+    """Remove folders that killed runs and benchmarks left behind; every run does so too. Processes and namespaces end with their run."""
     from sbon_testbed.leftovers import remove_leftovers
 
     removed = remove_leftovers()
@@ -170,9 +170,9 @@ def clean() -> None:
 
 
 def topologies(
-    kind: Annotated[str | None, typer.Argument(metavar="[KIND]", help="cities or transit-stub; without, what there is.")] = None,
+    kind: Annotated[str | None, typer.Argument(metavar="[KIND]", help="cities or transit-stub; without it, list the kinds.")] = None,
     nodes: Annotated[int, typer.Option(metavar="N", help="How many nodes.")] = 16,
-    seed: Annotated[int, typer.Option(min=0, help="Of what is drawn at random.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the topology.")] = 1,
     json: JsonFile = None,
 ) -> None:
     """List the kinds of topology, or show one: its nodes, labels and RTTs."""
@@ -183,11 +183,11 @@ def topologies(
         print_record(_KINDS)
         return
     if kind not in kinds:
-        print(f"sbon testbed topologies: {kind} is none of {', '.join(kinds)}", file=sys.stderr)
+        print(f"sbon testbed topologies: {kind}, expected one of {', '.join(kinds)}", file=sys.stderr)
         raise typer.Exit(EXIT_USAGE)
     try:
         made = known.build(kinds[kind], nodes, seed)
-    except ConfigError as problem:  # nothing else could be wrong
+    except ConfigError as problem:  # only --nodes can be wrong here
         raise UsageError(str(problem)) from problem
     if json is not None:
         write_json(json, {"kind": kind, "nodes": made.nodes, "labels": made.labels, "rtt_ms": made.rtt_ms.round(3).tolist()})
@@ -228,7 +228,7 @@ def _show(result: dict[str, Any]) -> None:
     for line in result["skipped"]:
         print_note(f"  skipped: {line}")
     if not result["expectations_checked"]:
-        say("  not checked: what the scenario expects of its whole length")
+        say("  not checked: the scenario's expectations, which need its whole length")
 
 
 def _examples(*lines: str) -> str:

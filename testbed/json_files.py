@@ -33,7 +33,7 @@ def write_json(where: str, value: Any) -> None:
 
 
 def _check(where: str | None) -> str | None:
-    """Refuses a file that cannot be written before anything else is done, as most results take minutes."""
+    """Refuses an unwritable file before the command starts its work, which may take minutes."""
     if where is None or where == "-":
         return where
     path = Path(where)

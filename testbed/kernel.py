@@ -1,4 +1,4 @@
-"""Linux system calls that Python has no function for: dying with one's parent, namespaces, precise timers."""
+"""Linux system calls that Python has no function for: ending with the parent process, namespaces, precise timers."""
 
 import ctypes
 import os

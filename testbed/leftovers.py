@@ -21,8 +21,8 @@ MEMORY_BYTES_MIN = 2**30
 
 
 def memory_folder() -> str:
-    """Returns a folder whose files are in memory, for runs with virtual disks: nobody needs their files after a crash of this machine.
-    Empty, which is the temporary folder, if there is none with room."""
+    """Returns a folder in memory for runs with virtual disks, whose files need not survive a crash of this machine.
+    Empty (the temporary folder) if there is none with room."""
     try:
         room = os.statvfs(MEMORY)
     except OSError:
@@ -36,11 +36,11 @@ def run_directory(within: str = "") -> Iterator[Path]:
 
     Parameters
     ----------
-    within : where it is made: `memory_folder()`, or a disk that a run measures, though nobody looks there for leftovers; empty: the
-        temporary folder
+    within : parent folder: `memory_folder()`, or a folder on the disk that a run measures (`remove_leftovers` skips it); empty: the
+            temporary folder
     """
     directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=within or None))
-    # The file is renamed when it is locked, so nobody ever finds it unlocked while this process lives, nor while it removes the folder.
+    # The file is renamed after it is locked, so no other process finds it unlocked while this one lives or removes the folder.
     with (directory / (_LOCK + ".part")).open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         (directory / (_LOCK + ".part")).rename(directory / _LOCK)
@@ -51,7 +51,7 @@ def run_directory(within: str = "") -> Iterator[Path]:
 
 
 def remove_leftovers() -> list[Path]:
-    """Removes this user's folders of runs that have ended without doing so, and returns their paths.
+    """Removes this user's folders of runs that ended without removing them, and returns their paths.
 
     Raises
     ------

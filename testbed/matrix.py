@@ -14,8 +14,8 @@ NODES_MAX = 20_000
 def load_matrix(path: Path | str) -> FloatArray:
     """Reads RTTs in ms: [n, n], or [t, n, n] if the file has several slices of time.
 
-    A `.npz` file has them under the key `rtt`; anything else is read as text, one row a line, values apart by white space or commas.
-    Missing values are NaN (in text also `-`); whatever cannot be an RTT (infinite, zero or less) becomes missing, and the diagonal 0.
+    A `.npz` file has them under the key `rtt`; any other file is read as text, one row a line, values separated by white space or commas.
+    Missing values are NaN (in text also `-`); impossible RTTs (infinite, zero or less) become missing, and the diagonal 0.
 
     Raises
     ------

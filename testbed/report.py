@@ -96,7 +96,7 @@ def coordinates_of(backend: Backend, statuses: Mapping[NodeId, Any]) -> list[tup
 
 
 def errors_of(coordinates: list[tuple[int, Coordinate]], true_rtt_ms: FloatArray) -> dict[str, float | int | None]:
-    """Returns the same for given coordinates of numbered nodes and RTTs, (nodes, nodes)."""
+    """Returns the errors as `coordinate_errors` does, for given coordinates of numbered nodes and true RTTs, (nodes, nodes)."""
     relative, absolute = [], []
     for index, (a, coordinate_a) in enumerate(coordinates):
         for b, coordinate_b in coordinates[index + 1 :]:
@@ -133,7 +133,7 @@ def running(backend: Backend) -> Running:
                 int(row.get("late_rows", 0)),
             )
             for link in row.get("links", ()):
-                # The reporting operator owns it: a multicast has links that still bear the name of the operator that feeds it.
+                # The reporting operator owns the link: a multicast's links may keep the name of the operator that feeds it.
                 sent[link["id"]] = (row["id"], int(link["rows_sent"]), int(link["rows_acknowledged"]), float(link["bytes_per_s"]))
             received.update({link["id"]: int(link["rows"]) for link in row.get("received", ())})
     links = {}
@@ -189,7 +189,7 @@ def summed_counters(backend: Backend) -> dict[str, int]:
 
 
 def network_lines(counters: Mapping[str, int]) -> list[str]:
-    """Describes the network of namespaces in words; nothing for worlds with another network."""
+    """Describes the network of namespaces in words; returns no lines for worlds with another network."""
     if "network_sent" not in counters:
         return []
     count = {name.removeprefix("network_"): value for name, value in counters.items() if name.startswith("network_")}

@@ -1,7 +1,7 @@
 """The result of a run as plain values, with the same keys for every world.
 
-In the virtual world it depends on the scenario and the seed alone: it has no wall times and no paths, so that two runs write identical
-files.
+In the virtual world the result depends on the scenario and the seed alone: it has no wall times and no paths, so that two runs write
+identical files.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,7 +28,7 @@ def result_of(director: Director, backend_name: str, seed: int) -> dict[str, Any
     coordinates = report.coordinate_errors(backend)
     statements = [_statement_result(asked, queries, scenario.expect.sums.get(asked.name, {})) for asked in director.asked]
     migrations = sum(operator.migrations for operator in overlay.operators.values())
-    # A scenario's expectations are about its whole length.
+    # A scenario's expectations hold for its whole length only.
     whole = director.duration_s >= scenario.duration_s
     problems = director.problems + (_unmet(scenario, seen, coordinates, statements, migrations) if whole else [])
     return {
@@ -61,7 +61,7 @@ def _queries(backend: Backend, asked: list[Asked]) -> dict[str, dict[str, Any]]:
     """Returns the queries by id, as reported by the agents that took them."""
     found: dict[str, dict[str, Any]] = {}
     for agent in sorted({one.agent for one in asked if one.query}):
-        # An agent lists everybody's queries: another agent's report is older.
+        # An agent also lists queries of other owners, but its knowledge of them is older than the owner's.
         with suppress(SbonError):
             found.update({row["id"]: row for row in backend.ask(agent, "queries") if row.get("owner", agent) == agent})
     return found

@@ -87,7 +87,7 @@ def _make(
 ) -> Backend:
     if backend_name not in BACKENDS:
         raise ConfigError(f"backend {backend_name}, expected one of {', '.join(BACKENDS)}")
-    if not telemetry:  # nobody would see it: the folder is removed with the run
+    if not telemetry:  # nobody could read it: the folder is removed with the run
         layers = [layer | {"telemetry": {**layer.get("telemetry", {}), "enabled": False}} for layer in layers]
     directory.mkdir(parents=True, exist_ok=True)
     makers: dict[str, Callable[[], Backend]] = {

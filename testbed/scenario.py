@@ -1,4 +1,4 @@
-"""Scenarios: TOML files that say which overlay to make, what to ask of it, and what happens to it when.
+"""Scenarios: TOML files that describe an overlay, the statements submitted to it, and the events that happen to it.
 
     name = "two oceans"
     duration_s = 120
@@ -25,7 +25,7 @@
     cable = "atlantic"
     factor = 2
 
-Agents are named by a selector: a name, `label=value`, `#number` or `*` (`Topology.select`). Times are seconds since the start.
+A selector chooses agents: a name, `label=value`, `#number` or `*` (`Topology.select`). Times are seconds since the start.
 """
 
 import difflib
@@ -56,7 +56,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Override(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings and labels of some agents, over those of all."""
+    """Settings and labels of some agents, which take precedence over those of all agents."""
 
     agents: str
     """Selector of the agents."""
@@ -111,7 +111,7 @@ class Kill(_Event, frozen=True, kw_only=True, tag="kill"):
 
 
 class Restart(_Event, frozen=True, kw_only=True, tag="restart"):
-    """Processes start again (killed first where they run), with the data directory that they had unless it is lost."""
+    """Processes start again (running ones are killed first) with their old data directory, unless `lose_data` deletes it."""
 
     agents: str
     """Selector of the agents."""
@@ -163,7 +163,7 @@ class Expectations(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     rows: dict[str, int] = {}
     """Rows collected, neither less nor more, by statement name."""
     sums: dict[str, dict[str, int]] = {}
-    """Sums of whole numbers over the rows collected, by statement name and column: with `rows`, that each row came once."""
+    """Sums of whole numbers over the rows collected, by statement name and column; with `rows` they show that each row came once."""
     states: dict[str, str] = {}
     """State of a query at the end, by statement name."""
 
@@ -172,7 +172,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A whole run."""
 
     name: str
-    """Name of the scenario; results have it."""
+    """Name of the scenario, repeated in results."""
     description: str = ""
     """Purpose of the scenario, for readers of the file."""
     seed: int = 1
@@ -180,7 +180,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     duration_s: float
     """Length of the run."""
     nodes: int
-    """Number of agents, one a node of the topology."""
+    """Number of agents, one for each node of the topology."""
     start_spread_s: float = 2.0
     """Agents start one after another within this time; all but the first join through the first."""
     topology: TopologyConfig = CitiesConfig()
@@ -274,7 +274,7 @@ def _sentence(message: str) -> str:
 
 
 def _nearest_field(name: str, path: str) -> str:
-    """Suggests a name instead of one that the table at `path` does not have: one of its own, or one of the scenario itself."""
+    """Suggests a name for a field that the table at `path` does not have: a field of that table or of the scenario itself."""
     own = sorted({field.encode_name for kind in _found(path) for field in _fields(kind)})
     if path and name in Scenario.__struct_fields__:
         return f"; {name} stands before the first table"
@@ -284,7 +284,7 @@ def _nearest_field(name: str, path: str) -> str:
 
 
 def _alternatives(path: str) -> list[str]:
-    """Returns the allowed words of a setting, sorted: tags of the structs that a table may be, or the words of a Literal."""
+    """Returns the allowed words of a setting, sorted: tags of the structs allowed for a table, or the words of a Literal."""
     return sorted({value for value in _found(path) if isinstance(value, str)})
 
 

@@ -14,18 +14,18 @@ T = TypeVar("T")
 
 
 def outcomes_of(one: Callable[[int], T], seeds: int, first: int, jobs: int) -> Iterator[T]:
-    """Yields what comes of each seed, as it arrives; one that is stopped ends its processes.
+    """Yields the result of each seed as it arrives; closing the iterator ends the processes.
 
     Parameters
     ----------
-    one : importable by its name, as other processes call it
-    seeds, first : how many, and the first of them
+    one : function of a seed; importable by its name, as other processes call it
+    seeds, first : number of seeds, and the first of them
     jobs : processes; 0: one for each core
 
     Raises
     ------
     UsageError
-        A number is too small; it names the option.
+        A number is too small; the message names the option.
     """
     for option, value, least in (("--seeds", seeds, 1), ("--first", first, 0), ("--jobs", jobs, 0)):
         if value < least:
@@ -42,7 +42,7 @@ def _each(one: Callable[[int], T], seeds: range, jobs: int) -> Iterator[T]:
         finally:
             gc.set_threshold(*before)
         return
-    # Only this process handles Ctrl-C and ends the others, which start with it blocked. (Starting the tracker meanwhile would unblock it.)
+    # Only this process handles Ctrl-C and ends the others, which start with SIGINT blocked. Starting the tracker unblocks it, hence first.
     resource_tracker.ensure_running()
     heard = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -55,5 +55,5 @@ def _each(one: Callable[[int], T], seeds: range, jobs: int) -> Iterator[T]:
 
 
 def _collect_seldom() -> None:
-    """Lets the collector of cycles look for more objects at a time: most of a virtual world live as long as it does."""
+    """Makes the garbage collector run less often: most objects of a virtual world live as long as the world."""
     gc.set_threshold(50_000, 20, 20)

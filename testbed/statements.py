@@ -1,4 +1,4 @@
-"""Checks the SQL of a scenario before an agent starts: every statement is planned with the declarations of those before it.
+"""Checks the SQL of a scenario before an agent starts: every statement is planned with the declarations of the earlier statements.
 
 The check is that of an agent (`sbon.supervision.statements`), with all nodes of the topology alive.
 """
@@ -68,7 +68,7 @@ def check_statements(scenario: Scenario, topology: Topology, text: str = "", ori
 
 
 def sql_place(text: str, number: int, sql: str, line: int, column: int) -> tuple[int, int] | None:
-    """Returns line and column, in a TOML text, of a place in the SQL of statement `number` (from 0); None if the TOML text has the SQL
+    """Returns line and column, in a TOML text, of a place in the SQL of statement `number` (from 0). None if the TOML text writes the SQL
     in another form, such as with escapes.
 
     Examples

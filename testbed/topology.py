@@ -21,13 +21,13 @@ class CitiesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Nodes in real cities. TOML table [topology] with kind = "cities"."""
 
     cities: tuple[str, ...] = ()
-    """Names of `sbon testbed topologies cities`, taken in this order, round and round; empty takes all in the table's order."""
+    """Names of `sbon testbed topologies cities`, used in this order, repeatedly; empty: all cities in the table's order."""
     detour_min: float = 1.25
-    """Shortest cable over great circle. Real ones lie between 1.2 and 2."""
+    """Least ratio of cable length to great circle. Real ratios lie between 1.2 and 2."""
     detour_max: float = 1.8
-    """Longest cable over great circle."""
+    """Greatest ratio of cable length to great circle."""
     edge_share: float = 0.25
-    """Share of nodes behind a slow access link (label site = "edge"), the others being in data centres (site = "dc")."""
+    """Share of nodes behind a slow access link (label site = "edge"); the others are in data centres (site = "dc")."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.detour_min <= self.detour_max:
@@ -37,14 +37,14 @@ class CitiesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class TransitStubConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="transit-stub", tag_field="kind"):
-    """A generated transit-stub network, the sizes of SBON section 4.1 by default; agents sit in stub domains."""
+    """A generated transit-stub network, by default with the sizes of SBON section 4.1; agents sit in stub domains."""
 
     transit_domains: int = 10
     """Number of backbones; the label `region` names them (t0, t1, ...)."""
     transit_nodes: int = 5
     """Number of routers in each backbone."""
     stub_domains: int = 150
-    """Number of stub domains in all; the label `stub` names them."""
+    """Total number of stub domains; the label `stub` names them."""
     stub_nodes: int = 10
     """Mean number of routers in each stub domain."""
     diameter_ms: float = 878.0
@@ -56,7 +56,7 @@ class TransitStubConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
 
 class MatrixConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="matrix", tag_field="kind"):
-    """Any RTT matrix file: see `sbon_testbed.matrix`. Of a matrix over time the first slice is taken."""
+    """Any RTT matrix file: see `sbon_testbed.matrix`. Only the first slice of a matrix over time is used."""
 
     file: str
     """Path of the .npz or text file; relative to the scenario's folder."""
@@ -93,12 +93,12 @@ class Topology:
             raise ConfigError(f'no node "{node}" in the topology; there are {_some(self.nodes)}') from None
 
     def select(self, selector: str) -> tuple[int, ...]:
-        """Returns the numbers of the nodes that a selector means: a name, `label=value`, `#number`, or `*` for all.
+        """Returns the numbers of the nodes that a selector chooses: a name, `label=value`, `#number`, or `*` for all.
 
         Raises
         ------
         ConfigError
-            The selector means no node.
+            The selector chooses no node.
         """
         if selector == "*":
             return tuple(range(len(self.nodes)))
@@ -136,7 +136,7 @@ class Latencies:
         self._factor = np.ones_like(topology.rtt_ms)
 
     def replace(self, rtt_ms: FloatArray) -> None:
-        """Replaces the RTTs, (nodes, nodes), to which later events apply.
+        """Replaces the RTTs, (nodes, nodes), that later events scale.
 
         Raises
         ------
@@ -161,7 +161,7 @@ class Latencies:
 
 
 def build(config: TopologyConfig, nodes: int, seed: int, folder: Path | None = None) -> Topology:
-    """Draws a topology of `nodes` nodes; the same seed draws the same.
+    """Draws a topology of `nodes` nodes; the same seed gives the same topology.
 
     Raises
     ------

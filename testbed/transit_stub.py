@@ -1,13 +1,13 @@
 """Generates a transit-stub network: backbone domains joined to each other, and stub domains attached to them.
 
 After Zegura, Calvert and Bhattacharjee, "How to Model an Internetwork" (INFOCOM 1996), with the sizes of SBON (ICDE 2006), section
-4.1: 10 transit domains of 5 routers, 3 stub domains on each of these, 10 routers in a stub domain on average, 1,550 in all. Routers lie
-in a plane, and the latency of a wire is its length. Routes do not follow latency: they take the least sum of policy weights, which keeps
-traffic of a domain inside it, never takes a stub domain as a way through, and prefers few transit domains. As on the Internet, a route
-may so be longer than a detour over a third node.
+4.1: 10 transit domains of 5 routers, 3 stub domains on each of these routers, 10 routers in a stub domain on average, 1,550 routers in
+all. Routers lie in a plane, and the latency of a wire is its length. Routes do not follow latency: they take the least sum of policy
+weights, which keeps traffic of a domain inside it, never crosses a stub domain in transit, and prefers few transit domains. As on the
+Internet, a route may therefore be longer than a detour through a third node.
 
-The paper does not give other parameters of its generator. The lengths here (of access wires above all) were fitted to the algorithms of
-its table 1 that do not use a cost space: OPTIMAL, IP MULTICAST, PRODUCER, CONSUMER and RANDOM come out near the paper's figures.
+The paper does not give the other parameters of its generator. The lengths here (above all those of access wires) were fitted to the
+algorithms of its table 1 that use no cost space: OPTIMAL, IP MULTICAST, PRODUCER, CONSUMER and RANDOM come out near the paper's figures.
 """
 
 from typing import NamedTuple
@@ -22,7 +22,7 @@ IntArray = npt.NDArray[np.int32]
 _WEIGHT_INSIDE = 1.0
 """Weight of a wire within a domain: routes there count hops."""
 _WEIGHT_ACCESS = 50.0
-"""Weight of a wire from a stub domain to its transit router: above any path inside a stub, so that no route leaves and comes back."""
+"""Weight of a wire from a stub domain to its transit router: above any path in a stub domain, so that no route leaves and re-enters it."""
 _WEIGHT_BETWEEN = 20.0
 """Weight of a wire between transit domains: crossing a domain is cheaper than visiting another."""
 _WEIGHT_TIES = 1e-6
@@ -51,7 +51,7 @@ class TransitStub(NamedTuple):
     stub: list[int]
     """For each router, its stub domain; -1 for transit routers."""
     before: IntArray
-    """The last router before the second on the route from the first, (routers, routers); negative from a router to itself."""
+    """`before[a, b]` is the last router before `b` on the route from `a`, (routers, routers); negative where `a` is `b`."""
 
     def route(self, a: int, b: int) -> list[int]:
         """Returns the routers on the route from `a` to `b`, both included; the route back is the same."""
@@ -164,7 +164,7 @@ def _routed_lengths(wires: _Wires, rng: np.random.Generator) -> tuple[FloatArray
     weights = np.array(list(pairs.values())) + _WEIGHT_TIES * rng.random(len(pairs))
     graph = coo_matrix((weights, (ends[:, 0], ends[:, 1])), shape=(count, count)).tocsr()
     weight, before = dijkstra(graph, directed=False, return_predecessors=True)
-    # Every route is the route to its last hop but one, plus a wire: filled in order of weight, for all sources at once.
+    # Every route is the route to its last hop but one, plus a wire. Lengths are filled in order of weight, for all sources at once.
     order = np.argsort(weight, axis=1, kind="stable")
     result = np.zeros((count, count))
     sources = np.arange(count)
@@ -172,6 +172,6 @@ def _routed_lengths(wires: _Wires, rng: np.random.Generator) -> tuple[FloatArray
         target = order[:, step]
         hop = before[sources, target]
         result[sources, target] = result[sources, hop] + length[hop, target]
-    # The wires of a route are added up in another order on the way back: equal to the last digits.
+    # The way back adds the same wires in another order, so the last digits may differ.
     symmetric: FloatArray = (result + result.T) / 2
     return symmetric, before.astype(np.int32)

@@ -1,4 +1,4 @@
-"""One agent in a process of its own, to be measured: asked over its control socket, and watched from outside in /proc."""
+"""Runs one agent in its own process, and measures it through its control socket and /proc."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -20,13 +20,13 @@ class AgentProcess:
 
     Parameters
     ----------
-    pid : of its process
-    client : speaks to it
+    pid : process id
+    client : connection to its control socket
     data_dir : its data directory
     """
 
     LOOK_S = 0.02
-    """Pause between two looks at how far it is."""
+    """Seconds between two checks of a condition."""
 
     def __init__(self, pid: int, client: ControlClient, data_dir: Path) -> None:
         self.data_dir = data_dir
@@ -38,12 +38,12 @@ class AgentProcess:
         self.client.ask("submit", sql=sql)
 
     def operators(self, kind: str = "") -> list[dict[str, Any]]:
-        """Returns what it tells of its operators, of one kind or all.
+        """Returns the agent's report on its operators, of one kind or all.
 
         Raises
         ------
         SbonError
-            One of them has failed.
+            An operator has failed.
         """
         told: list[dict[str, Any]] = self.client.ask("operators")
         for operator in told:
@@ -52,15 +52,15 @@ class AgentProcess:
         return [operator for operator in told if kind in ("", operator["kind"])]
 
     def rows_made(self) -> int:
-        """Rows that its sources have given to the queries."""
+        """Returns the number of rows that the sources have given to the queries."""
         return sum(operator["rows_out"] for operator in self.operators("source"))
 
     def rows_taken(self) -> int:
-        """Rows that its sinks have taken."""
+        """Returns the number of rows that the sinks have taken."""
         return sum(operator["rows_in"] for operator in self.operators("sink"))
 
     def finished(self, query: str) -> bool:
-        """Tells whether a query of this name has come to its end.
+        """Tells whether a query of this name has finished.
 
         Raises
         ------
@@ -71,12 +71,12 @@ class AgentProcess:
         return any(one["name"] == query and one["state"] == "finished" for one in self.client.ask("queries"))
 
     def wait_until(self, condition: Callable[[], bool], what: str, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Look until it is so.
+        """Waits until a condition holds; `what` names it in the error.
 
         Raises
         ------
         SbonError
-            It is not so within the time.
+            The condition does not hold within the time.
         """
         deadline = time.monotonic() + timeout_s
         while not condition():
@@ -85,17 +85,17 @@ class AgentProcess:
             time.sleep(self.LOOK_S)
 
     def cpu_s(self) -> float:
-        """Processor seconds used so far, by all its threads, in user space and in the kernel."""
+        """Returns the processor seconds that all threads of the agent have used, in user space and in the kernel."""
         times = psutil.Process(self.pid).cpu_times()
         return float(times.user + times.system)
 
     def processor_s(self) -> dict[str, float]:
-        """Returns the processor seconds that it has used so far, by what they were for, as it says."""
+        """Returns the processor seconds that the agent reports, by purpose."""
         told: dict[str, float] = self.client.ask("status")["processor_s"]
         return told
 
     def memory_mb(self, what: str = "VmRSS") -> float:
-        """Memory in MB (10**6 bytes): VmRSS what it has now, VmHWM the most it has had."""
+        """Returns the agent's memory in MB (10**6 bytes): VmRSS is the present size, VmHWM the peak."""
         for line in Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8").splitlines():
             if line.startswith(f"{what}:"):
                 return int(line.split()[1]) * 1024 / 1e6
@@ -104,12 +104,12 @@ class AgentProcess:
 
 @contextmanager
 def one_agent(settings: str = "", module: str = "sbon_agent") -> Iterator[AgentProcess]:
-    """Runs an agent called `bench`, alone on loopback, with defaults but for `settings` (TOML); removes it and its files after the block.
+    """Runs one agent `bench` on loopback, with defaults except `settings` (TOML); ends it and removes its files after the block.
 
     Raises
     ------
     SbonError
-        It does not start; the message has the end of its log.
+        The agent does not start; the message has the end of its log.
     """
     with agents(["bench"], f'{settings}\nlog = {{ level = "warning" }}\n', sealed=False, module=module) as found:
         agent = found["bench"]

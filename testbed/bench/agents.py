@@ -1,4 +1,4 @@
-"""Real agents in processes of their own for the benchmarks: they find each other on loopback, sealed, and end with the block."""
+"""Runs real agents for benchmarks, each in its own process; they find each other on loopback and end with the block."""
 
 import json
 import os
@@ -34,7 +34,7 @@ class BenchAgent:
     process: "Popen[bytes]"
 
     def cpu_s(self) -> float:
-        """Processor seconds that its process has used."""
+        """Returns the processor seconds that the agent's process has used."""
         times = psutil.Process(self.process.pid).cpu_times()
         return float(times.user + times.system)
 
@@ -49,18 +49,18 @@ def agents(
     module: str = "sbon_agent",
     cores: Sequence[int] = (),
 ) -> Iterator[dict[str, BenchAgent]]:
-    """Agents of these names that know each other, by name; they and their files are gone after the block.
+    """Yields running agents by name once they know each other; ends them and removes their files after the block.
 
     Parameters
     ----------
     settings
         TOML of every agent's configuration file.
     rtt_ms
-        Round trip between any two of them, by the testbed's shaper; 0: that of loopback.
+        Round trip between any two agents, made by the testbed's shaper; 0: that of loopback.
     module
-        What runs as the agent.
+        Python module that runs as the agent.
     cores
-        The one core of each agent; empty: all may use all.
+        The one core of each agent; empty: every agent may use all cores.
 
     Raises
     ------
@@ -101,7 +101,7 @@ def agents(
 
 @contextmanager
 def _on(cores: Sequence[int]) -> Iterator[None]:
-    """Lets processes that are started in the block use these cores alone; all, where none are given."""
+    """Lets processes that are started in the block use these cores alone; all cores if none is given."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores or before)
     try:
@@ -111,12 +111,12 @@ def _on(cores: Sequence[int]) -> Iterator[None]:
 
 
 def _client(directory: Path, name: str, process: "Popen[bytes]", members: int) -> ControlClient:
-    """A connection to an agent that has found all others."""
+    """Returns a connection to an agent, once the agent has found all others."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline:
         if process.poll() is not None:
             last = (directory / f"{name}.log").read_text(encoding="utf-8", errors="replace").splitlines()[-1:]
-            raise SbonError(f"agent {name} ended at its start: {last[0] if last else 'its log is empty'}")
+            raise SbonError(f"agent {name} ended while starting: {last[0] if last else 'its log is empty'}")
         with suppress(UnreachableError):
             client = ControlClient(directory / name / SOCKET_NAME)
             if client.ask("status")["members"]["alive"] == members:

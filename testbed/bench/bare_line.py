@@ -1,7 +1,7 @@
-"""Measures the machine's own latency of a lone message: lines over one asyncio TCP connection into another process, and nothing else.
+"""Measures the machine's own latency of a lone message: lines over one asyncio TCP connection to another process, without sbon.
 
-Run as a module it is that process: it prints its port, takes lines of `sbon bench link`'s lone rows until the connection ends, and prints
-the age of each in ms, as JSON.
+Run as a module, this is the other process: it prints its port, reads the lone rows of `sbon bench link` until the connection ends, and
+prints the age of each row in ms, as JSON.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ END_TIMEOUT_S = 30.0
 
 
 def ages_ms(write: Callable[[int], None]) -> list[float]:
-    """Returns the age in ms of each line that `write` sends; it gets the port to connect to, and returns when it has sent all.
+    """Returns the age in ms of each line that `write` sends; `write` gets the port to connect to, and returns when it has sent all lines.
 
     Raises
     ------
@@ -31,9 +31,9 @@ def ages_ms(write: Callable[[int], None]) -> list[float]:
             told, _ = process.communicate(timeout=END_TIMEOUT_S)
             found: list[float] = json.loads(told)
         except (OSError, ValueError, subprocess.TimeoutExpired) as problem:
-            raise SbonError(f"the process at the end of the bare line gave nothing: {problem}") from problem
+            raise SbonError(f"the reader of the bare TCP connection gave no ages: {problem}") from problem
         finally:
-            process.kill()  # where the writer has failed, nothing ends its connection
+            process.kill()  # if the writer has failed, nothing ends its connection
     return found
 
 
@@ -43,7 +43,7 @@ class _Reader(asyncio.Protocol):
         self._ended = ended
 
     def data_received(self, data: bytes) -> None:
-        """One line or a few: each is shorter than what the kernel hands over at once."""
+        """Notes the ages of one or more whole lines; a line is too short for the kernel to split it."""
         now = datetime.now(UTC)
         for line in data.splitlines():
             made = datetime.fromisoformat(json.loads(line)["ts"]).replace(tzinfo=UTC)

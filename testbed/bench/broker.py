@@ -1,4 +1,4 @@
-"""An MQTT broker of a benchmark's own, on loopback: mosquitto, where it is installed."""
+"""Runs a private MQTT broker for a benchmark, on loopback: mosquitto, if it is installed."""
 
 import os
 import shutil
@@ -23,16 +23,16 @@ def mosquitto() -> str | None:
 
 @contextmanager
 def broker(directory: Path) -> Iterator[int]:
-    """Runs a broker that keeps all messages in memory until they are taken, and yields its port; it ends with the block.
+    """Runs a broker that keeps messages in memory until they are read, and yields its port; it ends with the block.
 
     Raises
     ------
     SbonError
-        There is none on this machine, or it does not start.
+        Mosquitto is not installed, or does not start.
     """
     program = mosquitto()
     if program is None:
-        raise SbonError("there is no mosquitto on this machine: install it, or leave the source mqtt out (--source)")
+        raise SbonError("mosquitto is not installed on this machine: install it, or leave out the source mqtt (--source)")
     directory.mkdir()
     [port] = free_ports(1)
     config, log = directory / "mosquitto.conf", directory / "log"

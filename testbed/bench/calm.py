@@ -1,9 +1,9 @@
 """`sbon bench calm`: what recovery costs while nothing fails.
 
-Bytes are counted in virtual time, where two runs differ in nothing else: all that five agents say to each other, with recovery and keepers
-of records on and off, without a query and with some that give hardly any rows. Throughput is measured on real agents: two overlays of three
-processes on loopback, one with recovery on and one without it, work through as many rows in turn. What a query costs when it begins and
-ends, once, is not in it: a run is measured while the rows flow.
+Bytes are counted in virtual time, where two runs differ in nothing else: all messages between five agents, with recovery and keepers of
+records on and off, without queries and with queries that give hardly any rows. Throughput is measured on real agents: two overlays of three
+processes on loopback, one with recovery and one without, process the same number of rows in turn. A run is measured while rows flow, so
+the start and the end of a query do not count.
 """
 
 import time
@@ -28,7 +28,7 @@ SETTLE_S = 30.0
 ROWS_MIN = 1_000_000
 TIMEOUT_S = 600.0
 BYTES_PER_S_MAX, COST_MAX = 200.0, 0.01
-"""Goals: bytes a second for each query, and share of the throughput."""
+"""Goals: bytes a second for each query, and the share of the throughput that recovery costs."""
 NAMES = ("near", "far", "third")
 SETTINGS = """
 telemetry = {{ parquet = false }}
@@ -42,11 +42,11 @@ CREATE SOURCE s{run} (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts A
 CREATE SINK k{run} AS SELECT ts, key, value FROM s{run} WHERE key < 50 WITH (connector = 'discard', node = 'far');
 """
 WARM = 10
-"""A run is measured once its sink has one of so many of its rows."""
+"""A run is measured from when its sink has taken `rows // WARM` rows."""
 
 
 def measure(rows: int, runs: int, progress: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
-    """Measures bytes a second and throughput with recovery and without.
+    """Measures bytes a second and throughput, with recovery and without it.
 
     Raises
     ------
@@ -59,7 +59,7 @@ def measure(rows: int, runs: int, progress: Callable[[str], None] = lambda text:
         raise UsageError(f"--rows {rows}, expected at least {ROWS_MIN}")
     if runs < 1:
         raise UsageError(f"--runs {runs}, expected at least 1")
-    progress("bytes are counted in virtual time")
+    progress("counting bytes in virtual time")
     told = {(heal, queries): bytes_per_s(heal, queries) for heal in (False, True) for queries in (0, QUERIES)}
     idle = told[True, 0] - told[False, 0]
     seconds = throughput(rows, runs, progress)
@@ -75,7 +75,7 @@ def measure(rows: int, runs: int, progress: Callable[[str], None] = lambda text:
 
 
 def summary(without: Sequence[tuple[float, float]], healed: Sequence[tuple[float, float]], rows: int) -> dict[str, Any]:
-    """Returns the figures of runs in turn, given as seconds by the clock and of processors, without recovery and with it."""
+    """Returns the figures of paired runs without recovery and with it; each run is (wall-clock seconds, processor seconds)."""
     ratios = [[one / other for one, other in zip(pair, twin, strict=True)] for pair, twin in zip(healed, without, strict=True)]
     wall, cpu = (float(np.median([ratio[place] for ratio in ratios])) for place in (0, 1))
     return {
@@ -87,7 +87,7 @@ def summary(without: Sequence[tuple[float, float]], healed: Sequence[tuple[float
 
 
 def bytes_per_s(heal: bool, queries: int) -> float:
-    """Returns how many bytes a second five agents send in virtual time."""
+    """Returns the bytes a second that five agents send, in virtual time."""
     settings = {"optimiser": {"enabled": False}, "engine": {"heal": heal, "take_over": heal}, "telemetry": {"enabled": False}}
     with run_directory() as folder:
         world = World(5, seed=7, data_dir=folder, settings=settings)
@@ -107,7 +107,7 @@ def bytes_per_s(heal: bool, queries: int) -> float:
 
 
 def throughput(rows: int, runs: int, progress: Callable[[str], None]) -> dict[bool, list[tuple[float, float]]]:
-    """Returns for both overlays, by whether recovery is on, the seconds by the clock and of processors that each run has taken."""
+    """Returns (wall-clock seconds, processor seconds) of each run, by whether recovery is on."""
     found: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
     with ExitStack() as stack:
         overlays = {heal: stack.enter_context(agents(NAMES, SETTINGS.format(heal=str(heal).lower()))) for heal in (False, True)}
@@ -120,7 +120,7 @@ def throughput(rows: int, runs: int, progress: Callable[[str], None]) -> dict[bo
 
 
 def _timed(overlay: dict[str, BenchAgent], run: int, rows: int) -> tuple[float, float]:
-    """Returns the seconds by the clock and of processors that rows take at the sink of a query that runs."""
+    """Returns the wall-clock and processor seconds that a running query takes for `rows` rows at its sink."""
     home, sink = overlay["near"].client, overlay["far"]
     home.ask("submit", sql=SQL.format(run=run))
     wait_for_rows(sink, rows // WARM)

@@ -1,7 +1,7 @@
 """`sbon bench closing`: how long an operator keeps a thread when a window of many keys closes.
 
-Operators are given two seconds of rows with as many different keys as asked for, then the watermark of their end. The longest step is what
-another operator waits for at most; the sum is what closing costs in all. Processor time is counted, as in `sbon bench operators`.
+Operators get two seconds of rows with `keys` different keys, then the end watermark. The longest step is the longest that another operator
+waits; the sum of steps is the whole cost of closing. Processor time is counted, as in `sbon bench operators`.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""`sbon bench`: measurements of this implementation on this machine, as docs/benchmarks.md reports them."""
+"""`sbon bench`: measurements of sbon on this machine; docs/benchmarks.md reports them."""
 
 import sys
 from collections.abc import Callable
@@ -13,7 +13,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a tabl
 
 
 def register(app: typer.Typer) -> None:
-    """Add `sbon bench` to the program; called through the entry point group `sbon.commands`."""
+    """Adds `sbon bench` to the program; called through the entry point group `sbon.commands`."""
     bench = typer.Typer(no_args_is_help=True, help="Measure sbon on this machine.", rich_markup_mode=None)
     bench.callback()(_bench)
     bench.command("probe", epilog="Examples: sbon bench probe --seconds 60 --json")(probe)
@@ -48,12 +48,12 @@ def _bench() -> None:
 
 
 def _progress(what: str) -> None:
-    """Tells people who wait what is being measured."""
+    """Prints to standard error what is being measured."""
     print(what, file=sys.stderr, flush=True)
 
 
 def _tell(result: dict[str, Any], show: Callable[..., None], json: bool, **how: bool) -> None:
-    """The figures, for scripts or for people."""
+    """Prints a result: as JSON, or with `show` as a table."""
     from sbon.cli.output import print_json
 
     if json:
@@ -63,7 +63,7 @@ def _tell(result: dict[str, Any], show: Callable[..., None], json: bool, **how: 
 
 
 def probe(
-    seconds: Annotated[float, typer.Option(metavar="S", help="How long to measure, half of it idle and half saturated.")] = 60.0,
+    seconds: Annotated[float, typer.Option(metavar="S", help="Seconds to measure: half of them idle, half saturated.")] = 60.0,
     plain: Annotated[bool, typer.Option("--plain", help="Without a cluster key: datagrams are not sealed.")] = False,
     json: Json = False,
 ) -> None:
@@ -75,10 +75,10 @@ def probe(
 
 
 def wan(
-    seconds: Annotated[float, typer.Option(metavar="S", help="How long to measure for each line.")] = 4.0,
+    seconds: Annotated[float, typer.Option(metavar="S", help="Seconds to measure for each line of the table.")] = 4.0,
     json: Json = False,
 ) -> None:
-    """Show how precisely and how fast the router between network namespaces works. As root."""
+    """Show how precisely and how fast the router between network namespaces works. Needs root."""
     from sbon_testbed.netns.bench import measure, show
 
     result = measure(seconds, _progress)
@@ -86,14 +86,14 @@ def wan(
 
 
 def placement(
-    nodes: Annotated[int, typer.Option(metavar="N", help="Nodes whose coordinates are known.")] = 2000,
+    nodes: Annotated[int, typer.Option(metavar="N", help="Number of nodes with known coordinates.")] = 2000,
     operators: Annotated[int, typer.Option(metavar="K", help="Operators to place in each query, joins in a tree.")] = 12,
     queries: Annotated[int, typer.Option(metavar="Q", help="Queries to place.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Of nodes and queries.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of nodes and queries.")] = 1,
     json: Json = False,
     wide: Wide = False,
 ) -> None:
-    """Show how long placing a query takes by coordinates alone, how long their index takes to build, and the memory used at most."""
+    """Show how long it takes to place a query by coordinates alone, how long their index takes to build, and the peak memory."""
     from sbon_testbed.bench.placement import measure, show
 
     result = measure(nodes, operators, queries, seed)
@@ -101,13 +101,13 @@ def placement(
 
 
 def telemetry(
-    agents: Annotated[int, typer.Option(metavar="N", help="Agents of the overlay.")] = 16,
-    queries: Annotated[int, typer.Option(metavar="Q", help="Queries over all of them.")] = 4,
+    agents: Annotated[int, typer.Option(metavar="N", help="Number of agents in the overlay.")] = 16,
+    queries: Annotated[int, typer.Option(metavar="Q", help="Number of queries, each over all agents.")] = 4,
     seconds: Annotated[float, typer.Option(metavar="S", help="Virtual seconds to measure.")] = 120.0,
-    seed: Annotated[int, typer.Option(min=0, help="Of network and agents.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of network and agents.")] = 1,
     json: Json = False,
 ) -> None:
-    """Show which share of a processor core an agent's telemetry takes."""
+    """Show the share of a processor core that an agent's telemetry takes."""
     from sbon_testbed.bench.telemetry import measure, show
 
     result = measure(agents, queries, seconds, seed, _progress)
@@ -119,22 +119,22 @@ def engine(
         list[str] | None, typer.Option(metavar="W1|W2|W3", help="Only these: W1 filter, W2 window, W3 join.", show_default=False)
     ] = None,
     seconds: Annotated[float, typer.Option(metavar="S", help="How long each measurement takes, after warming up.")] = 10.0,
-    runs: Annotated[int, typer.Option(metavar="N", help="Runs of each; rates are medians, percentiles those of all rows.")] = 1,
+    runs: Annotated[int, typer.Option(metavar="N", help="Runs of each measurement; rates are medians, percentiles are over all rows.")] = 1,
     rows: Annotated[
         str,
         typer.Option(
             metavar="KIND",
-            help="Where rows come from: fresh (made anew), pool (a million, again and again), csv, csv-iso, ndjson, parquet, tcp, http.",
+            help="Origin of rows: fresh (generated), pool (a million rows, repeated), csv, csv-iso, ndjson, parquet, tcp, http.",
         ),
     ] = "fresh",
     instances: Annotated[int, typer.Option(metavar="N", help="Instances of each operator with keys.")] = 1,
     stalled: Annotated[
         float | None,
-        typer.Option(metavar="S", help="Only watch the memory of an agent whose sink is stuck.", show_default=False),
+        typer.Option(metavar="S", help="Only watch the memory of an agent whose sink is blocked, for S seconds.", show_default=False),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Show how many rows one agent computes, how soon answers reach the sink, and how late its event loop is meanwhile."""
+    """Show how many rows one agent processes, how soon answers reach the sink, and how late its event loop runs under load."""
     from sbon_testbed.bench import engine, engine_stalled
 
     if stalled is not None:
@@ -148,7 +148,7 @@ def engine(
 
 def link(
     seconds: Annotated[float, typer.Option(metavar="S", help="How long each measurement takes, after warming up.")] = 5.0,
-    runs: Annotated[int, typer.Option(metavar="N", help="Runs; figures are their medians.")] = 1,
+    runs: Annotated[int, typer.Option(metavar="N", help="Number of runs; figures are medians over runs.")] = 1,
     json: Json = False,
 ) -> None:
     """Show how many rows a sealed link between two agents carries, and how soon rows arrive."""
@@ -159,12 +159,12 @@ def link(
 
 
 def outage(
-    seconds: Annotated[float, typer.Option(metavar="S", help="How long the far end stands still.")] = 20.0,
-    rate: Annotated[int, typer.Option(metavar="N", help="Rows a second, of 24 bytes.")] = 100_000,
+    seconds: Annotated[float, typer.Option(metavar="S", help="Seconds for which the far end is stopped.")] = 20.0,
+    rate: Annotated[int, typer.Option(metavar="N", help="Rows of 24 bytes a second.")] = 100_000,
     json: Json = False,
     wide: Wide = False,
 ) -> None:
-    """Show that a far end that stands still loses no row and takes no memory, and how soon it catches up."""
+    """Show that a stopped far end loses no row and costs no memory, and how soon it catches up."""
     from sbon_testbed.bench.outage import measure, show
 
     result = measure(seconds, rate, _progress)
@@ -172,12 +172,12 @@ def outage(
 
 
 def recovery(
-    kills: Annotated[int, typer.Option(metavar="N", help="How many hosts to kill, one after the other.")] = 100,
-    seed: Annotated[int, typer.Option(min=0, help="Of latencies, victims and moments.")] = 1,
+    kills: Annotated[int, typer.Option(metavar="N", help="Number of hosts to kill, one after the other.")] = 100,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of latencies, of hosts to kill, and of times.")] = 1,
     json: Json = False,
     wide: Wide = False,
 ) -> None:
-    """Show how soon queries give correct rows again after hosts of theirs were killed. Takes a quarter of a minute for each kill."""
+    """Show how soon queries give correct rows again after one of their hosts is killed. Takes about 15 s for each kill."""
     from sbon_testbed.bench.recovery import measure, show
 
     result = measure(kills, seed, _progress)
@@ -185,8 +185,8 @@ def recovery(
 
 
 def calm(
-    rows: Annotated[int, typer.Option(metavar="N", help="Rows of each run.")] = 50_000_000,
-    runs: Annotated[int, typer.Option(metavar="R", help="Runs with recovery and without, in turn; ratios are their medians.")] = 9,
+    rows: Annotated[int, typer.Option(metavar="N", help="Number of rows in each run.")] = 50_000_000,
+    runs: Annotated[int, typer.Option(metavar="R", help="Pairs of runs, with recovery and without; ratios are medians.")] = 9,
     json: Json = False,
     wide: Wide = False,
 ) -> None:
@@ -198,14 +198,14 @@ def calm(
 
 def nexmark(
     query: Annotated[
-        list[str] | None, typer.Option(metavar="qN", help="Only these; q12 and q13 have no equal.", show_default=False)
+        list[str] | None, typer.Option(metavar="qN", help="Only these; q12 and q13 have no equivalent.", show_default=False)
     ] = None,
-    events: Annotated[int, typer.Option(metavar="N", help="Events of each timed run, all kinds together.")] = 20_000_000,
+    events: Annotated[int, typer.Option(metavar="N", help="Events of each timed run; all kinds count.")] = 20_000_000,
     runs: Annotated[int, typer.Option(metavar="R", help="Timed runs of each query; figures are their medians.")] = 1,
     instances: Annotated[int, typer.Option(metavar="N", help="Instances of each operator with keys.")] = 1,
     json: Json = False,
 ) -> None:
-    """Show how many events the queries of Nexmark take a second in one agent, and whether their answers are right."""
+    """Show how many events a second one agent processes with the queries of Nexmark, and whether their answers are right."""
     from sbon_testbed.nexmark.bench import measure, show
 
     result = measure(query or [], events, runs, _progress, instances=instances)
@@ -217,19 +217,19 @@ def nexmark(
 def input_(
     source: Annotated[
         list[str] | None,
-        typer.Option(metavar="KIND", help="Only from these: fresh, csv, csv-iso, ndjson, parquet, tcp, http, mqtt.", show_default=False),
+        typer.Option(metavar="KIND", help="Only these sources: fresh, csv, csv-iso, ndjson, parquet, tcp, http, mqtt.", show_default=False),
     ] = None,
     workload: Annotated[
         list[str] | None, typer.Option(metavar="W1|W2|W3", help="Only these: W1 filter, W2 window, W3 join.", show_default=False)
     ] = None,
     sink: Annotated[
-        list[str] | None, typer.Option(metavar="KIND", help="Only into these: discard, parquet, csv, ndjson.", show_default=False)
+        list[str] | None, typer.Option(metavar="KIND", help="Only these sinks: discard, parquet, csv, ndjson.", show_default=False)
     ] = None,
     rows: Annotated[int, typer.Option(metavar="N", help="Rows of a run.")] = 4_000_000,
     runs: Annotated[int, typer.Option(metavar="R", help="Runs of each; figures are their medians.")] = 1,
     json: JsonFile = None,
 ) -> None:
-    """Show what one agent takes from each source, through each workload, into each sink, beside polars and cat over the same bytes."""
+    """Show one agent's rows a second for each source, workload and sink, beside polars and cat that read the same bytes."""
     from sbon_testbed.bench.input import measure, show
 
     result = measure(source or [], workload or [], sink or [], rows, runs, _progress)
@@ -243,20 +243,20 @@ def input_(
 
 def peers(
     flink: Annotated[
-        str, typer.Option("--flink", metavar="PYTHON", help="A Python that has Flink: pip install apache-flink into a new venv.")
+        str, typer.Option("--flink", metavar="PYTHON", help="A Python with Flink: pip install apache-flink into a new venv.")
     ] = "",
     workload: Annotated[
         list[str] | None, typer.Option(metavar="W1|W2|W3", help="Only these: W1 filter, W2 window, W3 join.", show_default=False)
     ] = None,
     source: Annotated[
         list[str] | None,
-        typer.Option(metavar="csv|generated", help="Only rows from here: files, or made by each engine.", show_default=False),
+        typer.Option(metavar="csv|generated", help="Only this origin of rows: files, or generated by each engine.", show_default=False),
     ] = None,
-    rows: Annotated[int, typer.Option(metavar="N", help="Rows of a run; more where they would pass too soon.")] = 8_000_000,
+    rows: Annotated[int, typer.Option(metavar="N", help="Rows of a run; more if the run would be too short.")] = 8_000_000,
     runs: Annotated[int, typer.Option(metavar="R", help="Runs of each engine, in turn; figures are their medians.")] = 3,
     json: Json = False,
 ) -> None:
-    """Run sbon and Flink SQL in turn, from the same files and on the same definitions, and show how many times as fast sbon is."""
+    """Run sbon and Flink SQL in turn, on the same rows and queries, and show how many times as fast sbon is."""
     from sbon_testbed.bench.peers import measure, show
 
     result = measure(flink, workload or [], source or [], rows, runs, _progress)
@@ -266,9 +266,9 @@ def peers(
 
 
 def migrate(
-    states: Annotated[str, typer.Option(metavar="SIZES", help="Sizes of the operator's state, with commas.")] = "1KB,1MB,100MB",
-    rtt: Annotated[str, typer.Option(metavar="MS", help="Round trips between any two agents, with commas.")] = "0,100",
-    runs: Annotated[int, typer.Option(metavar="N", help="Migrations of each state; the figures are medians.")] = 5,
+    states: Annotated[str, typer.Option(metavar="SIZES", help="Sizes of the operator's state, separated by commas.")] = "1KB,1MB,100MB",
+    rtt: Annotated[str, typer.Option(metavar="MS", help="Round trips between any two agents, separated by commas.")] = "0,100",
+    runs: Annotated[int, typer.Option(metavar="N", help="Migrations for each size of state; figures are medians.")] = 5,
     json: Json = False,
     wide: Wide = False,
 ) -> None:
@@ -280,16 +280,18 @@ def migrate(
 
 
 def state(
-    keys: Annotated[int, typer.Option(min=1_000, metavar="N", help="Keys, each with a state.")] = 10_000_000,
-    share: Annotated[float, typer.Option(min=0.001, max=1, metavar="PART", help="Part of the states that the memory holds.")] = 0.1,
-    rows: Annotated[int, typer.Option(min=1_000, metavar="N", help="Rows, of keys by Zipf's law with exponent 1.")] = 4_000_000,
+    keys: Annotated[int, typer.Option(min=1_000, metavar="N", help="Number of keys, each with a state.")] = 10_000_000,
+    share: Annotated[float, typer.Option(min=0.001, max=1, metavar="PART", help="Share of the states that memory holds.")] = 0.1,
+    rows: Annotated[int, typer.Option(min=1_000, metavar="N", help="Number of rows; keys follow Zipf's law with exponent 1.")] = 4_000_000,
     batch: Annotated[int, typer.Option(min=100, max=1_000_000, metavar="N", help="Rows of a batch.")] = 16_384,
     key: Annotated[str, typer.Option(metavar="int|text", help="Type of the keys; texts have 13 characters.")] = "int",
-    store: Annotated[list[str] | None, typer.Option(metavar="runs|lmdb|rocksdb|memory", help="Only these.", show_default=False)] = None,
-    folder: Annotated[str, typer.Option(metavar="FOLDER", help="Where the files are made; a temporary folder by default.")] = "",
+    store: Annotated[
+        list[str] | None, typer.Option(metavar="runs|lmdb|rocksdb|memory", help="Only these stores.", show_default=False)
+    ] = None,
+    folder: Annotated[str, typer.Option(metavar="FOLDER", help="Folder for the files; a temporary folder by default.")] = "",
     json: Json = False,
 ) -> None:
-    """Show how many rows a second states of keys take when most of them are on disk, and what memory."""
+    """Show how many rows a second a store of keyed states processes when most states are on disk, and how much memory it uses."""
     import os
 
     os.environ.setdefault("POLARS_MAX_THREADS", "1")  # as agents have it
@@ -308,7 +310,7 @@ def match(
     only: Annotated[str, typer.Option(metavar="TEXT", help="Only patterns with this in their names.")] = "",
     json: Json = False,
 ) -> None:
-    """Show how many rows MATCH_RECOGNIZE takes a second on two cores, and what an open start takes in memory."""
+    """Show how many rows a second MATCH_RECOGNIZE processes on two cores, and the memory that an open start needs."""
     import os
 
     os.environ.setdefault("POLARS_MAX_THREADS", "1")  # as agents have it
@@ -323,13 +325,13 @@ def match(
 
 def operators(
     rows: Annotated[
-        list[int] | None, typer.Option(metavar="N", help="Rows of a batch; may be repeated. 1,000, 8,192 and 65,536 if not given.")
+        list[int] | None, typer.Option(metavar="N", help="Rows of a batch; may be repeated. Default: 1,000, 8,192 and 65,536.")
     ] = None,
     only: Annotated[str, typer.Option(metavar="TEXT", help="Only workloads with this in their names.")] = "",
     seconds: Annotated[float, typer.Option(metavar="S", help="Processor time to spend on each figure.")] = 1.0,
     json: Json = False,
 ) -> None:
-    """Show how many rows each operator takes a second on one core, by rows of a batch."""
+    """Show how many rows a second each operator processes on one core, by batch size."""
     import os
 
     os.environ.setdefault("POLARS_MAX_THREADS", "1")  # as agents have it
@@ -341,21 +343,21 @@ def operators(
         raise typer.BadParameter(f"no workload has {only!r} in its name: there are {', '.join(WORKLOADS)}", param_hint="--only")
     check_seconds("--seconds", seconds, SECONDS_MIN)
     if rows and not 1 <= min(rows) <= max(rows) <= ROWS_MAX:
-        raise typer.BadParameter(f"a batch has at least one row, and {ROWS_MAX} at most", param_hint="--rows")
+        raise typer.BadParameter(f"expected 1 to {ROWS_MAX} rows in a batch", param_hint="--rows")
     result = measure(rows or SIZES, seconds, names, _progress)
     _tell(result, show, json)
 
 
 def costs(
     part: Annotated[
-        list[str] | None, typer.Option(metavar="PART", help="Only these: law, process, accounting, flow.", show_default=False)
+        list[str] | None, typer.Option(metavar="PART", help="Only these parts: law, process, accounting, flow.", show_default=False)
     ] = None,
     only: Annotated[str, typer.Option(metavar="TEXT", help="law: only operators with this in their names.")] = "",
     seconds: Annotated[float, typer.Option(metavar="S", help="How long each measurement takes.")] = 2.0,
-    runs: Annotated[int, typer.Option(metavar="N", min=1, help="accounting: pairs of runs, in turn.")] = 10,
+    runs: Annotated[int, typer.Option(metavar="N", min=1, help="accounting: number of pairs of runs.")] = 10,
     json: Json = False,
 ) -> None:
-    """Show how well the costs of operators are known: of batches, of the whole process, and what it costs to know them."""
+    """Show how well the costs of operators are predicted, for batches and for whole processes, and what the accounting costs."""
     import os
 
     os.environ.setdefault("POLARS_MAX_THREADS", "1")  # as agents have it

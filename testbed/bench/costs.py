@@ -1,9 +1,9 @@
-"""`sbon bench costs`: how well costs are known, which all predictions rest on.
+"""`sbon bench costs`: how well the costs of operators are known; all predictions rest on these costs.
 
 law : the processor time of a batch of each operator, predicted and measured (`sbon_testbed.bench.operators`)
-process : processor time of an agent by what it was for, beside what the system says that the process has used
+process : processor time of an agent by purpose, as the agent reports it, compared with the system's figure for the process
 accounting : processor time of a row of W1 with and without the laws of costs, in turn
-flow : time of a walk of a graph
+flow : time to compute the flow through a graph of operators
 """
 
 import os
@@ -54,13 +54,13 @@ FLOW_INTERVALS = 100
 
 
 def measure(parts: Sequence[str], seconds: float, runs: int, tell: Callable[[str], None], only: str = "") -> dict[str, Any]:
-    """Returns the figures of the parts that are asked for, all where none is.
+    """Returns the figures of the chosen parts; all parts if none is chosen.
 
     Parameters
     ----------
     seconds : how long each measurement takes
     runs : pairs of runs of `accounting`
-    only : `law` of operators with this in their names
+    only : part `law` measures only operators with this text in their names
 
     Raises
     ------
@@ -88,7 +88,7 @@ def measure(parts: Sequence[str], seconds: float, runs: int, tell: Callable[[str
 
 
 def show(result: dict[str, Any]) -> None:
-    """The figures as tables for people."""
+    """Prints the figures as tables."""
     if "flow" in result:
         flow = result["flow"]
         print_note(f"flow: a walk of {flow['operators']} operators over {flow['intervals']} intervals takes {flow['microseconds']:.0f} us")
@@ -117,7 +117,7 @@ def show(result: dict[str, Any]) -> None:
         print_note(
             f"accounting: {count(one['with_ns_per_row'])} ns a row with, {count(one['without_ns_per_row'])} without: "
             f"{100 * one['share']:+.1f} % (median of {one['pairs']} pairs, "
-            f"half of them {100 * one['share_p25']:+.1f} to {100 * one['share_p75']:+.1f} %); "
+            f"middle half {100 * one['share_p25']:+.1f} to {100 * one['share_p75']:+.1f} %); "
             f"the calls alone take {100 * one['share_of_calls']:.2f} %"
         )
 
@@ -126,7 +126,7 @@ def show(result: dict[str, Any]) -> None:
 
 
 def law(seconds: float, names: Sequence[str], tell: Callable[[str], None]) -> dict[str, Any]:
-    """Returns, for each operator, how far the predicted processor time of a batch is off, by its rows, and the median."""
+    """Returns the relative error of the predicted processor time of a batch, for each operator by batch size, and the medians."""
     found = operators.measure(LAW_SIZES, seconds, names, tell)
     by_name = {}
     for name, errors in found["prediction_error"].items():
@@ -146,7 +146,7 @@ def law(seconds: float, names: Sequence[str], tell: Callable[[str], None]) -> di
 
 
 def process(seconds: float, tell: Callable[[str], None]) -> dict[str, Any]:
-    """Returns the processor time of agents by what it was for, as shares of what the system says: W1 to W3, and a query over two agents."""
+    """Returns agents' processor time by purpose, as shares of the system's figure: for W1 to W3, and a query over two agents."""
     found = {}
     for name in WORKLOADS:
         tell(f"process: {name} at full speed")
@@ -165,7 +165,7 @@ def process(seconds: float, tell: Callable[[str], None]) -> dict[str, Any]:
 
 
 def _shares(agent: AgentProcess, seconds: float) -> dict[str, float]:
-    """Returns what the agent says of its processor time over a while, as shares of what the system says of its process."""
+    """Returns the processor time that the agent reports for `seconds`, by purpose, as shares of the system's figure."""
     before, used = agent.processor_s(), agent.cpu_s()
     time.sleep(seconds)
     after, used = agent.processor_s(), agent.cpu_s() - used
@@ -178,9 +178,9 @@ def _shares(agent: AgentProcess, seconds: float) -> dict[str, float]:
 
 
 def accounting(seconds: float, runs: int, tell: Callable[[str], None]) -> dict[str, Any]:
-    """Returns the processor time of a row of W1 with and without laws of costs: of two agents, one of which stands still in turn.
+    """Returns the processor time of a row of W1 with and without laws of costs, of two agents that run in turn.
 
-    The difference of two agents is lost in what else the machine does, so the calls are timed by themselves as well (`share_of_calls`).
+    The difference between the agents is smaller than the machine's noise, so the calls are also timed by themselves (`share_of_calls`).
     """
     ratios, by_agent = [], {name: list[float]() for name in ("with", "without")}
     with one_agent() as fitting, one_agent(module=UNACCOUNTED) as plain:
@@ -204,12 +204,12 @@ def accounting(seconds: float, runs: int, tell: Callable[[str], None]) -> dict[s
 
 
 def _rows_per_step(agent: AgentProcess) -> float:
-    """Returns the rows that its sources have made for each step of its operators: what is accounted at once."""
+    """Returns the rows that the agent's sources have made for each step of its operators; each step is accounted once."""
     return agent.rows_made() / sum(int(operator["quanta"]) for operator in agent.operators())
 
 
 def step_ns(repeats: int = 8192) -> float:
-    """Returns the processor time that one step of an operator takes to account for, the wait of a task included."""
+    """Returns the processor time that it takes to account for one step of an operator and for the wait of its task."""
     rng = np.random.default_rng(1)
     rows, ns = rng.integers(60_000, 66_000, repeats).tolist(), rng.integers(100_000, 900_000, repeats).tolist()
     found = []
@@ -225,7 +225,7 @@ def step_ns(repeats: int = 8192) -> float:
 
 
 def _ns_per_row(agent: AgentProcess, seconds: float) -> float:
-    """Returns the processor time of a row of an agent that stands still, and goes on for a while."""
+    """Resumes a stopped agent for `seconds`; returns the processor time that it used for each row."""
     os.kill(agent.pid, signal.SIGCONT)
     rows, used = agent.rows_made(), agent.processor_s()["process"]
     time.sleep(seconds)
@@ -238,7 +238,7 @@ def _ns_per_row(agent: AgentProcess, seconds: float) -> float:
 
 
 def walk(intervals: int = FLOW_INTERVALS, repeats: int = 200, seed: int = 1) -> tuple[float, Flow]:
-    """Returns the least time of a walk over a graph of 40 operators, two joins and two windows among them, and what the walk gives."""
+    """Returns the least time to compute the flow through a graph of 40 operators, with two joins and two windows, and the flow."""
     rng = np.random.default_rng(seed)
     chosen_operators = [
         OperatorFlow(id=f"o{place}", ports=(PortFlow(per_row_ns=9.0, per_batch_ns=1e4),)) for place in range(FLOW_OPERATORS)

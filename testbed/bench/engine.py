@@ -1,7 +1,7 @@
-"""`sbon bench engine`: what one agent computes, how soon, and what becomes of its event loop and its memory meanwhile.
+"""`sbon bench engine`: throughput and latency of one agent, and the lag of its event loop and its memory under load.
 
-A real agent process for each measurement, fed by SQL over its control socket; its sinks forget what they take. First a workload's answers
-are compared with those of a batch run. All figures come from the agent's own counters and from /proc; the agent has its default settings.
+Each measurement has a real agent process with default settings, which gets SQL over its control socket; its sinks discard their rows.
+First a workload's answers are compared with those of a batch run. All figures come from the agent's own counters and from /proc.
 """
 
 import os
@@ -29,18 +29,18 @@ SECONDS_MIN = 0.5
 LATENCY_ROWS_PER_S = 100_000
 LATENCY_OF = ("W1", "W2")
 WARM_ROWS = 2_000_000
-"""Rows that go before a measurement: by then libraries are loaded and windows have closed."""
+"""Rows to process before a measurement: by then libraries are loaded and windows have closed."""
 WARM_S = 3.0
-"""Likewise in seconds, where rows come by the clock: three windows."""
+"""Seconds to wait before a measurement if rows come by the clock: three windows."""
 MEMORY_ROWS = 20_000_000
-"""Rows after which the peak of memory counts."""
+"""Rows after which the peak of memory is read."""
 MEMORY_TIMEOUT_S = 120.0
 ROWS = tuple(kind for kind in KINDS if kind != "mqtt")
 """Origins of rows."""
 CHECKED_ROWS = 450_000
 """Rows of the run whose answers are compared: a few windows."""
 FILE_ROWS = 10_000_000
-"""Rows of each timed run that reads files or is sent them."""
+"""Rows of each timed run that reads files or gets rows from a sender."""
 DISCARD = "connector = 'discard'"
 
 Progress = Callable[[str], None]
@@ -50,15 +50,15 @@ Buckets = dict[int, int]
 def measure(
     workloads: Sequence[str], seconds: float, runs: int, progress: Progress = lambda what: None, *, rows: str = "fresh", instances: int = 1
 ) -> dict[str, Any]:
-    """Rows/s, latency, lag. Rates are medians over runs; percentiles are those of the rows of all runs together.
+    """Measures rows/s, latency and lag. Rates are medians over runs; percentiles are over the rows of all runs.
 
     Parameters
     ----------
-    workloads : names in `WORKLOADS`; all where empty
-    seconds : how long each measurement takes, after its warming up; of files, that takes as long as `FILE_ROWS` do
-    runs : of each measurement, each with an agent of its own
-    rows : one of `ROWS`; latency and lag are measured where the agent makes the rows
-    instances : of each operator with keys; W1 has none
+    workloads : names in `WORKLOADS`; all if empty
+    seconds : length of each measurement after warming up; measurements with files end after `FILE_ROWS` rows instead
+    runs : number of runs of each measurement, each with its own agent
+    rows : one of `ROWS`; latency and lag are measured only if the agent generates the rows
+    instances : instances of each operator with keys; W1 has no such operator
 
     Raises
     ------
@@ -100,7 +100,7 @@ def measure(
 
 
 def _together(figures: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Medians of all runs; percentiles over the rows of all of them, None of too few; and whether all answers were right."""
+    """Combines runs: medians, percentiles over the rows of all runs (None if there are too few), and whether all answers were right."""
     found: dict[str, Any] = {}
     for key, first in figures[0].items():
         values = [one[key] for one in figures]
@@ -112,9 +112,9 @@ def _together(figures: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def percentiles(buckets: Sequence[tuple[int, int]]) -> dict[str, float | None]:
-    """Median and 99th percentile of samples, given as bucket and number of samples in it, and how many there are.
+    """Returns median, 99th percentile and number of samples, given as pairs of bucket and samples in it.
 
-    None where there are fewer than `SAMPLES_MIN`.
+    The percentiles are None if there are fewer than `SAMPLES_MIN` samples.
     """
     all_of: Buckets = {}
     for bucket, samples in buckets:
@@ -125,7 +125,7 @@ def percentiles(buckets: Sequence[tuple[int, int]]) -> dict[str, float | None]:
 
 
 def show(result: dict[str, Any]) -> None:
-    """The result as tables for people."""
+    """Prints the result as tables."""
     titles = ("rows/s", "rows/s/core", "cores used", "peak MB", "quantum ms", "answers")
     columns = (Column("workload"), *(Column(title, right=True) for title in titles))
     rows = [
@@ -162,8 +162,8 @@ def _ms(value: float | None) -> str:
 
 
 def _throughput(name: str, seconds: float, rows: str, progress: Progress, instances: int) -> dict[str, Any]:
-    """One workload alone, as fast as it goes, after its answers have been compared."""
-    with run_directory() as directory, one_agent() as agent:  # first: ports of sources must be others than the agent's
+    """Checks the answers of one workload, then measures it alone at full speed."""
+    with run_directory() as directory, one_agent() as agent:  # before `supply`, which then finds other ports
         right = answers_equal(agent, name, supply(rows, name, CHECKED_ROWS, directory), "discard", instances)
         if not right:
             progress(f"{name}: WRONG: its answers are not those of a batch run over the same rows")
@@ -174,7 +174,7 @@ def _throughput(name: str, seconds: float, rows: str, progress: Progress, instan
 
 
 def _of_files(agent: AgentProcess, name: str, rows: str, directory: Path, instances: int) -> dict[str, Any]:
-    """Rows that are read or sent."""
+    """Measures a workload over rows that are read from files or sent."""
     cost = timed(agent, name, supply(rows, name, FILE_ROWS, directory), "discard", idle_cores(agent), instances)
     return {
         "rows_per_s": round(cost.rows / cost.wall_s),
@@ -186,7 +186,7 @@ def _of_files(agent: AgentProcess, name: str, rows: str, directory: Path, instan
 
 
 def _steady(agent: AgentProcess, name: str, seconds: float, rows: str, instances: int) -> dict[str, Any]:
-    """Rows that the agent makes, without end."""
+    """Measures a workload over endless rows that the agent generates."""
     agent.submit(endless(name, 0, rows, instances=instances))
     agent.wait_until(lambda: agent.rows_taken() > 0 and agent.rows_made() >= WARM_ROWS, f"{name} warms up")
     before, used, began = _work(agent), agent.cpu_s(), time.monotonic()
@@ -208,12 +208,12 @@ def _steady(agent: AgentProcess, name: str, seconds: float, rows: str, instances
 
 
 def _longest_quantum_ms(agent: AgentProcess) -> float:
-    """Returns how long an operator has kept a thread at most, from its first batch on. Not sources: the first question makes their rows."""
+    """Returns the longest time that an operator has kept a thread. Sources are left out, as their first poll makes the pool of rows."""
     return float(max(operator["longest_quantum_ms"] for operator in agent.operators() if operator["kind"] != "source"))
 
 
 def _work(agent: AgentProcess) -> dict[str, int]:
-    """Rows that the sources have made, and the processor time of the operators by kind, in ns."""
+    """Returns the rows that the sources have made, and the processor time of the operators in ns, by kind."""
     found = {"rows": 0}
     for operator in agent.operators():
         found[operator["kind"]] = found.get(operator["kind"], 0) + operator["cpu_ns"]
@@ -223,7 +223,7 @@ def _work(agent: AgentProcess) -> dict[str, int]:
 
 
 def endless(name: str, copy: int, rows: str, rows_per_s: int = 0, instances: int = 1) -> str:
-    """A workload over rows that the agent makes, without end; where they come by the clock (`rows_per_s`), the sink notes their age."""
+    """Returns the SQL of a workload over endless generated rows; if they come by the clock (`rows_per_s`), the sink notes their age."""
     sides = range(WORKLOADS[name].sources)
     pool = rows == "pool"
     sources = [[generated(name, side, pool=pool, copy=copy, rows_per_s=rows_per_s)] for side in sides]
@@ -232,7 +232,7 @@ def endless(name: str, copy: int, rows: str, rows_per_s: int = 0, instances: int
 
 
 def _latency(name: str, seconds: float, rows: str, instances: int) -> dict[str, Any]:
-    """Age of the answers when the sink takes them, rows coming by the clock, and what of a core that takes."""
+    """Measures the age of answers when the sink takes them, with rows that come by the clock, and the processor cores used."""
     with one_agent() as agent:
         agent.submit(endless(name, 0, rows, LATENCY_ROWS_PER_S, instances))
         agent.wait_until(lambda: agent.rows_made() >= WARM_S * LATENCY_ROWS_PER_S, f"{name} warms up")
@@ -243,7 +243,7 @@ def _latency(name: str, seconds: float, rows: str, instances: int) -> dict[str, 
 
 
 def _lag(names: Sequence[str], seconds: float, rows: str) -> dict[str, Any]:
-    """Returns how late timers of the event loop are while every core has queries at full speed."""
+    """Measures how late timers of the event loop are while queries at full speed saturate every core."""
     with one_agent() as agent:
         for copy in range(os.cpu_count() or 1):
             for name in names:
@@ -256,12 +256,12 @@ def _lag(names: Sequence[str], seconds: float, rows: str) -> dict[str, Any]:
 
 
 def _ages(agent: AgentProcess) -> Buckets:
-    """Returns what the sinks have measured so far."""
+    """Returns the histogram of ages that the sinks have measured so far."""
     return {number: rows for sink in agent.operators("sink") for number, rows in sink["latency"]["buckets"]}
 
 
 def _looks(agent: AgentProcess) -> Buckets:
-    """Returns how late the event loop has been so far."""
+    """Returns the histogram of the event loop's lags so far."""
     return dict(agent.client.ask("status")["loop_lag"]["buckets"])
 
 

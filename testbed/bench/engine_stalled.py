@@ -1,4 +1,4 @@
-"""`sbon bench engine --stalled S`: memory of an agent whose sink's far end reads nothing, its source at full speed."""
+"""`sbon bench engine --stalled S`: memory of an agent with a source at full speed and a sink whose far end reads nothing."""
 
 import socket
 import time
@@ -13,7 +13,7 @@ from sbon_testbed.ranges import check_seconds
 
 SECONDS_MIN = 2.0
 FULL_S = 1.0
-"""Buffers count as full once no row has been taken for so long."""
+"""Buffers count as full once the source has given no row for this many seconds."""
 
 SQL = """
 CREATE SOURCE flood (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts)
@@ -24,7 +24,7 @@ CREATE SINK wall FROM (SELECT ts, key, value FROM flood WHERE value > 0.5)
 
 
 def measure(seconds: float, progress: Callable[[str], None] = lambda what: None) -> dict[str, Any]:
-    """Measures resident memory each second once nothing moves any more.
+    """Measures resident memory every second after all buffers are full.
 
     Raises
     ------
@@ -38,7 +38,7 @@ def measure(seconds: float, progress: Callable[[str], None] = lambda what: None)
         agent.submit(SQL.format(port=server.getsockname()[1], event_rows_per_s=EVENT_ROWS_PER_S))
         accepted, _ = server.accept()
         with accepted:
-            progress("filling what there is to fill")
+            progress("filling the buffers")
             still_since, rows = time.monotonic(), -1
 
             def full() -> bool:
@@ -48,7 +48,7 @@ def measure(seconds: float, progress: Callable[[str], None] = lambda what: None)
                     still_since, rows = time.monotonic(), made
                 return made > 0 and time.monotonic() - still_since >= FULL_S
 
-            agent.wait_until(full, "the source comes to rest behind the stalled sink")
+            agent.wait_until(full, "the source stops behind the stalled sink")
             progress(f"watching for {seconds:g} s")
             used, began = agent.cpu_s(), time.monotonic()
             memory = [agent.memory_mb()]
@@ -69,7 +69,7 @@ def measure(seconds: float, progress: Callable[[str], None] = lambda what: None)
 
 
 def show(result: dict[str, Any]) -> None:
-    """The result as a table for people."""
+    """Prints the result as a table."""
     one = result["stalled"]
     columns = tuple(Column(title, right=True) for title in ("seconds", "first MB", "last MB", "most MB", "rows taken", "cores used"))
     memory = [number(one[key]) for key in ("rss_first_mb", "rss_last_mb", "rss_max_mb")]

@@ -1,4 +1,4 @@
-"""A Flink in processes of its own, for `sbon bench peers`: `flink_job` under the Python that has it, and its JVM."""
+"""Runs Flink for `sbon bench peers`: `flink_job` under a Python that has Flink, and its JVM, each in its own process."""
 
 import json
 import os
@@ -25,8 +25,9 @@ class Flink:
 
     Parameters
     ----------
-    process : of the script
-    results : what it writes
+    process : the script `flink_job`
+    results : stream of the script's JSON lines
+    log : file with the script's other output
     """
 
     def __init__(self, process: "subprocess.Popen[bytes]", results: Any, log: Path) -> None:
@@ -36,12 +37,12 @@ class Flink:
         self.version: str = self._told()["version"]
 
     def run(self, work: str, *, paths: Sequence[Path] = (), rows: int = 0, sink: Path | None = None) -> float:
-        """Run a job of `flink_job` to its end; returns for how many seconds it ran.
+        """Runs a job of `flink_job` to its end; returns the seconds that it took.
 
         Raises
         ------
         SbonError
-            It failed.
+            The job failed.
         """
         assert self._process.stdin is not None
         job = {"work": work, "paths": [str(path) for path in paths], "rows": rows, "sink": str(sink) if sink else ""}
@@ -50,7 +51,7 @@ class Flink:
         return float(self._told()["seconds"])
 
     def cpu_s(self) -> float:
-        """Processor seconds that its processes have used."""
+        """Returns the processor seconds that Flink's processes have used."""
         root = psutil.Process(self._process.pid)
         used = 0.0
         for process in [root, *root.children(recursive=True)]:
@@ -72,19 +73,19 @@ class Flink:
 
 @contextmanager
 def flink(python: str, directory: Path) -> Iterator[Flink]:
-    """A Flink that ends with the block.
+    """Yields a running Flink that ends with the block.
 
     Parameters
     ----------
-    python : a Python that has `apache-flink`
-    directory : for its log
+    python : path of a Python that has `apache-flink`
+    directory : folder for the log
 
     Raises
     ------
     UsageError
         There is no Flink, or no Java.
     SbonError
-        It does not start.
+        Flink does not start.
     """
     check(python)
     log = directory / "flink.log"
@@ -93,7 +94,7 @@ def flink(python: str, directory: Path) -> Iterator[Flink]:
         try:
             process = subprocess.Popen(
                 [python, flink_job.__file__, str(write)],
-                bufsize=0,  # nothing is left to be written when it has ended
+                bufsize=0,  # no data is left to write after it has ended
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
@@ -108,11 +109,11 @@ def flink(python: str, directory: Path) -> Iterator[Flink]:
                 yield Flink(process, results, log)
             finally:
                 with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)  # and its JVM
+                    os.killpg(process.pid, signal.SIGKILL)  # the script and its JVM
 
 
 def check(python: str) -> None:
-    """Raise UsageError with what to install where this Python has no Flink, or the machine no Java."""
+    """Raises UsageError with instructions if this Python has no Flink, or the machine no Java."""
     if not python:
         raise UsageError(f"--flink is not given, expected a Python that has Flink: {HOW}")
     if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
@@ -127,7 +128,7 @@ def check(python: str) -> None:
 
 
 def computed(work: str, rows: int) -> list[pl.DataFrame]:
-    """The rows that `flink_job` computes of each source of a workload."""
+    """Returns the rows that `flink_job` computes for each source of a workload."""
     number = np.arange(rows, dtype=np.int64)
     tables = []
     for source in flink_job.SOURCES[work]:
@@ -141,7 +142,7 @@ def computed(work: str, rows: int) -> list[pl.DataFrame]:
 
 
 def answers(folder: Path, columns: pl.Schema) -> pl.DataFrame:
-    """Returns what a job has written into its sink."""
+    """Returns the rows that a job has written into its sink."""
     parts = [path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(".crc") and path.stat().st_size]
     texts = pl.Schema({name: pl.String() if dtype.is_temporal() else dtype for name, dtype in columns.items()})
     frames = [pl.read_csv(path, has_header=False, schema=texts) for path in sorted(parts)]

@@ -1,14 +1,14 @@
-"""Flink's part of `sbon bench peers`: a script for a Python that has `apache-flink`, and needs nothing else.
+"""Flink's part of `sbon bench peers`: a script for a Python that has `apache-flink`; it needs no other package.
 
-It runs the jobs that come as lines of JSON on standard input in one JVM, one after the other, and writes a line of JSON for each to the
-descriptor that is its argument: `{"seconds": S}`, or `{"error": TEXT}`. A job is
+It reads jobs as lines of JSON from standard input and runs them in one JVM, one after the other. For each job it writes a line of JSON to
+the descriptor given as its argument: `{"seconds": S}` or `{"error": TEXT}`. The keys of a job are
 
 work : W1, W2 or W3
-paths : a folder of CSV files for each source, times as milliseconds since 1970; or none: rows are computed from their number
-rows : of each source where there are no paths
-sink : a folder that the answers are written into as CSV; empty: they are forgotten
+paths : a folder of CSV files for each source, times as milliseconds since 1970; empty: rows are computed from their number
+rows : rows of each source if there are no paths
+sink : folder for the answers as CSV; empty: answers are discarded
 
-SQL only, so that all work is done in the JVM: local cluster, parallelism 2, object reuse on, checkpoints off, heap of 4 GB.
+Jobs are SQL only, so that all work is done in the JVM: local cluster, parallelism 2, object reuse on, checkpoints off, heap of 4 GB.
 """
 
 import json
@@ -23,7 +23,7 @@ ROWS_PER_MS = 100
 KEYS = {"events": (7_919, 0, 1_000), "left": (48_271, 11, 10_000_019), "right": (69_621, 7, 10_000_019)}
 """Numbers for the keys of computed rows: key = (number * first + second) % third, by source."""
 VALUE_FACTOR, VALUES = 104_729, 10_007
-"""Likewise: value = (number * first % second) / second."""
+"""Numbers for computed values: value = (number * first % second) / second."""
 SOURCES = {"W1": ("events",), "W2": ("events",), "W3": ("left", "right")}
 ANSWERS = {
     "W1": "`key` BIGINT, doubled DOUBLE",
@@ -45,7 +45,7 @@ QUERIES = {
 
 
 def run(job: dict[str, Any]) -> float:
-    """Run a job to its end; returns for how many seconds it ran."""
+    """Runs a job to its end; returns the seconds that it took."""
     from pyflink.common import Configuration
     from pyflink.datastream import StreamExecutionEnvironment
     from pyflink.table import StreamTableEnvironment
@@ -69,7 +69,7 @@ def run(job: dict[str, Any]) -> float:
 
 
 def _read(tables: Any, source: str, path: str) -> None:
-    # A watermark equal to the newest time would leave out rows of the same millisecond.
+    # With a watermark equal to the newest time, Flink would drop later rows of the same millisecond.
     tables.execute_sql(
         f"CREATE TEMPORARY TABLE {source}_in (ms BIGINT, k BIGINT, v DOUBLE, ts AS TO_TIMESTAMP_LTZ(ms, 3), "
         "WATERMARK FOR ts AS ts - INTERVAL '0.001' SECOND) "
@@ -78,7 +78,7 @@ def _read(tables: Any, source: str, path: str) -> None:
 
 
 def _compute(stream: Any, tables: Any, source: str, rows: int) -> None:
-    """Rows by their number; the numbers of the two readers are interleaved, so that both go on in event time together."""
+    """Computes rows from their number; interleaves the numbers of the two readers, so that both advance together in event time."""
     from pyflink.common import Types, WatermarkStrategy
     from pyflink.datastream.connectors.number_seq import NumberSequenceSource
     from pyflink.table import Schema
@@ -102,7 +102,7 @@ def _compute(stream: Any, tables: Any, source: str, rows: int) -> None:
 
 
 def main() -> None:
-    """Run jobs until standard input ends."""
+    """Runs jobs until standard input ends."""
     os.environ.setdefault("JVM_ARGS", "-Xmx4g")
     with os.fdopen(int(sys.argv[1]), "w", encoding="utf-8") as results:
         import pyflink.version

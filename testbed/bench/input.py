@@ -1,8 +1,8 @@
-"""`sbon bench input`: what one agent takes from each source through each workload into each sink, beside what the bytes cost anything.
+"""`sbon bench input`: rows/s of one agent for each source, workload and sink, beside the least cost of reading the same bytes.
 
-A real agent process with its default settings for each of them. Its answers are compared first, at the end of the same sink (of
-`discard`, at the end of a Parquet file). Then all rows are run through it. Rates are by the clock and by the processor time of the agent
-alone, from which is taken what it uses at rest. Files have just been written, and are in the page cache.
+Each source and workload has a real agent process with default settings. First its answers are compared, as the sink has written them (with
+`discard`, a Parquet file instead). Then all rows are processed. Rates are by wall-clock time and by the processor time of the agent alone,
+less its use at rest. Files have just been written, and are in the page cache.
 """
 
 import os
@@ -29,7 +29,7 @@ SOURCES = tuple(kind for kind in KINDS if kind != "pool")
 SINKS = ("discard", *SUFFIXES)
 CHECKED_ROWS = 300_000
 CPU_S_MIN = 0.01
-"""Least that the system counts: less is taken for this."""
+"""The system counts processor time in this unit; smaller results are rounded up to it."""
 
 Progress = Callable[[str], None]
 
@@ -42,13 +42,13 @@ def measure(
     runs: int = 1,
     progress: Progress = lambda what: None,
 ) -> dict[str, Any]:
-    """Rows/s by the clock and by processor time, and the limits; medians over runs.
+    """Returns rows/s by wall-clock and processor time, and the limits; medians over runs.
 
     Parameters
     ----------
-    sources, workloads, sinks : all where empty
-    rows : of each run, all sources of a workload together
-    runs : of each, in one agent
+    sources, workloads, sinks : chosen names; all if empty
+    rows : rows of each run, over all sources of a workload
+    runs : runs of each combination, all in one agent
 
     Raises
     ------
@@ -74,10 +74,10 @@ def measure(
 
 
 def _measured(kind: str, work: str, sinks: Sequence[str], rows: int, runs: int, progress: Progress) -> list[dict[str, Any]]:
-    """One source and workload into each sink, in one agent."""
+    """Measures one source and workload with each sink, in one agent."""
     found = []
     with run_directory() as directory, _broker(kind, directory) as port, one_agent() as agent:
-        # The agent has its ports by now: those of the sources must be others.
+        # Made after the agent has bound its ports, so that the sources get other ports.
         progress(f"{kind}, {work}: making {rows:,} rows")
         checked = supply(kind, work, CHECKED_ROWS, directory / "checked", broker_port=port)
         given = supply(kind, work, rows, directory / "timed", broker_port=port)
@@ -88,12 +88,12 @@ def _measured(kind: str, work: str, sinks: Sequence[str], rows: int, runs: int, 
 
 
 def _broker(kind: str, directory: Path) -> AbstractContextManager[int]:
-    """The port of a broker where there must be one, else 0."""
+    """Runs a broker if the source needs one, and yields its port; else yields 0."""
     return broker(directory / "broker") if kind == "mqtt" else nullcontext(0)
 
 
 def _run(agent: AgentProcess, work: str, checked: Supply, given: Supply, sink: str, runs: int) -> dict[str, Any]:
-    """Figures of the agent, and in turn with it, of the limits."""
+    """Measures the agent and the limits in turn."""
     right = answers_equal(agent, work, checked, sink)
     idle = idle_cores(agent)
     costs, limits = [], []
@@ -115,7 +115,7 @@ def _run(agent: AgentProcess, work: str, checked: Supply, given: Supply, sink: s
 
 
 def _beside(costs: Sequence[Cost], limits: Sequence[tuple[Limit, Limit]]) -> dict[str, Any]:
-    """The limits, and the processor time of the agent by that of polars: run by run, then the median."""
+    """Returns the limits, and the median over runs of the agent's processor time divided by that of polars."""
     read, copied = zip(*limits, strict=True)
     rows = costs[0].rows
     return {
@@ -127,7 +127,7 @@ def _beside(costs: Sequence[Cost], limits: Sequence[tuple[Limit, Limit]]) -> dic
 
 
 def show(result: dict[str, Any]) -> None:
-    """The result as a table for people."""
+    """Prints the result as a table."""
     titles = ("rows/s", "rows/core s", "cores")
     columns = (
         *(Column(title) for title in ("source", "workload", "sink")),
@@ -150,5 +150,5 @@ def show(result: dict[str, Any]) -> None:
     ]
     print_table(columns, rows, title=f"{result['rows']:,} rows into one agent, median of {result['runs']}")
     print_note(
-        "core s: of processor time; the agent's is without what it takes at rest. polars, cat: the same bytes through one thread of each."
+        "core s: seconds of processor time; the agent's use at rest is subtracted. polars, cat: one thread of each reads the same bytes."
     )

@@ -1,8 +1,8 @@
-"""Measures the least that reading a file costs on this machine: one thread of polars that reads it into columns, and `cat`.
+"""Measures the least cost of reading a file on this machine: one thread of polars that reads it into columns, and `cat`.
 
-Both are processes of their own. polars reads times as plain numbers or texts, so that it parses none. Run as a module, this is the process
-of polars: `python -m sbon_testbed.bench.input_limits FORM FILE...` prints wall-clock and processor seconds from before the first byte to
-the last row, without the time to load the library.
+Each is its own process. polars reads times as plain numbers or texts, without parsing them. Run as a module, this is the polars process:
+`python -m sbon_testbed.bench.input_limits FORM FILE...` prints wall-clock and processor seconds from before the first byte to the last
+row, without the time to load the library.
 """
 
 import json
@@ -28,12 +28,12 @@ class Limit(NamedTuple):
 
 
 def polars_thread(form: str, files: Sequence[Path], rows: int) -> Limit:
-    """Returns what one thread of polars takes to read the files.
+    """Returns the seconds that one thread of polars takes to read the files.
 
     Raises
     ------
     SbonError
-        It failed, or found another number of rows.
+        polars failed, or read another number of rows.
     """
     command = [sys.executable, "-P", "-m", __name__, form, *map(str, files)]
     environment = {**os.environ, "POLARS_MAX_THREADS": "1"}
@@ -42,12 +42,12 @@ def polars_thread(form: str, files: Sequence[Path], rows: int) -> Limit:
         raise SbonError(f"polars cannot read {files[0].name}: {found.stderr.strip()[-300:]}")
     told = json.loads(found.stdout)
     if told["rows"] != rows:
-        raise SbonError(f"polars has read {told['rows']} rows of {files[0].name} and its like, expected {rows}")
+        raise SbonError(f"polars has read {told['rows']} rows from {files[0].name} and the other files, expected {rows}")
     return Limit(told["wall_s"], told["cpu_s"])
 
 
 def cat(files: Sequence[Path]) -> Limit:
-    """Returns what `cat` takes to hand the files to a pipe that is read."""
+    """Returns the seconds that `cat` takes to write the files to a pipe that is read."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     with subprocess.Popen(["cat", *map(str, files)], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -61,7 +61,7 @@ def cat(files: Sequence[Path]) -> Limit:
 
 
 def _read(form: str, files: Sequence[str]) -> int:
-    """Rows of the files, each read into columns."""
+    """Reads each file into columns; returns the number of rows."""
     import polars as pl
 
     time_type = pl.String() if form == "csv-iso" else pl.Int64()
@@ -78,7 +78,7 @@ def _read(form: str, files: Sequence[str]) -> int:
 
 
 def main() -> None:
-    """Read, and print what it took."""
+    """Reads the files, and prints the rows and the seconds."""
     import polars as pl
 
     if pl.thread_pool_size() != 1:

@@ -1,9 +1,9 @@
-"""`sbon bench link`: what a link between two agents carries, and how soon.
+"""`sbon bench link`: throughput and latency of a link between two agents.
 
-Two real agents in processes of their own, sealed TCP on loopback. *Flood*: rows of (int64, int64, float64) made in memory on one agent
-without a pause, counted by the sink on the other. *Steady*: the same way at 100,000 rows/s, each row with when it was made, which
-the sink compares with its clock. *Lone*: one message after the other (`sbon_testbed.bench.lone`). All settings but the optimiser's and the
-telemetry's, which are off, are the defaults.
+Two real agents in separate processes are connected by sealed TCP on loopback. *Flood*: one agent makes rows of (int64, int64, float64) in
+memory without a pause, and the sink on the other agent counts them. *Steady*: the same link at 100,000 rows/s; each row has its creation
+time, which the sink compares with its clock. *Lone*: one message after the other (`sbon_testbed.bench.lone`). Optimiser and telemetry are
+off; all other settings are the defaults.
 """
 
 import os
@@ -31,9 +31,9 @@ log = { level = "warning" }
 """
 STEADY_ROWS_PER_S = 100_000
 BATCH_ROWS = 131_072
-"""Rows of a batch of the flood: 3 MiB, as much as a quantum takes (`engine.quantum_rows`)."""
+"""Rows of a batch of the flood: 3 MiB, the most that a quantum processes (`engine.quantum_rows`)."""
 WARM_S = 1.0
-"""Left out before each measurement: loading of libraries, the first batches, the buffers' growth."""
+"""Seconds to skip before each measurement, in which libraries load, first batches pass and buffers grow."""
 SECONDS_MIN = 0.5
 
 FLOOD = """
@@ -49,7 +49,7 @@ CREATE SINK arrived FROM (SELECT ts, key, value FROM timed) WITH (connector = 'd
 
 
 def measure(seconds: float, runs: int, progress: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
-    """Medians over the runs; percentiles are those of the rows of all runs together.
+    """Returns medians over the runs; percentiles are over the rows of all runs.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def measure(seconds: float, runs: int, progress: Callable[[str], None] = lambda 
 
 
 def show(result: dict[str, Any]) -> None:
-    """The result as a table for people."""
+    """Prints the result as a table."""
     columns = (Column("way"), *(Column(title, right=True) for title in ("rows/s", "MiB/s", "CPU cores", "p50 ms", "p99 ms")))
     flood = ["flood", count(result["rows_per_s"]), number(result["mib_per_s"], 0), number(result["cores"], 2), "", ""]
     rows = [flood]
@@ -85,7 +85,7 @@ def show(result: dict[str, Any]) -> None:
 
 
 def _run(seconds: float, progress: Callable[[str], None], run: str) -> tuple[dict[str, float], dict[str, Buckets | list[float]]]:
-    """Figures of the flood, and times of rows."""
+    """Returns the figures of the flood, and the latencies of rows in the other measurements."""
     progress(f"{run}: flood")
     with agents(NAMES, SETTINGS) as pair:
         flood = _flood(pair, seconds)
@@ -110,7 +110,7 @@ def _flood(pair: dict[str, BenchAgent], seconds: float) -> dict[str, float]:
 
 
 def _latency(pair: dict[str, BenchAgent], rate: int, seconds: float) -> Buckets:
-    """Times from creation to the sink, in ms."""
+    """Returns the latencies of rows from creation to the sink, as buckets."""
     pair["a"].client.ask("submit", sql=TIMED.format(rate=rate))
     wait_for_rows(pair["b"], max(1, round(rate * WARM_S)))
     before = ages(pair["b"])

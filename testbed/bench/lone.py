@@ -1,8 +1,9 @@
-"""The part of `sbon bench link` with lone messages: one after the other, each alone in its batch, from outside to a sink on another agent.
+"""The part of `sbon bench link` with lone messages: each is alone in its batch and goes from outside to a sink on another agent.
 
-How long the machine has rested before a message matters as much as what is done to it: then nothing of the way is in the processor's
-caches. So it is measured at two paces, and beside each a bare TCP connection between two processes at the same pace. To the sink that is
-until `discard` looks at its clock; a program that reads what a `tcp` sink writes gets the message later, which is measured too.
+How long the machine has rested before a message matters as much as the processing, because after a pause the code and data on the path
+have left the processor's caches. So latency is measured at two paces, and beside each that of a bare TCP connection between two processes
+at the same pace. The latency ends when the sink `discard` reads its clock; a program that reads from a `tcp` sink gets the message later,
+which is measured too.
 """
 
 import socket
@@ -18,13 +19,13 @@ from sbon_testbed.bench.sinks import FIRST_ROWS_TIMEOUT_S, LOOK_S, ages, came, r
 from sbon_testbed.processes.local import free_ports
 
 PACES = {"lone": 200, "lone_rare": 50}
-"""Messages a second, by the name of the figure. Sources send at most one batch a millisecond: so each leaves by itself."""
+"""Messages a second, by the name of the figure. Sources send at most one batch a millisecond, so each message has its own batch."""
 SECONDS_MIN = {"lone": 5.0, "lone_rare": 20.0}
-"""Enough messages for a 99th percentile."""
+"""Least seconds for each pace: enough messages for a 99th percentile."""
 WARM_S = 1.0
 
 TCP_PACES = ("lone",)
-"""Workloads in which a program behind a `tcp` sink is measured as well."""
+"""Paces at which a program behind a `tcp` sink is measured as well."""
 
 SQL = """
 CREATE SOURCE lone (ts TIMESTAMP, key BIGINT) WITH (connector = 'tcp', nodes = 'a', port = {port});
@@ -38,7 +39,7 @@ CREATE SINK {name}_read FROM (SELECT ts, key FROM {name}_written) WITH (connecto
 
 
 def measure(pair: dict[str, BenchAgent], seconds: float) -> dict[str, Buckets | list[float]]:
-    """Times in ms at each pace, and the same for bare lines, for `percentiles.pooled`."""
+    """Returns latencies in ms at each pace over the link and over a bare connection, for `percentiles.pooled`."""
     port = free_ports(1)[0]
     pair["a"].client.ask("submit", sql=SQL.format(port=port))
     found: dict[str, Buckets | list[float]] = {}
@@ -63,7 +64,7 @@ def _over_the_link(sink: BenchAgent, port: int, per_s: int, seconds: float) -> B
 
 
 def _to_a_program(pair: dict[str, BenchAgent], name: str, per_s: int, seconds: float) -> list[float]:
-    """The reader of the bare lines, behind a sink that connects to it."""
+    """Returns the ages of rows in ms at a program that reads from a `tcp` sink: the reader of `bare_line`, to which the sink connects."""
     port, warm, rows = free_ports(1)[0], round(WARM_S * per_s), round((WARM_S + seconds) * per_s)
 
     def write(reader: int) -> None:
@@ -72,11 +73,11 @@ def _to_a_program(pair: dict[str, BenchAgent], name: str, per_s: int, seconds: f
         with closing(_connected(port)) as line:
             _write(line, per_s, WARM_S + seconds)
             wait_for_rows(pair["b"], known + rows)
-        pair["a"].client.ask("drop", query=f"{name}_read")  # closes the reader's connection, and it tells
+        pair["a"].client.ask("drop", query=f"{name}_read")  # closes the connection of the reader, which then prints its ages
 
     times_ms = ages_ms(write)
     if len(times_ms) != rows:
-        raise SbonError(f"{len(times_ms)} of {rows} rows have come out of the sink")
+        raise SbonError(f"the sink has written {len(times_ms)} of {rows} rows")
     return times_ms[warm:]
 
 
@@ -100,7 +101,7 @@ def _connected(port: int) -> socket.socket:
 
 
 def _write(line: socket.socket, per_s: int, seconds: float) -> None:
-    """A row now and then, each with the instant of its writing."""
+    """Writes `per_s` rows a second, each with its time of writing."""
     for key in range(round(seconds * per_s)):
         time.sleep(1 / per_s)
         ts = datetime.fromtimestamp(time.time(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")

@@ -1,10 +1,10 @@
-"""`sbon bench match`: how many rows a second MATCH_RECOGNIZE takes on two cores.
+"""`sbon bench match`: how many rows a second MATCH_RECOGNIZE processes on two cores.
 
-Rows of 1,000 keys (Zipf) are dealt to two processes by key, as instances of an operator on two cores are, in batches with a watermark
-behind each. Each process is timed by the processor time that it uses, so that other work on the machine counts less; the rate is the
-sum of both. Before anything is timed, the answers of the first rows are compared with those of plain loops.
+Two processes share the rows of 1,000 keys (Zipf) by key, as two instances of an operator do, in batches with a watermark after each. Each
+process is timed by its processor time, so that other work on the machine counts less; the rate is the sum of both processes. Before the
+timing, the answers of the first rows are compared with those of plain loops.
 
-The last workload has one key and one process: 1,000 starts a second stay open for an hour, and hardly any ends.
+The last workload has one key and one process: 1,000 starts a second stay open for an hour, and hardly any of them ends.
 """
 
 import math
@@ -46,9 +46,9 @@ class Workload(NamedTuple):
     """PATTERN and DEFINE."""
     aim_rows_per_s: float
     orders: tuple[str, ...]
-    """The pattern for plain loops: variables one behind the other, `+` behind those that repeat; several are tried in turn."""
+    """The pattern for plain loops: a sequence of variables, `+` after those that repeat; several sequences are tried in turn."""
     holds: Callable[[str, "list[tuple[int, int, float]]", int, int, dict[str, list[int]]], bool]
-    """Tells whether a row can be of a variable: variable, rows, place of the row, of the first one, and places taken for each variable."""
+    """Tells whether a row fits a variable: called with variable, rows, place of the row and of the first row, places of each variable."""
 
 
 def _kinds(name: str, rows: list[tuple[int, int, float]], at: int, first: int, taken: dict[str, list[int]]) -> bool:
@@ -102,7 +102,7 @@ _ONE_KEY_PATTERN = "PATTERN (a b* c) WITHIN INTERVAL '1 hour' DEFINE a AS kind =
 
 
 def measure(rows: int, batch_rows: int, names: list[str], tell: Callable[[str], None]) -> dict[str, Any]:
-    """Returns rates, in rows a second on two cores, and what the open starts of one key take."""
+    """Returns the rates in rows a second on two cores, and the cost of the open starts of one key."""
     result: dict[str, Any] = {"rows": rows, "batch_rows": batch_rows, "keys": KEYS, "cores": CORES, "patterns": {}}
     frame = ticks(rows)
     for name in names:
@@ -143,7 +143,7 @@ def ticks(rows: int) -> pl.DataFrame:
 
 
 def _operator(pattern: str, partition: str = "PARTITION BY symbol") -> tuple[Operator | None, Operator]:
-    """Returns what prepares rows for the pattern, and the pattern."""
+    """Returns the operator that prepares rows for the pattern (None if not needed), and the operator of the pattern."""
     measures = "MEASURES FIRST(ts) AS began, LAST(ts) AS ended, COUNT(*) AS n"
     statement = f"{_SOURCE}; SELECT * FROM ticks MATCH_RECOGNIZE ({partition} ORDER BY ts {measures} {pattern}) AS m"
     source, query = parse(statement)
@@ -159,7 +159,7 @@ def _operator(pattern: str, partition: str = "PARTITION BY symbol") -> tuple[Ope
 
 
 def _batches(frame: pl.DataFrame, before: Operator | None, batch_rows: int) -> list[tuple[pl.DataFrame, int]]:
-    """Returns prepared rows, and the watermark behind each batch."""
+    """Returns prepared batches of rows, each with the watermark after it."""
     found = []
     for begin in range(0, frame.height, batch_rows):
         batch = frame[begin : begin + batch_rows]
@@ -216,7 +216,7 @@ def _us(time: Any) -> int:
 def _matched(
     workload: Workload, rows: list[tuple[int, int, float]], start: int, at: int, order: str, place: int, taken: dict[str, list[int]]
 ) -> int | None:
-    """Returns the place behind the preferred match from a row on, by backtracking; None if there is none."""
+    """Returns the place after the preferred match that begins at row `start`, found by backtracking; None if there is none."""
     if place == len(order):
         return at
     name, repeats = order[place], order[place + 1 : place + 2] == "+"
@@ -231,7 +231,7 @@ def _matched(
 
 
 def _one_key(batch_rows: int) -> dict[str, Any]:
-    """Measures one key: each row is a start that stays open for an hour, 1,000 a second; one row in 5,000,000 ends them all."""
+    """Measures one key: each row is a start that stays open for an hour, 1,000 a second; row 5,000,000 ends all of them."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(_one_key_timed, batch_rows).result()
 

@@ -1,11 +1,11 @@
 """`sbon bench migrate`: for how long nothing arrives at a sink while an operator moves to another agent with its state.
 
-Four agents in processes of their own, sealed TCP on loopback, all paths as long as asked for: one has the sources, two take turns as host
-of a join, one has the sink, which writes to this process by TCP. The join pairs two streams of together 10,000 rows/s, row by row, and
-holds rows of the far future: its state. A third, slow stream asks for some of them over and over, so that what has moved must give
-answers. What is told is the longest gap between two arrivals here from the question to the end of the migration, less the median gap of
-the seconds before it. All settings but the optimiser's and the telemetry's, which are off, are the defaults. Every answer must arrive
-once, with its values, and answers of held rows after each migration (`sbon_testbed.bench.pairs`).
+Four agents run in separate processes, connected by sealed TCP on loopback; all round trips are those of `--rtt`. One agent has the sources,
+two take turns as host of a join, and one has the sink, which writes to this process by TCP. The join pairs the rows of two streams,
+together 10,000 rows/s. Its state is rows of the far future, which it holds; a third, slow stream asks for some of them again and again, so
+that the moved state must give answers. The result is the longest gap between two arrivals here during the migration, less the median gap
+in the seconds before it. Optimiser and telemetry are off; all other settings are the defaults. Every answer must arrive once with the right
+values, and held rows must give answers after each migration (`sbon_testbed.bench.pairs`).
 """
 
 import os
@@ -35,17 +35,17 @@ log = { level = "warning" }
 ROWS_PER_S = 10_000
 """Rows per second of both streams together."""
 ROW_BYTES = 24
-"""Bytes of a row that waits: its time, key and value."""
+"""Bytes of a held row: its time, key and value."""
 STEADY_S = 2.0
-"""Before and after each migration."""
+"""Seconds to measure before and after each migration."""
 TIMEOUT_S = 120.0
 RTT_MS_MAX = 5_000
 UNITS = {"B": 1, "KB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000}
 
 ASKED_PER_S = 50
-"""Rows per second that are asked for, of those that wait."""
+"""Held rows that are asked for per second."""
 SETTLE_S = 10.0
-"""Answers that overtook others are waited for as long as this."""
+"""Seconds to wait for missing answers, which others may have overtaken."""
 
 SQL = """
 CREATE SOURCE later (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = 'sources',
@@ -67,18 +67,18 @@ CREATE SINK pairs FROM (
     AND asking.ts BETWEEN waiting.ts - INTERVAL '10 milliseconds' AND waiting.ts + INTERVAL '10 milliseconds'
 ) WITH (connector = 'tcp', node = 'sink', mode = 'connect', host = '127.0.0.1', port = '{port}');
 """
-"""Rows of 2100 are a nanosecond apart: all of them are partners in time."""
+"""Rows of the year 2100 are a nanosecond apart, so all of them are within the join's interval."""
 
 
 def measure(states: Sequence[str], rtts: Sequence[str], runs: int, progress: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
-    """Medians over the runs, for each size of state and each round trip.
+    """Returns medians over the runs, for each size of state and each round trip.
 
     Raises
     ------
     UsageError
-        A size or a round trip is none, or there are no runs.
+        A size or a round trip is invalid, or `runs` is below 1.
     SbonError
-        An agent does not start, or a migration fails, or rows are lost.
+        An agent does not start, a migration fails, or rows are lost.
     """
     sizes = {name.strip(): size_of(name) for name in states}
     if runs < 1:
@@ -98,12 +98,12 @@ def measure(states: Sequence[str], rtts: Sequence[str], runs: int, progress: Cal
 
 
 def size_of(text: str) -> int:
-    """Returns the number of bytes that `1KB` and the like stand for.
+    """Returns the number of bytes in a text such as `1KB`.
 
     Raises
     ------
     UsageError
-        It means none.
+        The text is no size.
     """
     match = re.fullmatch(r"\s*(\d+)\s*([KMG]?B)\s*", text, re.IGNORECASE)
     if match is None or not 1 <= int(match[1]) * UNITS[match[2].upper()] <= 10**10:
@@ -122,7 +122,7 @@ def _rtt_of(text: str) -> float:
 
 
 def show(result: dict[str, Any], *, wide: bool = False) -> None:
-    """The result as a table for people."""
+    """Prints the result as a table."""
     columns = (
         Column("RTT ms", right=True),
         Column("state"),
@@ -176,12 +176,12 @@ def _measure_one(size: int, rtt_ms: float, runs: int) -> dict[str, float]:
 
 
 def _check(arrivals: Arrivals, held: Held) -> None:
-    """Checks that every answer up to now has come once, or does so soon.
+    """Checks that every answer up to now has arrived exactly once; waits up to `SETTLE_S` for missing ones.
 
     Raises
     ------
     SbonError
-        One is missing, came twice, or is wrong.
+        An answer is missing, came twice, or is wrong.
     """
     seen = arrivals.answers()
     last = {held_one: max((n for k, _, n in seen if (k < 0) is held_one), default=-1.0) for held_one in (False, True)}
@@ -193,7 +193,7 @@ def _check(arrivals: Arrivals, held: Held) -> None:
 
 
 def _find(found: dict[str, BenchAgent], rows: int) -> tuple[str, str]:
-    """Host and id of the join, once it holds all that it is to hold."""
+    """Returns host and id of the join, once it holds `rows` rows."""
     deadline = time.monotonic() + TIMEOUT_S
     held = 0
     while time.monotonic() < deadline:
@@ -226,12 +226,12 @@ def _move(found: dict[str, BenchAgent], arrivals: Arrivals, host: str, join: str
     answered = len(arrivals.answers())
     time.sleep(STEADY_S)
     steady = np.diff(arrivals.times(begin, asked))
-    # From the last arrival before the question to the first one after the end.
+    # From the last arrival before the request to the first one after the end.
     during = np.diff(arrivals.times(asked - STEADY_S / 10, asked + record["seconds"] + STEADY_S / 2))
     if not len(steady) or not len(during):
         raise SbonError("nothing arrives at the sink")
     if not [k for k, _, _ in arrivals.answers()[answered:] if k < 0]:
-        raise SbonError("no row that the join holds has had an answer since it moved")
+        raise SbonError("no row in the join's moved state has given an answer since the migration")
     return {
         "pause_ms": max(0.0, float(during.max() - np.median(steady)) * 1000),
         "longest_gap_ms": float(during.max()) * 1000,

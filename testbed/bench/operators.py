@@ -1,11 +1,11 @@
 """`sbon bench operators`: rows a second that each operator takes on one core, by size of batch, outside any engine.
 
-An operator gets batches that were made before, in order of event time, with a watermark behind each, as a source would send them.
-Processor time is counted, not the clock's: what else runs on the machine slows the caches only.
+An operator gets prepared batches in order of event time, with a watermark after each, as a source would send them. Processor time is
+counted, not wall-clock time, so that other programs disturb only through the caches.
 
-Every second round of batches, over two seconds of event time, goes into a law of costs (`sbon.cost.law`). The law's cost of a batch is
-compared with the mean of the other rounds, for each size and for a size between each two, which the law has not seen: what predictions of
-latency and throughput rest on.
+A law of costs (`sbon.cost.law`) is fitted to every second round of batches, each over two seconds of event time. Its cost of a batch is
+compared with the mean of the other rounds, for each size and for a size between each two, which the law has not seen. Predictions of
+latency and throughput rest on these laws.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,10 +34,10 @@ from sbon.schema import ColumnType
 SECOND_US = 1_000_000
 KEYS = 1000
 EVENT_ROWS_PER_S = 1_000_000
-"""Rows to a second of event time: closing a window costs the same however many rows it has had."""
+"""Rows in a second of event time: closing a window costs the same whatever its number of rows."""
 
 SIZES = (1_000, 8_192, 65_536)
-"""Rows of a batch, where nobody asks for others."""
+"""Default sizes of a batch, in rows."""
 ROWS_MAX = 10_000_000
 SECONDS_MIN = 0.001
 
@@ -86,8 +86,8 @@ WORKLOADS: dict[str, Params] = {
 
 
 def measure(batch_rows: Sequence[int], seconds: float, names: Sequence[str], tell: Callable[[str], None]) -> dict[str, Any]:
-    """Rows a second of processor time, by workload and rows of a batch, and the error of the predicted cost of a batch; each measured for
-    about `seconds`, and for two rounds at least."""
+    """Measures rows a second of processor time by workload and batch size, and the error of the predicted cost of a batch; each
+    figure takes about `seconds`, and at least two rounds."""
     result: dict[str, Any] = {"event_rows_per_s": EVENT_ROWS_PER_S, "keys": KEYS}
     result |= {"rows_per_s_per_core": {}, "prediction_error": {}, "repeat_error": {}}
     for name in names:
@@ -100,23 +100,23 @@ def measure(batch_rows: Sequence[int], seconds: float, names: Sequence[str], tel
 
 
 class _Size:
-    """An operator that is fed with batches of one size.
+    """An operator that gets batches of one size.
 
     Parameters
     ----------
-    unseen : the law sees none of its batches
+    unseen : if True, the law is not fitted to its batches
     """
 
     def __init__(self, params: Params, batch_rows: int, *, unseen: bool = False) -> None:
         self.params, self.batch_rows, self.unseen = params, batch_rows, unseen
         self.batches = _batches(batch_rows)
-        if isinstance(params, AssignParams | DeduplicateParams):  # they give whole rows, and would carry the texts of the others' keys
+        if isinstance(params, AssignParams | DeduplicateParams):  # they output whole rows, with text keys of other workloads
             self.batches = [batch.drop("name") for batch in self.batches]
         self.time = params.time_column if isinstance(params, TopParams) else "time"
         self.rows = batch_rows * len(_ports(params))
-        """Rows of a batch, of all ports."""
+        """Rows of a batch, summed over all ports."""
         self.operator, self.rounds, self.spent = build(params), 0, 0.0
-        # The first two seconds fill the state, which a join meets in each later batch.
+        # The first two seconds of event time fill the state, so that later batches of a join meet a full one.
         _run(self.operator, self.batches, 0, self.time, _ports(params))
         self.seen_s: list[float] = []
         """Processor time of each batch of the rounds that the law has seen."""
@@ -124,7 +124,7 @@ class _Size:
         """Processor time of each batch of the rounds that the law has not seen."""
 
     def round(self, fit: CostFit) -> None:
-        """Feeds two seconds of event time. Every second round goes into the law, beginning with the first."""
+        """Processes two seconds of event time. The law is fitted to every second round, beginning with the first."""
         costs: list[float] = []
         self.spent += _run(self.operator, self.batches, (self.rounds + 1) * 2 * SECOND_US, self.time, _ports(self.params), costs)
         if self.rounds % 2 or self.unseen:
@@ -137,13 +137,13 @@ class _Size:
 
 
 def _rates(params: Params, batch_rows: Sequence[int], seconds: float) -> tuple[list[int], dict[str, float], dict[str, float]]:
-    """Returns the rows a second for each size; and by size the error of the predicted cost of a batch as a share of its measured mean, and
-    how far the rounds that the law has seen are from those that it has not."""
+    """Returns rows a second for each size; by size the relative error of the predicted cost of a batch; and by size the relative difference
+    between the rounds that the law has seen and the others."""
     fit = CostFit(memory=1e9)
     sizes = [_Size(params, rows) for rows in batch_rows]
     between = [_Size(params, round((one * other) ** 0.5), unseen=True) for one, other in pairwise(sorted(set(batch_rows)))]
     while unfinished := [size for size in sizes if size.spent < seconds or size.rounds < 2 or size.rounds % 2]:
-        # In turns, so that what else runs on the machine disturbs all sizes and both halves alike.
+        # In turns, so that other programs disturb all sizes and both halves alike.
         for size in (*unfinished, *(size for size in between if size.rounds < 2)):
             size.round(fit)
     law = fit.law(0.0)
@@ -165,7 +165,7 @@ def _run(
     ports: Sequence[int] = (0,),
     costs: list[float] | None = None,
 ) -> float:
-    """Feed batches, the first beginning at this event time; the processor time that the operator took, seconds, also of each batch."""
+    """Processes batches from event time `start_us` on; returns the processor seconds, and appends those of each batch to `costs`."""
     spent = 0.0
     for batch in batches:
         shifted = batch.with_columns(pl.col("time", "second") + pl.duration(microseconds=start_us))
@@ -182,7 +182,7 @@ def _run(
 
 
 def _batches(batch_rows: int) -> list[pl.DataFrame]:
-    """Two seconds of event time, by 1,000 keys of which a few are frequent (Zipf, exponent 1.2)."""
+    """Returns two seconds of event time in batches; 1,000 keys, a few of them frequent (Zipf, exponent 1.2)."""
     rows = max(batch_rows, 2 * EVENT_ROWS_PER_S // batch_rows * batch_rows)
     rng = np.random.default_rng(1)
     shares = 1.0 / np.arange(1, KEYS + 1) ** 1.2
@@ -196,7 +196,7 @@ def _batches(batch_rows: int) -> list[pl.DataFrame]:
 
 
 def show(result: dict[str, Any]) -> None:
-    """A table: a line for each workload, a column for each size of batch; and how well costs were predicted."""
+    """Prints a table with a line for each workload and a column for each batch size, and how well costs were predicted."""
     rates, errors = result["rows_per_s_per_core"], result["prediction_error"]
     sizes = list(next(iter(rates.values())))
     columns = (

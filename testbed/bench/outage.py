@@ -1,8 +1,8 @@
-"""`sbon bench outage`: a far end that stands still, and what becomes of the rows meanwhile.
+"""`sbon bench outage`: what happens to rows while the far end of a link is stopped.
 
-Two real agents in processes of their own, sealed TCP on loopback. Rows flow from one to the other at a steady rate; then the process at the
-far end is stopped (as by SIGSTOP: no packet is answered, nothing is reset) and goes on after a while. What cannot be delivered waits on the
-sender's disk.
+Two real agents in separate processes are connected by sealed TCP on loopback. Rows flow from one to the other at a steady rate. Then
+SIGSTOP stops the process at the far end: it answers no packet, and resets no connection. Later it continues. Rows that cannot be delivered
+wait on the sender's disk.
 """
 
 import signal
@@ -21,10 +21,10 @@ from sbon_testbed.ranges import check_seconds
 SECONDS_MIN = 2.0
 RATE_MAX = 10_000_000
 BEFORE_S, AFTER_S = 3.0, 2.0
-"""Seconds for which rows flow before the far end is stopped, and after it goes on."""
+"""Seconds for which rows flow before the far end is stopped, and after it continues."""
 CATCH_UP_TIMEOUT_S = 600.0
 ROW_BYTES = 40
-"""Bytes of disk for a row, heads included, and something to spare: for the budget."""
+"""Generous estimate of the disk that a row needs, with its share of batch heads, in bytes; for the disk budget."""
 _LOOK_S = 0.1
 
 SETTINGS = """
@@ -41,7 +41,7 @@ CREATE SINK arrived FROM (SELECT number, key, value FROM steady) WITH (connector
 
 
 def measure(seconds: float, rate: int, progress: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
-    """Rows lost, the sender's memory and disk, and how long it takes to catch up.
+    """Measures the rows lost, the sender's memory and disk, and the time to catch up.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def measure(seconds: float, rate: int, progress: Callable[[str], None] = lambda 
         memory, used = [_memory_mb(near)], near.cpu_s()
         far.process.send_signal(signal.SIGSTOP)
         try:
-            progress(f"the far end stands still for {seconds:g} s")
+            progress(f"the far end is stopped for {seconds:g} s")
             began, spilled, blocked = time.monotonic(), 0, 0
             while time.monotonic() - began < seconds:
                 time.sleep(min(1.0, seconds / 4))
@@ -71,7 +71,7 @@ def measure(seconds: float, rate: int, progress: Callable[[str], None] = lambda 
                 blocked += any(operator["state"] == "blocked" for operator in near.client.ask("operators"))
         finally:
             far.process.send_signal(signal.SIGCONT)
-        progress("the far end goes on")
+        progress("the far end continues")
         began = time.monotonic()
         _wait(lambda: near.client.ask("status")["spill"]["used_bytes"] == 0, "the disk drains")
         caught_up_s = time.monotonic() - began
@@ -92,7 +92,7 @@ def measure(seconds: float, rate: int, progress: Callable[[str], None] = lambda 
 
 
 def show(result: dict[str, Any], *, wide: bool = False) -> None:
-    """The result as a table for people."""
+    """Prints the result as a table."""
     one = result["outage"]
     titles = ("outage s", "rows", "lost", "MiB on disk", "caught up in s", "MB at most")
     cells = [number(one["seconds"]), count(one["rows"]), count(one["rows_lost"]), number(one["spilled_mib"]), number(one["catch_up_s"], 2)]

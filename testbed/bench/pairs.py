@@ -1,7 +1,7 @@
-"""The answers of the join of `sbon bench migrate`: taken at the far end of its sink, and counted one by one.
+"""Receives the answers of the join of `sbon bench migrate` at the far end of its sink, and checks that each comes once.
 
-Every answer is (k, v, n). Those of the two steady streams have k = v = n, from 0 on. Those of the rows that the join holds have negative
-keys: row n of the stream that asks for them has key `Held.key(n)`, and the held row of this key has it for its value.
+Every answer is (k, v, n). Answers of the two steady streams have k = v = n, counted from 0. Answers of held rows have negative keys: row n
+of the stream that asks for held rows has key `Held.key(n)`, and the held row with this key has the key as its value.
 """
 
 import json
@@ -20,7 +20,7 @@ Answer: TypeAlias = tuple[int, float, float]
 """Columns k, v, n."""
 
 CYCLE_MAX = 200
-"""Held rows that are asked for in turn, spread over all of them."""
+"""Largest number of held rows that are asked for in turn, evenly spaced among all held rows."""
 
 
 class Held(NamedTuple):
@@ -39,12 +39,12 @@ class Held(NamedTuple):
         return self.rows // self.cycle
 
     def key(self, number: int) -> int:
-        """Key of the held row that a question is for."""
+        """Returns the key of the held row that question `number` asks for."""
         return -1 - number % self.cycle * self.step
 
 
 def problem_of(answers: Iterable[Answer], held: Held) -> str:
-    """The first thing that is wrong with the answers so far; empty: each came once, up to the last of either stream, with its values."""
+    """Returns the first problem of the answers so far; empty if each answer up to the last of each stream came once and is right."""
     steady: Counter[int] = Counter()
     asked: Counter[int] = Counter()
     for k, v, n in answers:
@@ -62,7 +62,7 @@ def problem_of(answers: Iterable[Answer], held: Held) -> str:
 
 
 class Arrivals:
-    """Bytes received by TCP on a thread of its own, with the instants of their arrival."""
+    """Receives bytes by TCP on a separate thread, and notes when they arrive."""
 
     def __init__(self) -> None:
         self._server = socket.create_server(("127.0.0.1", 0))
@@ -83,7 +83,7 @@ class Arrivals:
             return  # the measurement is over
 
     def times(self, begin: float, end: float) -> FloatArray:
-        """Returns the instants between two at which bytes arrived."""
+        """Returns the instants from `begin` to `end` at which bytes arrived."""
         all_times = np.array(self._times[:])
         return all_times[(all_times >= begin) & (all_times <= end)]
 

@@ -1,12 +1,12 @@
-"""`sbon bench peers`: sbon and Flink SQL in turn on the same definitions, from the same CSV files and from rows that each makes itself.
+"""`sbon bench peers`: sbon and Flink SQL in turn, with the same queries, on the same CSV files and on rows that each engine generates.
 
-Both run as they are installed, in processes that stay for all runs: one agent with its default settings, and one JVM (`flink_job`). First
-the answers of both are compared with those of a batch run. Each run is a small and a large number of rows, and what counts is the
-difference of both: starting a query or a job is left out.
+Both run as installed, in processes that stay for all runs: one agent with default settings, and one JVM (`flink_job`). First the answers of
+both are compared with those of a batch run. Each run processes a small and a large number of rows; only the difference counts, so that the
+time to start a query or a job is left out.
 
-From CSV, both read the same files: two for each source, each with every second row in order, since a reader of Flink takes whole files.
-Rows that an engine makes itself have the same distributions and not the same values: `datagen` here, arithmetic on the row's number
-there. Keys are equally often then, in W2 too.
+From CSV, both engines read the same files: two for each source, each with every second row in order, as each reader of Flink takes whole
+files. Generated rows have the same distributions in both engines, but not the same values: sbon uses `datagen`, Flink arithmetic on the
+row's number. Keys of generated rows are uniform, in W2 too.
 """
 
 import os
@@ -38,15 +38,15 @@ SMALL = 8
 CHECKED_ROWS = 400_000
 ATTEMPTS = 3
 MORE = {("generated", "W1"): 8, ("generated", "W2"): 2}
-"""Factor for the rows of a run that would pass too soon."""
+"""Factors for the number of rows where a run would be too short."""
 UNIFORM = {"W2": Keys("uniform", 1_000)}
-"""Keys of rows that are made, where they are others than in the files."""
+"""Keys of generated rows, where they differ from those in files."""
 
 Progress = Callable[[str], None]
 
 
 class Took(NamedTuple):
-    """Rows and seconds by which a large run exceeds a small one."""
+    """Rows and seconds of a run, or those by which a large run exceeds a small one."""
 
     rows: int
     wall_s: float
@@ -61,14 +61,14 @@ def measure(
     runs: int = 3,
     progress: Progress = lambda what: None,
 ) -> dict[str, Any]:
-    """Rows/s and cores of both, and the ratio; medians over runs.
+    """Returns rows/s and cores of both engines, and the ratio; medians over runs.
 
     Parameters
     ----------
-    python : a Python that has `apache-flink`
-    workloads, sources : all where empty
-    rows : of the large run, all sources of a workload together
-    runs : of each
+    python : path of a Python that has `apache-flink`
+    workloads, sources : chosen names; all if empty
+    rows : rows of the large run, over all sources of a workload
+    runs : runs of each engine
 
     Raises
     ------
@@ -95,7 +95,7 @@ def measure(
 def _compared(
     agent: AgentProcess, peer: Flink, work: str, kind: str, rows: int, runs: int, directory: Path, progress: Progress
 ) -> dict[str, Any]:
-    """Figures of both engines for one workload and source."""
+    """Measures both engines for one workload and source."""
     progress(f"{work}, {kind}: answers over {CHECKED_ROWS:,} rows")
     right = {"sbon": _sbon_right(agent, work, kind, directory), "flink": _flink_right(peer, work, kind, directory)}
     large = rows * MORE.get((kind, work), 1)
@@ -118,9 +118,9 @@ def _compared(
 
 
 def _difference(engine: str, runner: Callable[[Supply], Took], few: Supply, many: Supply) -> Took:
-    """Returns what a large run took beyond a small one.
+    """Returns the rows and seconds by which a large run exceeds a small one.
 
-    Where other work on the machine made the small one take longer, both are run again."""
+    Repeats both runs if the small one took longer because of other work on the machine."""
     for _ in range(ATTEMPTS):
         first, second = runner(few), runner(many)
         found = Took(second.rows - first.rows, second.wall_s - first.wall_s, second.cpu_s - first.cpu_s)
@@ -128,12 +128,12 @@ def _difference(engine: str, runner: Callable[[Supply], Took], few: Supply, many
             return found
     raise SbonError(
         f"{engine}: {few.rows:,} rows took longer than {many.rows:,}, {ATTEMPTS} times: "
-        "take more rows (--rows), or wait until the machine has less to do"
+        "use more rows (--rows), or wait until the machine is less busy"
     )
 
 
 def _figures(took: dict[str, list[Took]]) -> dict[str, Any]:
-    """Medians over runs, and how many times as fast sbon is: run by run, then the median."""
+    """Returns medians over runs, and the median of the runs' ratios of speed, sbon to Flink."""
     figures: dict[str, Any] = {
         engine: {
             "rows_per_s": round(median(one.rows / one.wall_s for one in all_of)),
@@ -168,7 +168,7 @@ def _flink(peer: Flink, work: str, given: Supply) -> Took:
 
 
 def _folders(given: Supply) -> list[Path]:
-    """Returns the files of each source, in order."""
+    """Returns the folder with the files of each source, in order."""
     return list(dict.fromkeys(path.parent for path in given.files))
 
 
@@ -177,7 +177,7 @@ def _sbon_right(agent: AgentProcess, work: str, kind: str, directory: Path) -> b
 
 
 def _flink_right(peer: Flink, work: str, kind: str, directory: Path) -> bool:
-    """Tells whether Flink gives the answers of a batch run over its rows."""
+    """Tells whether Flink's answers equal those of a batch run over the same rows."""
     given = _supply(work, kind, CHECKED_ROWS, directory / "checked")
     each = given.rows // WORKLOADS[work].sources
     tables = [table(work, side, each) for side in range(WORKLOADS[work].sources)] if kind == "csv" else computed(work, each)
@@ -188,7 +188,7 @@ def _flink_right(peer: Flink, work: str, kind: str, directory: Path) -> bool:
 
 
 def show(result: dict[str, Any]) -> None:
-    """The result as a table for people."""
+    """Prints the result as a table."""
     titles = ("sbon rows/s", "cores", "Flink rows/s", "cores", "ratio")
     columns = (
         *(Column(title) for title in ("workload", "source")),
@@ -203,4 +203,4 @@ def show(result: dict[str, Any]) -> None:
         verdict = f"WRONG: {', '.join(wrong)}" if wrong else "right"
         rows.append([one["workload"], one["source"], *figures, number(one["ratio"], 2), verdict, number(one["ratio_per_cpu_s"], 2)])
     print_table(columns, rows, title=f"sbon beside Flink {result['flink']}, median of {result['runs']} runs in turn")
-    print_note("ratio: rows/s of sbon by those of Flink; a core s: rows of a second of processor time by the same. Start-up is left out.")
+    print_note("ratio: rows/s of sbon divided by those of Flink; a core s: the same for rows a second of processor time. Without start-up.")

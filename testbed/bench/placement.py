@@ -1,8 +1,8 @@
-"""`sbon bench placement`: how long the full optimiser takes to place one query among many known nodes, asking no RTTs.
+"""`sbon bench placement`: how long the full optimiser takes to place one query among many known nodes, without asking for RTTs.
 
-Nodes lie in clusters, with access links of a few milliseconds, as columns without an object for each node. Each query is a tree of
-joins over producers drawn at random. What is timed is one query from the making of its optimiser to the decision, the answers of
-candidates (which have room, and measure nothing) included; the cost space and its index are made once before, and timed on their own.
+Nodes lie in clusters, with access links of a few milliseconds; they are arrays, without an object for each node. Each query is a tree of
+joins over random producers. A query is timed from the creation of its optimiser to the decision, with the answers of candidates (which
+have room and measure nothing). The cost space and its index are made once before, and timed separately.
 """
 
 import resource
@@ -30,11 +30,11 @@ NODE_SPREAD_MS = 12.0
 HEIGHT_MS_MEAN = 3.0
 NODES_MAX = 5_000_000
 SITES = 5_000
-"""Nodes among which producers and consumers are drawn."""
+"""Number of nodes among which producers and consumers are drawn."""
 
 
 def measure(nodes: int, operators: int, queries: int, seed: int, *, progress: bool = True) -> dict[str, Any]:
-    """Place queries and take the time.
+    """Places queries and measures the time.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def measure(nodes: int, operators: int, queries: int, seed: int, *, progress: bo
         _place(problem, space, strategy_rng)
         took_ms.append((1000 * (time.perf_counter() - wall), 1000 * (time.thread_time() - cpu)))
         report("queries", number_, queries)
-    wall_ms, cpu_ms = np.array(took_ms[1:]).T  # without the first, which loads what only queries need
+    wall_ms, cpu_ms = np.array(took_ms[1:]).T  # without the first query, which loads modules
     far = p99(list(wall_ms))
     return {
         "nodes": nodes,
@@ -77,7 +77,7 @@ def measure(nodes: int, operators: int, queries: int, seed: int, *, progress: bo
 
 
 def show(result: dict[str, Any], *, wide: bool = False) -> None:
-    """The result as a table for people."""
+    """Prints the result as a table."""
     titles = ("nodes", "operators", "queries", "median ms", "p99 ms", "index s")
     row = [count(result[key]) for key in ("nodes", "operators", "queries")]
     row += [number(result[key], 2) for key in ("milliseconds_median", "milliseconds_p99", "index_s", "cpu_milliseconds_median")]
@@ -87,7 +87,7 @@ def show(result: dict[str, Any], *, wide: bool = False) -> None:
 
 
 def _columns(nodes: int, rng: np.random.Generator) -> tuple[Any, ...]:
-    """Names, vectors, heights, loads and error estimates."""
+    """Returns names, vectors, heights, loads and error estimates of the nodes."""
     names = np.char.mod("n%07d", np.arange(nodes))
     centres = rng.normal(0, CLUSTER_SPREAD_MS, size=(CLUSTERS, 3))
     vectors = centres[rng.integers(CLUSTERS, size=nodes)] + rng.normal(0, NODE_SPREAD_MS, size=(nodes, 3))
@@ -102,11 +102,11 @@ def _place(problem: PlacementProblem, space: CostSpace, rng: np.random.Generator
         for action in actions:
             if isinstance(action, Decision):
                 return action
-            assert isinstance(action, AskCandidate), "without probes, nobody is asked what it remembers"
+            assert isinstance(action, AskCandidate), "without probes, the optimiser asks no node for remembered RTTs"
             following += optimiser.answered(CandidateReport(action.node, {}, len(problem.unpinned) + len(problem.pinned)))
         actions = following
 
 
 def _peak_mb() -> float:
-    """The most memory that this process has had."""
+    """Returns the peak memory of this process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

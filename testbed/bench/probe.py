@@ -1,7 +1,7 @@
-"""`sbon bench probe`: what a busy agent does to the round trips that it measures, and with them to everybody's coordinates.
+"""`sbon bench probe`: how a busy agent distorts the round trips that it measures, and so all coordinates.
 
-Two real agents in processes of their own probe each other on loopback. The samples are those that their coordinates are fed: each
-probe through sockets, sealing and the membership machine, before any filter. First both are idle; then both run a generator without a
+Two real agents in separate processes probe each other on loopback. The samples are those that update their coordinates: each probe goes
+through sockets, sealing and the membership machine, before any filter. First both agents are idle; then both run a generator without a
 pause into a windowed aggregate, which keeps every operator thread busy and the interpreter's lock in demand.
 """
 
@@ -25,12 +25,12 @@ from sbon_testbed.ranges import check_seconds
 
 NAMES = ("a", "b")
 INTERVAL_S = 0.04
-"""Pause between probes of each agent: enough samples for a 99th percentile within seconds, and still a hundredth of a core."""
+"""Pause between probes of each agent: gives enough samples for a 99th percentile within seconds, for a hundredth of a core."""
 WARM_S = 2.0
-"""Left out before each phase: joining, loading of libraries, the first batches."""
+"""Seconds to skip before each phase, in which agents join, libraries load and the first batches pass."""
 SECONDS_MIN = 2.0
 RATIO_TARGET, MARGIN_TARGET_MS = 1.2, 0.05
-"""The saturated median should be at most this many idle medians and this much more."""
+"""The saturated median should be at most `RATIO_TARGET` times the idle median plus `MARGIN_TARGET_MS`."""
 
 SETTINGS = f"""
 membership = {{ interval_s = {INTERVAL_S} }}
@@ -49,20 +49,20 @@ CREATE SINK saturate_{name} FROM (
 
 
 def measure(seconds: float, progress: Callable[[str], None] = lambda text: None, *, sealed: bool = True) -> dict[str, Any]:
-    """Both phases, half of the time each.
+    """Measures both phases, each for half of the time.
 
     Raises
     ------
     SbonError
-        The time is too short, or an agent does not start, or dies.
+        The time is too short, or an agent does not start or dies.
     """
     check_seconds("--seconds", seconds, SECONDS_MIN)
     with agents(NAMES, SETTINGS, sealed=sealed) as pair:
-        progress("agents that have nothing else to do")
+        progress("idle agents")
         idle = _phase(pair, seconds / 2)
         for name in NAMES:
             pair[name].client.ask("submit", sql=LOAD.format(name=name))
-        progress("agents whose operator threads are all busy")
+        progress("agents with all operator threads busy")
         saturated = _phase(pair, seconds / 2)
     allowed_ms = RATIO_TARGET * idle["median_ms"] + MARGIN_TARGET_MS
     return {
@@ -78,7 +78,7 @@ def measure(seconds: float, progress: Callable[[str], None] = lambda text: None,
 
 
 def show(result: dict[str, Any]) -> None:
-    """The result as a table for people."""
+    """Prints the result as a table."""
     columns = (Column("agents"), *(Column(title, right=True) for title in ("median ms", "p99 ms", "probes", "CPU", "rows/s")))
     rows = []
     for name in ("idle", "saturated"):
@@ -95,11 +95,11 @@ def show(result: dict[str, Any]) -> None:
         )
     print_table(columns, rows)
     verdict = "within" if result["within_target"] else "beyond"
-    print_note(f"saturated / idle: {result['ratio']:.2f}; {verdict} the {result['allowed_saturated_median_ms']:.3f} ms aimed for")
+    print_note(f"saturated / idle: {result['ratio']:.2f}; {verdict} the target of {result['allowed_saturated_median_ms']:.3f} ms")
 
 
 def _phase(pair: dict[str, BenchAgent], seconds: float) -> dict[str, Any]:
-    """The samples of a stretch of time, and what the agents did meanwhile."""
+    """Measures probes, processor use and rows of the agents for `seconds`."""
     time.sleep(WARM_S)
     before = {name: _row_count(agent.client) for name, agent in pair.items()}
     used = _cpu_s()
@@ -111,7 +111,7 @@ def _phase(pair: dict[str, BenchAgent], seconds: float) -> dict[str, Any]:
     time.sleep(1.0)  # the last samples reach their files
     rtts = np.array([rtt for name in NAMES for at_s, rtt in _samples(pair[name].directory) if began_s <= at_s < ended_s])
     if not rtts.size:
-        raise SbonError("no probe was answered; the agents' machine is too busy to measure on")
+        raise SbonError("no probe was answered: this machine is too busy; measure again when it is quiet")
     far = p99(list(rtts))
     return {
         "median_ms": round(float(np.median(rtts)), 4),
@@ -123,12 +123,12 @@ def _phase(pair: dict[str, BenchAgent], seconds: float) -> dict[str, Any]:
 
 
 def _row_count(client: ControlClient) -> int:
-    """Rows that the agent's sources have made."""
+    """Returns the number of rows that the agent's sources have made."""
     return sum(operator["rows_out"] for operator in client.ask("operators") if operator["kind"] == "source")
 
 
 def _cpu_s() -> float:
-    """Processor seconds used on this machine so far, by everybody."""
+    """Returns the processor seconds that all programs on this machine have used."""
     import psutil
 
     times = psutil.cpu_times()
@@ -136,7 +136,7 @@ def _cpu_s() -> float:
 
 
 def _samples(data_dir: Path) -> Iterator[tuple[float, float]]:
-    """Instants (wall clock) and round trips of the probes that an agent has logged."""
+    """Yields wall-clock time and round trip of each probe that an agent has logged."""
     for line in spooled(data_dir / "telemetry"):
         if isinstance(line.row, Probe):
             yield line.time_us / 1e6, line.row.rtt_ms

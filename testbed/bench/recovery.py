@@ -1,17 +1,17 @@
-"""`sbon bench recovery`: hosts of running queries are killed, and how soon correct rows come again.
+"""`sbon bench recovery`: how soon correct rows come again after hosts of running queries are killed.
 
-Eight real agents in processes of their own on loopback, with the latencies of cities. Five queries count the rows of short windows; their
-sources, windows and sinks are on hosts of their own, and one agent has taken them all. Then hosts are killed by SIGKILL, one at a time, at
-random moments: of a source, a window, a sink, or the agent that has taken a query. Half of them are started again before they can be
-declared failed, the others long after.
+Eight real agents run in separate processes on loopback, with the latencies of cities. Five queries count the rows of short windows;
+sources, windows and sinks are on different hosts, and one agent owns all queries. Then hosts are killed by SIGKILL, one at a time, at
+random moments: the host of a source, of a window or of a sink, or the owner of the queries. About half of them are started again before
+they can be declared failed, the others long after.
 
-A row is correct if its window has as many rows as the sources give in that time. What counts is the time
+A row is correct if it counts as many rows as the sources give in a window. The measured time is
 
-    for what may move      from the kill to the next correct row of a window that began after it
-    for what is pinned     from the restart of the host to the next such row
+    for movable operators  from the kill to the next correct row of a window that began after it
+    for pinned operators   from the restart of the host to the next such row
     for the owner          the longest silence between correct rows, from the kill until all its queries are shown as running again
 
-The restart includes the start of the process, `start_s`. Windows of the time in which a source was away have fewer rows, rightly.
+    The restart includes the start of the process, `start_s`. Windows from the time in which a source was away rightly count fewer rows.
 """
 
 import csv
@@ -41,7 +41,7 @@ from sbon_testbed.topology import CitiesConfig, build
 
 AGENTS = 8
 HOME, PRODUCERS, MIDDLES, SINKS = 0, (1, 2), (3, 4), (5, 6)
-"""Numbers of the agents by what they serve at first; the last one serves nothing."""
+"""Numbers of the agents by their first role; the last agent has no role."""
 FED_BY: tuple[tuple[int, ...], ...] = ((1,), (2,), (1,), (2,), (1, 2))
 """For each query, the agents of its sources."""
 ROLES = ("producer", "intermediate", "sink", "owner")
@@ -49,7 +49,7 @@ WINDOW_S, PER_WINDOW = 0.25, 10
 SOON_S, LATE_S = (0.2, 3.0), (6.0, 9.0)
 """Seconds from a kill to the restart: before the host can be declared failed, or after."""
 FRESH_S = 2.0
-"""Before the next kill, the newest correct row of each query is at most so old."""
+"""Greatest age of the newest correct row of each query before the next kill."""
 TIMEOUT_S = 90.0
 SETTINGS: Layer = {"optimiser": {"enabled": False}, "log": {"level": "warning"}}
 SQL = """
@@ -65,7 +65,7 @@ class Time(NamedTuple):
     """A time during which one query had no correct row."""
 
     kind: str
-    """movable, pinned or owner: what of the query was on the host that was killed."""
+    """The query's part on the killed host: movable, pinned or owner."""
     role: str
     seconds: float
 
@@ -77,14 +77,14 @@ class Follower:
         self.path = path
         self.expected = rows_of_window
         self.correct: list[tuple[float, float]] = []
-        """When a correct row was seen, and when its window began; by the wall clock."""
+        """Wall-clock times at which a correct row was seen, and at which its window began."""
         self.fewer = self.repeated = 0
         self._windows: set[str] = set()
         self._position = 0
         self._rest = ""
 
     def look(self) -> None:
-        """Reads what is new."""
+        """Reads the new rows."""
         try:
             with self.path.open(encoding="utf-8") as file:
                 file.seek(self._position)
@@ -105,11 +105,11 @@ class Follower:
                 self.fewer += 1
 
     def next_after(self, seen_s: float, began_s: float) -> float | None:
-        """Returns when the first correct row was seen after an instant, of a window that began after another one; None: not yet."""
+        """Returns when the first correct row came of those seen after `seen_s` whose window began after `began_s`; None: not yet."""
         return next((seen for seen, began in self.correct if seen >= seen_s and began >= began_s), None)
 
     def longest_silence_s(self, from_s: float, to_s: float) -> float:
-        """Returns the longest time without a correct row between two instants."""
+        """Returns the longest time without a correct row from `from_s` to `to_s`."""
         seen = [from_s, *(seen for seen, _ in self.correct if from_s < seen < to_s), to_s]
         return max(after - before for before, after in itertools.pairwise(seen))
 
@@ -127,7 +127,7 @@ class Overlay:
         ]
         self._sinks = sinks
         self.starts_s: list[float] = []
-        """Seconds that each restarted process took until it served its control socket."""
+        """Seconds that each restarted process took to serve its control socket."""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="rows", daemon=True)
 
@@ -149,7 +149,7 @@ class Overlay:
         return self.world.topology.nodes.index(host)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Returns what the first agent that answers knows of the queries, in their order."""
+        """Returns the queries' rows as the first agent that answers knows them, in the order of the queries."""
         for agent in range(AGENTS):
             with suppress(SbonError):
                 if self.world.alive(agent):
@@ -158,22 +158,22 @@ class Overlay:
         raise SbonError("no agent answers")
 
     def wait(self, condition: Callable[[], Any], what: str) -> None:
-        """Waits until something holds.
+        """Waits until a condition holds; `what` names it in the error.
 
         Raises
         ------
         SbonError
-            It does not within `TIMEOUT_S`.
+            The condition does not hold within `TIMEOUT_S`.
         """
         deadline = time.monotonic() + TIMEOUT_S
         while not condition():
             if time.monotonic() > deadline:
                 states = "; ".join(f"{row['name']} is {row['state']}: {row['reason']}" for row in self.rows())
-                raise SbonError(f"waited {TIMEOUT_S:g} s in vain until {what}; {states}")
+                raise SbonError(f"not within {TIMEOUT_S:g} s: {what}; {states}")
             time.sleep(_LOOK_S)
 
     def close(self) -> None:
-        """Stops to follow the files, and ends the agents."""
+        """Stops following the files, and ends the agents."""
         self._ended.set()
         self._thread.join()
         self.world.close()
@@ -184,14 +184,14 @@ class Overlay:
                 follower.look()
 
     def settle(self) -> None:
-        """Waits until all queries run, with their windows on hosts of their own, and give correct rows."""
+        """Waits until all queries run, tries to move their windows to the `MIDDLES`, and waits until all queries give correct rows."""
         self.wait(lambda: all(self._sees_all(agent) for agent in range(AGENTS)), "all agents are alive to each other")
         self.wait(self.runs, "all queries run")
         for query, row in enumerate(self.rows()):
             for operator in row["operators"]:
                 there = self.world.topology.nodes[MIDDLES[query % len(MIDDLES)]]
                 if not operator["pinned"] and operator["node"] not in [self.world.topology.nodes[middle] for middle in MIDDLES]:
-                    with suppress(SbonError):  # where it does not move now, it may be killed with what it is beside
+                    with suppress(SbonError):  # if it does not move, it may be killed together with other operators on its host
                         self.world.ask(operator["node"], "migrate", operator=operator["id"], node=there)
         self.wait(self._is_fresh, "all queries give correct rows")
 
@@ -248,16 +248,16 @@ def measure(kills: int, seed: int, progress: Callable[[str], None] = lambda text
 
 
 def kill(overlay: Overlay, role: str, soon: bool, rng: np.random.Generator) -> list[Time]:
-    """Kills one host that has a role in some query, starts it again, and returns how long each query that used it gave nothing correct."""
+    """Kills a random host with this role, starts it again, and returns how long each query that used it gave no correct row."""
     world, rows = overlay.world, overlay.rows()
     hosts = sorted({host for row in rows for host in _hosts(row)[role]})
     host = hosts[int(rng.integers(len(hosts)))]
     kinds = {query: kind for query, row in enumerate(rows) if (kind := _kind(row, host))}
     moment = time.monotonic() + float(rng.uniform(0.0, 2.0))
-    overlay.wait(lambda: time.monotonic() >= moment, "the moment has come")
+    overlay.wait(lambda: time.monotonic() >= moment, "the time of the kill")
     world.kill(host)
     killed_s, restart_at = time.time(), time.monotonic() + float(rng.uniform(*(SOON_S if soon else LATE_S)))
-    overlay.wait(lambda: time.monotonic() >= restart_at, "the host may start again")
+    overlay.wait(lambda: time.monotonic() >= restart_at, "the time of the restart")
     world.start(host)
     restarted_s = time.time()
     overlay.wait(lambda: _answers(world.agent_directory(overlay.number(host)) / SOCKET_NAME), "the host is back")
@@ -276,7 +276,7 @@ def kill(overlay: Overlay, role: str, soon: bool, rng: np.random.Generator) -> l
 
 
 def _next_row(overlay: Overlay, query: int, seen_s: float, began_s: float) -> float:
-    """Waits for a correct row that is seen after an instant, of a window that began after another one; returns when it was seen."""
+    """Waits for a correct row that is seen after `seen_s` and whose window began after `began_s`; returns when it was seen."""
     follower = overlay.followers[query]
     overlay.wait(lambda: follower.next_after(seen_s, began_s) is not None, f"k{query} gives correct rows again")
     found = follower.next_after(seen_s, began_s)
@@ -297,13 +297,13 @@ def _hosts(row: dict[str, Any]) -> dict[str, set[NodeId]]:
 
 
 def _kind(row: dict[str, Any], host: NodeId) -> str:
-    """Returns what of a query is on a host: something pinned, something that may move, or its owner alone; empty: nothing."""
+    """Returns a query's part on a host: pinned if it has a pinned operator there, else movable if any operator, else owner or nothing."""
     pinned = {operator["pinned"] for operator in row["operators"] if operator["node"] == host}
     return "pinned" if True in pinned else "movable" if pinned else "owner" if row["owner"] == host else ""
 
 
 def summary(times: Sequence[Time]) -> dict[str, Any]:
-    """Returns number, median and 99th percentile (None of too few) of the times, by what was killed."""
+    """Returns number, median, 99th percentile (None if there are too few) and maximum of the times, by kind."""
     kinds: dict[str, Any] = {}
     for kind in ("movable", "pinned", "owner"):
         seconds = [one.seconds for one in times if one.kind == kind]
@@ -319,7 +319,7 @@ def summary(times: Sequence[Time]) -> dict[str, Any]:
 
 
 def show(result: dict[str, Any], *, wide: bool = False) -> None:
-    """Prints the result as a table for people."""
+    """Prints the result as a table."""
     one = result["recovery"]
     what = {"movable": "a window, from the kill", "pinned": "a source or sink, from the restart", "owner": "the owner, longest silence"}
     cells = [
@@ -331,4 +331,4 @@ def show(result: dict[str, Any], *, wide: bool = False) -> None:
     print_table(columns, cells, wide=wide)
     print(f"{one['kills']} kills; a process took {one['start_s']:.2f} s to start")
     print(f"{one['windows_with_fewer_rows']} windows had fewer rows (sources were away)")
-    print(f"{one['windows_repeated']} windows were given twice")
+    print(f"{one['windows_repeated']} windows came twice")

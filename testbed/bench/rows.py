@@ -1,7 +1,7 @@
-"""The rows of the workloads: as options of the generator `datagen`, and as files with seeded random rows.
+"""Rows of the workloads: as options of the generator `datagen`, and as files with seeded random rows.
 
-Files have integer keys, values of at most six decimals, and times in whole milliseconds, `EVENT_ROWS_PER_S` / 1,000 rows to each. They have
-no header. Text files can be cut into several, of which each has its share of the rows in order, for engines that read with several readers.
+Files have integer keys, values of at most six decimals, and times in whole milliseconds, `EVENT_ROWS_PER_S` / 1,000 rows in each
+millisecond. They have no header. The rows of a source can be divided over several files, in order, for engines with several readers.
 """
 
 from pathlib import Path
@@ -19,16 +19,16 @@ START = "2023-11-14T22:13:20Z"
 SEED = 7
 POOL_ROWS = 1 << 20
 ROWS_MIN, ROWS_MAX = 1_000, 50_000_000
-"""Rows of a file; a row takes 24 bytes of memory while it is made."""
+"""Limits of the rows of a file; a row takes 24 bytes of memory while it is made."""
 ROW_GROUP_ROWS = 1_000_000
 
 
 class Form(NamedTuple):
-    """A form of file."""
+    """A file format."""
 
     suffix: str
     options: str
-    """Options of the connector `file`, and of others that bring the same lines."""
+    """Options of the connector `file`, and of other connectors that bring the same lines."""
 
 
 FORMS = {
@@ -41,24 +41,24 @@ FORMS = {
 
 
 def check_rows(rows: int) -> None:
-    """Refuse a number of rows that no file is written for.
+    """Refuses a number of rows that is out of range.
 
     Raises
     ------
     UsageError
-        With what is allowed.
+        The number is out of range; the message has the range.
     """
     if not ROWS_MIN <= rows <= ROWS_MAX:
         raise UsageError(f"--rows {rows}, expected {ROWS_MIN} to {ROWS_MAX}")
 
 
 def table(name: str, side: int, rows: int, seed: int = SEED) -> pl.DataFrame:
-    """Rows of one source of a workload, as its files have them; those of another seed or side are independent.
+    """Returns the rows of one source of a workload, as in its files; rows of another seed or side are independent.
 
     Parameters
     ----------
     side : 0, or 1 for the second source
-    rows : how many
+    rows : number of rows
     """
     random = np.random.default_rng([seed, *name.encode(), side])
     keys = WORKLOADS[name].keys
@@ -75,7 +75,7 @@ def table(name: str, side: int, rows: int, seed: int = SEED) -> pl.DataFrame:
 
 
 def write(frame: pl.DataFrame, form: str, path: Path) -> None:
-    """Write rows as a file of one of `FORMS`."""
+    """Writes rows to a file of one of `FORMS`."""
     if form == "parquet":
         frame.write_parquet(path, row_group_size=ROW_GROUP_ROWS)
     elif form == "csv-iso":
@@ -89,11 +89,11 @@ def write(frame: pl.DataFrame, form: str, path: Path) -> None:
 
 
 def write_workload(directory: Path, name: str, form: str, rows: int, parts: int = 1, seed: int = SEED) -> list[list[Path]]:
-    """Write the files of a workload; returns the paths by source, several of each where there are `parts`.
+    """Writes the files of a workload; returns the paths by source, `parts` of each.
 
     Parameters
     ----------
-    rows : of all sources together
+    rows : number of rows over all sources
     parts : files of a source; each has every `parts`-th row
     """
     written = []
@@ -110,23 +110,23 @@ def write_workload(directory: Path, name: str, form: str, rows: int, parts: int 
 
 
 def read_from(path: Path, form: str) -> str:
-    """Options of a source that reads a file of one of `FORMS`."""
+    """Returns the options of a source that reads a file of one of `FORMS`."""
     return f"connector = 'file', path = '{path}', {FORMS[form].options}"
 
 
 def generated(
     name: str, side: int, *, rows: int = 0, rows_per_s: int = 0, pool: bool = False, copy: int = 0, keys: Keys | None = None
 ) -> str:
-    """Options of a source that makes the rows in the agent.
+    """Returns the options of a source that generates the rows in the agent.
 
     Parameters
     ----------
-    rows : of this source, then it ends; 0: no end
-    rows_per_s : by the clock, each row with the instant at which it was due as its event time; 0: as fast as the engine takes them, with
-        event times that begin at `START`, as those of the files
-    pool : a million rows are made once and given again and again while event time goes on; else every row is made anew
-    copy : the rows of another copy are independent
-    keys : None: those of the workload
+    rows : number of rows after which the source ends; 0: no end
+    rows_per_s : rate by the clock; a row's event time is when it was due. 0: as fast as the engine takes rows, with event times
+        from `START` as in the files
+    pool : a million rows are made once and repeated while event time goes on; else every row is generated
+    copy : number of a copy; rows of different copies are independent
+    keys : distribution of the keys; None: that of the workload
     """
     keys = keys or WORKLOADS[name].keys
     options = ["connector = 'datagen'", f"seed = {2 * copy + side}"]

@@ -1,4 +1,4 @@
-"""Runs of a workload over a number of rows in one agent: one whose answers are compared, and those that are timed."""
+"""Runs a workload over a number of rows in one agent, to compare its answers or to time it."""
 
 import time
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ from sbon_testbed.bench.workloads import SIDES, WORKLOADS, expected, removal, si
 
 TIMEOUT_S = 600.0
 IDLE_S = 0.5
-"""For so long the agent is watched at rest."""
+"""Seconds for which the agent is measured at rest."""
 SUFFIXES = {"parquet": "", "csv": ".csv", "ndjson": ".ndjson"}
-"""Forms of file sinks, and how a path that they write ends; of Parquet it is a folder."""
+"""Formats of file sinks, with the ending of their paths; Parquet is written to a folder."""
 _numbers = count()
-"""Every run has names of its own: what was before may still be ending."""
+"""Numbers that make the names of runs unique, as operators of an earlier run may still be ending."""
 
 
 class Cost(NamedTuple):
@@ -29,11 +29,11 @@ class Cost(NamedTuple):
     rows: int
     wall_s: float
     cpu_s: float
-    """Processor time of the agent, without what it takes at rest."""
+    """Processor time of the agent, without its use at rest."""
 
 
 def idle_cores(agent: AgentProcess) -> float:
-    """Cores that the agent uses at rest, while it is asked how far it is as often as in a run."""
+    """Returns the cores that the agent uses at rest, while it is polled as often as in a run."""
     used, began = agent.cpu_s(), time.monotonic()
     while time.monotonic() - began < IDLE_S:
         agent.operators()
@@ -42,13 +42,13 @@ def idle_cores(agent: AgentProcess) -> float:
 
 
 def timed(agent: AgentProcess, name: str, supply: Supply, sink: str, idle: float = 0.0, instances: int = 1) -> Cost:
-    """Run a workload over all rows of a supply, into a sink.
+    """Runs a workload over all rows of a supply, into a sink, and returns its cost.
 
     Parameters
     ----------
-    sink : `discard`, or a form of `SUFFIXES`
+    sink : `discard`, or a format of `SUFFIXES`
     idle : cores that the agent uses at rest
-    instances : of each operator with keys
+    instances : instances of each operator with keys
     """
     run = f"t{next(_numbers)}"
     options = "connector = 'discard'" if sink == "discard" else f"connector = 'file', path = '{run}{SUFFIXES[sink]}', format = '{sink}'"
@@ -66,10 +66,10 @@ def timed(agent: AgentProcess, name: str, supply: Supply, sink: str, idle: float
 
 
 def answers_equal(agent: AgentProcess, name: str, supply: Supply, sink: str, instances: int = 1) -> bool:
-    """Tells whether a workload gives the answers of a batch run over the same rows, at the end of a sink.
+    """Tells whether the answers that a workload writes to a sink equal those of a batch run over the same rows.
 
-    Rows that the agent makes are written by it as well, from other sources with the same seed. Windows that are still open when no more
-    rows come are left out where sources do not end by themselves.
+    The agent also writes generated rows to files, so that the batch run can read them. If sources do not end by themselves, windows that
+    are still open after the last row are left out.
     """
     run = f"c{next(_numbers)}"
     form = "parquet" if sink == "discard" else sink
@@ -88,7 +88,7 @@ def answers_equal(agent: AgentProcess, name: str, supply: Supply, sink: str, ins
 
 
 def _made(agent: AgentProcess, name: str, run: str, supply: Supply) -> list[pl.DataFrame]:
-    """Returns the rows that the agent has made of each source."""
+    """Returns the rows that the agent has generated for each source."""
     tables = []
     for side, source in zip(SIDES, source_names(name, run), strict=False):
         path = f"{run}_{side}_rows"
@@ -99,7 +99,7 @@ def _made(agent: AgentProcess, name: str, run: str, supply: Supply) -> list[pl.D
         tables.append(written(agent.data_dir / path, "parquet", table(name, 0, 1).schema))
     found = sum(rows.height for rows in tables)
     if found != supply.rows:
-        raise SbonError(f"{name}: sources that make {supply.rows} rows have made {found}")
+        raise SbonError(f"{name}: the sources have made {found} rows, expected {supply.rows}")
     return tables
 
 
@@ -109,7 +109,7 @@ def _written(name: str, supply: Supply) -> list[pl.DataFrame]:
 
 
 def _closed(name: str, tables: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
-    """Rows whose windows end at the last time of each source, or before."""
+    """Returns the rows whose windows end at or before the earliest last time of the sources."""
     if name == "W1":
         return list(tables)
     newest = pl.Series([rows["ts"].max() for rows in tables]).min()
@@ -118,7 +118,7 @@ def _closed(name: str, tables: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
 
 
 def _wait(agent: AgentProcess, name: str, run: str, supply: Supply, senders: Senders) -> None:
-    """Waits until all rows have been worked on."""
+    """Waits until all rows have been processed."""
     if supply.ends:
         agent.wait_until(lambda: agent.finished(sink_name(name, run)), f"{name} over {supply.rows:,} rows", TIMEOUT_S)
         return
@@ -132,6 +132,6 @@ def _wait(agent: AgentProcess, name: str, run: str, supply: Supply, senders: Sen
 
 
 def _drop(agent: AgentProcess, name: str, run: str, supply: Supply) -> None:
-    """Ends the queries that do not end by themselves, and waits until they have left."""
+    """Drops the run's sink and sources, and waits until the agent has no operators."""
     agent.submit(removal(name, run, supply.parts))
     agent.wait_until(lambda: not agent.operators(), "the operators of the last run leave")

@@ -1,11 +1,11 @@
 """A process that sends the lines of a file to a source of an agent: `python -m sbon_testbed.bench.sender KIND PLACE FILE BROKER_PORT`.
 
-tcp : the file as it is, to the port PLACE
-http : bodies of `BODY_BYTES` or a line more by POST over one connection, each when the last has been answered, to the port PLACE
-mqtt : messages of `MESSAGE_ROWS` rows at QoS 1, as many under way as the broker takes, to the topic `rows/PLACE`
+tcp : sends the whole file to the port PLACE
+http : POSTs bodies of at least `BODY_BYTES`, cut at lines, to the port PLACE, one after the other over one connection
+mqtt : publishes messages of `MESSAGE_ROWS` rows at QoS 1 to the topic `rows/PLACE`, up to 1,000 of them unacknowledged
 
-It connects, says `ready` on standard output, and sends when a line comes on standard input; it ends when all has been sent, or with the
-process that started it.
+The process connects, prints `ready`, and sends when it reads a line from standard input. It ends when all is sent, or with the process that
+started it.
 """
 
 import http.client
@@ -39,21 +39,21 @@ def connected(port: int) -> socket.socket:
 
 
 def wait_for_start() -> None:
-    """Tell that all is ready, and wait for the word to begin; end if the other side is gone."""
+    """Prints `ready`, and waits for a line that starts the sending; exits if standard input is closed."""
     print("ready", flush=True)
     if not sys.stdin.readline():
-        sys.exit("nobody waits for rows any more")
+        sys.exit("standard input was closed before the start: nothing is sent")
 
 
 def tcp(port: int, path: Path, broker_port: int) -> None:
-    """Send the file's lines as they are."""
+    """Sends the file unchanged."""
     with connected(port) as line, path.open("rb") as file:
         wait_for_start()
         line.sendfile(file)
 
 
 def http_post(port: int, path: Path, broker_port: int) -> None:
-    """Send the lines in bodies; one that is not taken for lack of room is sent again."""
+    """Sends the lines in bodies; repeats a body if the source has no room (status 429)."""
     connected(port).close()
     connection = http.client.HTTPConnection("127.0.0.1", port)
     connection.connect()
@@ -66,19 +66,19 @@ def http_post(port: int, path: Path, broker_port: int) -> None:
             if answer.status < 300:
                 break
             if answer.status != http.HTTPStatus.TOO_MANY_REQUESTS:
-                sys.exit(f"a body got status {answer.status}: {told[:200]!r}")
+                sys.exit(f"the source answered a POST with status {answer.status}: {told[:200]!r}")
             time.sleep(RETRY_S)
 
 
 def bodies(path: Path) -> Iterator[bytes]:
-    """Yields the lines of a file, some `BODY_BYTES` at a time."""
+    """Yields the lines of a file in pieces of about `BODY_BYTES`."""
     with path.open("rb") as file:
         while lines := file.readlines(BODY_BYTES):
             yield b"".join(lines)
 
 
 def mqtt(topic: int, path: Path, broker_port: int) -> None:
-    """Publish the lines, `MESSAGE_ROWS` of them in a message."""
+    """Publishes the lines, `MESSAGE_ROWS` in a message."""
     from paho.mqtt.client import Client
     from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
@@ -98,7 +98,7 @@ def mqtt(topic: int, path: Path, broker_port: int) -> None:
 
 
 def main() -> None:
-    """Send what the arguments ask for."""
+    """Sends the file that the arguments name."""
     parent = os.getppid()
     die_with_parent()
     if os.getppid() != parent:

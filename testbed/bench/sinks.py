@@ -1,4 +1,4 @@
-"""Reads what the sinks of a benchmark's agents have taken, and how old it was."""
+"""Reads from a benchmark's agents how many rows their sinks have taken, and how old these were."""
 
 import time
 
@@ -10,7 +10,13 @@ LOOK_S = 0.02
 
 
 def came(before: dict[int, int], after: dict[int, int], seconds: float) -> dict[int, int]:
-    """Rows by bucket of their age that have come between two looks at `ages`, `seconds` apart."""
+    """Returns the rows that have come between two results of `ages`, `seconds` apart, by bucket of their age.
+
+    Raises
+    ------
+    SbonError
+        No row has come.
+    """
     fresh = {bucket: rows - before.get(bucket, 0) for bucket, rows in after.items()}
     if not any(fresh.values()):
         raise SbonError(f"no row has come over the link within {seconds:g} s")
@@ -18,20 +24,26 @@ def came(before: dict[int, int], after: dict[int, int], seconds: float) -> dict[
 
 
 def ages(agent: BenchAgent) -> dict[int, int]:
-    """Rows by the bucket of their age, as the agent's sinks have measured so far."""
+    """Returns the rows that the agent's sinks have taken so far, by bucket of their age."""
     sinks = (operator for operator in agent.client.ask("operators") if operator["kind"] == "sink")
     return {number: rows for sink in sinks for number, rows in sink["latency"]["buckets"]}
 
 
 def wait_for_rows(agent: BenchAgent, rows: int) -> None:
-    """Until the agent's sinks have taken so many."""
+    """Waits until the agent's sinks have taken `rows` rows.
+
+    Raises
+    ------
+    SbonError
+        They have not after a minute.
+    """
     deadline = time.monotonic() + FIRST_ROWS_TIMEOUT_S
     while rows_taken(agent) < rows:
         if time.monotonic() > deadline:
-            raise SbonError(f"no row has come over the link within {FIRST_ROWS_TIMEOUT_S:g} s")
+            raise SbonError(f"the sink has not taken {rows} rows within {FIRST_ROWS_TIMEOUT_S:g} s")
         time.sleep(LOOK_S)
 
 
 def rows_taken(agent: BenchAgent) -> int:
-    """Rows that the agent's sinks have taken."""
+    """Returns the number of rows that the agent's sinks have taken."""
     return sum(operator["rows_in"] for operator in agent.client.ask("operators") if operator["kind"] == "sink")

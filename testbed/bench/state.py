@@ -1,11 +1,10 @@
-"""`sbon bench state`: how many rows a second the states of keys take when most of them are on disk.
+"""`sbon bench state`: how many rows a second a store of keyed states processes when most states are on disk.
 
-Every key is counted once, in random order, so that all have a state; then come rows whose keys follow Zipf's law with exponent 1, in
-batches, and each key's count is raised. A tenth of the states, or another share, is in memory. The stores are our sorted runs, and the
-same with LMDB or RocksDB for what is on disk, where these packages are installed (`lmdb`, `rocksdict`). Each store runs in a process of
-its own: rows by the processor time of all its threads, memory as it grows from before the first key.
-
-The files are in the page cache: what a disk's reads and writes take comes on top.
+First every key is counted once, in random order, so that all keys have a state. Then come batches of rows whose keys follow Zipf's law with
+exponent 1, and each row raises its key's count. A share of the states (a tenth by default) is in memory. The stores are sbon's sorted runs,
+and the same store with LMDB or RocksDB on disk, if these packages are installed (`lmdb`, `rocksdict`). Each store runs in its own process.
+Rates are by the processor time of all its threads; memory is the growth since before the first key. Files are in the page cache, so the
+time of disk reads and writes is not included.
 """
 
 import abc
@@ -36,7 +35,7 @@ from sbon_agent.disk import FolderDisk
 from sbon_testbed.leftovers import run_directory
 
 STORES = {"runs": "", "lmdb": "lmdb", "rocksdb": "rocksdict", "memory": ""}
-"""Stores, with the package that each needs."""
+"""Stores, each with the package that it needs; empty: none."""
 AIM_ROWS_PER_S = 500_000.0
 LOAD_ROWS = 65_536
 
@@ -48,13 +47,13 @@ def measure(
 
     Parameters
     ----------
-    share : of the states that the memory holds, about
-    kind : of the keys: int or text
+    share : approximate share of the states that memory holds
+    kind : type of the keys: int or text
 
     Raises
     ------
     UsageError
-        The memory does not hold the states of a batch.
+        The memory cannot hold the states of one batch.
     """
     _check_batch(keys, share, batch_rows, kind)
     result: dict[str, Any] = {
@@ -102,13 +101,13 @@ def _check_batch(keys: int, share: float, batch_rows: int, kind: str) -> None:
     most = int(share * keys * _entry_bytes(kind) / States(columns, {"seen": pl.Int64()}).entry_bytes)
     if batch_rows > most:
         raise UsageError(
-            f"--batch {batch_rows}: memory for {share:g} of {keys:,} states does not hold one for each row; "
+            f"--batch {batch_rows}: memory for {share:g} of {keys:,} states cannot hold a state for each row; "
             f"give --batch {most} or less, or more --keys or a larger --share"
         )
 
 
 def _timed(store: str, keys: int, share: float, rows: int, batch_rows: int, kind: str, folder: str) -> dict[str, float]:
-    """Runs one store."""
+    """Measures one store."""
     rng = np.random.default_rng(1)
     order = rng.permutation(keys)
     weights = np.cumsum(1 / np.arange(1, keys + 1))
@@ -151,7 +150,7 @@ def _timed(store: str, keys: int, share: float, rows: int, batch_rows: int, kind
 
 
 def _entry_bytes(kind: str) -> float:
-    """Returns what a state takes in memory."""
+    """Returns the bytes that a state takes in memory."""
     columns = {"key": pl.String() if kind == "text" else pl.Int64()}
     states = States(columns, {"seen": pl.Int64()})
     for batch in _batches(np.arange(200_000, dtype=np.int32), 100_000, kind):
@@ -179,14 +178,14 @@ def _count(states: States, keys: pl.Series) -> int:
 
 
 def _give_back() -> None:
-    """Returns freed memory to the system: blocks that are used again later would hide what the states take."""
+    """Returns freed memory to the system; otherwise states that reuse it would not count."""
     gc.collect()
     with suppress(AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def _memory_mb() -> float:
-    """Returns the memory of this process, without what maps files."""
+    """Returns the memory of this process in MB, without mapped files."""
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024 / 1e6
@@ -194,7 +193,7 @@ def _memory_mb() -> float:
 
 
 class _Foreign(States, abc.ABC):
-    """States whose cold part is in a store of another kind, by the sixteen bytes of the identity."""
+    """States whose cold part is in a foreign store; its keys are the sixteen bytes of the identity."""
 
     _merge_rows = 0
 
@@ -234,7 +233,7 @@ class _Foreign(States, abc.ABC):
 
     @abc.abstractmethod
     def _get(self, keys: list[bytes]) -> list[bytes | None]:
-        """Returns the state of each key; None for one that is not there."""
+        """Returns the state of each key; None if the store does not have the key."""
 
 
 class _Lmdb(_Foreign):

@@ -1,4 +1,4 @@
-"""Brings the rows of a workload to an agent: the agent makes them, reads files, or is sent them."""
+"""Brings the rows of a workload to an agent: the agent generates them, reads them from files, or gets them from a sender."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ GENERATED = ("fresh", "pool")
 SENT = {"tcp": "ndjson", "http": "ndjson", "mqtt": "ndjson"}
 """Kinds for which a process beside the agent sends a file, and the file's form."""
 KINDS = (*GENERATED, *FORMS, *SENT)
-"""`fresh`: every row is made anew; `pool`: a million rows are given again and again; a form of file; or how rows are sent."""
+"""`fresh`: every row is generated; `pool`: a million rows are repeated; others: a file format, or the protocol of a sender."""
 
 
 class Supply(NamedTuple):
@@ -26,11 +26,11 @@ class Supply(NamedTuple):
     rows: int
     """Rows of all sources together."""
     options: list[list[str]]
-    """Options of each source: several where it is a union."""
+    """Options of each source; several if the source is a union."""
     files: list[Path]
-    """With the rows; none where the agent makes them."""
+    """Files with the rows; none if the agent generates them."""
     senders: list[list[str]]
-    """Arguments of each process that sends a source its rows; none where the agent has them."""
+    """Arguments of each process that sends rows to a source; none if the agent generates or reads them."""
 
     @property
     def ends(self) -> bool:
@@ -49,14 +49,14 @@ class Supply(NamedTuple):
 
 
 def supply(kind: str, name: str, rows: int, directory: Path, *, parts: int = 1, keys: Keys | None = None, broker_port: int = 0) -> Supply:
-    """Rows of one of `KINDS` for a workload; writes the files that there must be into the directory.
+    """Prepares the rows of one of `KINDS` for a workload; writes the files that they need into the directory.
 
     Parameters
     ----------
-    rows : of all sources together
-    parts : files of a source, which are read as a union; of `FORMS` only
-    keys : other keys than the workload's, of `GENERATED` only
-    broker_port : of the broker of loopback that `mqtt` goes through
+    rows : number of rows over all sources
+    parts : files of a source, which are read as a union; for `FORMS` only
+    keys : replaces the workload's keys; for `GENERATED` only
+    broker_port : port of the broker on loopback, for `mqtt`
     """
     sources = WORKLOADS[name].sources
     rows = rows // sources * sources
@@ -75,7 +75,7 @@ def supply(kind: str, name: str, rows: int, directory: Path, *, parts: int = 1, 
 
 
 def _where(kind: str, place: str, broker_port: int) -> str:
-    """Options of a source that is sent its rows: at a port, or a topic of the broker."""
+    """Returns the option of a source that gets rows from a sender: its port, or the broker's topic."""
     return {
         "tcp": f"port = {place}",
         "http": f"listen = '127.0.0.1:{place}', format = 'ndjson'",
@@ -84,7 +84,7 @@ def _where(kind: str, place: str, broker_port: int) -> str:
 
 
 class Senders:
-    """Processes that stand ready to send."""
+    """Processes that are ready to send rows."""
 
     def __init__(self, processes: "Sequence[subprocess.Popen[bytes]]") -> None:
         self._processes = processes
@@ -93,11 +93,11 @@ class Senders:
         """Lets them send."""
         for process in self._processes:
             assert process.stdin is not None
-            with suppress(BrokenPipeError):  # `check` tells of it
+            with suppress(BrokenPipeError):  # `check` reports it
                 process.stdin.write(b"go\n")
 
     def check(self) -> None:
-        """Raises SbonError if one has failed."""
+        """Raises SbonError if a process has failed."""
         for process in self._processes:
             if process.poll():
                 raise SbonError(f"a process that sends rows has failed, with status {process.returncode}")
@@ -105,16 +105,16 @@ class Senders:
 
 @contextmanager
 def sending(senders: Sequence[Sequence[str]]) -> Iterator[Senders]:
-    """Processes that have reached their sources and stand ready to send; they end with the block.
+    """Starts senders and yields them once they are connected to their sources; they end with the block.
 
     Parameters
     ----------
-    senders : arguments of each, as of `Supply`
+    senders : arguments of each process, as in `Supply`
 
     Raises
     ------
     SbonError
-        One of them ends before it stands ready.
+        A process ends before it is ready.
     """
     with ExitStack() as stack:
         processes = []

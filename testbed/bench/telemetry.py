@@ -1,6 +1,6 @@
 """Measures the cost of telemetry: processor time of recording, spooling and writing tables, for each second that an agent runs.
 
-An overlay runs in the virtual world with the real code and the default settings of telemetry. So rows and their rates are those of real
+An overlay runs in the virtual world with the agents' code and the default settings of telemetry. So rows and their rates are those of real
 agents, and the processor time is that of this machine.
 """
 
@@ -33,7 +33,7 @@ COUNTED = {
     Spool: ("append", "close"),
     Telemetry: ("record", "flush"),
 }
-"""All that an agent would not do without telemetry."""
+"""Methods that an agent calls only for telemetry."""
 TARGET_SHARE = 0.02
 SETTLE_S = 20.0
 AGENTS_MAX = 200
@@ -45,12 +45,12 @@ FROM TUMBLE(sys.probes, ts, INTERVAL '5 seconds') GROUP BY window_start, node"""
 def measure(
     agents: int = 16, queries: int = 4, seconds: float = 120.0, seed: int = 1, progress: Callable[[str], None] = lambda text: None
 ) -> dict[str, Any]:
-    """Figures as `sbon bench telemetry --json` prints them.
+    """Returns the figures that `sbon bench telemetry --json` prints.
 
     Raises
     ------
     UsageError
-        There is nothing to measure on.
+        An argument is out of range.
     """
     if not 2 <= agents <= AGENTS_MAX or not 0 <= queries <= 100 or not 10 <= seconds <= SECONDS_MAX:
         given = f"--agents {agents} --queries {queries} --seconds {seconds:g}"
@@ -71,12 +71,12 @@ def measure(
         records = _recorded(world) - before
         operators = sum(len(world.ask(node, "operators")) for node in range(agents)) / agents
         world.close()
-        progress("tables are written")
+        progress("writing tables")
         writer_s, rows = _write(sorted(directory.glob(f"*/{DIRECTORY_NAME}")))
     per_agent_s = agents * seconds
     rows_per_s = records / per_agent_s
     recording = spent() / per_agent_s
-    # A writer is a process of its own each hour: the time to start it, and the time for an hour's rows.
+    # Each hour a new process writes the tables: count the time to start it, and the time for an hour's rows.
     writing = (writer_s["start"] + writer_s["rows"] / rows * rows_per_s * 3600) / 3600
     return {
         "agents": agents,
@@ -113,7 +113,7 @@ def _recorded(world: World) -> int:
 
 @contextmanager
 def _timed() -> Iterator[Callable[[], float]]:
-    """Processor seconds spent in what is counted, each only once where one calls another."""
+    """Yields a function that returns the processor seconds spent in the methods of `COUNTED`; nested calls count once."""
     spent, depth = 0.0, 0
 
     def timed(work: Callable[..., Any]) -> Callable[..., Any]:
@@ -142,7 +142,7 @@ def _timed() -> Iterator[Callable[[], float]]:
 
 
 def _write(directories: list[Path]) -> tuple[dict[str, float], int]:
-    """Processor seconds of a writer for a single row, and of all rows beyond that; and the rows."""
+    """Returns the processor seconds of a writer for a single row and those that all rows take beyond that, and the number of rows."""
     single = directories[0].parent / "single"
     spool = Spool(single, "single", "1", 2**20, 2**20)
     spool.append([(0, encode_line(0, 1, Probe("peer", 1.0, 1.0)))])

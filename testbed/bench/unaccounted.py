@@ -1,7 +1,6 @@
 """An agent that measures no costs: `python -m sbon_testbed.bench.unaccounted ARGUMENT...`.
 
-`sbon bench costs` puts it beside one that does. It runs queries as any other, but knows nothing of what their batches cost, and how long
-they wait.
+`sbon bench costs` compares it with a normal agent. It runs queries, but does not measure the costs of batches or how long they wait.
 """
 
 from sbon.cost.waiting import WaitRecorder
@@ -10,7 +9,7 @@ from sbon_agent.__main__ import main
 
 
 def leave_out() -> None:
-    """Makes all agents of this process measure nothing."""
+    """Turns off the measurement of costs and waits in this process."""
 
     def nothing(*_: object, **__: object) -> None:
         pass

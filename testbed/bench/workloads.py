@@ -1,10 +1,10 @@
-"""The three workloads that stream engines are compared by, as SQL for one agent and as batch runs in polars.
+"""The three workloads for comparing stream engines, as SQL for one agent and as batch runs in polars.
 
-Rows are (ts, key, value) in order of event time, `EVENT_ROWS_PER_S` of them to a second of it; `value` is random from 0 up to below 1.
+Rows are (ts, key, value) in order of event time, `EVENT_ROWS_PER_S` in each second of event time; `value` is random, 0 <= value < 1.
 
-W1 : filter and project: `SELECT key, value * 2 WHERE value > 0.5 AND key % 4 = 0`; 1,000 keys, equally often; one row in eight leaves
+W1 : filter and project: `SELECT key, value * 2 WHERE value > 0.5 AND key % 4 = 0`; 1,000 keys, uniform; one row in eight leaves
 W2 : count, sum and greatest value by key in tumbling windows of one second; 1,000 keys, the k-th in proportion to 1/k (Zipf)
-W3 : equi-join of two independent streams within windows of one second; keys are equally often and below 10 million: about one row in a
+W3 : equi-join of two independent streams within windows of one second; keys are uniform and below 10 million: about one row in a
      hundred has a partner
 """
 
@@ -16,7 +16,7 @@ import polars as pl
 EVENT_ROWS_PER_S = 100_000
 COLUMNS = "ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts"
 SIDES = ("left", "right")
-"""Streams of a workload that has two; one that has one has the first."""
+"""Streams of a workload with two sources; a workload with one source has the first."""
 
 
 class Keys(NamedTuple):
@@ -25,24 +25,24 @@ class Keys(NamedTuple):
     kind: str
     """`uniform`: each as often as any other; `zipf`: the k-th in proportion to 1/k."""
     number: int
-    """Keys are whole numbers from 0 to below this."""
+    """Keys are whole numbers, 0 <= key < number."""
 
 
 class Workload(NamedTuple):
-    """One of them."""
+    """One workload."""
 
     sources: int
     keys: Keys
     select: str
     """The query; `{left}` and `{right}` are its sources."""
     aged_select: str
-    """The same with a column by which the age of the answers can be told; empty: `select` has it."""
+    """The query with a column that gives the age of the answers; empty: `select` has such a column."""
     age_column: str
     """Name of that column."""
     batch: Callable[..., pl.LazyFrame]
-    """The answers to the query over a table of each source."""
+    """Computes the answers from a table of each source."""
     keyed: bool = True
-    """True if an operator has keys, and so may have several instances."""
+    """True if the query has an operator with keys, which may have several instances."""
 
 
 def _window_end() -> pl.Expr:
@@ -98,20 +98,20 @@ WORKLOADS = {
 
 
 def source_names(name: str, run: str) -> list[str]:
-    """Names of the sources of a workload; `run` tells runs in one agent apart."""
+    """Returns the names of the sources of a workload; `run` distinguishes runs in one agent."""
     return [f"{name.lower()}_{run}_{side}" for side in SIDES[: WORKLOADS[name].sources]]
 
 
 def statements(name: str, run: str, sources: Sequence[Sequence[str]], sink: str, *, aged: bool = False, instances: int = 1) -> str:
-    """SQL: the sources of a workload, and a sink of its answers.
+    """Returns SQL that creates the sources of a workload and a sink for its answers.
 
     Parameters
     ----------
-    run : names of sources and sink end so; several runs of a workload may be beside each other in an agent
-    sources : options (WITH) of each source; of several parts where it is their union
+    run : part of the names of sources and sink, so that an agent can have several runs of a workload
+    sources : options (WITH) of each source; several if the source is a union of parts
     sink : options of the sink
-    aged : the answers have the column by which their age can be told
-    instances : of each operator with keys, if there is one
+    aged : the answers have the column that gives their age
+    instances : instances of each operator with keys, if there is one
     """
     workload = WORKLOADS[name]
     sink = f"{sink}, instances = {instances}" if workload.keyed and instances > 1 else sink
@@ -128,7 +128,7 @@ def statements(name: str, run: str, sources: Sequence[Sequence[str]], sink: str,
 
 
 def removal(name: str, run: str, parts: int) -> str:
-    """SQL that takes away what `statements` has made; `parts` of each source."""
+    """Returns SQL that drops everything that `statements` creates with `parts` parts of each source."""
     texts = [f"DROP SINK {sink_name(name, run)};"]
     for source in source_names(name, run):
         texts += [f"DROP VIEW {source};"] if parts > 1 else []
@@ -137,15 +137,15 @@ def removal(name: str, run: str, parts: int) -> str:
 
 
 def part_names(source: str, parts: int) -> list[str]:
-    """Names of the sources that make one source: itself where it is not a union."""
+    """Returns the names of the parts of a source; its own name if it has one part."""
     return [source] if parts == 1 else [f"{source}_{part}" for part in range(parts)]
 
 
 def sink_name(name: str, run: str) -> str:
-    """Name of the sink that `statements` makes."""
+    """Returns the name of the sink that `statements` creates."""
     return f"{name.lower()}_{run}_answers"
 
 
 def expected(name: str, tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """All answers of a workload over these tables, one a source, by a batch run; in no particular order."""
+    """Computes all answers of a workload in a batch run over these tables, one for each source; in no particular order."""
     return WORKLOADS[name].batch(*(table.lazy() for table in tables)).collect()

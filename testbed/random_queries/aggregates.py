@@ -1,4 +1,4 @@
-"""Aggregates in both dialects, with what differs between them on purpose."""
+"""Aggregates in both dialects; the DuckDB text emulates sbon where the dialects differ on purpose."""
 
 from sbon_testbed.random_queries.data import BOOL, FLOAT, INT, TEXT
 from sbon_testbed.random_queries.forms import Expr
@@ -48,7 +48,7 @@ PAIRED = ("corr", "covar_pop", "covar_samp", "regr_slope", "regr_intercept")
 
 
 def paired(name: str, kind: str, operand: tuple[str, str], by: Expr, tail: str) -> Expr:
-    """Returns an aggregate of two operands, over the pairs of which neither is NULL."""
+    """Returns an aggregate of two operands; pairs with a NULL are left out."""
     ours, duck = operand
     text = f"{name.upper()}({ours}, {by.ours}){tail}"
     if name in PAIRED:
@@ -57,7 +57,7 @@ def paired(name: str, kind: str, operand: tuple[str, str], by: Expr, tail: str) 
         there, least = f"{x} IS NOT NULL AND {y} IS NOT NULL", 1 if name == "covar_pop" else 2
         fine = f"{there} AND isfinite({x}) AND isfinite({y})"
         value = f"{name}({x}, {y}) FILTER (WHERE {fine})"
-        if name not in ("covar_pop", "covar_samp"):  # there is no line through one point, nor through points above each other
+        if name not in ("covar_pop", "covar_samp"):  # no unique line through one point, or through points with equal x
             same = f"max({y}) FILTER (WHERE {fine}) = min({y}) FILTER (WHERE {fine})"
             same += f" OR max({x}) FILTER (WHERE {fine}) = min({x}) FILTER (WHERE {fine})" if name == "corr" else ""
             value = f"CASE WHEN NOT ({same}) THEN {value} END"

@@ -8,7 +8,7 @@ from sbon_testbed.random_queries.data import Row
 
 
 def same(one: Any, other: Any, tolerance: float) -> bool:
-    """Tells whether two values are equal; floats nearly; NaN, the infinities and the sign of zero exactly."""
+    """Tells whether two values are equal: floats within `tolerance`, but NaN, infinities and the sign of zero exactly."""
     if not (isinstance(one, float) and isinstance(other, float)):
         return type(one) is type(other) and bool(one == other)
     if math.isnan(one) or math.isnan(other) or one == 0.0 or other == 0.0 or math.isinf(one) or math.isinf(other):

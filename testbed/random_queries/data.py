@@ -1,7 +1,7 @@
 """Random rows: two streams full of odd values, and the files that an agent reads them from.
 
-A row is on time if it is at most `DELAY_US` behind the greatest event time before it. Late rows, where there are any, are so far behind
-that an agent leaves them out or, if it reads them in one batch with the rows before them, counts them: both answers are right.
+A row is on time if it is at most `DELAY_US` behind the greatest event time before it. Late rows, if any, are further behind: an agent drops
+them, or counts them if it reads them in one batch with the rows before them. Both answers are right.
 """
 
 import json
@@ -27,7 +27,7 @@ COLUMNS = {
     "m": TIME,
     "d": INTERVAL,
 }
-"""`ts` is the event time; `k` and `g` have few values; `i`, `z` and `t` the odd ones. Sums over `x` and `y` are exact in any order."""
+"""`ts` is the event time; `k` and `g` have few values; `i`, `z` and `t` have odd values. Sums over `x` and `y` are exact in any order."""
 
 DELAY_US = 3_000_000
 ROWS = {"p": 60, "q": 45}
@@ -55,7 +55,7 @@ _SPANS = (0, 1, -1, SECOND, -SECOND, 1_500_000, 90 * 60 * SECOND, -7 * 86_400 * 
 _STEPS = (0, 0, 250_000, 500_000, 1_000_000, 1_000_000, 1_500_000, 2_000_000)
 
 Row: TypeAlias = tuple[Any, ...]
-"""Times and intervals as microseconds."""
+"""A row's values; times and intervals are microseconds."""
 
 
 class Table(NamedTuple):
@@ -68,7 +68,7 @@ class Table(NamedTuple):
 
 
 class DataSet(NamedTuple):
-    """The streams of one world, and how they are read."""
+    """The streams of one seed, and the format in which they are read."""
 
     seed: int
     format: str
@@ -81,7 +81,7 @@ class DataSet(NamedTuple):
 
     @property
     def late_rows(self) -> int:
-        """Returns the number of rows of all streams that may be left out."""
+        """Returns the number of late rows of all streams, which an agent may drop."""
         return sum(len(table.late) for table in self.tables.values())
 
 
@@ -91,7 +91,7 @@ def microseconds(text: str) -> int:
 
 
 def time_text(us: int) -> str:
-    """Returns a time in ISO 8601 with a blank, to the microsecond."""
+    """Returns a time in ISO 8601 to the microsecond, with a space between date and time."""
     return (EPOCH + timedelta(microseconds=us)).isoformat(" ", "microseconds")
 
 

@@ -24,7 +24,7 @@ KINDS: dict[str, tuple[str, ...]] = {
 
 
 class Draws:
-    """Draws the parts of one query. Sources have the tables' names, with `2` behind them if they are read in batches of two rows."""
+    """Draws the parts of one query. Sources have the tables' names, followed by `2` if they are read in batches of two rows."""
 
     def __init__(self, seed: int, number: int, late: bool = False) -> None:
         self.rng = np.random.default_rng([seed, 1, number])
@@ -49,7 +49,7 @@ class Draws:
         return Input(name + self._batches, name, dict(COLUMNS))
 
     def input(self, table: str = "") -> Input:
-        """Draws a source, or a filter and projection of one, as a subquery, a view or in WITH, or a union."""
+        """Draws a source, a filter and projection of a source, or a union; the last two as a subquery, a view or in WITH."""
         draw = self.rng.random()
         base = self.base(table)
         if draw < 0.5:
@@ -78,7 +78,7 @@ class Draws:
         return Input(ours, f"({duck})", {**{name: COLUMNS[name] for name in names}, "i": INT, "z": FLOAT})
 
     def _named(self, select: Input) -> Input:
-        """Returns a SELECT in a form that a FROM and a window accept."""
+        """Returns a SELECT as a subquery, a view or a WITH clause, which FROM and windows accept."""
         draw = self.rng.random()
         if draw < 0.4:
             return select._replace(ours=f"({select.ours})")
@@ -110,7 +110,7 @@ class Draws:
         return [scalars.draw(self.one((BOOL, INT, FLOAT, TEXT, TIME, INTERVAL)), 2) for _ in range(count)]
 
     def window(self, source: Input) -> tuple[str, str]:
-        """Draws a TUMBLE or HOP over an input, and its rows with bounds in DuckDB."""
+        """Draws a TUMBLE or HOP over an input; returns its text, and the DuckDB text of the rows with their windows' bounds."""
         if self.rng.random() < 0.6 or self.late:
             text, size = self.one(SIZES)
             call = f"TUMBLE({source.ours}, ts, INTERVAL '{text}')"
@@ -126,7 +126,7 @@ class Draws:
         if self.rng.random() < 0.4:
             found.append(self.scalars(columns).draw(self.one((INT, FLOAT, TEXT, BOOL, TIME, INTERVAL)), 1, near=False))
         unique = {key.ours: key for key in found if any(column.ours in key.ours for column in columns)}
-        # A number alone would be the place of a column in DuckDB's GROUP BY.
+        # DuckDB's GROUP BY takes a number alone as the position of a column.
         forms = {FLOAT: "one_zero({})", INT: "({})::BIGINT"}
         return [key._replace(duck=forms.get(key.type, "{}").format(key.duck)) for key in unique.values()]
 
@@ -161,7 +161,7 @@ class Draws:
         )
 
     def grouped(self, source: Input, *, where: bool = True) -> tuple[list[Expr], str, str, list[Expr]]:
-        """Draws aggregates by window and key: the columns, the text from FROM to GROUP BY in both dialects, and the keys, bounds first."""
+        """Draws aggregates by window and key: returns them, the text from FROM to GROUP BY in both dialects, and the keys, bounds first."""
         columns = columns_of(source.columns)
         ours, duck = self.window(source)
         condition = self.maybe_where(columns) if where else ("", "")

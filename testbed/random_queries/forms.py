@@ -1,4 +1,4 @@
-"""Random scalar expressions of every type, each as our SQL and as DuckDB's."""
+"""Forms of scalar expressions of every type, each as sbon's SQL and as DuckDB's."""
 
 from typing import NamedTuple
 
@@ -12,14 +12,14 @@ class Expr(NamedTuple):
     duck: str
     type: str
     near: bool = False
-    """True if its last bits may differ, as those of a logarithm do."""
+    """True if its last bits may differ between the engines, as those of a logarithm do."""
 
 
 class Form(NamedTuple):
     """The text of a call; `{0}` is its first argument."""
 
     function: str
-    """Its name in `sbon.query.functions.FUNCTIONS`, or another name if it is no function there."""
+    """Its name in `sbon.query.functions.FUNCTIONS`; another name if it is not there."""
     type: str
     arguments: str
     """Types of the arguments, one letter each, see `LETTERS`."""
@@ -27,7 +27,7 @@ class Form(NamedTuple):
     duck: str
     near: bool = False
     keeps_near: bool = False
-    """True if arguments may be near as well: a small error stays small."""
+    """True if arguments may be near as well, because a small error stays small."""
 
 
 LETTERS = {"b": BOOL, "i": INT, "f": FLOAT, "t": TEXT, "m": TIME, "v": INTERVAL, "s": "small INT", "h": "small DOUBLE", "c": "TEXT column"}
@@ -64,7 +64,7 @@ def _common() -> list[Form]:
 
 _LIKES = ("a%", "%b", "_", "%", "a\\%b", "a\\_b", "%é%", "", "A_c", "%\\\\%", "ä%", "%\t%", "__", "%ss%")
 _PATTERNS = ("a", "^$", "[a-c]+", "b|é", ".", "^[^x]*$", "(?i)AB", "[0-9]{{2,}}", "s+t")
-"""Patterns that mean the same to both engines, RE2 and Rust's; brackets are doubled for `format`."""
+"""Patterns with the same meaning in both engines, RE2 and Rust's; braces are doubled for `format`."""
 _TO_CHAR = (
     ("YYYY-MM-DD HH24:MI:SS.US", "%Y-%m-%d %H:%M:%S.%f"),
     ("DDD HH12:MI PM, Dy", "%j %I:%M %p, %a"),
@@ -352,5 +352,5 @@ COMPUTED: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     INTERVAL: (("ABS(INTERVAL '-1 second')", "1000000::BIGINT"), ("(INTERVAL '3 s' / 2)", "1500000::BIGINT")),
 }
-"""Constants that must be computed."""
+"""Constant expressions that an engine must compute."""
 SMALL = {"small INT": (INT, "g", ("(-3)", "2", "0", "1", "5")), "small DOUBLE": (FLOAT, "y", ("0.5", "(-1.25)", "3.0", "10.0"))}

@@ -12,7 +12,7 @@ JOINS = ("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN")
 
 
 def bound_behind(kind: str, duck: str) -> str:
-    """Returns a bound of the windows of a join for DuckDB: that of the side that keeps all rows."""
+    """Returns the DuckDB text of a window's bound in a join: taken from the side that keeps all rows."""
     if not duck.startswith("l.window_") or kind in ("JOIN", "LEFT JOIN"):
         return duck
     right = duck.replace("l.", "r.", 1)
@@ -43,7 +43,7 @@ def window_join(draws: Draws) -> Query:
     on = _equality(draws, left, right)
     state = draws.rng.bit_generator.state
     ours_left, duck_left = draws.window(left)
-    draws.rng.bit_generator.state = state  # the same window once more
+    draws.rng.bit_generator.state = state  # draws the same window for the other side
     ours_right, duck_right = draws.window(right)
     return _joined(
         draws,
@@ -116,7 +116,7 @@ def _joined(
     columns = [column._replace(duck=bound_behind(kind, column.duck)) for column in columns]
     residual = draws.scalars([c for c in columns if "." in c.ours]).condition() if draws.rng.random() < 0.3 else None
     where = draws.maybe_where(columns, 0.3)
-    # A row without an event time, of either side, is in no interval.
+    # A row without an event time, on either side, has no partner.
     more = ("", "") if residual is None else (f" AND {residual.ours}", f" AND ({residual.duck})")
     ours = f" FROM {ours_left} AS l {kind} {ours_right} AS r ON {on[0]} AND {span}{more[0]}{where[0]}"
     timed = [f"(SELECT * FROM {rows} WHERE ts IS NOT NULL)" for rows in (duck_left, duck_right)]

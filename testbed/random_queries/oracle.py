@@ -1,7 +1,7 @@
-"""DuckDB as the judge of answers: its macros for what our dialect means, and its tables.
+"""Computes the expected answers in DuckDB, with macros that emulate sbon's dialect.
 
-Times are TIMESTAMP in both. INTERVALs are BIGINT microseconds in DuckDB, whose own have months and days. Where the
-dialects differ on purpose, a macro or the query's text for DuckDB gives our meaning; everything else is DuckDB's own.
+Times are TIMESTAMP in both engines. INTERVALs are BIGINT microseconds in DuckDB, whose own type has months and days. Where the dialects
+differ on purpose, a macro or the query's text for DuckDB has sbon's meaning; everything else is DuckDB's own.
 """
 
 from collections.abc import Iterable, Sequence
@@ -122,7 +122,7 @@ class Oracle:
         spans = [place for place, kind in enumerate(kinds) if kind == INTERVAL]
         if not spans:
             return [tuple(row) for row in found]
-        # Files have INTERVALs as numbers of seconds, which end at 15 digits.
+        # Files have INTERVALs as numbers of seconds, which have at most 15 digits.
         return [tuple(_as_seconds(value) if place in spans else value for place, value in enumerate(row)) for row in found]
 
     def count(self, sql: str) -> int:
@@ -138,7 +138,7 @@ class Oracle:
 
 @cache
 def _with_macros() -> duckdb.DuckDBPyConnection:
-    """Returns a database with the macros, which take longer to make than most questions to answer."""
+    """Returns a database with the macros; cached, as they take longer to create than most queries to run."""
     connection = duckdb.connect(config={"threads": 1, "order_by_non_integer_literal": True})
     connection.execute(MACROS)
     return connection

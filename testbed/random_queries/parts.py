@@ -8,7 +8,7 @@ from sbon_testbed.random_queries.forms import Expr
 QUERIES = 70
 """Number of queries of one seed."""
 FORMS_EVERY = 7
-"""Every so many queries consist of the forms whose turn it is."""
+"""Every so many queries, a query consists of the next forms in turn, so that all forms occur."""
 SIZES = (("1 second", 1_000_000), ("2 seconds", 2_000_000), ("5 seconds", 5_000_000), ("10 s", 10_000_000), ("1500 ms", 1_500_000))
 HOPS = (
     ("1 second", 1_000_000, "3 seconds", 3_000_000),
@@ -34,7 +34,7 @@ class Query(NamedTuple):
     ordered: bool = False
     """The order of rows matters."""
     late: bool = False
-    """Late rows may be left out, each for itself."""
+    """Late rows may be left out, independently of each other."""
     used: frozenset[str] = frozenset()
     """Functions in it."""
 
@@ -54,7 +54,7 @@ class Input(NamedTuple):
 
 
 def ties(names: Sequence[str]) -> str:
-    """Returns the order of rows that are equal by ORDER BY: by the other columns, in the order of their names."""
+    """Returns the order of rows that ORDER BY leaves tied: by the other columns, in the order of their names."""
     return ", ".join(f"{name} ASC NULLS LAST" for name in sorted(names))
 
 

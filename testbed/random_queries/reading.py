@@ -1,4 +1,4 @@
-"""Answers as agents write them into files, back as rows."""
+"""Reads answers back from the files that agents have written."""
 
 import json
 import math

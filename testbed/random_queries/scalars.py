@@ -18,13 +18,13 @@ class Scalars:
         self._rng = rng
         self._columns = columns
         self.used: set[str] = set()
-        """Functions drawn."""
+        """Functions drawn so far."""
 
     def draw(self, kind: str, depth: int = 2, *, near: bool = True) -> Expr:
         """Draws an expression of a type; with `near`, its last bits may be undefined."""
         if kind in SMALL:
             return self._small(kind)
-        if kind == "TEXT column":  # literals are converted when the query is read, and refused
+        if kind == "TEXT column":  # a literal would be converted while the query is planned, and refused
             columns = [column for column in self._columns if column.ours.rpartition(".")[2] in ("t", "k")]
             return self._one(columns) if columns else Expr("CAST(g AS TEXT)", "g::TEXT", TEXT)
         if depth <= 0 or self._rng.random() < 0.2:

@@ -21,7 +21,7 @@ OVER = (
 
 
 def scalars(draws: Draws) -> Query:
-    """Computes expressions of rows; every `FORMS_EVERY` queries those whose turn it is, so that all forms occur."""
+    """Computes expressions of rows; every `FORMS_EVERY` queries the next forms in turn, so that all forms occur."""
     source = draws.input()
     columns = columns_of(source.columns)
     values = draws.values(columns, 4)
@@ -96,7 +96,7 @@ def twice(draws: Draws) -> Query:
         ours = outer.format(values, inner_ours, "").replace("SELECT e,", "SELECT e AS c0,")
         duck = outer.format("one_zero(max(y)), sum(i)::BIGINT, count(DISTINCT k)", inner_duck, " AS inner_rows")
         return Query(ours, duck, (TIME, FLOAT, INT, INT), (1e-9,) * 4, "")
-    # Windowed again by the end of each window, its last millisecond or its start, which are behind the watermark.
+    # Windowed again by the end, the last millisecond or the start of each window.
     time, duck_time = draws.one((("e", "e"), ("window_time", "moved(e, -1000)"), ("window_start", f"moved(e, -{size})")))
     inner_ours = inner_ours.replace("SELECT ", "SELECT window_time, window_start, ", 1)
     again_text, again_us = draws.one((("20 s", 20_000_000), ("3 seconds", 3_000_000)))
@@ -136,7 +136,7 @@ def top(draws: Draws) -> Query:
     if draws.rng.random() < 0.5:
         aggregates, ours, duck, keys = draws.grouped(source)
         values = [*keys, *(value for value in aggregates if not value.near)]
-        last = [f"c{place}" for place in range(len(keys))]  # a group is alone with its keys
+        last = [f"c{place}" for place in range(len(keys))]  # keys are unique, so they break all ties
     else:
         plain = ("ts", "k", "y", "x", "g", "t", *(("z",) if source.is_source else ()))
         ours, duck = (f" FROM {rows}" for rows in draws.window(source))

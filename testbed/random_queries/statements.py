@@ -1,4 +1,4 @@
-"""Random queries of the whole dialect, each with the text that asks DuckDB the same."""
+"""Random queries of the whole dialect, each with its equivalent for DuckDB."""
 
 from collections.abc import Callable
 
