@@ -1,1 +1,1 @@
-"""Evaluation of dealers: windows over many instances in virtual time."""
+"""Evaluation of dealers, which assign windows to instances, in virtual time."""

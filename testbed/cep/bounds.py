@@ -1,4 +1,4 @@
-"""Stories of dealers under latency bounds: what each sends, and how late its rows are."""
+"""Evaluates dealers under latency bounds: how many rows each sends, and how late rows are."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ Report = Callable[[str, int, int], None]
 
 
 def dealers(story: Story) -> dict[str, MakeDealer]:
-    """Returns the dealers of the paper, ours, and the ceiling, by name."""
+    """Returns the dealers by name: those of the paper, sbon's, and one that sends a single copy of each row (most possible saving)."""
     return {
         "round-robin": RoundRobin,
         "reactive": lambda setting, books: Reactive(setting, books, story.threshold_s),
@@ -30,7 +30,7 @@ def dealers(story: Story) -> dict[str, MakeDealer]:
 def evaluate_bounds(
     name: str, seeds: Sequence[int], seeds_of_future: int, report: Report, duration_s: float | None = None
 ) -> dict[str, Any]:
-    """Returns the part of a story under bounds: figures of each bound and dealer over all seeds, with those of single seeds."""
+    """Returns the figures of a story for each bound and dealer, over all seeds and by seed."""
     story = STORIES[name]
     found: dict[str, dict[str, list[Outcome]]] = {f"{bound:g}": {} for bound in story.bounds_s}
     base: list[int] = []
@@ -55,7 +55,7 @@ def evaluate_bounds(
 
 
 def _figures(outcomes: Sequence[Outcome], base: Sequence[int], row_bytes: Sequence[int]) -> dict[str, Any]:
-    """Returns the figures of one dealer under one bound: means over seeds, the worst peak, and all late rows."""
+    """Returns the figures of one dealer under one bound: means over seeds, the worst peak, and the late rows of all seeds."""
     saved = [1 - one.rows_sent / of_base for one, of_base in zip(outcomes, base, strict=False)]
     sent = sum(one.rows_sent for one in outcomes)
     sizes = [sum(count * size for count, size in zip(one.sent_by_kind, row_bytes, strict=True)) for one in outcomes]

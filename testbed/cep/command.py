@@ -1,4 +1,4 @@
-"""`sbon testbed cep`: the evaluation of windows dealt to instances under a latency bound, asked for and shown."""
+"""`sbon testbed cep`: runs and prints the evaluation of windows dealt to instances under a latency bound."""
 
 import os
 from enum import StrEnum
@@ -28,10 +28,12 @@ class Part(StrEnum):
 
 
 def cep_command(
-    story: Annotated[list[Part] | None, typer.Option(help="Only this one; may be repeated.")] = None,
-    seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Streams of each story.")] = 2,
-    seed: Annotated[int, typer.Option(min=0, help="The first of the seeds.")] = 1,
-    future: Annotated[int, typer.Option(metavar="N", min=0, help="Streams that dealers who know the future deal, too.")] = 1,
+    story: Annotated[list[Part] | None, typer.Option(help="Only this story; may be repeated.")] = None,
+    seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Number of streams of each story, one for each seed.")] = 2,
+    seed: Annotated[int, typer.Option(min=0, help="First seed.")] = 1,
+    future: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Number of streams that a dealer that knows the future deals as well.")
+    ] = 1,
     seconds: Annotated[
         float | None, typer.Option(metavar="S", min=60.0, help="Length of the streams under bounds. [5 h of traffic, 150 min of faces]")
     ] = None,
@@ -74,7 +76,7 @@ def cep_command(
 
 
 def show(name: str, found: dict[str, Any]) -> None:
-    """One story as a table for people."""
+    """Prints the results of one story as tables."""
     if "bounds" in found:
         show_bounds(name, found["bounds"])
     elif name == Part.PEAKS:
@@ -112,12 +114,12 @@ _STICK_COLUMNS = tuple(Column(title, right=True) for title in (*_STICK, "below 1
 
 
 def _stick(row: dict[str, float]) -> list[str]:
-    """Quantiles and the share below 1 as texts."""
+    """Returns the quantiles and the share below 1 as texts."""
     return [*(f"{row[key]:.2f}" if key in row else "-" for key in _STICK), f"{row['below_1']:.1%}"]
 
 
 def show_bounds(name: str, found: dict[str, dict[str, dict[str, float]]]) -> None:
-    """A story under bounds as a table for people."""
+    """Prints the results of a story under bounds as a table."""
     print_note(f"{name}: events sent against round robin, over all seeds")
     rows = [
         [

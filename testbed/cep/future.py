@@ -1,4 +1,4 @@
-"""Dealers that know the rows to come: how far a forecast could be improved. The best that we found, not a bound."""
+"""Dealers that know the future rows. They show how much a better forecast could gain; they are the best found, not a proven optimum."""
 
 import bisect
 
@@ -15,22 +15,22 @@ CHANCES = (10.0, 100.0, 1000.0)
 
 
 class Coming:
-    """A forecast that is right."""
+    """A forecast with the true future rates."""
 
     def __init__(self, trace: Trace, kinds: int) -> None:
         self._at = [trace.at_s[trace.kind == kind] for kind in range(kinds)]
 
     def arrived(self, at_s: float, kind: int) -> None:
-        """Takes no notice."""
+        """Ignores the row, as the future is known."""
 
     def upper(self, now: float, width_s: float, intervals: int) -> FloatArray:
-        """Returns the rates that come, (kinds, intervals)."""
+        """Returns the true rates of the next intervals, (kinds, intervals)."""
         edges = now + width_s * np.arange(intervals + 1)
         return np.array([np.diff(np.searchsorted(at, edges)) for at in self._at]) / width_s
 
 
 class LastThatHolds(Silent):
-    """Deals to the open instance that closes last of those where no row of its windows so far and of this one will be late."""
+    """Deals a window to the instance that closes last among those where no row of its windows, with this one, will be late."""
 
     def __init__(self, setting: Setting, books: Books, trace: Trace) -> None:
         super().__init__(setting, books)
@@ -39,7 +39,7 @@ class LastThatHolds(Silent):
         self._at, self._kind, self._opens = trace.at_s.tolist(), trace.kind.tolist(), (trace.closes_s > 0).tolist()
 
     def deal(self, at_s: float, closes_s: float) -> int:
-        """Returns that instance, or the one with the least peak."""
+        """Returns that instance; the one with the least peak if rows will be late on all."""
         books = self.books.of
         peaks: dict[int, float] = {}
         for number in sorted(range(len(books)), key=lambda one: (-books[one].until_s, books[one].backlog_s(at_s))):
@@ -49,7 +49,7 @@ class LastThatHolds(Silent):
         return min(peaks, key=lambda one: peaks[one])
 
     def _peak_s(self, book: Book, now: float, closes_s: float) -> float:
-        """Returns the longest time of a row until the window closes. Rows that windows count are not: faces have none."""
+        """Returns the greatest latency of a row until the window closes. Rows that windows count are ignored, as faces have none."""
         law = self._law.kinds
         first = bisect.bisect_left(self._at, now)
         last = bisect.bisect_right(self._at, closes_s)
@@ -65,7 +65,7 @@ class LastThatHolds(Silent):
 
 
 def known_future(trace: Trace, operator: Operator, bound_s: float, instances: int) -> Outcome:
-    """Returns the fewest copies of those that kept the bound, or the outcome with the fewest late rows."""
+    """Returns the outcome with the fewest late rows, and of these the one with the fewest rows sent."""
     setting = operator.setting(bound_s, trace.scope_s, instances, knows_law=True)
     outcomes = []
     if bound_s > trace.scope_s:

@@ -1,4 +1,4 @@
-"""Stories of single instances: peaks of one batch (figure 5), the reactive dealer (4c), gains and waits predicted (12, 13), scaling."""
+"""Evaluates single mechanisms: peaks of one batch (figure 5), the reactive dealer (4c), predicted gains and waits (12, 13), scaling."""
 
 import math
 import time
@@ -28,7 +28,7 @@ PEAKS_TRAFFIC = (
     (1000, 0.1, 1000.0, 197.8, 1041.8),
     (1000, 0.1, 1100.0, 199.2, 1179.2),
 )
-"""Batch, mean gap of rows and scope; the paper's peak and the delay until it."""
+"""Batch size, mean gap of rows in s, and scope in s; then the paper's peak and the delay until the peak, in s."""
 PEAKS_FACES = (
     (10, 0.667, 10.0, 37.9, 46.3),
     (10, 0.4, 10.0, 68.7, 77.1),
@@ -40,15 +40,15 @@ PEAKS_FACES = (
 )
 BINS = (1, 2, 4, 8)
 INSTANCES_ENOUGH = 16
-"""Instances of `gains` and `prediction`: by our laws, eight have more faces than they can recognise, and what waits hides all else."""
+"""Instances of `gains` and `prediction`: with eight, the fitted laws give more faces than can be recognised, and waits hide all else."""
 
 
 class Batches(Silent):
-    """Deals so many windows to an instance, then so many to the next.
+    """Deals `size` windows to an instance, then `size` to the next.
 
     Parameters
     ----------
-    only_first : windows after the first batch go to the second instance
+    only_first : all windows after the first batch go to the second instance
     """
 
     def __init__(self, setting: Setting, books: Books, size: int, *, only_first: bool = False) -> None:
@@ -56,21 +56,21 @@ class Batches(Silent):
         self._size, self._only_first, self._dealt = size, only_first, 0
 
     def deal(self, at_s: float, closes_s: float) -> int:
-        """Returns the instance of the batch that the window is in."""
+        """Returns the instance of the window's batch."""
         batch = self._dealt // self._size
         self._dealt += 1
         return min(batch, 1) if self._only_first else batch % self.setting.instances
 
 
 def even_faces(faces: int, queries_per_s: float, scope_s: float, duration_s: float) -> Trace:
-    """Returns so many faces each frame, and queries at even gaps."""
+    """Returns a stream with `faces` faces in each frame, and queries at even gaps."""
     frames = int(duration_s / FRAME_S)
     queries = np.arange(0.5 / queries_per_s, duration_s, 1 / queries_per_s)
     return pictures(np.full(frames, faces, dtype=np.int64), queries, scope_s)
 
 
 def even_cars(rng: np.random.Generator, mean_gap_s: float, scope_s: float, duration_s: float) -> Trace:
-    """Returns cars with exponential gaps, of which each has two rows: so the mean gap of rows is half that of cars."""
+    """Returns a stream of cars with exponential gaps; `mean_gap_s` is that of rows, half that of cars, as each car has two rows."""
     passes = np.cumsum(rng.exponential(2 * mean_gap_s, int(1.2 * duration_s / mean_gap_s / 2) + 10))
     return cars(passes[passes < duration_s], scope_s)
 
@@ -79,7 +79,7 @@ def even_cars(rng: np.random.Generator, mean_gap_s: float, scope_s: float, durat
 
 
 def one_batch(trace: Trace, operator: Operator, batch: int) -> dict[str, float]:
-    """Returns the peak of one batch of windows on one instance, and how long after its first window that was."""
+    """Returns the peak latency of one batch of windows on one instance, and the time from the batch's first row to the peak."""
     setting = operator.setting(1e9, trace.scope_s, 2)
     begun_s: list[float] = []
     peak = [0.0, 0.0]
@@ -97,11 +97,11 @@ def one_batch(trace: Trace, operator: Operator, batch: int) -> dict[str, float]:
 
 
 def evaluate_peaks(seeds: Sequence[int], report: Report) -> dict[str, Any]:
-    """Returns the story `peaks`: medians over seeds, beside the paper's."""
+    """Returns the story `peaks`: medians over seeds, beside the paper's figures."""
     traffic = []
     for number, (batch, gap_s, scope_s, paper_s, paper_feedback_s) in enumerate(PEAKS_TRAFFIC):
         report("peaks", number, len(PEAKS_TRAFFIC) + 1)
-        # Cars that came before the first window pass L2 too.
+        # The stream starts one scope early, so that earlier cars pass L2 from the first window on.
         found = [
             one_batch(_later(even_cars(np.random.default_rng(seed), gap_s, scope_s, 2.2 * scope_s), scope_s), TRAFFIC, batch)
             for seed in seeds
@@ -110,7 +110,7 @@ def evaluate_peaks(seeds: Sequence[int], report: Report) -> dict[str, Any]:
         traffic[-1] |= {"paper_peak_s": paper_s, "paper_feedback_s": paper_feedback_s}
     faces = []
     for batch, gap_s, scope_s, paper_s, paper_feedback_s in PEAKS_FACES:
-        # A query each second: in two seconds, two of 2 / gap rows.
+        # One query each second: of the 2 / gap rows in a frame of 2 s, two are queries.
         trace = even_faces(round(FRAME_S / gap_s) - 2, 1.0, scope_s, batch + 2 * scope_s + 10)
         faces.append(one_batch(trace, FACES, batch) | {"paper_peak_s": paper_s, "paper_feedback_s": paper_feedback_s})
     report("peaks", len(PEAKS_TRAFFIC) + 1, len(PEAKS_TRAFFIC) + 1)
@@ -118,7 +118,7 @@ def evaluate_peaks(seeds: Sequence[int], report: Report) -> dict[str, Any]:
 
 
 def _later(trace: Trace, from_s: float) -> Trace:
-    """Returns the stream from an instant on."""
+    """Returns the rows of a stream from `from_s` on."""
     kept = trace.at_s >= from_s
     return Trace(trace.at_s[kept], trace.kind[kept], trace.closes_s[kept])
 
@@ -145,13 +145,13 @@ def evaluate_reactive(seeds: Sequence[int], report: Report) -> dict[str, Any]:
 
 
 class _Predicting(Model):
-    """Deals fixed batches and notes what the model predicts of each window."""
+    """Deals fixed batches, and notes the model's prediction for the last window of each batch."""
 
     def __init__(self, setting: Setting, books: Books, options: ModelOptions, batch: int) -> None:
         super().__init__(setting, books, options)
         self._batch, self._dealt = batch, 0
         self.notes: list[tuple[float, float, int, float, float, float, float]] = []
-        """Opening, closing, instance, negative and positive gain, longest wait, and the peak by the tail, predicted."""
+        """Opening, closing, instance of a window; predicted negative gain, positive gain, longest wait, and peak by the tail."""
         self._steady = Steady(setting)
 
     def arrived(self, at_s: float, kind: int) -> None:
@@ -160,7 +160,7 @@ class _Predicting(Model):
         self._steady.arrived(at_s, kind)
 
     def deal(self, at_s: float, closes_s: float) -> int:
-        """Returns the instance of the batch that the window is in."""
+        """Returns the instance of the window's batch."""
         if self._dealt % self._batch == 0:
             self._current = (self._current + 1) % self.setting.instances
             self._since_s = at_s
@@ -174,7 +174,7 @@ class _Predicting(Model):
         return self._current
 
     def _peak_by_tail(self, now: float, closes_s: float) -> float:
-        """Returns the least bound that our tail has kept but for one window in a hundred."""
+        """Returns the least bound, within 0.5 %, that sbon's tail estimate exceeds with a probability of at most 1 %."""
         assert self.setting.law is not None
         width_s = (closes_s - now) / INTERVALS
         book = self.books.of[self._current]
@@ -188,7 +188,7 @@ class _Predicting(Model):
 
 
 def predictions(trace: Trace, operator: Operator, batch: int, options: ModelOptions) -> dict[str, FloatArray]:
-    """Returns predicted : measured of negative and positive gains and of the longest wait, of the last window of each batch."""
+    """Returns the ratios predicted : measured of both gains, the longest wait and the peak, for the last window of each batch."""
     made: list[_Predicting] = []
     rows: list[list[tuple[float, float, float]]] = [[] for _ in range(INSTANCES_ENOUGH)]
 
@@ -255,7 +255,7 @@ def evaluate_prediction(seed: int, report: Report) -> dict[str, Any]:
     for alpha in (None, 0.0, 0.25, 0.5, 0.75, 1.0):
         options = ModelOptions(bins=2, gap_bias=0.0, cost_bias=0.0, biases_rows=False, batch=Batch.TURN, alpha=alpha)
         result["t-count" if alpha is None else f"{alpha:g}"] = _quantiles(predictions(faces, FACES, 4, options)["wait"])
-    # Ours, where arrivals are by chance: with even ones, nothing is late that is not sure to be.
+    # sbon's prediction needs random arrivals: with even ones every peak would be certain.
     trace = STORIES["faces"].make(np.random.default_rng(seed), 3600.0)
     result["ours"] = _quantiles(predictions(trace, FACES, 4, ModelOptions(bins=2, monitored_s=10.0))["peak"])
     report("prediction", 1, 1)

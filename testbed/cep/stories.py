@@ -1,7 +1,8 @@
-"""Streams of the stories, and the operators whose costs they have.
+"""The stories: streams, and operators with the costs of their rows.
 
-Laws fitted to figure 5 of the paper. Traffic: a car passes L1, which opens its window, and L2, which closes it; an L2 row is compared with
-each L1 row that its windows have seen. Faces: a query opens a window of fixed length, a face is compared with the query of each window.
+The laws of costs are fitted to figure 5 of the paper. Traffic: a car passes L1, which opens its window, and L2, which closes it; an L2 row
+is compared with each L1 row that its windows have seen. Faces: a query opens a window of fixed length; a face is compared with the query of
+each window.
 """
 
 import math
@@ -28,7 +29,7 @@ class Operator(msgspec.Struct, frozen=True):
     row_bytes: tuple[int, ...]
 
     def setting(self, bound_s: float, scope_s: float, instances: int = INSTANCES, *, knows_law: bool = False) -> Setting:
-        """Returns what a dealer is told of it: all but its costs, unless it knows them."""
+        """Returns the setting that a dealer gets: everything except the operator's costs, unless `knows_law`."""
         return Setting(
             instances=instances,
             bound_s=bound_s,
@@ -43,20 +44,20 @@ class Operator(msgspec.Struct, frozen=True):
 TRAFFIC = Operator(
     OverlapLaw((RowLaw(opening_s=1e-6, window_s=1e-6), RowLaw(pair_s=0.115e-6)), (True, False)), (True, False), (False, True), (64, 64)
 )
-"""Kinds: L1, L2."""
+"""Kinds of rows: L1, L2."""
 FACES = Operator(
     OverlapLaw((RowLaw(opening_s=1.25, window_s=0.30), RowLaw(window_s=0.28)), (False, False)),
     (True, False),
     (False, False),
     (200_000, 20_000),
 )
-"""Kinds: query (some pictures of a person), face (one)."""
+"""Kinds of rows: query (some pictures of a person), face (one picture)."""
 FRAME_S = 2.0
 WITHIN_FRAME_S = 0.01
 
 
 def cars(passes_s: FloatArray, scope_s: float, until_s: float = np.inf) -> Trace:
-    """Returns the rows of cars that pass L1 at these instants, and L2 later by the scope."""
+    """Returns the rows of cars that pass L1 at these instants, and L2 `scope_s` later."""
     count = len(passes_s)
     at = np.concatenate([passes_s, passes_s + scope_s])
     kind = np.concatenate([np.zeros(count, dtype=np.int64), np.ones(count, dtype=np.int64)])
@@ -67,7 +68,7 @@ def cars(passes_s: FloatArray, scope_s: float, until_s: float = np.inf) -> Trace
 
 
 def gaps_along(rng: np.random.Generator, mean_gap_s: Callable[[float], float], duration_s: float) -> FloatArray:
-    """Returns instants with exponential gaps whose mean depends on when they begin."""
+    """Returns instants with exponential gaps; the mean of a gap depends on when the gap begins."""
     found: list[float] = []
     at_s = 0.0
     while True:
@@ -78,7 +79,7 @@ def gaps_along(rng: np.random.Generator, mean_gap_s: Callable[[float], float], d
 
 
 def pictures(faces: IntArray, queries_s: FloatArray, scope_s: float) -> Trace:
-    """Returns the rows of frames with so many faces each, and of queries at these instants."""
+    """Returns the rows of frames, with `faces[i]` faces in frame i, and of queries at these instants."""
     frame = np.repeat(np.arange(len(faces)), faces)
     place = np.arange(len(frame)) - np.repeat(np.cumsum(faces) - faces, faces)
     at = np.concatenate([queries_s, FRAME_S * frame + WITHIN_FRAME_S * place])
@@ -89,15 +90,15 @@ def pictures(faces: IntArray, queries_s: FloatArray, scope_s: float) -> Trace:
 
 
 class Story(msgspec.Struct, frozen=True):
-    """A stream, the bounds that it is dealt under, and the settings that the paper has for it."""
+    """A stream, its latency bounds, and the paper's settings for it."""
 
     operator: Operator
     bounds_s: tuple[float, ...]
     threshold_s: float
-    """TH of the reactive dealer."""
+    """Threshold TH of the reactive dealer."""
     model: ModelOptions
     make: Callable[[np.random.Generator, float], Trace]
-    """Returns the stream of so many seconds."""
+    """Returns a stream of the given length in seconds."""
     duration_s: float
 
 
@@ -130,7 +131,7 @@ def _faces(mean_faces: Callable[[float], float]) -> Story:
 
 
 STORIES: dict[str, Story] = {
-    # Of five curves between 2000 and 200 ms, this one meets what the paper's round robin has sent.
+    # Of five curves between 2000 and 200 ms, this one sends as many rows as the paper's round robin.
     "traffic": _traffic(lambda at_s: 1.1 - 0.9 * math.sin(math.pi * at_s / _HOURS_5_S)),
     "traffic-fast": _traffic(lambda at_s: 1.1 + 0.9 * math.cos(2 * math.pi * at_s / 3600)),
     "traffic-steps": _traffic(lambda at_s: (0.2, 1.0)[int(at_s // 2500) % 2]),

@@ -1,8 +1,8 @@
 """Measures how a lying minority affects the honest nodes' coordinates: `sbon testbed adversaries`.
 
-Liars (`sbon_testbed.coordinates.liars`) run the same code and answer probes, but give out coordinates that they make up, and may answer
-late. Inflation, deflation and oscillation are those of Zage and Nita-Rotaru (CCS 2007), creeping is the frog-boiling of Chan-Tin et al.
-(ACM TISSEC 14(3), 2011).
+Liars (`sbon_testbed.coordinates.liars`) run the same code and answer probes, but publish false coordinates, and may answer late. Inflation,
+deflation and oscillation are the attacks of Zage and Nita-Rotaru (CCS 2007); creeping is the frog-boiling of Chan-Tin et al. (ACM TISSEC
+14(3), 2011).
 """
 
 import sys
@@ -25,14 +25,14 @@ from sbon_testbed.matrix import load_matrix, slice_of
 
 
 class Honest:
-    """No attack. The same nodes are excluded from the score, so that the figures can be compared."""
+    """No attack. The score leaves out the same nodes as under an attack, so that the figures can be compared."""
 
     def tell(self, node: int, honest: Coordinate, round_number: int) -> Coordinate:
-        """Returns the truth."""
+        """Returns the true coordinate."""
         return honest
 
     def rtt_ms(self, node: int, rtt_ms: float, round_number: int) -> float:
-        """Returns the truth."""
+        """Returns the true RTT."""
         return rtt_ms
 
 
@@ -47,7 +47,7 @@ def attacked(
     config: CoordinateConfig | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Returns the errors over the honest pairs, without lies and under each attack.
+    """Returns the coordinates' errors over the honest pairs, without lies and under each attack.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def attacked(
     """
     unknown = [name for name in attacks if name not in ATTACKS]
     if unknown:
-        raise UsageError(f"attack {unknown[0]!r} is unknown, expected one of {', '.join(ATTACKS)}, all")
+        raise UsageError(f"--attack {unknown[0]} is unknown, expected one of {', '.join(ATTACKS)}, all")
     if not 0 < fraction < 0.5:
         raise UsageError(f"fraction = {fraction}, expected more than 0, less than 0.5")
 
@@ -99,13 +99,13 @@ def adversaries_command(
     matrix: Annotated[Path, typer.Option(help="RTTs in ms: .npz (key rtt, [n,n] or [t,n,n], NaN for missing) or a text matrix.")],
     attack: Annotated[str, typer.Option(metavar="NAME|all", help=f"{', '.join(ATTACKS)}, or all.")] = "all",
     fraction: Annotated[float, typer.Option(help="Share of the nodes that lie.")] = 0.1,
-    rounds: Annotated[int, typer.Option(help="Each node probes one peer a round.")] = 500,
-    neighbours: Annotated[str, typer.Option(metavar="K|all", help="Probe only K fixed random peers, or any.")] = "32",
-    taken: Annotated[str | None, typer.Option("--slice", metavar="first|median|N", help="Of a matrix over time only this slice.")] = None,
+    rounds: Annotated[int, typer.Option(help="Number of rounds; each node probes one peer a round.")] = 500,
+    neighbours: Annotated[str, typer.Option(metavar="K|all", help="Probe only K fixed random peers, or all peers.")] = "32",
+    taken: Annotated[str | None, typer.Option("--slice", metavar="first|median|N", help="Only this slice of a matrix over time.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same result.")] = 0,
     json: JsonFile = None,
 ) -> None:
-    """Let some nodes lie about where they are, and say what that does to the others."""
+    """Let some nodes lie about their coordinates, and show how that affects the other nodes' coordinates."""
 
     loaded = load_matrix(matrix)
     if taken is not None:
@@ -129,7 +129,7 @@ def adversaries_command(
 
 
 def show(result: dict[str, Any]) -> None:
-    """Prints the result as a table for people."""
+    """Prints the result as a table."""
     rows = [
         [name, f"{figures['median_relative_error']:.1%}", f"{figures['p90_relative_error']:.1%}", f"{ratio:.2f}"]
         for name, figures, ratio in (

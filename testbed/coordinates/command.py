@@ -19,24 +19,24 @@ from sbon_testbed.json_files import JsonFile, write_json
 from sbon_testbed.matrix import load_matrix, slice_of
 
 TOLD = MembershipConfig().vitals_per_datagram
-"""Number of coordinates that an agent hears with the reply to its probe. It also hears as many with each probe from another agent,
-which is not simulated here."""
-SLICE_HELP = "Of a matrix over time only this slice, or each pair's median; without it, they follow each other."
+"""Number of coordinates that an agent gets with the reply to its probe. It gets as many with each probe from another agent, which is not
+simulated here."""
+SLICE_HELP = "Use only this slice of a matrix over time, or each pair's median; without it, the slices follow each other."
 
 
 def coordinates_command(
     matrix: Annotated[Path, typer.Option(help="RTTs in ms: .npz (key rtt, [n,n] or [t,n,n], NaN for missing) or a text matrix.")],
-    rounds: Annotated[int, typer.Option(help="Each node probes one peer a round.")] = 500,
-    neighbours: Annotated[str, typer.Option(metavar="K|all", help="Probe only K fixed random peers, or any.")] = "32",
+    rounds: Annotated[int, typer.Option(help="Number of rounds; each node probes one peer a round.")] = 500,
+    neighbours: Annotated[str, typer.Option(metavar="K|all", help="Probe only K fixed random peers, or all peers.")] = "32",
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same result.")] = 0,
-    algorithm: Annotated[str, typer.Option(help="refit or vivaldi.")] = "refit",
-    gossip: Annotated[str, typer.Option(metavar="N|latest", help="Coordinates of others heard each round.")] = str(TOLD),
+    algorithm: Annotated[str, typer.Option(help="Algorithm of coordinates: refit or vivaldi.")] = "refit",
+    gossip: Annotated[str, typer.Option(metavar="N|latest", help="Coordinates of other nodes that a node gets each round.")] = str(TOLD),
     jitter: Annotated[float, typer.Option(metavar="SHARE", help=JITTER_HELP)] = JITTER_SHARE,
     taken: Annotated[str | None, typer.Option("--slice", metavar="first|median|N", help=SLICE_HELP)] = None,
     attack: Annotated[str, typer.Option(metavar="NAME", help=f"Let a tenth of the nodes lie: {', '.join(ATTACKS)}.")] = "none",
     json: JsonFile = None,
 ) -> None:
-    """Find coordinates on a matrix of RTTs, and say how well they predict it."""
+    """Find coordinates for a matrix of RTTs, and show how well they predict it."""
     try:
         if algorithm not in ("refit", "vivaldi"):
             raise UsageError(f"--algorithm {algorithm}, expected refit or vivaldi")
@@ -81,7 +81,7 @@ def _progress(rounds: int) -> Callable[[int], None]:
 
 
 def show(result: dict[str, Any]) -> None:
-    """Prints the result as a table for people."""
+    """Prints the result as a table."""
     print_note(
         f"{result['nodes']} nodes, {result['rounds']} rounds, neighbours {result['neighbours']}, gossip {result['gossip']}, "
         f"jitter {result['jitter']:.1%}, seed {result['seed']}"

@@ -21,7 +21,7 @@ def predicted_rtt_ms(positions: FloatArray) -> FloatArray:
     """Returns the RTTs that positions of shape (n, 4) predict, (n, n)."""
     vectors, heights = positions[:, :3], positions[:, 3]
     square = np.zeros((len(positions), len(positions)))
-    for axis in range(3):  # One axis at a time, to hold one n x n difference in memory instead of three.
+    for axis in range(3):  # One axis at a time holds one n x n difference in memory instead of three.
         difference = vectors[:, axis, None] - vectors[None, :, axis]
         square += difference * difference
     predicted: FloatArray = np.sqrt(square) + heights[:, None] + heights[None, :]
@@ -29,7 +29,7 @@ def predicted_rtt_ms(positions: FloatArray) -> FloatArray:
 
 
 def score(positions: FloatArray, truth: FloatArray, only: Sequence[int] | None = None) -> dict[str, float]:
-    """Returns the errors over all measured pairs of different nodes (of the nodes `only`), each direction separately.
+    """Returns the errors over all measured pairs of different nodes, or of the nodes in `only`; each direction counts separately.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def score(positions: FloatArray, truth: FloatArray, only: Sequence[int] | None =
 def score_by_probing(
     positions: FloatArray, truth: FloatArray, probed: npt.NDArray[np.bool_], only: Sequence[int] | None = None
 ) -> dict[str, dict[str, float] | None]:
-    """Returns the same for the pairs in which a node has probed the other, and for the rest; None if there are no such pairs.
+    """Returns the errors of `score` for pairs in which a node has probed the other, and for the rest; None if there are no such pairs.
 
     Parameters
     ----------
@@ -106,18 +106,18 @@ def evaluate(
     matrix : [n, n] or [t, n, n] ms, NaN where not measured; slices follow each other in equal parts of the rounds
     rounds : each node probes one peer a round
     neighbours : size of the fixed random set that a node draws its peers from; None for all others
-    seed : same seed, same numbers (times aside)
-    gossip : random coordinates that a node hears each round; None: always the latest of the peers it remembers
-    liar, liars_share : an attack, and the share of nodes that take part; only honest pairs are scored then
+    seed : the same seed gives the same numbers, except times
+    gossip : number of random coordinates that a node gets each round; None: it always knows the latest of the peers that it remembers
+    liar, liars_share : an attack, and the share of nodes that take part; then only honest pairs are scored
     jitter : mean of the noise by which a probe exceeds the matrix, as a share of the RTT (`sbon_testbed.coordinates.jitter`)
     progress : called after each round
-    trace : takes the median relative error against the current slice after each round
+    trace : gets the median relative error against the current slice, by round
 
     Returns
     -------
     dict
-        Plain values for JSON; errors are relative to the measured RTT, over all measured pairs, against the last slice. `probed` and
-        `unprobed` have them by whether either node has probed the other.
+        Plain values for JSON. Errors are relative to the measured RTT, over all measured pairs of the last slice. `probed` and `unprobed`
+        have the errors of pairs in which a node has probed the other, and of the other pairs.
 
     Raises
     ------
@@ -172,7 +172,7 @@ def _check(rounds: int, neighbours: int | None, gossip: int | None) -> None:
 
 
 class _Course:
-    """Records during the rounds how good coordinates are at first, and how far nodes move in the last tenth."""
+    """Records the errors of the first rounds (`WARMUP_ROUNDS`), and how far nodes move in the last tenth of the rounds."""
 
     def __init__(self, space: Space, rounds: int, truth: FloatArray, scored: Sequence[int] | None) -> None:
         self._space, self._truth, self._scored = space, truth, scored
@@ -182,7 +182,7 @@ class _Course:
         self.warmup: dict[str, dict[str, float]] = {}
 
     def note(self, number: int) -> None:
-        """Records that a round is over."""
+        """Records the state after a round."""
         if number in WARMUP_ROUNDS:
             self.warmup[str(number)] = score(self._space.positions(), self._truth, self._scored)
         if number < self._drifts_from:
@@ -193,6 +193,6 @@ class _Course:
         self._before = positions
 
     def drift_ms_per_round(self) -> float:
-        """Returns the movement of the median node."""
-        # Nodes do not move with every sample: the median over rounds would hide the moves, the mean does not.
+        """Returns the mean movement a round of the median node."""
+        # A node does not move in every round, so the median over rounds would hide its moves.
         return float(np.median(np.mean(self._moved, axis=0))) if self._moved else 0.0

@@ -1,6 +1,6 @@
-"""Attacks on coordinates: nodes that lie about their own.
+"""Attacks on coordinates: nodes that publish false ones.
 
-A liar can publish any coordinate and answer late; it cannot answer early. All claim a small error estimate.
+A liar can publish any coordinate and answer late; it cannot answer early. All liars but `Delay` claim a small error estimate.
 """
 
 import math
@@ -42,7 +42,7 @@ class Inflation:
 
 
 class Deflation(Inflation):
-    """Claims to be at the origin, near everybody, and so pulls others together."""
+    """Claims to be at the origin, near all nodes, and so pulls the others together."""
 
     def tell(self, node: int, honest: Coordinate, round_number: int) -> Coordinate:
         """Returns the origin."""
@@ -53,7 +53,7 @@ class Oscillation:
     """Claims a different point every round, and answers with a random delay."""
 
     def tell(self, node: int, honest: Coordinate, round_number: int) -> Coordinate:
-        """Returns a random point, near enough not to be refused."""
+        """Returns a random point, near enough that peers accept it."""
         rng = np.random.default_rng((node, round_number))
         x, y, z = rng.uniform(-WANDER_MS, WANDER_MS, 3).tolist()
         return Coordinate((x, y, z), float(rng.uniform(0, 50)), SURE, honest.load_ms)
@@ -67,7 +67,7 @@ class Creeping(Inflation):
     """Frog-boiling (Chan-Tin et al., 2011): all liars drift in one direction, each round by too little to be noticed."""
 
     def tell(self, node: int, honest: Coordinate, round_number: int) -> Coordinate:
-        """Returns the node's own coordinate plus a millisecond for every round so far."""
+        """Returns the node's true coordinate, moved by `CREEP_MS` for every round so far."""
         x, y, z = honest.vector
         away = CREEP_MS * round_number / math.sqrt(2.0)
         return Coordinate((x + away, y + away, z), honest.height_ms, SURE, honest.load_ms)

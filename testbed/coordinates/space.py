@@ -1,8 +1,7 @@
 """An overlay reduced to its coordinates: localisers that probe each other on a matrix of RTTs.
 
-Every node runs the library's own `Localiser`. In each round each node, in random order, probes one peer. News of peers' coordinates
-spreads by gossip: by default a node knows the latest coordinate of every peer that it remembers; with `gossip`, it hears that many random
-ones a round.
+Every node runs the library's own `Localiser`. In each round each node, in random order, probes one peer. Coordinates spread by gossip: by
+default a node knows the latest coordinate of every peer that it remembers; with `gossip`, it gets that many random coordinates a round.
 """
 
 import time
@@ -19,7 +18,7 @@ from sbon_testbed.coordinates.jitter import Jitter
 from sbon_testbed.coordinates.liars import Liar
 
 ROUND_S = 1.0
-"""Length of a round, the agents' probe interval: samples age by it."""
+"""Length of a round in s, the agents' probe interval; samples age by it."""
 
 
 class Space:
@@ -54,7 +53,7 @@ class Space:
             self._tell(node, 0)
 
     def probe(self, node: int, peer: int, rtt_ms: float, round_number: int) -> None:
-        """Lets `node` measure its RTT to `peer`, with noise, and hear some gossip."""
+        """Lets `node` measure its RTT to `peer`, with noise, and get some gossip."""
         localiser = self.localisers[node]
         now = round_number * ROUND_S
         rtt_ms = self._jitter.measured_ms(rtt_ms)

@@ -1,4 +1,4 @@
-"""`sbon testbed figures`: runs the experiments of SBON, section 4.2, and writes and draws the results."""
+"""`sbon testbed figures`: runs the experiments of SBON, section 4.2, writes the results and draws them."""
 
 import signal
 import sys
@@ -25,15 +25,17 @@ SEATTLE_NODES = 99
 
 def figures_command(
     out: Annotated[Path, typer.Option(metavar="DIR", help="PNG files, figures.json and figures.md go here; made if missing.")],
-    data: Annotated[Path | None, typer.Option(metavar="DIR", help=f"Has {', '.join(FILES.values())}.")] = None,
-    planetlab: Annotated[Path | None, typer.Option(metavar="FILE", help="RTTs over time, .npz with key rtt; instead of --data's.")] = None,
-    seattle: Annotated[Path | None, typer.Option(metavar="FILE", help="The same of Seattle.")] = None,
+    data: Annotated[Path | None, typer.Option(metavar="DIR", help=f"Folder with {', '.join(FILES.values())}.")] = None,
+    planetlab: Annotated[Path | None, typer.Option(metavar="FILE", help="RTTs over time, .npz with key rtt; not that of --data.")] = None,
+    seattle: Annotated[Path | None, typer.Option(metavar="FILE", help="RTTs of Seattle over time, likewise.")] = None,
     load: Annotated[Path | None, typer.Option(metavar="FILE", help="CPU use over time: series,time,value as .csv.gz.")] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help=f"Only this of {', '.join(EXPERIMENTS)}; may be repeated. Figure 11 comes with figure10."),
+        typer.Option(
+            metavar="NAME", help=f"Only this experiment: {', '.join(EXPERIMENTS)}; may be repeated. Figure 11 comes with figure10."
+        ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Small and short: that everything works, not what it reaches.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Small and short: shows that everything works; the figures mean nothing.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same figures.")] = 1,
     json: JsonFile = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
@@ -50,7 +52,7 @@ def figures_command(
     unknown = [name for name in only or () if name not in EXPERIMENTS]
     if unknown:
         raise typer.BadParameter(f"--only {unknown[0]}, expected one of {', '.join(EXPERIMENTS)}")
-    require_matplotlib()  # before minutes of work, not after
+    require_matplotlib()  # fail now rather than after minutes of work
     paths = _found(data, {"planetlab": planetlab, "seattle": seattle, "load": load})
     try:
         out.mkdir(parents=True, exist_ok=True)

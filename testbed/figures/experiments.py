@@ -1,6 +1,6 @@
-"""The experiments of SBON, section 4.2, one after the other, as `sbon testbed figures` runs them.
+"""Runs the experiments of SBON, section 4.2, one after the other, for `sbon testbed figures`.
 
-The result is plain values, the same for the same seed except `cpu_seconds`, the processor time of each experiment.
+The result is plain values. The same seed gives the same result, except `cpu_seconds`, the processor time of each experiment.
 """
 
 import time
@@ -29,13 +29,12 @@ from sbon_testbed.figures.world import JITTER_MS, SETTINGS, SETTLE_S, STEADY_S, 
 
 HOUR_S = 3600.0
 SLOWER: Layer = {"membership": {"interval_s": 120.0}}
-"""Settings of figure 10, whose twenty hours would take too long otherwise."""
+"""Settings of figure 10; with a shorter interval its twenty hours would take too long."""
 PROMPT: Layer = {
     "membership": {"interval_s": 5.0},
     "optimiser": {"interval_s": 10.0, "lookup_interval_s": 30.0, "cooldown_s": 30.0},
 }
-"""Settings of figure 12 on Seattle, which becomes another network every quarter of an hour: reviews as often as by default, not slowed
-down."""
+"""Settings of figure 12 on Seattle, which changes every quarter of an hour: probes and reviews are not slowed down as in `SETTINGS`."""
 EXPERIMENTS = ("figure10", "figure12", "figure13", "zipf")
 
 
@@ -153,7 +152,7 @@ def _figure12(
 
 def _figure13(network: MeasuredNetwork, extent: Extent, seed: int, say: Say) -> dict[str, Any]:
     streams, asked = draw_far_groups(network, extent.groups, seed)
-    # Round robin, so that the queries of one group come some minutes apart.
+    # Round robin over the groups, so that the queries of one group come some minutes apart.
     order = sorted(range(len(asked)), key=lambda index: (index % 4, index // 4))
     turn = [asked[index] for index in order]
 
@@ -224,7 +223,7 @@ def _zipf(network: MeasuredNetwork, extent: Extent, seed: int, say: Say) -> dict
 
 
 def _savings(regimes: dict[str, Any]) -> dict[str, float]:
-    """Returns the shares of usage, and of bytes between nodes, that sharing saves, without and with multicast operators."""
+    """Returns the shares of network usage and of bytes between nodes that sharing saves, without and with multicast operators."""
     result = {}
     for name in ("reuse", "multicast"):
         for key, suffix in (("usage_bytes", ""), ("wan_bytes_per_s", "_wan")):

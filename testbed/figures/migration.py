@@ -1,8 +1,7 @@
-"""Figures 10, 11 and 12 of the SBON paper as numbers: queries whose operators may migrate compared with the same queries whose
-operators may not.
+"""Computes figures 10, 11 and 12 of the SBON paper: compares queries whose operators may migrate with queries without migration.
 
-Both begin with the same agents, coordinates and first placements (same seed). Operators that may not migrate stay where they were placed,
-so half an hour of measured rates is enough; their usage is computed from these rates on every slice of the network.
+Both runs begin with the same agents, coordinates and first placements (same seed). Without migration, operators stay where they were
+placed, so half an hour of measured rates is enough; their usage is computed from these rates on every slice of the network.
 """
 
 from collections.abc import Sequence
@@ -20,9 +19,9 @@ from sbon_testbed.figures.pairs import LOOK_S, Pair, PairRun, Rates, run_pairs
 from sbon_testbed.figures.world import SETTLE_S, MeasuredNetwork, Say, merged
 
 STILL_S = 1800.0
-"""Virtual seconds for which queries that may not migrate are measured."""
+"""Virtual seconds for which queries without migration are measured."""
 RELAXATION: Layer = {"placement": {"strategy": "relaxation"}}
-"""Settings with the paper's own algorithm for first placements; migrations compare measured round trips in any case."""
+"""Settings with the paper's own algorithm for first placements; migrations compare measured round trips whatever the strategy."""
 HOUR_S = 3600.0
 
 
@@ -47,12 +46,12 @@ class Times:
 
 @dataclass(frozen=True)
 class Compared:
-    """The same queries under four regimes."""
+    """The same queries under four regimes: migrating, not migrating, all-knowing, and the best fixed nodes."""
 
     run: PairRun
     judge: Judge
     first: npt.NDArray[np.int64]
-    """Node of each operator that may not migrate."""
+    """Node of each operator in the run without migration."""
     migrating: Placed
     still: Placed
     all_knowing: Placed
@@ -62,7 +61,7 @@ class Compared:
 def compare(
     variant: Variant, pairs: Sequence[Pair], times: Times, seed: int, loads: Sequence[FloatArray] | None, say: Say, settings: Layer
 ) -> Compared:
-    """Runs the queries twice: with migration for the whole time, and without for long enough to measure their rates."""
+    """Runs the queries twice: with migration for the whole time, and without migration for long enough to measure their rates."""
 
     def run(span_s: float, migrate: bool) -> PairRun:
         return run_pairs(
@@ -82,7 +81,7 @@ def compare(
     still = run(min(times.still_s, times.span_s), False)
     judge = judge_of(variant.network, moving)
     first = still.host[-1]
-    # Rates differ at most by the bytes of a batch; each regime is judged by its own measurements.
+    # The two runs' rates differ at most by the bytes of a batch; each run is judged by its own rates.
     resting = Judge(variant.network, pairs, still.rates, moving.at_s, moving.span_s)
     return Compared(moving, judge, first, judge.of(moving.host), resting.fixed(first), judge.all_knowing(), judge.best_fixed())
 
@@ -90,8 +89,7 @@ def compare(
 def figure12(
     variant: Variant, pairs: Sequence[Pair], times: Times, seed: int, loads: Sequence[FloatArray] | None, say: Say, settings: Layer
 ) -> dict[str, Any]:
-    """Returns the change of mean network usage by migration, for each query and all together, and the change that an omniscient
-    placement would reach."""
+    """Returns the change of mean network usage by migration, for each query and in total, and the change with an omniscient placement."""
     seen = compare(variant, pairs, times, seed, loads, say, settings)
     moving, still = seen.migrating.usage.mean(axis=0), seen.still.usage.mean(axis=0)
     best, fixed = seen.all_knowing.usage.mean(axis=0), seen.best_fixed.usage.mean(axis=0)
@@ -132,14 +130,14 @@ def figure12(
 
 
 def _load_still(seen: Compared, variant: Variant) -> float:
-    """Returns the mean load over the whole time of the nodes of operators without migration; load traces do not depend on the operators."""
+    """Returns the mean load of the operators' nodes over the whole time without migration; load traces do not depend on the operators."""
     return float(np.mean(seen.run.load_of_all[:, seen.first]))
 
 
 def figure10(
     variant: Variant, pair: Pair, times: Times, seed: int, loads: Sequence[FloatArray] | None, say: Say, settings: Layer
 ) -> dict[str, Any]:
-    """Returns the course of one query, and each of its placements A, B, C... (figure 11)."""
+    """Returns the network usage of one query over time (figure 10), and each of its placements A, B, C... (figure 11)."""
     seen = compare(variant, [pair], times, seed, loads, say, settings)
     run, network = seen.run, variant.network
     moving, still = seen.migrating.usage[:, 0], seen.still.usage[:, 0]
@@ -163,7 +161,7 @@ def figure10(
 
 
 def _placements(seen: Compared, latency_ms: FloatArray, still: FloatArray) -> list[dict[str, Any]]:
-    """Returns each stay of the operator on a node: the usage of its links, and that of the unmoved query over the same time."""
+    """Returns each stay of the operator on a node: the usage of its links, and the usage without migration in the same time."""
     host = seen.run.host[:, 0]
     begins = [0, *(np.flatnonzero(np.diff(host)) + 1).tolist()]
     result = []
@@ -196,8 +194,8 @@ def label(number: int) -> str:
 
 
 def draw_far_pair(network: MeasuredNetwork, seed: int) -> Pair:
-    """Draws two producers near each other and a consumer far from both, like the paper's in California and Spain: of 2,000 random
-    triples with producers at most 30 ms apart, the one whose consumer is nearest to the 80th percentile of all round trips."""
+    """Draws two near producers and a consumer far from both, like the paper's in California and Spain: of 2,000 random triples, the one
+    with producers at most 30 ms apart whose round trips to the consumer are nearest to the 80th percentile of all round trips."""
     rng = np.random.default_rng([seed, 0x0F16])
     rtt = network.rtt_ms[0]
     aim_ms = float(np.quantile(rtt[np.triu_indices(len(rtt), 1)], 0.8))
@@ -216,12 +214,12 @@ def _numbers(network: MeasuredNetwork, pair: Pair) -> list[int]:
 
 
 def _settled(rates_at: FloatArray, median: Rates) -> FloatArray:
-    """Returns the rates measured at each observation, kB/s; for a sender that has only just arrived, the median of the run."""
+    """Returns the rates measured at each observation, kB/s; a sender that has just arrived has no rate yet and gets the run's median."""
     result: FloatArray = np.where(rates_at > 0, rates_at, np.array(median)) / 1000
     return result
 
 
 def _ratio(a: FloatArray, b: FloatArray) -> FloatArray:
-    """Returns a / b; 1 if both ends and the operator share a node, and nothing is carried."""
+    """Returns a / b; 1 where b is 0, because the ends and the operator share a node."""
     result: FloatArray = np.where(b > 0, a / np.where(b > 0, b, 1.0), 1.0)
     return result

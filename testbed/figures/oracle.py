@@ -1,6 +1,7 @@
-"""Costs of placements on the true matrix, and the least possible cost, which no agent could know.
+"""Computes the costs of placements on the true matrix, and the least possible cost, which no agent could know.
 
-One operator between pinned ends costs, on node v, rate x latency over its links; trying all nodes gives the exact optimum.
+The cost of one operator on node v, between pinned ends, is the sum of rate x latency over its links. Trying all nodes gives the exact
+optimum.
 """
 
 from collections.abc import Sequence
@@ -40,7 +41,7 @@ def usage_everywhere(latency_ms: FloatArray, ends: Sequence[int], rates: Sequenc
 
 
 def delay_everywhere(latency_ms: FloatArray, producers: Sequence[int], consumer: int) -> FloatArray:
-    """Returns the latency of the longest path from a producer to the consumer over each node, ms, (nodes,)."""
+    """Returns the latency of the longest path from a producer to the consumer through each node, ms, (nodes,)."""
     result: FloatArray = latency_ms[list(producers)].max(axis=0) + latency_ms[consumer]
     return result
 
@@ -69,7 +70,7 @@ class Judge:
         return self.of(np.broadcast_to(host, (len(self.slice_at), len(host))))
 
     def all_knowing(self) -> Placed:
-        """Evaluates each operator on the best node of each slice, moved at once."""
+        """Evaluates each operator on the best node of each slice, as if it moved immediately."""
         return self.of(self.usage.argmin(axis=2)[self.slice_at])
 
     def best_fixed(self) -> Placed:

@@ -1,9 +1,9 @@
-"""Runs queries of two producers, one operator and one consumer (SBON, section 4.2) over many virtual hours, and records the operator's
-node each minute and its cost there and elsewhere.
+"""Runs queries of two producers, one operator and one consumer (SBON, section 4.2) over many virtual hours, and records each operator's
+node and link rates each minute.
 
-The operator joins the two streams on their numbers and lets a quarter through. As in the paper it is one operator: the selection is
-written over both sides, so that it cannot be done before the join. An operator alone between pinned ends makes the exact optimum easy:
-its cost on every node is one sum.
+The operator joins the two streams on their numbers and passes a quarter of the pairs. As in the paper it is one operator: the selection
+refers to both sides, so that it cannot run before the join. With one operator between pinned ends the exact optimum is easy to compute: the
+operator's cost on each node is one sum.
 """
 
 from collections.abc import Mapping, Sequence
@@ -139,7 +139,7 @@ def _watch(overlay: LongWorld, pairs: Sequence[Pair], queries: Sequence[str], sp
     operators = [_the_operator(overlay.look(), query) for query in queries]
     count = round(span_s / LOOK_S)
     for number in range(count):
-        # In the middle of each minute, so that no observation falls on the instant at which the network changes.
+        # Observes in the middle of each minute, because the network changes on full minutes.
         overlay.run(LOOK_S / 2 if number == 0 else LOOK_S)
         looks.append(overlay.look())
         loads.append([overlay.load_of(node) for node in overlay.network.nodes])
@@ -150,7 +150,7 @@ def _watch(overlay: LongWorld, pairs: Sequence[Pair], queries: Sequence[str], sp
 def _the_operator(look: Look, query: str) -> OperatorId:
     found = [operator for operator in look.unpinned if operator.rpartition(".")[0] == query]
     if len(found) != 1:
-        raise SbonError(f"query {query} has {len(found)} operators that may move, expected one; does its plan split the join?")
+        raise SbonError(f"query {query} has {len(found)} unpinned operators, expected one; does its plan split the join?")
     return found[0]
 
 
@@ -175,7 +175,7 @@ def _gathered(
                 moves.append((look.at_s, column))
             rates_at[row, column, :2] = _sides(into.get(operator, {}), pairs[column])
             rates_at[row, column, 2] = out.get(operator, 0.0)
-    # A sender that has just arrived has measured nothing yet: 0 is not a rate.
+    # 0 is no rate: a sender that has just arrived has not measured one yet.
     rates = [
         Rates(*(float(np.median(values[values > 0])) if (values > 0).any() else 0.0 for values in rates_at[:, column].T))
         for column in range(len(pairs))

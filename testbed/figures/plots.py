@@ -1,4 +1,4 @@
-"""Figures 10 to 13 of the SBON paper, and the one on Zipf-distributed queries, drawn from the values in `figures.json`."""
+"""Draws figures 10 to 13 of the SBON paper and the figure of Zipf-distributed queries, from the values in `figures.json`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ LINKS = {
     "out": ("operator to consumer", "#ff7f0e"),
 }
 BARS_MAX = 15
-"""Most placements drawn in figure 11; all of them are in the JSON."""
+"""Most placements drawn in figure 11; `figures.json` has all of them."""
 
 
 def draw_figure10(path: Path, figures: Mapping[str, Mapping[str, Any]]) -> None:
@@ -47,7 +47,7 @@ def draw_figure10(path: Path, figures: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def draw_figure11(path: Path, figures: Mapping[str, Mapping[str, Any]]) -> None:
-    """Draws the usage of each placement's links against the query that stays at A over the same time, and the delay of answers."""
+    """Draws the usage of each placement's links relative to the query that stays at A in the same time, and the delay of answers."""
     figure = _figure(14, 3.6 * len(figures))
     rows = figure.subplots(len(figures), 2, squeeze=False)
     for (name, one), (bars, delays) in zip(figures.items(), rows, strict=True):
@@ -78,8 +78,7 @@ def draw_figure11(path: Path, figures: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def draw_figure12(path: Path, figures: Mapping[str, Mapping[str, Any]]) -> None:
-    """Draws the change of network usage by migration, query by query from best to worst, for each variant, and below it the possible
-    change."""
+    """Draws for each variant the change of network usage by migration, query by query from best to worst, and the possible change."""
     columns = 2
     count = -(-len(figures) // columns)
     figure = _figure(11, 3.2 * count)
@@ -108,8 +107,7 @@ def draw_figure12(path: Path, figures: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def draw_figure13(path: Path, figures: Mapping[str, Any]) -> None:
-    """Draws the streams between operators in the first group without sharing and with it, and below the usage of four queries over the
-    same streams."""
+    """Draws the streams between operators of the first group, without and with sharing, and below them the usage of every group."""
     figure = _figure(12, 8)
     grid = figure.add_gridspec(2, 2, height_ratios=(1.25, 1))
     groups = figures["groups"]
@@ -145,7 +143,7 @@ def draw_zipf(path: Path, figures: Mapping[str, Any]) -> None:
     left, right = figure.subplots(1, 2)
     counts = sorted(figures["queries_by_streams"], reverse=True)
     left.bar(np.arange(1, len(counts) + 1), counts, 0.9, color=GREY)
-    left.set_xlabel("pair of streams, by how often it is asked for")
+    left.set_xlabel("pair of streams, by number of queries")
     left.set_ylabel("queries")
     left.set_title(
         f"{figures['queries']} queries over {figures['sources']} sources, exponent {figures['exponent']:g}: {len(counts)} different",

@@ -17,8 +17,8 @@ AFTER_S = 900.0
 """Virtual seconds from the last query to the first observation, for multicasts and migrations."""
 LOOKS = 10
 LOOKS_APART_S = 97.0
-"""Seconds between observations; no multiple of the pause between batches, or every observation would see the same phase of the few
-batches that make a rate."""
+"""Seconds between observations; not a multiple of the pause between batches, as then every observation would meet the same phase of the
+few batches that make a rate."""
 NEAR_MS, FAR_QUANTILE = 40.0, 0.6
 """Largest RTT within a group of consumers or producers, and least quantile of all RTTs between the groups."""
 
@@ -26,7 +26,7 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "membership": {"gossip_interval_s": 2.0},
     "engine": {"sample_interval_s": 30.0, "batch_interval_s": 60.0},
 }
-"""Settings in which gossip about running operators is not much slower than queries arrive."""
+"""Settings that let gossip about running operators keep up with arriving queries."""
 
 
 class Asked(NamedTuple):
@@ -37,7 +37,7 @@ class Asked(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """The state of the overlay at the end."""
+    """The queries of a run, and the observations at its end."""
 
     queries: list[QueryId]
     looks: list[Look]
@@ -60,7 +60,7 @@ def run_sharing(
     settle_s: float = SETTLE_S,
     after_s: float = AFTER_S,
 ) -> Shared:
-    """Submits the queries one after the other, `apart_s` virtual seconds apart, and observes what runs at the end.
+    """Submits the queries one after the other, `apart_s` virtual seconds apart, and observes the running operators at the end.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def run_sharing(
 
 
 def carried(run: Shared, network: MeasuredNetwork, which: Sequence[int] | None = None) -> dict[str, float]:
-    """Returns network usage and bytes a second between nodes, means over the observations, of all queries or of those in `which`."""
+    """Returns network usage and bytes a second between nodes, as means over the observations, for all queries or those in `which`."""
     queries = None if which is None else frozenset(run.queries[index] for index in which)
     latency_ms = network.one_way_ms(0.0)
     return {
@@ -101,7 +101,7 @@ def carried(run: Shared, network: MeasuredNetwork, which: Sequence[int] | None =
 
 
 def topology_of(run: Shared, which: Sequence[int]) -> dict[str, Any]:
-    """Returns the operators that served some of the queries at the last observation, and the links between them, for figure 13."""
+    """Returns the operators that served the queries in `which` at the last observation, and the links between them, for figure 13."""
     queries = frozenset(run.queries[index] for index in which)
     look = run.looks[-1]
     links = [one for one in look.links if any(query in queries for query in one.queries)]
@@ -118,8 +118,7 @@ def topology_of(run: Shared, which: Sequence[int]) -> dict[str, Any]:
 
 
 def rates_of(run: Shared) -> Rates:
-    """Returns the median rates of the three kinds of link, as all queries are alike: into the left and right side of a join, and out of
-    it."""
+    """Returns the median rates of the three kinds of link: into the left and right side of a join, and out of it. All queries are alike."""
     found: dict[str, list[float]] = {"0": [], "1": [], "out": []}
     for one in run.looks[-1].links:
         source, _, rest = one.link.partition(">")
@@ -138,7 +137,7 @@ def each_equal_operator_once(
     """Returns the cost of the workload if queries over the same streams shared one operator on its best node, with one output to each
     consumer.
 
-    It is computed from the workload and the true matrix alone, regardless of the operators that agents have really shared.
+    The cost is computed from the workload and the true matrix alone; it does not depend on the operators that agents have shared.
     """
     number = {node: index for index, node in enumerate(network.nodes)}
     latency_ms = network.one_way_ms(0.0)
@@ -157,7 +156,7 @@ def each_equal_operator_once(
 def draw_zipf(
     network: MeasuredNetwork, sources: int, queries: int, exponent: float, seed: int
 ) -> tuple[list[tuple[NodeId, NodeId]], list[Asked]]:
-    """Draws queries over two different sources each, with probability 1 / rank ** exponent; their consumers are drawn evenly.
+    """Draws queries over two different sources each, with probability proportional to 1 / rank ** exponent; consumers are uniform.
 
     Returns
     -------
@@ -178,8 +177,8 @@ def draw_zipf(
 
 
 def draw_far_groups(network: MeasuredNetwork, groups: int, seed: int) -> tuple[list[tuple[NodeId, NodeId]], list[Asked]]:
-    """Draws `groups` groups like the paper's four queries: two producers near each other, and four consumers near each other and far
-    from them."""
+    """Draws `groups` groups like the paper's four queries: two near producers, and four consumers near each other but far from the
+    producers."""
     rng = np.random.default_rng([seed, 0xFA12])
     rtt = network.rtt_ms[0]
     far_ms = float(np.quantile(rtt[np.triu_indices(len(rtt), 1)], FAR_QUANTILE))

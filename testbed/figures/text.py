@@ -1,4 +1,4 @@
-"""Writes `figures.md`: the results of the experiments in tables, beside those of the paper."""
+"""Writes `figures.md`: tables of the experiments' results beside those of the paper."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -14,7 +14,7 @@ OTHER = ("#bbbbbb", "o")
 
 
 def layers(topology: Mapping[str, Any]) -> dict[OperatorId, tuple[float, float]]:
-    """Returns the position of each operator: across by its depth, down by the mean of its inputs' positions.
+    """Returns the position of each operator: the column is its depth, the height follows the mean of its inputs' heights.
 
     Consumers share the last column. Heights lie between 0 and 1.
     """
@@ -39,7 +39,7 @@ def layers(topology: Mapping[str, Any]) -> dict[OperatorId, tuple[float, float]]
 
 
 def without_projections(topology: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the topology without maps, which only reorder columns at the consumer: inputs of a map feed its outputs directly."""
+    """Returns the topology without maps, which only reorder columns at the consumer; each map's input feeds its outputs directly."""
     maps = {one["id"] for one in topology["operators"] if one["kind"] == "map"}
     feeds = {link["target"]: link for link in topology["links"] if link["target"] in maps}
     links = []

@@ -1,6 +1,6 @@
-"""Simulates long virtual hours on a measured network: real agents, with RTTs and loads that change as measured, observed at any moment.
+"""Simulates many virtual hours on a measured network: real agents, with RTTs and loads that change as measured.
 
-`SETTINGS` slows some duties down so that an hour of 130 agents takes seconds; all other settings are the defaults.
+`SETTINGS` slows periodic work down so that an hour of 130 agents takes seconds; all other settings are the defaults.
 """
 
 import csv
@@ -25,9 +25,9 @@ from sbon_testbed.topology import Topology
 SETTLE_S = 3600.0
 """Virtual seconds before the first query: about 120 probes of each agent, so that coordinates have settled."""
 STEADY_S = 180.0
-"""Virtual seconds from the last query to the first figure: senders need two samples to know a rate. Operators do not move so soon."""
+"""Virtual seconds from the last query to the first observation: senders need two samples for a rate. No operator moves that early."""
 LOAD_INTERVAL_S = 300.0
-"""Seconds between two values of the load traces."""
+"""Seconds between two values of a load trace."""
 JITTER_MS = 0.2
 """Mean of the exponential jitter on each packet, one way, in addition to the matrix."""
 CPU_SERIES = ("ec2_cpu_utilization", "rds_cpu_utilization")
@@ -49,10 +49,10 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "optimiser": {"interval_s": 60.0, "lookup_interval_s": 300.0, "answer_timeout_s": 10.0, "cooldown_s": 120.0},
     "migration": {"timeout_s": 60.0, "lease_s": 90.0, "prepared_s": 20.0},
 }
-"""Settings that slow down probes, gossip, samples and reviews, and lengthen time-outs, since the measured networks have RTTs of seconds."""
+"""Settings that slow down probes, gossip, samples and reviews, and lengthen timeouts, as the measured networks have RTTs of seconds."""
 
 Say: TypeAlias = Callable[[str, int, int], None]
-"""Called with a description of the work, the amount done, and the total."""
+"""Reports progress; called with a description of the work, the amount done, and the total."""
 
 
 @dataclass(frozen=True)
@@ -70,14 +70,14 @@ class MeasuredNetwork:
         return Topology("matrix", self.nodes, tuple({} for _ in self.nodes), self.rtt_ms[0], np.zeros(count))
 
     def one_way_ms(self, share: float) -> FloatArray:
-        """Returns the latencies in force after this share of the whole time, (nodes, nodes)."""
+        """Returns the latencies after this share of the whole time, (nodes, nodes)."""
         latest = len(self.rtt_ms) - 1
         result: FloatArray = self.rtt_ms[min(latest, int(share * len(self.rtt_ms) + 1e-9))] / 2
         return result
 
 
 def read_measured(name: str, path: Path, nodes: int, seed: int, slices: int | None = None) -> MeasuredNetwork:
-    """Reads a network from an RTT file, with `nodes` of its nodes drawn from the seed, and its first `slices`.
+    """Reads a network from an RTT file: `nodes` of its nodes, drawn from the seed, and its first `slices` slices.
 
     Missing values are filled and directions averaged slice by slice (`sbon_testbed.placement.network.completed`).
 
@@ -122,12 +122,12 @@ class Carried(NamedTuple):
 
     link: LinkId
     sender: OperatorId
-    """Sender, which may differ from the operator in the link's name, as a multicast takes over links."""
+    """Sending operator; it may differ from the operator in the link's name, as a multicast takes over links."""
     source: NodeId
     target: NodeId
     bytes_per_s: float
     queries: tuple[QueryId, ...]
-    """Queries that its sender serves."""
+    """Queries that the sender serves."""
 
 
 class Look(NamedTuple):
@@ -147,7 +147,7 @@ class LongWorld:
     Parameters
     ----------
     settings : settings that override `SETTINGS`
-    loads : traces of load, one for each node with a start of its own; None: idle machines
+    loads : load traces; each node follows one of them from a random start; None: idle machines
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class LongWorld:
         self.run(max(0.0, settle_s - 60.0))
 
     def begin(self, span_s: float) -> None:
-        """Begins the measured time: the network's slices follow each other in equal parts of it."""
+        """Begins the measured time of `span_s` seconds, which the network's slices divide into equal parts."""
         self.began_s = self.world.now
         self.world.paths.follow(self.network.rtt_ms, span_s / len(self.network.rtt_ms))
 
@@ -224,7 +224,7 @@ def merged(*layers: Mapping[str, Any]) -> Layer:
 
 
 def usage_bytes(look: Look, network: MeasuredNetwork, latency_ms: FloatArray, queries: Container[QueryId] | None = None) -> float:
-    """Returns the bytes in transit (SBON, section 2.3, equation 1) by measured rates and true latencies, over all links or those that
+    """Returns the bytes in transit (SBON, section 2.3, equation 1), by measured rates and true latencies, of all links or of those that
     serve `queries`."""
     number = {node: index for index, node in enumerate(network.nodes)}
     return sum(

@@ -1,1 +1,1 @@
-"""Evaluation of worst-case latency prediction (Mace): its own figures, and placement for latency against other searches."""
+"""Evaluation of worst-case latency prediction (Mace): the paper's figures, and placement for latency compared with other searches."""

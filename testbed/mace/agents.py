@@ -1,7 +1,8 @@
-"""Predicted against measured latency of queries on whole agents: in virtual time, or as processes on loopback (section VIII.5, figure 8).
+"""Compares predicted and measured latency of queries on whole agents: in virtual time, or as processes on loopback (section VIII.5,
+figure 8).
 
-Sources give rows at a steady rate, so the worst case is what work, batches and the network take, and not a burst. The agents predict by
-themselves from what they have measured (`sbon queries`), and sinks measure.
+Sources give rows at a steady rate, so the worst case comes from work, batches and the network, not from bursts. The agents predict from
+their own measurements (`sbon queries`), and sinks measure the latency.
 """
 
 import os
@@ -17,9 +18,9 @@ from sbon_testbed.topology import CitiesConfig, Topology, build
 
 SETTLE_S = 20.0
 WATCHED_S = 90.0
-"""Time that queries run: what sinks measured of the start has left their latest figures by then."""
+"""Seconds that queries run: long enough that the sinks' latest figures no longer include the start."""
 SETTINGS: dict[str, Any] = {"optimiser": {"enabled": False}}
-"""Operators stay where they were placed, so that what was predicted is what runs."""
+"""Operators stay where they were placed, so that the prediction is for the placement that runs."""
 QUERY = """
 CREATE SOURCE s{number} (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts)
 WITH (connector = 'datagen', nodes = '{source}', rows_per_second = {rate}, seed = {number}, fields.key.min = 0, fields.key.max = 19);
@@ -32,12 +33,12 @@ WHERE value > 0.2 GROUP BY window_end, key HAVING count(*) > 1 WITH (connector =
 def evaluate_agents(
     agents: int, queries: int, rate: int, seed: int, *, real: bool, report: Callable[[str, int, int], None]
 ) -> dict[str, Any]:
-    """Returns predicted and measured latencies of queries over so many agents in cities.
+    """Returns predicted and measured latencies of queries over `agents` agents in cities.
 
     Parameters
     ----------
     rate : rows per second of each source
-    real : whether agents are processes on loopback, with the latencies added; otherwise they run in virtual time
+    real : True: agents are processes on loopback with added latencies; False: they run in virtual time
     """
     topology = build(CitiesConfig(), agents, seed)
     rng = np.random.default_rng(seed)
@@ -78,7 +79,7 @@ def _started(topology: Topology, seed: int, stack: ExitStack, *, real: bool) -> 
 
 
 def compared(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Returns errors of predictions, from the rows of `sbon queries --json`."""
+    """Returns the errors of the predictions in rows of `sbon queries --json`."""
     each = []
     for row in rows:
         told = row["prediction"]

@@ -1,8 +1,9 @@
-"""Network usage that a latency bound costs, and whether queries are refused that could be placed (Mace as a constraint of placement).
+"""Measures the network usage that a latency bound costs, and how many queries are refused that could be placed (Mace as a constraint of
+placement).
 
-Queries are planned from SQL, placed by the optimiser among candidates that answer with what they have measured, and admitted as agents
-admit them. Nodes differ in speed, cores and what others use of them, and operators are dear enough to queue. First a query is placed
-without a bound; then its bound is a share of the latency that was predicted there.
+Queries are planned from SQL, placed by the optimiser among candidates that answer with their measured RTTs, and admitted as agents do it.
+Nodes differ in speed, cores and use by other programs, and operators cost enough to queue. First a query is placed without a bound; then
+its bound is a share of the latency predicted for that placement.
 """
 
 import math
@@ -44,22 +45,23 @@ from sbon_testbed.placement.scores import Tally
 from sbon_testbed.topology import CitiesConfig, build
 
 RATES = (200, 1000)
-"""Rows per second of a source, from and to."""
+"""Least and greatest rows per second of a source."""
 BATCH_NS, LOAD = 1e5, (0.05, 0.6)
-"""Reference ns of a batch; and share of a core that the rows of an operator take on average, from and to."""
+"""Reference ns of a batch; and least and greatest average share of a core that the rows of an operator take."""
 HIGH_OVER_MEAN, HIGH_S, EVERY_S = 3.0, 1.0, 4.0
-"""Sources give so many times their mean rate for a second of every four: operators queue then, on slow and on busy nodes most."""
+"""Sources give `HIGH_OVER_MEAN` times their mean rate for `HIGH_S` of every `EVERY_S` seconds: then operators queue, most of all on slow
+and busy nodes."""
 SPEED_SCATTER = 0.3
 CORES = (1, 2, 4)
 USED_MAX = 0.7
-"""Greatest share of a node's cores that others use."""
+"""Greatest share of a node's cores that other programs use."""
 EXHAUSTIVE_MAX = 1500
-"""Most placements over all nodes that are tried to check a refusal."""
+"""Most placements that are tried to check a refusal."""
 UNLOADED = PlacementConfig(load_weight=0.0)
 CITIES = 60
-"""Nodes of the network, where none is given."""
+"""Number of nodes if no network is given."""
 ROUNDS = 200
-"""RTTs that each node measures for its coordinate: there is no need of the last per cent here."""
+"""RTTs that each node measures for its coordinate; the last per cent of accuracy does not matter here."""
 SOURCE = """CREATE SOURCE s{number} (ts TIMESTAMP, k BIGINT, v DOUBLE, WATERMARK FOR ts AS ts)
 WITH (connector = 'datagen', nodes = '{node}', rows_per_second = {rate}, fields.k.min = 0, fields.k.max = 19);"""
 WINDOW = """CREATE SINK o AS SELECT window_end, k, sum(v) AS total FROM TUMBLE({stream}, ts, INTERVAL '1 second') GROUP BY window_end, k
@@ -70,16 +72,16 @@ WITH (connector = 'discard', node = '{sink}')"""
 
 
 def network_of(matrix: Path | None, seed: int) -> Network:
-    """Returns the network of a file, or cities of the world."""
+    """Returns the network of a file; without one, cities of the world."""
     return from_matrix(build(CitiesConfig(), CITIES, seed).rtt_ms) if matrix is None else read_network(matrix)
 
 
 def evaluate_bounds(network: Network, queries: int, share: float, seed: int, report: Callable[[str, int, int], None]) -> dict[str, Any]:
-    """Returns the usage paid for bounds, and what was refused.
+    """Returns the usage paid for bounds, and the numbers of refused queries.
 
     Parameters
     ----------
-    share : of the latency predicted for the placement without a bound, which is the bound
+    share : a query's bound, as a share of the latency predicted for its placement without a bound
     """
     coordinate_rng, query_rng, node_rng, place_rng = np.random.default_rng(seed).spawn(4)
     found = settled(network, ROUNDS, coordinate_rng, report)
@@ -111,7 +113,7 @@ def evaluate_bounds(network: Network, queries: int, share: float, seed: int, rep
 
 
 def resources(network: Network, rng: np.random.Generator) -> dict[NodeId, NodeResources]:
-    """Draws what nodes can do."""
+    """Draws the resources of the nodes: cores, speed and use by other programs."""
     made = {}
     for name in network.names:
         cores = int(rng.choice(CORES))
@@ -124,7 +126,7 @@ def resources(network: Network, rng: np.random.Generator) -> dict[NodeId, NodeRe
 
 
 def drawn(network: Network, rng: np.random.Generator) -> tuple[Plan, dict[str, float]]:
-    """Draws a query: a window over one stream, over two, or a join. Returns its plan, and the ns of a row by signature."""
+    """Draws a query: a window over one stream or two, or a join. Returns its plan, and the ns of a row by signature."""
     shape = int(rng.integers(3))
     nodes = [network.names[place] for place in rng.choice(len(network.names), 3, replace=False)]
     sources = 1 if shape == 0 else 2
@@ -144,7 +146,7 @@ def drawn(network: Network, rng: np.random.Generator) -> tuple[Plan, dict[str, f
 
 
 def in_bursts(query: PlacedQuery) -> PlacedQuery:
-    """Returns a query whose sources all have their high periods at once."""
+    """Returns the query with sources that all have their high periods at the same time."""
     width_s = 0.25
     at_s = width_s * np.arange(round(15 * EVERY_S / width_s))
     low = (EVERY_S - HIGH_OVER_MEAN * HIGH_S) / (EVERY_S - HIGH_S)
@@ -158,7 +160,7 @@ def in_bursts(query: PlacedQuery) -> PlacedQuery:
 
 
 def plan_of(text: str, nodes: tuple[NodeId, ...], home: NodeId) -> Plan:
-    """Returns the plan of the last statement; those before it make sources and views."""
+    """Returns the plan of the last statement; the earlier statements create sources and views."""
     catalog = Catalog()
     *before, last = parse(text)
     for number, statement in enumerate(before):
@@ -172,7 +174,7 @@ def plan_of(text: str, nodes: tuple[NodeId, ...], home: NodeId) -> Plan:
 
 
 def known_costs(spec: OperatorSpec, batch_ns: float, row_ns: float) -> OperatorStatistics:
-    """Returns the statistics of an operator that was measured for long: a law known within 2 %, and rows out as the plan expects."""
+    """Returns the statistics of an operator after long measurement: a law known within 2 %, and the selectivity that the plan expects."""
     coefficients = rule_law(batch_ns, row_ns, 0.0).coefficients
     law = Law(
         coefficients=coefficients,
@@ -187,7 +189,7 @@ def known_costs(spec: OperatorSpec, batch_ns: float, row_ns: float) -> OperatorS
 
 
 class _World:
-    """Nodes with what they can do, and the steps by which an agent places and admits a query."""
+    """Nodes with their resources, and the steps by which an agent places and admits a query."""
 
     def __init__(
         self,
@@ -233,7 +235,7 @@ class _World:
         return action  # type: ignore[no-any-return]
 
     def _possible(self, plan: Plan, books: Books, bound_ms: float) -> bool | None:
-        """Tells whether any placement on any nodes keeps the bound, by true latencies; None where there are too many to try."""
+        """Tells whether any placement keeps the bound, by true latencies; None if there are too many to try."""
         names = self._network.names
         free = [spec.id for spec in plan.operators if spec.pinned is None]
         if len(names) ** len(free) > EXHAUSTIVE_MAX * EXHAUSTIVE_MAX:
@@ -263,7 +265,7 @@ class _World:
         return least_cost_within(choices, judge, bound_ms / 1e3, self._rng, judged_max=EXHAUSTIVE_MAX) is not None
 
     def _books(self, plan: Plan, row_ns: dict[str, float]) -> Books:
-        """Returns books in which every operator has run: with the costs drawn, and with rows out as the plan expects them."""
+        """Returns books as if every operator had run, with the drawn costs and the selectivities that the plan expects."""
         books = Books("n")
         for name, node in self._nodes.items():
             books.nodes.told(name, node, 0.0)

@@ -1,4 +1,4 @@
-"""`sbon testbed mace`: the evaluation of worst-case latency prediction and of placement by it, asked for and shown."""
+"""`sbon testbed mace`: runs and prints the evaluation of worst-case latency prediction, and of placement by it."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -29,31 +29,31 @@ class Part(StrEnum):
 
 
 def mace_command(
-    part: Annotated[list[Part] | None, typer.Option(help="Only this one; may be repeated.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of all that is drawn.")] = 1,
+    part: Annotated[list[Part] | None, typer.Option(help="Only this part; may be repeated.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all random draws.")] = 1,
     scale: Annotated[
         list[int] | None,
         typer.Option(metavar="S", min=1, help="placement: 20 S nodes, 200 S operators; may be repeated. [1 5]"),
     ] = None,
     draws: Annotated[int, typer.Option(metavar="N", min=1, help="placement: random placements of Baseline.")] = 200,
     seconds: Annotated[
-        float, typer.Option(metavar="S", min=0.1, help="placement: most time for load correlation; the others get what it took.")
+        float, typer.Option(metavar="S", min=0.1, help="placement: longest time for load correlation; other searches get as long.")
     ] = 10.0,
-    events: Annotated[int, typer.Option(metavar="N", min=200, help="The other parts: events of a source.")] = 6000,
-    agents: Annotated[int, typer.Option(metavar="N", min=2, help="agents: how many, in cities of the world.")] = 13,
-    queries: Annotated[int, typer.Option(metavar="N", min=1, help="agents: queries, of five operators each.")] = 8,
+    events: Annotated[int, typer.Option(metavar="N", min=200, help="Parts in virtual time, except agents: events of a source.")] = 6000,
+    agents: Annotated[int, typer.Option(metavar="N", min=2, help="agents: number of agents, in cities of the world.")] = 13,
+    queries: Annotated[int, typer.Option(metavar="N", min=1, help="agents: number of queries of five operators.")] = 8,
     rate: Annotated[int, typer.Option(metavar="ROWS", min=1, help="agents: rows per second of each source.")] = 1000,
-    real: Annotated[bool, typer.Option("--real", help="agents: as processes on loopback, not in virtual time.")] = False,
-    runs: Annotated[int, typer.Option(metavar="N", min=1, help="wide: placements by chance.")] = 3,
+    real: Annotated[bool, typer.Option("--real", help="agents: run processes on loopback instead of virtual time.")] = False,
+    runs: Annotated[int, typer.Option(metavar="N", min=1, help="wide: number of random placements.")] = 3,
     matrix: Annotated[
         Path | None, typer.Option(metavar="FILE", help="bounds: RTTs in ms, .npz with key rtt, or a text matrix. [60 cities]")
     ] = None,
-    bounded: Annotated[int, typer.Option(metavar="N", min=1, help="bounds: queries.")] = 20,
-    share: Annotated[float, typer.Option(min=0.01, max=1.0, help="bounds: of the latency without a bound.")] = 0.8,
+    bounded: Annotated[int, typer.Option(metavar="N", min=1, help="bounds: number of queries.")] = 20,
+    share: Annotated[float, typer.Option(min=0.01, max=1.0, help="bounds: bound as a share of the latency without a bound.")] = 0.8,
     json: JsonFile = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
-    """Predict worst-case latency and compare with virtual time; place operators by it and compare with other searches.
+    """Predict worst-case latency and compare it with virtual time; place operators by it and compare with other searches.
 
     \b
     Examples:
@@ -90,7 +90,7 @@ def mace_command(
 
 
 Evaluated: TypeAlias = tuple[dict[str, Any], Callable[[], None]]
-"""Figures by the name of their part, and a function that shows them to people."""
+"""Figures by the name of their part, and a function that prints them."""
 
 
 def _placement(scales: Sequence[int], draws: int, seconds: float, seed: int, progress: Progress) -> Evaluated:
@@ -164,7 +164,7 @@ def _bounds(matrix: Path | None, queries: int, share: float, seed: int, progress
 
 
 def show_placement(results: dict[str, Any]) -> None:
-    """The part `placement` as a table for people."""
+    """Prints the part `placement` as a table."""
     print_note("placement: worst-case latency predicted in seconds, of the best placement within the time that load correlation took")
     rows = [
         [
@@ -182,7 +182,7 @@ def show_placement(results: dict[str, Any]) -> None:
 
 
 def show_worst(title: str, by: str, results: dict[str, dict[str, float]]) -> None:
-    """Predicted and measured worst cases as a table for people."""
+    """Prints predicted and measured worst cases as a table."""
     print_note(title)
     rows = [
         [name, *(f"{found[key]:.3f}" for key in ("measured_s", "predicted_s", "mace_s", "upper_s")), f"{found['error']:.1%}"]
@@ -193,7 +193,7 @@ def show_worst(title: str, by: str, results: dict[str, dict[str, float]]) -> Non
 
 
 def show_plans(found: dict[str, Any]) -> None:
-    """The part `plans` as a table for people."""
+    """Prints the part `plans` as a table."""
     print_note(f"plans: three orders of one query, by events that statistics are from; measured best: {found['best']}")
     names = list(found["measured_s"])
     rows = [["measured", *(f"{found['measured_s'][name]:.2f}" for name in names), found["best"]]]
@@ -202,7 +202,7 @@ def show_plans(found: dict[str, Any]) -> None:
 
 
 def show_agents(agents: int, found: dict[str, Any]) -> None:
-    """The part `agents` as a table for people."""
+    """Prints the part `agents` as a table."""
     print_note(f"agents: {found['compared']} queries, {found['operators']} operators on {agents} agents ({found['backend']})")
     rows = [
         [
@@ -226,22 +226,22 @@ def show_agents(agents: int, found: dict[str, Any]) -> None:
 
 
 def show_bounds(found: dict[str, Any]) -> None:
-    """The part `bounds` in a few lines for people."""
+    """Prints the part `bounds` in a few lines."""
     print_note(
-        f"bounds: {found['queries']} queries over {found['nodes']} nodes, to be {1 - found['share']:.0%} sooner than without a bound"
+        f"bounds: {found['queries']} queries over {found['nodes']} nodes; bounds {1 - found['share']:.0%} below the latency without a bound"
     )
     if found["admitted"]:
         p50, p90 = found["paid_p50"], found["paid_p90"]
         print_note(f"  {found['admitted']} admitted, for {p50:.1%} more network usage (median; 90th percentile {p90:.1%})")
     print_note(
-        f"  {found['refused']} refused, {found['refused_wrongly']} of {found['refused_checked']} that were checked could have been placed; "
+        f"  {found['refused']} refused, {found['refused_wrongly']} of {found['refused_checked']} checked refusals could have been placed; "
         f"{found['without_end']} have no bounded latency without a bound"
     )
 
 
 def show_series(found: dict[str, float]) -> None:
-    """The part `series` in two lines for people."""
-    print_note(f"series: of the latest answer of each of {found['intervals']} intervals, {found['outside_bounds']} outside the bounds")
+    """Prints the part `series` in two lines."""
+    print_note(f"series: the latest answer of each of {found['intervals']} intervals; {found['outside_bounds']} outside the bounds")
     print_note(
         f"  error {found['error_p50']:.1%} (median), {found['error_p90']:.1%} (90th percentile); "
         f"of the mean {found['mean_error']:.1%}, of the 99th percentile {found['p99_error']:.1%}"

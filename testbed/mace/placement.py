@@ -1,4 +1,4 @@
-"""Placement for worst-case latency: Mace-HC, random placement and load correlation at equal time (section IX-B.1, figures 13 and 14)."""
+"""Compares searches for worst-case latency in equal time: Mace-HC, random placement, load correlation (section IX-B.1, figures 13, 14)."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from sbon.types import FloatArray, IntArray
 from sbon_testbed.mace.streams import Workload, workload
 
 SEARCHES = {"mace_hc": climb_from_random, "random": random_search, "ours": climb_from_arranged}
-"""`ours` climbs from a placement made in one pass, and disturbs the best one instead of beginning anew."""
+"""`ours` climbs from a placement made in one pass, and perturbs the best placement instead of restarting."""
 INTERVAL_S = 1.0
 MOVES_TIMED = 200
 
@@ -30,7 +30,7 @@ def evaluate_placement(
     ----------
     scales : 20 x scale nodes and 200 x scale operators
     draws : placements of Baseline
-    seconds_max : most time for load correlation, whose time the others get
+    seconds_max : longest time for load correlation; the other searches get the time that it took
     """
     results = {}
     for number, scale in enumerate(scales):
@@ -68,7 +68,7 @@ def _at_scale(found: Workload, seed: int, draws: int, seconds_max: float) -> dic
 
 
 def _correlation(work: FloatArray, placement: LatencyPlacement, nodes: Nodes, seconds_max: float) -> dict[str, Any]:
-    """Runs load correlation; valuing its placements is not counted in its time."""
+    """Runs load correlation; the time to value its placements does not count."""
     began_s, valuing_s = time.perf_counter(), 0.0
     curve: list[list[float]] = []
 
@@ -93,7 +93,7 @@ def _correlation(work: FloatArray, placement: LatencyPlacement, nodes: Nodes, se
 
 
 def _move_us(placement: LatencyPlacement) -> float:
-    """Processor time of one move's evaluation, as a search evaluates them: an operator and its likely nodes at a time."""
+    """Returns the processor time to evaluate one move, as searches do it: for an operator and its likely nodes at a time."""
     moves = next(iter(placement.neighbourhoods()))
     began_ns = time.process_time_ns()
     for _ in range(MOVES_TIMED):

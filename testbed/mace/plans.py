@@ -1,8 +1,8 @@
 """Predicts which of three equivalent plans answers soonest, from samples of different sizes (Mace, section VIII.3, figure 10).
 
-The query finds trades that fall three times in a row and pass a user-defined select. The price is a random walk that goes up 80 % of the
-time, so each test for one more fall keeps a fifth. The select is expensive and keeps half; it may stand before the tests, after the first
-one, or after all.
+The query finds trades whose price falls three times in a row and that pass a user-defined select. The price is a random walk that rises
+80 % of the time, so each test for one more fall keeps a fifth of the rows. The select is expensive and keeps half; it may come before the
+tests, after the first test, or after all tests.
 """
 
 from collections.abc import Callable
@@ -16,21 +16,21 @@ from sbon_testbed.mace.virtual import NOISE, Case, foretold, learnt, on_off_even
 from sbon_testbed.mace.world import simulate
 
 FALL, SELECT = (0.2, 1.0), (0.5, 4.0)
-"""Rows out for each row in, and cost in parts."""
+"""Selectivity, and cost in relative units."""
 PLANS = {
     "select first": (SELECT, FALL, FALL, FALL),
     "select second": (FALL, SELECT, FALL, FALL),
     "select last": (FALL, FALL, FALL, SELECT),
 }
 ENDS = ((1.0, 0.5), (1.0, 0.5))
-"""Input and output."""
+"""Selectivity and cost of the input and output operators."""
 CAPACITY_OVER_LOAD = 2.0
-"""Capacity beside the average load of the middle plan: high periods are above it."""
+"""Capacity over the average load of the plan `select second`; the load of high periods exceeds it."""
 SAMPLES = (100, 500, 1500, 6000, 20_000, 75_000)
 
 
 def chain(steps: tuple[tuple[float, float], ...]) -> tuple[OperatorCost, ...]:
-    """Returns operators one after the other, with input and output."""
+    """Returns a chain of operators between an input and an output operator."""
     made: list[OperatorCost] = []
     for number, (selectivity, cost) in enumerate((ENDS[0], *steps, ENDS[1])):
         inputs: tuple[Input, ...] = (Source(0),) if number == 0 else (Upstream(number - 1),)
@@ -39,11 +39,11 @@ def chain(steps: tuple[tuple[float, float], ...]) -> tuple[OperatorCost, ...]:
 
 
 def evaluate_plans(events: int, seed: int, report: Callable[[str, int, int], None]) -> dict[str, Any]:
-    """Returns for each size of sample which plan is chosen and how all are ranked, beside what is measured.
+    """Returns, for each sample size, the chosen plan and the ranking of all plans; and the measured worst cases.
 
     Parameters
     ----------
-    events : of the source; samples are its first ones, as far as they are fewer, and all of them
+    events : number of the source's events; samples are the first events, in the sizes of `SAMPLES` below this number, and all events
     """
     arrivals = (on_off_events(np.random.default_rng(seed), events),)
     rate = len(arrivals[0]) / float(arrivals[0][-1])

@@ -1,4 +1,4 @@
-"""Event streams and operators of the evaluation: On-Off sources, operators assigned to streams by Zipf's law (sections VIII, IX-B.1)."""
+"""Event streams and operators of the evaluation: On-Off sources; operators use streams by Zipf's law (sections VIII, IX-B.1)."""
 
 import msgspec
 import numpy as np
@@ -6,23 +6,23 @@ import numpy as np
 from sbon.types import FloatArray
 
 HIGH_OVER_LOW = 100.0
-"""Average rate of high periods over that of low ones."""
+"""Average rate of high periods divided by that of low periods."""
 HIGH_SHARE = 0.33
-"""Average duration of high periods over that of low ones."""
+"""Average duration of high periods divided by that of low periods."""
 ZIPF = 1.0
 RANGES = ((0.1, 0.5), (0.5, 1.0), (1.0, 1.5), (1.5, 2.0))
-"""Ranges of selectivity factors, by falling probability (Zipf). The paper's are in a figure that we do not have. With a greater range, one
-operator alone exceeds a node, and every search that isolates it is equally good."""
+"""Ranges of selectivity factors, by falling probability (Zipf). The paper gives its ranges in a figure that we do not have. With wider
+ranges, one operator alone exceeds a node, and every search that isolates it is equally good."""
 
 
 def zipf(rng: np.random.Generator, count: int, size: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Draws numbers below `count` of which number k is drawn with a probability in proportion to 1 / (k + 1)."""
+    """Draws `size` numbers below `count`; the probability of number k is proportional to 1 / (k + 1)."""
     weights = 1.0 / np.arange(1, count + 1) ** ZIPF
     return rng.choice(count, size, p=weights / weights.sum())
 
 
 def on_off_rates(rng: np.random.Generator, intervals: int, high_s: float, width_s: float = 1.0) -> FloatArray:
-    """Returns the relative rate of a source in each interval: high and low periods whose durations are drawn exponentially.
+    """Returns the relative rate of a source in each interval; high and low periods have exponential durations.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def on_off_rates(rng: np.random.Generator, intervals: int, high_s: float, width_
     Returns
     -------
     FloatArray
-        (intervals,), between 1 and `HIGH_OVER_LOW`; intervals that a period ends in have a share of both.
+        (intervals,), between 1 and `HIGH_OVER_LOW`; an interval in which a period ends has the mean of both rates.
     """
     length_s = intervals * width_s
     edges, rates = [0.0], []
@@ -46,7 +46,7 @@ def on_off_rates(rng: np.random.Generator, intervals: int, high_s: float, width_
 
 
 class Workload(msgspec.Struct, frozen=True):
-    """Operators without a graph, as in section IX-B.1: their load alone."""
+    """The loads of operators without a graph, as in section IX-B.1."""
 
     work: FloatArray
     """(operators, intervals), seconds of a core"""

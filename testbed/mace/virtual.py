@@ -1,8 +1,8 @@
-"""Predicted against measured latency in virtual time: with few training events, over time, with many operators, and over a wide area.
+"""Compares predicted and measured latency in virtual time: with few training events, over time, with many operators, over a wide area.
 
-Sections VIII.1, 2 and 4 of the Mace paper, and a wide area that it has not. Events come in high and low periods with exponential gaps.
-Costs of single events scatter, and rows out are drawn by chance; but not in the wide area, where costs are what they are declared to be.
-The prediction knows averages, measured on some first events, and the number of source events in each interval.
+Covers sections VIII.1, 2 and 4 of the Mace paper, and a wide area, which the paper does not have. Events come in high and low periods with
+exponential gaps. Costs of single events scatter, and rows out are random; in the wide area both are exactly as declared. The prediction
+knows averages, measured on the first events, and the number of source events in each interval.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,14 +21,14 @@ from sbon_testbed.topology import CitiesConfig, build
 
 INTERVAL_S = 1.0
 INTERVAL_WIDE_S = 0.25
-"""In the wide area, where several nodes and links are on the way: an interval of 1 s hides how steeply a high period begins."""
+"""Interval in the wide area, where an answer crosses several nodes and links: 1 s would hide how steeply a high period begins."""
 NOISE = Noise(cost=0.5, drawn=True)
 LOAD = 0.6
-"""Average share of the capacity that one query takes: high periods are far above it."""
+"""Average share of the capacity that one query takes; the load of high periods is far above the capacity."""
 LOAD_OF_MANY = 0.9
-"""The same where high periods of several queries rarely meet."""
+"""Average share of the capacity that several queries take, whose high periods rarely coincide."""
 LOAD_WIDE = 0.3
-"""The same where operators are placed by chance, so that some nodes have much more than others."""
+"""Average share of the capacity in the wide area, where random placement gives some nodes much more load than others."""
 RATE_PER_S = 50.0
 """Average events per second of a source."""
 HIGH_S = 4.0
@@ -36,10 +36,10 @@ ROW_BYTES = 200.0
 CORES = 2
 """Cores of each node in the wide area."""
 BANDWIDTH_BYTES_PER_S = 50_000.0
-"""Bandwidth of each link in the wide area: little, so that links queue in high periods."""
+"""Bandwidth of each link in the wide area; low, so that links queue in high periods."""
 CHUNKS = 3
 COUNTED = 0.1
-"""Intervals count for errors over time where the latency is at least this share of the worst: in an idle system it is one event's cost."""
+"""Errors over time count only intervals whose latency is at least this share of the worst; in an idle system it is one event's cost."""
 
 QUERY: tuple[tuple[tuple[int, ...], float, float], ...] = (
     *(((-1,), 1.0, 1.0), ((0,), 1.0, 0.5), ((1,), 0.8, 1.0), ((2,), 1.0, 2.0)),  # input, project, select, URL's part
@@ -47,7 +47,7 @@ QUERY: tuple[tuple[tuple[int, ...], float, float], ...] = (
     *(((3,), 1.0, 1.0), ((6, 8), 0.5, 2.0), ((7, 8), 0.5, 2.0)),  # all visitors, joined with each group
     *(((9, 10), 1.0, 1.0), ((11,), 1.0, 3.0), ((12,), 1.0, 0.5)),  # union, user-defined computation, output
 )
-"""Inputs (-1: the source), rows out for each row in, and cost in parts, of 14 operators."""
+"""Inputs (-1: the source), selectivity, and cost in relative units, of 14 operators."""
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -68,7 +68,7 @@ class Case(msgspec.Struct, frozen=True):
 
 
 def queries(count: int) -> tuple[OperatorCost, ...]:
-    """Returns the operators of some queries, each over its own source; work is in parts of a second as in `QUERY`."""
+    """Returns the operators of `count` queries, each over its own source; costs are those of `QUERY`."""
     made: list[OperatorCost] = []
     for query in range(count):
         first = len(made)
@@ -79,7 +79,7 @@ def queries(count: int) -> tuple[OperatorCost, ...]:
 
 
 def on_off_events(rng: np.random.Generator, events: int) -> FloatArray:
-    """Returns the instants of so many events: high and low periods of exponential lengths, exponential gaps within them."""
+    """Returns the instants of `events` events: high and low periods of exponential lengths, with exponential gaps within them."""
     low = RATE_PER_S * (1 + HIGH_SHARE) / (1 + HIGH_SHARE * HIGH_OVER_LOW)
     found: list[FloatArray] = []
     at_s, count, is_high = 0.0, 0, False
@@ -92,7 +92,7 @@ def on_off_events(rng: np.random.Generator, events: int) -> FloatArray:
 
 
 def learnt(case: Case, events: int, rng: np.random.Generator) -> tuple[OperatorCost, ...]:
-    """Returns the operators as the first events of each source show them: average cost and rows out for each row in."""
+    """Returns the operators with average cost and selectivity as measured on the first `events` events of each source."""
     arrivals = tuple(one[:events] for one in case.arrivals_s)
     seen = simulate(case.operators, case.node_of, case.nodes, arrivals, rng, NOISE)
     made = []
@@ -108,7 +108,7 @@ def learnt(case: Case, events: int, rng: np.random.Generator) -> tuple[OperatorC
 
 
 def foretold(case: Case, operators: Sequence[OperatorCost]) -> Prediction:
-    """Returns the prediction for the events of a case, with operators as they are known."""
+    """Returns the prediction for the events of a case, with known or learnt operators."""
     counts = case.counts
     work = deterministic_load(operators, counts).work
     sources = np.eye(len(counts))
@@ -117,7 +117,7 @@ def foretold(case: Case, operators: Sequence[OperatorCost]) -> Prediction:
 
 
 def on_one_node(count: int, events: int, rng: np.random.Generator, load: float = LOAD) -> Case:
-    """Returns so many queries on one node of one core, with so many events each."""
+    """Returns `count` queries on one node of one core, with `events` events each."""
     operators = queries(count)
     arrivals = tuple(on_off_events(rng, events) for _ in range(count))
     return Case(
@@ -129,7 +129,7 @@ def on_one_node(count: int, events: int, rng: np.random.Generator, load: float =
 
 
 def over_cities(count: int, cities: int, events: int, rng: np.random.Generator, seed: int) -> Case:
-    """Returns queries whose operators are on cities by chance: two cores each, links with bandwidth and propagation."""
+    """Returns queries whose operators are in random cities; each has two cores, and links have bandwidth and propagation delay."""
     operators = queries(count)
     node_of = rng.integers(0, cities, len(operators))
     one_way_s = build(CitiesConfig(), cities, seed).rtt_ms / 2000
@@ -144,7 +144,7 @@ def over_cities(count: int, cities: int, events: int, rng: np.random.Generator, 
 
 
 def _speed(operators: Sequence[OperatorCost], sources: int, cores: int, load: float) -> float:
-    """Speed of each core at which the average load is as given."""
+    """Returns the speed of each core that gives the average load `load`."""
     return float(deterministic_load(operators, np.full((sources, 1), RATE_PER_S)).work.sum()) / load / cores
 
 
@@ -152,7 +152,7 @@ def _speed(operators: Sequence[OperatorCost], sources: int, cores: int, load: fl
 
 
 def evaluate_training(events: int, seed: int, report: Callable[[str, int, int], None]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the parts `training` and `series`: one query on one node, with statistics from more and more of its events."""
+    """Returns the parts `training` and `series`: one query on one node, with statistics from growing numbers of its events."""
     case = on_one_node(1, events, np.random.default_rng(seed))
     measured = simulate(case.operators, case.node_of, case.nodes, case.arrivals_s, np.random.default_rng([seed, 1]), NOISE)
     worst_s = float(measured.latency_s.max())
@@ -167,9 +167,9 @@ def evaluate_training(events: int, seed: int, report: Callable[[str, int, int], 
 
 
 def evaluate_chunks(events: int, seed: int, report: Callable[[str, int, int], None]) -> dict[str, Any]:
-    """Returns the part `chunks`: one query on one node, and three chunks of so many events, each with arrivals of its own pattern.
+    """Returns the part `chunks`: one query on one node, and three chunks of `events` events, each with its own pattern of arrivals.
 
-    Statistics come from the first chunk alone; how many events each interval of a chunk has is known.
+    Statistics come from the first chunk alone; the number of events in each interval of every chunk is known.
     """
     first = on_one_node(1, events, np.random.default_rng([seed, 1]))
     known = learnt(first, events, np.random.default_rng([seed, 2]))
@@ -200,7 +200,7 @@ def evaluate_operators(events: int, seed: int, report: Callable[[str, int, int],
 
 
 def evaluate_wide(events: int, seed: int, runs: int, report: Callable[[str, int, int], None]) -> dict[str, Any]:
-    """Returns the part `wide`: three queries over six cities, placed by chance; statistics as declared, so that bounds must hold."""
+    """Returns the part `wide`: three queries over six cities, placed at random; statistics are exact, so bounds must hold."""
     each, seen = [], []
     for run in range(runs):
         report("wide", run, runs)
@@ -221,7 +221,7 @@ def evaluate_wide(events: int, seed: int, runs: int, report: Callable[[str, int,
 
 
 def over_time(found: Prediction, measured: Measured, interval_s: float) -> dict[str, Any]:
-    """Returns errors over intervals: of the latest answer of each, and of their mean and 99th percentile."""
+    """Returns prediction errors over intervals: of the latest answer of each, and of the mean and 99th percentile of these."""
     intervals = len(found.likely_s)
     latest_s = measured.worst_by_interval(interval_s, intervals)
     has = np.isin(np.arange(intervals), (measured.stimulus_s / interval_s).astype(np.int64))
@@ -239,7 +239,7 @@ def over_time(found: Prediction, measured: Measured, interval_s: float) -> dict[
 
 
 def _worst(found: Prediction, measured_s: float) -> dict[str, float]:
-    """Predicted and measured worst case. The events end, so that a load above capacity until then is no reason for an endless one."""
+    """Returns predicted and measured worst case. Events end, so that even a load above capacity has a finite worst case."""
     likely_s, mace_s = float(found.likely_s.max()), float(found.mace_s.max())
     return {
         "predicted_s": likely_s,

@@ -1,7 +1,7 @@
-"""Operators on nodes in virtual time, event by event: what a prediction of latency is compared with.
+"""Simulates operators on nodes in virtual time, event by event; predictions of latency are compared with the result.
 
-Every node serves the waiting event of the earliest stimulus time, on any of its cores, but an operator on one of them at a time. An event
-that has begun is finished. Links are nodes whose work is bytes. There is no model in this module: no intervals, no load, no excess.
+Every node serves the waiting event with the earliest stimulus time on any of its cores; an operator uses one core at a time. An event that
+has begun is finished. Links are nodes whose work is bytes. The simulation has no model: no intervals, no load, no excess.
 """
 
 import heapq
@@ -17,16 +17,16 @@ from sbon.errors import ShapeError
 from sbon.types import FloatArray, IntArray
 
 _DRAWS = 65_536
-"""Random numbers that are drawn at once."""
+"""Number of random numbers that are drawn at once."""
 
 
 class Noise(msgspec.Struct, frozen=True):
     """The deviation of single events from their operator's averages."""
 
     cost: float = 0.0
-    """Standard deviation of an event's cost over its mean, of a gamma distribution."""
+    """Standard deviation of an event's cost divided by its mean; costs are gamma-distributed."""
     drawn: bool = False
-    """True if each row out is drawn by chance; if not, they come as regularly as can be."""
+    """True: the rows out of each event are random. False: they are as regular as possible."""
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -37,14 +37,14 @@ class Measured(msgspec.Struct, frozen=True):
     latency_s: FloatArray
     """(answers,): from stimulus time to egress."""
     events_in: IntArray
-    """(operators,): events that each has worked on."""
+    """(operators,): events that each operator has processed."""
     events_out: IntArray
     """(operators,)"""
     busy_s: FloatArray
-    """(operators,): time that they took."""
+    """(operators,): time spent on these events."""
 
     def worst_by_interval(self, width_s: float, intervals: int) -> FloatArray:
-        """Returns the greatest latency of answers of each interval of stimulus times (definition 4); 0 without answers."""
+        """Returns the greatest latency of answers by interval of their stimulus times (definition 4); 0 without answers."""
         found = np.zeros(intervals)
         place = np.minimum((self.stimulus_s / width_s).astype(np.int64), intervals - 1)
         np.maximum.at(found, place, self.latency_s)
@@ -55,7 +55,7 @@ class _Event(NamedTuple):
     rank_s: float
     """Rank by which events are served: the stimulus time, or the beginning of its interval."""
     born: int
-    """Order of coming into being, which breaks ties."""
+    """Order of creation, which breaks ties."""
     stimulus_s: float
     operator: int
     port: int
@@ -71,18 +71,19 @@ def simulate(
     *,
     rank_width_s: float = 0.0,
 ) -> Measured:
-    """Returns when the answers to some source events leave.
+    """Returns the answers to source events, with their latencies.
 
     Every event that an operator without consumers finishes is an answer.
 
     Parameters
     ----------
-    operators : upstream first; linear, as products and constants have no single events
+    operators : upstream first; linear, as products and constants cannot be simulated by single events
     node_of : (operators,)
-    nodes : of constant capacity
+    nodes : nodes with constant capacity
     arrivals_s : for each source, the instants of its events, increasing
-    noise : none if left out
-    rank_width_s : events within so long an interval are served in the order in which they come (section VII-A); 0: by stimulus time alone
+    noise : deviations of single events; None: no noise
+    rank_width_s : events with stimulus times in the same interval of this width are served in order of creation (section VII-A); 0: by
+        stimulus time alone
 
     Raises
     ------
@@ -90,7 +91,7 @@ def simulate(
         An operator is not linear, or a capacity varies.
     """
     if any(one.rows.products or one.work.products or one.rows.constant or one.work.constant for one in operators) or nodes.left is not None:
-        raise ShapeError("products, constants or capacity that varies, expected linear operators and constant capacity")
+        raise ShapeError("products, constants or varying capacity, expected linear operators and constant capacity")
     return _World(operators, node_of, nodes, rng, Noise() if noise is None else noise).run(arrivals_s, rank_width_s)
 
 
@@ -112,10 +113,10 @@ class _World:
         self._free = nodes.cores.tolist()
         self._waiting: list[list[_Event]] = [[] for _ in self._free]
         self._aside: list[list[_Event]] = [[] for _ in range(count)]
-        """Events of an operator that is at work, which came to the head of its node meanwhile."""
+        """Events that came to the head of their node's queue while their operator was busy."""
         self._is_busy = [False] * count
         self._heap: list[tuple[float, int, bool, _Event]] = []
-        """Instant, order, whether it is an end of work (otherwise an arrival), event."""
+        """Instant, order, True for an end of work or False for an arrival, event."""
         self._count = 0
         self._in, self._out, self._busy_s = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64), np.zeros(count)
         self._answers: list[tuple[float, float]] = []
@@ -134,7 +135,7 @@ class _World:
         while self._heap:
             now_s = self._heap[0][0]
             touched = set()
-            while self._heap and self._heap[0][0] == now_s:  # all of an instant before anything begins
+            while self._heap and self._heap[0][0] == now_s:  # all events of an instant, before any work begins
                 _, _, is_end, event = heapq.heappop(self._heap)
                 touched.add(self._node_of[event.operator])
                 if is_end:
