@@ -68,7 +68,7 @@ def attacked(
     """
     unknown = [name for name in attacks if name not in ATTACKS]
     if unknown:
-        raise UsageError(f"--attack {unknown[0]} is unknown, expected one of {', '.join(ATTACKS)}, all")
+        raise UsageError(f"--attack {unknown[0]!r} is unknown, expected one of {', '.join(ATTACKS)}, all")
     if not 0 < fraction < 0.5:
         raise UsageError(f"fraction = {fraction}, expected more than 0, less than 0.5")
 
