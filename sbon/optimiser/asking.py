@@ -21,7 +21,7 @@ class AskCandidate(msgspec.Struct, frozen=True):
 
 
 class AskRemembered(msgspec.Struct, frozen=True):
-    """Request to ask nodes for the RTTs that they remember. Report once with `recalled` the answers that came in time."""
+    """Request to ask nodes for the RTTs that they remember. Report the answers that came in time with one call of `recalled`."""
 
     about: dict[NodeId, tuple[NodeId, ...]]
     """For each node that is asked, the peers whose RTTs it should report besides those to its nearest, the most important first."""

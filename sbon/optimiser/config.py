@@ -17,9 +17,9 @@ class OptimiserConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     lookup_interval_s: float = 60.0
     """Candidates are looked for after this time in any case, since nodes and loads change without moving the point."""
     neighbour_rtts: int = 64
-    """Before candidates are looked for, of a new query too, the nodes of an operator's neighbours are asked which RTTs they remember, to so
-    many nodes nearby and to as many promising ones. More: better candidates where coordinates are poor, larger answers (20 bytes each, for
-    each query that is placed and once in lookup_interval_s); 0: coordinates alone."""
+    """Number of nearby nodes, and of promising ones, to which the nodes of an operator's neighbours are asked for the RTTs that they
+    remember, before candidates are looked for (of a new query, too). More: better candidates where coordinates are poor, larger answers (20
+    bytes each, for each query that is placed and once in lookup_interval_s); 0: coordinates alone."""
     candidates: int = 10
     """Nodes asked about one operator, its neighbours' nodes included. More: better places found, more questions."""
     saving_min_fraction: float = 0.01
@@ -45,8 +45,8 @@ class OptimiserConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     damping_half_life_s: float = 1800.0
     """The raise has fallen to half after so long without a migration. Longer: calmer."""
     replan: bool = True
-    """Give queries with instances = 'auto' the number of instances that their measured rates want, and any query that no placement
-    carries another order of its operators, while they run. Off, or enabled = false: only when `sbon replan` asks for it."""
+    """Give running queries with instances = 'auto' the number of instances that their measured rates need, and any running query that no
+    placement carries another order of its operators. Off, or enabled = false: only when `sbon replan` asks for it."""
     multicast: bool = True
     """Split the outputs of this agent's operators by multicast operators near several consumers. Off: one copy goes to each consumer."""
     multicast_saving_min_fraction: float = 0.05

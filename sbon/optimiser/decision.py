@@ -21,7 +21,7 @@ class CandidateView(msgspec.Struct, frozen=True):
     usage_bytes: float
     """Cost of the operator's links if it ran here, by measured RTTs where known."""
     predicted_usage_bytes: float
-    """The same by coordinates alone."""
+    """Cost of the operator's links if it ran here, by coordinates alone."""
     measured: bool
     """True if all these RTTs were measured."""
     load_ms: float
@@ -73,7 +73,7 @@ class Decision(msgspec.Struct, frozen=True):
     """Cost of the whole query without reuse, with all unpinned operators at one producer, as the mean over the producers; None without
     producers."""
     usage_consumer: float | None
-    """The same with all unpinned operators at the consumer."""
+    """Cost of the whole query without reuse, with all unpinned operators at the consumer."""
     candidates_asked: int
     rtts_measured: int
     """Number of RTTs that candidates reported."""
@@ -86,9 +86,9 @@ class Decision(msgspec.Struct, frozen=True):
     candidates: tuple[NodeId, ...] = ()
     """All nodes that take part or were asked."""
     one_way_ms: tuple[tuple[float, ...], ...] = ()
-    """Latencies from each of them to each."""
+    """One-way latencies from each of `candidates` to each."""
     measured: tuple[tuple[bool, ...], ...] = ()
-    """True for each that was measured."""
+    """True for each of these latencies that was measured."""
 
 
 def decide(

@@ -1,6 +1,6 @@
 """The full optimiser: finds nodes for all operators of a new query, once, at the agent that takes it. A machine without I/O.
 
-    begin -> RECALLING -> (pinned nodes have told which RTTs they remember, or have had their time)
+    begin -> RECALLING -> (pinned nodes have reported the RTTs that they remember, or their time is over)
                 |
              ASKING -> (all answered or given up) -> choose
                 ^                                      |-- links of the choice and of its rivals are not measured: ask about them
@@ -8,7 +8,7 @@
                                                        |-- Decision
 Coordinates alone miss good candidates, and the budget of probes is small. But every node measures its RTTs to many others all the time:
 the nodes that unpinned operators are linked to are asked which of those they remember, and candidates are the best by these and by
-coordinates, in turn (`sbon.placement.regions`). Where all nodes are candidates anyway, nobody is asked that.
+coordinates, in turn (`sbon.placement.regions`). If all nodes are candidates anyway, this step is left out.
 
 Candidates are asked before they are used: they answer with RTTs that they have measured, their room, and what they run already. The
 strategy chooses. A choice that rests on predicted RTTs is verified, because among many predictions the best is often just the most
@@ -29,7 +29,7 @@ from sbon.cost.problem import PlacementProblem
 from sbon.cost.space import CostSpace
 from sbon.cost_space.coordinate import Coordinate
 from sbon.errors import DelayBoundError, LocalProtocolError, PlacementError
-from sbon.optimiser.asking import AskCandidate as AskCandidate  # those who perform actions find them here
+from sbon.optimiser.asking import AskCandidate as AskCandidate  # for the code that performs actions
 from sbon.optimiser.asking import AskRemembered as AskRemembered
 from sbon.optimiser.asking import ends_of_candidates, links_chosen
 from sbon.optimiser.decision import Decision, decide
@@ -50,7 +50,7 @@ LATE_MAX = 2
 FIRST_SHARE = 0.5
 """Share of the probes spent on the first questions, where several operators depend on each other's places."""
 RECALLING_NODES_MAX = 16
-"""Pinned nodes asked which RTTs they remember, those of the highest rates. Of more, each has less to say about where an operator goes."""
+"""Pinned nodes asked which RTTs they remember, those of the highest rates. Further ones have little influence on where an operator goes."""
 
 Action: TypeAlias = AskRemembered | AskCandidate | Decision
 
@@ -61,13 +61,13 @@ class FullOptimiser:
     Parameters
     ----------
     problem : what to place
-    signatures : of operators that a running one may stand in for (see `sbon.optimiser.reuse.shareable_signatures`)
+    signatures : of operators that a running one may replace (see `sbon.optimiser.reuse.shareable_signatures`)
     coordinates : of all nodes that may be asked; pinned nodes without one are taken to be at the origin
     config : strategy and limits
     rng : drawn from once
     hosts : for a signature, nodes said (by gossip) to run it: they are asked too
     strategy, model : instead of the configured ones
-    neighbour_rtts : candidates by coordinates about which each pinned node is asked what it remembers; 0: nobody is asked
+    neighbour_rtts : number of candidates by coordinates to which each pinned node is asked for remembered RTTs; 0: none is asked
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class FullOptimiser:
         self._k = self._first_k()
 
     def begin(self) -> list[Action]:
-        """The first questions; or the decision, if there is nothing to ask.
+        """Returns the first questions; or the decision, if there is nothing to ask.
 
         Raises
         ------
@@ -120,12 +120,12 @@ class FullOptimiser:
         return self._widen() or self._advance()
 
     def recalled(self, remembered: Remembered) -> list[Action]:
-        """Take the RTTs that the nodes asked have told; the first questions to candidates.
+        """Takes the RTTs that the pinned nodes have reported; returns the first questions to candidates.
 
         Raises
         ------
         LocalProtocolError
-            Nobody was asked what it remembers.
+            No node was asked for remembered RTTs.
         """
         if not self._recalling:
             raise LocalProtocolError("recalled called, expected only once after AskRemembered")
@@ -134,7 +134,8 @@ class FullOptimiser:
         return self._widen() or self._advance()
 
     def answered(self, report: CandidateReport) -> list[Action]:
-        """Take an answer; what nobody has asked for is ignored (it may come after its time-out).
+        """Takes an answer; returns further questions or the decision. An answer that is not awaited is ignored (it may come after its
+        time-out).
 
         Raises
         ------
@@ -146,7 +147,7 @@ class FullOptimiser:
         return [] if self._inquiry.is_open else self._advance()
 
     def unanswered(self, node: NodeId) -> list[Action]:
-        """A node has not answered in time, or cannot be reached. It is not used, unless an operator is pinned to it.
+        """Notes that a node has not answered in time, or cannot be reached. It is not used, unless an operator is pinned to it.
 
         Raises
         ------
@@ -158,7 +159,7 @@ class FullOptimiser:
         return [] if self._inquiry.is_open else self._advance()
 
     def _advance(self) -> list[Action]:
-        """All answers are in: decide, or ask further."""
+        """Decides, or asks further, once all answers are in."""
         try:
             choice = self._choose(cautious=self._config.probes == 0)
         except PlacementError as problem:
@@ -211,9 +212,9 @@ class FullOptimiser:
         return True
 
     def _choose(self, *, cautious: bool = False) -> Choice:
-        """Returns what the strategy picks; cautious where nothing is verified any more.
+        """Returns the strategy's choice; `cautious` if it will not be verified any more.
 
-        Without caution the choice goes where predictions promise most, which is where it is most worth while to measure.
+        Without caution the choice goes where predictions promise most, which is where measuring is most worthwhile.
         """
         latencies = self._inquiry.latencies.cautious() if cautious else self._inquiry.latencies
         try:
@@ -227,7 +228,7 @@ class FullOptimiser:
         return any(self._inquiry.is_unmeasured(source, target) for source, target in links_chosen(self._problem, choice))
 
     def _first_k(self) -> int:
-        """A measuring strategy asks twice the configured number of candidates, as far as the probes allow."""
+        """Returns the first number of candidates: a measuring strategy asks twice the configured number, as far as the probes allow."""
         config = self._config
         anchors = sum(
             len({self._problem.pinned[other] for other, _ in self._links[operator] if other in self._problem.pinned})
@@ -238,14 +239,14 @@ class FullOptimiser:
         return min(2 * config.candidates, config.candidates_max, max(config.candidates, self._inquiry.probes_left // max(1, anchors)))
 
     def _recallers(self) -> dict[NodeId, tuple[NodeId, ...]]:
-        """The pinned nodes to be asked which RTTs they remember; {} where that would change no candidate."""
+        """Returns the pinned nodes to ask for remembered RTTs; {} where that would change no candidate."""
         if not self._neighbour_rtts or len(self._space) <= self._k or self._inquiry.probes_left <= 0:
             return {}
         regions = self._strategy.regions(self._problem, self._space, self._neighbour_rtts, np.random.default_rng(self._seed))
         return ends_of_candidates(self._problem, regions, RECALLING_NODES_MAX, self._neighbour_rtts)
 
     def _widen(self) -> list[Action]:
-        """Ask the candidates of a wider circle that have not been asked; [] if there are none."""
+        """Returns questions to the candidates of a wider circle that have not been asked; [] if there are none."""
         while True:
             if self._regions:
                 if self._k >= min(self._config.candidates_max, len(self._space)):
@@ -267,7 +268,8 @@ class FullOptimiser:
                 return asks
 
     def _asks(self, nodes: Sequence[NodeId]) -> list[Action]:
-        """Questions to nodes that have not been asked: the best candidates of each operator are asked about its pinned neighbours."""
+        """Returns questions to nodes that have not been asked: the best candidates of each operator are asked about its pinned
+        neighbours."""
         about: dict[NodeId, dict[NodeId, None]] = {node: {} for node in nodes}
         if self._inquiry.probes_left <= 0:
             return [*self._inquiry.questions(about)]
@@ -282,7 +284,7 @@ class FullOptimiser:
         return [*self._inquiry.questions(about)]
 
     def _verify(self, choice: Choice) -> list[Action]:
-        """Questions about the links of a choice that are not measured, and about those of its rivals."""
+        """Returns questions about the links of a choice that are not measured, and about those of its rivals."""
         if self._inquiry.probes_left <= 0 or self._verifications >= VERIFICATIONS:
             return []
         about: dict[NodeId, dict[NodeId, None]] = {}
@@ -291,7 +293,8 @@ class FullOptimiser:
         return [*self._inquiry.questions(about)]
 
     def _rivals(self, choice: Choice) -> list[tuple[NodeId, NodeId]]:
-        """Pairs of nodes whose RTT could change the choice: the next best nodes of each operator, best first, and its neighbours' nodes.
+        """Returns pairs of nodes whose RTT could change the choice: the next best nodes of each operator, best first, and its neighbours'
+        nodes.
 
         Where several operators depend on each other, nodes that look good only now, beside the chosen ones, become candidates too.
         """

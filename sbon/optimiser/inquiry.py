@@ -17,13 +17,13 @@ class Inquiry:
     Parameters
     ----------
     space : coordinates of all nodes that may be asked, and of pinned nodes
-    pinned_nodes : nodes that operators are pinned to; their latencies can be told even without a coordinate
-    signatures : of operators that a running one may stand in for; each node is asked for all of them
+    pinned_nodes : nodes that operators are pinned to; their latencies are known even without a coordinate
+    signatures : of operators that a running one may replace; each node is asked for all of them
     probes : RTTs that may be asked for, in all
 
     Attributes
     ----------
-    reports : the latest answer of each node that has not failed to answer, with all RTTs that it has told
+    reports : the latest answer of each node that has not failed to answer, with all RTTs that it has reported
     latencies : between nodes, by these RTTs and by coordinates
     asked : nodes asked so far, each with the peers that it was asked about
     """
@@ -40,7 +40,7 @@ class Inquiry:
 
     @property
     def is_open(self) -> bool:
-        """True while a node asked has neither answered nor been given up."""
+        """Tells whether a node that was asked has neither answered nor been given up."""
         return bool(self._outstanding)
 
     @property
@@ -97,5 +97,5 @@ class Inquiry:
         return a != b and self.latencies.measured_rtt_ms(a, b) is None
 
     def _placed(self, node: NodeId) -> bool:
-        """Tells whether its latencies can be told: it has a coordinate, or is pinned and taken to be at the origin."""
+        """Tells whether a node's latencies are known: it has a coordinate, or is pinned and assumed at the origin."""
         return node in self._pinned_nodes or node in self._space

@@ -1,10 +1,10 @@
-"""RTTs that neighbours remember from their own probing, beside what coordinates predict. Without I/O.
+"""RTTs that neighbours remember from their own probing, beside those that coordinates predict. No I/O.
 
 Coordinates say much about nodes in data centres and little about nodes behind home lines. But every node measures its RTT to many others
-all the time. A candidate for an operator is good by its RTTs to the operator's neighbours, and those are what their nodes remember. So
-every other candidate is the best by RTTs that were measured where they are known; the rest are the best by coordinates, which see worse but
-over more samples, and where RTTs swing within minutes a single one says less than they do. Who is chosen is measured again before
-anything moves; what is remembered only decides who is asked.
+all the time. A candidate for an operator is good by its RTTs to the operator's neighbours, and the neighbours' nodes remember these. So
+every other candidate is the best by measured RTTs, where they are known. The rest are the best by coordinates, which are less exact but
+rest on more samples: where RTTs swing within minutes, they say more than a single RTT. A chosen candidate is measured again before anything
+moves; remembered RTTs only decide which nodes are asked.
 """
 
 import math
@@ -21,7 +21,7 @@ from sbon.types import FloatArray, NodeId
 NODES_MAX = 1024
 """Neighbours' nodes remembered; the one heard from longest ago makes room."""
 RTTS_MAX = 512
-"""RTTs taken from one answer: nobody fills our memory."""
+"""Most RTTs taken from one answer, so that no peer can fill this agent's memory."""
 RTT_MS_MAX = 60_000.0
 AGE_S_MAX = 3600.0
 """Older measurements say less than a fresh coordinate."""
@@ -58,12 +58,12 @@ class RttKnowledge:
             self._heard.popitem(last=False)
 
     def stale(self, node: NodeId, now: float, span_s: float) -> bool:
-        """Tells whether the node has not been heard within so long."""
+        """Tells whether the node has not been heard from within `span_s`."""
         found = self._heard.get(node)
         return found is None or now - found[0] >= span_s
 
     def remembered(self, nodes: Iterable[NodeId], now: float) -> dict[NodeId, dict[NodeId, float]]:
-        """Returns what these nodes have told, as far as it is young enough."""
+        """Returns the RTTs that these nodes have reported, as far as they are young enough."""
         found: dict[NodeId, dict[NodeId, float]] = {}
         for node in nodes:
             _, known = self._heard.get(node, (0.0, {}))
@@ -72,7 +72,7 @@ class RttKnowledge:
 
 
 def measured_rtt_ms(a: NodeId, b: NodeId, asked: CandidateReport | None, other: CandidateReport | None = None) -> float | None:
-    """RTT measured by `a`, which was asked, to `b`, or by the other way round; 0 within a node, None if it has to be predicted."""
+    """Returns the RTT measured by `a`, which was asked, to `b`, or by `b` to `a`; 0 within a node, None if it has to be predicted."""
     if a == b:
         return 0.0
     for report, peer in ((asked, b), (other, a)):
@@ -92,7 +92,7 @@ def compared_ms(
 
 
 def rtt_matrix_ms(space: CostSpace, names: Sequence[NodeId], nodes: Sequence[NodeId], remembered: Remembered) -> FloatArray:
-    """(names, nodes) of RTTs: remembered by the node of the column where it is known, else predicted; 0 where both are one node."""
+    """Returns RTTs, (names, nodes): remembered by the node of the column where known, else predicted; 0 where both are one node."""
     matrix = space.rtt_matrix_ms(names, nodes)
     row = {name: index for index, name in enumerate(names)}
     for column, node in enumerate(nodes):

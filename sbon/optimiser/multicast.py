@@ -7,9 +7,9 @@ nearer to. With lat the one-way latencies and S the consumers that X is nearer t
 
     saving(X) = sum over c in S of rate_c (lat(here, c) - lat(X, c)) - rate lat(here, X)
 
-in bytes in transit; another cost model has what it says of single links in the place of rate x latency. The thresholds and confirmations
-are those of a migration, the saving counted as a share of the present cost of all outputs, and no less than the
-configured worth of one more operator. A consumer whose queries do not allow the longer path (`sbon.optimiser.slack`) is left out of S.
+in bytes in transit; another cost model has its cost of single links in the place of rate x latency. The thresholds and confirmations are
+those of a migration. The saving counts as a share of the present cost of all outputs, and must also exceed `multicast_saving_min_fraction`.
+A consumer whose queries do not allow the longer path (`sbon.optimiser.slack`) is left out of S.
 """
 
 from collections.abc import Mapping

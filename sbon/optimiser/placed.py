@@ -34,7 +34,7 @@ class Placed:
     """Text for people on a latency bound that may be broken; empty if none may be."""
 
     def bounded(self, delay_bound_ms: float | None, note: str) -> "Placed":
-        """Returns the same with a bound that the network's part of the latency must keep while the query runs, and a note."""
+        """Returns this result with a note, and a bound that the network's part of the latency must keep while the query runs."""
         return replace(self, decision=structs.replace(self.decision, delay_bound_ms=delay_bound_ms), note=note)
 
     def explained(self, plan: Plan) -> dict[str, Any]:

@@ -54,7 +54,7 @@ class Optimiser(abc.ABC, Generic[AnyView, AnyConsidered]):
     ENDS_MIN = 1
     """Least number of links that a change is about."""
     SUBJECT = "{}"
-    """Says what would save: the candidate's name in a sentence."""
+    """Subject of sentences about a saving, with a place for the candidate's name."""
 
     def __init__(self, config: OptimiserConfig, model: CostModel) -> None:
         self._config = config
@@ -122,11 +122,11 @@ class Optimiser(abc.ABC, Generic[AnyView, AnyConsidered]):
 
     @abc.abstractmethod
     def _mark(self, view: AnyView, space: CostSpace) -> Any:
-        """Returns what candidates would be looked for."""
+        """Returns the conditions under which candidates would be looked for."""
 
     @abc.abstractmethod
     def _differs(self, mark: Any, before: Any) -> bool:
-        """Tells whether this is something new to look for."""
+        """Tells whether the conditions have changed enough to look for candidates again."""
 
     @abc.abstractmethod
     def _candidates(self, view: AnyView, space: CostSpace, mark: Any, remembered: Remembered) -> tuple[NodeId, ...]:
@@ -140,7 +140,7 @@ class Optimiser(abc.ABC, Generic[AnyView, AnyConsidered]):
 
     @abc.abstractmethod
     def _hindrance(self, view: AnyView, considered: AnyConsidered) -> str:
-        """Returns what is against the change besides its saving; empty if nothing is."""
+        """Returns a reason against the change besides its saving; empty if there is none."""
 
     @abc.abstractmethod
     def _change(self, view: AnyView, best: AnyConsidered, reason: str, considered: tuple[AnyConsidered, ...]) -> Migrate | Insert:

@@ -16,7 +16,7 @@ from sbon.optimiser.views import Considered
 from sbon.types import NodeId
 
 REMEMBERED_MAX = 10_000
-"""Most operators remembered by each optimiser; beyond it the longest unseen are dropped, and are evaluated anew."""
+"""Most operators remembered by each optimiser; beyond it the longest unseen are forgotten."""
 NOISE_WEIGHT_EXPECTED = 8.0
 """Weight of the expected noise in the node's estimate, in differences."""
 NOISE_WEIGHT_NODE = 4.0

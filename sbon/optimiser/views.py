@@ -119,7 +119,7 @@ class Considered(msgspec.Struct, frozen=True, kw_only=True):
     saving_fraction: float
     """Saving of usage and load together; below 0 for a loss."""
     required_fraction: float
-    """Saving that would have had to be exceeded."""
+    """Saving that must be exceeded."""
     measured: bool
     """True if all RTTs on both sides were measured."""
     free_slots: int

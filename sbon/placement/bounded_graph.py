@@ -2,9 +2,9 @@
 
 The node of an operator that feeds two others matters to both, and tables over pairs of operators cannot express the length of a path
 through many. So the fastest placement is searched by fixing one operator after the other, checking the rest by its shortest paths; then
-single operators move as long as that saves cost within the bound. Not exact: the least cost may be missed, and, with more than
-STEPS_MAX dead ends, a placement that just keeps within the bound too. With prices on time as starting points
-(`sbon.placement.bounded_prices`) it found the least cost in each of 160 diamonds that could be tried out.
+single operators move as long as that saves cost within the bound. The search is not exact: it may miss the least cost and, with more than
+STEPS_MAX dead ends, a placement that just keeps within the bound. With prices on time as starting points (`sbon.placement.bounded_prices`)
+it found the least cost in each of 160 diamonds that could be tried out.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from sbon.placement.options import Chosen, Graph, IntArray, Options
 from sbon.types import FloatArray, OperatorId
 
 STEPS_MAX = 60
-"""Most operators fixed, or fixed anew, in the search for a placement within the bound."""
+"""Most times that an operator is fixed in the search for a placement within the bound."""
 GAIN_MIN = 1e-9
 """Least relative saving of a move, so that rounding errors move nothing."""
 SWEEPS_MAX = 10

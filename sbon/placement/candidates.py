@@ -22,9 +22,10 @@ class CandidateReport(msgspec.Struct, frozen=True):
     reserved: int = 0
     """Number of operators that it would accept in addition if it had not reserved the room for other queries."""
     upstream_delay_ms: dict[OperatorId, float] = {}
-    """For its running operators, the longest path from a producer, over the links. A query with a delay bound reuses none without it."""
+    """For its running operators, the longest path from a producer, over the links. A query with a delay bound reuses no operator whose
+    delay is missing."""
     memory_short: bool = False
-    """It has no memory for operators with state, and some of the query's have state."""
+    """True if the node has no memory for operators with state, and the query has such operators."""
 
 
 class Reuse(msgspec.Struct, frozen=True, array_like=True):

@@ -24,14 +24,14 @@ class PlacementConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     delta: float = 0.1
     """Damping of a spring (relaxation): the share of the force that moves an operator in one step. Higher: faster, at 2 unstable."""
     force_threshold: float = 1.0
-    """Springs rest when no force is stronger, in ms (relaxation). Lower: preciser, more steps."""
+    """Springs rest when no force is stronger, in ms (relaxation). Lower: more precise, more steps."""
     iterations_max: int = 1000
-    """Steps after which springs rest in any case. More: preciser where rates differ by orders of magnitude, up to 15 us each."""
+    """Steps after which springs rest in any case. More: more precise where rates differ by orders of magnitude, up to 15 us each."""
     load_weight: float = 1.0
-    """Weight of a millisecond of the load dimension beside one of RTT (least-usage); 0 ignores load. Higher: work spreads over more
+    """Weight of a millisecond of the load dimension relative to one of RTT (least-usage); 0 ignores load. Higher: work spreads over more
     nodes and travels farther."""
     reuse: bool = True
-    """Use running operators of other queries that compute the same. Off: every query pays for its own."""
+    """Use running operators of other queries that compute the same. Off: every query runs operators of its own."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.candidates <= self.candidates_max:

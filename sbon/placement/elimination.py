@@ -1,9 +1,9 @@
-"""The assignment of least cost, exactly: min-plus variable elimination.
+"""Finds the assignment of least cost exactly, by min-plus variable elimination.
 
-Variables have domains; costs are tables over one variable or over a pair. Eliminating a variable replaces all tables that mention it by
-one over its neighbours, with the least cost for each of their choices. On a tree of operators this is dynamic programming from the leaves,
-variables x domain^2 additions; a cycle (a diamond in a plan) costs one more power of the domain, and wider graphs more. The next variable
-is always the one with the least work.
+Variables have domains; costs are tables over one variable or over a pair. Eliminating a variable replaces all tables that mention it by one
+table over its neighbours, with the least cost for each of their choices. On a tree of operators this is dynamic programming from the
+leaves, variables x domain^2 additions; a cycle (a diamond in a plan) costs one more power of the domain, and wider graphs more. The next
+variable is always the one with the least work.
 
 Source: Dechter, "Bucket elimination", Artificial Intelligence 113, 1999.
 """

@@ -1,9 +1,9 @@
 """Finds the placement of least cost whose answers keep within a latency bound, where computing and waiting count beside the network.
 
-What an answer takes at most is asked of a model (`Judge`), because it is no sum over links and hosts. Placements are tried in the order of
-their cost, so that the first one within the bound is the best; if all could be tried, none within it means that there is none. Among many,
-half of the trials go to the cheapest. Then hill climbing takes operators from the node that is furthest behind (Mace, section IX-B, figure
-11) until the bound is kept, and makes cheaper moves that keep it from then on.
+The upper bound of the latency comes from a model (`Judge`), because it is no sum over links and hosts. Placements are tried in the order of
+their cost, so that the first one within the bound is the best; if all could be tried and none keeps within the bound, there is none. If
+there are too many, half of the trials go to the cheapest. Then hill climbing takes operators from the node that is furthest behind (Mace,
+section IX-B, figure 11) until the bound is kept, and from then on makes cheaper moves that keep it.
 """
 
 import math
@@ -19,21 +19,21 @@ from sbon.search.strategies import climb_from_arranged
 from sbon.types import FloatArray, IntArray, NodeId
 
 ENUMERATED_MAX = 20_000
-"""Most placements whose cost and shortest ways are computed to find out whether those that may be in time can all be judged."""
+"""Most placements whose costs and shortest paths are computed, to find out whether all that may be in time can be judged."""
 OUTSIDE = 1e30
 """Value of a placement that just exceeds the bound: any within it is better, whatever it costs."""
 LATEST = 1e6
-"""Excess over the bound that is told apart, as a multiple of it."""
+"""Greatest latency outside the bound that is told apart, as a multiple of the bound."""
 GROUP = 4
 """Moves that are judged before the best of them is made."""
 
 
 class Judge(Protocol):
-    """Says how late answers can be."""
+    """Tells how late answers can be."""
 
     def __call__(self, nodes: tuple[NodeId, ...]) -> tuple[float, Mapping[NodeId, float]]:
-        """Returns what no answer exceeds in s, infinite where there is no such bound, and by how many s of work each node is behind: not
-        more than that, and no less with more operators."""
+        """Returns the upper bound of the latency in s, infinite if there is none, and by how many s of work each node is behind: this never
+        exceeds the bound, and never falls with more operators."""
 
 
 class Choices(msgspec.Struct, frozen=True):
@@ -54,11 +54,11 @@ class Choices(msgspec.Struct, frozen=True):
     links: tuple[tuple[int, int], ...]
     """Source and target of each link."""
     link_cost: FloatArray
-    """(links, nodes, nodes): what a link costs from each node to each."""
+    """(links, nodes, nodes): cost of a link from each node to each."""
     least_s: FloatArray
-    """(nodes, nodes): what the way from each node to each takes at least of the bound."""
+    """(nodes, nodes): least time that the way from each node to each takes of the bound."""
     delays_s: tuple[float, ...] = ()
-    """Time that rows have taken when they come to each operator; none if left out."""
+    """Least time that rows have taken before each operator; 0 if left out."""
     room: Mapping[NodeId, int] = {}
     """Operators for which a node has room; a node that is left out has enough."""
     roomless: frozenset[int] = frozenset()
@@ -84,7 +84,7 @@ class Choices(msgspec.Struct, frozen=True):
         return np.stack([grid.ravel() for grid in grids], axis=1)
 
     def cost(self, chosen: IntArray) -> FloatArray:
-        """Returns what placements cost; infinite where a node has no room: (placements,)."""
+        """Returns the costs of placements; infinite where a node has no room: (placements,)."""
         where = self._where(chosen)
         found = np.zeros(len(chosen))
         for operator, costs in enumerate(self.host_cost):
@@ -97,7 +97,7 @@ class Choices(msgspec.Struct, frozen=True):
         return found
 
     def ways_s(self, chosen: IntArray) -> FloatArray:
-        """Returns what the longest way of placements takes at least: (placements,)."""
+        """Returns the least time in s of the longest path of each placement: (placements,)."""
         where = self._where(chosen)
         delays = self.delays_s or (0.0,) * len(self.options)
         reached = np.broadcast_to(np.array(delays), where.shape).copy()
@@ -147,11 +147,11 @@ def least_cost_within(
 
 
 class BoundedPlacement:
-    """A placement as a configuration for `sbon.search`: its value is its cost within the bound, and by how much it is late outside.
+    """A placement as a configuration for `sbon.search`: within the bound its value is its cost, outside it grows with its latency.
 
     Parameters
     ----------
-    bound_s : for what `judge` returns
+    bound_s : for the latency that `judge` returns
     rng : for draws
     """
 
@@ -163,7 +163,7 @@ class BoundedPlacement:
         self._start_s = math.inf
         self._seen: dict[bytes, tuple[float, Mapping[NodeId, float]]] = {}
         self._too_many: list[tuple[NodeId, frozenset[int]]] = []
-        """Nodes with operators that are behind by more than the bound there; with more operators they are no less."""
+        """Nodes with operators that make them late by more than the bound; with more operators they are no less late."""
 
     def begin_at(self, chosen: IntArray) -> float:
         """Takes a placement as the one to climb from, if it is the soonest so far; returns how late its answers can be, in s."""
@@ -173,7 +173,7 @@ class BoundedPlacement:
         return late_s
 
     def is_behind_for_sure(self, chosen: IntArray) -> bool:
-        """Tells whether operators that share a node have been judged to be behind there by more than the bound already."""
+        """Tells whether some operators that share a node are known to make it late by more than the bound."""
         there = _by_node(self._choices.named(chosen))
         return any(operators <= there.get(node, frozenset()) for node, operators in self._too_many)
 
@@ -182,8 +182,8 @@ class BoundedPlacement:
         return float(self._values(self._chosen[None])[0])
 
     def neighbourhoods(self) -> Iterator[IntArray]:
-        """Yields moves (operator, option): outside the bound away from the node that is furthest behind at first, cheap ones first; within
-        the bound only cheaper ones."""
+        """Yields moves (operator, option), cheap ones first. Outside the bound, moves away from the node that is furthest behind come
+        first; within it, only cheaper placements are tried."""
         choices, here = self._choices, self._chosen
         rows = [(operator, option) for operator in range(len(self._sizes)) for option in range(self._sizes[operator])]
         moves = np.array([move for move in rows if move[1] != here[move[0]]], dtype=np.int64).reshape(-1, 2)
@@ -218,7 +218,7 @@ class BoundedPlacement:
         self._chosen = self._start.copy()
 
     def disturb(self) -> None:
-        """Draws anew where up to two operators are."""
+        """Draws new options for up to two operators."""
         free = np.flatnonzero(self._sizes > 1)
         for operator in self._rng.choice(free, min(2, len(free)), replace=False).tolist():
             self._chosen[operator] = self._rng.integers(0, self._sizes[operator])

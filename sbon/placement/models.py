@@ -1,4 +1,4 @@
-"""Chooses the cost model by the settings, so that nobody else has to know one."""
+"""Chooses the cost model by the settings, so that no other module has to know one."""
 
 from collections.abc import Callable, Sequence
 
@@ -18,7 +18,7 @@ def model_of(config: PlacementConfig) -> CostModel:
 def cost_of_links(
     config: PlacementConfig, links: Sequence[tuple[NodeId, NodeId, float]], rtt_ms: Callable[[NodeId, NodeId], float | None]
 ) -> float | None:
-    """Returns what links between nodes cost at these rates in bytes/s, without load; None while a round trip is unknown."""
+    """Returns the cost of links between nodes at these rates in bytes/s, without load; None while a round trip is unknown."""
     rtts = [rtt for a, b, _ in links if (rtt := rtt_ms(a, b)) is not None]
     if len(rtts) < len(links):
         return None

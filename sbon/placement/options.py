@@ -41,7 +41,7 @@ Chosen = dict[OperatorId, int]
 
 
 class Graph:
-    """The operators and links of a problem in topological order, and what links cost by a model that is their sum."""
+    """The operators and links of a problem in topological order, and the costs of links by a model that is a sum."""
 
     def __init__(self, problem: PlacementProblem, latency_ms: FloatArray, model: CostModel) -> None:
         self.order = upstream_first((*problem.pinned, *problem.unpinned), problem.links)
@@ -57,7 +57,7 @@ class Graph:
             inputs.setdefault(link.source, []).append(link.rate_bytes_per_s)
 
     def of_links(self, source: OperatorId, target: OperatorId, latency_ms: FloatArray) -> FloatArray:
-        """Returns what the links from one operator to another cost at these latencies, in their shape."""
+        """Returns the costs of the links from one operator to another at these latencies, in their shape."""
         first, *others = (self._model.of_links(rate, latency_ms) for rate in self.inputs[target][source])
         return sum(others, start=first)
 
@@ -93,7 +93,7 @@ class Graph:
             left = np.zeros(len(here.columns))
             for target in self.outputs[operator]:
                 there = options[target]
-                # Inputs of a reused operator take no part; their path counts nothing.
+                # Inputs of a reused operator take no part; their path counts as 0.
                 way = self.latency_ms[np.ix_(here.columns, there.columns)] + tail[target]
                 way[:, ~there.fresh] = 0.0
                 left = np.maximum(left, way.min(axis=1, initial=np.inf))

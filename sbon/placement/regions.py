@@ -15,7 +15,7 @@ from sbon.placement.remembered import NOTHING, Remembered, interleaved
 from sbon.types import FloatArray, NodeId, OperatorId
 
 SCAN_MAX = 4096
-"""Up to so many nodes all are ranked; in larger spaces only those near the operators' points."""
+"""Largest number of nodes that are all ranked; in larger spaces only those near the operators' points."""
 NEARBY = 128
 """Nodes near each operator's point that are ranked in a larger space."""
 
@@ -31,13 +31,13 @@ def ranked_regions(
     cautious: bool = False,
     remembered: Remembered = NOTHING,
 ) -> Regions:
-    """The `k` best nodes for each operator by the predicted cost of its links and its host.
+    """Returns the `k` best nodes for each operator by the predicted cost of its links and its host.
 
-    The other ends are taken to be at their nodes, where pinned or `placed`, else at the points where they would minimise usage (without
-    a height, which is the same for every candidate). `points`, (unpinned, 3), may be given where they are known already.
+    The other ends of links are assumed at their nodes, if pinned or `placed`, else at the points where they would minimise usage (without a
+    height, which is the same for every candidate). `points`, (unpinned, 3), may be given if they are known already.
 
-    Where pinned nodes have told RTTs that they remember, every other candidate is the best by those where they are known; the rest are the
-    best by coordinates alone, which rest on many samples, and so outlast a single RTT that has changed or was never true.
+    If pinned nodes have reported RTTs that they remember, every other candidate is the best by these RTTs, where they are known. The rest
+    are the best by coordinates alone, which rest on many samples, so that a single changed or wrong RTT does not mislead them.
     """
     if not problem.unpinned:
         return {}
@@ -52,16 +52,16 @@ def ranked_regions(
 
 
 class Ranking:
-    """Ranks nodes for the operators of one query, as often as some of them find their places.
+    """Ranks nodes for the operators of one query, again whenever some of them have been placed.
 
     Under a delay bound, nodes through which even the direct way from a producer to a consumer would take too long come last, and the
     consumer's node is among the candidates: with everything there, no way is longer than the direct ones.
 
     Parameters
     ----------
-    points : (unpinned, 3), where they are known already
-    cautious : nodes whose coordinates are less to be relied upon come later
-    remembered : RTTs that pinned nodes have told; they count instead of predicted ones
+    points : (unpinned, 3), if they are known already
+    cautious : nodes with less reliable coordinates come later
+    remembered : RTTs that pinned nodes have reported; they count instead of predicted ones
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Ranking:
         self._last_resort = _last_resort(problem, space)
 
     def regions(self, placed: Mapping[OperatorId, NodeId]) -> Regions:
-        """The best `k` nodes for each operator, best first, the others being where they are pinned or `placed`."""
+        """Returns the best `k` nodes for each operator, best first, with the other operators where they are pinned or `placed`."""
         cost = self._predicted_cost({**placed, **self._problem.pinned})
         if self._late is not None:
             cost[self._late] += float(cost.max(initial=0.0)) + 1.0
@@ -117,7 +117,7 @@ class Ranking:
         return np.union1d(np.union1d(near, pinned), np.array([space.row[peer] for peer in sorted(known)], dtype=np.intp))
 
     def _predicted_cost(self, fixed: Mapping[OperatorId, NodeId]) -> FloatArray:
-        """(unpinned, rows): predicted cost of an operator's links and host."""
+        """Returns the predicted cost of each operator's links and host, (unpinned, rows)."""
         cost = self._host_cost.copy()
         floating: dict[OperatorId, FloatArray] = {}
         for operator, column in self._column.items():
@@ -132,7 +132,7 @@ class Ranking:
         return cost
 
     def _one_way_to(self, node: NodeId) -> FloatArray:
-        """(rows,) of predicted latencies; kept, since most ends stay where they are."""
+        """Returns the predicted latencies to a node, (rows,); they are kept, since most ends stay where they are."""
         if node not in self._one_way_ms:
             row = self._space.rows([node])[0]
             rtt = self._distance_to(self._space.columns[:3, row], float(self._heights_ms[row]))
@@ -143,7 +143,7 @@ class Ranking:
         return self._one_way_ms[node]
 
     def _put_remembered(self, node: NodeId, rtt_ms: FloatArray) -> None:
-        """Put the RTTs that the node has told in place of predicted ones."""
+        """Puts the RTTs that the node has reported in place of predicted ones."""
         told = [(self._space.row[peer], rtt) for peer, rtt in self._remembered.get(node, {}).items() if peer in self._space]
         if told:
             rows, rtts = zip(*told, strict=True)
@@ -161,7 +161,7 @@ class Ranking:
         return squared
 
     def _too_late(self, bound_ms: float) -> npt.NDArray[np.bool_]:
-        """(unpinned, rows): whether the way from a producer over the node to a consumer is predicted to be too long."""
+        """Tells whether the path from a producer over each node to a consumer is predicted to be too long, (unpinned, rows)."""
         up, down = reachable(self._problem)
         late = np.zeros((len(self._problem.unpinned), len(self._rows)), dtype=bool)
         for operator, column in self._column.items():
@@ -175,12 +175,12 @@ class Ranking:
 
 
 def _with(must: NodeId | None, region: tuple[NodeId, ...], k: int) -> tuple[NodeId, ...]:
-    """Up to `k` candidates, this one among them."""
+    """Returns up to `k` candidates, including `must`."""
     return region if must is None or must in region else (*region[: k - 1], must)
 
 
 def _last_resort(problem: PlacementProblem, space: CostSpace) -> NodeId | None:
-    """The node of a consumer that waits for its answers."""
+    """Returns the node of a consumer of a query with a delay bound; None without a bound."""
     if problem.delay_bound_ms is None:
         return None
     return next((problem.pinned[operator] for operator in problem.consumers[::-1] if problem.pinned[operator] in space), None)

@@ -4,8 +4,8 @@ Links are springs, their data rates the spring constants. VIRTUAL-PLACE moves ea
 it, until no force exceeds a threshold; the rest point minimises the sum of rate x latency^2 (equation 3).
 
 With raw data rates the step of figure 7 overshoots as soon as delta x rate exceeds 2, for delta = 0.1 at 20 units of rate. Here each
-operator's spring constants are divided by their sum, which leaves the rest point as it is and makes the force a length in ms: the way to
-the weighted mean of the operator's neighbours. A step is then a contraction for every delta up to 1 and any rates. It is slow only if
+operator's spring constants are divided by their sum, which leaves the rest point as it is and makes the force a length in ms: the distance
+to the weighted mean of the operator's neighbours. A step is then a contraction for every delta up to 1 and any rates. It is slow only if
 rates between unpinned operators are much higher than those to pinned ones; `iterations_max` bounds it.
 """
 

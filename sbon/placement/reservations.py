@@ -1,7 +1,7 @@
 """Reservations of room on a host: a candidate keeps slots for a query that asks, so that two placements cannot claim the same slots.
 
     ask            -> room for the query is kept, as much as is free and the query may need, until `reservation_s` have passed
-    ask again      -> the same, for as long again
+    ask again      -> the room is kept for as long again
     decided        -> room for the operators that will come is kept, the rest is freed
     instantiated   -> one of the kept slots is filled
     time, or 0 decided -> nothing is kept
@@ -16,10 +16,10 @@ class HostingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Limits of what this agent hosts for queries of others. TOML table [hosting]."""
 
     reservation_s: float = 10.0
-    """Time for which room is kept for a query that has asked for it, unless it decides sooner. Longer: slow takers find it still there;
-    shorter: what a crashed taker has asked for is free again sooner."""
+    """Time for which room is kept for a query that has asked for it, unless it decides sooner. Longer: slow placements still find the room.
+    Shorter: room for a crashed agent's query is free again sooner."""
     reservations_max: int = 1000
-    """Queries for which room is kept at once; beyond it, room is told but not kept."""
+    """Queries for which room is kept at once; beyond it, room is reported but not kept."""
     share_load_max: float = 1.8
     """Load of the processors (use plus waiting, 0 to 2) above which no running operator that could run elsewhere is offered to another
     query. Lower: running queries are safer from others, more operators run twice; 2 always offers."""

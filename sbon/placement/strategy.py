@@ -105,7 +105,8 @@ def _shared(problem: PlacementProblem, regions: Regions) -> Regions:
 
 
 class _Walking:
-    """Base of strategies that rank candidates and take the first that runs the operator or has room. The model only says what it allows."""
+    """Base of strategies that rank candidates and take the first that runs the operator or has room. The model only tells which choices it
+    forbids."""
 
     measures = False
 
