@@ -54,7 +54,7 @@ def refuse_create_words(text: Text, tokens: Sequence[Token]) -> None:
     words = [token.text.upper() for token in tokens]
     early = next((token for token in tokens[1:4] if token.text.upper() in ("TEMPORARY", "TEMP")), None)
     if early is not None:
-        raise text.error(early, f"{early.text} is not supported", "leave it out, and DROP the object when it is no longer needed")
+        raise text.error(early, f"{early.text} is not supported", "leave it out, and DROP what is no longer needed")
     made = next((place for place in range(1, min(4, len(words))) if words[place] in _CREATED), 0)
     if made and not {"SOURCE", "SINK", "VIEW", "TABLE"}.intersection(words[1:made]):
         name, hint = _CREATED[words[made]]

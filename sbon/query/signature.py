@@ -1,9 +1,9 @@
 """Signatures: short digests that are equal where two operators compute the same columns from the same sources.
 
-An operator's signature covers its canonical parameters, its output schema, and the signatures of all that feeds it, down to the
-sources with their nodes and definitions (SBON, section 3.2: reuse of running operators). Names that a user gives inside a query do
-not matter, since the planner names inner columns after what they hold; commuted conditions do not, since they are canonical here.
-Expected rates and operator ids are left out.
+An operator's signature covers its canonical parameters, its output schema, and the signatures of the operators that feed it, down to
+the sources with their nodes and definitions (SBON, section 3.2: reuse of running operators). It does not depend on names that a user gives
+inside a query, since the planner names inner columns after their content, nor on the order of commuting conditions, expected rates and
+operator ids.
 """
 
 import hashlib
@@ -37,9 +37,9 @@ def signature(params: Params, schema: Schema, inputs: Sequence[Sequence[str]], p
     ----------
     params : the operator's parameters
     schema : its output columns
-    inputs : per port, what feeds it: signatures of operators, or of their parts (`of_part`); their order does not matter
-    place : the node of a source or a sink; empty for what may run anywhere
-    on_miss : which rows the operator leaves out, or puts off
+    inputs : for each port, the signatures of the operators that feed it, or of their parts (`of_part`), in any order
+    place : node of a source or a sink; empty for operators that may run anywhere
+    on_miss : rule for rows that would be late
 
     Returns
     -------
@@ -53,24 +53,24 @@ def signature(params: Params, schema: Schema, inputs: Sequence[Sequence[str]], p
 
 
 def likeness(params: Params, schema: Schema) -> str:
-    """Returns a digest of what an operator computes, whatever rows it gets: operators that are alike cost about the same."""
+    """Returns a digest of an operator's computation without its inputs: operators with equal digests cost about the same."""
     form = [type(params).__name__, _form(params), msgspec.to_builtins(schema)]
     return hashlib.blake2b(msgspec.json.encode(form), digest_size=DIGEST_BYTES).hexdigest()
 
 
 def of_part(signed: str, part: Part | None) -> str:
-    """Returns the signature of what a link carries: that of its source, with the part of its rows if that is not all."""
+    """Returns the signature of a link's stream: the signature of its source, with the part if the link does not carry all rows."""
     return signed if part is None else f"{signed} {part.index}/{part.of}"
 
 
 def _unless_omitting(params: WindowParams | SessionParams) -> list[str]:
-    """Returns what tells windows apart that are answered though a crash has taken rows of them: nobody else may get such answers."""
+    """Returns a mark for windows that answer although a crash has taken rows of them; queries that leave these out must not share them."""
     return [] if params.omits_begun else ["incomplete"]
 
 
 def _form(params: Params) -> Any:
     match params:
-        case SinkParams():  # never shared, but what one costs is known of the next one
+        case SinkParams():  # never shared, but equal sinks share measured costs
             return [params.connector, params.options, params.columns]
         case SourceParams() | UnionParams() | MulticastParams() | FunctionParams() | MergeParams():
             return msgspec.to_builtins(params)

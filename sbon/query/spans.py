@@ -29,7 +29,7 @@ _UNEVEN = ("month", "mon", "quarter", "year", "y", "yr", "decade", "century")
 _PART = re.compile(r"\s*([+-]?)(\d{1,18})(?:\.(\d{1,6}))?\s*([a-z]+)", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SPAN_MAX_US = 2**60
-"""About 36,000 years: sums of a few stay within 64 bits."""
+"""About 36,000 years, so that sums of a few spans stay within 64 bits."""
 
 _FORM = "write a number and a unit from microseconds to weeks, such as INTERVAL '10 seconds'"
 

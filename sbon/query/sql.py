@@ -12,12 +12,12 @@ from sbon.query.statements import CreateSink, CreateSource, CreateView, DropStat
 
 
 def parse(text: str, extensions: Extensions = NOTHING) -> list[Statement]:
-    """Returns the statements of a text, in order. Sources and sinks may name the connectors of `extensions` beside the built-in ones.
+    """Returns the statements of a text, in order. Sources and sinks may name built-in connectors and those of `extensions`.
 
     Raises
     ------
     QueryError
-        Some statement is not of the dialect; points at the line and column. Nothing else is raised, whatever the text.
+        A statement is not of the dialect; points at the line and column. No text raises another error.
     """
     source = Text(text)
     statements = statements_of(tokenize(source))

@@ -1,4 +1,4 @@
-"""The statements of the dialect, and how CREATE and DROP are read. SELECTs are kept as trees for `sbon.query.binder`.
+"""The statements of the dialect. Reads CREATE and DROP; keeps SELECTs as trees for `sbon.query.binder`.
 
     CREATE SOURCE [IF NOT EXISTS] name (column type [NOT NULL], ... [, PRIMARY KEY (column, ...) [NOT ENFORCED]]
                                         [, WATERMARK FOR column AS column [- INTERVAL '2 seconds']])
@@ -12,14 +12,13 @@
     DESCRIBE name, SHOW ... (see `sbon.query.show`)
     select
 
-TABLE stands for SOURCE, too. `nodes` and `labels` say where a source has physical sources: on the named nodes, or on all nodes whose
-labels match (values of one label are alternatives, different labels must all match). Without either the one physical source is on the
-agent that takes the statement.
+TABLE means the same as SOURCE. A source has physical sources on the `nodes` that it names, or on all nodes whose `labels` match (values of
+one label are alternatives, different labels must all match). Without both, the only physical source is on the agent that takes the
+statement.
 
-`delay_bound` is the longest latency of the network that an answer may have behind it, from any of its sources to where it is wanted.
-`max_latency` is the greatest latency of an answer: the network, waiting and computing, as predicted; `on_miss` says what becomes of rows
-that would be later. Those of a view hold for every query
-that reads from the view; of several the shortest counts. WITH may stand before AS, too.
+`delay_bound` is the longest network latency from any source to the sink that is accepted. `max_latency` is the greatest predicted latency
+of an answer that is accepted: network, waiting and computing. `on_miss` says what happens to rows that would be later. The bounds of a view
+hold for every query that reads from it; of several bounds the shortest counts. WITH may also stand before AS.
 """
 
 from collections.abc import Sequence
@@ -67,14 +66,14 @@ class SelectQuery:
 
 @dataclass(frozen=True)
 class CreateView:
-    """A query; its answers go to `sbon tail` at the agent that takes it."""
+    """A named SELECT to be entered into the catalogue. It runs nothing by itself."""
 
     name: str
     query: SelectQuery
     if_not_exists: bool
     sql: str
     wishes: Wishes = NO_WISHES
-    """Options of every query that uses the view."""
+    """Wishes for every query that uses the view."""
     places: Places = field(default_factory=dict, compare=False)
 
 
@@ -96,7 +95,7 @@ class CreateSink:
 
 @dataclass(frozen=True)
 class DropStatement:
-    """A name to be taken away."""
+    """A name to be dropped."""
 
     kind: str
     """"source", "view", "sink" or "query"."""
@@ -108,9 +107,9 @@ class DropStatement:
 
 Statement: TypeAlias = CreateSource | CreateView | CreateSink | SelectQuery | DropStatement | ShowStatement
 
-_UNCHANGED = "streams do not change: DROP what is no longer wanted"
+_UNCHANGED = "streams do not change: DROP what is no longer needed"
 _ONE_SPACE = "leave it out: there is one name space, and no session"
-_NO_RIGHTS = "leave it out: who may reach the control socket, or has the cluster key, may do all"
+_NO_RIGHTS = "leave it out: whoever can reach the control socket, or has the cluster key, may do everything"
 _INSTEAD = {
     "EXPLAIN": "use the command `sbon explain`",
     "ANALYZE": "use the commands `sbon explain` and `sbon operators`",
@@ -120,7 +119,7 @@ _INSTEAD = {
     "DELETE": "streams do not change: write a SELECT with the rows to keep",
     "MERGE": "streams do not change: JOIN them within an interval",
     "TRUNCATE": _UNCHANGED,
-    "REFRESH": "leave it out: views are worked out as rows come",
+    "REFRESH": "leave it out: views are computed as rows come",
     "ALTER": "DROP it and CREATE it again",
     "SET": "settings are in the agent's configuration",
     "RESET": "settings are in the agent's configuration",
@@ -234,7 +233,7 @@ def _read_create(text: Text, tokens: list[Token], extensions: Extensions) -> Sta
         return CreateSource(name, read_source(text, tree, name, options, tokens[-1], extensions), if_not_exists, sql, places)
     body = tree.expression
     if body is None:
-        raise text.error(tree, f"what the {kind.lower()} is made of is missing", f"write CREATE {kind} {name} AS SELECT ...")
+        raise text.error(tree, f"the SELECT of the {kind.lower()} is missing", f"write CREATE {kind} {name} AS SELECT ...")
     query = SelectQuery(text, as_query(text, body), sql)
     if kind == "VIEW":
         wishes = take_wishes(text, options)
@@ -264,7 +263,7 @@ def _as_source(text: Text, head: Sequence[Token], table: Token) -> list[Token]:
 
 
 def _refuse_properties(text: Text, tree: exp.Create, tokens: list[Token]) -> None:
-    """Refuses properties other than WITH (...) at the end, which has been cut off before."""
+    """Refuses all properties; the caller has removed WITH (...) at the end before."""
     properties = tree.args.get("properties")
     if all(isinstance(item, exp.MaterializedProperty) for item in (properties.expressions if properties is not None else [])):
         return

@@ -31,7 +31,7 @@ class SourceDefinition(msgspec.Struct, frozen=True):
     home: NodeId = ""
     """The agent that took the statement. It has the only physical source if neither nodes nor labels are given."""
     everywhere: bool = False
-    """A physical source on every node, as system streams have."""
+    """There is a physical source on every node, as of system streams."""
     rows_per_s: float | None = None
     """Expected rows a second of each physical source, if the statement gives it."""
     idle_after_us: int = 0
@@ -39,11 +39,11 @@ class SourceDefinition(msgspec.Struct, frozen=True):
     not_null: tuple[str, ...] = ()
     """Columns that may not be NULL."""
     profile: tuple[tuple[str, float], ...] = ()
-    """Rates that each physical source is expected to reach: target point and rows a second (`sbon.query.profiles`)."""
+    """Target points and the rows a second that each physical source is expected to reach there (`sbon.query.profiles`)."""
 
     @property
     def params(self) -> SourceParams:
-        """Returns the parameters of each of its physical sources."""
+        """Returns the parameters of each physical source."""
         times = self.time_column, self.watermark_delay_us, self.idle_after_us
         return SourceParams(self.name, self.connector, self.options, self.columns, *times, self.not_null)
 
@@ -64,7 +64,7 @@ class SourceDefinition(msgspec.Struct, frozen=True):
         return all(labels.get(label) in values for label, values in wanted.items())
 
     def absent(self, nodes: Mapping[NodeId, Mapping[str, str]]) -> list[NodeId]:
-        """Returns the nodes that the statement names but that are not among the given ones, sorted."""
+        """Returns the nodes that the statement names and that are not among the given ones, sorted."""
         named = self.nodes or (() if self.labels or self.everywhere else (self.home,))
         return sorted(node for node in named if node not in nodes)
 
@@ -76,7 +76,7 @@ def _fields(**columns: ColumnType) -> Schema:
 _TIME, _TEXT, _FLOAT, _INT = ColumnType.TIME, ColumnType.TEXT, ColumnType.FLOAT, ColumnType.INT
 
 PROBES = _fields(ts=_TIME, node=_TEXT, region=_TEXT, peer=_TEXT, peer_region=_TEXT, rtt_ms=_FLOAT, estimated_ms=_FLOAT)
-"""One row per answered probe: the measured RTT and what the coordinates estimated. `region` is the label of that name, NULL without."""
+"""One row per answered probe: the measured RTT and the estimate from coordinates. `region` is the node's label of that name, else NULL."""
 LOAD = _fields(ts=_TIME, node=_TEXT, region=_TEXT, cpu=_FLOAT, memory=_FLOAT, load_ms=_FLOAT, operators=_INT)
 """One row a second: share of CPU and memory in use (0 to 1), the load dimension of the coordinate, and the number of operators hosted."""
 LINKS = _fields(
@@ -102,7 +102,7 @@ def known_columns(source: SourceDefinition, node: NodeId, labels: Mapping[str, s
     """Returns the columns whose value is the same in every row of the physical source on one node; the planner prunes with them.
 
     Every source has `_node` and `_<label>` for each label of any node (NULL where this node lacks it), hidden from `SELECT *`; system
-    streams have `node` and `region` among their own columns.
+    streams have `node` and `region` as ordinary columns.
     """
     known: dict[str, str | None] = {"_node": node}
     known.update({f"_{label}": value for label, value in labels.items() if label != "node"})

@@ -1,7 +1,7 @@
 """The stream of a lookup table: its columns, then each row's version and the number of rows of that version.
 
-An empty version is one row of NULLs with a row count of 0. A version is complete when as many rows have arrived as each
-of them announces. These two columns are always the last.
+An empty version is one row of NULLs with a row count of 0. A version is complete when as many rows have arrived as each of them
+announces. The columns of version and row count are always the last.
 """
 
 from collections.abc import Sequence

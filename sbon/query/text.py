@@ -38,7 +38,7 @@ def duration_text(microseconds: int) -> str:
 
 
 def time_text(microseconds: int) -> str:
-    """Formats an instant in ISO 8601, UTC; as the bare number outside the calendar's range."""
+    """Formats an instant in ISO 8601, UTC; outside the calendar's range, as a plain number."""
     try:
         return (_EPOCH + timedelta(microseconds=microseconds)).replace(tzinfo=None).isoformat(sep=" ")
     except OverflowError:
@@ -68,8 +68,7 @@ def expression_text(expression: Expression, binding: int = 0) -> str:
 
     Parameters
     ----------
-    expression : what to write
-    binding : how strongly the surrounding operator binds; a weaker expression gets parentheses
+    binding : precedence of the surrounding operator; an expression of lower precedence gets parentheses
     """
     match expression:
         case Column(name=name):

@@ -1,4 +1,4 @@
-"""Time formats: the letters of PostgreSQL's TO_CHAR, which plans carry, and of Flink's DATE_FORMAT, and their translation for the engine.
+"""Translates time formats for the engine: the letters of PostgreSQL's TO_CHAR, which plans carry, and of Flink's DATE_FORMAT.
 
     YYYY YY MM DD DDD HH24 HH12 (or HH) MI SS MS US AM PM Mon FMMonth Dy FMDay IYYY IW ID Q   fields; FM before a number: without zeros
     "text"                                                                                    text as it is
@@ -23,7 +23,7 @@ class TimeField(NamedTuple):
     pattern: str
     """Regular expression of the field in a text that is parsed; empty: the field cannot be parsed."""
     part: str
-    """Part of a time that it gives; each part is parsed once."""
+    """Part of a time that the field gives; a format may have each part once."""
 
 
 _FIELDS: dict[str, TimeField] = {
@@ -96,7 +96,7 @@ def pieces(text: str) -> list[TimeField | str]:
     hours = [i for i, piece in enumerate(found) if isinstance(piece, TimeField) and piece.part in _HOURS]
     for i in hours:
         if found[i + 1 : i + 2] == [":"] and i + 2 < len(found) and found[i + 2] == _FIELDS["MM"]:
-            raise QueryError(f"format '{text}' has MM, the month, behind the hour", hint="minutes are MI")
+            raise QueryError(f"format '{text}' has MM, the month, after the hour", hint="minutes are MI")
     return found
 
 
@@ -151,7 +151,7 @@ def reading_of(text: str) -> tuple[str, str]:
     Raises
     ------
     QueryError
-        As from `pieces`; or the format has a field that cannot be read, repeats one, or has too few for an instant.
+        As from `pieces`; or a field cannot be read or is repeated, or the fields do not determine an instant.
     """
     found = pieces(text)
     parts: list[str] = []

@@ -34,12 +34,12 @@ from sbon.query.relation import (
 from sbon.query.scalar import Scalars
 from sbon.schema import ColumnType
 
-_SORT_HINT = "write ORDER BY x DESC LIMIT 10 over a window: the first rows of each"
+_SORT_HINT = "write ORDER BY x DESC LIMIT 10 over a window, for the first rows of each window"
 _FORM = "aggregate over a window: FROM TUMBLE(stream, ts, INTERVAL '10 seconds') GROUP BY window_start, keys ORDER BY x DESC LIMIT 10"
 
 
 class Order(NamedTuple):
-    """One item of ORDER BY; names and positions of the SELECT list are replaced by what they stand for."""
+    """One item of ORDER BY; names and positions of the SELECT list are replaced by their expressions."""
 
     tree: exp.Expr
     descending: bool
@@ -88,7 +88,7 @@ def named_items(text: Text, tree: exp.Select, clause: exp.Expr) -> Iterator[Orde
 
 
 def first_rows(text: Text, tree: exp.Select, select: Select, scalars: Scalars, order: tuple[Order, ...]) -> Select:
-    """Limits a SELECT to the first rows of each window, with the columns that it has.
+    """Limits a SELECT to the first rows of each window; its columns stay.
 
     Raises
     ------
@@ -99,7 +99,7 @@ def first_rows(text: Text, tree: exp.Select, select: Select, scalars: Scalars, o
     base = next((name for name, time in select.input.times.items() if time == (name, 0)), None)
     if base is None or not _is_windowed(select.input):
         where = tree.args["order"]
-        raise text.keyword_error(where, "ORDER BY", "ORDER BY ... LIMIT gives the first rows of each window, and there is none", _FORM)
+        raise text.keyword_error(where, "ORDER BY", "ORDER BY ... LIMIT gives the first rows of each window, and there is no window", _FORM)
     columns = list(select.columns)
 
     def named(value: Expression, type_: ColumnType) -> str:

@@ -1,6 +1,6 @@
-"""Arrays taken apart behind FROM: `FROM s CROSS JOIN UNNEST(s.items) AS t(item)`, or with a comma for CROSS JOIN.
+"""Binds UNNEST in FROM: `FROM s CROSS JOIN UNNEST(s.items) AS t(item)`, or with a comma for CROSS JOIN.
 
-Each row becomes one for each element; what has none becomes none, as in PostgreSQL. An array of JSON has elements of JSON.
+Each row becomes one row for each element; a row without elements is dropped, as in PostgreSQL. An array of JSON has elements of JSON.
 `WITH ORDINALITY AS t(item, n)` numbers the elements of each array from 1.
 """
 
@@ -28,27 +28,27 @@ _NUMBERED_FORM = "write FROM s CROSS JOIN UNNEST(s.items) WITH ORDINALITY AS t(i
 
 
 def unnest_of(tree: exp.Expr) -> exp.Unnest | None:
-    """The UNNEST that an input of a FROM is, also behind LATERAL; None where it is something else."""
+    """Returns the UNNEST that an input of FROM is, also after LATERAL; None if it is something else."""
     inner = tree.this if isinstance(tree, exp.Lateral) else tree
     return inner if isinstance(inner, exp.Unnest) else None
 
 
 def unnested(binder: Binder, joins: Sequence[exp.Expr], relation: Relation, scope: Scope) -> tuple[Relation, Scope]:
-    """The stream with the arrays of all its UNNESTs taken apart, and the names of its columns and elements.
+    """Returns the stream with the arrays of all UNNESTs expanded, and the scope of its columns and elements.
 
     Parameters
     ----------
-    joins : what stands behind the stream, some UNNEST among it
+    joins : the inputs after the stream, at least one of them an UNNEST
 
     Raises
     ------
     QueryError
-        A stream is joined beside it, it is a kind of UNNEST that there is not, its value is no array, its name is taken.
+        A stream is joined as well, the kind of UNNEST is not supported, its value is no array, or its name is taken.
     """
     for join in joins:
         unnest = unnest_of(join.this)
         if unnest is None:
-            hint = "join them in a SELECT in brackets, and UNNEST the array of that"
+            hint = "join them in a SELECT in brackets, and UNNEST the array of its answer"
             raise binder.text.keyword_error(join.this, "JOIN", "UNNEST beside a JOIN of streams is not supported", hint)
         _refuse_kind(binder, join, unnest)
         binder.count_input(unnest)
@@ -61,10 +61,10 @@ def _refuse_kind(binder: Binder, join: exp.Expr, unnest: exp.Unnest) -> None:
     kind = " ".join(str(join.args[part]) for part in ("method", "side", "kind") if join.args.get(part)).upper()
     on = join.args.get("on")
     if kind not in ("", "CROSS", "INNER"):
-        message = f"{kind} JOIN with UNNEST is not supported: a row without elements has none to go on with"
+        message = f"{kind} JOIN with UNNEST is not supported: a row without elements is dropped"
         raise text.keyword_error(unnest, "UNNEST", message, _FORM)
     if join.args.get("using") or (on is not None and not (isinstance(on, exp.Boolean) and on.this)):
-        raise text.keyword_error(unnest, "UNNEST", "a condition of JOIN does not go with UNNEST", f"{_FORM}, the condition behind WHERE")
+        raise text.keyword_error(unnest, "UNNEST", "a condition of JOIN does not go with UNNEST", f"{_FORM}, and the condition after WHERE")
     if "with_offset" in unnest.meta:
         raise text.keyword_error(unnest, "UNNEST", "UNNEST WITH OFFSET is not supported", f"{_NUMBERED_FORM}: n counts from 1")
     if len(unnest.expressions) != 1:
@@ -82,7 +82,7 @@ def _taken_apart(
     if len(names) > 1 and offset:
         raise text.error(names[1], f"UNNEST WITH ORDINALITY gives two columns, not {len(names) + 1}", _NUMBERED_FORM)
     if len(names) > 1:
-        raise text.error(names[1], f"UNNEST gives one column, not {len(names)}", f"{_FORM}; of JSON, take item -> 'name' behind it")
+        raise text.error(names[1], f"UNNEST gives one column, not {len(names)}", f"{_FORM}; of JSON, take item -> 'name' in the SELECT")
     alias = "unnest" if alias_tree is None or alias_tree.this is None else identifier(alias_tree.this)
     if alias in scope.aliases:
         raise text.keyword_error(unnest, "UNNEST", f"UNNEST: two inputs are named {alias}", "name one of them with AS")

@@ -1,8 +1,8 @@
-"""Binds joins of windows: two streams, row by row, within windows of one length.
+"""Binds joins of two streams, row by row, within windows of one length.
 
     FROM TUMBLE(a, ts, size) AS x JOIN TUMBLE(b, ts, size) AS y ON x.window_start = y.window_start AND x.key = y.key
 
-The bounds of the two windows are equal in every pair, so that the join has them once.
+The bounds of the two windows are equal in every pair, so the output has them once.
 """
 
 from collections.abc import Sequence
@@ -68,8 +68,8 @@ def _is_equality(condition: Expression) -> bool:
 
 
 def with_bounds(scope: Scope, *, of_left: bool) -> Scope:
-    """Returns the names of a qualified input with the bounds of its window, which hide columns of that name. Unqualified they are the left
-    ones."""
+    """Returns the names of a qualified input with the bounds of its window, which hide columns of the same names. Unqualified bounds mean
+    those of the left input."""
     alias = scope.columns[0].alias
     bounds = (ScopeColumn(alias, name, f"{alias}.{name}", ColumnType.TIME, hidden=not of_left, merged=not of_left) for name in BOUNDS)
     return Scope((*bounds, *(column for column in scope.columns if column.name not in BOUNDS)))
@@ -101,7 +101,8 @@ def window_pair(
 
     Parameters
     ----------
-    calls : window calls of all inputs so far; `relations` and `scopes` are those of the first and the last input
+    calls : window calls of all inputs so far
+    relations, scopes : those of the first and the last input
 
     Raises
     ------
@@ -113,7 +114,7 @@ def window_pair(
         typed = str(windows[0].tree.meta.get("typed", "FROM"))
         raise text.error(windows[0].tree, f"{typed}: a window cannot be joined with something else", _AGGREGATE)
     if len(calls) > 2:
-        raise text.error(tree.this, "a JOIN of windows has two of them", "join two in a SELECT in brackets, aggregate, and join that")
+        raise text.error(tree.this, "a JOIN of windows takes two windows", "join two in a SELECT in brackets, aggregate, and join that")
     left, right = windows
     for call in windows:
         if call.session:

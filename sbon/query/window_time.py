@@ -1,4 +1,4 @@
-"""Supports Flink's window_time, an event time beside window_start and window_end: the last millisecond of a window.
+"""Supports Flink's window_time, the last millisecond of a window, an event time like window_start and window_end.
 
 It is rewritten as `window_end - INTERVAL '1 millisecond'` wherever a SELECT that reads windows names it.
 """
@@ -12,7 +12,7 @@ _WINDOWS = ("TUMBLE", "HOP", "SESSION")
 
 
 def with_window_time(tree: exp.Select) -> exp.Select:
-    """Returns the SELECT with window_time expanded, if it reads from windows; subqueries are handled by themselves."""
+    """Returns the SELECT with window_time expanded, if it reads from windows; subqueries are handled separately."""
     if not any(_is_window(table) for table in _inputs(tree)):
         return tree
     named = [column for column in _own_columns(tree) if identifier(column.this) == NAME]
@@ -53,7 +53,7 @@ def _is_window(table: exp.Expr) -> bool:
 
 
 def _own_columns(tree: exp.Select) -> list[exp.Column]:
-    """Returns the columns that a SELECT names itself, not in its inputs and subqueries."""
+    """Returns the columns that a SELECT names outside its inputs and subqueries."""
     others = exp.Table, exp.Subquery, exp.With
     parts = tree.walk(prune=lambda node: isinstance(node, others) or (node is not tree and isinstance(node, exp.Query)))
     return [part for part in parts if isinstance(part, exp.Column) and isinstance(part.this, exp.Identifier)]

@@ -5,8 +5,8 @@
     FROM SESSION(input, time column, gap [, lateness => ...])
 
 `input` is a source, a view, or a SELECT in brackets. Flink's form is rewritten into this one first (`sbon.query.flink`). GROUP BY names
-window_start or window_end (or both), and the keys. Without a window function, GROUP BY the event time of a stream that is windowed already
-aggregates the rows of each window once more.
+window_start or window_end (or both), and the keys. Without a window function, GROUP BY the event time of an already windowed stream
+aggregates the rows of each window again.
 """
 
 import difflib
@@ -54,12 +54,12 @@ class WindowCall:
 
 
 def window_name(text: Text, tree: exp.Func) -> str:
-    """Returns which window function a call in FROM is.
+    """Returns the name of the window function that a call in FROM is.
 
     Raises
     ------
     QueryError
-        It is no window function.
+        The call is no window function.
     """
     name = str(tree.this).upper() if isinstance(tree, exp.Anonymous) else tree.sql_name()
     if name in _FORMS:
@@ -120,12 +120,12 @@ def _partition(tree: exp.Func) -> tuple[exp.Expr, ...] | None:
 
 
 def as_table(text: Text, tree: exp.Func, form: str) -> exp.Expr:
-    """Returns the input of a table function, its first argument, as an input of FROM.
+    """Returns the first argument of a table function as an input of FROM.
 
     Raises
     ------
     QueryError
-        The argument is no input.
+        The argument cannot be an input.
     """
     argument = next(iter(tree.expressions), None)
     if isinstance(argument, exp.Subquery):
@@ -205,7 +205,7 @@ def _collect(tree: exp.Select, grouped: Grouped) -> None:
 
 
 def _group_trees(text: Text, tree: exp.Select, group: exp.Expr | None, scope: Scope) -> list[exp.Expr]:
-    """Returns the GROUP BY expressions, with positions and names of the SELECT list replaced by what they stand for."""
+    """Returns the GROUP BY expressions, with positions and names of the SELECT list replaced by their expressions."""
     if group is None:
         found = next(a for part in [*tree.expressions, tree.args.get("having")] if part is not None and (a := find_aggregate(part)))
         typed = str(found.meta.get("typed", found.sql_name() if isinstance(found, exp.Func) else "it"))
@@ -237,12 +237,12 @@ def _group_trees(text: Text, tree: exp.Select, group: exp.Expr | None, scope: Sc
 
 
 def event_time(text: Text, call: WindowCall, relation: Relation, scope: Scope) -> tuple[str, int]:
-    """Returns the time column of a window call, and how far its values may be behind the input's watermark, in microseconds.
+    """Returns the time column of a window call, and how far its values may lie behind the input's watermark, in microseconds.
 
     Raises
     ------
     QueryError
-        The time is no event time of the input.
+        The column is no event time of the input.
     """
     if not isinstance(call.time, exp.Column):
         raise text.error(call.time, "the time of a window is a column", "write TUMBLE(stream, ts, INTERVAL '10 seconds')")
@@ -252,13 +252,13 @@ def event_time(text: Text, call: WindowCall, relation: Relation, scope: Scope) -
         return found.column, max(0, -times[found.column][1])
     known = [column.name for column in scope.columns if column.column in times]
     if not known:
-        hint = "declare WATERMARK FOR it in CREATE SOURCE, and keep the column in subqueries; of a window's answers, keep window_end"
+        hint = "declare WATERMARK FOR it in CREATE SOURCE, and keep the column in subqueries; after a window, keep window_end"
         raise text.error(call.time, f"column {found.name} is not an event time, and this input has none", hint)
     raise text.error(call.time, f"column {found.name} is not an event time", did_you_mean(found.name, known))
 
 
 def _time_of_group(text: Text, tree: exp.Select, relation: Relation, scope: Scope, trees: list[exp.Expr]) -> str:
-    """Returns the event time among the keys, which stands for the window if there is no window function."""
+    """Returns the event time among the keys, which acts as the window if there is no window function."""
     times = relation.times
     for item in trees:
         if isinstance(item, exp.Column) and not isinstance(item.this, exp.Star):

@@ -262,7 +262,7 @@ def test_behind_a_full_join_its_window_has_no_side() -> None:
         (SQL.replace("JOIN", "LEFT JOIN").replace("SELECT x", "SELECT y"), "no column window_start in y"),
         (SQL.replace("JOIN", "RIGHT JOIN"), "no column window_start in x"),
         (f"SELECT v, w FROM {CALLS.format('FULL JOIN')} USING (window_start, k)", "USING does not go with FULL JOIN"),
-        (f"{SQL} JOIN TUMBLE(u, ts, INTERVAL '5 s') AS z ON z.k = x.k AND z.window_start = x.window_start", "has two of them"),
+        (f"{SQL} JOIN TUMBLE(u, ts, INTERVAL '5 s') AS z ON z.k = x.k AND z.window_start = x.window_start", "takes two windows"),
     ],
 )
 def test_what_cannot_be_joined_is_refused(sql: str, message: str) -> None:

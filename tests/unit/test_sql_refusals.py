@@ -87,7 +87,7 @@ REFUSED = [
     ("SELECT k FROM s ^ORDER BY k", "ORDER BY is not supported", "ordered by its start and keys"),
     ("SELECT k FROM s ^LIMIT 5", "LIMIT is not supported", "sbon tail QUERY --limit N"),
     ("SELECT k\nFROM s\n^LIMIT 5", "LIMIT is not supported", "sbon tail QUERY --limit N"),
-    ("SELECT k FROM s ^ORDER BY k LIMIT 5", "gives the first rows of each window, and there is none", "FROM TUMBLE"),
+    ("SELECT k FROM s ^ORDER BY k LIMIT 5", "gives the first rows of each window, and there is no window", "FROM TUMBLE"),
     (f"SELECT k {WINDOW} ^ORDER BY k", "ORDER BY is not supported", "ORDER BY x DESC LIMIT 10 over a window"),
     (f"SELECT k {WINDOW} ^LIMIT 5", "LIMIT is not supported", "ORDER BY x DESC LIMIT 10 over a window"),
     (f"SELECT k {WINDOW} ORDER BY k LIMIT ^0", "LIMIT takes a number from 1 to 10000", "the rows of each window"),
@@ -96,7 +96,7 @@ REFUSED = [
     (f"SELECT k {WINDOW} ORDER BY ^z LIMIT 5", "there is no column z", ""),
     (
         "SELECT k FROM SESSION(s, ts, INTERVAL '1 s') GROUP BY window_end, k ^ORDER BY k LIMIT 1",
-        "gives the first rows of each window, and there is none",
+        "gives the first rows of each window, and there is no window",
         "FROM TUMBLE",
     ),
     ("SELECT k FROM s UNION ALL SELECT k FROM s ^ORDER BY k LIMIT 5", "ORDER BY is not supported here", "in brackets"),
