@@ -1,23 +1,23 @@
-"""Recovery: makes the operators of a query again that were lost with their hosts. A machine without I/O, one for each query.
+"""Recovery: makes lost operators of a query again, after a crash of their hosts. A machine without I/O, one for each query.
 
-A recovery is a migration whose old host is silent: what the old host would have said of the operator's links is asked of its neighbours
-(docs/recovery.md).
+A recovery is a migration whose old host is silent: the operator's neighbours are asked for what the old host would have said about its
+links (docs/recovery.md).
 
-    waiting     nothing is lost, or nothing of it can be made again now
-    placing     hosts are being chosen for what may move
+    waiting     nothing is lost, or nothing that is lost can be made again now
+    placing     hosts are being chosen for movable operators
     fencing     the living neighbours turn their ends of the links to the new hosts, consumers first, and say how far they are
     making      the hosts make the operators, consumers first
     beginning   sinks may take rows
     paused      an attempt has failed; the next one follows after a pause
 
-Each attempt has an epoch of its own, of a higher generation than any copy before, and its links are named after that. So whatever an
-attempt or a lost copy has left behind has no links, and ends itself when it asks (`WantedAsk`).
+Each attempt has its own epoch, of a higher generation than that of any earlier copy, and the ids of its links contain that generation. So
+a lost copy, or a copy that a failed attempt has made, has no links, and ends itself when it asks its home (`WantedAsk`).
 
-What nobody has any more is lost once operators are about to be made without it; it is written down before that (`Lose`), as the query may
-end, or get another owner, before an attempt succeeds.
+Rows and states that nobody has any more count as lost once operators are about to be made without them. This is written down before
+(`Lose`), because the query may end, or get another owner, before an attempt succeeds.
 
 Invariant: once a neighbour has turned an end away from an operator, or a host has been told to make it, the operator counts as lost until
-an attempt has made all of its operators: what a failed attempt has made is not what its neighbours mean.
+an attempt has made all of its operators. The neighbours of a copy from a failed attempt have no links to it.
 """
 
 import math
@@ -41,7 +41,7 @@ from sbon.wire.messages import Message
 
 
 class Phase(Enum):
-    """States of a recovery, by what it waits for."""
+    """States of a recovery."""
 
     WAITING = "waiting"
     PLACING = "placing"
@@ -52,10 +52,10 @@ class Phase(Enum):
 
 
 class Event(Enum):
-    """Events that change the step of a recovery."""
+    """Events that change the phase of a recovery."""
 
     LOST = "lost"
-    """Something is lost that can be made again now."""
+    """Lost operators can be made again now."""
     PLACED = "placed"
     FAILED = "failed"
     """No host was found, a host has refused, or something else was lost meanwhile."""
@@ -81,11 +81,11 @@ TABLE: dict[tuple[Phase, Event], Phase] = {
     (Phase.BEGINNING, Event.BEGUN): Phase.WAITING,
     (Phase.BEGINNING, Event.FAILED): Phase.PAUSED,
 }
-"""The next phase, by the present one and the event. Other pairs are errors of ours."""
+"""The next phase, by the present one and the event. Other pairs raise LocalProtocolError."""
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Choose hosts for these operators where they are not pinned, with the others where they are; then call `Recovery.placed`."""
+    """Choose hosts for the unpinned ones of these operators; all others stay where they are. Then call `Recovery.placed`."""
 
     attempt: int
     operators: frozenset[OperatorId]
@@ -100,25 +100,25 @@ class Ask(msgspec.Struct, frozen=True):
 
 
 class Recovered(msgspec.Struct, frozen=True):
-    """The operators run again."""
+    """Lost operators run again, or are about to be made (`Lose`)."""
 
     nodes: Mapping[OperatorId, NodeId]
     epoch: int
     links: tuple[LinkSpec, ...]
-    """Their links, with the present names."""
+    """Links of these operators, with their present ids."""
     go_on: Mapping[OperatorId, Continuation]
     attempts: int
     seconds: float
-    """Time since the first of them was lost."""
+    """Time since the first of these operators was lost."""
     over: frozenset[OperatorId] = frozenset()
-    """Lost operators that are not made again: all that they feed has had everything."""
+    """Lost operators that are not made again, because all their consumers have had everything."""
     is_open: bool = False
     """True while the operators are being made."""
 
 
 class Lose(msgspec.Struct, frozen=True):
-    """The attempt is about to throw away what `found` says, as far as nobody has it any more: write that down, before anything else of
-    these actions is done; call `Recovery.denied` if it cannot be."""
+    """Write down the losses in `found` before doing any other of these actions: the attempt is about to make operators without what is
+    lost. Call `Recovery.denied` if they cannot be written."""
 
     attempt: int
     found: Recovered
@@ -132,9 +132,9 @@ class Recovery:
 
     Parameters
     ----------
-    after_s : how long a host must have been declared failed before what may move is made elsewhere
-    shared_after_s : how long for what other queries use, too
-    turned : operators of an attempt of a former owner, from which neighbours may have turned away
+    after_s : how long a host must have been declared failed before a movable operator is made elsewhere, in seconds
+    shared_after_s : the same for an operator that other queries use, too
+    turned : operators in an attempt of a former owner; their neighbours may have turned away from them
     """
 
     def __init__(
@@ -161,7 +161,8 @@ class Recovery:
         """Operators from which a neighbour may have turned away."""
         self._excluded: set[NodeId] = set()
         self._tried: dict[OperatorId, int] = {}
-        """Rows of the positions that attempts have had sources begin at. If one fails, the next reads the file from the first row."""
+        """Rows of the file position that an attempt has used for a source. If it fails, the next attempt reads the file from the first
+        row."""
         self.epoch = 0
         """The epoch of the present attempt, or of the latest one."""
         self._picture: Picture | None = None
@@ -179,13 +180,13 @@ class Recovery:
 
     @property
     def operators(self) -> frozenset[OperatorId]:
-        """Operators that are made again, or must be."""
+        """Operators that are being made again, or must be."""
         return self._at.operators | self._turned
 
     # -------------------------------------------------------------------------------------------------------- events
 
     def look(self, picture: Picture, now: float) -> list[Action]:
-        """Takes what is known of the query now; call it when something has changed, or a pause may be over."""
+        """Takes the present picture of the query; call it when something has changed, or a pause may be over."""
         self._picture = picture
         self._away_since_s = {operator: self._away_since_s.get(operator, now) for operator in picture.away}
         lost = picture.lost | self._turned
@@ -212,7 +213,7 @@ class Recovery:
         return self._begin(picture, lost, now)
 
     def must_make(self, operators: Iterable[OperatorId]) -> None:
-        """Takes operators that are to be made again though they run."""
+        """Takes operators that are to be made again although they run."""
         self._turned.update(operators)
 
     def hurry(self, now: float) -> None:
@@ -234,11 +235,11 @@ class Recovery:
         return self._next_stage(now)
 
     def is_at(self, attempt: int) -> bool:
-        """Tells whether an attempt is being made still."""
+        """Tells whether this attempt is still being made."""
         return attempt == self._attempt and self.is_under_way
 
     def denied(self, attempt: int, problem: SbonError, now: float) -> list[Action]:
-        """Takes that what an attempt throws away cannot be written down."""
+        """Ends an attempt whose losses cannot be written down."""
         return self._fail(str(problem), now) if self.is_at(attempt) else []
 
     def answered(self, step: Step, result: Message | SbonError, now: float) -> list[Action]:
@@ -255,7 +256,7 @@ class Recovery:
             return self._fail(f"{step.node}: {result}", now)
         if isinstance(step.message, Renew):
             if not isinstance(result, Renewed):
-                return self._fail(f"{step.node} gives {type(result).__name__} for an answer", now)
+                return self._fail(f"{step.node} answers with {type(result).__name__}, expected Renewed", now)
             answers = self._at.feeders if step.message.gives else self._at.consumers
             answers[first_name(result.link.id)] = result
         self._at.waiting -= 1
@@ -271,7 +272,7 @@ class Recovery:
         return self.look(self._picture, now)
 
     def next_wake(self) -> float | None:
-        """Returns when `look` may have something to do, unless something else happens before; None: never."""
+        """Returns when `look` is to be called again at the latest; None: not before something has changed."""
         return None if self.is_under_way else self._due_s
 
     # ------------------------------------------------------------------------------------------------------ attempts
@@ -351,7 +352,7 @@ class Recovery:
         self._attempt += 1  # answers that are still to come are those of an attempt that is over
         self._tries += 1
         self._due_s = now if hurry else now + pause_s(self._tries)
-        self.reason = f"is tried again: {reason}"
+        self.reason = f"the recovery is tried again: {reason}"
         self._at.nodes, self._at.stages = {}, []
         return []
 

@@ -1,4 +1,4 @@
-"""One attempt to make lost operators again: whom it asks how far they are, and what it tells the hosts that make the operators."""
+"""One attempt to make lost operators again: its questions to their neighbours, and its messages to the hosts that make the operators."""
 
 from collections.abc import Mapping
 
@@ -29,21 +29,21 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Attempt(msgspec.Struct):
-    """One attempt, with what it has found so far."""
+    """One attempt, with the answers and results so far."""
 
     number: int
     query: QueryId
     user: User
-    """The query, as its operators are told."""
+    """The query, in the form in which its operators hear of it."""
     epoch: int
-    """The epoch of what it makes."""
+    """The epoch of the operators that it makes."""
 
     operators: frozenset[OperatorId] = frozenset()
     lost: frozenset[OperatorId] = frozenset()
-    """All that was lost when it began, with what is not made again now."""
+    """All operators that were lost when it began, including those that are not made again now."""
     nodes: dict[OperatorId, NodeId] = msgspec.field(default_factory=dict)
     links: dict[LinkId, LinkSpec] = msgspec.field(default_factory=dict)
-    """The links of these operators under their new names, by first name."""
+    """The links of these operators under their new ids, by first name."""
     stages: list[list[Step]] = msgspec.field(default_factory=list)
     waiting: int = 0
     tries_left: int = 0
@@ -52,13 +52,13 @@ class Attempt(msgspec.Struct):
     go_on: dict[OperatorId, Continuation] = msgspec.field(default_factory=dict)
     zero: frozenset[OperatorId] = frozenset()
     positions: dict[OperatorId, Made] = msgspec.field(default_factory=dict)
-    """Sources that begin in the midst of their files, with the rows before that."""
+    """Sources that begin in the midst of their files, with the rows before that place."""
     asks_feeders: bool = False
-    """Consumers have answered, and feeders are asked."""
+    """True once consumers have answered, and feeders are asked."""
     over: frozenset[OperatorId] = frozenset()
 
     def ask_consumers(self, picture: Picture) -> list[list[Step]]:
-        """Returns the questions to the living consumers; they come first, so that no feeder's rows come to nobody for long."""
+        """Returns the questions to the living consumers. They come first, so that feeders send rows to nobody for as short as possible."""
         asked = []
         for link in self.links.values():
             if link.source in self.operators and link.target not in self.operators:
@@ -76,7 +76,7 @@ class Attempt(msgspec.Struct):
             if link.target in chosen and link.source not in chosen:
                 node = picture.nodes.get(picture.carriers.get(name, link.source), picture.nodes[link.source])
                 if link.source in picture.lost or node not in picture.alive or name in picture.given_up:
-                    continue  # it begins anew itself, or its link is made anew: when its node is back, or as it has none
+                    continue  # the feeder begins anew itself, or its link is made anew later (`refeeding`)
                 end = End(link, self.nodes[link.target], (), self.epoch)
                 feeders.append(Step(self.number, node, Renew(query=self.query, end=end, gives=True)))
         return [feeders] if feeders else []
@@ -86,7 +86,7 @@ class Attempt(msgspec.Struct):
 
         Parameters
         ----------
-        tried : rows of the positions with which attempts before have failed
+        tried : rows of the file positions with which earlier attempts have failed
         """
         links = [link for link in picture.links if first_name(link.id) in self.links]
         untried = {one: position for one, position in picture.positions.items() if tried.get(one) != position.rows}
@@ -137,13 +137,13 @@ class Attempt(msgspec.Struct):
         return [staged[level] for level in sorted(staged)]
 
     def begin(self, picture: Picture) -> list[list[Step]]:
-        """Returns the messages by which sinks may take rows."""
+        """Returns the messages that let sinks take rows."""
         sinks = {self.nodes[operator] for operator in self.operators if isinstance(picture.specs[operator].params, SinkParams)}
         self.tries_left = BEGIN_TRIES - 1
         return [[Step(self.number, node, Begin(query=self.query)) for node in sorted(sinks)]] if sinks else []
 
     def _has_target(self, link: LinkSpec) -> bool:
-        """Tells whether the target of a link is there or is made again; else it is over, and wants no more rows."""
+        """Tells whether the target of a link is there or is made again; otherwise it is over, and wants no more rows."""
         return link.target in self.operators or first_name(link.id) in self.consumers
 
     def _output(self, picture: Picture, link: LinkSpec, go_on: Continuation) -> End:
@@ -184,11 +184,11 @@ class Attempt(msgspec.Struct):
         return End(link, picture.nodes[link.source], schema, 0, 0, rows, made=made)
 
     def _between(self, picture: Picture, link: LinkSpec) -> tuple[int, int]:
-        """Returns rows that count as given between two operators that are both made again, and how many are not given once more.
+        """Returns the rows that count as sent on a link whose ends are both made again, and the number of rows to skip on it.
 
-        A source whose whole input is worked through again gives nothing twice to a target that goes on: the last report tells how far that
-        was. Other sources count on from what they had made, as their targets do. Rows that earlier recoveries have counted as lost were
-        made, and never taken; they are not given now, either.
+        If the link's source works through its whole input once more and the target goes on, the source skips the rows that the target had
+        taken by its last report. Other sources count on from the rows that they had made, and so do their targets. Rows that earlier
+        recoveries have counted as lost were made and never taken; they are not sent now, either.
         """
         name = first_name(link.id)
         missing = picture.missing.get(name, 0)
@@ -202,7 +202,7 @@ class Attempt(msgspec.Struct):
 
 
 def going_on(spec: OperatorSpec, go_on: Continuation) -> OperatorSpec:
-    """Returns an operator as it is made again."""
+    """Returns the spec with which an operator is made again."""
     params = spec.params
     if isinstance(params, SinkParams):
         return msgspec.structs.replace(spec, params=resuming(params))
@@ -212,7 +212,7 @@ def going_on(spec: OperatorSpec, go_on: Continuation) -> OperatorSpec:
 
 
 def resuming(params: SinkParams) -> SinkParams:
-    """Returns the parameters with which a sink goes on with what its former copy has written.
+    """Returns the parameters with which a sink goes on behind the rows that its former copy has written.
 
     Examples
     --------

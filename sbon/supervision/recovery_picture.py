@@ -1,4 +1,4 @@
-"""The knowledge of a query of which operators are lost, and which of these can be made again now. Pure functions."""
+"""A picture of a query for its recovery: which operators are lost, and which of these can be made again now. Pure functions."""
 
 from collections.abc import Iterable, Mapping
 
@@ -15,7 +15,7 @@ from sbon.wire.reports import FilePosition
 
 
 class Picture(msgspec.Struct, frozen=True):
-    """The knowledge of a query at its home, at one moment."""
+    """All that the home of a query knows about it at one moment, and that a recovery needs."""
 
     specs: Mapping[OperatorId, OperatorSpec]
     """The operators that were made for the query, upstream first."""
@@ -27,32 +27,32 @@ class Picture(msgspec.Struct, frozen=True):
     """Operators that are gone with their hosts."""
     alive: frozenset[NodeId]
     schemas: Mapping[LinkId, Schema]
-    """The columns of the rows of a link, by its first name."""
+    """The columns of a link's rows, by the link's first name."""
     away: frozenset[OperatorId] = frozenset()
-    """Lost operators that may run on: their hosts cannot be asked, or have not answered since they could not."""
+    """Lost operators that may run on: their hosts cannot be reached, or have not reported since they were away."""
     carriers: Mapping[LinkId, OperatorId] = {}
-    """The operator that sends on a link, by its first name, where that is not its source: a multicast."""
+    """The multicast that sends on a link instead of its source, by the link's first name."""
     given_up: frozenset[LinkId] = frozenset()
-    """First names of the links that their living sources have given up, as a multicast was lost that sent on them; and of those whose
+    """First names of links that their living sources have given up, because a multicast that sent on them was lost; and of links whose
     sources are gone, and were made for a query that has finished."""
     taken: Mapping[LinkId, int] = {}
-    """Rows that the target of a link had taken by its last report, by the first name of the link."""
+    """Rows that the target of a link had taken by its last report, by the link's first name."""
     missing: Mapping[LinkId, int] = {}
-    """Rows that earlier recoveries have counted as lost, by the first name of a link, or by a sink that had taken them."""
+    """Rows that earlier recoveries have counted as lost, by the first name of a link, or by the sink that had taken them."""
     seconds: float = 0.0
     """Time since the query began."""
     begun_at: Mapping[OperatorId, int] = {}
     """Places in the files of sinks where the query's rows begin."""
     joined: Mapping[LinkId, int] = {}
-    """Rows that sources had given before a link of a later plan began, by first names."""
+    """Rows that sources had given before a link of a later plan began, by the link's first name."""
     users: Mapping[OperatorId, tuple[User, ...]] = {}
     """Other queries that use an operator, by its last report."""
     lacking: Mapping[OperatorId, int] = {}
     """Event times up to which operators that have begun empty lack rows."""
     positions: Mapping[OperatorId, FilePosition] = {}
-    """Positions at which sources that are missing on their hosts can begin."""
+    """Positions in their files at which sources that are missing on their hosts can begin."""
     attempted: int = 0
-    """The highest epoch that anything of the query has begun anew with, of whichever owner."""
+    """The highest epoch under which an operator or link of the query has begun anew, under any owner."""
 
 
 def may_be_elsewhere(picture: Picture, operator: OperatorId) -> bool:
@@ -61,7 +61,7 @@ def may_be_elsewhere(picture: Picture, operator: OperatorId) -> bool:
 
 
 def absent_files(picture: Picture, made: frozenset[OperatorId]) -> frozenset[OperatorId]:
-    """Returns what either goes on or reads its file again when its host is back, and has not given up a link meanwhile.
+    """Returns the operators that go on, or read their files again, when their hosts are back, and that have not given up a link.
 
     Parameters
     ----------
@@ -77,11 +77,11 @@ def makeable(
 ) -> tuple[frozenset[OperatorId], str]:
     """Returns the lost operators that can be made again now, and why the others cannot.
 
-    A pinned one waits for its node. One whose consumers are away waits for them; one that nothing feeds waits for what feeds it.
+    A pinned operator waits for its node. An operator waits for consumers that are away, and for its feeders if all of them are away.
 
     Parameters
     ----------
-    spared : those that may run on, and are not made again as long as their hosts may still say so
+    spared : lost operators that may run on; they are not made again yet, because their hosts may still say so
     """
     lost = frozenset(lost)
     why: dict[OperatorId, str] = {}
@@ -90,7 +90,7 @@ def makeable(
         if spec.pinned is not None and spec.pinned not in picture.alive:
             why[operator] = f"{operator} waits for {spec.pinned}"
         elif operator in spared:
-            why[operator] = f"{operator} may run on: {picture.nodes[operator]} has not said that it does not"
+            why[operator] = f"{operator} may still run: {picture.nodes[operator]} has not reported it missing"
     changed = True
     while changed:
         changed = False
@@ -99,15 +99,20 @@ def makeable(
             sources = {one.source for one in picture.links if one.target == operator and not _is_over(picture, one)}
             away = sorted(target for target in targets if _is_away(picture, target, lost, why))
             if away:
-                why[operator] = f"{operator} waits for what it feeds: {', '.join(away)}"
+                why[operator] = f"{operator} waits for its consumers: {', '.join(away)}"
             elif sources and all(_is_away(picture, source, lost, why) for source in sources):
-                why[operator] = f"{operator} waits for what feeds it: {', '.join(sorted(sources))}"
+                why[operator] = f"{operator} waits for its feeders: {', '.join(sorted(sources))}"
             changed = changed or operator in why
     return lost - why.keys(), "; ".join(why[operator] for operator in sorted(why))
 
 
 def ended(links: Iterable[LinkSpec], operators: frozenset[OperatorId], consumers: Mapping[LinkId, Renewed]) -> frozenset[OperatorId]:
-    """Returns the operators whose consumers have had everything, by the first names of the links that consumers have answered for."""
+    """Returns the operators whose consumers have had everything.
+
+    Parameters
+    ----------
+    consumers : the answers of living consumers, by the first names of their links
+    """
     found: set[OperatorId] = set()
     changed = True
     while changed:
@@ -130,6 +135,6 @@ def _is_away(picture: Picture, operator: OperatorId, lost: frozenset[OperatorId]
 
 
 def _is_over(picture: Picture, link: LinkSpec) -> bool:
-    """Tells whether nothing comes any more by a link from another query's operator."""
+    """Tells whether a link comes from another query's operator that is gone for good."""
     is_gone = link.source not in picture.specs and picture.nodes.get(link.source) not in picture.alive
     return is_gone and first_name(link.id) in picture.given_up

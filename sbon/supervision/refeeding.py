@@ -1,16 +1,15 @@
-"""Has links of a query replaced that have broken for good although the operators at both ends run.
+"""Replaces links of a query that have broken for good although the operators at both ends run.
 
 The home of the query does so after each round of reports.
 
 A host gives up a link where the absence of one consumer must not stop the others: a link to a multicast on a crashed host, or to an
-operator that was cut off for minutes. Once the consumer can be reached, its rows continue; those that were in transit are lost, and the
+operator that was cut off for minutes. Once the consumer can be reached, rows flow to it again. Rows that were in transit are lost, and the
 query says so.
 
-A source that was away while its target began anew elsewhere still has the link under its former name; so the two ends may have other names
-for it where an attempt to turn them has been left half done. Nothing of it is lost: the source says how far it is, and the target goes on
-there, as in a recovery.
+A source that was away while its target began anew elsewhere still has the link under its former id. The two ends may also differ after a
+failed attempt to turn them. No rows of such a link are lost: the source says how far it is, and the target goes on there, as in a recovery.
 
-A link that is replaced gets a name that nothing else gets, whoever replaces it or recovers its ends.
+A new link gets an id that no other link gets, whoever replaces the link or recovers its ends.
 """
 
 from functools import partial
@@ -44,13 +43,13 @@ class Refeeding:
         self._directory = directory
         self._seen: dict[tuple[QueryId, LinkId], int] = {}
         self._new: dict[tuple[QueryId, LinkId, bool], LinkSpec] = {}
-        """The links that are to replace others, by whether these had been given up: one end may have the new one already."""
+        """The new link for a query's old link, by whether the old one had been given up. One end may already have the new link."""
         self._ended: set[tuple[QueryId, LinkId]] = set()
         self._gone_since: dict[tuple[QueryId, OperatorId], float] = {}
-        """When operators that nobody makes again were first seen to be gone."""
+        """Time at which an operator that nobody makes again was first seen to be gone."""
 
     def look(self, record: QueryRecord, now: float) -> None:
-        """Looks for broken links of a query; called after each round of reports."""
+        """Replaces broken links of a query; called after each round of reports."""
         self._end(record, now)
         broken = {(record.id, link.id): link for link in record.unfed_links()}
         for key in [key for key in self._seen if key[0] == record.id and key not in broken]:
@@ -72,8 +71,8 @@ class Refeeding:
         self._gone_since = {key: since for key, since in self._gone_since.items() if key[0] != query}
 
     def _end(self, record: QueryRecord, now: float) -> None:
-        """Ends links from operators that nobody makes again: of those whose hosts may come back with them, after as long a time as any
-        operator is waited for that several queries share."""
+        """Ends links from operators that nobody makes again. If a host may come back with such an operator, waits as long as for any
+        operator that several queries share."""
         links = {(record.id, link.id): link for link in ended_links(record)}
         sources = {(record.id, link.source) for link in links.values()}
         self._gone_since = {key: since for key, since in self._gone_since.items() if key[0] != record.id or key in sources}
@@ -84,7 +83,7 @@ class Refeeding:
                 self._refeed(record, link, is_over=True)
 
     def _anew(self, record: QueryRecord, old: LinkSpec, *, given_up: bool) -> LinkSpec:
-        """Returns the link that is to replace another one; the same until it has."""
+        """Returns the link that is to replace `old`; always the same one until it has replaced `old`."""
         key = (record.id, old.id, given_up)
         if key not in self._new:
             name = renewed(old.id, generation(record.health.healing.begins_anew()))
@@ -92,10 +91,10 @@ class Refeeding:
         return self._new[key]
 
     def _rejoin(self, record: QueryRecord, old: LinkSpec) -> None:
-        """Asks the source to turn its end of a link to the operator that began anew, and lets that one go on where the source is.
+        """Asks the source of a link to turn its end to the target that began anew, and lets the target go on where the source is.
 
-        If that operator began anew with something that it feeds, nobody can tell this one where the source is. So the source, which reads a
-        file, is made again, and gives all its rows.
+        If the target began anew together with one of its consumers, that consumer cannot be told where the source is. So the source, which
+        reads a file, is made again and sends all its rows.
         """
         healing = record.health.healing
         if healing.account.has_begun_without(old, record.links):
@@ -137,7 +136,7 @@ class Refeeding:
             self._seen.pop((record.id, old.id), None)
 
     def _refeed(self, record: QueryRecord, old: LinkSpec, *, is_over: bool = False) -> None:
-        """Asks both ends to replace a link, the target first, so that every batch finds it; the target alone if the source is gone."""
+        """Asks both ends to replace a link, the target first, so that every batch finds it; only the target if the source is gone."""
         new = self._anew(record, old, given_up=True)
         source, target = record.nodes[old.source], record.nodes[old.target]
         epoch = record.reports[old.target].epoch
@@ -174,7 +173,7 @@ class Refeeding:
 
 
 def _all_before(record: QueryRecord, operator: OperatorId) -> frozenset[OperatorId]:
-    """Returns an operator, and what it gets its rows from, up to the source."""
+    """Returns an operator and all operators upstream of it."""
     found = {operator}
     for spec in reversed(record.specs):
         if any(link.source == spec and link.target in found for link in record.links):

@@ -3,7 +3,7 @@
     unknown --begin--> beginning --enter--> running --end--> ended (finished) --too many after it--> unknown
                            '--begun--> unknown (refused)       '--> unknown (stopped)
 
-The rows of a query without CREATE SINK are in its `Tail`, as long as there is memory for them.
+The `Tail` of a query without CREATE SINK has its rows, as long as there is memory for them.
 """
 
 from collections import OrderedDict
@@ -32,13 +32,13 @@ from sbon.wire.reports import OperatorReport
 ENDED_MAX = 200
 """Most ended queries that are still shown."""
 ANEW_MAX = 10_000
-"""Most operators of ended queries whose places are remembered."""
+"""Most operators of ended queries whose last hosts are remembered."""
 HAPPENINGS_TOLD_MAX = 4_000
-"""Most happenings of all queries together in one answer; the queries share them."""
+"""Most happenings in one answer, shared evenly by all queries."""
 RECORDS_BYTES_MAX = 8 * 2**20
-"""Most bytes of the records of all queries that are kept over a restart."""
+"""Most bytes that the records kept over a restart may have in all."""
 ENDED_ROWS_BYTES_MAX = 32 * 2**20
-"""Memory for the rows of ended queries, for `sbon tail`. More: rows of more ended queries can still be read."""
+"""Memory for the rows of ended queries, for `sbon tail`. With more memory, rows of more ended queries can still be read."""
 
 
 class Register:
@@ -54,7 +54,7 @@ class Register:
         self.tails: dict[QueryId, Tail] = {}
         self._beginning: set[QueryId] = set()
         self._anew: OrderedDict[OperatorId, tuple[NodeId, int]] = OrderedDict()
-        """Last known places of operators of ended queries that had begun anew: others may use them still."""
+        """Last known hosts of operators of ended queries that had begun anew: other queries may still use them."""
 
     def begin(self, query: QueryId) -> None:
         """Notes that a query is being placed."""
@@ -75,17 +75,17 @@ class Register:
         return query in self.running or query in self.ended or query in self._beginning
 
     def unwanted(self, queries: Iterable[QueryId]) -> tuple[QueryId, ...]:
-        """Returns those of these queries that have ended, or are unknown because the agent has restarted; those of other owners are not
-        for this agent to say."""
+        """Returns the queries that have ended, or are unknown because this agent has restarted. Leaves out queries of other owners."""
         ours = [query for query in queries if self.owners.of(query).name == self.me]
         return tuple(query for query in ours if not any(query in known for known in (self.running, self._beginning, self.undecided)))
 
     def as_known(self, report: OperatorReport) -> OperatorReport:
-        """Returns a report that an operator is missing here with what is known of it, if it was made for a query taken here.
+        """Completes a report that an operator is missing here, if the operator was made for a query taken here.
 
-        Other queries that use it ask for it after it has begun anew: then it has moved. An agent that has taken the query over while this
-        one was cut off asks for the sink of a query that is over: then it has finished, and is not to be made again. No more is anything
-        else of a query that has finished: then it is over, where it was last.
+        - The operator has begun anew elsewhere: the report says `moved`. Other queries that use it ask for it.
+        - It is the sink of a query that has finished: the last report, so that an agent that took the query over while this one was cut off
+          does not make the sink again.
+        - It is another operator of a finished query: `over`, on its last host. It is not made again, either.
         """
         if report.state != "missing":
             return report
@@ -105,13 +105,13 @@ class Register:
         return report if node == report.node else OperatorReport(report.id, "moved", node, epoch=epoch)
 
     def outlived(self, operators: Iterable[tuple[OperatorId, int]]) -> tuple[tuple[OperatorId, int], ...]:
-        """Returns those copies of operators, given with their epochs, that have begun anew under a higher one since."""
+        """Returns the copies of operators, given with their epochs, that a copy of a higher generation has replaced."""
         known = {operator: epoch for operator, (_, epoch) in self._anew.items()}
         known |= {operator: epoch for record in self.running.values() for operator, epoch in record.epochs.items()}
         return tuple((operator, epoch) for operator, epoch in operators if generation(epoch) < generation(known.get(operator, 0)))
 
     def given_up(self, operators: Iterable[OperatorId]) -> tuple[OperatorId, ...]:
-        """Returns those of these operators that running queries have given up for those of another plan."""
+        """Returns those of these operators that running queries have given up for another plan."""
         gone = {one for record in self.running.values() for one in record.health.healing.plans.retired}
         return tuple(gone.intersection(operators)) if gone else ()
 
@@ -124,7 +124,7 @@ class Register:
         return self.owners.of(query).epoch
 
     def places(self, operator: OperatorId) -> list[Whereabouts]:
-        """Returns where an operator of running queries is, as far as is known."""
+        """Returns the known hosts of an operator of running queries."""
         known = [record for record in self.running.values() if operator in record.nodes]
         return [Whereabouts(record.nodes[operator], record.epochs.get(operator, 0)) for record in known]
 
@@ -151,12 +151,12 @@ class Register:
         return begun[0] if len(begun) == 1 else None
 
     def tail_of(self, name: str) -> QueryId:
-        """Returns the id of the query of another owner whose rows are kept here, by id or an unambiguous prefix of it; or an empty one."""
+        """Finds a query of another owner whose rows are kept here, by an id or an unambiguous prefix. Returns its id, or an empty one."""
         found = [query for query in self.tails if name == query] or [query for query in self.tails if is_short_for(name, query)]
         return found[0] if len(found) == 1 else ""
 
     def operator_gone(self, operator: OperatorId) -> None:
-        """Ends the rows of a query of another owner if their sink has been removed. Other operators may have moved on."""
+        """Ends the tail of another owner's query if the operator that was removed is its sink. Other operators may have moved on."""
         query = query_of(operator)
         tail = self.tails.get(query)
         if tail is not None and tail.sink == operator and not self.knows(query):
@@ -181,9 +181,9 @@ class Register:
         return running + [kept_of(record) for record in finished if record.name != record.id]
 
     def dropped_elsewhere(self, entries: Iterable[Entry]) -> Iterator[tuple[QueryRecord, str]]:
-        """Yields the queries that other agents have dropped or replaced, by what has changed in the catalogue, each with the reason.
+        """Yields the queries that other agents have dropped or replaced, by changed entries of the catalogue, each with the reason.
 
-        Ended ones are forgotten.
+        Ended queries among them are forgotten.
         """
         ours: dict[str, list[QueryRecord]] = {}
         for record in [*self.running.values(), *self.ended.values()]:
@@ -196,9 +196,9 @@ class Register:
                     yield record, why
 
     def end(self, record: QueryRecord) -> list[QueryRecord]:
-        """Ends a query in the state that it has now: a finished one is kept, with its rows.
+        """Ends a query in its present state. A finished query is remembered with its rows.
 
-        Returns the ended queries that are forgotten for it.
+        Returns the ended queries that are forgotten to make room.
         """
         self.running.pop(record.id, None)
         self._anew.update(
@@ -227,13 +227,13 @@ class Register:
 
 
 def kept_of(record: QueryRecord) -> KeptQuery:
-    """Returns what is kept of a query over a restart."""
+    """Returns the part of a query that is kept over a restart."""
     is_finished = record.state is QueryState.FINISHED
     return kept_plan(record.plan, record.specs, record.former, record.health.healing.holders, is_finished=is_finished)
 
 
 def with_record(record: QueryRecord, room: int = RECORDS_BYTES_MAX) -> KeptQuery:
-    """Returns what is kept of a running query over a restart, with its record if others use its operators and it heals.
+    """Returns the part of a running query that is kept over a restart, with its record if it heals and others use its operators.
 
     Parameters
     ----------
@@ -244,7 +244,7 @@ def with_record(record: QueryRecord, room: int = RECORDS_BYTES_MAX) -> KeptQuery
         return kept
     try:
         content = encode_content(record)
-    except ValueError:  # it is too large to be kept anywhere, and says so
+    except ValueError:  # the record is too large to be kept anywhere, and the query says so
         return kept
     return msgspec.structs.replace(kept, record=content) if len(content) <= room else kept
 
@@ -252,7 +252,13 @@ def with_record(record: QueryRecord, room: int = RECORDS_BYTES_MAX) -> KeptQuery
 def kept_plan(
     plan: Plan, operators: Collection[OperatorId], former: QueryId, holders: tuple[tuple[Holder, ...], ...], *, is_finished: bool = False
 ) -> KeptQuery:
-    """Returns what is kept of the query with a plan, with operators that were made for it, and with holders of its record."""
+    """Returns the part of a query that is kept over a restart.
+
+    Parameters
+    ----------
+    operators : operators made for the query
+    holders : the holders of its record
+    """
     nodes = sorted({spec.pinned for spec in plan.operators if spec.pinned is not None})
     sink = plan.name if plan.name != plan.query else ""
     is_dropped = plan.operators[-1].id not in operators
@@ -260,7 +266,7 @@ def kept_plan(
 
 
 def nothing_to_drop(name: str, catalog: Catalog, known: Iterable[str]) -> QueryError:
-    """Returns why there is no query of this name to end; `known` are the ids and names of queries."""
+    """Returns the error that there is no query of this name to end; `known` are the ids and names of queries."""
     if kind := catalog.kind_of(name):
         return no_query(name, kind, "nothing ends it" if kind == "system stream" else f"write DROP {kind.upper()} {name}")
     return QueryError(f"there is no query {name}", hint=did_you_mean(name, known) or "`sbon queries` lists them")

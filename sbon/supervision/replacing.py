@@ -1,4 +1,4 @@
-"""The placement problem of a recovery: the lost operators are to be placed, everything that lives stays where it is."""
+"""The placement problem of a recovery: lost operators are to be placed, living operators stay where they are."""
 
 import msgspec
 
@@ -11,11 +11,11 @@ from sbon.types import OperatorId
 def plan_of(plan: Plan, picture: Picture, operators: frozenset[OperatorId]) -> Plan:
     """Returns a query's plan for placing some of its operators again.
 
-    Operators that are lost and not made again now are left out, with their links. Running operators of other queries are in it as pinned.
+    Lost operators that are not made again now are left out, with their links. Running operators of other queries are included as pinned.
 
     Parameters
     ----------
-    operators : those to place
+    operators : the operators to place
     """
     present = {spec.id: spec for spec in picture.specs.values() if spec.id in operators}
     beside = {end for link in picture.links for end in (link.source, link.target) if {link.source, link.target} & operators}

@@ -1,18 +1,18 @@
 """Gives a running query another plan: a state machine without I/O, one for each change (docs/replanning.md).
 
-    noting      the keepers of the query's record are to know what is about to be made
-    opening     the sink gets links from the other plan, and drops what comes by them
+    noting      the other plan is written to the keepers of the query's record
+    opening     the sink gets links from the other plan, and drops rows that come by them
     making      the other plan's operators are made, consumers first
-    feeding     the sources get outputs to them, beside those to the present operators
-    noting again  the keepers are to know what the sources had given before
+    feeding     the sources get outputs to these operators, beside those to the present ones
+    noting again  the rows that the sources had given before are written to the keepers
     crossing    the sink is told to cross at an event time that is far enough ahead, and asked until it is ready
-    checking    all hosts are asked whether every operator of both plans is there; if so, the sink is given the word
+    checking    all hosts are asked whether every operator of both plans is there; if so, the sink is told to go ahead
     undoing     the sink is told that the present plan goes on
-    retiring    the operators of the plan that is not wanted any more end
+    retiring    the operators of the unwanted plan end
     over
 
-The sink decides: it crosses, or it has been told before that it shall not. Whoever owns the query asks it, so that nobody ends the
-operators of a plan that the sink takes rows from. What does not answer is asked again.
+The sink decides: either it crosses, or it has been told before then not to cross. The owner of the query asks the sink, so that nobody ends
+the operators of a plan that the sink takes rows from. A host that does not answer is asked again.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,30 +34,30 @@ from sbon.wire.messages import Message
 from sbon.wire.replanning import Cross, Crossing, Cut, Retire, Retired, Uncut
 
 PAUSE_S = 0.2
-"""First pause before a host is asked again, in seconds; each further one is longer by as much."""
+"""First pause before a host is asked again, in seconds; each further pause is longer by as much."""
 PAUSE_S_MAX = 2.0
 SPREAD = 0.618_034
-"""Pauses are shorter by up to a half, by turns that never repeat (the golden section): a sink that is at work once a second is not asked
-at just these times for ever."""
+"""Pauses are shortened by up to a half, by fractions that never repeat (the golden section). Otherwise a sink that is at work once a second
+might be asked at just these times for ever."""
 TRIES = 20
-"""Times that a host is asked for one step before the change is called off; each may take the time of a request."""
+"""Number of times that a host is asked for one step before the change is called off; each may take the time of a request."""
 
 
 class OtherPlan(msgspec.Struct):
-    """A plan that is to take the place of a query's present one, as the record of the query has it."""
+    """A plan that is to replace a query's present one, as the query's record has it."""
 
     plan: Plan
     number: int
-    """Number of the change: that of the first id of the plan, so that no other change of the query has it."""
+    """Number of the change, unique within the query: the number in the plan's first new operator id."""
     links: tuple[LinkSpec, ...]
     nodes: dict[OperatorId, NodeId]
-    """Hosts of its operators, without sources and sink, which stay."""
+    """Hosts of its operators, without the sources and the sink, which stay."""
     epochs: dict[OperatorId, int]
     before: dict[LinkId, int]
-    """Rows that sources had given before its links began, by the first names of the links."""
+    """Rows that a source had given before a link of this plan began, by the link's first name."""
 
     def moved(self, operator: OperatorId, node: NodeId, epoch: int) -> bool:
-        """Takes the new host of an operator; older news is ignored. Returns whether it is one of these operators."""
+        """Takes the new host of an operator; ignores older news. Returns True if the operator belongs to this plan."""
         if operator in self.nodes and epoch > self.epochs.get(operator, -1):
             self.nodes[operator], self.epochs[operator] = node, epoch
         return operator in self.nodes
@@ -91,7 +91,7 @@ class Event(Enum):
     CALLED_OFF = "called off"
     """The sink goes on with the present plan."""
     TROUBLE = "trouble"
-    """The change is not wanted any more, or something of either plan is lost."""
+    """The change is not wanted any more, or an operator of either plan is lost."""
     RETIRED = "retired"
 
 
@@ -111,7 +111,7 @@ TABLE: dict[tuple[Phase, Event], Phase] = {
     (Phase.UNDOING, Event.CALLED_OFF): Phase.RETIRING,
     (Phase.RETIRING, Event.RETIRED): Phase.OVER,
 }
-"""The next phase, by the present one and the event. Other pairs are errors of ours."""
+"""The next phase, by the present one and the event. Other pairs raise LocalProtocolError."""
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -137,7 +137,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class Take(msgspec.Struct, frozen=True):
-    """The other plan is the query's from now on. Follow with `retire`."""
+    """The query has the other plan from now on. Follow with `retire`."""
 
 
 class Leave(msgspec.Struct, frozen=True):
@@ -147,7 +147,7 @@ class Leave(msgspec.Struct, frozen=True):
 
 
 class Over(msgspec.Struct, frozen=True):
-    """All operators that are not wanted any more have ended."""
+    """All operators of the unwanted plan have ended."""
 
 
 Action: TypeAlias = Note | Ask | Check | Take | Leave | Over
@@ -158,15 +158,15 @@ class Replanning:
 
     Parameters
     ----------
-    nodes : hosts of all operators of the query, with its sources and its sink
+    nodes : hosts of all operators of the query, including its sources and its sink
     """
 
     def __init__(self, user: User, other: OtherPlan | None, nodes: Mapping[OperatorId, NodeId]) -> None:
         self.phase = Phase.NOTING
         self.reason = ""
-        """Why it was called off; empty if it was not."""
+        """Reason why the change was called off; empty if it was not."""
         self.at_us: int | None = None
-        """Event time at which the sink crosses; None while it is not known."""
+        """Event time at which the sink crosses; None while unknown."""
         self._user = user
         self._other = other
         self._nodes = nodes
@@ -178,12 +178,12 @@ class Replanning:
         self._tries: dict[int, int] = {}
         self._again: dict[int, float] = {}
         self._followed: dict[OperatorId, int] = {}
-        """Latest moves of operators that are to end: a host that knows of no later one is not asked again."""
+        """Epoch of the latest known move of each operator that is to end; only later moves lead to further hosts."""
 
     # ------------------------------------------------------------------------------------------------------- begins
 
     def begin(self) -> list[Action]:
-        """Begins a change."""
+        """Begins the change."""
         assert self._other is not None
         self._stages = _steps(self._other, self._nodes, self._user)
         return [Note()]
@@ -195,7 +195,7 @@ class Replanning:
     # ------------------------------------------------------------------------------------------------------- events
 
     def noted(self, problem: SbonError | None, now: float) -> list[Action]:
-        """Takes whether the keepers know."""
+        """Takes None once the keepers have the record, or why they have not."""
         if self.phase not in (Phase.NOTING, Phase.NOTING_AGAIN):
             return []
         if problem is not None:
@@ -216,7 +216,7 @@ class Replanning:
             case Phase.RETIRING:
                 return self._heard_of_end(step, result, now)
         if isinstance(step.message, Instantiate) and isinstance(result, LocalProtocolError) and self._tries.get(step.number):
-            result = Used(operators=())  # an answer was lost, and it is there
+            result = Used(operators=())  # an answer was lost: the operator has been made
         if isinstance(result, LinkError | LocalProtocolError) and self._tries.get(step.number, 0) < TRIES:
             return self._later(step, now)
         if isinstance(result, SbonError):
@@ -231,7 +231,7 @@ class Replanning:
         return [] if self._asked else self._next_stage()
 
     def checked(self, problem: str, now: float) -> list[Action]:
-        """Takes whether every operator of both plans is there; otherwise they are looked for once more, some times."""
+        """Takes a problem if not every operator of both plans is there, else an empty text. They are looked for up to `TRIES` times."""
         if self.phase is not Phase.CHECKING:
             return []
         self._checks += 1
@@ -254,7 +254,7 @@ class Replanning:
         return self._ask_sink(Uncut(query=self._user.query, operator=self._sink, number=self._number))
 
     def sink_is_gone(self) -> list[Action]:
-        """Takes that the sink was lost with its host, and what it knew: it goes on with the present plan once it is made again."""
+        """Calls the change off: the sink was lost with its host, and goes on with the present plan once it is made again."""
         actions = self.trouble("its sink was lost")
         return self._left() if self.phase is Phase.UNDOING else actions
 
@@ -263,8 +263,8 @@ class Replanning:
 
         Parameters
         ----------
-        stay : hosts of the operators that stay, which drop their links to those that end
-        left : operators that run on for others
+        stay : hosts of the operators that stay; they drop the links to operators that end
+        left : operators that run on for other queries
         """
         if self.phase is not Phase.RETIRING:
             self.phase = Phase.RETIRING
@@ -273,11 +273,11 @@ class Replanning:
         return self._ask([(node, message) for node in sorted({*stay, *operators.values()})])
 
     def wake(self, now: float, needed: frozenset[NodeId]) -> list[Action]:
-        """Asks again what is due.
+        """Asks hosts again whose pauses are over.
 
         Parameters
         ----------
-        needed : hosts that are alive, or have operators that stay: no other one is asked to end operators
+        needed : hosts that are alive, or have operators that stay; only these are asked to end operators
         """
         due = [number for number, due_s in self._again.items() if due_s <= now]
         actions: list[Action] = []
@@ -394,7 +394,7 @@ class Replanning:
 
 
 def renamed(plan: Plan, present: Mapping[OperatorId, OperatorSpec], first: int) -> Plan:
-    """Returns a plan whose sources and sink are those that run, and whose other operators have ids that none has had.
+    """Returns a plan that has the running sources and the running sink; its other operators get new ids.
 
     Parameters
     ----------
@@ -429,13 +429,13 @@ def renamed(plan: Plan, present: Mapping[OperatorId, OperatorSpec], first: int) 
 
 
 def other_plan(plan: Plan, first: int, nodes: Mapping[OperatorId, NodeId], made: Mapping[OperatorId, NodeId]) -> OtherPlan:
-    """Returns a plan that is to take the place of another one.
+    """Returns a plan that is to replace the present one.
 
     Parameters
     ----------
-    first : number of its first new id
+    first : number in the first new operator id
     nodes : hosts of the operators that run
-    made : hosts of those that are to be made
+    made : hosts of the operators that are to be made
     """
     return OtherPlan(plan, first, rewired(plan, _assignment(plan, nodes, made)), dict(made), {}, {})
 
@@ -447,7 +447,7 @@ def _assignment(plan: Plan, nodes: Mapping[OperatorId, NodeId], made: Mapping[Op
 
 
 def _steps(other: OtherPlan, nodes: Mapping[OperatorId, NodeId], user: User) -> list[list[tuple[NodeId, Cross | Instantiate | Use]]]:
-    """Returns the messages to send, stage by stage: those of a deployment, but that the sink runs already."""
+    """Returns the messages to send, stage by stage: those of a deployment, except that the sink runs already."""
     found: list[list[tuple[NodeId, Cross | Instantiate | Use]]] = []
     for stage in stages(other.plan, _assignment(other.plan, nodes, other.nodes), user):
         messages: list[tuple[NodeId, Cross | Instantiate | Use]] = []

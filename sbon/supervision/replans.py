@@ -1,6 +1,6 @@
-"""Gives running queries of this agent other plans (`sbon.supervision.replanning`): has them planned, placed, and asks the hosts.
+"""Gives running queries of this agent other plans: has these placed, and carries out the actions of `sbon.supervision.replanning`.
 
-`Recovering` calls it, as nothing is recovered of a query whose sink may be about to cross.
+`Recovering` calls it, because nothing of a query is recovered while its sink may be about to cross.
 """
 
 from collections.abc import Callable
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from sbon.supervision.recovering import Hosts, Permit, Replace
 
 LOOK_S = 1.0
-"""Pause between two questions to the hosts of a plan that does not give answers yet, in seconds."""
+"""Pause between two questions to the hosts of a plan whose answers the sink does not take yet, in seconds."""
 
 Done = Callable[[dict[str, Any] | SbonError], None]
 Planned = Callable[[Plan | SbonError], None]
@@ -86,12 +86,12 @@ class Replans:
     # ------------------------------------------------------------------------------------------------------- questions
 
     def holds(self, query: QueryId) -> bool:
-        """Tells whether nothing else of a query may change now, as its sink may be about to cross."""
+        """Tells whether nothing else of a query may change now, because its sink may be about to cross."""
         one = self._of.get(query)
         return one is not None and one.machine.phase not in (Phase.RETIRING, Phase.OVER)
 
     def changes(self, query: QueryId) -> bool:
-        """Tells whether a query is about to get another plan, or what is left of a former one is being ended."""
+        """Tells whether a query is about to get another plan, or operators of a former plan are being ended."""
         return query in self._of
 
     def check(self, record: QueryRecord) -> None:
@@ -103,7 +103,7 @@ class Replans:
             It may not.
         """
         if self.changes(record.id):
-            raise PlacementError(f"{record.name} is about to get another plan, or what is left of a former one is being ended; try again")
+            raise PlacementError(f"{record.name} is about to get another plan, or operators of a former one are being ended; try again")
         if is_dropped(record):
             raise QueryError(f"{record.name} has been dropped; its operators serve other queries, and its plan does not change")
         healing, is_over = record.health.healing, record.state in (QueryState.FINISHED, QueryState.STOPPING)
@@ -116,7 +116,7 @@ class Replans:
     # --------------------------------------------------------------------------------------------------------- changes
 
     def begin(self, record: QueryRecord, plan: Plan, done: Done, why: str = "") -> None:
-        """Gives a query another plan; `done` gets where its sink is going to cross, or why the query keeps its plan.
+        """Gives a query another plan; `done` gets the event time at which its sink crosses, or why the query keeps its plan.
 
         Parameters
         ----------
@@ -147,8 +147,8 @@ class Replans:
                 return
             try:
                 self.check(record)
-                if known != (record.plan, record.health.healing.plans.retired):  # the ids have been used since
-                    raise PlacementError(f"{record.name} was about to get another plan meanwhile; try again")
+                if known != (record.plan, record.health.healing.plans.retired):  # another change has used the new ids since
+                    raise PlacementError(f"another change of the plan of {record.name} came first; try again")
             except SbonError as problem:
                 done(problem)
                 return
@@ -161,7 +161,7 @@ class Replans:
         self._replace(plan, frozenset(), settled, placed)
 
     def resume(self, record: QueryRecord) -> None:
-        """Goes on with what a former owner of a query has begun."""
+        """Ends a change of plan that a former owner of a query has begun, and operators that the query has given up."""
         if record.health.healing.plans.other is not None:
             machine = Replanning(self._user(record), record.health.healing.plans.other, record.nodes)
             one = self._of[record.id] = _One(self, record, machine, _ignored)
@@ -172,7 +172,7 @@ class Replans:
             one.retire(record.health.healing.plans.retiring)
 
     def leave(self, record: QueryRecord) -> None:
-        """Ends what a query has left to others, as nobody uses it any more; not while its plan changes."""
+        """Ends the operators that a query has left to others, because nobody uses them any more; not while its plan changes."""
         if not self.changes(record.id):
             left = left_to_others(record)
             give_up(record, {operator: node for operator, node in record.nodes.items() if feeder_of(operator) in left})
@@ -180,7 +180,7 @@ class Replans:
             self._changed(record)
 
     def look(self, record: QueryRecord) -> None:
-        """Looks whether something is lost of a query that is about to get another plan."""
+        """Calls off the change of a query's plan if a host or an operator of either plan is lost."""
         if record.id in self._of:
             self._of[record.id].look()
 
@@ -205,7 +205,7 @@ class Replans:
         return User(record.id, self._messages.me, slack_ms, record.plan.max_latency_ms)
 
     def over(self, record: QueryRecord) -> None:
-        """Takes that everything has ended that a query does not use any more."""
+        """Notes that all operators that a query has given up have ended."""
         record.health.healing.plans.retiring = {}
         self.forget(record.id)
         self._changed(record)
@@ -316,7 +316,7 @@ class _One:
             parent._messages.request(node, ask, partial(answered, node), INSTANTIATE_TIMEOUT_S)
 
     def _hear(self, result: OperatorReports) -> None:
-        """Takes where operators of either plan have moved to, and who else uses them."""
+        """Takes new hosts of operators of either plan, and the other queries that use them."""
         for report in result.reports:
             if report.state == "moved":
                 self._record.moved(report.id, report.node, report.epoch)
@@ -381,8 +381,8 @@ class _One:
 
 
 def take_other(record: QueryRecord) -> dict[OperatorId, NodeId]:
-    """Gives a query the plan that was about to come, and leaves operators of the former one to others that use them; returns those that
-    nobody uses any more, with their hosts."""
+    """Gives a query the plan that was about to come. Operators of the former plan that others use stay in the record. Returns the operators
+    that nobody uses any more, with their hosts."""
     plans = record.health.healing.plans
     other, used = plans.other, used_by_others(record)
     assert other is not None
@@ -401,7 +401,7 @@ def take_other(record: QueryRecord) -> dict[OperatorId, NodeId]:
 
 
 def leave_other(record: QueryRecord) -> dict[OperatorId, NodeId]:
-    """Lets a query keep its plan; returns the operators of the other one, with their hosts."""
+    """Lets a query keep its plan; returns the operators of the other plan, with their hosts."""
     other = record.health.healing.plans.other
     assert other is not None
     give_up(record, other.nodes)
@@ -422,4 +422,4 @@ def _instant(us: int | None) -> str | None:
 
 
 def _ignored(result: object) -> None:
-    """Ignores the result: nobody waits for it any more."""
+    """Ignores the result, because nobody waits for it."""

@@ -3,19 +3,19 @@
 After a start each kept query is in one of these states:
 
     hearing   the agent has not exchanged tables with another one yet: somebody may have dropped the query meanwhile
-    undecided  it may belong to another agent, which has taken it over or is about to: all are asked, and those that may have its record
-              must promise that they do not take it over any more (docs/recovery.md, Ownership)
+    undecided  another agent may have taken it over, or be about to. All agents are asked, and those that may have its record must promise
+              not to take it over any more (docs/recovery.md, Ownership)
     waiting   it has its new id; it is submitted as soon as the nodes that it used are alive, or `MISSING_S` later, and again after a pause
-              where it could not be placed
+              if it could not be placed
     trying    it has been submitted
     finished  it had ended before the restart: only its name and its row are kept
 
-It leaves the machine when it runs, or when it is dropped, here or by another agent (`Taken`). One that had been dropped before, and lives
-on as others use its operators, does not run anew: it leaves the machine once it is decided whose it is.
+A query leaves the machine when it runs, or when it is dropped, here or by another agent (`Taken`). A query that had been dropped before,
+and lives on because others use its operators, does not run anew: it leaves the machine once its owner is decided.
 
-Invariants: a query is submitted only after `heard`, or `hear_s` after the start, and only if nobody else owns or keeps it, or ever will; no
-query is submitted whose name belongs to somebody else, or whose tombstone is known; at most `TOGETHER_MAX` are tried at once; the pause of
-a query that fails grows to `RETRY_S_MAX`.
+Invariants: a query is submitted only after `heard`, or `hear_s` after the start, and only if no other agent owns or keeps it, or ever will.
+It is not submitted if its name belongs to another query, or if its tombstone is known. At most `TOGETHER_MAX` queries are tried at once.
+The pause of a query that fails grows to `RETRY_S_MAX`.
 
 See docs/restarts.md.
 """
@@ -39,12 +39,12 @@ FORMAT = 1
 KEPT_BYTES_MAX = 32 * 2**20
 """Most bytes kept: the names of one agent take 4 MiB at most, the rest is queries."""
 PEERS_MAX = 8
-"""Addresses of other agents that are kept, to learn from them after a restart."""
+"""Most addresses of other agents that are kept, to learn from these agents after a restart."""
 TOGETHER_MAX = 4
 """Queries that are submitted at once; the others follow in the order in which they were first submitted."""
 MISSING_S = 60.0
-"""Longest wait for the nodes that a query used, from when other agents are heard. Without these nodes the query would have fewer
-sources."""
+"""Longest wait for the nodes that a query used, in seconds, from when other agents' tables are known. Without these nodes the query would
+have fewer sources."""
 RETRY_S_MIN = 1.0
 RETRY_S_MAX = 60.0
 """Longest pause before a query that could not be placed is submitted again; pauses double up to it."""
@@ -54,7 +54,7 @@ ASK_OWNERS_S = 2.0
 
 
 class KeptQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A kept query, or the query of a sink."""
+    """A query that an agent keeps over its restart."""
 
     id: QueryId
     """Id under which other agents last knew it."""
@@ -67,24 +67,24 @@ class KeptQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Id that it had before the restart."""
     finished: bool = False
     holders: tuple[tuple[Holder, ...], ...] = ()
-    """Sets of holders of its record, this agent among them; none if nobody else has ever had one (docs/recovery.md, Ownership)."""
+    """Sets of holders of its record, including this agent; empty if no other agent ever had the record (docs/recovery.md, Ownership)."""
     dropped: bool = False
-    """Only operators that other queries use were left of it. It does not run anew; who keeps its record takes it over."""
+    """True if it had only operators left that other queries use. It does not run anew; a keeper of its record takes it over."""
     changed: Changed = UNCHANGED
     """Choices that were made for its plan."""
     sizings: tuple[Sizing, ...] = ()
-    """The numbers of instances that the planner had chosen for it, and what they rest on."""
+    """The numbers of instances that the planner had chosen for it, and the figures that they rest on."""
     record: bytes = b""
-    """Its record, where others used operators of it: if nobody keeps it, what they use lives on under its id."""
+    """Its record, if others used its operators. If no agent keeps the query, these operators live on under its id."""
 
 
 class GivenSink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The sink that a statement given over the agent's control socket has named."""
+    """A sink that was named by a statement given over the agent's control socket."""
 
     query: QueryId
     connector: str
     options: tuple[tuple[str, str], ...] = ()
-    """All but the mode."""
+    """All options but the mode."""
 
 
 class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -92,7 +92,7 @@ class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     format: int
     agent: NodeId
-    """Name of the agent; under another name the rest is meaningless."""
+    """Name of the agent; to an agent of another name the rest is meaningless."""
     entries: tuple[Entry, ...] = ()
     """Catalogue entries made by this agent, tombstones included."""
     declared: tuple[SourceParams, ...] = ()
@@ -121,7 +121,7 @@ def encode_kept(kept: Kept) -> bytes:
     """
     data = _ENCODER.encode(kept) + b"\n"
     if len(data) > KEPT_BYTES_MAX:
-        raise ValueError(f"it would have {len(data)} bytes, expected at most {KEPT_BYTES_MAX}; drop what is not used")
+        raise ValueError(f"it would have {len(data)} bytes, expected at most {KEPT_BYTES_MAX}; drop queries and names that are not used")
     return data
 
 
@@ -149,24 +149,24 @@ class Renamed(msgspec.Struct, frozen=True):
 
 
 class Resume(msgspec.Struct, frozen=True):
-    """A query is to be submitted; call `failed` or `runs` afterwards."""
+    """Submit a query; call `failed` or `runs` afterwards."""
 
     query: KeptQuery
 
 
 class LiveOn(msgspec.Struct, frozen=True):
-    """Nobody owns or keeps some queries, and others used operators of them: these are to be taken up."""
+    """Take up the operators of these queries that others used: no agent owns or keeps the queries."""
 
     queries: tuple[KeptQuery, ...]
     ended: frozenset[QueryId]
-    """Former queries of this agent that nobody runs any more and nobody used: they are among the others no more."""
+    """Former queries of this agent that nobody runs any more and nobody used; they no longer count as users of operators."""
 
 
 class AskOwners(msgspec.Struct, frozen=True):
     """Ask all agents which of these queries they own or keep, and for their promises; call `decided` afterwards."""
 
     queries: Mapping[QueryId, tuple[tuple[Holder, ...], ...]]
-    """With the holders of their records."""
+    """The holders of each query's record."""
 
 
 class Taken(msgspec.Struct, frozen=True):
@@ -189,7 +189,7 @@ class Waiting(msgspec.Struct):
     trying: bool = False
     is_renamed: bool = False
     lacks_nodes: bool = False
-    """Some nodes that it used were not alive at the last look, or its name was not known."""
+    """True if some nodes that it used were not alive at the last look, or if its name was not known."""
 
 
 class Resumption:
@@ -200,7 +200,7 @@ class Resumption:
     queries : in the order in which they are submitted
     now : time of the start
     hear_s : longest wait for other agents' tables; 0: there are no other agents
-    inherits : whether other agents take queries over: they are asked before a query runs
+    inherits : whether other agents take queries over; if so, they are asked before a query runs
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class Resumption:
         self.undecided = {query.id for query in asked}
         """Queries of the former process that another agent may own."""
         self._left: list[KeptQuery] = []
-        """Queries of which others used operators, and that nobody keeps."""
+        """Queries whose operators others used, and that nobody keeps."""
         self._ended = {query for query, waiting in self._waiting.items() if not waiting.query.record} - self.undecided
         self._asking = False
         self._ask_due_s = now
@@ -245,7 +245,7 @@ class Resumption:
         return self._waiting.pop(query, None) is not None
 
     def decided(self, found: Mapping[QueryId, Outcome], now: float) -> None:
-        """Takes what has become of queries: those that other agents own or keep are waited for, and those that nobody knows may run."""
+        """Takes the outcomes of claims: queries that nobody else owns or keeps may run, the others go on waiting."""
         self._asking, self._ask_due_s = False, now + ASK_OWNERS_S
         for query, outcome in found.items():
             waiting = self._waiting.get(query)
@@ -299,7 +299,7 @@ class Resumption:
         """
         out: list[Action] = [LiveOn(tuple(self._left), frozenset(self._ended))] if self._left else []
         self._left.clear()
-        # The name of a query that was taken over is its former owner's: this agent may not have heard of it yet.
+        # The name of a query that was taken over was entered by its former owner: this agent may not have heard of it yet.
         hears = not self._has_heard or now < self._missing_until
         unheard = {
             query
@@ -335,7 +335,7 @@ class Resumption:
         return out
 
     def next_wake(self, now: float) -> float | None:
-        """Returns when `look` will have something to do, unless something else happens before; None: never."""
+        """Returns when `look` is to be called again at the latest; None: not before something has changed."""
         if self._has_heard and self.undecided and not self._asking:
             return self._ask_due_s
         pending = [
@@ -367,7 +367,7 @@ class Resumption:
 
 
 def taken(query: KeptQuery, latest: Callable[[str], Entry | None]) -> str:
-    """Describes who has dropped or replaced a query, according to the catalogue; empty if nobody has, or it serves others."""
+    """Describes who has dropped or replaced a query, according to the catalogue; empty if nobody has, or if it only serves others."""
     if query.dropped:
         return ""
     if not query.sink:
@@ -382,7 +382,7 @@ def taken(query: KeptQuery, latest: Callable[[str], Entry | None]) -> str:
 
 
 def taking_up(plan: Plan) -> Plan:
-    """Returns the plan with file sinks that continue what a former process of the agent has written, instead of replacing it."""
+    """Returns the plan with file sinks that continue the files of a former process of the agent, instead of replacing them."""
     operators = []
     for spec in plan.operators:
         params = spec.params
@@ -394,5 +394,5 @@ def taking_up(plan: Plan) -> Plan:
 
 
 def given_sink(query: QueryId, params: SinkParams) -> GivenSink:
-    """Returns what is remembered of a sink. The mode is left out: a sink that goes on after a crash has another one."""
+    """Returns a sink as it is remembered. The mode is left out, because a sink that goes on after a crash has another one."""
     return GivenSink(query, params.connector, tuple(option for option in params.options if option[0] != "mode"))

@@ -1,4 +1,4 @@
-"""Counts the rows that lost operators without state had made, by what their living neighbours have said. Pure functions."""
+"""Counts the rows that lost operators without state had made, by the answers of their living neighbours. Pure functions."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
@@ -14,15 +14,15 @@ from sbon.types import LinkId, OperatorId
 from sbon.wire.deployment import Renewed
 
 ROW_BY_ROW = (MapParams, AssignParams, UnnestParams, ExchangeParams)
-"""Operators whose output follows from their input row by row, in order. Stateless functions do, too, and say so (`Renewed.passes`)."""
+"""Operators whose output follows from their input row by row, in order. Stateless functions are such operators, too: `Renewed.passes`."""
 
 
 class Made(NamedTuple):
-    """The rows that a lost operator without state had made of everything that is not given to it again."""
+    """The rows that a lost operator without state had made of the input that it does not get again."""
 
     rows: int
     behind: tuple[int, ...] = ()
-    """Rows of each part, if the operator deals them; otherwise of the operators without state behind it."""
+    """Rows of each part, if the operator deals them; otherwise the rows made by the operators without state behind it."""
 
     def given(self, link: LinkSpec) -> int:
         """Returns the rows that it had given on one of its links."""
@@ -40,11 +40,11 @@ def rows_made(
 ) -> dict[OperatorId, Made]:
     """Returns the rows made by each lost operator whose output follows from its one input row by row, where they are known.
 
-    What feeds the first of several such operators that are lost together knows it of those behind, too.
+    If several such operators in a row are lost together, the feeder of the first knows the rows made by the others, too.
 
     Parameters
     ----------
-    positions : lost sources that begin in the midst of their files, with the rows before that
+    positions : lost sources that begin in the midst of their files, with the rows before that place
     """
     found = dict(positions)
     for operator, spec in specs.items():
@@ -64,13 +64,13 @@ def rows_made(
 
 
 class Cut(NamedTuple):
-    """The progress of a lost operator without state with the rows of one origin: it had made `made` of the first `taken` of them."""
+    """The progress of a lost operator without state in the rows of one origin: it had made `made` rows of the first `taken` ones."""
 
     taken: int = 0
     made: tuple[int, ...] = (0,)
     """Rows of each part, if the operator deals them."""
     behind: tuple[int, ...] = ()
-    """The same numbers of the operators without state behind it (`sbon.links.origins.folded`)."""
+    """The same numbers for the operators without state behind it (`sbon.links.origins.folded`)."""
 
 
 def cuts_behind(
@@ -80,14 +80,14 @@ def cuts_behind(
     feeders: Mapping[LinkId, Renewed],
     several: Mapping[OperatorId, Mapping[LinkId, Made | None]],
 ) -> dict[OperatorId, tuple[Cut, ...]]:
-    """Returns, for each lost operator with one input that passes origins on, how far it was with each, where that is known.
+    """Returns the cut for each origin of lost operators that have one input and pass origins on, where all of an operator's are known.
 
     Parameters
     ----------
-    several : of lost operators with several inputs, the rows made of each input, and the cuts of the operators behind them
+    several : rows that lost operators with several inputs had made of each input, and the numbers of the operators behind them
     """
     known: dict[OperatorId, list[tuple[int, tuple[int, ...]] | None]] = {}
-    """For a lost operator and each origin, the rows made, and what is known of the operators behind it; None if they are not known."""
+    """For a lost operator and each origin, the rows made, and the numbers of the operators behind it; None if unknown."""
     for operator, inputs_made in several.items():
         if not isinstance(specs[operator].params, ExchangeParams):
             of_inputs = [inputs_made[name] for name in sorted(inputs_made)]
@@ -113,8 +113,8 @@ def cuts_behind(
 
 
 def _cut_behind(spec: OperatorSpec, link: LinkId, before: tuple[int, tuple[int, ...]] | None) -> Cut | None:
-    """Returns the cut of an operator from what is known at the one that feeds it: the rows that this one had made, and what it knew. An
-    operator of which it knew nothing may keep state."""
+    """Returns the cut of an operator from the rows that its feeder had made, and the numbers that the feeder knew of operators behind it.
+    An operator of which the feeder knew no numbers may keep state."""
     if before is None:
         return None
     made, behind = before
@@ -125,7 +125,8 @@ def _cut_behind(spec: OperatorSpec, link: LinkId, before: tuple[int, tuple[int, 
 
 
 def _cut_of(spec: OperatorSpec, numbers: tuple[int, ...]) -> Cut | None:
-    """Returns the cut of an operator from the rows that it has taken, those that it has made, and what follows; None if they do not fit."""
+    """Returns the cut of an operator from the rows taken, the rows made, and the numbers of the operators behind it; None if these do not
+    fit."""
     parts = spec.params.instances if isinstance(spec.params, ExchangeParams) else 1
     if not numbers or (len(numbers) > 1 and not any(numbers[1 : parts + 1])):
         return Cut(numbers[0] if numbers else 0, (0,) * parts)
@@ -135,15 +136,15 @@ def _cut_of(spec: OperatorSpec, numbers: tuple[int, ...]) -> Cut | None:
 
 
 def made_up_to(answer: Renewed) -> Made | None:
-    """Returns the rows that a lost operator without state with several inputs had made of one of them, by its feeder's answer; None if that
-    is not known."""
+    """Returns the rows that a lost operator without state had made of one of its several inputs, by the feeder's answer; None if
+    unknown."""
     if answer.made is None or (answer.after and not answer.passes):
         return None
     return Made(answer.made, answer.behind)
 
 
 def parts_of(spec: OperatorSpec, made: Made | None) -> tuple[int, ...] | None:
-    """Returns the rows that an operator with several inputs had made of one, of each part if it deals them; None if not known."""
+    """Returns the rows that an operator with several inputs had made of one input, of each part if it deals them; None if unknown."""
     return None if made is None else made.behind if isinstance(spec.params, ExchangeParams) else (made.rows,)
 
 
@@ -154,13 +155,13 @@ def several_inputs(
     counts: Mapping[OperatorId, Made],
     zero: Collection[OperatorId],
 ) -> dict[LinkId, Made | None] | None:
-    """Returns the rows that a lost operator without state had made of each of its inputs, by the first names of their links; None for an
-    input where that is not known. None for an operator with one input, or with state.
+    """Returns the rows that a lost operator without state had made of each of its inputs, by the input link's first name; None for an
+    input where unknown. Returns None for an operator with one input, or with state.
 
     Parameters
     ----------
     counts : the rows made by lost operators with one input
-    zero : operators that give all their rows once more, in the same order, or are away and say how far they are when they are back
+    zero : operators that give all their rows once more, in the same order, or are away and will say how far they are
     """
     answers = {first_name(link.id): feeders.get(first_name(link.id)) for link in inputs}
     told = any(answer is not None and answer.passes for answer in answers.values())

@@ -39,7 +39,7 @@ class Connectors(Protocol):
     """The connectors of the agent that takes the statements."""
 
     def extensions(self) -> Extensions:
-        """Returns what is installed here."""
+        """Returns the extensions that are installed here."""
 
     def check_source(self, source: SourceDefinition, runs_here: bool) -> str:
         """Checks the options of a source's connector; returns a note on what cannot be checked here.
@@ -65,10 +65,10 @@ class Prepared(msgspec.Struct, frozen=True):
     build: Callable[[Sequence[int]], Plan] | None = None
     """Returns `plan` with other numbers of instances of its `sizings`."""
     if_exists: bool = False
-    """True if it is no error that there is nothing to end."""
+    """True if it is no error to find nothing to end."""
     places: Places = {}
     replaces: QueryId = ""
-    """Former query of the name, whose home is gone: it is ended first."""
+    """Former query of this name, whose home is gone; it is ended first."""
     notes: tuple[str, ...] = ()
     """Notes for the user; they are part of the message."""
     listing: Listing | None = None
@@ -90,13 +90,13 @@ def prepare(
 
     Parameters
     ----------
-    doubts : the sinks among the names for whose queries no home answers
+    doubts : sinks among the entries whose queries have no home that answers
     changed : choices that were made for earlier plans of the queries
 
     Raises
     ------
     QueryError
-        A statement cannot be run; it is the first such. Nothing has been done.
+        A statement cannot be run; the error is that of the first such statement. Nothing has been done.
     """
     from sbon.query.sql import parse
 

@@ -1,4 +1,4 @@
-"""Tells all agents that a query has a new owner, and learns from its hosts what they run of it (docs/recovery.md, Ownership)."""
+"""Tells all agents that a query has a new owner, and learns from hosts which operators they run for it (docs/recovery.md, Ownership)."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -21,7 +21,7 @@ from sbon.wire.requests import Messages
 ANSWER_S = 2.0
 """Time that an agent has to answer, in seconds."""
 HOSTS_ANSWER_S = 5.0
-"""Time that hosts have to say what they run of a query that has a new owner, in seconds."""
+"""Time that hosts have to report the operators that they run for a query with a new owner, in seconds."""
 
 Finished = Callable[[SbonError | None], None]
 
@@ -35,18 +35,18 @@ class Owned:
         self.inherited = inherited
         """The former owner's record, as long as the query is being taken over."""
         self.is_known = inherited is None
-        """True once a majority knows who owns it."""
+        """True once a majority knows who owns the query."""
         self.told: set[Holder] = set()
-        """Processes that know who owns it, where its id does not say so."""
+        """Processes that know the owner of a query that was taken over."""
         self.asked: set[Holder] = set()
         self.holders: tuple[tuple[Holder, ...], ...] = ()
         """The holders that may have the record, as they are on disk."""
         self.waiting: list[tuple[int, Finished]] = []
-        """Acts that wait until a version counts."""
+        """Changes that wait until a version counts."""
 
     @property
     def coming(self) -> KeptQuery | None:
-        """The query, for the next process of this agent, as long as it is being taken over: others may have crashed, too, by then."""
+        """The query as kept over a restart of this agent, as long as it is being taken over: the other holders may crash, too."""
         content = self.content
         if content is None or not self.holders:
             return None
@@ -54,14 +54,14 @@ class Owned:
 
     @property
     def content(self) -> Content | None:
-        """The knowledge of the former owner, as long as the query is being taken over; None also if it cannot be read."""
+        """The content of the former owner's record, as long as the query is being taken over; None also if it cannot be read."""
         try:
             return None if self.inherited is None else decode_content(self.inherited.content)
         except ValueError:
             return None
 
     def settle(self, problem: SbonError | None, version: int | None = None) -> None:
-        """Lets acts go on that have waited for a version, or for any."""
+        """Gives the result to changes that wait for this version or an earlier one; without a version, to all."""
         ready = [done for wanted, done in self.waiting if version is None or wanted <= version]
         self.waiting = [] if version is None else [(wanted, done) for wanted, done in self.waiting if wanted > version]
         for done in ready:
@@ -74,7 +74,7 @@ class Succession:
     Parameters
     ----------
     wall : returns seconds since 1970
-    taken_over : called with a query and what is known of it, or why its record cannot be read
+    taken_over : called with a query and its record, or why the record cannot be read
     """
 
     def __init__(
@@ -96,9 +96,9 @@ class Succession:
         self._taken_over = taken_over
 
     def announce(self, one: Owned) -> None:
-        """Tells all living agents, this one too, who owns the query; once they have said what they run of it, it is taken over.
+        """Tells all living agents, including this one, who owns the query. Takes it over once they have reported its operators.
 
-        Who cannot run anything of it is not waited for: the farthest agent seldom does.
+        Does not wait for agents that cannot run operators of the query, which often saves the wait for the farthest agent.
         """
         query, content = one.query, one.content
         self._register.owners.heard(query, Owner(self._me.name, self._me.boot, one.machine.counted))
@@ -122,12 +122,12 @@ class Succession:
             self._messages.request(holder.name, self._own(one), partial(told, holder), HOSTS_ANSWER_S)
 
     def reach(self) -> None:
-        """Opens connections to all living agents, who will hear of a new owner soon: it waits for the farthest of them."""
+        """Opens connections to all living agents: they will hear of a new owner soon, which may have to wait for the farthest of them."""
         for holder in sorted(self._living() - {self._me}):
             self._messages.tell(holder.name, OperatorsAsk(operators=()))
 
     def tell_new(self, one: Owned) -> None:
-        """Tells the agents that have come since who owns the query."""
+        """Tells agents that do not know it yet who owns the query."""
 
         def told(holder: Holder, result: Message | SbonError) -> None:
             one.asked.discard(holder)
@@ -152,7 +152,7 @@ class Succession:
         now, wall_s, epoch = self._clock.now(), self._wall(), one.machine.counted
         record, found = record_from(known, before.owner.name, reports, self._me.name, now, wall_s, epoch), {report.id for report in reports}
         for spec in record.specs.values():
-            if spec.pinned in answered and spec.id not in found:  # it cannot have moved, as others may have
+            if spec.pinned in answered and spec.id not in found:  # a pinned operator cannot have moved
                 record.reported(OperatorReport(spec.id, "missing", spec.pinned))
         self._taken_over(one, record)
 

@@ -1,6 +1,6 @@
 """Other queries' operators that a query uses, and that are gone and not made again, as those queries have finished (docs/recovery.md).
 
-What they had given and the query has not taken is lost. Their links end, so that the query need not wait for them.
+Rows that they had given and the query has not taken are lost. Their links end, so that the query need not wait for them.
 """
 
 from typing import TYPE_CHECKING
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def unmade(record: "QueryRecord") -> frozenset[OperatorId]:
-    """Returns these operators, with those whose links have ended."""
+    """Returns these operators, including those whose links have ended."""
     healing = record.health.healing
     return frozenset(healing.unmade.keys() | (healing.over - record.specs.keys()))
 
 
 def heard_over(record: "QueryRecord", report: OperatorReport) -> None:
-    """Takes the word of its home that an operator is not made again, unless it runs where it has not been looked for."""
+    """Records the report of an operator's home that it is not made again, unless it names a host that has not been asked yet."""
     one = report.id
     if one in record.specs or record.moved(one, report.node, report.epoch) or record.health.of(one) not in WITH_HOST:
         return
@@ -44,7 +44,7 @@ def ended_links(record: "QueryRecord") -> list[LinkSpec]:
 
 
 def ended(record: "QueryRecord", old: LinkSpec, new: LinkSpec) -> None:
-    """Notes that a link has ended, under a new name: the rows are lost that its source had given and its target has not taken."""
+    """Notes that a link has ended, under a new id. Rows that its source had given and its target has not taken are lost."""
     record.links = tuple(new if link.id == old.id else link for link in record.links)
     told = (record.reports.get(old.source), record.health.healing.unmade.get(old.source))
     record.losses.ended(old, [report for report in told if report is not None], record.reports[old.target])
@@ -52,7 +52,7 @@ def ended(record: "QueryRecord", old: LinkSpec, new: LinkSpec) -> None:
 
 
 def _forget(record: "QueryRecord", operator: OperatorId) -> None:
-    """Forgets that an operator is gone, with its multicasts: it is not needed any more."""
+    """Forgets that an operator and its multicasts are gone: they are not needed any more."""
     for one in (operator, *record.multicasts.fed_by(operator)):
         record.health.healing.over.add(one)
         record.health.forget(one)

@@ -1,5 +1,5 @@
-"""Questions of a host whether its operators are wanted, and of a keeper whether its records are: whom to ask, what to answer, and what an
-answer means.
+"""A host's questions whether its operators are wanted, and a keeper's questions whether its records are: chooses whom to ask, answers, and
+acts on answers.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Set
@@ -21,15 +21,15 @@ class Question(msgspec.Struct):
     """The questions to one agent."""
 
     served: set[QueryId] = msgspec.field(default_factory=set)
-    """Queries that it is taken for the owner of, whose operators run here."""
+    """Queries with operators here, that the agent is taken to own."""
     kept: Set[QueryId] = frozenset()
-    """Queries whose records are kept here for it."""
+    """Queries whose records are kept here for the agent."""
     copies: list[tuple[OperatorId, int]] = msgspec.field(default_factory=list)
-    """Operators here that were made for its queries, with their epochs."""
+    """Operators here that were made for queries of the agent, with their epochs."""
 
     @property
     def message(self) -> WantedAsk:
-        """The message that asks all of it."""
+        """The message with all questions."""
         return WantedAsk(queries=tuple(sorted(self.served | self.kept)), operators=tuple(self.copies))
 
 
@@ -40,12 +40,12 @@ def questions(
     to_ask: Callable[[QueryId, NodeId], NodeId | None],
     owner: NodeId | None,
 ) -> dict[NodeId, Question]:
-    """Returns what to ask each agent.
+    """Returns the questions to each agent.
 
     Parameters
     ----------
     kept : the queries whose records are kept here, by their owners
-    to_ask : returns whom to ask about a query, given whom its operators take for its owner; None: nobody
+    to_ask : returns the agent to ask about a query, given the owner that its operators know; None: nobody
     owner : the only agent to ask; None: all
     """
     found: dict[NodeId, Question] = {}
@@ -68,7 +68,7 @@ class Wanting:
 
     Parameters
     ----------
-    owned : the queries that it owns, or is about to
+    owned : the queries that it owns, or is about to own
     """
 
     def __init__(self, register: Register, inheriting: Inheriting, owned: Mapping[QueryId, Owned]) -> None:
@@ -77,8 +77,8 @@ class Wanting:
         self._owned = owned
 
     def answer(self, ask: WantedAsk) -> Unwanted:
-        """Answers which of the queries, whose owner the asker takes this agent for, have ended, and which others own by now; of those that
-        it owns under an epoch of its own, under which one: the latest that has come to count."""
+        """Answers which of the queries have ended, and which ones other agents own by now. Of queries that this agent has taken over, or
+        claimed again, it tells the latest ownership epoch that has come to count."""
         records, me = self._inheriting.records, self._register.me
         queries = [query for query in ask.queries if query not in self._owned]
         owners = {query: self._register.owners.of(query) for query in queries}
@@ -97,7 +97,7 @@ class Wanting:
         )
 
     def disowned(self, by: NodeId, asked: Question, said: Unwanted, instances: Iterable[Instance]) -> list[QueryId]:
-        """Takes an agent's answer to `asked`; returns the queries served here that are over."""
+        """Takes an agent's answer to `asked`; returns the queries served here that have ended."""
         self._inheriting.doubted(asked.kept, said.queries)
         for query, epoch, owner in ((word.query, word.epoch, word.owner) for word in said.taken):
             is_asked = query in asked.served or query in asked.kept
@@ -108,7 +108,7 @@ class Wanting:
 
 
 def passed_on(instances: Iterable[Instance], query: QueryId, owner: NodeId) -> tuple[OperatorId, ...]:
-    """Enters the owner of a query at the operators that it uses here, and returns them."""
+    """Enters the new owner of a query at the operators that the query uses here, and returns these."""
     found = [instance for instance in instances if query in instance.users]
     for instance in found:
         instance.users[query] = owner

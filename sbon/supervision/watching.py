@@ -1,6 +1,6 @@
-"""Asks the hosts of queries for reports on the operators, and tells them what follows: lost inputs, broken links, slack of delay bounds.
+"""Asks the hosts of queries for reports on the operators, and tells hosts about lost inputs, broken links and the slack of delay bounds.
 
-The owner of the queries calls it.
+`sbon.queries` calls it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -29,7 +29,7 @@ REPORT_TIMEOUT_S = 5.0
 ASKED_AT_ONCE = 64
 """Number of queries whose hosts are asked for reports at the same time."""
 ASK_PAUSE_S = 0.1
-"""Pause before the next such group, in seconds."""
+"""Pause before the hosts of the next group of queries are asked, in seconds."""
 
 
 DepartureOf = Callable[[NodeId], MemberStatus | None]
@@ -40,15 +40,16 @@ class Forecasting(Protocol):
     """Compares latencies with predictions."""
 
     def look(self, record: QueryRecord) -> None:
-        """Looks at a query after a round of reports."""
+        """Compares the latency of a query with its prediction, after a round of reports."""
 
 
 def news_of(record: QueryRecord, report: OperatorReport, node: NodeId, asked: int) -> OperatorReport | None:
-    """Returns what the report of a host says of an operator; None if that is no news.
+    """Returns a host's report on an operator as the query's record is to take it; None if it is no news.
 
-    A copy that waits for the word to run is none: its operator was to move back there. What a host said before its operator left and came
-    back is none either. And where a move has been decided, but the former host has crashed before it could say so, the copy ends; then the
-    host knows only that the operator left it earlier.
+    Not news: a report on a copy that waits for the word to run, and a report from before the operator left the host and came back.
+
+    A report that the operator has moved away becomes `missing` if the operator has moved back to the host since: the former host crashed
+    before it could give the new copy the word to run, so that the copy has ended. The host knows only the earlier move.
 
     Parameters
     ----------
@@ -66,13 +67,13 @@ def news_of(record: QueryRecord, report: OperatorReport, node: NodeId, asked: in
 
 
 def waits_for_word(record: QueryRecord, report: OperatorReport, node: NodeId) -> bool:
-    """Tells whether an operator waits on the host to which it has moved, as the owner knows: who moved it may have crashed."""
+    """Tells whether an operator waits for the word to run on a host to which it has moved for certain: its former host may have crashed."""
     here = (record.nodes.get(report.id), record.epochs.get(report.id, 0))
     return report.state == State.PREPARED.told and here == (node, report.epoch)
 
 
 def lose_unheard(record: QueryRecord, departure_of: DepartureOf) -> None:
-    """Notes which operators are gone with hosts from which they have not reported: a move there may be heard of after the failure."""
+    """Notes operators that are gone with hosts from which they have not reported: news of a move may come after the host's failure."""
     heard = {(one, report.node) for one, report in record.reports.items()}
     for node in {node for one, node in record.nodes.items() if (one, node) not in heard and record.health.of(one) not in LOST}:
         if (gone := departure_of(node)) is not None:
@@ -86,7 +87,7 @@ class Watching:
     ----------
     records : the running queries
     reported : called with a query after each report
-    books : where costs are written that hosts tell
+    books : take the costs that hosts report
     forecasting : compares latencies with predictions
     owner_of : returns the owner of a query
     """
@@ -147,7 +148,7 @@ class Watching:
                 and not is_multicast(operator)
                 and (home := self._owner_of(query_of(operator))) != record.nodes[operator]
             ):
-                by_node.setdefault(home, []).append(operator)  # another query's: its home makes it anew, and knows where
+                by_node.setdefault(home, []).append(operator)  # another query's operator: that query's home makes it anew, and knows where
         waiting = set(by_node)
         before, epochs = dict(record.nodes), dict(record.epochs)
         there = {node for node in by_node if self._departure_of(node) is None}
@@ -155,7 +156,7 @@ class Watching:
         def answered(node: NodeId, result: Message | SbonError) -> None:
             waiting.discard(node)
             lose_unheard(record, self._departure_of)
-            is_late = node in there and self._departure_of(node) is not None  # asked before it departed, of which there is news already
+            is_late = node in there and self._departure_of(node) is not None  # asked before it departed, and its departure is known
             if isinstance(result, OperatorReports) and not is_late:
                 self._books.hear(node, result.host, result.costs, self._host.now())
                 for report in result.reports:
@@ -172,7 +173,7 @@ class Watching:
                 self._refeeding.look(record, self._host.now())
                 then(record)
                 if any(record.nodes.get(one) != node for one, node in before.items() if one not in record.specs and one in record.nodes):
-                    self.ask(record, self._compared)  # another query's operator runs anew elsewhere: whether it feeds this one
+                    self.ask(record, self._compared)  # another query's operator runs anew elsewhere: ask whether it feeds this query
 
         for node, operators in sorted(by_node.items()):
             self._directory.request(
@@ -180,7 +181,7 @@ class Watching:
             )
 
     def moved(self, record: QueryRecord) -> None:
-        """Handles a query of which an operator has moved."""
+        """Tells the hosts of a query the slack that is left after an operator has moved."""
         self._tell(self._bounds.moved(record))
 
     def forget(self, query: QueryId) -> None:

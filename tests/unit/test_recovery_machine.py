@@ -231,7 +231,7 @@ def test_what_is_made_again_does_not_feed_an_operator_that_is_over():
 def test_an_operator_waits_for_what_it_feeds():
     chosen, why = makeable(picture({MAP}, ALIVE - {"osl", "nyc"}), {MAP})
     assert chosen == frozenset()
-    assert why == f"{MAP} waits for what it feeds: {SINK}"
+    assert why == f"{MAP} waits for its consumers: {SINK}"
 
 
 def test_what_is_fed_by_an_operator_that_nobody_makes_again_is_made_without_it():
@@ -246,7 +246,7 @@ def test_what_is_pinned_waits_until_its_host_says_that_it_has_it_not():
     recovery = machine()
     assert recovery.look(picture({SINK}, ALIVE - {"nyc"}, away=frozenset({SINK})), 1.0) == []
     assert recovery.look(picture({SINK}, away=frozenset({SINK})), 9.0) == []
-    assert recovery.reason == f"{SINK} may run on: nyc has not said that it does not"
+    assert recovery.reason == f"{SINK} may still run: nyc has not reported it missing"
     [place] = recovery.look(picture({SINK}), 9.1)
     assert isinstance(place, Place)
 
@@ -413,7 +413,7 @@ def test_without_a_host_the_next_attempt_follows_after_a_pause():
     recovery = machine()
     recovery.look(picture({MAP}, ALIVE - {"osl"}), 10.0)
     assert recovery.placed(1, PlacementError("no node has room"), 10.0) == []
-    assert recovery.reason == "is tried again: no node has room"
+    assert recovery.reason == "the recovery is tried again: no node has room"
     assert recovery.next_wake() == 10.5
 
 

@@ -262,7 +262,7 @@ def test_a_damaged_file_is_set_aside_with_one_line(tmp_path, capsys, content: by
 def test_a_file_that_is_too_large_is_not_written(tmp_path, monkeypatch):
     KeptFile(tmp_path).save(KEPT)
     monkeypatch.setattr("sbon.supervision.resumption.KEPT_BYTES_MAX", 1000)
-    with pytest.raises(ValueError, match="expected at most 1000; drop what is not used"):
+    with pytest.raises(ValueError, match="expected at most 1000; drop queries and names that are not used"):
         KeptFile(tmp_path).save(msgspec.structs.replace(KEPT, queries=(PLAIN,) * 100))
     assert KeptFile(tmp_path).load("a") == KEPT
 
