@@ -1,1 +1,1 @@
-"""Forms in which rows and messages come from outside and leave: bytes to values and back, without sockets and files."""
+"""Formats of rows and messages outside sbon: bytes to values and back, without sockets and files."""

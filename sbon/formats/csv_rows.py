@@ -1,9 +1,8 @@
-"""CSV records (RFC 4180) as rows of a source.
+"""Reads CSV records (RFC 4180) as rows of a source.
 
-A whole block is parsed at once by the columnar library. That does not tell apart a field that is empty and one that is missing, and
-makes something of quotes that are out of place; so a block is looked over for both, by counting. Only where something is found, or the
-library refuses the block, its records are read one by one. Numbers are read as such at once; a block in which a value of a number is
-written otherwise is read as texts, and so is that column from then on.
+polars parses a whole block at once. It does not tell an empty field from a missing one, and it accepts misplaced quotes, so separators and
+quotes are counted to find both. If some are found, or polars refuses the block, its records are read one by one. Numbers and truths are
+read with their types at once. A block with one in an unusual form is read as texts, and so is that column from then on.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ from sbon.formats.time_format import TimeFormat
 from sbon.misfits import Misfits
 from sbon.schema import Schema
 
-csv.field_size_limit(1 << 30)  # for this process: the length of a record has a limit of its own, which holds for both ways of reading
+csv.field_size_limit(1 << 30)  # for the whole process; the length of a record is limited elsewhere, for both ways of reading
 _ESCAPED = re.compile("[\udc80-\udcff]")
-"""Octets that are not UTF-8."""
+"""Octets that are not UTF-8, as `surrogateescape` decodes them."""
 _QUOTE, _LINE_END, _RETURN = b'"\n\r'
 
 
 class CsvRows:
-    """Records without their header.
+    """Reads records; their header has been taken off.
 
     Parameters
     ----------
     header : names of the fields, in order
-    misfits : counts what is left out
+    misfits : counts rows that are left out
     """
 
     def __init__(self, schema: Schema, header: Sequence[str], separator: str, times: TimeFormat, misfits: Misfits) -> None:
@@ -51,14 +50,14 @@ class CsvRows:
         self._field = re.compile(rf'("(?:[^"]|"")*"|[^"\r\n{end}]*)(?:{end}|\r?\n?$)')
 
     def counting(self, misfits: Misfits) -> CsvRows:
-        """The same reader, with what it has learnt and will learn, counting there what is left out."""
+        """Returns a reader that shares what this one learns, but counts left-out rows in `misfits`."""
         other = copy(self)
         other._misfits = misfits
         other._rows = self._rows.counting(misfits)
         return other
 
     def read(self, data: bytes) -> pl.DataFrame:
-        """Rows of whole records. Blank lines do not count."""
+        """Returns the rows of whole records; ignores blank lines."""
         types = self._rows.plain_types()
         plain = self._read_at_once(data, self._raw | {f"f{self._places[name]}": kind for name, kind in types.items()}) if types else None
         if plain is not None:
@@ -78,7 +77,7 @@ class CsvRows:
         return self._read_one_by_one(data) if raw is None else raw
 
     def _read_at_once(self, data: bytes, types: dict[str, pl.DataType]) -> pl.DataFrame | None:
-        """Columns of these types; None where a value is of another one, or the block is not regular."""
+        """Returns columns of these types; None if a value has another type, or the block is not regular."""
         try:
             raw = pl.read_csv(data, has_header=False, schema=types, separator=self._separator)
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
@@ -86,7 +85,7 @@ class CsvRows:
         return raw if self._is_regular(data, raw) else None
 
     def _is_regular(self, data: bytes, raw: pl.DataFrame) -> bool:
-        """Every record has all its fields, and quotes only around fields and, doubled, within those."""
+        """Tells whether every record has all its fields, and quotes only around fields and, doubled, within quoted ones."""
         if b"\r" in data and data.count(b"\r") != data.count(b"\r\n"):
             return False
         quotes = None
@@ -124,7 +123,7 @@ class CsvRows:
         return pl.DataFrame(dict(zip(self._raw, columns, strict=True)), schema=self._raw)
 
     def _records(self, data: bytes) -> Iterator[tuple[list[str], str]]:
-        """Records with their text; what cannot be read at all is counted."""
+        """Yields records with their text; counts those that cannot be read at all."""
         begun: list[str] = []
 
         def lines() -> Iterator[str]:
@@ -145,7 +144,7 @@ class CsvRows:
             yield record, "".join(begun)
 
     def _values(self, record: list[str], text: str) -> Sequence[str | None]:
-        """The fields of a record, None for those with nothing at all."""
+        """Returns the fields of a record; None for an empty field without quotes."""
         if '""' not in text or "" not in record:
             return [value or None for value in record]
         values: list[str | None] = []
@@ -165,7 +164,7 @@ class CsvRows:
 
 
 def first_record_end(data: bytes) -> int:
-    """Returns where the first record ends, its line end included; a line break between quotes ends none."""
+    """Returns the offset after the first record and its line end; a line break between quotes does not end a record."""
     end = data.find(b"\n") + 1
     quotes = data.count(b'"', 0, end)
     while end and quotes % 2:
@@ -182,7 +181,7 @@ def header_names(record: bytes, separator: str) -> list[str]:
 
 
 def _quotes(data: bytes, separator: int) -> npt.NDArray[np.int64] | None:
-    """Returns where the quotes of a block are; None where one is out of place."""
+    """Returns the places of the quotes in a block; None if one is misplaced."""
     octets = np.frombuffer(data, np.uint8)
     quotes = np.flatnonzero(octets == _QUOTE)
     if len(quotes) % 2:

@@ -3,7 +3,7 @@
 Times are ISO 8601 in UTC (`2018-01-31T01:49:59.650000Z`), intervals are numbers of seconds. NULL is `null` in NDJSON and an empty field in
 CSV. NDJSON cannot express NaN and the infinities: they become `null`.
 
-A few rows come as plain values and become the same bytes without polars, each call of which costs more than such a batch.
+A few rows come as plain values. They give the same bytes without polars, whose every call costs more than such a batch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sbon.schema import ELEMENT_TYPES, ColumnType, Schema, family, held_type
 
 _SECOND_US = 1_000_000
 _EXACT_MAX = 2**53
-"""Integers up to here are floats, each."""
+"""Every integer up to this one is a float."""
 _EPOCH = datetime(1970, 1, 1)
 _JSON = msgspec.json.Encoder()
 _EXPONENT_FROM = 1e16
@@ -37,7 +37,7 @@ _TO_QUOTE = re.compile('[",\r\n]')
 
 
 class LineFormat:
-    """Formatter for rows of one schema."""
+    """Formats rows of one schema."""
 
     def __init__(self, kind: str, schema: Schema) -> None:
         self.kind, self._schema = kind, schema
@@ -49,7 +49,7 @@ class LineFormat:
 
     @property
     def header(self) -> bytes:
-        """Returns what stands before the first row."""
+        """Returns the line before the first row: a header for CSV, else nothing."""
         return pl.DataFrame(schema=dict.fromkeys(self._names, pl.String())).write_csv().encode() if self.kind == "csv" else b""
 
     def lines(self, frame: pl.DataFrame) -> bytes:
@@ -69,7 +69,7 @@ class LineFormat:
         return frame.select_seq(_plain_column(frame[field.name], field.type) for field in self._schema)
 
     def _with_documents(self, texts: pl.DataFrame) -> bytes:
-        """NDJSON with the values of JSON columns as they are, between runs of other columns as JSON objects without their brackets."""
+        """Returns NDJSON: values of JSON columns unchanged, and between them runs of other columns as JSON objects without their braces."""
         members: list[pl.Expr] = []
         run: list[str] = []
         for name in [*self._names, None]:
@@ -86,7 +86,7 @@ class LineFormat:
         return "".join(texts.select_seq(lines).to_series().to_list()).encode()
 
     def lines_of_values(self, values: Values) -> bytes:
-        """Returns the same bytes for rows that are plain values."""
+        """Returns the same bytes as `lines`, for rows that are plain values."""
         columns = values.columns
         for place in self._floats:
             for value in columns[place]:
@@ -110,9 +110,9 @@ def _plain_column(column: pl.Series, kind: ColumnType) -> pl.Expr:
 
 
 def _seconds(us: pl.Expr) -> pl.Expr:
-    """Returns the floats nearest to so many microseconds, in seconds.
+    """Converts microseconds to the nearest floats of seconds.
 
-    Microseconds beyond 2^53 are no floats. Their whole seconds are, and so is the rest as far as a float of that size can tell.
+    Microseconds beyond 2^53 may be no floats, so their whole seconds and the rest are converted separately.
     """
     in_parts = (us // _SECOND_US).cast(pl.Float64) + (us % _SECOND_US).cast(pl.Float64) / pl.lit(float(_SECOND_US))
     return pl.when(us.is_between(-_EXACT_MAX, _EXACT_MAX)).then(quotient(us, _SECOND_US)).otherwise(in_parts)
@@ -141,7 +141,7 @@ _JSON_MEMBERS: Mapping[ColumnType, Callable[[Any], object]] = {
     ColumnType.INTERVAL: lambda us: us / _SECOND_US,
     **dict.fromkeys((ColumnType.JSON, *ELEMENT_TYPES), lambda text: msgspec.Raw(text.encode())),
 }
-"""Conversions for types that JSON does not have; values of other types are written as they are."""
+"""Conversions for types that JSON does not have; values of other types are written unchanged."""
 _CSV_TEXTS: Mapping[ColumnType, Callable[[Any], str]] = {
     ColumnType.BOOL: lambda value: "true" if value else "false",
     ColumnType.INT: str,

@@ -24,7 +24,7 @@ class Url(NamedTuple):
 
     @property
     def authority(self) -> str:
-        """Host and port as in a URL."""
+        """Returns host and port as in a URL."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
 
@@ -38,7 +38,7 @@ def parse_url(text: str) -> Url:
     Raises
     ------
     ValueError
-        It is none for this client; the message says why.
+        The text is no URL for this client; the message says what was expected.
     """
     try:
         parts = urlsplit(text)
@@ -54,12 +54,12 @@ def parse_url(text: str) -> Url:
 
 
 def redirected(url: Url, location: str) -> Url:
-    """Returns where the header `Location` of an answer leads to.
+    """Returns the URL that the header `Location` of an answer leads to.
 
     Raises
     ------
     ValueError
-        It leads nowhere, or from https to http; the message says what was expected.
+        The header is empty or no such URL, or leads from https to http; the message says what was expected.
     """
     if not location:
         raise ValueError("a header Location")

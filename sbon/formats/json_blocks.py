@@ -1,8 +1,8 @@
-"""Many NDJSON lines as columns at once, by the columnar library, where it reads them as `json_rows` reads each line by itself.
+"""Reads many NDJSON lines as columns at once with polars, if the result is the same as that of `json_rows` line by line.
 
-The library refuses a block with a line that is no object, or with a member of another type than its column. What it takes without a word
-is looked for here: a name that stands twice in a line, a text that is none, half of a surrogate pair, and a zero with a sign. A block with
-one of these is not read.
+polars refuses a block with a line that is no object, or with a member of another type than its column. Other differences are searched for
+here: a name that occurs twice in a line, a value of a TEXT column that is no text, half of a surrogate pair, and a zero with a sign. A
+block with one of these is not read.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from sbon.schema import ColumnType, Schema, held_type
 
 _NAME = re.compile(r"\w+", re.ASCII)
 _ESCAPE = re.compile(rb"\\u(?:[dD]|00[2-7])")
-"""Halves of surrogate pairs, and letters that a name could be written with."""
+"""Escapes for halves of surrogate pairs, and for letters that may be in a name."""
 _MAYBE_NO_TEXT = r"^[-0-9\[{]"
-"""First characters of numbers, arrays and objects. The library writes them its own way; `true` and `false` are the same everywhere."""
+"""First characters of numbers, arrays and objects. As texts, polars writes them its own way; `true` and `false` are the same everywhere."""
 _LINE_END, _BLANK, _QUOTE, _COLON, _MINUS, _POINT, _ZERO, _NINE = b'\n ":-.09'
 _OCTETS_AT_ONCE = 1 << 15
-"""Few enough for what is made of them to stay in the cache of a core."""
+"""Octets that are examined together; arrays made of them fit into the cache of a core."""
 _Octets = npt.NDArray[np.uint8]
 
 
@@ -32,35 +32,36 @@ class JsonBlocks:
 
     Parameters
     ----------
-    types : of the columns to make, by name
+    types : types of the columns to make, by name
     """
 
     def __init__(self, schema: Schema, types: Mapping[str, pl.DataType]) -> None:
         self._types = dict(types)
-        # The library writes objects and arrays its own way.
+        # polars writes objects and arrays its own way.
         self._possible = all(_NAME.fullmatch(field.name) and held_type(field.type) is field.type for field in schema)
         self._texts = [field.name for field in schema if field.type is ColumnType.TEXT]
         self._floats = [field.name for field in schema if field.type is ColumnType.FLOAT]
         self._patterns = {name: re.compile(rb'"%b"[ \t]*:[ \t]*"' % name.encode()) for name in self._texts if self._possible}
 
     def read(self, data: bytes, numbers: set[str]) -> pl.DataFrame | None:
-        """A row for each line that is not blank; None where some lines must be read one by one.
+        """Returns a row for each line that is not blank; None if some lines must be read one by one.
 
         Parameters
         ----------
-        numbers : names of columns of times that have been whole numbers so far, and are read as such; without those that are no more
+        numbers : names of columns of times that have had whole numbers only, and are read as integers; names for which this fails are
+            removed
         """
         if not self._possible or not data or (b"\\" in data and _ESCAPE.search(data)):
             return None
         whole = {name: pl.Int64() for name in self._types if name in numbers}
         frame = _read(data, self._types | whole)
-        if frame is None and whole:  # the library takes nothing but whole numbers of 64 bits, without point and exponent, for these
+        if frame is None and whole:  # for these polars takes only integers of 64 bits, without point and exponent
             frame = _read(data, self._types)
             numbers.difference_update(whole)
         return frame if frame is not None and self._is_read_well(frame, data) else None
 
     def _is_read_well(self, frame: pl.DataFrame, data: bytes) -> bool:
-        # Each line has each column's name if there are no NULLs. With as many names in all, it has each once, and no others.
+        # Without NULLs, each line has each column's name. If the block has no more names in all, each line has each once, and no others.
         all_once = not any(frame[name].null_count() for name in self._types) and (
             _names(np.frombuffer(data, np.uint8)) == len(frame) * len(self._types)
         )
@@ -72,7 +73,7 @@ class JsonBlocks:
         return not any((frame[name] == 0.0).any() for name in self._floats) or not _has_signed_zero(np.frombuffer(data, np.uint8))
 
     def _are_texts(self, name: str, count: int, data: bytes) -> bool:
-        """Tells whether this name stands so often in a block, and behind it always a text."""
+        """Tells whether a name occurs `count` times in a block, each time before a text."""
         return data.count(b'"%b"' % name.encode()) == len(self._patterns[name].findall(data)) == count
 
 
@@ -84,12 +85,12 @@ def _read(data: bytes, types: Mapping[str, pl.DataType]) -> pl.DataFrame | None:
 
 
 def lines_of(data: bytes) -> list[bytes]:
-    """Those that are not blank."""
+    """Returns the lines that are not blank."""
     return [line for line in data.split(b"\n") if line.strip()]
 
 
 def _names(octets: _Octets) -> int:
-    """Quotes with a colon behind them, as behind the names of members; -1: there is one with a blank behind it."""
+    """Counts quotes that a colon follows, as after names of members; -1 if a blank follows a quote."""
     names = 0
     for first in range(0, len(octets), _OCTETS_AT_ONCE):
         behind = octets[first + 1 : first + 1 + _OCTETS_AT_ONCE]
@@ -105,7 +106,7 @@ def _has_signed_zero(octets: _Octets) -> bool:
     for first in range(0, len(octets), _OCTETS_AT_ONCE):
         part = octets[first : first + _OCTETS_AT_ONCE + 3]
         before, sign, digit, behind = part[:-3], part[1:-2], part[2:-1], part[3:]
-        # Dates have many of these, behind digits.
+        # Dates have many of these, after digits.
         found = (sign == _MINUS) & ((before == _COLON) | (before <= _BLANK)) & (digit == _ZERO)
         if found.any() and (found & (behind != _POINT) & ((behind < _ZERO) | (behind > _NINE))).any():
             return True
@@ -122,5 +123,5 @@ def _is_once(name: str, frame: pl.DataFrame, data: bytes) -> bool:
 
 
 def _lines_at(octets: _Octets, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Numbers of the lines in which these places are."""
+    """Returns the numbers of the lines in which these places are."""
     return np.searchsorted(np.flatnonzero(octets == _LINE_END), places)

@@ -1,6 +1,6 @@
-"""Rows in JSON as one block of lines, each with one object, for `json_rows`: what messages hold is put into this form before it is read.
+"""Puts rows in JSON, as messages have them, into a block of lines with one object each, for `json_rows`.
 
-A line end may stand between the tokens of JSON, and never in a text: so a blank in its place changes nothing.
+JSON allows line ends between tokens, and not within texts, so a blank can take the place of a line end.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _any = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 class Lines(NamedTuple):
-    """Lines without blank ones among them."""
+    """Lines, none of which is blank."""
 
     data: bytes
-    """With line ends between the lines, and none behind the last."""
+    """The lines, with line ends between them and none after the last."""
     rows: int
 
 
@@ -29,7 +29,7 @@ NO_LINES = Lines(b"", 0)
 
 
 def dense(data: bytes) -> Lines:
-    """Returns lines without those that are blank, which are no rows.
+    """Returns the lines of a text without blank lines.
 
     Examples
     --------
@@ -50,7 +50,7 @@ def of_object(text: bytes) -> bytes:
     Raises
     ------
     msgspec.MsgspecError, UnicodeDecodeError, RecursionError
-        It is not JSON, or more than one value.
+        The text is not JSON, or more than one value.
     """
     _any(text)
     return text.replace(b"\n", b" ")
@@ -62,7 +62,7 @@ def of_array(text: bytes) -> Lines:
     Raises
     ------
     msgspec.MsgspecError, UnicodeDecodeError, RecursionError
-        It is not JSON, or no array.
+        The text is not JSON, or no array.
     """
     rows = _list(text.replace(b"\n", b" ") if b"\n" in text else text)
     return Lines(b"\n".join(rows), len(rows))

@@ -1,9 +1,9 @@
-"""NDJSON lines as rows of a source: one object a line.
+"""Reads NDJSON lines, one object a line, as rows of a source.
 
-Lines whose members have the types of their columns are read at once. Only a line that is refused so is read member by member, as JSON:
-a member of another type is converted by way of its text where that has a meaning, and otherwise leaves the row out with a reason. A
-handful of lines with plain times becomes plain values, without the columnar library, whose every call costs more than such a batch; a
-block of many lines is read by that library at once, and where it refuses the block, in smaller ones.
+A line whose members have the types of their columns is decoded at once. Any other line is read member by member: a member of another type
+is converted through its text if that has a meaning; otherwise the row is left out, with a reason. A handful of lines with plain times
+becomes plain values without polars, whose every call costs more than such a batch. A block of many lines is read by polars at once; if
+polars refuses the block, it is read in smaller ones.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from sbon.operators.values import FEW_ROWS, Values, fits
 from sbon.schema import ELEMENT_TYPES, ColumnType, Schema, family, held_type
 
 FEW_BYTES_MAX = 64 * 1024
-"""Lines with more in them are no handful, however few."""
+"""Most bytes of a handful of lines."""
 _PLAIN_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,6})?Z?")
-"""In UTC, said or not; every reader takes these alike. All other forms of ISO 8601 are left to the columnar one."""
+"""Times in UTC, with or without Z, which all readers read alike. Other forms of ISO 8601 are left to polars."""
 _EPOCH = datetime(1970, 1, 1)
 _MICROSECOND = timedelta(microseconds=1)
 _DIGITS_MAX = 400
@@ -45,35 +45,35 @@ _TYPES: dict[ColumnType, tuple[Any, Any]] = {
     ColumnType.INTERVAL: (str | int | float | None, None),
     **dict.fromkeys((ColumnType.JSON, *ELEMENT_TYPES), (msgspec.Raw, msgspec.Raw())),
 }
-"""Type that a member is read as, and the value that stands for one that is not there."""
+"""Type as which a member is read, and the value for a missing member."""
 _TEXTS = (ColumnType.TIME, ColumnType.INTERVAL, ColumnType.JSON, *ELEMENT_TYPES)
-"""Types whose members are read by way of their text."""
+"""Types whose members are read through their text."""
 _NULL = b"null"
 _REFUSED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _NO_VALUE = "\0"
-"""Text of what no column of another type than TEXT takes: objects, arrays, and truth where no truth is wanted."""
+"""Text for members that the column's type cannot hold: objects, arrays, and truths where no truth is wanted. No such column accepts it."""
 _PARTS = 8
-"""A block that is refused is cut into so many, down to `LINES_BYTES_MAX`."""
+"""Number of parts into which a refused block is cut, down to `LINES_BYTES_MAX`."""
 LINES_BYTES_MAX = 64 * 1024
-"""Blocks with no more in them are read line by line where they are refused."""
+"""Refused blocks of at most so many bytes are read line by line."""
 _PLACE = "\0place"
-"""Name of a column beside those of the schema, which cannot have it."""
+"""Name of an additional column, which no column of a schema can have."""
 
 
 class Placed(NamedTuple):
-    """Rows, and which lines they are of."""
+    """Rows, and the lines that they come from."""
 
     frame: pl.DataFrame
     places: pl.Series | None
-    """Number of each row's line among those that are not blank; None: each line has its row."""
+    """Number of each row's line among those that are not blank; None: every line has its row."""
 
 
 class JsonRows:
-    """Members that are no column are ignored, columns without a member are NULL. Blank lines do not count.
+    """Reads lines. Ignores blank lines and members that are no column; columns without a member are NULL.
 
     Parameters
     ----------
-    misfits : counts what is left out
+    misfits : counts rows that are left out
     """
 
     def __init__(self, schema: Schema, times: TimeFormat, misfits: Misfits) -> None:
@@ -94,19 +94,19 @@ class JsonRows:
         self._plain = times.text is None and all(field.type is not ColumnType.INTERVAL for field in schema)
 
     def counting(self, misfits: Misfits) -> JsonRows:
-        """The same reader, with what it has learnt and will learn, counting there what is left out."""
+        """Returns a reader that shares what this one learns, but counts left-out rows in `misfits`."""
         other = copy(self)
         other._misfits = misfits
         other._rows, other._odd_rows = self._rows.counting(misfits), self._odd_rows.counting(misfits)
         return other
 
     def read(self, lines: Sequence[bytes]) -> pl.DataFrame:
-        """Rows of lines."""
+        """Returns the rows of lines."""
         few = self.read_few(lines)
         return self.read_many(lines) if few is None else frame_of_values(few, self._schema)
 
     def read_few(self, lines: Sequence[bytes]) -> Values | None:
-        """The same, as plain values; None: they are many, or not as simple as that."""
+        """Returns the rows of a few lines as plain values; None if the lines are many, or not simple enough."""
         if not self._plain or len(lines) > FEW_ROWS or sum(map(len, lines)) > FEW_BYTES_MAX:
             return None
         try:
@@ -125,11 +125,11 @@ class JsonRows:
         return values if fits(values, self._schema) else None
 
     def read_block(self, data: bytes) -> pl.DataFrame:
-        """Rows of a block of whole lines."""
+        """Returns the rows of a block of whole lines."""
         return self.read_block_placed(data).frame
 
     def read_block_placed(self, data: bytes) -> Placed:
-        """The same, with the places of their lines in the block."""
+        """Returns the rows of a block of whole lines, with the places of their lines in the block."""
         if len(data) <= LINES_BYTES_MAX and data.count(b"\n") <= FEW_ROWS:
             lines = lines_of(data)
             few = self.read_few(lines)
@@ -142,7 +142,7 @@ class JsonRows:
         return self._read_parts(parts) if len(parts) > 1 else self._read_many(lines_of(data))
 
     def read_many(self, lines: Sequence[bytes]) -> pl.DataFrame:
-        """The same for any lines, by the columnar library."""
+        """Returns the rows of any number of lines, by polars."""
         return self._read_many([line for line in lines if line.strip()]).frame
 
     def _read_parts(self, parts: Sequence[bytes]) -> Placed:
@@ -175,7 +175,7 @@ class JsonRows:
         return Placed(placed.drop(_PLACE), placed[_PLACE])
 
     def _decoded(self, lines: Sequence[bytes]) -> tuple[list[Any], list[int]]:
-        """Rows of the lines whose members have the right types, and the places of the others."""
+        """Decodes the lines whose members have the right types; returns their rows, and the places of the other lines."""
         decode = self._decode
         try:
             return [decode(line) for line in lines], []
@@ -190,7 +190,7 @@ class JsonRows:
         return rows, odd
 
     def _without_large(self, rows: list[Any], odd: list[int], count: int) -> tuple[list[Any], list[int]]:
-        """Without rows that have integers of more than 64 bits, which JSON may have; those are odd, too."""
+        """Moves rows with integers of more than 64 bits, which JSON allows, to the odd ones."""
         slots = [slot for slot, field in zip(self._slots, self._schema, strict=True) if field.type is ColumnType.INT]
         refused = set(odd)
         usual = [place for place in range(count) if place not in refused]
@@ -215,7 +215,7 @@ class JsonRows:
     # ------------------------------------------------------------------------------------------- lines that are odd
 
     def _read_odd(self, lines: Sequence[bytes], odd: Sequence[int]) -> pl.DataFrame:
-        """Rows of lines that have been refused, with their places."""
+        """Returns the rows of refused lines, with their places."""
         columns: list[list[str | None]] = [[] for _ in self._schema]
         places = []
         for place in odd:
@@ -230,7 +230,7 @@ class JsonRows:
         return _placed(converted, places, kept)
 
     def _texts(self, line: bytes) -> list[str | None] | None:
-        """A text for each column; None if the line is of no use, which is counted."""
+        """Returns a text for each column; None if the line cannot be used, which is counted."""
         try:
             row = self._decode_odd(line)
         except msgspec.ValidationError:
@@ -250,7 +250,7 @@ class JsonRows:
         return texts
 
     def _shown(self, line: bytes, column: str) -> tuple[str, bytes]:
-        """The member as it stands in a line, and the line."""
+        """Returns a member as it is written in a line, and the line."""
         slot = next(slot for slot, field in zip(self._slots, self._schema, strict=True) if field.name == column)
         try:
             return bytes(getattr(self._decode_odd(line), slot)).decode("utf-8", "backslashreplace"), line
@@ -259,7 +259,7 @@ class JsonRows:
 
 
 def _parts(data: bytes) -> Iterator[bytes]:
-    """A block in pieces of whole lines."""
+    """Yields a block in pieces of whole lines."""
     begin = 0
     while begin < len(data):
         end = data.find(b"\n", begin + len(data) // _PARTS) + 1 or len(data)
@@ -268,12 +268,12 @@ def _parts(data: bytes) -> Iterator[bytes]:
 
 
 def _text(raw: bytes, kind: ColumnType) -> str | None:
-    """A member of JSON as text that its column can be read from; as it stands for TEXT.
+    """Returns a member of JSON as a text from which its column can be read; for TEXT, values that are no texts are returned as written.
 
     Raises
     ------
     UnicodeDecodeError
-        It is a text, and not UTF-8.
+        The member is a text, and not UTF-8.
     """
     if not raw or raw == _NULL:
         return None
@@ -297,7 +297,7 @@ def _text(raw: bytes, kind: ColumnType) -> str | None:
 
 
 def _number(raw: bytes, kind: ColumnType) -> str:
-    """A number of JSON as text; of a whole one without point and exponent, where an integer is wanted."""
+    """Returns a number of JSON as text; for an integer column, a whole number without point and exponent."""
     text = raw.decode()
     if kind is ColumnType.INT:
         try:
@@ -315,13 +315,13 @@ def _number(raw: bytes, kind: ColumnType) -> str:
 
 
 def _placed(frame: pl.DataFrame, places: Sequence[int], kept: pl.Series | None) -> pl.DataFrame:
-    """The rows with the places of their lines."""
+    """Adds the places of their lines to rows."""
     numbers = pl.Series(_PLACE, places, dtype=pl.Int64())
     return frame.with_columns_seq(numbers if kept is None else numbers.filter(kept))
 
 
 def _member_text(value: object) -> str | None:
-    """The text of a member that `_TEXTS` are read from."""
+    """Returns the text of a member of a type in `_TEXTS`."""
     if isinstance(value, msgspec.Raw):
         raw = bytes(value)
         return raw.decode() if raw and raw != _NULL else None

@@ -1,7 +1,7 @@
-"""MQTT 5 as a subscriber reads it: messages (PUBLISH) and their releases (PUBREL) out of the bytes of a socket, and the answers to them.
+"""Reads MQTT 5 for a subscriber: messages (PUBLISH) and their releases (PUBREL) from the bytes of a socket. Also makes the answers.
 
-The client library reads an octet, then another, and then makes an object with a dozen members of each message. Where thousands come in a
-second that is most of the work, so messages are read here, as many as one `recv` has brought. All other packets are left to the library.
+The client library reads a packet's head octet by octet, and makes an object with a dozen members for each message. At thousands of
+messages a second this is most of the work, so messages are read here, all of one `recv` together. The library reads all other packets.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ _LENGTH_OCTETS_MAX = 4
 
 
 class Message(NamedTuple):
-    """A message that has come."""
+    """A message from the broker."""
 
     topic: bytes
     payload: bytes
     qos: int
     mid: int
-    """Packet id, by which it is acknowledged; 0 at QoS 0."""
+    """Packet id, by which the message is acknowledged; 0 at QoS 0."""
     is_repeated: bool
-    """The broker has sent it before, and says so (DUP)."""
+    """The broker says that it has sent the message before (DUP)."""
 
 
 class Packets(NamedTuple):
@@ -37,27 +37,27 @@ class Packets(NamedTuple):
 
 
 class PacketReader:
-    """Cuts what comes over one connection into packets.
+    """Cuts the bytes of one connection into packets.
 
     Parameters
     ----------
-    packet_bytes_max : the broker has been told to send no larger one
+    packet_bytes_max : largest packet that the broker has been allowed to send
     """
 
     def __init__(self, packet_bytes_max: int) -> None:
         self._packet_bytes_max = packet_bytes_max
         self._held = bytearray()
-        """A packet that has not come to its end."""
+        """Beginning of a packet that is not complete."""
         self._wanted = 0
-        """Its length; 0 while that is not known."""
+        """Length of that packet; 0 while it is unknown."""
 
     def take(self, data: bytes) -> Packets:
-        """Returns the packets that are whole with these bytes.
+        """Takes bytes; returns the packets that are now complete.
 
         Raises
         ------
         RemoteProtocolError
-            They are not MQTT 5, or a packet is too large.
+            The bytes are not MQTT 5, or a packet is too large.
         """
         if self._held:
             self._held += data
@@ -69,13 +69,13 @@ class PacketReader:
         try:
             end = self._cut(data, packets)
         except IndexError:
-            raise RemoteProtocolError("the broker has sent a packet that ends in the midst of its head") from None
+            raise RemoteProtocolError("the broker has sent a packet that ends within its head") from None
         if end < len(data):
             self._held += data[end:] if end else data
         return packets
 
     def _cut(self, data: bytes, into: Packets) -> int:
-        """Returns how far the whole packets go."""
+        """Adds the complete packets to `into`; returns the offset after the last of them."""
         messages, released, others = into
         size, begin = len(data), 0
         self._wanted = 0
@@ -106,7 +106,7 @@ class PacketReader:
 
 
 def _message(head: int, data: bytes, begin: int, end: int) -> Message:
-    """Returns the message of a packet whose head is at `begin`."""
+    """Returns the message of a PUBLISH packet with the first octet `head`, whose body goes from `begin` to `end`."""
     then = begin + 2 + (data[begin] << 8 | data[begin + 1])
     topic = data[begin + 2 : then]
     qos, mid = head >> 1 & 3, 0
@@ -119,13 +119,13 @@ def _message(head: int, data: bytes, begin: int, end: int) -> Message:
     then += properties
     if then > end:
         raise RemoteProtocolError("the broker has sent a message that ends before its payload")
-    if not topic:  # it may send numbers for topics (aliases) only to those who have asked for them
+    if not topic:  # topics may be replaced by numbers (aliases) only for clients that have asked for it
         raise RemoteProtocolError("the broker has sent a message without a topic")
     return Message(topic, data[then:end], qos, mid, bool(head & 8))
 
 
 def _length(data: bytes, at: int) -> tuple[int, int]:
-    """Returns a number of one to four octets, and where it ends; 0 where it is not whole."""
+    """Returns a number of one to four octets, and the offset after it, which is 0 if octets are missing."""
     value = 0
     for place in range(_LENGTH_OCTETS_MAX):
         if at + place >= len(data):
@@ -138,7 +138,7 @@ def _length(data: bytes, at: int) -> tuple[int, int]:
 
 
 def answers(kind: int, mids: Iterable[int]) -> bytes:
-    """Returns packets of a kind (PUBACK, PUBREC, PUBCOMP), which say that all is well.
+    """Returns packets of a kind (PUBACK, PUBREC, PUBCOMP) that report success.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Payloads of MQTT messages: a source's as lines of JSON, which `json_rows` reads, and a sink's from lines of JSON.
+"""Converts payloads of MQTT messages: those of a source to lines of JSON, which `json_rows` reads, those of a sink from lines of JSON.
 
 json : a source takes one object, an array of objects, or NDJSON; a sink writes one object a message
 msgpack : a source takes one map or an array of maps; a sink writes one map a message. Times are as in JSON, or MessagePack's own
@@ -26,12 +26,12 @@ _REFUSED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError
 
 
 class PayloadReader:
-    """Payloads of one source, as lines of JSON.
+    """Converts payloads of one source to lines of JSON.
 
     Parameters
     ----------
     schema : the columns that no topic fills
-    misfits : counts payloads that are of no use as a whole
+    misfits : counts payloads that cannot be used at all
     """
 
     def __init__(self, what: str, options: Options, schema: Schema, misfits: Misfits) -> None:
@@ -78,7 +78,7 @@ class PayloadReader:
 
 
 def _json_lines(payload: bytes) -> Lines:
-    """Returns the rows of a payload; what is no JSON is left to the reader of lines, which says so."""
+    """Returns the rows of a payload. Text that is not JSON is left to the reader of lines, which reports it."""
     text = payload.strip()
     try:
         if text.startswith(b"["):
@@ -91,7 +91,7 @@ def _json_lines(payload: bytes) -> Lines:
 
 
 class PayloadWriter:
-    """Rows of one sink as messages."""
+    """Makes messages of one sink's rows."""
 
     def __init__(self, what: str, options: Options, schema: Schema) -> None:
         self._kind = options.choice("format", FORMATS, "json")
@@ -104,7 +104,7 @@ class PayloadWriter:
             )
         self._column = left[0] if left else ""
         self.too_long = 0
-        """Rows left out of the messages made last, as their topic would be too long."""
+        """Rows that the last call of `messages` left out, because their topics would be too long."""
 
     def messages(self, lines: Iterable[bytes]) -> list[Message]:
         """Returns a message for each line of JSON."""

@@ -21,9 +21,9 @@ from sbon.schema import ColumnType, Schema, held_type
 TOPIC_BYTES_MAX = 65_535
 FILTERS_MAX = 64
 TOPICS_KNOWN_MAX, TOPIC_BYTES_KNOWN_MAX = 4096, 1024
-"""Topics whose values are remembered, and how long they are at most."""
+"""Most topics whose values are remembered, and their greatest length."""
 NULL_LEVEL = "%NULL"
-"""Stands in a topic for a value that is NULL; no value becomes the same, as `%` is written `%25`."""
+"""Text for NULL in a topic. No other value gives this text, as `%` is written `%25`."""
 _PLACE = re.compile(r"\{([^{}]*)\}")
 _NO_CHARACTERS = "".join(chr(plane << 16 | last) for plane in range(17) for last in (0xFFFE, 0xFFFF))
 _TO_ESCAPE = re.compile(rf"[%+#/\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef{_NO_CHARACTERS}]")
@@ -37,7 +37,7 @@ def topic_filters(options: Options) -> list[str]:
     Raises
     ------
     ConnectorError
-        There is none, or one is no filter.
+        There is no filter, or one is invalid.
     """
     options.required("topics", "plant/+/temp, plant/press/#")
     filters = list(dict.fromkeys(options.words("topics")))
@@ -71,12 +71,12 @@ def _is_unfit(topic: str) -> bool:
 
 
 def plain_topic(options: Options, key: str, example: str) -> str | None:
-    """Returns a topic to publish to, from an option; None where it is not given.
+    """Returns a topic to publish to, from an option; None if it is not given.
 
     Raises
     ------
     ConnectorError
-        It has wildcards, or cannot be a topic.
+        The topic has wildcards, or is invalid.
     """
     topic = options.optional(key)
     if topic is not None and (not topic or _is_unfit(topic) or "+" in topic or "#" in topic):
@@ -90,7 +90,7 @@ class TopicColumns:
     Raises
     ------
     ConnectorError
-        They name no column of the source, or one twice.
+        An option names an unknown column, or one twice.
     """
 
     def __init__(self, options: Options, schema: Schema, times: TimeFormat) -> None:
@@ -145,7 +145,7 @@ class TopicColumns:
 
 
 def json_value(text: str | None, kind: ColumnType) -> bytes:
-    """Returns a text as JSON for a column: as a number, JSON or an array where that is what the column wants, and it is one."""
+    """Returns a text as JSON for a column: as a number, truth, JSON or array if column and text allow it, else as a string."""
     if text is None:
         return b"null"
     if kind in (ColumnType.INT, ColumnType.FLOAT) and _JSON_NUMBER.fullmatch(text):
@@ -158,15 +158,15 @@ def json_value(text: str | None, kind: ColumnType) -> bytes:
 
 
 class TopicTemplate:
-    """The topics of a sink: `alerts/{site}/{kind}`, with the values of columns in their places.
+    """Makes the topics of a sink from a template such as `alerts/{site}/{kind}`, with the values of the columns in braces.
 
-    Characters that have a meaning in a topic, or that brokers refuse, are written in percent as in the address of a web page (`a/b` becomes
-    `a%2Fb`), and so is a `$` at the beginning of a topic, whose topics are the broker's own. NULL is `%NULL`.
+    In values, characters that have a meaning in a topic, or that brokers refuse, are percent-encoded as in URLs (`a/b` becomes `a%2Fb`). So
+    is a `$` at the beginning of a topic, because such topics are the broker's own. NULL is `%NULL`.
 
     Raises
     ------
     ConnectorError
-        A place names no column, or the rest is no topic.
+        A name in braces is no column, or the rest is no topic.
     """
 
     def __init__(self, what: str, options: Options, schema: Schema) -> None:
@@ -184,7 +184,7 @@ class TopicTemplate:
                 )
 
     def topic(self, row: Mapping[str, Any]) -> str:
-        """Returns the topic of a row, whose values are as JSON has them; empty where it would be longer than a topic can be."""
+        """Returns the topic of a row of JSON values; empty if it would be empty or too long."""
         if not self.columns:
             return self._fixed[0]
         parts = [self._fixed[0]]
@@ -211,5 +211,5 @@ def level_of(value: object) -> str:
 
 
 def column_names(schema: Schema, without: Sequence[str] | set[str] = ()) -> list[str]:
-    """Returns the names of the columns, but for some."""
+    """Returns the names of the columns except those in `without`."""
     return [field.name for field in schema if field.name not in without]

@@ -1,6 +1,6 @@
 """Converts the columns of a Parquet file to those of a source.
 
-A column of another type is converted by way of its text, like one of CSV. `file_reader` uses it.
+A column of another type is converted through its text, like a column of CSV. `file_reader` uses it.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ _NEAR: dict[ColumnType, tuple[type[pl.DataType], ...]] = {
     ColumnType.INTERVAL: (pl.Duration,),
     **dict.fromkeys((ColumnType.JSON, *ELEMENT_TYPES), ()),
 }
-"""Types that are converted without a detour by way of text."""
+"""Types that are converted directly, not through text."""
 _ALWAYS_CONVERTS = _NEAR | {
     ColumnType.FLOAT: (pl.Float64, pl.Float32, *_INTEGERS),
     ColumnType.TEXT: (pl.String, pl.Categorical, pl.Enum),
     ColumnType.TIME: (pl.Datetime,),
 }
-"""Types whose every value becomes one of the source."""
+"""Types whose every value converts to one of the source."""
 _OF_NESTED = (ColumnType.TEXT, ColumnType.JSON, *ELEMENT_TYPES)
 """Types that take lists and structs, as JSON."""
 
 
 def always_converts(kind: ColumnType, found: pl.DataType) -> bool:
-    """Tells whether every value of such a column of a file becomes one of the source."""
+    """Tells whether every value of such a column of a file converts to one of the source."""
     if isinstance(found, pl.Datetime | pl.Duration) and found.time_unit != "us":  # some of these times are outside the source's range
         return False
     return isinstance(found, _ALWAYS_CONVERTS[family(kind)])

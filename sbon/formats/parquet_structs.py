@@ -1,4 +1,4 @@
-"""Structs, and arrays of them, as Parquet has them: columns of texts become columns of structs. The `file` sink uses it."""
+"""Converts columns of texts to columns of structs, or of arrays of structs, for Parquet. The `file` sink uses it."""
 
 from __future__ import annotations
 

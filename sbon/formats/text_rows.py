@@ -1,6 +1,6 @@
-"""Turns columns of text into those of a schema: what every format of rows from outside has in common.
+"""Converts columns of text to the columns of a schema, for all formats of rows from outside.
 
-Text that is no value of its column's type leaves its row out. The row counts once, for the first such column in the schema's order.
+A row with a text that is no value of its column's type is left out. The row counts once, for the first such column in the schema's order.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _CAUSES = {
     **{kind: _not_array(element) for kind, element in ELEMENT_TYPES.items()},
 }
 _TRIED = 8
-"""Times looked at to see whether they are numbers; where there are numbers only behind them, those go the long way."""
+"""Number of times at the beginning that are checked for numbers. If only later ones are numbers, these are read the slow way."""
 BEYOND = "is beyond 64 bits (BIGINT)"
 
 
@@ -52,12 +52,12 @@ def cause(kind: ColumnType, times: TimeFormat) -> str:
 
 
 class TextRows:
-    """Turns columns of text into those of a schema. An empty text is NULL but in TEXT columns, where CSV tells `""` from nothing.
+    """Converts columns of text to those of a schema. An empty text is NULL, except in TEXT columns, where CSV tells `""` from nothing.
 
     Parameters
     ----------
-    misfits : counts what is left out
-    texts : names of the columns that come as text, or as what `plain_types` says; the others have their types already
+    misfits : counts rows that are left out
+    texts : names of the columns that come as text, or with the types of `plain_types`; all others have their types already
     """
 
     def __init__(self, schema: Schema, times: TimeFormat, misfits: Misfits, texts: Collection[str]) -> None:
@@ -66,20 +66,20 @@ class TextRows:
         self._names = [field.name for field in schema]
         self._typed = [field for field in schema if field.name in texts and field.type is not ColumnType.TEXT]
         self.odd: set[str] = set()
-        """Columns that have had texts that are not written plainly."""
+        """Columns that have had texts in an unusual form."""
         self.numbers: set[str] = set()
-        """Columns of times that have had nothing but whole numbers, in the blocks before."""
+        """Columns of times that have had only whole numbers in earlier blocks."""
 
     def counting(self, misfits: Misfits) -> TextRows:
-        """The same, with what it has learnt and will learn, counting there what is left out."""
+        """Returns a converter that shares what this one learns, but counts left-out rows in `misfits`."""
         other = copy(self)
         other._misfits = misfits
         return other
 
     def convert(self, frame: pl.DataFrame, shown: Shown) -> tuple[pl.DataFrame, pl.Series | None]:
-        """The rows that fit, and which ones these are; None: all.
+        """Returns the rows that fit, and a mask of these; None: all.
 
-        Plain texts, such as `-12`, `1.5` and `true` without blanks, are read first, a column at once; only what is left goes the long way.
+        Plain texts, such as `-12`, `1.5` and `true` without blanks, are read first, a column at once. The others are read the slow way.
         """
         values: list[pl.Series] = []
         fits: pl.Series | None = None
@@ -101,13 +101,13 @@ class TextRows:
         return (rows, None) if fits is None else (rows.filter(fits), fits)
 
     def plain_types(self) -> dict[str, pl.DataType]:
-        """Returns the types that a reader may give columns of text at once, if it refuses what it cannot read: all texts allow them."""
+        """Returns the types as which a reader may try to read columns at once, because all their texts have been plain so far."""
         kinds = {field.name: field.type for field in self._typed if field.name not in self.odd}
         types = {name: polars_type(kind) for name, kind in kinds.items() if kind in (ColumnType.BOOL, ColumnType.INT, ColumnType.FLOAT)}
         return types | {name: polars_type(ColumnType.INT) for name in self.numbers if name in kinds}
 
     def leave_out(self, field: Field, rows: int, first: int, shown: Shown, why: str = "") -> None:
-        """Count rows whose value in a column is of no use."""
+        """Counts rows whose value in a column cannot be used."""
         why = why or cause(field.type, self._times)
         if self._misfits.is_new(field.name, why):
             value, line = shown(first, field.name)
@@ -116,13 +116,13 @@ class TextRows:
             self._misfits.add(field.name, why, rows=rows)
 
     def _count(self, field: Field, bad: pl.Series, texts: pl.Series, fits: pl.Series | None, height: int, shown: Shown) -> pl.Series:
-        """Count rows with a bad text that have fitted so far; which rows of all still fit.
+        """Counts rows with a bad text that have fitted so far; returns a mask of the rows that still fit.
 
         Parameters
         ----------
         bad : places of the rows
-        texts : of these rows
-        height : of all rows
+        texts : bad texts of these rows
+        height : number of all rows
         """
         fits = pl.repeat(True, height, dtype=pl.Boolean(), eager=True) if fits is None else fits
         new = fits.gather(bad)
@@ -134,7 +134,7 @@ class TextRows:
         return fits.scatter(bad, False)
 
     def _plain_value(self, texts: pl.Series, field: Field) -> pl.Series:
-        """Values of texts that are written plainly; NULL for all others, which may have a value nonetheless."""
+        """Returns the values of plain texts; NULL for all others, which may still have a value."""
         dtype = polars_type(field.type)
         if texts.null_count() == len(texts) or field.type is ColumnType.INTERVAL:
             return pl.Series([], dtype=dtype).clear(len(texts))
@@ -177,7 +177,7 @@ class TextRows:
         return given.to_frame("text").select_seq(value).to_series()
 
     def _odd_value(self, given: pl.Series, value: pl.Series, kind: ColumnType) -> pl.Series:
-        """With what is written in an unusual way: `5.0` is a whole number."""
+        """Adds the values of texts in an unusual form: `5.0` is a whole number."""
         if kind is not ColumnType.INT:
             return value
         text = pl.col("text")
@@ -186,11 +186,11 @@ class TextRows:
 
 
 def _documents(texts: pl.Series, kind: ColumnType) -> pl.Series:
-    """JSON and arrays as they are kept; NULL for texts that are none."""
+    """Returns JSON and arrays as the engine holds them; NULL for texts that are neither."""
     return pl.Series(texts.name, [None if text is None else nested_text(text, kind) for text in texts], dtype=pl.String)
 
 
 def _trimmed(text: pl.Expr) -> pl.Expr:
-    """Without blanks around it; NULL where nothing is left."""
+    """Returns a text without blanks around it; NULL if nothing is left."""
     text = text.str.strip_chars()
     return pl.when(text != "").then(text)

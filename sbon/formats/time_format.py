@@ -20,8 +20,8 @@ class TimeFormat(msgspec.Struct, frozen=True):
 
     Option `time_format`: `iso`, the default, is ISO 8601 with `T` or a blank between date and time, with or without a time of day, a
     fraction and a zone (none: UTC). Or a format of strftime, in the spelling of the Rust library chrono (`%.f` is the fraction with its
-    point). It must give the year; what else it lacks is the first of its kind. Option `time_unit`: what numbers count since 1970: `s`
-    (default), `ms` or `us`.
+    point). It must give the year; other missing parts have their first value, such as January. Option `time_unit`: unit of numbers, which
+    count from 1970: `s` (default), `ms` or `us`.
     """
 
     text: str | None = None

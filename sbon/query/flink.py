@@ -172,7 +172,7 @@ def _is_open(tokens: Sequence[Token], index: int, *names: str) -> bool:
 
 
 def _closing(tokens: Sequence[Token], opening: int) -> int:
-    """Returns the index of the bracket that closes this one; 0 if there is none, or or if an argument between is empty."""
+    """Returns the index of the bracket that closes this one; 0 if there is none, or if an argument is empty."""
     depth = 0
     for index in range(opening, len(tokens)):
         depth += _nesting(tokens[index])

@@ -180,7 +180,7 @@ async def test_a_broker_that_speaks_no_mqtt_is_left_with_a_reason(tmp_path: Path
 
     async def refused() -> None:
         stream = Source(broker)
-        await until(lambda: "a packet that ends in the midst of its head" in stream.connector.remark)
+        await until(lambda: "a packet that ends within its head" in stream.connector.remark)
         stream.connector.stop()
         task = stream.connector._subscribers[0].connection._task
         await until(task.done)

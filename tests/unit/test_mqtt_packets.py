@@ -122,7 +122,7 @@ def test_messages_are_those_that_the_client_library_reads(sent):
         (b"\x30\x06\x00\x00\x00xyz", "a message without a topic"),
         (b"\x30\x04\x00\x09ab" + PINGRESP * 9, "ends before its payload"),
         (b"\x30\x05\x00\x01a\x09x" + PINGRESP * 9, "ends before its payload"),
-        (b"\x30\x02\x00\x09", "ends in the midst of its head"),
+        (b"\x30\x02\x00\x09", "ends within its head"),
         (b"\x62\x01\x00", "released a message without its number"),
     ],
 )
