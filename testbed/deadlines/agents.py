@@ -1,7 +1,8 @@
-"""The part `agents`: an overload of agents in virtual time, whose engine leaves rows out or puts them off (`on_miss`).
+"""The part `agents`: overloaded agents in virtual time, whose engine sheds or defers rows (`on_miss`).
 
-A source on one node gives rows faster than a keyed function and a sink on another have time for. A row is in time if the sink has it within
-the bound from its event time, when it was made. Once more with states of which most are on disk, so that rows of rare words are dearer.
+A source on one node gives rows faster than a keyed function and a sink on another node can process them. A row is in time if the sink has
+it within the bound from its event time, which is when it was made. A second experiment has most states on disk, so that rows of rare words
+cost more.
 """
 
 from collections.abc import Callable
@@ -31,7 +32,7 @@ Report = Callable[[str, int, int], None]
 CHOICES = ("finish", "shed", "defer")
 BOUND_S = 1.0
 ROW_S = 0.0005
-"""Time of a row in the function and the sink together."""
+"""Processing time of a row in the function and the sink together."""
 BATCH_S = 0.05
 LOAD = 0.9
 """Load at the normal rate."""
@@ -39,7 +40,7 @@ NORMAL = 1.1
 """The normal rate, in millions of the paper's tweets."""
 WORDS = 1000
 DISK_WORDS, DISK_MEMORY_BYTES, DISK_ROW_S, DISK_READ_S = 3000, 40_000, 0.0002, 0.001
-"""With states on disk: words, memory for their states (a twentieth of them), and the times of a row and of reading a block."""
+"""With states on disk: number of words, memory for states (holds a twentieth of them), and seconds for a row and for reading a block."""
 DISK_ROWS_PER_S = 4000
 FAIRNESS = 0.8
 _LOOK_S = 0.005
@@ -53,10 +54,10 @@ SELECT * FROM counts;
 
 
 class NumberedWords(KeyedFunction):
-    """Gives each row with how many of its word have come."""
+    """Outputs each row with the number of rows of its word so far."""
 
     def init(self, keys: pl.DataFrame) -> pl.DataFrame:
-        """No word has come yet."""
+        """Returns states with a count of 0."""
         return pl.select(seen=pl.zeros(keys.height, dtype=pl.Int64))
 
     def update(self, rows: pl.DataFrame, states: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame | None]:
@@ -85,7 +86,7 @@ _FUNCTION = declared("numbered_words")
 
 
 def evaluate_agents(seconds: float, seed: int, report: Report) -> dict[str, Any]:
-    """Returns the part `agents`: figure 7 c through the engine, with 1.1, 1.5 and 2.0 M rows/s of the paper's; bound 1 s."""
+    """Returns the part `agents`: figure 7 c with the agents' engine, at loads of the paper's 1.1, 1.5 and 2.0 M rows/s; bound 1 s."""
     found: dict[str, Any] = {}
     rates = (1.1, 1.5, 2.0)
     for number, rate in enumerate(rates):
@@ -107,7 +108,7 @@ def evaluate_agents(seconds: float, seed: int, report: Report) -> dict[str, Any]
 
 
 def evaluate_agents_disk(seconds: float, seed: int, report: Report) -> dict[str, Any]:
-    """Returns, for each choice, the share of rows in time and the rows shed of each cost class, with most states on disk."""
+    """Returns, for each choice of `on_miss`, the share of rows in time and the rows shed by cost class, with most states on disk."""
     found: dict[str, Any] = {}
     rows = round(DISK_ROWS_PER_S * seconds)
     choices = {"finish": ("finish", 0.0), "shed": ("shed", 0.0), f"shed_fairness {FAIRNESS}": ("shed", FAIRNESS)}
@@ -127,7 +128,7 @@ class Overload(NamedTuple):
     rows: int
     """Rows that came to the sink."""
     figures: Figures
-    """The function's."""
+    """Figures of the function."""
 
 
 def overload(on_miss: str, rows_per_s: int, rows: int, seed: int, *, fairness: float = 0.0, on_disk: bool = False) -> Overload:
@@ -135,7 +136,7 @@ def overload(on_miss: str, rows_per_s: int, rows: int, seed: int, *, fairness: f
 
     Parameters
     ----------
-    on_disk : whether most states are on disk, which takes time to read
+    on_disk : most states are on disk, and reading them takes time
     """
 
     def make(config: AgentConfig, host: Host, ring: KeyRing | None) -> Any:
@@ -171,13 +172,13 @@ def overload(on_miss: str, rows_per_s: int, rows: int, seed: int, *, fairness: f
             in_time += wall_s - made_s <= BOUND_S + _LOOK_S
         seen = len(tail.rows)
     if not tail.finished or function is None:
-        raise TimeoutError(f"overload of {rows} rows with on_miss = {on_miss!r}, seed {seed}: not at its end at {world.now:.0f} virtual s")
+        raise TimeoutError(f"overload of {rows} rows with on_miss = {on_miss!r}, seed {seed}: not finished at {world.now:.0f} virtual s")
     world.close()
     return Overload(in_time, seen, function.figures)
 
 
 def _to_the_sink(world: World) -> Instance | None:
-    """Has the function move to the sink's node, if it is not there; returns it if it is."""
+    """Returns the function if it is on the sink's node; otherwise starts its migration there."""
     agents: list[Any] = list(world.agents)
     for node, agent in enumerate(agents):
         for instance in agent.execution.engine.instances.values():

@@ -1,4 +1,4 @@
-"""`sbon testbed deadlines`: the evaluation of plans for latency bounds and of scheduling by deadline, asked for and shown."""
+"""`sbon testbed deadlines`: runs and prints the evaluation of plans for latency bounds and of scheduling by deadline."""
 
 import os
 from collections.abc import Callable
@@ -34,15 +34,15 @@ class Name(StrEnum):
 
 
 def deadlines_command(
-    part: Annotated[list[Part] | None, typer.Option(help="Only this one; may be repeated.")] = None,
-    workload: Annotated[list[Name] | None, typer.Option(help="model, rules: only this one; may be repeated.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of all that is drawn.")] = 1,
-    seconds: Annotated[float, typer.Option(metavar="S", min=0.2, help="Virtual seconds of a run, beside its beginning.")] = 4.0,
-    jobs: Annotated[int, typer.Option(metavar="N", min=0, help="valid: random jobs.")] = 50,
+    part: Annotated[list[Part] | None, typer.Option(help="Only this part; may be repeated.")] = None,
+    workload: Annotated[list[Name] | None, typer.Option(help="model, rules: only this workload; may be repeated.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all random draws.")] = 1,
+    seconds: Annotated[float, typer.Option(metavar="S", min=0.2, help="Virtual seconds of a run, without its start.")] = 4.0,
+    jobs: Annotated[int, typer.Option(metavar="N", min=0, help="valid: number of random jobs.")] = 50,
     json: JsonFile = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
-    """Predict latency and compare with virtual time; compare plans with rules of thumb, and schedulers with what none can exceed.
+    """Predict latency and compare it with virtual time; compare plans with rules of thumb, and schedulers with an upper bound.
 
     \b
     Examples:
@@ -94,8 +94,8 @@ def deadlines_command(
 
 
 def show_model(runs: dict[str, Any], summary: dict[str, Any]) -> None:
-    """The part `model` as a table for people."""
-    print_note("model: latency in virtual time, predicted and seen, in seconds")
+    """Prints the part `model` as a table."""
+    print_note("model: latency in virtual time, predicted and measured, in seconds")
     rows = [
         [
             name,
@@ -106,7 +106,7 @@ def show_model(runs: dict[str, Any], summary: dict[str, Any]) -> None:
         ]
         for name, one in runs.items()
     ]
-    titles = ("load", "mean", "seen", "p99", "seen", "error", "of p99")
+    titles = ("load", "mean", "measured", "p99", "measured", "error", "of p99")
     print_table((Column("run"), *(Column(title, right=True) for title in titles)), rows)
     print_note(
         f"  mean within 10 %: {summary['mean_within_10_percent']} of {summary['runs']} (worst {summary['mean_worst']:.1%}); "
@@ -117,7 +117,7 @@ def show_model(runs: dict[str, Any], summary: dict[str, Any]) -> None:
 
 
 def show_rules(found: dict[str, Any]) -> None:
-    """The part `rules` in tables for people."""
+    """Prints the part `rules` as tables."""
     for name, one in found.items():
         what = f"rules: {name}, mean latency at {one['rate']:,.0f} rows/s, bound {one['bound_s']} s"
         print_note(f"{what}; M = R = 4, intervals in ms (-: without bound)")
@@ -131,13 +131,13 @@ def show_rules(found: dict[str, Any]) -> None:
 
 
 def show_valid(found: dict[str, Any], planner_ms: dict[str, float] | None) -> None:
-    """The part `valid` in lines for people."""
+    """Prints the part `valid` in a few lines."""
     for metric in ("mean", "p99"):
         one = found[metric]
         holds = "holds" if one["planned_holds"] else "does NOT hold"
         print_note(
             f"valid: words, {metric} within 1 s at {one['rate']:,.0f} rows/s: planned {holds}, {len(one['valid'])} of {one['settings']} "
-            f"settings do; wrongly taken for valid: {len(one['false_valid'])}, for invalid: {len(one['false_invalid'])}"
+            f"settings hold; wrongly predicted to hold: {len(one['false_valid'])}, not to hold: {len(one['false_invalid'])}"
         )
     print_note(f"  random jobs: {found['jobs']['hold']} of {found['jobs']['jobs']} plans hold")
     if planner_ms:
@@ -145,8 +145,8 @@ def show_valid(found: dict[str, Any], planner_ms: dict[str, float] | None) -> No
 
 
 def show_policies(title: str, by: str, found: dict[str, Any]) -> None:
-    """Utilities of policies as a table for people."""
-    print_note(f"{title}: share of rows in time, by policy; bound: what none can exceed")
+    """Prints the utilities of policies as a table."""
+    print_note(f"{title}: share of rows in time, by policy; bound: upper bound for any policy")
     keys = ("load", "none", "batch_edf", "dover", "tree", "cells", "bound", "of_bound")
     rows = [[name, *(f"{one[key]:.3f}" for key in keys)] for name, one in found.items()]
     rows += [[f"{name}, bursts", *(f"{one['burst'][key]:.3f}" for key in keys)] for name, one in found.items() if "burst" in one]
@@ -154,8 +154,8 @@ def show_policies(title: str, by: str, found: dict[str, Any]) -> None:
 
 
 def show_agents(found: dict[str, Any]) -> None:
-    """The part `agents` as a table for people."""
-    print_note("agents: share of rows in time, by on_miss, through the engine in virtual time; bound: what none can exceed")
+    """Prints the part `agents` as a table."""
+    print_note("agents: share of rows in time, by on_miss, with the engine in virtual time; bound: upper bound for any choice")
     keys = ("load", "finish", "shed", "defer", "bound", "of_bound")
     counts = ("shed_left_out", "defer_left_out")
     rows = [[name, *(f"{one[key]:.3f}" for key in keys), *(f"{one[key]:,}" for key in counts)] for name, one in found.items()]
@@ -164,7 +164,7 @@ def show_agents(found: dict[str, Any]) -> None:
 
 
 def show_agents_disk(found: dict[str, Any]) -> None:
-    """The part `agents` with states on disk as a table for people."""
-    print_note("agents, most states on disk: share of rows in time, and rows shed whose states were in memory and on disk")
+    """Prints the part `agents` with states on disk as a table."""
+    print_note("agents, most states on disk: share of rows in time, and rows shed with states in memory and on disk")
     rows = [[name, f"{one['in_time']:.3f}", *(f"{shed:,}" for shed in one["shed_rows"] or (0, 0))] for name, one in found.items()]
     print_table((Column("on_miss"), *(Column(title, right=True) for title in ("in time", "in memory", "on disk"))), rows)

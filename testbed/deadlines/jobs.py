@@ -1,7 +1,7 @@
 """The three workloads of the evaluation: sessions of clicks, counts of words, and counts of words in windows.
 
-Shapes are those of the paper; costs are in the form of this engine's laws, with a cost of a batch (docs/costs.md), at which ten nodes of
-four cores are more than half full at the paper's rates. Keys follow Zipf's law.
+Shapes are those of the paper. Costs are in the form of the engine's laws, with a cost of a batch (docs/costs.md): the paper's rates use
+more than half of ten nodes with four cores. Keys follow Zipf's law.
 """
 
 import msgspec
@@ -13,30 +13,30 @@ CLUSTER = Cluster(cores=4, bandwidth_bytes_per_s=125e6, propagation_s=0.0002)
 NODES = 10
 PACE_S = 0.005
 WINDOW_S = 10.0
-"""The paper has 30 s; what comes before the last seconds of a window does not matter, and takes minutes."""
+"""The paper has 30 s; only the last seconds of a window matter, and simulating the rest takes minutes."""
 
 
 def zipf_shares(exponent: float, keys: int, hottest: int = 1000) -> tuple[float, ...]:
-    """Returns the shares of the hottest keys of so many."""
+    """Returns the shares of the `hottest` most frequent of `keys` keys."""
     weights = 1.0 / np.arange(1, keys + 1) ** exponent
     return tuple((weights[:hottest] / weights.sum()).tolist())
 
 
 def in_memory(exponent: float, keys: int, share_of_keys: float) -> float:
-    """Returns the share of rows whose keys are among the hottest ones that fit into memory."""
+    """Returns the share of rows whose keys are among the most frequent `share_of_keys`, which fit into memory."""
     weights = 1.0 / np.arange(1, keys + 1) ** exponent
     return float(weights[: max(1, round(share_of_keys * keys))].sum() / weights.sum())
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
-    """A job with the bound and the rates at which it is looked at."""
+    """A job with its latency bound, and the rates of its evaluation."""
 
     job: Job
     bound_s: float
     rate: float
     """Rate at which the model is compared with virtual time, rows/s."""
     rules_rate: float
-    """Rate at which rules of thumb are compared with it, rows/s."""
+    """Rate at which rules of thumb are compared with the plan, rows/s."""
     window_s: float = 0.0
 
 

@@ -1,7 +1,7 @@
-"""One update instance that has more rows than it can do in time, in virtual time: what each policy gets done.
+"""Simulates one overloaded update instance in virtual time, to compare scheduling policies.
 
-Batches of rows arrive in intervals, some time after their rows entered (what map and exchange took). A row's key is in memory or not, which
-decides its cost. Work that has begun is finished. The policy is asked whenever the server is free.
+Batches of rows arrive in intervals, after the time that map and exchange took. A row costs more if its key is not in memory. Work that has
+begun is finished. The policy decides whenever the server is free.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from sbon.deadline_scheduling.tree import Tree
 from sbon.types import FloatArray, IntArray
 
 UNITS = 50
-"""Deadlines that cells tell apart within the bound."""
+"""Number of deadline units into which `Cells` divides the bound."""
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,7 +27,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     entered_s: FloatArray
     """(rows,)"""
     arrived_s: FloatArray
-    """(rows,): at the update instance."""
+    """(rows,): arrival at the update instance."""
     cost_class: IntArray
     costs_s: tuple[float, ...]
     bound_s: float
@@ -41,7 +41,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def load(self) -> float:
-        """Work over time."""
+        """Work divided by time."""
         work_s = float(np.array(self.costs_s)[self.cost_class].sum())
         return work_s / float(self.entered_s.max() - self.entered_s.min())
 
@@ -74,13 +74,13 @@ def trace(
     burst: float = 0.0,
     cost_scatter: float = 0.0,
 ) -> Trace:
-    """Returns rows that enter evenly but for bursts, and arrive in batches.
+    """Returns rows that enter at a constant mean rate, or in bursts, and arrive in batches.
 
     Parameters
     ----------
-    shares : of rows of each class, sum 1
-    before_s : from a row's batch being full until it arrives
-    burst : depth of a rate that goes up and down over two seconds: 0.5 from half to one and a half times the mean
+    shares : share of the rows in each class, sum 1
+    before_s : time from the end of a batch until it arrives
+    burst : amplitude of a rate that oscillates over two seconds: 0.5 is from 0.5 to 1.5 times the mean
     """
     count = int(rng.poisson(rows_per_s * seconds))
     steps = np.linspace(0, seconds, 2001)
@@ -94,7 +94,7 @@ def trace(
 
 
 def serve(given: Trace, policy: Policy, rng: np.random.Generator) -> Served:
-    """Returns how many rows one server finishes in time under a policy."""
+    """Simulates one server under a policy; returns the rows that it finishes in time."""
     deadline_s, arrived_s, kinds = given.deadline_s, given.arrived_s, given.cost_class
     cost_s = np.array(given.costs_s)[kinds]
     if given.cost_scatter:
@@ -134,7 +134,7 @@ def serve(given: Trace, policy: Policy, rng: np.random.Generator) -> Served:
 
 
 def policies(given: Trace, *, fairness: float | None = None) -> dict[str, Callable[[], Policy]]:
-    """Returns the policies to compare, each made anew when called."""
+    """Returns functions that create the policies to compare, by name."""
 
     def costs() -> Costs:
         return Costs(given.costs_s)
@@ -152,7 +152,7 @@ def policies(given: Trace, *, fairness: float | None = None) -> dict[str, Callab
 
 
 def compare(given: Trace, names: tuple[str, ...], seed: int, *, fairness: float | None = None) -> dict[str, float]:
-    """Returns the utility of policies, and the bound, as shares of all rows."""
+    """Returns the utility of policies and the upper bound, as shares of all rows."""
     made = policies(given, fairness=fairness)
     found = {name: serve(given, made[name](), np.random.default_rng(seed)).utility for name in names}
     cost_s = np.array(given.costs_s)[given.cost_class]

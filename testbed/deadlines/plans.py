@@ -1,4 +1,4 @@
-"""The parts `model`, `rules` and `valid`: predicted against measured latency, and plans against rules of thumb, in virtual time."""
+"""The parts `model`, `rules` and `valid`: compare predicted with measured latency, and plans with rules of thumb, in virtual time."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -15,13 +15,13 @@ from sbon_testbed.deadlines.world import Seen, Setting, simulate
 
 Report = Callable[[str, int, int], None]
 SLOW_S = 0.005
-"""Phases that take longer are compared one by one."""
+"""Phases that take longer are compared individually."""
 RULES_S = (0.01, 0.1, 1.0)
 _HIGHEST_STEPS = 6
 
 
 def settings_of(setting: Setting) -> Settings:
-    """Returns a setting of virtual time for the model."""
+    """Converts a setting of the simulation to one of the model."""
     return Settings(
         nodes=float(setting.nodes),
         maps=float(setting.maps),
@@ -33,7 +33,7 @@ def settings_of(setting: Setting) -> Settings:
 
 
 def measured(workload: Workload, setting: Setting, rate: float, seconds: float, seed: int) -> Seen:
-    """Returns what virtual time shows; of windows, one at least."""
+    """Simulates a workload for `seconds`, or for at least one window, and returns the latencies."""
     rng = np.random.default_rng([seed, setting.maps, setting.updates, round(1e6 * setting.exchange_s), round(1e6 * setting.poll_s)])
     if setting.window_s:
         windows = max(1, round(seconds / 4))
@@ -55,7 +55,7 @@ def _setting(
 
 
 def _varied(name: str) -> list[dict[str, float]]:
-    """Settings of figure 6 (a, b, d, e): one of M, R, B_sh and B_ch differs from 2, 2, 0.2 s and 0.2 s. 34 of all three workloads."""
+    """Returns the settings of figure 6 (a, b, d, e): one of M, R, B_sh, B_ch differs from 2, 2, 0.2 s, 0.2 s. Three workloads have 34."""
     found: list[dict[str, float]] = [{}]
     found += [{"maps": count} for count in (1, 3, 4, 6)]
     found += [{"updates": count} for count in ((3, 4) if name != "windows" else (4,))]
@@ -95,7 +95,7 @@ def evaluate_model(names: Iterable[str], seconds: float, seed: int, report: Repo
 
 
 def summary_of_model(runs: dict[str, Any]) -> dict[str, Any]:
-    """Returns how many runs are how near."""
+    """Returns how many runs have errors below 10, 15 and 20 %, and the worst errors."""
     means = np.array([abs(one["error"]["mean"]) for one in runs.values()])
     tails = np.array([abs(one["error"]["p99"]) for one in runs.values()])
     unseen = np.array([one["p99_unseen_over_measured"] for one in runs.values()])
@@ -119,7 +119,7 @@ def summary_of_model(runs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _planned(workload: Workload, rate: float | None, quantile: float | None = None, nodes: int = NODES) -> tuple[Found, float]:
-    """The best setting of so many nodes, and the milliseconds that finding it took."""
+    """Returns the best setting for `nodes` nodes, and the milliseconds that the search took."""
     wanted = Wanted(latency_s=workload.bound_s, quantile=quantile, pace_s=PACE_S, polls=True, instances_max=CLUSTER.cores + 2)
     began = time.perf_counter()
     best = best_of(workload.job, CLUSTER, nodes, wanted)
@@ -133,7 +133,7 @@ def _setting_of(workload: Workload, found: Found) -> Setting:
 
 
 def highest_rate(workload: Workload, setting: Setting, seconds: float, seed: int) -> float:
-    """Returns the highest rate at which virtual time keeps the bound on average, within some 2 percent, by bisection."""
+    """Returns the highest rate at which the mean latency in virtual time keeps the bound, within some 2 percent, by bisection."""
     low, high = 0.0, 2.5 * workload.rules_rate
     for step in range(_HIGHEST_STEPS):
         middle = workload.rules_rate if step == 0 else (low + high) / 2
@@ -191,7 +191,7 @@ def _holds(workload: Workload, setting: Setting, rate: float, quantile: float | 
 
 
 def evaluate_valid(seconds: float, seed: int, report: Report, runs: int = 3, jobs: int = 50) -> dict[str, Any]:
-    """Returns the part `valid`: which settings hold at the planned rate (figure 6 f to h), and whether plans of random jobs do."""
+    """Returns the part `valid`: which settings hold at the planned rate (figure 6 f to h), and how many plans of random jobs hold."""
     workload = WORKLOADS["words"]
     found: dict[str, Any] = {}
     for metric, quantile in (("mean", None), ("p99", 0.99)):
@@ -211,7 +211,7 @@ def evaluate_valid(seconds: float, seed: int, report: Report, runs: int = 3, job
             value = float(predicted.mean_s if quantile is None else predicted.quantile_s(quantile))
             if value <= workload.bound_s:
                 believed.append(name)
-            # What the model says is far too late needs no run of minutes.
+            # A setting that the model predicts to be far too late needs no run of minutes.
             if value <= 2 * workload.bound_s and _holds(workload, setting, rate, quantile, seconds, [seed]):
                 valid.append(name)
         found[metric] = {
@@ -244,7 +244,7 @@ def evaluate_valid(seconds: float, seed: int, report: Report, runs: int = 3, job
 
 
 def _random_workload(rng: np.random.Generator) -> tuple[Workload, int]:
-    """A job and a number of nodes by chance."""
+    """Draws a job and a number of nodes."""
     job = Job(
         map=Step(per_batch_ns=float(rng.uniform(2e4, 2e5)), per_row_ns=float(np.exp(rng.uniform(np.log(300), np.log(2e4)))), scatter=0.2),
         update=Step(

@@ -1,4 +1,4 @@
-"""The parts `memory`, `overload` and `disk`: rows in time under each policy when one update instance has more than it can do (figure 7)."""
+"""The parts `memory`, `overload` and `disk`: rows in time under each policy when one update instance is overloaded (figure 7)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ Report = Callable[[str, int, int], None]
 MEMORY_S = 2e-6
 """Cost of a row whose key is in memory."""
 DISK_S = 30e-6
-"""Cost of a row whose key is not in memory, where it is not varied: an SSD's random read and what is around it."""
+"""Default cost of a row whose key is not in memory: an SSD's random read with its overhead."""
 LOAD = 0.9
 """Load of the instance at the normal rate, with all keys in memory."""
 NORMAL = 1.1
@@ -21,11 +21,11 @@ ALL_MB = 200.0
 KEYS = 1_000_000
 POLICIES = ("none", "batch_edf", "dover", "tree", "cells")
 SCALE = 20.0
-"""Rows are so many times as dear and as few: policies in Python decide on each row, and a queue of ten thousands is fluid all the same."""
+"""Rows cost this many times as much and are as many times fewer, as policies in Python are slow; ten thousands still act as a fluid."""
 
 
 def _compare(seed: int, seconds: float, load: float, on_disk: float, disk_s: float, bound_s: float, burst: float) -> dict[str, float]:
-    """Utilities and the bound; `load` counts rows as if all were in memory."""
+    """Returns the utilities and the bound; `load` is computed as if all keys were in memory."""
     rows_per_s = load / (MEMORY_S * SCALE)
     shares, costs = ((1 - on_disk, on_disk), (MEMORY_S * SCALE, disk_s * SCALE)) if on_disk > 0 else ((1.0,), (MEMORY_S * SCALE,))
     drawn = trace(
@@ -45,7 +45,7 @@ def _compare(seed: int, seconds: float, load: float, on_disk: float, disk_s: flo
 
 
 def evaluate_memory(seconds: float, seed: int, report: Report) -> dict[str, Any]:
-    """Returns the part `memory` (figure 7 a): the hottest keys in memory, from all of them downwards; bound 1 s."""
+    """Returns the part `memory` (figure 7 a): the most frequent keys are in memory, from all keys down to an eighth; bound 1 s."""
     found = {}
     sizes = (200.0, 150.0, 100.0, 50.0, 25.0)
     for number, size in enumerate(sizes):
@@ -68,7 +68,7 @@ def evaluate_overload(seconds: float, seed: int, report: Report) -> dict[str, An
 
 
 def evaluate_disk(seconds: float, seed: int, report: Report) -> dict[str, Any]:
-    """Returns the part `disk` (figure 7 d): a fifth of the rows on disk, whose cost varies; bound 0.5 s, with and without bursts."""
+    """Returns the part `disk` (figure 7 d): a fifth of the rows are on disk, at different costs; bound 0.5 s, with and without bursts."""
     found: dict[str, Any] = {}
     costs_us = (10, 30, 50, 100)
     for number, cost_us in enumerate(costs_us):

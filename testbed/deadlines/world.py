@@ -1,8 +1,8 @@
-"""Two stages on several nodes in virtual time, batch by batch: what the latency model is compared with.
+"""Simulates two stages on several nodes in virtual time, batch by batch; the latency model is compared with the result.
 
-Sources pack rows into batches; map instances work on them and send to update instances in intervals; updates ask in intervals or are
-pushed to. Threads of a node share its cores evenly (processor sharing). Network interfaces serve batches first come, first served. There is
-no model in this module: no utilisation, no distribution of a wait.
+Sources pack rows into batches. Map instances process them and send to update instances in intervals. Update instances poll in intervals, or
+batches are pushed to them. Threads of a node share its cores evenly (processor sharing). Network interfaces serve batches first come, first
+served. The simulation uses no part of the model: no utilisation, no distribution of waits.
 """
 
 import heapq
@@ -17,11 +17,11 @@ from sbon.types import FloatArray
 
 NS_PER_S = 1e9
 WAITING_MAX_S = 8.0
-"""Work of one thread that waits, at which the setting is called without bound."""
+"""Waiting work of one thread at which the latency counts as unbounded."""
 _GROWTH_ROWS = 400
-"""Sampled rows from which on a latency that grows over the run is called without bound."""
+"""Number of sampled rows from which on a latency that grows over the run counts as unbounded."""
 _KEYS_SEEN = 16
-"""Keys of a window and instance whose latency is recorded, evenly over all."""
+"""Number of keys of a window and instance whose latency is recorded, evenly spaced."""
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,27 +38,27 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """Latencies of sampled rows or windows, after the time for settling."""
+    """Latencies of sampled rows or windows, after the settling time."""
 
     latency_s: FloatArray
     """(samples,)"""
     phases_s: FloatArray
     """(samples of rows, 12)"""
     is_bounded: bool
-    """False: some thread had more waiting than it can be expected to do in time."""
+    """False: the work of some thread, or the latency, kept growing."""
 
     @property
     def mean_s(self) -> float:
-        """Mean latency; infinite without bound."""
+        """Mean latency; infinite if unbounded."""
         return float(self.latency_s.mean()) if self.is_bounded and len(self.latency_s) else float("inf")
 
     def quantile_s(self, share: float) -> float:
-        """Returns a quantile; infinite without bound."""
+        """Returns a quantile of the latency; infinite if unbounded."""
         return float(np.quantile(self.latency_s, share)) if self.is_bounded and len(self.latency_s) else float("inf")
 
 
 class _Batch:
-    """A batch on its way to a thread; `samples` are rows whose way is recorded: the ends of their phases so far."""
+    """A batch for a thread; `samples` are the recorded rows, each as the ends of its phases so far."""
 
     __slots__ = ("arrived_s", "mark_s", "rows", "samples", "sender", "started_s")
 
@@ -68,7 +68,7 @@ class _Batch:
 
 
 class _Node:
-    """Cores shared evenly by threads at work. Work is measured on a clock that runs at the speed of each thread."""
+    """A node's cores, shared evenly by its busy threads. `clock` is the work that each busy thread has done."""
 
     __slots__ = ("at_s", "clock", "cores", "heap", "version")
 
@@ -76,23 +76,23 @@ class _Node:
         self.cores = cores
         self.clock = self.at_s = 0.0
         self.heap: list[tuple[float, int]] = []
-        """End of work by the clock, thread."""
+        """End of work on `clock`, and thread."""
         self.version = 0
 
     def advance(self, now: float) -> None:
-        """Moves the clock on."""
+        """Advances `clock` to the time `now`."""
         busy = len(self.heap)
         if busy:
             self.clock += (now - self.at_s) * min(1.0, self.cores / busy)
         self.at_s = now
 
     def next_end(self) -> float:
-        """Returns when the next thread is done."""
+        """Returns when the next thread finishes."""
         return self.at_s + max(0.0, self.heap[0][0] - self.clock) * max(1.0, len(self.heap) / self.cores)
 
 
 class _Thread:
-    """An instance of a map or of an update, on its node."""
+    """A map or update instance on a node."""
 
     __slots__ = ("at_work", "node", "queue", "waiting_s")
 
@@ -104,7 +104,7 @@ class _Thread:
 
 
 class _Mapped:
-    """The output of a map instance since it last sent; `mark_s` is the instant up to which it has all rows."""
+    """The output of a map instance since it last sent; it contains all rows up to the instant `mark_s`."""
 
     __slots__ = ("mark_s", "rows", "samples")
 
@@ -113,7 +113,7 @@ class _Mapped:
 
 
 class _Update:
-    """The state of an update instance: batches offered to it, the progress of each sender, and windows that are closed."""
+    """The state of an update instance: batches offered to it, the progress of each sender, and the number of closed windows."""
 
     __slots__ = ("closed", "marks_s", "offered")
 
@@ -152,12 +152,12 @@ class _Line:
 def simulate(
     job: Job, cluster: Cluster, setting: Setting, rate: float, seconds: float, rng: np.random.Generator, *, settling_s: float = 2.0
 ) -> Seen:
-    """Returns latencies of some virtual seconds.
+    """Simulates `settling_s` and then `seconds` of virtual time; returns the latencies of the latter.
 
     Parameters
     ----------
-    rate : rows/s of all sources
-    seconds : length, beside `settling_s` before it
+    rate : rows/s over all sources
+    seconds : measured time
     """
     return _World(job, cluster, setting, rate, rng).run(settling_s, settling_s + seconds)
 
@@ -250,7 +250,7 @@ class _World:
             if self.setting.poll_s > 0:
                 self.updates[receiver].offered.append(batch)
             else:
-                # Leaves after what the sender sends before it.
+                # The batch leaves after the sender's earlier batches.
                 _, gone_s = self.egress[node].sent(now, batch.rows * self.job.sent_bytes / wire)
                 for sample in batch.samples:
                     sample.append(now)  # phase 9 ends
@@ -346,7 +346,7 @@ class _World:
             self._close(now, thread, receiver)
 
     def _close(self, now: float, thread: int, receiver: int) -> None:
-        """Finalises the next window of an instance if all its rows have been worked on."""
+        """Finalises the next window of an instance if all its rows have been processed."""
         update = self.updates[receiver]
         ends_s = (update.closed + 1) * self.setting.window_s
         if min(update.marks_s) < ends_s or self.job.finalising is None:

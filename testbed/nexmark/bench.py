@@ -52,10 +52,10 @@ def measure(
     Parameters
     ----------
     queries : names such as `q5`; if empty, all, with the reasons for those that are missing
-    events : of all kinds together, in each timed run
+    events : events in each timed run, all kinds together
     runs : timed runs of each query, in one agent
-    checked_events : of all kinds together, in the run whose answers are compared
-    instances : of each operator with keys
+    checked_events : events in the run whose answers are compared, all kinds together
+    instances : instances of each operator with keys
 
     Raises
     ------
@@ -95,7 +95,7 @@ def measure(
 
 
 def show(result: dict[str, Any]) -> None:
-    """Prints the result as a table for people."""
+    """Prints the result as a table."""
     titles = ("events read", "events/s", "events/s/core", "cores used", "answers")
     if result.get("instances", 1) != 1:
         print_note(f"instances of each operator with keys: {result['instances']}")
@@ -125,7 +125,7 @@ def statements(name: str, events: int, sink: str, with_: str) -> str:
     """
     options = f"seed = {SEED}, events = {events}, events_per_second = {EVENTS_PER_S}, pool_events = {POOL_EVENTS}"
     query = _select(name)
-    # Every run has names of its own, as the previous one may still be ending.
+    # Every run has its own names, as the previous run may still be ending.
     sources = _text("sources").replace("{options}", options)
     for kind in KINDS:
         sources = sources.replace(f"CREATE SOURCE {kind} ", f"CREATE SOURCE {kind}_of_{sink} ")

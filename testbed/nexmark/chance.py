@@ -1,4 +1,4 @@
-"""Random numbers of events, from a hash of seed, purpose and the event's number: an event looks at those of others, in no order."""
+"""Random numbers of events, computed from a hash of seed, purpose and event number, so that any event's numbers are available directly."""
 
 import numpy as np
 
@@ -9,15 +9,15 @@ _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
 def uniform(seed: int, purpose: str, number: Index) -> FloatArray:
-    """Returns numbers from 0 to below 1; those of different seeds or purposes are independent.
+    """Returns numbers x with 0 <= x < 1; those of different seeds or purposes are independent.
 
-    They are SplitMix64's (Steele, Lea and Flood, Fast splittable pseudorandom number generators, OOPSLA 2014), from a position on that is a
-    hash of seed and purpose.
+    The generator is SplitMix64 (Steele, Lea and Flood, Fast splittable pseudorandom number generators, OOPSLA 2014), from a position that
+    is a hash of seed and purpose.
 
     Parameters
     ----------
     seed : from 0 to 2^63 - 1
-    purpose : such as `price`
+    purpose : name such as `price`
     number : (n,)
     """
     with np.errstate(over="ignore"):
@@ -33,5 +33,5 @@ def uniform(seed: int, purpose: str, number: Index) -> FloatArray:
         np.right_shift(z, np.uint64(31), out=shifted)
         z ^= shifted
         z >>= np.uint64(11)
-    # 53 bits are left: as signed numbers, which processors turn into floats faster.
+    # 53 bits are left. Processors convert signed numbers to floats faster.
     return np.multiply(z.view(np.int64), 2.0**-53, out=shifted.view(np.float64))

@@ -1,8 +1,8 @@
 """Generates the events of an auction house: 1 person, then 3 auctions, then 46 bids, over and over. Event i depends only on the seed and i.
 
-Events refer to recent ids: a bid goes to one of the last hundred auctions or, every second time, to the current hot one; a
-seller or bidder is one of the last thousand persons or, three times in four, the hot one. A few refer to ids that come only shortly
-after. Event times rise by the same step from event to event.
+Events refer to recent ids: a bid goes to one of the last hundred auctions or, every second time, to the current hot auction; a seller or
+bidder is one of the last thousand persons or, three times in four, the current hot person. A few events refer to ids that come shortly
+after them. Event times rise by the same step from event to event.
 """
 
 from collections.abc import Callable
@@ -152,7 +152,7 @@ class Events:
         return chosen
 
     def _price(self, purpose: str, number: Index) -> Index:
-        """Returns prices in cents, from 1 to a million of the currency, with each order of magnitude equally often."""
+        """Returns prices in cents, from 1 to a million units of the currency; each order of magnitude is equally frequent."""
         return np.round(10.0 ** (6 * self._chance(purpose, number)) * 100).astype(np.int64)
 
     def _chance(self, purpose: str, number: Index) -> FloatArray:

@@ -1,16 +1,16 @@
 """Connector `nexmark` (source): one kind of the events of an auction house, as fast as the overlay takes them.
 
-A pool of events is generated when the source is created, and repeated with shifted ids and times, so that the overlay is measured and not
-the generation of texts.
+A pool of events is generated when the source is created, and repeated with shifted ids and times, so that measurements do not include the
+generation of texts.
 
 Options
 -------
 kind : `person`, `auction` or `bid`
 events : the sources of the three kinds together stand for this many events; default: no end
 seed : whole number, default 0
-events_per_second : of event time, all kinds together; default 100000
+events_per_second : events per second of event time, all kinds together; default 100000
 pool_events : events of the pool, a multiple of 50; default 1000000
-batch_rows_max : rows of a batch at most; default: as many as the engine asks for
+batch_rows_max : largest number of rows in a batch; default: as many as the engine asks for
 
 The columns are those of `sbon_testbed.nexmark.events.SCHEMAS`, all or some.
 """
@@ -50,7 +50,7 @@ class NexmarkSource:
         self.batch_rows = BATCH_ROWS
         options.finish()
         if kind not in KINDS:
-            raise ConnectorError(f"{what}: which kind of events is not clear from its name: write kind = 'bid'")
+            raise ConnectorError(f"{what}: the source's name is no kind of event: set the option kind, such as kind = 'bid'")
         if pool % CYCLE:
             raise ConnectorError(f"{what}: option pool_events = {pool}, expected a multiple of {CYCLE}")
         unknown = [column.name for column in params.columns if column not in SCHEMAS[kind]]
@@ -80,7 +80,7 @@ class NexmarkSource:
         return Polled(frame, self._watermark.us, now)
 
     def _newest_us(self, frame: pl.DataFrame) -> int | None:
-        """Returns the newest event time. Event times rise from row to row, those of an auction's end do not."""
+        """Returns the newest event time. It is not always the last: ends of auctions do not rise from row to row."""
         if self._time_column is None:
             return None
         newest = frame[self._time_column].to_physical().max()

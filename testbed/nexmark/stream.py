@@ -1,4 +1,4 @@
-"""One kind of event at full speed: a pool of events that is generated once, and repeated with shifted ids and times."""
+"""Rows of one kind of event at full speed: a pool of events is generated once, and repeated with shifted ids and times."""
 
 from functools import lru_cache
 
@@ -14,13 +14,13 @@ _IDS_OF = {"person": 1, "auction": AUCTIONS}
 
 
 class Stream:
-    """Rows of one kind, by number. Rows of equal numbers are equal, however they are asked for.
+    """Rows of one kind, by number. A number always gives the same row.
 
     Parameters
     ----------
     kind : one of KINDS
     events : the sequence whose beginning is the pool
-    pool_events : number of events, in whole cycles, after which the sequence begins anew
+    pool_events : number of events, in whole cycles, after which the sequence repeats
     columns : columns of the kind, in order; None: all
 
     Raises
@@ -72,5 +72,5 @@ class Stream:
 
 @lru_cache(maxsize=len(IDS))
 def _pool(kind: str, events: Events, pool_events: int) -> pl.DataFrame:
-    """Returns the pool, which is cached so that a second query over the same events begins at once."""
+    """Returns the pool; it is cached, so that a second query over the same events starts immediately."""
     return events.table(kind, 0, pool_events)

@@ -1,4 +1,4 @@
-"""The texts of the auction house: names, places, channels, and padding, as tables from which rows pick by number."""
+"""Texts of the auction house: names, places, channels and padding, as tables indexed by number."""
 
 from functools import cache
 from itertools import product
@@ -41,7 +41,7 @@ class Places(NamedTuple):
 
 
 class Channels(NamedTuple):
-    """Channel and its address by number; the hot ones first."""
+    """Name and address of each channel by number; hot channels come first."""
 
     names: pl.Series
     urls: pl.Series
@@ -76,7 +76,7 @@ def channels() -> Channels:
 
 @cache
 def paddings(mean: int) -> pl.Series:
-    """Returns texts of random letters, of `mean` characters give or take a fifth."""
+    """Returns texts of random letters, with `mean` characters, plus or minus a fifth."""
     numbers = np.arange(PADDINGS, dtype=np.int64)
     lengths = (mean * (0.8 + 0.4 * uniform(mean, "length", numbers))).astype(np.int64)
     made = []
@@ -87,5 +87,5 @@ def paddings(mean: int) -> pl.Series:
 
 
 def pick(texts: pl.Series, chance: "np.ndarray[tuple[int], np.dtype[np.float64]]") -> pl.Series:
-    """Picks one text for each number from 0 to below 1."""
+    """Picks a text for each number x with 0 <= x < 1."""
     return texts.gather((chance * len(texts)).astype(np.int64))

@@ -1,4 +1,4 @@
-"""`sbon testbed placement`: the evaluation of `sbon_testbed.placement.evaluation`, asked for and shown."""
+"""`sbon testbed placement`: runs and prints the evaluation of `sbon_testbed.placement.evaluation`."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,22 +19,24 @@ from sbon_testbed.progress import Progress
 def placement_command(
     matrix: Annotated[Path | None, typer.Option(metavar="FILE", help="RTTs in ms: .npz with key rtt, or a text matrix.")] = None,
     taken: Annotated[
-        str, typer.Option("--slice", metavar="first|median|N", help="Of a matrix over time: one slice, or each pair's median.")
+        str, typer.Option("--slice", metavar="first|median|N", help="For a matrix over time: one slice, or each pair's median.")
     ] = "first",
-    topology: Annotated[Literal["transit-stub"] | None, typer.Option(help="A generated network instead: 1,550 routers.")] = None,
-    queries: Annotated[int, typer.Option(metavar="N", min=1, help="Queries to place.")] = 1000,
-    shape: Annotated[Literal["aggregate", "join-tree", "mixed"], typer.Option(help="What they look like.")] = "aggregate",
-    seed: Annotated[int, typer.Option(min=0, help="Of the generated network, coordinates, queries and draws.")] = 1,
+    topology: Annotated[
+        Literal["transit-stub"] | None, typer.Option(help="A generated network of 1,550 routers, instead of --matrix.")
+    ] = None,
+    queries: Annotated[int, typer.Option(metavar="N", min=1, help="Number of queries to place.")] = 1000,
+    shape: Annotated[Literal["aggregate", "join-tree", "mixed"], typer.Option(help="Shape of the queries.")] = "aggregate",
+    seed: Annotated[int, typer.Option(min=0, help="Seed of network, coordinates, queries and strategies.")] = 1,
     rounds: Annotated[int, typer.Option(metavar="N", min=1, help="RTTs that each node measures for its coordinate first.")] = ROUNDS,
     jitter: Annotated[float, typer.Option(metavar="SHARE", help=JITTER_HELP)] = JITTER_SHARE,
-    algorithm: Annotated[Literal["refit", "vivaldi"], typer.Option(help="How coordinates are found.")] = "refit",
+    algorithm: Annotated[Literal["refit", "vivaldi"], typer.Option(help="Algorithm of coordinates.")] = "refit",
     strategy: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help=f"Only this one; may be repeated. One of {', '.join(STRATEGIES)}.")
+        list[str] | None, typer.Option(metavar="NAME", help=f"Only this strategy; may be repeated. One of {', '.join(STRATEGIES)}.")
     ] = None,
     json: JsonFile = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
-    """Place queries by every strategy and compare their network usage and delay with the optimum's.
+    """Place queries by every strategy, and compare their network usage and delay with those of the optimum.
 
     \b
     Examples:
@@ -70,7 +72,7 @@ def placement_command(
 
 
 def show(result: dict[str, Any]) -> None:
-    """The result as a table for people."""
+    """Prints the result as a table."""
     off = f"coordinates off by {result['coordinate_median_error']:.1%} (median)"
     print_note(f"{result['nodes']} nodes, {result['queries']} queries ({result['shape']}), jitter {result['jitter']:.1%}, {off}")
     titles = ("usage +", "80th pct", "together", "delay +", "probes", "ms")

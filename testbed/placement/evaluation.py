@@ -1,8 +1,8 @@
 """Measures how near placement comes to the optimum on a real or generated network (after SBON, section 4.1).
 
-Coordinates come from the library's own code, run on RTTs drawn from the network. Strategies see these estimates, RTTs that candidates
-measure on request (these are counted), and RTTs that nodes remember from finding their coordinates. Usage and delay are computed on the
-true latencies. A link's latency is half the RTT.
+Coordinates come from the library's own code, run on RTTs of the network. Strategies see these coordinates, RTTs that candidates measure on
+request (which are counted), and RTTs that nodes remember from finding their coordinates. Usage and delay are computed from the true
+latencies. A link's latency is half the RTT.
 """
 
 import time
@@ -36,7 +36,7 @@ from sbon_testbed.placement.queries import Shape, draw_query
 from sbon_testbed.placement.scores import Tally
 
 SLOTS = 1_000_000
-"""Room of every node: the paper's simulation has no limits of resources either."""
+"""Free slots of every node: no limit, as in the paper's simulation."""
 PINGS = MembershipConfig().ping_count
 NEIGHBOUR_RTTS = OptimiserConfig().neighbour_rtts
 
@@ -45,29 +45,29 @@ IP_MULTICAST = "ip-multicast"
 CONFIGURED: dict[str, PlacementConfig] = {
     "least-usage": PlacementConfig(strategy="least-usage"),
     "least-usage-unprobed": PlacementConfig(strategy="least-usage", probes=0),
-    # The paper's own figures, whatever the defaults become.
+    # The paper's own settings, independent of the defaults.
     "relaxation": PlacementConfig(strategy="relaxation", delta=0.1, force_threshold=1.0),
     "producer": PlacementConfig(strategy="producer"),
     "consumer": PlacementConfig(strategy="consumer"),
     "random": PlacementConfig(strategy="random"),
 }
-"""Strategies that agents have, too. `least-usage-unprobed` chooses by coordinates alone."""
+"""Strategies that agents offer. `least-usage-unprobed` chooses by coordinates alone."""
 STRATEGIES = (OPTIMAL, *CONFIGURED, IP_MULTICAST)
 
 
 def strategies_for(network: Network, wanted: Sequence[str] = ()) -> tuple[str, ...]:
-    """The strategies to compare: those wanted, or all that the network allows; the optimum is always the first.
+    """Returns the strategies to compare: those in `wanted`, or all that the network allows; the optimum is always the first.
 
     Raises
     ------
     ConfigError
-        One is unknown, or needs routes that the network does not tell.
+        A strategy is unknown, or needs routes that the network does not have.
     """
     for name in wanted:
         if name not in STRATEGIES:
             raise ConfigError(f"strategy {name!r} is unknown, expected one of {', '.join(STRATEGIES)}")
         if name == IP_MULTICAST and network.routes is None:
-            raise ConfigError("strategy 'ip-multicast' needs the network's routes, which a matrix of RTTs does not tell; use transit-stub")
+            raise ConfigError("strategy 'ip-multicast' needs the network's routes, which a matrix of RTTs does not have; use transit-stub")
     possible = [name for name in STRATEGIES if network.routes is not None or name != IP_MULTICAST]
     return tuple(dict.fromkeys((OPTIMAL, *(wanted or possible))))
 
@@ -110,27 +110,27 @@ def evaluate(
     jitter: float = 0.0,
     report: Report = unreported,
 ) -> Evaluation:
-    """Place queries by every strategy and compare with the optimum.
+    """Places queries by every strategy, and compares with the optimum.
 
-    `jitter` is the mean noise of the RTTs that coordinates and candidates' reports rest on (`sbon_testbed.coordinates.jitter`).
+    `jitter` is the mean noise of the RTTs that coordinates and candidates' reports use (`sbon_testbed.coordinates.jitter`).
 
     Raises
     ------
     ConfigError
-        A strategy is unknown or does not go with the network, or the jitter is out of range.
+        A strategy is unknown or impossible on the network, or the jitter is out of range.
     """
     names = strategies_for(network, strategies)
     coordinate_rng, query_rng = np.random.default_rng(seed).spawn(2)
     found = settled(network, rounds, coordinate_rng, report, coordinates, jitter)
     truth = KnownLatencies(network.names, network.rtt_ms)
     oracle = Oracle(network.names, truth)
-    # By name, so that a strategy's draws do not depend on which others take part.
+    # Seeded by name, so that a strategy's draws do not depend on the other strategies.
     generators = {name: np.random.default_rng([seed, zlib.crc32(name.encode())]) for name in names[1:]}
     runners = {name: Runner(name, network, found, truth, rng, jitter) for name, rng in generators.items()}
     tallies = {name: Tally() for name in names}
     for number in range(1, queries + 1):
         problem = draw_query(shape, list(network.names), query_rng)
-        started = time.thread_time()  # What it costs, however busy the machine is.
+        started = time.thread_time()  # processor time, independent of other load
         optimal = oracle.best(problem)
         tallies[OPTIMAL].seconds += time.thread_time() - started
         best = NetworkUsage().of_assignment(problem, optimal, Conditions(truth))
@@ -142,7 +142,7 @@ def evaluate(
 
 
 class Runner:
-    """One strategy: runs the full optimiser among candidates that answer with what they have measured."""
+    """Runs the full optimiser with one strategy, among candidates that answer with their measured RTTs."""
 
     def __init__(self, name: str, network: Network, found: Settled, truth: KnownLatencies, rng: np.random.Generator, jitter: float) -> None:
         self._found = found
@@ -156,11 +156,11 @@ class Runner:
         )
 
     def place(self, problem: PlacementProblem, tally: Tally) -> dict[OperatorId, NodeId]:
-        """Returns where the operators of one query go; only the time inside the optimiser counts."""
+        """Returns the placement of one query's operators; only the time inside the optimiser counts."""
         return self.decided(problem, tally)[1].assignment
 
     def decided(self, problem: PlacementProblem, tally: Tally, excluded: frozenset[NodeId] = frozenset()) -> tuple[FullOptimiser, Decision]:
-        """Returns the optimiser of one query and what it has decided, without nodes that have no room."""
+        """Returns the optimiser of one query and its decision; nodes in `excluded` report that they have no room."""
         started = time.thread_time()
         optimiser = FullOptimiser(problem, {}, self._space, self._config, self._rng, strategy=self._strategy, neighbour_rtts=NEIGHBOUR_RTTS)
         actions = optimiser.begin()
@@ -183,7 +183,7 @@ class Runner:
             actions = following
 
     def report(self, ask: AskCandidate, tally: Tally) -> CandidateReport:
-        """Returns what a candidate answers: the fastest of a few noisy probes of each peer, as agents measure on request."""
+        """Returns a candidate's report: the fastest of a few noisy probes of each peer, as agents measure on request."""
         rtts = {peer: self._jitter.fastest_ms(2 * self._truth.one_way_ms(ask.node, peer), PINGS) for peer in ask.about}
         tally.probes += len(rtts)
         return CandidateReport(ask.node, rtts, SLOTS, self._space.coordinates[ask.node].load_ms)

@@ -1,4 +1,4 @@
-"""Networks to place queries in: RTTs from a matrix or generated, own routes where they are known, coordinates found on them."""
+"""Networks for placing queries: RTTs from a matrix or generated, routes if they are known, and coordinates found on the RTTs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,15 +23,15 @@ from sbon_testbed.transit_stub import generate
 
 RTT_MS_MIN = 0.05
 ROUNDS = 500
-"""RTTs that each node measures for its coordinate. By then coordinates have settled: the next hundreds change the median error by less
-than differs between seeds."""
+"""RTTs that each node measures for its coordinate. By then coordinates have settled: hundreds more change the median error by less than
+the difference between seeds."""
 
 Report: TypeAlias = Callable[[str, int, int], None]
-"""Called with what is going on, how much of it is done, and out of how much."""
+"""Reports progress; called with the current work, the amount done, and the total."""
 
 
 def unreported(what: str, done: int, total: int) -> None:
-    """A `Report` that nobody hears."""
+    """A `Report` that does nothing."""
 
 
 @dataclass(frozen=True)
@@ -42,29 +42,29 @@ class Network:
     rtt_ms: FloatArray
     """(nodes, nodes), symmetric and complete."""
     routes: Routes | None = None
-    """The network's own ways, for IP MULTICAST; a matrix of RTTs does not tell them."""
+    """The network's own routes, for IP MULTICAST; a matrix of RTTs has none."""
 
 
 def from_matrix(rtt_ms: FloatArray, taken: str = "first") -> Network:
-    """A network of which only RTTs are known.
+    """Returns a network with RTTs only.
 
     Parameters
     ----------
     rtt_ms : (nodes, nodes) or (times, nodes, nodes)
         NaN where not measured.
-    taken : of several times this one (see `sbon_testbed.matrix.slice_of`)
+    taken : the slice to use if there are several times (see `sbon_testbed.matrix.slice_of`)
     """
     rtt = completed(slice_of(np.asarray(rtt_ms, dtype=np.float64), taken))
     return Network(_names(len(rtt)), rtt)
 
 
 def read_network(path: Path, taken: str = "first") -> Network:
-    """Reads a network of which only RTTs are known from a file."""
+    """Reads a network with RTTs only from a file."""
     return from_matrix(load_matrix(path), taken)
 
 
 def transit_stub(seed: int, stub_domains: int = 150) -> Network:
-    """The network of SBON, section 4.1, with its policy routes; fewer stub domains make a smaller one."""
+    """Generates the network of SBON, section 4.1, with its policy routes; fewer stub domains make a smaller network."""
     drawn = generate(np.random.default_rng(seed), stub_domains=stub_domains)
     names = _names(len(drawn.rtt_ms))
     row = {name: index for index, name in enumerate(names)}
@@ -72,12 +72,12 @@ def transit_stub(seed: int, stub_domains: int = 150) -> Network:
 
 
 def completed(matrix: FloatArray) -> FloatArray:
-    """The matrix with both directions averaged, and missing RTTs replaced by the shortest way over a third node.
+    """Returns the matrix with both directions averaged, and missing RTTs replaced by the shortest path through a third node.
 
     Raises
     ------
     ConfigError
-        A pair of nodes cannot be joined even so.
+        A pair of nodes has no RTT, not even through a third node.
     """
     both = np.where(np.isnan(matrix), matrix.T, (matrix + np.where(np.isnan(matrix.T), matrix, matrix.T)) / 2)
     np.fill_diagonal(both, 0.0)
@@ -86,7 +86,7 @@ def completed(matrix: FloatArray) -> FloatArray:
         both[a, b] = (known[a] + known[:, b]).min()
     if not np.isfinite(both).all():
         a, b = np.argwhere(~np.isfinite(both))[0]
-        raise ConfigError(f"no RTT between nodes {a} and {b}, not even over a third node; leave one of them out")
+        raise ConfigError(f"no RTT between nodes {a} and {b}, not even through a third node; leave one of them out")
     result: FloatArray = np.maximum(both, RTT_MS_MIN)
     np.fill_diagonal(result, 0.0)
     return result
@@ -99,7 +99,7 @@ class Settled:
     space: CostSpace
     localisers: Mapping[NodeId, Localiser]
     now: float
-    """When the last of them has measured."""
+    """Time of the last measurement."""
 
     def remembered(self, about: Mapping[NodeId, Sequence[NodeId]], nearest: int) -> Remembered:
         """Returns the RTTs that agents would report, to their `nearest` peers and to the given nodes, as the asker keeps them."""
@@ -118,11 +118,10 @@ def settled(
     config: CoordinateConfig | None = None,
     jitter: float = 0.0,
 ) -> Settled:
-    """Coordinates, and RTTs that nodes remember, after each has measured one random other in each round, as agents do whose gossip has got
-    about.
+    """Returns coordinates and remembered RTTs after each node has measured one random other node in each round.
 
-    Every node runs the library's own `Localiser` and knows the latest coordinates of the peers that it remembers. Each RTT is longer than
-    the network's by the noise of `jitter`, a share.
+    Every node runs the library's own `Localiser` and knows the latest coordinates of the peers that it remembers, as if gossip had arrived.
+    Each RTT exceeds the network's by the noise of `jitter`, a share.
     """
     space = Space(len(network.names), config or CoordinateConfig(), rng, gossip=None, jitter=jitter, names=network.names)
     peers = draw_peers(network.rtt_ms[None], None, rng)
@@ -135,7 +134,7 @@ def settled(
 
 
 def coordinate_median_error(space: CostSpace, network: Network) -> float:
-    """Median over all pairs of how far predicted RTTs are off, relative to the true ones."""
+    """Returns the median relative error of predicted RTTs over all pairs."""
     above = np.triu_indices(len(network.names), 1)
     true = network.rtt_ms[above]
     return float(np.median(np.abs(space.rtt_matrix_ms(network.names, network.names)[above] - true) / true))

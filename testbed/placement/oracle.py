@@ -1,7 +1,7 @@
-"""OPTIMAL for many queries on one large network: exact, with all latencies known (SBON, section 4.1).
+"""Finds exact optima for many queries on one large network, with all latencies known: OPTIMAL in SBON, section 4.1.
 
-Where the operators' links form a forest, messages over it find the best placement: from each operator to its neighbours, the least that
-its side costs for each of their nodes, nodes^2 additions a link. Plans with cycles (diamonds) go to the library's exact search.
+If the operators' links form a forest, message passing finds the best placement: an operator sends each neighbour the least cost of its side
+for each node of the neighbour, nodes^2 additions a link. For plans with cycles (diamonds) the library's exact search is used.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ class Oracle:
         self._one_way_ms = truth.matrix_ms(self._nodes, self._nodes)
 
     def best(self, problem: PlacementProblem) -> dict[OperatorId, NodeId]:
-        """The assignment of least network usage.
+        """Returns the assignment of least network usage.
 
         Raises
         ------
@@ -48,7 +48,7 @@ class Oracle:
         return {**problem.pinned, **{operator: self._nodes[row] for operator, row in zip(problem.unpinned, choice, strict=True)}}
 
     def _costs(self, problem: PlacementProblem) -> tuple[list[FloatArray], list[_Edge]]:
-        """Returns what each operator's links to pinned ones cost on every node, and the links among operators."""
+        """Returns the cost of each operator's links to pinned operators on every node, and the links among unpinned operators."""
         index = {operator: number for number, operator in enumerate(problem.unpinned)}
         own = [np.zeros(len(self._nodes)) for _ in index]
         rates: dict[tuple[int, int], float] = {}
@@ -80,7 +80,7 @@ class Oracle:
         return inward
 
     def _descend(self, own: Sequence[FloatArray], forest: Sequence[_Edge], inward: Sequence[Mapping[int, FloatArray]]) -> list[int]:
-        """The best row of every operator: that of one by all messages, then outwards, each by its neighbour's row."""
+        """Returns the best row of every operator: first that of a root by all its messages, then outwards, each by its neighbour's row."""
         around = _neighbours(len(own), forest)
         least = [costs + sum(messages.values(), np.zeros(len(self._nodes))) for costs, messages in zip(own, inward, strict=True)]
         choice: dict[int, int] = {}
@@ -89,7 +89,7 @@ class Oracle:
                 continue
             choice[root] = int(least[root].argmin())
             reached = [root]
-            for operator in reached:  # grows meanwhile
+            for operator in reached:  # the loop extends the list
                 for other, rate in around[operator].items():
                     if other not in choice:
                         cost = least[other] - inward[other][operator] + rate * self._one_way_ms[choice[operator]]
@@ -99,7 +99,7 @@ class Oracle:
 
 
 def _neighbours(count: int, edges: Sequence[_Edge]) -> list[dict[int, float]]:
-    """Returns the neighbours of each operator and the rates between."""
+    """Returns the neighbours of each operator, with the rates of their links."""
     around: list[dict[int, float]] = [{} for _ in range(count)]
     for a, b, rate in edges:
         around[a][b] = around[b][a] = rate

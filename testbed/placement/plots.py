@@ -1,4 +1,4 @@
-"""Pictures of what placements cost: how penalties are distributed over queries."""
+"""Draws the distributions of placement penalties over queries."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLOURS = ("#222222", "#1f77b4", "#9467bd", "#2ca02c", "#8c564b", "#7f7f7f", "#d62728", "#ff7f0e")
-"""Colours of the curves, in their order; told apart by people who see few colours through the dashes below."""
+"""Colours of the curves, in their order; the dashes below distinguish them for colour-blind readers."""
 DASHES = ((), (5, 1.5), (1.5, 1.5), (7, 2, 1.5, 2), (3, 1.5), (1, 2.5), (), (6, 1.5))
 TAIL = 97.5
-"""Percentile of the widest curve that the picture ends with: single queries far out would squeeze all others into a corner."""
+"""Percentile of the widest curve at which the figure ends; single outliers would squeeze all other queries into a corner."""
 
 
 class Curve(NamedTuple):
@@ -26,11 +26,11 @@ class Curve(NamedTuple):
     penalty: FloatArray
     """(queries,), sorted; fractions."""
     ours: bool
-    """Drawn stronger."""
+    """True: the line is drawn thicker."""
 
 
 def require_matplotlib() -> None:
-    """Fail early where nothing can be drawn.
+    """Checks that matplotlib is installed, so that a command fails before its work.
 
     Raises
     ------
@@ -46,7 +46,7 @@ def require_matplotlib() -> None:
 
 
 def draw_distribution(path: Path, title: str, quantity: str, curves: Sequence[Curve]) -> None:
-    """A picture of cumulative shares: how many of the queries have at most this penalty.
+    """Draws cumulative distributions: the share of queries with at most a given penalty.
 
     Raises
     ------
@@ -96,7 +96,7 @@ def _draw_curve(axes: "Axes", curve: Curve, colour: str, dashes: tuple[float, ..
 
 
 def _merged(curves: Sequence[Curve]) -> list[tuple[int, Curve]]:
-    """Curves and their numbers; those that are the same become one with both names, because one would hide the other."""
+    """Returns curves with their numbers; equal curves become one with both names, because one would hide the other."""
     result: dict[int, Curve] = {}
     for number, curve in enumerate(curves):
         same = next((other for other in result if np.array_equal(result[other].penalty, curve.penalty)), None)

@@ -1,4 +1,4 @@
-"""Queries to place: the paper's, trees of joins, and a mixture with chains and diamonds."""
+"""Queries to place: the paper's aggregate, trees of joins, and a mixture with chains and diamonds."""
 
 from typing import Literal, TypeAlias
 
@@ -15,7 +15,7 @@ MIXED_OPERATORS_MAX = 12
 
 
 def draw_query(shape: Shape, nodes: list[NodeId], rng: np.random.Generator) -> PlacementProblem:
-    """A query of this shape with its producers and its consumer on nodes drawn at random, each on its own as far as there are enough."""
+    """Draws a query of this shape with its producers and its consumer on random nodes; all different if there are enough nodes."""
     if shape == "aggregate":
         return aggregate(nodes, rng)
     if shape == "join-tree":
@@ -29,14 +29,14 @@ def draw_query(shape: Shape, nodes: list[NodeId], rng: np.random.Generator) -> P
 
 
 def aggregate(nodes: list[NodeId], rng: np.random.Generator) -> PlacementProblem:
-    """Four producers, one 8:1 aggregator, one consumer (SBON, section 4.1)."""
+    """Draws a query of four producers, one 8:1 aggregator and one consumer (SBON, section 4.1)."""
     pinned = _pin(["p0", "p1", "p2", "p3", "c"], nodes, rng)
     inputs = [PlacementLink(f"p{index}", "a", PRODUCER_BYTES_PER_S) for index in range(4)]
     return PlacementProblem(pinned, ("a",), (*inputs, PlacementLink("a", "c", 4 * PRODUCER_BYTES_PER_S / 8)))
 
 
 def join_tree(nodes: list[NodeId], rng: np.random.Generator, producers: int) -> PlacementProblem:
-    """Joins of two streams each, drawn at random until one stream is left; a join's output is 5 to 100 % of its inputs."""
+    """Draws joins of two random streams each until one stream is left; a join's output is 5 to 100 % of its inputs."""
     pinned = _pin([*(f"p{index}" for index in range(producers)), "c"], nodes, rng)
     streams: list[tuple[OperatorId, float]] = [(f"p{index}", PRODUCER_BYTES_PER_S) for index in range(producers)]
     operators: list[OperatorId] = []
@@ -51,7 +51,7 @@ def join_tree(nodes: list[NodeId], rng: np.random.Generator, producers: int) -> 
 
 
 def chain(nodes: list[NodeId], rng: np.random.Generator, length: int) -> PlacementProblem:
-    """Operators one behind the other, each letting 20 to 100 % through."""
+    """Draws a chain of operators, each of which passes 20 to 100 % of its input."""
     rate = PRODUCER_BYTES_PER_S
     operators = tuple(f"o{index}" for index in range(length))
     links = []
@@ -62,7 +62,7 @@ def chain(nodes: list[NodeId], rng: np.random.Generator, length: int) -> Placeme
 
 
 def diamonds(nodes: list[NodeId], rng: np.random.Generator, count: int) -> PlacementProblem:
-    """Streams split in two ways and joined again, with another producer's stream joined in; one behind the other."""
+    """Draws a chain of diamonds: each splits a stream into two branches and joins them again with another producer's stream."""
     pinned = _pin(["p", *(f"q{index}" for index in range(count)), "c"], nodes, rng)
     operators: list[OperatorId] = []
     links: list[PlacementLink] = []

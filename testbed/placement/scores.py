@@ -1,4 +1,4 @@
-"""Scores placements: network usage over the optimum's, delay over that of the network's own routes (SBON, section 4.1)."""
+"""Scores placements: network usage relative to the optimum, delay relative to the network's own routes (SBON, section 4.1)."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ from sbon.cost.problem import PlacementProblem
 from sbon.types import NodeId, OperatorId
 
 NOISE = 1e-12
-"""Penalties nearer to 0 are 0: the same latencies, added up in another order."""
+"""Penalties below this count as 0: they come from adding the same latencies in another order."""
 
 
 def direct_delay_ms(problem: PlacementProblem, truth: KnownLatencies) -> float:
@@ -46,7 +46,8 @@ class Tally:
         return {
             "usage_penalty_mean": float(np.mean(self.usage_penalty)),
             "usage_penalty_p80": float(np.percentile(self.usage_penalty, 80)),
-            # Where the best placement costs almost nothing (all in one city), a penalty has no bound; what all queries cost together has.
+            # If the best placement costs almost nothing (all in one city), a query's penalty is unbounded; the total over all queries is
+            # not.
             "usage_penalty_total": _over(self.usage_bytes, self.best_bytes),
             "delay_penalty_mean": float(np.mean(self.delay_penalty)),
             "delay_below_direct_share": float(np.mean(np.array(self.delay_penalty) < 0)),
@@ -56,6 +57,6 @@ class Tally:
 
 
 def _over(value: float, base: float) -> float:
-    """Returns the fraction by which `value` exceeds `base`; 0 where there is nothing to compare with."""
+    """Returns the fraction by which `value` exceeds `base`; 0 if `base` is 0."""
     penalty = value / base - 1 if base > 0 else 0.0
     return penalty if abs(penalty) > NOISE else 0.0

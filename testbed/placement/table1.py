@@ -1,7 +1,7 @@
-"""`sbon testbed table1`: the placement paper's table 1 and figures 8 and 9 (SBON, section 4.1), with our default strategy beside its six.
+"""`sbon testbed table1`: the placement paper's table 1 and figures 8 and 9 (SBON, section 4.1): its six strategies and sbon's default.
 
-Each seed draws a transit-stub network of the paper's size, coordinates and queries of its own. Tables show the mean over seeds, figures
-the queries of all seeds together.
+Each seed draws a transit-stub network of the paper's size, coordinates and queries. Tables show means over seeds; figures show the queries
+of all seeds together.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ PAPER: dict[str, PaperRow] = {
     "consumer": PaperRow("CONSUMER", 0.60, 0.0),
     "random": PaperRow("RANDOM", 0.81, 0.76),
 }
-"""Results of the paper, in its order: that of network usage."""
+"""Results of the paper, in its order, which is that of network usage."""
 OURS: dict[str, str] = {"least-usage": "least-usage (the default)", "least-usage-unprobed": "least-usage without probes"}
 TITLES = {name: row.title for name, row in PAPER.items()} | OURS
 SEEDS_MAX = 100
@@ -46,7 +46,7 @@ SEEDS_MAX = 100
 def run(
     seeds: Sequence[int], queries: int, rounds: int = ROUNDS, stub_domains: int = 150, report: Report | None = None
 ) -> list[Evaluation]:
-    """Place the paper's queries on one network for each seed, by all strategies."""
+    """Places the paper's queries by all strategies, on one network for each seed."""
     evaluations = []
     for seed in seeds:
 
@@ -60,7 +60,7 @@ def run(
 
 
 def table(evaluations: Sequence[Evaluation]) -> dict[str, Any]:
-    """The figures, as table1.json has them: means over the seeds, and those of each seed. Penalties are fractions.
+    """Returns the contents of table1.json: means over the seeds, and the figures of each seed. Penalties are fractions.
 
     Times are left out, so that the same seeds give the same file.
     """
@@ -109,7 +109,7 @@ def markdown(result: Mapping[str, Any]) -> str:
 
 
 def draw(evaluations: Sequence[Evaluation], out: Path) -> None:
-    """figure8.png and figure9.png."""
+    """Draws figure8.png and figure9.png."""
     for number, quantity, field in ((8, "network usage penalty", "usage_penalty"), (9, "delay penalty", "delay_penalty")):
         curves = [
             Curve(title, np.sort(np.concatenate([getattr(evaluation.tallies[name], field) for evaluation in evaluations])), name in OURS)
@@ -121,15 +121,17 @@ def draw(evaluations: Sequence[Evaluation], out: Path) -> None:
 
 def table1_command(
     out: Annotated[Path, typer.Option(metavar="DIR", help="table1.json, table1.md, figure8.png and figure9.png go here; made if missing.")],
-    queries: Annotated[int, typer.Option(metavar="N", min=1, help="Queries to place on each network.")] = 1000,
-    seeds: Annotated[str, typer.Option(metavar="N,N,...", help="One network, its coordinates and queries for each.")] = "1,2,3",
+    queries: Annotated[int, typer.Option(metavar="N", min=1, help="Number of queries to place on each network.")] = 1000,
+    seeds: Annotated[str, typer.Option(metavar="N,N,...", help="Seeds; each draws a network, its coordinates and queries.")] = "1,2,3",
     rounds: Annotated[int, typer.Option(metavar="N", min=1, help="RTTs that each node measures for its coordinate first.")] = ROUNDS,
-    stub_domains: Annotated[int, typer.Option(metavar="N", min=1, max=300, help="Of 10 nodes each; 150 as in the paper.")] = 150,
+    stub_domains: Annotated[
+        int, typer.Option(metavar="N", min=1, max=300, help="Number of stub domains, with 10 nodes each; the paper has 150.")
+    ] = 150,
     json: Annotated[bool, typer.Option("--json", help="Print table1.json instead of table1.md.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
     wide: Wide = False,
 ) -> None:
-    """Repeat the placement paper's table 1 and its figures 8 and 9: six algorithms and ours, 1,550 nodes.
+    """Repeat the placement paper's table 1 and its figures 8 and 9: its six algorithms and sbon's, on 1,550 nodes.
 
     \b
     Examples:
@@ -138,7 +140,7 @@ def table1_command(
     """
 
     chosen = _seeds(seeds)
-    require_matplotlib()  # before minutes of work, not after
+    require_matplotlib()  # fail now rather than after minutes of work
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as problem:

@@ -7,7 +7,7 @@ from sbon_testbed.reference.pages import FOLDER, PAGES
 
 
 def main(arguments: list[str]) -> int:
-    """Writes every page into the folder that is given, or into `docs/reference`; returns the exit code."""
+    """Writes every page into the given folder, or into `docs/reference`; returns the exit code."""
     folder = Path(arguments[0]) if arguments else FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     for name, page in PAGES.items():

@@ -11,14 +11,14 @@ from sbon_agent.__main__ import parser as agent_parser
 from sbon_testbed.reference.markdown import code, page, prose, table
 
 INTRODUCTION = """\
-Every command takes `--help`. Those that talk to an agent find it by `--socket PATH`, the control socket or the agent's data directory, or
-by `$SBON_SOCKET`. Exit codes: 0 done, 1 failed, 2 wrong usage; an error is one line on standard error that says what to do.
+Every command takes `--help`. Commands that talk to an agent find it by `--socket PATH` (the control socket or the agent's data directory)
+or by `$SBON_SOCKET`. Exit codes: 0 done, 1 failed, 2 wrong usage. An error is one line on standard error that says what to do.
 
-Tables show their main columns, and on a wide terminal as many others as it has room for; `--wide` shows all. For scripts there is
-`--json`."""
+Tables show their main columns, and on a wide terminal as many others as fit; `--wide` shows all columns. `--json` prints JSON for
+scripts."""
 
 _KIND = re.compile(r"<(?:int|float|str)\b[^>]*>")
-"""Stands for the value of an option that names none."""
+"""Matches typer's placeholder for the value of an option without a metavar."""
 
 
 def commands_page() -> str:
@@ -28,7 +28,7 @@ def commands_page() -> str:
 
 
 def _sections(group: Any, path: str) -> Iterator[str]:
-    """Yields the parts of the commands of a group, those of groups within it behind single commands."""
+    """Yields the sections of a group's commands: single commands first, then the groups within it."""
     for name, one in sorted(_below(group).items(), key=lambda item: (hasattr(item[1], "list_commands"), item[0])):
         if getattr(one, "hidden", False):
             continue
@@ -46,13 +46,13 @@ def _sections(group: Any, path: str) -> Iterator[str]:
 
 
 def _below(group: Any) -> dict[str, Any]:
-    """Returns the commands of a group by name, those included that it loads only when they are asked for."""
+    """Returns the commands of a group by name, including those that it loads on demand."""
     context = typer.Context(group)
     return {name: group.get_command(context, name) for name in group.list_commands(context)}
 
 
 def _usage(command: Any, path: str) -> str:
-    """Returns how a command is called: with its arguments, and the options that it needs."""
+    """Returns a command's usage: its arguments and required options."""
     words = [path]
     for parameter in command.params:
         if parameter.param_type_name == "argument":
@@ -63,7 +63,7 @@ def _usage(command: Any, path: str) -> str:
 
 
 def _row(command: Any, parameter: Any) -> tuple[str, str] | None:
-    """Returns name and meaning of an option or argument; None where help does not show it."""
+    """Returns name and meaning of an option or argument; None if help does not show it."""
     shown = parameter.get_help_record(typer.Context(command))
     if shown is None:
         return None
@@ -78,7 +78,7 @@ def _argument(parameter: Any) -> str:
 
 
 def _help(text: str) -> Iterator[str]:
-    """Yields the paragraphs of a help text; those that keep their lines (`\\b`) as code."""
+    """Yields the paragraphs of a help text; paragraphs that keep their lines (`\\b`) become code."""
     for paragraph in re.split(r"\n\s*\n", text.replace("\b\n", "\n\b").strip("\n")):
         if "\b" not in paragraph and not paragraph.startswith("Example"):
             yield prose(paragraph)
@@ -89,7 +89,7 @@ def _help(text: str) -> Iterator[str]:
 
 
 def _agent() -> Iterator[str]:
-    """Yields the parts of `sbon agent`, which is the daemon and has a parser of its own."""
+    """Yields the section of `sbon agent`, the daemon, which has its own parser."""
     parser = agent_parser()
     yield f"## {code('sbon agent')}"
     yield prose(parser.description or "")
@@ -102,4 +102,4 @@ def _agent() -> Iterator[str]:
         choices = f"; one of {', '.join(map(str, option.choices))}" if option.choices else ""
         rows.append((code(f"{names} {value}".strip()), f"{option.help}{choices}"))
     yield table(("option", "meaning"), rows)
-    yield "Settings that have no flag stand in the file: see [settings](settings.md)."
+    yield "Settings without a flag are set in the configuration file: see [settings](settings.md)."

@@ -1,4 +1,4 @@
-"""The page of the connectors: from the docstrings of their modules, which list their options as `name : meaning`."""
+"""Makes the page of the connectors from the docstrings of their modules, which list their options as `name : meaning`."""
 
 import importlib
 import inspect
@@ -11,8 +11,8 @@ from sbon_testbed.reference.markdown import anchor, code, page, prose, table
 
 INTRODUCTION = """\
 `CREATE SOURCE ... WITH (connector = 'NAME', option = 'value', ...)` and `CREATE SINK ... WITH (...)` name a connector and its options. An
-option that a connector does not know is refused with the nearest name. Spans of time are texts such as '10 s', '250 ms' or '2 hours'; a
-bare number is seconds. Packages add connectors of their own, in the entry point group `sbon.connectors`."""
+unknown option is refused, and the error names the nearest known one. Spans of time are texts such as '10 s', '250 ms' or '2 hours'; a bare
+number is seconds. Packages can add connectors in the entry point group `sbon.connectors`."""
 
 CONNECTORS: dict[str, dict[str, str]] = {
     "datagen": {"source": "sbon.connectors.datagen"},
@@ -24,7 +24,7 @@ CONNECTORS: dict[str, dict[str, str]] = {
     "tcp": {"source and sink": "tcp"},
     "websocket": {"sink": "websocket"},
 }
-"""Connectors by the name in a statement: as what each is used, and the module whose docstring has the options; without a dot, one of
+"""Connectors by their name in statements: for each use, the module whose docstring has the options; a name without a dot is a module of
 `sbon_agent.connectors`."""
 
 SHARED: dict[str, str] = {
@@ -38,7 +38,7 @@ SHARED: dict[str, str] = {
 """Modules and classes that several connectors refer to, and their headings."""
 
 _IN_CODE = re.compile(r" \(`(?:sbon\.[a-z_.]+|file_table|parquet_pruning|tcp_source)`\)")
-"""References to other modules, which tell users nothing."""
+"""Matches references to other modules, which do not help users."""
 _UNDERLINED = re.compile(r"^(\S.*)\n-{3,}$", re.MULTILINE)
 _OPTION = re.compile(r"^([A-Za-z_.]+(?:, [A-Za-z_.]+)*) : ", re.MULTILINE)
 
@@ -91,7 +91,7 @@ def _document(place: str) -> str:
 
 
 def _parts(text: str, skipped: int = 0) -> Iterator[str]:
-    """Yields the paragraphs of a docstring, the first `skipped` left out: options as lists, underlined titles as headings."""
+    """Yields the paragraphs of a docstring without the first `skipped`: options as lists, underlined titles as headings."""
     for paragraph in re.split(r"\n\s*\n", text.strip())[skipped:]:
         title = _UNDERLINED.match(paragraph)
         if title is not None and title[1] in ("Raises", "Parameters"):
@@ -107,7 +107,7 @@ def _parts(text: str, skipped: int = 0) -> Iterator[str]:
 
 
 def options(paragraph: str) -> list[tuple[str, str]]:
-    """Returns name (or names) and meaning of each option of a list, with the line ends of the meaning.
+    """Returns name (or names) and meaning of each option in a list; the meaning keeps its line ends.
 
     Examples
     --------
@@ -128,7 +128,7 @@ def documented() -> set[str]:
 
 
 def _bullet(option: tuple[str, str]) -> str:
-    """Returns an option as an entry of a list; lines that begin with a word in quotes are a list within."""
+    """Returns an option as an entry of a list; lines that begin with a quoted word become a nested list."""
     names, text = option
     lines = text.split("\n")
     inner = [number for number, line in enumerate(lines) if re.match(r" {4}`\w+` {2,}", line)]

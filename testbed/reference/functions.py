@@ -1,4 +1,4 @@
-"""The page of the SQL functions: from the tables that check calls, and from the forms in which people write them."""
+"""Makes the page of the SQL functions from the tables that check calls, and from the forms in which calls are written."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -17,25 +17,25 @@ from sbon.schema import ARRAY_TYPES, ELEMENT_TYPES, TYPE_NAMES, ColumnType
 from sbon_testbed.reference.markdown import code, page, prose, table
 
 Accepted: TypeAlias = dict[tuple[ColumnType, ...], ColumnType]
-"""Types of arguments that are taken, and the type of the result."""
+"""Accepted types of arguments, with the type of the result."""
 
 INTRODUCTION = """\
-A function gives NULL when an argument is NULL, unless its text says otherwise. What has no value is NULL rather than an error: a division
-by zero, the root of a negative number, a CAST of what does not convert. A *number* is a BIGINT or a DOUBLE; a BIGINT beside a DOUBLE
-becomes one.
+A function returns NULL when an argument is NULL, unless its description says otherwise. An undefined result is NULL rather than an error: a
+division by zero, the root of a negative number, a CAST of a value that does not convert. A *number* is a BIGINT or a DOUBLE; a BIGINT
+beside a DOUBLE is converted to DOUBLE.
 
 Names may be written in any case. `SHOW FUNCTIONS` lists them, with the functions of installed packages."""
 
 OF_AGGREGATES = """\
-Aggregates stand in the SELECT list or in HAVING over a window with GROUP BY, each with `FILTER (WHERE condition)` where that is wanted.
-All but `COUNT(*)` leave out NULLs. Of nothing, counts are 0 and all others are NULL. Answers do not depend on how rows were batched, to
-the last bit."""
+Aggregates are used in the SELECT list or in HAVING over a window with GROUP BY, each optionally with `FILTER (WHERE condition)`. All but
+`COUNT(*)` ignore NULLs. Without any value, counts are 0 and all other aggregates are NULL. Answers do not depend on how rows were batched,
+to the last bit."""
 
 _NUMBERS = (ColumnType.INT, ColumnType.FLOAT)
 _INSTEAD_OF = {"median": "percentile_cont", "any_value": "min"}
-"""Aggregates that are made of another one, which takes the same."""
+"""Aggregates that are implemented by another one, with the same types of arguments."""
 _OF_JSON_ALONE = ("json_get", "json_text", "json_typeof")
-"""Functions that the planner does not call for arrays, although hosts would."""
+"""Functions that the planner does not call for arrays, although hosts accept arrays."""
 
 
 def functions_page() -> str:
@@ -65,7 +65,7 @@ def _operators() -> Iterator[tuple[str, str, str, str]]:
 
 
 def _functions() -> Iterator[tuple[str, str, str, str]]:
-    """Yields one row for each function that is called by its name, without those that are other names."""
+    """Yields one row for each function that is called by its name, without synonyms."""
     for name in {*function_names(), *CALLS} - {*SYNONYMS, *PARSED_AS, "extract", "cast"}:
         if name in CALLS:
             yield code(CALLS[name].call), CALLS[name].arguments, CALLS[name].result, CALLS[name].meaning
@@ -86,7 +86,7 @@ def _aggregates() -> Iterator[tuple[str, str, str, str, str]]:
 
 
 def _taken(name: str) -> str:
-    """Returns the types that an aggregate takes, tried one by one."""
+    """Returns the types that an aggregate accepts, found by trying each type."""
     if name == "string_agg":
         return "any"  # other values are cast to TEXT
     if name == "array_agg":
@@ -100,7 +100,7 @@ def _taken(name: str) -> str:
 
 
 def signature(function: Function) -> tuple[str, str]:
-    """Returns arguments and result of a function in words, as its rule takes and gives them.
+    """Returns arguments and result of a function in words, as its rule accepts and returns them.
 
     Examples
     --------
@@ -123,7 +123,7 @@ def signature(function: Function) -> tuple[str, str]:
 
 
 def _accepted(function: Function, count: int, first: tuple[ColumnType, ...] = ()) -> Accepted:
-    """Returns what a function takes with so many arguments, the first of which may be given."""
+    """Returns the combinations of `count` argument types that a function accepts; all begin with the types in `first`."""
     accepted: Accepted = {}
     for rest in product(ColumnType, repeat=count - len(first)):
         kinds = (*first, *rest)
@@ -143,7 +143,7 @@ def _result(rule: Callable[[], ColumnType | None]) -> ColumnType | None:
 
 
 def _listed(accepted: Accepted) -> str:
-    """Returns the arguments: place by place, or as all of one type, or every combination."""
+    """Returns the arguments in words: the types of each place, or "all of one type", or every combination."""
     places = [set(kinds) for kinds in zip(*accepted, strict=True)]
     if len(accepted) == prod(map(len, places)):
         return ", ".join(map(_types, places))
@@ -180,7 +180,7 @@ def _types(kinds: set[ColumnType]) -> str:
 
 
 def _words(kinds: set[ColumnType]) -> list[str]:
-    """Returns the names of types, one word for all numbers and one for all arrays where all of them are there."""
+    """Returns the names of types; all numbers together become one word, and so do all arrays."""
     groups = {"number": set(_NUMBERS), "array": set(ELEMENT_TYPES)}
     whole = [word for word, members in groups.items() if members <= kinds]
     rest = kinds.difference(*(groups[word] for word in whole))

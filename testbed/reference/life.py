@@ -4,9 +4,9 @@ from sbon.execution.life import ROWS, Row, State
 from sbon_testbed.reference.markdown import code, page, table
 
 _ABOUT = (
-    "What an engine does with an operator on one host. An event that the table does not have for a state is a mistake of the engine and "
-    "raises `LocalProtocolError`. Where a row has a condition, *ended* means that every input has ended and has been processed. People and "
-    "other hosts read `building` for `waiting`, and `paused` for `resting`, `forking` and `exported`."
+    "The states of an operator on one host, and what the engine does on each event. An event that the table does not have for a state is "
+    "an error of the engine and raises `LocalProtocolError`. In conditions, *ended* means that every input has ended and has been "
+    "processed. Users and other hosts see `waiting` as `building`, and `resting`, `forking` and `exported` as `paused`."
 )
 _OMITTED = (State.FAILED, State.GONE)
 
@@ -20,8 +20,8 @@ def life_page() -> str:
         "The life of an operator",
         "`sbon/execution/life.py`",
         _ABOUT,
-        "The diagram leaves out faults, which lead to `failed` from every state but `gone`, and the end of an operator that nobody wants "
-        "any more, which leads to `gone` from every state.",
+        "The diagram leaves out faults, which lead to `failed` from every state but `gone`, and the removal of an operator, which leads to "
+        "`gone` from every state.",
         _diagram(),
         "## Table",
         table(("state", "what happens", "next state", "what is done"), [(*cells[:3], cells[3] or "nothing") for cells in rows]),

@@ -1,4 +1,4 @@
-"""Makes the page about the messages between agents, from their structs: how each is encoded, and the limits of its fields."""
+"""Makes the page about the messages between agents from their structs: the encoding of each, and the limits of its fields."""
 
 from collections.abc import Iterable, Iterator
 from enum import Enum
@@ -17,23 +17,23 @@ from sbon_testbed.reference.structs import about
 
 _ABOUT = (
     "Every struct that one agent sends to another, with the limits that a receiver checks. [Protocols](../protocols.md) says when they "
-    "are sent, and what they travel in; [authority](../authority.md) says who may send which. All are MessagePack. A *map* has the names "
-    "of the fields as keys, and a field that is left out has its default; `type` is the key of the tag where a struct has one. An *array* "
-    "has the fields in the order of its table, behind the tag if there is one; fields at its end may be left out if they have defaults."
+    "are sent, and in which frames; [authority](../authority.md) says who may send which. All are MessagePack. A *map* has the names "
+    "of the fields as keys, and a field that is left out has its default; the tag of a struct, if any, has the key `type`. An *array* "
+    "has the fields in the order of its table, after the tag if there is one; fields at its end may be left out if they have defaults."
 )
 _OF_STREAMS = (
-    "The payload of frames of the kinds MESSAGE, REQUEST and REPLY. *told*: one way; *asked*: a request, which is answered; *answer*: the "
-    "reply to a request. A request with nothing to answer is answered with `done`."
+    "The payload of frames of the kinds MESSAGE, REQUEST and REPLY. *told*: one way; *asked*: a request, which gets a reply; *answer*: the "
+    "reply to a request. A request without a result is answered with `done`."
 )
 _OF_DATAGRAMS = (
-    "The payload of datagrams, behind one byte with the version. Elements behind those that are known are skipped, and so are news of a "
-    "tag that is not known."
+    "The payload of datagrams, after one byte with the version. A receiver skips elements after those that it knows, and news with an "
+    "unknown tag."
 )
 _WAYS: dict[Way, str] = {Way.TOLD: "told", Way.ASKED: "asked", Way.ANSWER: "answered"}
 
 
 def messages_page() -> str:
-    """Returns the page with all messages, and all that they consist of."""
+    """Returns the page with all messages, and all structs in their fields."""
     streams: list[type[msgspec.Struct]] = [*get_args(Message), ErrorReply]
     members: list[type[msgspec.Struct]] = [*get_args(datagrams.Message), *get_args(datagrams.News), datagrams.State]
     parts = sorted(_reached([*streams, *members]) - {*streams, *members}, key=lambda kind: kind.__name__)
@@ -64,14 +64,14 @@ def _sections(kinds: Iterable[type[msgspec.Struct]]) -> Iterator[str]:
 
 
 def _encoding(kind: type[msgspec.Struct]) -> str:
-    """Returns how a struct is encoded, and the way by which it goes if it is a message of streams."""
+    """Returns the encoding of a struct and, for a message of streams, its way and its senders."""
     config = kind.__struct_config__
     tag = "" if config.tag is None else f", tag {code(str(config.tag))}"
     return f"{'Array' if config.array_like else 'Map'}{tag}.{_way(kind)}"
 
 
 def _way(kind: type[msgspec.Struct]) -> str:
-    """Returns who says a message of streams, and how."""
+    """Returns who may send a message of streams, and in which way; empty for other structs."""
     rule = TABLE.get(kind)
     if rule is None:
         return ""
@@ -81,7 +81,7 @@ def _way(kind: type[msgspec.Struct]) -> str:
 
 
 def _reached(kinds: Iterable[type[msgspec.Struct]]) -> set[type[msgspec.Struct]]:
-    """Returns these structs and all that their fields may hold."""
+    """Returns these structs and all structs that their fields may hold."""
     found: set[type[msgspec.Struct]] = set()
     waiting = list(kinds)
     while waiting:
@@ -170,7 +170,7 @@ def _limits(least: Any, most: Any) -> str:
 
 
 def _number(value: float) -> str:
-    """Returns a limit, as a power of two where it is one of the large ones.
+    """Returns a limit as text; large powers of two are written as such.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The page of the scenario files of the testbed."""
+"""Makes the page of the testbed's scenario files."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""The page of an agent's settings."""
+"""Makes the page of an agent's settings."""
 
 from collections.abc import Iterator
 
@@ -10,11 +10,11 @@ from sbon_testbed.reference.markdown import code, page, prose, table
 from sbon_testbed.reference.structs import about, fields, structs_of
 
 INTRODUCTION = """\
-Settings of an agent stand in a TOML file that `sbon agent --config FILE` reads. `sbon agent --print-config` prints all of them as such a
-file, with the values that are in force. Flags win over the file, the file over the defaults. An unknown setting or a value out of range
-is refused with the file, the line and the nearest name.
+An agent reads its settings from a TOML file: `sbon agent --config FILE`. `sbon agent --print-config` prints all settings as such a file,
+with their present values. Flags take precedence over the file, and the file over the defaults. An unknown setting or a value out of range
+is an error that names the file, the line and the nearest setting.
 
-*Reload* says whether `sbon reload` (or SIGHUP) takes a changed value over at once; all others wait for the next start of the agent."""
+*Reload* says whether `sbon reload` (or SIGHUP) applies a changed value at once; all other changes need a restart of the agent."""
 
 
 def settings_page() -> str:

@@ -23,9 +23,9 @@ _UNITS = {
     "fraction": "share, 0 to 1",
     "share": "share, 0 to 1",
 }
-"""Units by the word of a name that says it."""
+"""Units by the word of a setting's name that stands for them."""
 _UNITS_OF_NAMES = {"memory_max": "bytes", "force_threshold": "ms"}
-"""Units that names do not say."""
+"""Units of settings whose names have no word for the unit."""
 _PLAIN = {str: "text", int: "whole number", float: "number", bool: "true or false"}
 
 
@@ -45,12 +45,12 @@ def structs_of(annotation: Any) -> list[type[msgspec.Struct]]:
 
 
 def about(kind: type[msgspec.Struct]) -> str:
-    """Returns what a struct is, from its docstring."""
+    """Returns the docstring of a struct."""
     return inspect.cleandoc(kind.__doc__ or "")
 
 
 def default_of(field: msgspec.structs.FieldInfo) -> str:
-    """Returns the default of a field as TOML has it."""
+    """Returns the default of a field in TOML."""
     if field.default is not msgspec.NODEFAULT:
         value = field.default
     elif field.default_factory is not msgspec.NODEFAULT:
@@ -61,7 +61,7 @@ def default_of(field: msgspec.structs.FieldInfo) -> str:
 
 
 def unit_of(name: str, annotation: Any) -> str:
-    """Returns the unit that a field's name says, or else its type in words.
+    """Returns the unit in a field's name; without one, the field's type in words.
 
     Examples
     --------

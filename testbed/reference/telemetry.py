@@ -1,4 +1,4 @@
-"""The page of the telemetry tables."""
+"""Makes the page of the telemetry tables."""
 
 from collections.abc import Iterator
 from typing import Any, get_args, get_origin, get_type_hints
@@ -10,8 +10,8 @@ from sbon_testbed.reference.markdown import code, page, prose, table
 
 INTRODUCTION = """\
 Every agent writes Parquet files under `telemetry` in its data directory, in folders `kind=KIND/date=YYYY-MM-DD/hour=HH`. Each kind is a
-table. Timestamps have microseconds, in UTC. Units are in the names of columns. A column marked *later* was added after the first release
-of the schema: files of older agents lack it, and it is null for them."""
+table. Timestamps are in UTC, to the microsecond. Names of columns contain their units. A column marked *later* was added after the first
+release of the schema: files of older agents lack it, and its values are null for them."""
 
 
 def telemetry_page() -> str:
@@ -58,6 +58,6 @@ _NAMES: dict[Any, str] = {str: "string", int: "int64", float: "float64", bool: "
 
 
 def _part(annotation: Any) -> type[Part] | None:
-    """Returns the struct that a list is made of, if it is one of structs."""
+    """Returns the struct of a list of structs; None for other types."""
     inner = get_args(annotation)[0] if get_origin(annotation) is tuple else None
     return inner if isinstance(inner, type) and issubclass(inner, Part) else None

@@ -1,1 +1,1 @@
-"""Evaluation of the highest rates that queries carry (WhiteWater): searches for order and placement, and the rates of real agents."""
+"""Evaluation of the highest rates that queries sustain (WhiteWater): searches for order and placement, and the rates of real agents."""

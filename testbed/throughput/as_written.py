@@ -1,9 +1,9 @@
-"""An agent that plans filters above all joins, as WhiteWater's section 6.4 begins.
+"""An agent that plans filters above all joins: the initial plan in WhiteWater's section 6.4.
 
-It is started as any agent is: `python -m sbon_testbed.throughput.as_written ARGUMENT...`.
+It starts like any agent: `python -m sbon_testbed.throughput.as_written ARGUMENT...`.
 
-The planner puts each filter as far down as it can. Here moves take it up again before the query is placed, so that both orders of one
-query can be run and compared.
+The planner pushes each filter as far down as it can. This agent moves filters up again before it places the query, so that both orders of
+one query can be run and compared.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from sbon_agent.__main__ import main
 
 
 def filters_up(plan: Plan) -> Plan:
-    """Returns the plan with every filter above the joins that it may pass."""
+    """Returns the plan with every filter moved above the joins that it may pass."""
     while True:
         kinds = {spec.id: spec.params for spec in plan.operators}
         up = (one for one in moves(plan) if isinstance(kinds[one.top], JoinParams) and isinstance(kinds[one.bottom], MapParams))
@@ -28,7 +28,7 @@ def filters_up(plan: Plan) -> Plan:
 
 
 def leave_filters_up(planning_of: Callable[..., tuple[Plan, planner.Build]] = planner.planning) -> None:
-    """Makes all agents of this process plan so: `planner.plan` asks `planner.planning`, as agents do."""
+    """Makes all agents of this process plan this way, by replacing `planner.planning`, which `planner.plan` calls."""
 
     def planning(*arguments: object, **named: object) -> tuple[Plan, planner.Build]:
         made, build = planning_of(*arguments, **named)

@@ -1,4 +1,4 @@
-"""`sbon testbed throughput`: the evaluation of searches for the highest rates, asked for and shown."""
+"""`sbon testbed throughput`: runs and prints the evaluation of searches for the highest rates."""
 
 import os
 from collections.abc import Callable
@@ -24,7 +24,7 @@ class Part(StrEnum):
 
 
 class Method(StrEnum):
-    """Searches that are compared."""
+    """Searches to compare."""
 
     GREEDY = "greedy"
     TABU = "tabu"
@@ -35,19 +35,21 @@ class Method(StrEnum):
 
 
 def throughput_command(
-    part: Annotated[list[Part] | None, typer.Option(help="Only this one; may be repeated.")] = None,
-    search: Annotated[list[Method] | None, typer.Option(help="small, large: only this one; may be repeated.")] = None,
-    small: Annotated[int, typer.Option(metavar="N", min=1, help="small: random queries, solved by trying all.")] = 100,
-    queries: Annotated[int, typer.Option(metavar="N", min=1, help="large: random queries of 40 operators; 3 s each.")] = 1000,
-    mixed: Annotated[int, typer.Option(metavar="N", min=1, help="mixed: random queries with limits of all kinds; 2 s each.")] = 20,
+    part: Annotated[list[Part] | None, typer.Option(help="Only this part; may be repeated.")] = None,
+    search: Annotated[list[Method] | None, typer.Option(help="small, large: only this search; may be repeated.")] = None,
+    small: Annotated[int, typer.Option(metavar="N", min=1, help="small: number of random queries, solved exhaustively.")] = 100,
+    queries: Annotated[int, typer.Option(metavar="N", min=1, help="large: number of random queries of 40 operators; 3 s each.")] = 1000,
+    mixed: Annotated[
+        int, typer.Option(metavar="N", min=1, help="mixed: number of random queries with all kinds of limits; 2 s each.")
+    ] = 20,
     plans: Annotated[
-        int, typer.Option(metavar="N", min=1, help="sustained: random plans that agents run in virtual time; 10 s each.")
+        int, typer.Option(metavar="N", min=1, help="sustained: number of random plans that agents run in virtual time; 10 s each.")
     ] = 10,
-    seed: Annotated[int, typer.Option(min=0, help="Of all that is drawn.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all random draws.")] = 1,
     json: JsonFile = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
-    """Compare searches for the order and placement that carry the highest rates, and whether agents sustain what is predicted.
+    """Compare searches for the order and placement with the highest rates, and check whether agents sustain predicted rates.
 
     \b
     Examples:
@@ -94,7 +96,7 @@ def throughput_command(
 
 
 def show_small(results: dict[str, dict[str, float]], queries: int) -> None:
-    """The part `small` as a table for people."""
+    """Prints the part `small` as a table."""
     print_note(f"small: {queries} queries of at most two sources and five other operators, against the best of all configurations")
     rows = [
         [name, f"{found['optimal_share']:.0%}", f"{found['ratio_p10']:.3f}", f"{found['worst']:.3f}"]
@@ -104,8 +106,8 @@ def show_small(results: dict[str, dict[str, float]], queries: int) -> None:
 
 
 def show_large(results: dict[str, dict[str, float]], times: dict[str, dict[str, float]], queries: int) -> None:
-    """The parts `large` and `times` as one table for people."""
-    print_note(f"large: {queries} queries of 40 operators, rates against those of reactive tabu")
+    """Prints the parts `large` and `times` as one table."""
+    print_note(f"large: {queries} queries of 40 operators, rates relative to those of reactive tabu")
     rows = []
     for name, took in times.items():
         found = results.get(name)
@@ -117,9 +119,9 @@ def show_large(results: dict[str, dict[str, float]], times: dict[str, dict[str, 
 
 
 def show_mixed(results: dict[str, Any]) -> None:
-    """The part `mixed` as a table for people."""
+    """Prints the part `mixed` as a table."""
     print_note(
-        f"mixed: {results['queries']} queries that the placement of least usage cannot carry; usage above the least that carries them"
+        f"mixed: {results['queries']} queries that overload the placement of least usage; excess usage over the least that sustains them"
     )
     rows = [
         [
@@ -134,24 +136,24 @@ def show_mixed(results: dict[str, Any]) -> None:
 
 
 def show_sustained(result: dict[str, Any]) -> None:
-    """The part `sustained` as a table for people."""
+    """Prints the part `sustained` as a table."""
     from sbon_testbed.throughput.sustained import ABOVE, BELOW
 
     print_note(f"sustained: {result['plans']} random plans on agents in virtual time, below and above the predicted highest rate")
     rows = [
-        [f"all goes through at {BELOW} of it", str(result["flat"])],
+        [f"nothing is held up at {BELOW} of it", str(result["flat"])],
         [f"something is held up at {ABOVE} of it", str(result["blocked"])],
-        ["what was named as binding is full then", str(result["binding_full"])],
-        ["predicted from rules, in part", str(result["rests_on_rules"])],
+        ["the named bottleneck is full then", str(result["binding_full"])],
+        ["predicted partly from rules", str(result["rests_on_rules"])],
     ]
     print_table((Column("what should hold"), Column("plans", right=True)), rows)
 
 
 def show_engine(result: dict[str, Any]) -> None:
-    """The part `engine` as a table for people."""
+    """Prints the part `engine` as a table."""
     from sbon_testbed.throughput.sustained import ABOVE, BELOW
 
-    print_note(f"engine: two joins and two filters on two agents with a core each; {result['ratio']:.1f} times the rate once optimised")
+    print_note(f"engine: two joins and two filters on two agents with a core each; {result['ratio']:.1f} times the rate after optimisation")
     parts = {name: found for name, found in result.items() if isinstance(found, dict)}
     rows = [
         [
@@ -166,7 +168,7 @@ def show_engine(result: dict[str, Any]) -> None:
     titles = ("rows/s/stream", "predicted", "error", "flat", "held up", "full")
     print_table((Column("configuration"), *(Column(title, right=True) for title in titles)), rows)
     print_note(
-        f"flat: queues and latency at {BELOW} of the predicted rate; held up: a source at {ABOVE}; full: what is predicted to bind, then"
+        f"flat: queues and latency at {BELOW} of the predicted rate; held up: a source at {ABOVE}; full: the predicted bottleneck, then"
     )
     for name, found in parts.items():
-        print_note(f"predicted to bind, {name}: {found['binding']}")
+        print_note(f"predicted bottleneck, {name}: {found['binding']}")

@@ -1,11 +1,12 @@
-"""Measures the query of WhiteWater's section 6.4 on two real agents, each on a core of its own: as written, and as optimised; and another.
+"""Measures the query of WhiteWater's section 6.4 on two real agents with one core each, as written and as optimised; and another query.
 
     sigma(D = 0) sigma(A = 0) (AB join on B (BC join on C CD))
 
-As written, filters are above both joins and everything is on one node. Optimised, filters are at their sources, and each join has a node;
-between these goes only what the join on C gives. The other query (`windowed`) computes a function of the rows of AB, and of a tenth of
-those of BC, and has windows of both. Agents run a query slowly first and predict its highest rate; then the rates of all sources rise
-together until a source cannot give its rows. At last it runs a little below and a little above what was predicted, for a minute each.
+As written, filters are above both joins and everything is on one node. Optimised, filters are at their sources and the joins on different
+nodes; only the output of the join on C goes between the nodes. The other query (`windowed`) computes a function of the rows of AB and of a
+tenth of those of BC, in windows over both. Agents first run a query slowly and predict its highest rate. Then the rates of all sources rise
+together until a source cannot give its rows. Finally the query runs a little below and a little above the predicted rate, for a minute
+each.
 """
 
 import os
@@ -20,29 +21,29 @@ from sbon_testbed.throughput.sustained import ABOVE, BELOW, FLAT_S, FULL, is_blo
 
 NODES = ("a", "b")
 VALUES_B, VALUES_C = 1_000, 100_000
-"""Values of the keys: the join on C is a hundred times more selective than that on B."""
+"""Number of values of keys B and C: the join on C is a hundred times more selective than the join on B."""
 SHARE = 100
-"""One row in so many passes a filter."""
+"""One row in this many passes a filter."""
 SPAN_MS = 500
 FIRST_ROWS_PER_S = 20_000
 ROUNDS = 10
 LEARN_SHARE = 0.8
-"""Rates at which costs are measured: the first, and then so much of what is predicted, until that changes by no more than `SAME`."""
+"""Share of the predicted rate at which costs are measured again, until the prediction changes by at most `SAME`."""
 SAME = 0.03
 SINK_NODE = "a"
 PREDICTED_TIMEOUT_S = 60.0
 SETTLE_S, WATCHED_S = 3.0, 5.0
 SUSTAINED_S = 60.0
-"""Time for which queues and latency are to stay flat at `BELOW` times the predicted rate."""
+"""Seconds for which queues and latency must stay flat at `BELOW` times the predicted rate."""
 HELD_UP = 0.98
 """Share of its rows below which a source counts as held up."""
 STEP = 1.25
-"""First rise of the rates."""
+"""Factor by which rates rise or fall until one sustained and one held-up rate are known."""
 NEAR = 1.05
-"""Ratio of a rate that is held up to one that is not, at which the search ends."""
+"""The search ends when the least held-up rate is at most this many times the highest sustained rate."""
 GONE_TIMEOUT_S = 30.0
 SETTINGS = 'optimiser = { enabled = false }\nlog = { level = "warning" }\nhosting = { uplink_bytes_per_s = 1e9 }\n'
-"""Agents know that nothing between them limits what they send: by rule it would be 100 Mbit/s."""
+"""The uplink is set so high that the network is no limit; without the setting, agents assume 100 Mbit/s."""
 SOURCE = """
 CREATE SOURCE {name} (ts TIMESTAMP, {one} BIGINT, {other} BIGINT, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{node}',
     rows_per_second = {rate}, seed = {seed}, pool_rows = 1048576, fields.{one}.max = {most_one}, fields.{other}.max = {most_other});
@@ -65,14 +66,14 @@ class Setup(NamedTuple):
     """A configuration of the query."""
 
     module: str
-    """Kind of agent."""
+    """Module that runs as the agent."""
     sources: dict[str, str]
     """Node of each source."""
     joins: dict[str, str]
-    """Node of each join, by its key; what is not pinned otherwise is on the node of the sink."""
+    """Node of each join, by its key; other unpinned operators are on the sink's node."""
     query: str = QUERY
     column: str = "at"
-    """Column of its answers with an event time, by which it is known how late they are."""
+    """Column of the answers with an event time, from which their latency is computed."""
 
 
 SETUPS = {
@@ -83,7 +84,7 @@ SETUPS = {
 
 
 class _Pair:
-    """Two agents that run one configuration at one rate after the other."""
+    """Two agents that run one configuration at different rates, one after the other."""
 
     def __init__(self, found: dict[str, BenchAgent], setup: Setup) -> None:
         self._agents, self._setup = found, setup
@@ -115,7 +116,7 @@ class _Pair:
             self._ask("submit", sql=f"DROP SOURCE {name}")
 
     def learn(self) -> dict[str, Any]:
-        """Runs the query at most of the rate that is predicted, again and again; returns the last prediction, of rows a second a stream."""
+        """Runs the query repeatedly at `LEARN_SHARE` of the predicted rate; returns the last prediction, in rows/s of each stream."""
         rate, found = FIRST_ROWS_PER_S, dict[str, Any]()
         for _ in range(ROUNDS):
             self._begin(rate)
@@ -130,19 +131,19 @@ class _Pair:
         return found
 
     def _predicted(self) -> dict[str, Any]:
-        """Returns what is predicted of the running query's highest rate, once its agents have measured what it costs."""
+        """Returns the prediction of the running query's highest rate, once the agents have measured its costs."""
         deadline = time.monotonic() + PREDICTED_TIMEOUT_S
         while True:
             (row,) = (row for row in self._ask("queries") if row["name"] == "found")
             if row["prediction"] is not None:
                 return dict(row["prediction"]["highest_rate"])
             if time.monotonic() > deadline:
-                raise SbonError(f"nothing is predicted of the query within {PREDICTED_TIMEOUT_S:g} s: {row['state']}")
+                raise SbonError(f"the query has no prediction within {PREDICTED_TIMEOUT_S:g} s: {row['state']}")
             time.sleep(0.2)
 
     def watch(self, rate: int, watched_s: float = WATCHED_S) -> dict[str, Any]:
-        """Returns what happens at a rate: the share of its rows that the source that was held up most gave, the cores that the agents
-        used, by how much more waits in the end, in seconds of the rates, and by how many seconds answers are later then."""
+        """Runs the query at a rate. Returns the share of its rows that the slowest source gave, the cores that the agents used, the growth
+        of waiting rows in seconds of the rates, and the growth of latency in seconds."""
         self._begin(rate)
         time.sleep(SETTLE_S)
         began, before, used = time.monotonic(), self._operators(), self._cpu_s()
@@ -174,13 +175,13 @@ class _Pair:
 
 
 def _latency_s(operators: dict[str, dict[str, Any]]) -> float:
-    """Returns by how much half of the latest answers were behind the clock."""
+    """Returns the median latency of the latest answers."""
     (found,) = (row["latency"] for row in operators.values() if row["kind"] == "sink")
     return float(found["p50_ms"]) / 1e3
 
 
 def evaluate_engine(report: Report) -> dict[str, Any]:
-    """Returns for each configuration the highest rate of each stream that it sustained, the predicted one, and what `sustained` tells.
+    """Returns, for each configuration, the highest sustained rate of each stream, the predicted rate, and the result of `sustained`.
 
     Raises
     ------
@@ -202,16 +203,16 @@ def evaluate_engine(report: Report) -> dict[str, Any]:
 
 
 def measured(pair: _Pair) -> dict[str, Any]:
-    """Searches for the highest rate that a configuration sustains, in rows/s of each stream, from 0.8 of the predicted one on.
+    """Searches for the highest rate that a configuration sustains, in rows/s of each stream, starting at 0.8 of the predicted rate.
 
-    Returns that rate, the predicted one with its limit, and every trial.
+    Returns that rate, the predicted rate with its bottleneck, and every trial.
     """
     learned = pair.learn()
     predicted = learned["rows_per_s"]
     tried: list[dict[str, Any]] = []
 
     def is_sustained(rows_per_s: float) -> bool:
-        # Others use the cores, too, now and then: what is held up once is tried again.
+        # Other programs may use the cores: a rate that is held up once is tried again.
         for _ in range(2):
             tried.append(pair.watch(round(rows_per_s)))
             if tried[-1]["given"] >= HELD_UP:
@@ -237,8 +238,8 @@ def measured(pair: _Pair) -> dict[str, Any]:
 
 
 def sustained(pair: _Pair, predicted: float, binding: str) -> dict[str, Any]:
-    """Returns whether a query does what was predicted: `flat` below that rate, `blocked` above it, and `binding_full`, the node that was
-    named, or on which the named operators are."""
+    """Tells whether a query behaves as predicted: `flat` below the predicted rate, `blocked` above it, and `binding_full` if the node of
+    the predicted bottleneck is then full."""
     below, above = (pair.watch(round(times * predicted), SUSTAINED_S) for times in (BELOW, ABOVE))
     return {
         "flat": below["given"] >= HELD_UP and max(below["grown_s"], below["later_s"]) < FLAT_S,

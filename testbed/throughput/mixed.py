@@ -1,6 +1,6 @@
-"""Searches with limits of all kinds: nodes of cities, links with bandwidths, profiles of three points (`mixed`).
+"""Compares searches under all kinds of limits: nodes of cities, links with bandwidths, profiles of three points (`mixed`).
 
-Least usage alone ignores what nodes and links can carry. The exact search tells the least usage that carries the profile.
+The placement of least usage ignores the limits of nodes and links. An exact search finds the least usage that sustains the profile.
 """
 
 from typing import Any
@@ -23,14 +23,14 @@ from sbon_testbed.topology import CitiesConfig, build
 NODES, CHOICES, SOURCES, OTHERS = 20, 4, 2, 5
 POINTS = ("day", "evening", "launch")
 ROW_NS, JOIN_ROW_NS = 60.0, 400.0
-"""Costs of a row of our filters and of our joins, of the order that `sbon bench operators` measures."""
+"""Costs of a row in sbon's filters and joins, of the order that `sbon bench operators` measures."""
 CORES_MOST = 4
 EVALUATIONS = 1e12
 SAME = 1e-6
 
 
 def mixed_query(rng: np.random.Generator) -> tuple[Query, list[tuple[int, ...]], Supply]:
-    """Draws a query with two sources and five other operators on 20 cities, whose profile the placement of least usage cannot carry."""
+    """Draws a query with two sources and five other operators, its possible hosts, and a network of 20 cities with limits."""
     query, hosts = paper_query(rng, sources=SOURCES, others=OTHERS, nodes=NODES, choices=CHOICES)
     pieces: list[Piece] = []
     for piece in query.pieces:
@@ -58,9 +58,11 @@ def mixed_query(rng: np.random.Generator) -> tuple[Query, list[tuple[int, ...]],
 
 
 def evaluate_mixed(queries: int, seed: int, report: Report) -> dict[str, Any]:
-    """Returns how much more usage each search takes than the least that carries the profile, where least usage does not carry it.
+    """Returns by how much each search exceeds the least usage that sustains the profile, over queries that overload the placement of least
+    usage.
 
-    The profile of each query is scaled so that the placement of least usage carries 0.7 of it, if the best one carries all of that.
+    Each query's profile is scaled so that the placement of least usage sustains 0.7 of it. Queries that no placement can sustain then are
+    skipped.
     """
     above: dict[str, list[float]] = {name: [] for name in ("default", "default_search", "reactive_tabu", "annealing", "greedy")}
     carried: dict[str, int] = dict.fromkeys(above, 0)

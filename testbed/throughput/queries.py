@@ -14,17 +14,17 @@ LATENCY_S = 0.06
 INSTRUCTIONS_PER_S = 1e9
 COLUMN_BYTES = 8.0
 COLUMNS = 4
-"""Columns of a source."""
+"""Number of columns of a source."""
 
 
 def paper_query(rng: np.random.Generator, *, sources: int, others: int, nodes: int, choices: int) -> tuple[Query, list[tuple[int, ...]]]:
-    """Draws a query, built bottom up: `sources` of random rates, as many joins as it takes less one, and filters and projections.
+    """Draws a query bottom up: `sources` sources with random rates, one join fewer, and filters and projections.
 
     Parameters
     ----------
-    others : operators that are no sources
-    nodes : nodes of the network
-    choices : nodes of each operator
+    others : number of operators that are no sources
+    nodes : number of nodes in the network
+    choices : number of nodes allowed for each operator
 
     Returns
     -------
@@ -83,7 +83,7 @@ def _one(rng: np.random.Generator, mask: int) -> int:
 
 
 def paper_supply(rng: np.random.Generator, nodes: int) -> Supply:
-    """Draws nodes of different speeds; links have no limit but their latency."""
+    """Draws nodes of different speeds; links have latency, but no bandwidth limit."""
     work = INSTRUCTIONS_PER_S * rng.uniform(0.2, 2.0, nodes)
     return Supply(
         nodes=tuple(f"n{number}" for number in range(nodes)),

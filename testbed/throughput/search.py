@@ -1,4 +1,4 @@
-"""Searches for the highest rates, compared on random queries (WhiteWater, sections 6.1 to 6.3)."""
+"""Compares searches for the highest rates on random queries (WhiteWater, sections 6.1 to 6.3)."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ Search = Callable[[RatesPlacement, np.random.Generator], Record[Taken] | None]
 NODES_SMALL, CHOICES_SMALL, OTHERS_SMALL, SOURCES_SMALL = 2, 2, 5, 2
 NODES_LARGE, CHOICES_LARGE, OPERATORS_LARGE = 10, 4, 40
 SAME = 1e-3
-"""Relative difference of rates that counts as none: the paper's precision."""
+"""Largest relative difference of rates that count as equal: the paper's precision."""
 EVALUATIONS = 1e12
 ITERATIONS = 1000
 """Iterations of a tabu search (section 6)."""
@@ -47,7 +47,7 @@ SMALL_METHODS: dict[str, Search] = {
 
 
 class _World:
-    """One query, its nodes, and where all searches begin."""
+    """One query, its nodes, and the configuration at which all searches begin."""
 
     def __init__(self, seed: int, number: int, *, small: bool) -> None:
         rng = np.random.default_rng([seed, number, small])
@@ -65,11 +65,11 @@ class _World:
         self.start = self.placement(None).node_of
 
     def placement(self, start: Any) -> RatesPlacement:
-        """Returns a configuration at the start that all have in common."""
+        """Returns a configuration with the given start; None: a random start."""
         return RatesPlacement(self.query.first_order(), self.hosts, self.supply, np.random.default_rng(self._seed), start)
 
     def run(self, search: Search) -> tuple[float, float, float]:
-        """Returns the quality that a search finds, its processor time in s, and evaluations of a second."""
+        """Returns the quality that a search finds, its processor time in s, and its evaluations a second."""
         one = self.placement(self.start.copy())
         began_s = time.process_time()
         record = search(one, np.random.default_rng(self._seed))
@@ -79,7 +79,7 @@ class _World:
 
 
 def evaluate_small(queries: int, seed: int, report: Report, wanted: Sequence[str] = ()) -> dict[str, Any]:
-    """Returns how near each search comes to the optimum of small queries (section 6.1); of those wanted, or of all."""
+    """Returns how near the searches in `wanted` (all if empty) come to the optimum of small queries (section 6.1)."""
     methods = {name: search for name, search in SMALL_METHODS.items() if not wanted or name in wanted}
     ratios: dict[str, list[float]] = {name: [] for name in methods}
     for number in range(queries):
@@ -100,11 +100,11 @@ def evaluate_small(queries: int, seed: int, report: Report, wanted: Sequence[str
 
 
 def evaluate_large(queries: int, seed: int, report: Report, wanted: Sequence[str] = ()) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns how searches compare with reactive tabu on large queries (section 6.2), and what they take (section 6.3).
+    """Returns how searches compare with reactive tabu on large queries (section 6.2), and their times (section 6.3).
 
     Parameters
     ----------
-    wanted : searches that are compared; all if left out
+    wanted : searches to compare; all if empty
     """
     methods = {name: search for name, search in METHODS.items() if not wanted or name in wanted or name == "reactive_tabu"}
     ratios: dict[str, list[float]] = {name: [] for name in methods}
@@ -143,7 +143,7 @@ def evaluate_large(queries: int, seed: int, report: Report, wanted: Sequence[str
 
 
 def _neighbourhoods(seed: int, count: int = 200) -> dict[str, float]:
-    """Evaluations of all moves of one configuration after the other, with 40 operators, as tabu search makes them."""
+    """Measures the time to evaluate all moves of a configuration of 40 operators, as tabu search does in each iteration."""
     one = _World(seed, 0, small=False).placement(None)
     moves = one.all_moves()
     one.values_after(moves)

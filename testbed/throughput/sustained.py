@@ -1,7 +1,7 @@
 """Tests whether agents sustain predicted rates: whole overlays in virtual time, at a little less and a little more than predicted.
 
-Queries run slowly first, so that their costs are measured; then the agents predict, and the same queries run at the rates to try. What
-binds is full if the node, or the operator's core, has no time left.
+Queries run slowly first, so that agents measure their costs. Then the agents predict, and the same queries run at the rates to test. The
+predicted bottleneck is full if the node, or the operator's core, has no time left.
 """
 
 import re
@@ -16,14 +16,14 @@ from sbon_testbed.topology import CitiesConfig, build
 
 NODES = 4
 BELOW, ABOVE = 0.95, 1.1
-"""Multiples of the predicted rate at which nothing, and something, is held up."""
+"""Multiples of the predicted rate at which nothing (`BELOW`) and something (`ABOVE`) should be held up."""
 LEARN_S, GONE_S, SETTLE_S, WATCHED_S = 20.0, 15.0, 20.0, 60.0
 SLOW_ROWS_PER_S = (1000, 3000, 9000)
-"""Rates at which costs are measured: batches of one size could not tell what a batch costs from what its rows do."""
+"""Rates at which costs are measured; with batches of one size, the cost of a batch and that of its rows could not be separated."""
 FLAT_S = 1.0
-"""Growth of what waits, in seconds of the sources' rates, that still counts as flat."""
+"""Growth of waiting rows, in seconds of the sources' rates, that still counts as flat."""
 FULL = 0.93
-"""Share of a resource that counts as full: tasks that never run twice at once, behind queues with bounds, leave gaps on two cores."""
+"""Share of a resource that counts as full: operators run one task at a time behind bounded queues, which leaves gaps on two cores."""
 SOURCE = """
 CREATE SOURCE {name} (ts TIMESTAMP, key BIGINT, value DOUBLE, WATERMARK FOR ts AS ts) WITH (connector = 'datagen', nodes = '{node}',
     rows_per_second = {rate}, seed = {seed}, fields.key.min = 0, fields.key.max = 999)"""
@@ -42,18 +42,18 @@ class Run(NamedTuple):
     """The figures of agents over `WATCHED_S`."""
 
     given: float
-    """Rows that the sources gave, as a part of those that they were to give; of the one that gave least."""
+    """Share of the due rows that a source gave; of the source with the least share."""
     grown_s: float
-    """Growth of what waits before operators and on links, in seconds of all sources' rates."""
+    """Growth of the rows that wait before operators and on links, in seconds of all sources' rates."""
     busy: dict[str, float]
-    """Time that each node's cores worked, as a part of all their time."""
+    """Busy share of each node's cores."""
     alone: dict[str, float]
-    """Time that each operator worked, as a part of one core's."""
+    """Busy share of one core, for each operator."""
     node_of: dict[str, str]
 
 
 class _Overlay:
-    """One query over a few agents of cities, whose sources can be made anew at other rates."""
+    """One query over a few agents in cities; its sources can be recreated with other rates."""
 
     def __init__(self, rng: np.random.Generator, seed: int) -> None:
         cores = int(rng.integers(1, 3))
@@ -68,13 +68,13 @@ class _Overlay:
         self.sources = [name for name in ("a0", "a1") if re.search(rf"\b{name}\b", self.select)]
 
     def start(self, rate: float) -> None:
-        """Runs the query with sources of a rate, in rows a second."""
+        """Starts the query with sources that give `rate` rows a second each."""
         for number, (name, node) in enumerate(zip(self.sources, self._places, strict=False)):
             self.world.submit(SOURCE.format(name=name, node=node, rate=rate, seed=number), at=self._home)
         self.world.submit(f"CREATE SINK out AS {self.select} WITH (connector = 'discard')", at=self._home)
 
     def learn(self) -> dict[str, Any]:
-        """Runs the query at slow rates, and returns what its home says then of its highest rates, as multiples of the last of them."""
+        """Runs the query at slow rates, and returns its home's prediction; the highest rate is a multiple of the last slow rate."""
         found: dict[str, Any] = {}
         for rate in SLOW_ROWS_PER_S:
             self.start(rate)
@@ -96,7 +96,7 @@ class _Overlay:
         self.world.run(1.0)
 
     def watch(self, rate: float) -> Run:
-        """Returns what happens at these rates, once they have been on for a while."""
+        """Runs the query at a rate, and returns the figures after a settling time."""
         self.start(rate)
         self.world.run(SETTLE_S)
         before, at, busy = self._operators(), self.world.now, self._busy_ns()
@@ -126,12 +126,12 @@ class _Overlay:
 
 
 def waiting(row: dict[str, Any]) -> float:
-    """Returns the rows that wait before an operator, and on its links, as far as they have been sent and not taken."""
+    """Returns the rows that wait before an operator, and those on its links that are sent but not acknowledged."""
     return float(row["queue_rows"]) + sum(float(link["rows_sent"] - link["rows_acknowledged"]) for link in row["links"])
 
 
 def is_blocked(given: float, grown_s: float, watched_s: float) -> bool:
-    """Tells whether something is held up at `ABOVE` times the predicted rate, be it at a source or before an operator."""
+    """Tells whether rows are held up at `ABOVE` times the predicted rate, at a source or before an operator."""
     return (given - grown_s / watched_s) * ABOVE < 1.05
 
 
@@ -140,8 +140,8 @@ def evaluate_sustained(plans: int, seed: int, report: Report) -> dict[str, Any]:
 
     Returns
     -------
-    Counts: `plans`, `flat` (nothing is held up below), `blocked` (something is above), `binding_full` (what was named is full then); and
-    `each`
+    Counts: `plans`, `flat` (nothing is held up below), `blocked` (something is held up above), `binding_full` (the named bottleneck is
+        full then); and the results of `each` plan
     """
     each = []
     for number in range(plans):
@@ -153,7 +153,7 @@ def evaluate_sustained(plans: int, seed: int, report: Report) -> dict[str, Any]:
 
 
 def sustained(seed: int) -> dict[str, Any]:
-    """Returns what was predicted of a random plan's highest rate, and what agents did a little below and above it."""
+    """Returns the predicted highest rate of a random plan, and how agents behave a little below and above it."""
     overlay = _Overlay(np.random.default_rng(seed), seed)
     try:
         found = overlay.learn()
@@ -177,12 +177,12 @@ def sustained(seed: int) -> dict[str, Any]:
 
 
 def _fullness(binding: str, run: Run) -> float:
-    """Returns how full the resource is that a prediction named.
+    """Returns the busy share of the resource that a prediction named.
 
     Raises
     ------
     ValueError
-        It is neither a node's processors nor an operator's core: nothing else has a limit here.
+        The resource is neither a node's processors nor an operator's core; nothing else has a limit here.
     """
     if binding.startswith("CPU on node "):
         return run.busy[binding.removeprefix("CPU on node ")]
@@ -190,4 +190,4 @@ def _fullness(binding: str, run: Run) -> float:
         of_run = {one.rpartition(".")[2]: busy for one, busy in run.alone.items()}
         named = binding.removeprefix("one core, operators ").removeprefix("one core, operator ").partition(" on node ")[0]
         return sum(of_run[one.rpartition(".")[2]] for one in named.split(", "))
-    raise ValueError(f"what binds is {binding!r}, of which this world has no limit")
+    raise ValueError(f"bottleneck {binding!r}, expected a node's CPU or an operator's core: nothing else has a limit in this world")
