@@ -54,7 +54,7 @@ def row_groups(file: IO[bytes]) -> list[RowGroup] | None:
         meta = _Thrift(file.read(length)).structure()
         groups = [_row_group(group) for group in meta[4]]
         return groups if all(group.rows >= 0 for group in groups) and sum(group.rows for group in groups) == meta[3] else None
-    except (AttributeError, KeyError, IndexError, TypeError, ValueError, struct.error):  # whatever a damaged footer leads to
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError, struct.error):  # a damaged footer can cause any of these
         return None
 
 

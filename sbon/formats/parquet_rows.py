@@ -51,8 +51,8 @@ def always_converts(kind: ColumnType, found: pl.DataType) -> bool:
 def needed_columns(params: SourceParams, found: pl.Schema) -> list[str]:
     """Returns the columns of a file that a source has to read, in the source's order.
 
-    They are those that its query uses, its event time, its NOT NULL columns, and those with values that may not convert, because the rows
-    of such values are left out for every query.
+    These are the columns that its query uses, its event time, its NOT NULL columns, and columns with values that may not convert, because
+    rows with such values are left out for every query.
     """
     names = [field.name for field in params.columns]
     if params.reads is None:

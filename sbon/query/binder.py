@@ -164,7 +164,7 @@ class Binder:
             raise self.text.keyword_error(side, name, message, "write UNION ALL")
         sides: list[exp.Expr] = []
         node: exp.Expr = tree
-        # Long chains nest to the left; they are taken apart without recursion.
+        # Long chains nest to the left; they are flattened without recursion.
         while isinstance(node, exp.Union) and not node.args.get("distinct") and (node is tree or node.args.get("with_") is None):
             sides.append(node.expression)
             node = node.this

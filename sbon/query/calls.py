@@ -57,7 +57,7 @@ def applied(text: Text, tree: exp.Func, name: str, extensions: Extensions, relat
 
 
 def _partition(text: Text, tree: exp.Func, function: BatchFunction) -> tuple[str, ...]:
-    """Returns the columns behind PARTITION BY."""
+    """Returns the columns of PARTITION BY."""
     form = f"write {function.name}(stream, PARTITION BY column)"
     found: list[str] = []
     for item in tree.expressions[1:]:

@@ -1,4 +1,4 @@
-"""Column constraints of CREATE SOURCE: NOT NULL, PRIMARY KEY, comments.
+"""Reads column constraints of CREATE SOURCE: NOT NULL, PRIMARY KEY, comments.
 
 NOT NULL is enforced: a row with NULL there is dropped where the source is read, and counted. A PRIMARY KEY is accepted but not
 enforced, also without NOT ENFORCED: rows of a stream are not compared with all rows before them.

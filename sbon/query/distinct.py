@@ -19,7 +19,7 @@ def grouped_for_distinct(text: Text, tree: exp.Select, relation: Relation, scope
     Raises
     ------
     QueryError
-        DISTINCT beside aggregates, or no time among the columns: every row would have to be kept for ever.
+        DISTINCT stands beside aggregates, or no column is a time, so that every row would have to be kept for ever.
     """
     distinct = tree.args.get("distinct")
     if distinct is None:

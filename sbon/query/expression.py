@@ -40,7 +40,7 @@ class Cast(msgspec.Struct, frozen=True, tag="cast", tag_field="form"):
 
 
 class Case(msgspec.Struct, frozen=True, tag="case", tag_field="form"):
-    """The value behind the first condition that holds, else `default`."""
+    """The value of the first branch whose condition holds, else `default`."""
 
     branches: tuple[tuple["Expression", "Expression"], ...]
     default: "Expression"
@@ -50,6 +50,6 @@ Expression: TypeAlias = Column | Literal | Call | Cast | Case
 
 
 def is_bare_null(expression: Expression) -> bool:
-    """Tells whether an expression is a NULL of no fixed type. A NULL written without a type is a TEXT literal; one of another type has
-    that type."""
+    """Tells whether an expression is a NULL of no fixed type. A NULL written without a type is a TEXT literal; any other NULL has
+    its type."""
     return isinstance(expression, Literal) and expression.value is None and expression.type is ColumnType.TEXT

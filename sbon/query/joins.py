@@ -1,7 +1,7 @@
 """Binds joins of streams: which conditions are keys, which bound the time between two rows, and which remain.
 
-A condition on times is brought into the form `low <= right time - left time <= high`, whichever way round it was written; both bounds
-are required, as rows would otherwise have to be kept for ever.
+A condition on times is brought into the form `low <= right time - left time <= high`. Both bounds are required, as rows would
+otherwise have to be kept for ever.
 """
 
 from __future__ import annotations

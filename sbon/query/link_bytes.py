@@ -1,8 +1,8 @@
-"""Estimates the bytes a second of a stream on a link between two agents, from how its batches are laid out there.
+"""Estimates the bytes a second of a stream on a link between two agents, from the layout of its batches there.
 
 A batch is one frame of the connection: the frame's header and seal, the head of `sbon.links.frames`, and an Arrow IPC record batch, whose
 metadata and padding (`sbon.links.ipc_layout`) are most of a batch of few rows. So the bytes depend on the number of batches. Sizes are
-before compression, because it depends on the line whether and how a link compresses. Texts count as TEXT_BYTES each and NULLs as values.
+before compression, because whether and how a link compresses depends on its line. Texts count as TEXT_BYTES each and NULLs as values.
 Headers of TCP and IP, and acknowledgements, are not counted.
 """
 

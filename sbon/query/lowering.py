@@ -218,8 +218,8 @@ def _lower_top(top: Top, conditions: tuple[Expression, ...], wanted: Sequence[Ex
 def _order(
     order: Iterable[OrderColumn], ties: Iterable[str], places: Mapping[str, str], alike: set[str]
 ) -> tuple[tuple[OrderColumn, ...], tuple[str, ...]]:
-    """Returns an order and its tie-breaking columns over the columns of a stream, without columns in which all rows to be ordered are
-    alike."""
+    """Returns an order and its tie-breaking columns over the columns of a stream (`places`), without columns that are `alike` in all
+    rows to be ordered."""
     found: dict[str, OrderColumn] = {}
     for column in order:
         if places[column.name] not in alike:
@@ -299,7 +299,7 @@ def _lower_match(match: Match, conditions: tuple[Expression, ...], wanted: Seque
 
 
 def _pruned(match: Match, needed: set[str]) -> Match:
-    """Returns the clause with the measures that are needed, and the operands of those and of the conditions."""
+    """Returns the clause with only the needed measures, and the operands that these and the conditions read."""
     params = match.params
     both = list(zip(params.measures, match.measure_types, strict=True))
     kept = [(one, type_) for one, type_ in both if one[0] in needed]
@@ -318,7 +318,7 @@ def _pruned(match: Match, needed: set[str]) -> Match:
 
 
 def _renamed(operand: Operand, name: str, read: Mapping[str, Expression]) -> Operand:
-    """Returns an operand of a pattern over the columns of a stream."""
+    """Returns an operand with a new name, over the columns of the lowered input (`read`)."""
     match operand:
         case Navigation(value=value):
             return msgspec.structs.replace(operand, name=name, value=None if value is None else fold(canonical(substitute(value, read))))
@@ -330,7 +330,7 @@ def _renamed(operand: Operand, name: str, read: Mapping[str, Expression]) -> Ope
 
 
 def _without_bounds(lowered: Lowered) -> Lowered:
-    """Returns the stream with columns renamed that would be hidden by a window's bounds."""
+    """Returns the stream with new names for columns that a window's bounds would hide."""
     columns = declared(lowered.relation)
     renamed = {name: free_name(f"{name}_2", columns) for name in columns if name in BOUNDS}
     if not renamed:

@@ -444,7 +444,7 @@ class _Operands(Scalars):
         found = self._clause.sets.get(name)
         if found is None:
             hint = did_you_mean(name, list(self._clause.sets))
-            raise self.refuse(tree, f"there is no variable {name} in PATTERN", hint or "columns stand alone, or behind a variable")
+            raise self.refuse(tree, f"there is no variable {name} in PATTERN", hint or "write a column alone, or after a variable: a.x")
         return found
 
     def _navigation(self, tree: exp.Expr, row: _Row, final: bool) -> Bound:

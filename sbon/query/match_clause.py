@@ -107,7 +107,7 @@ def _partition(parser: Any) -> exp.Expr:
     first = parser._curr
     value: exp.Expr | None = parser._parse_disjunction()
     if value is None:
-        parser.raise_error("a column is expected behind PARTITION BY", parser._curr or first)
+        parser.raise_error("a column is expected after PARTITION BY", parser._curr or first)
         raise AssertionError
     if parser._match(TokenType.ALIAS):
         value = exp.Alias(this=value, alias=parser._parse_id_var(any_token=True))

@@ -22,7 +22,7 @@ _PATH_HINT = "write x -> 'a' -> 0 ->> 'b': names of members, and places of eleme
 
 
 def as_json(scalars: Scalars, tree: exp.Expr, bound: Bound) -> Bound:
-    """Returns the value as JSON; a TEXT is parsed.
+    """Returns the value as JSON; parses a TEXT.
 
     Raises
     ------

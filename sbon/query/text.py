@@ -169,7 +169,7 @@ def describe(params: Params) -> str:
         case UnnestParams(array=array, element=element, ordinal=ordinal):
             return f"rows with {element}: the elements of {array}" + ("" if ordinal is None else ", numbered")
         case DeduplicateParams(keys=keys, span_us=span):
-            where = f"behind {duration_text(span)} without one" if params.session else f"in windows {duration_text(span)}"
+            where = f"after {duration_text(span)} without one" if params.session else f"in windows {duration_text(span)}"
             return f"first row of each {', '.join(keys)} {where}" + _order_text(" by ", params.order)
         case FunctionParams(name=name, version=version, arguments=arguments, partition=partition):
             given = [f"PARTITION BY {', '.join(partition)}"] if partition else []

@@ -205,7 +205,7 @@ def test_operators_are_described_in_one_line() -> None:
     first = DeduplicateParams("ts", ("k", "n"), (OrderColumn("v", True, True),), (), 2_000_000)
     assert describe(first) == "first row of each k, n in windows 2 s by v desc"
     behind = DeduplicateParams("ts", ("k",), (), ("v",), 2_000_000, session=True)
-    assert describe(behind) == "first row of each k behind 2 s without one"
+    assert describe(behind) == "first row of each k after 2 s without one"
     assert describe(SessionParams("ts", 5_000_000, (("k", K),), (Aggregate("c", "count", None),))) == "sessions 5 s apart by k: count(*)"
     assert describe(MapParams(None, None)) == "pass on"
     assert describe(UnionParams()) == "union all"

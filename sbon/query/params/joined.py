@@ -59,7 +59,7 @@ class WindowJoinParams(msgspec.Struct, frozen=True, tag="window_join"):
     apart: bool = False
     """No source feeds both sides, so one side can be held back until the other has caught up."""
     slice_column: str | None = None
-    """Column behind the others with the slice of a pair's keys (`sbon.operators.hashes`), for a merge of instances; None: there is none."""
+    """Further output column with the slice of a pair's keys (`sbon.operators.hashes`), for a merge of instances; None: there is none."""
 
     def __post_init__(self) -> None:
         check_windows(self.size_us, self.slide_us, self.allowed_lateness_us)

@@ -56,13 +56,13 @@ def needs_of(params: Iterable[Params]) -> Needs:
 
 
 def keeps_state(params: Params) -> bool:
-    """Returns whether an operator of this kind may keep rows between two batches."""
+    """Tells whether an operator of this kind may keep rows between two batches."""
     stateless = SourceParams | MapParams | AssignParams | UnnestParams | UnionParams | MulticastParams | ExchangeParams | SinkParams
     return not isinstance(params, stateless)
 
 
 def may_miss(params: Params, *, defers: bool) -> bool:
-    """Returns whether rows that wait at an operator of this kind may be left out, or put off, because they would be late.
+    """Tells whether rows that wait at an operator of this kind may be left out, or put off, because they would be late.
 
     They may not at sources, sinks, multicasts, exchanges and merges: work has been spent on them, or other operators wait for them. Nor may
     rows at a lookup, as those of its table are no events.

@@ -123,7 +123,9 @@ class MatchParams(msgspec.Struct, frozen=True, tag="match"):
                 f"skip to {self.skip_to!r} of {len(self.skip_variables)} variables, expected past, next, or first or last of some"
             )
         if self.skip_variables and not may_skip(self.pattern, self.skip_to, frozenset(self.skip_variables)):
-            raise LimitError("skip to a row that may be the first one of its match, or missing, expected one that is always behind it")
+            raise LimitError(
+                "skip to a row that may be missing, or the first of its match; expected a row that every match has after its first one"
+            )
         if self.within_us is not None:
             check_span("pattern within", self.within_us)
         elif self.timeouts:
