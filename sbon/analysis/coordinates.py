@@ -37,7 +37,7 @@ def examine(bench: Workbench) -> Findings:
     pairs = bench.keep("rtt_by_pair", _by_pair(probes))
     positions = bench.keep("coordinates_by_moment", _positions(bench)).collect()
     if not bench.has("probes"):
-        return Findings({}, Section("Coordinates", "The log has no probes, so that nothing can be said of errors.", ()))
+        return Findings({}, Section("Coordinates", "The log has no probes, so errors are unknown.", ()))
     bench.say("coordinates: errors of predictions")
     errors = bench.keep("probe_errors", binned(probes, [MOMENT], relative_error(), RELATIVE_ERROR)).collect()
     joins = bench.keep("convergence", _convergence(bench, probes)).collect()

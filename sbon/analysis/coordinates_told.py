@@ -1,4 +1,4 @@
-"""The text of the section on coordinates: plots, tables, and what is unusual in them."""
+"""Writes the section on coordinates: plots, tables, and notes on unusual values."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def tell(
     text = (
         f"{count(numbers['probes'], 'probe')} compared with what the coordinates of the two agents predicted just before: half of the "
         f"predictions were off by less than {percent(numbers['median_relative_error'])}, nine tenths by less than "
-        f"{percent(numbers['p90_relative_error'])}. Measured round trips are as they came, with the noise that no prediction can hold."
+        f"{percent(numbers['p90_relative_error'])}. Measured round trips are unfiltered, with noise that no prediction can contain."
     )
     parts: list[Plot | Table] = [_cdf(numbers, errors), _over_time(errors)]
     if not joins.is_empty():
@@ -47,7 +47,7 @@ def _cdf(numbers: dict[str, Any], errors: pl.DataFrame) -> Plot:
     shown = [(x, y) for x, y in zip(xs, shares, strict=True) if x <= 2.0]
     wild = 1 - (shown[-1][1] if shown else 0.0)
     tail = (numbers["p90_relative_error"] or 0.0) / max(numbers["median_relative_error"] or 0.0, 1e-9)
-    text = f"The share of predictions that were at most so far off. {percent(wild, 2)} were off by more than twice the truth, beyond "
+    text = f"The share of predictions with at most this error. {percent(wild, 2)} were off by more than twice the truth, beyond "
     text += "the plot. "
     text += (
         f"The tail is long: the ninetieth percentile is {figure(tail)} times the median, so that some pairs or moments are much worse "
@@ -126,7 +126,7 @@ def _nodes(stability: pl.DataFrame) -> Table:
         ]
         for row in shown.iter_rows(named=True)
     ]
-    text = "Those that moved most. Much path and little distance means a coordinate that trembles; much of both, one that drifts."
+    text = "Coordinates that moved most. A long path and a short distance mean that a coordinate oscillates, both long that it drifts."
     return Table(
         "Least steady coordinates", ("agent", "ms in a second", "path, ms", "from first to last, ms", "error estimate"), rows, text
     )
@@ -140,8 +140,8 @@ def _pairs(numbers: dict[str, Any], pairs: pl.DataFrame) -> Table:
     text = "Pairs whose round trips were predicted worst, mean over their probes. "
     if numbers["triangle_violations"] is not None:
         text += (
-            f"Of {count(numbers['triangle_pairs'], 'pair')} {percent(numbers['triangle_violations'])} have a shorter way over a third node"
+            f"Of {count(numbers['triangle_pairs'], 'pair')} {percent(numbers['triangle_violations'])} have a shorter path over a third node"
         )
         text += f", which saves {percent(numbers['detour_saving'])} (median)" if numbers["detour_saving"] else ""
-        text += ": no coordinates can show those."
+        text += ": no coordinates can represent these."
     return Table("Worst predicted pairs", ("pair", "least RTT, ms", "mean error", "probes"), rows, text)

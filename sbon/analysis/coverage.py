@@ -87,10 +87,10 @@ def examine(bench: Workbench, runs: pl.DataFrame) -> Findings:
     text += f"{clock(bench.last)} UTC, in {count(numbers['files'], 'file')} ({size(numbers['bytes'])}). "
     text += f"Time is shown in moments of {bench.width_s} s. "
     if twice:
-        text += f"At least {count(twice, 'row')} were there twice (the same log given twice?) and were taken once. "
+        text += f"At least {count(twice, 'row')} occur twice (the same log given twice?) and count once. "
     if missing:
-        text += f"By their numbers {count(missing, 'row')} ({percent(missing / (missing + rows), 2)}) are missing: lost with a crash, a "
-        text += "full disk or outside the times asked for."
+        text += f"By their numbers {count(missing, 'row')} ({percent(missing / (missing + rows), 2)}) are missing: lost in a crash or on a "
+        text += "full disk, or outside the requested times."
     else:
         text += "By their numbers no rows are missing."
     return Findings(numbers, Section("The log", text, [_kinds(bench, runs), _problems(bench.log.problems)]))

@@ -13,7 +13,7 @@ class Findings(NamedTuple):
     """One job's part of the report."""
 
     numbers: dict[str, Any]
-    """Plain values for report.json; None if the log does not tell."""
+    """Plain values for report.json; None where the log does not give a value."""
     section: Section
 
 

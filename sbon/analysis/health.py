@@ -1,4 +1,4 @@
-"""Health of the overlay: crashes and how soon they were noticed, suspicions, links that stalled or sent again, load."""
+"""Health of the overlay: crashes and how soon they were noticed, suspicions, links that stalled or sent batches again, load."""
 
 from datetime import timedelta
 from typing import Any
@@ -60,7 +60,7 @@ def _changes(members: DataFrame) -> DataFrame:
 
 
 def _load(load: DataFrame) -> DataFrame:
-    used = F.least("cpu", F.lit(1.0))  # earlier agents added the share of time in which work waited
+    used = F.least("cpu", F.lit(1.0))  # older versions of the agent added the share of time in which work waited
     return load.groupBy(MOMENT, "agent", "start").agg(
         F.count("*").alias("samples"),
         F.avg(used).alias("cpu"),
@@ -76,7 +76,7 @@ def _load(load: DataFrame) -> DataFrame:
 def detections(runs: pl.DataFrame, members: pl.DataFrame, stopped: set[str]) -> pl.DataFrame:
     """Returns the runs that ended without notice and were declared failed by others.
 
-    Columns: agent, start, at (the last row), noticed_s (from then to the first call), all_noticed_s (to the last).
+    Columns: agent, start, at (the last row), noticed_s (from then to the first report of failure), all_noticed_s (to the last).
     """
     ends = runs.group_by("agent", "start").agg(pl.col("last").max().alias("at")).filter(~pl.col("start").is_in(list(stopped)))
     calls = members.filter(pl.col("after") == "failed").select(pl.col("member").alias("agent"), "first", pl.col("last").alias("latest"))
@@ -118,7 +118,7 @@ def _text(numbers: dict[str, Any]) -> str:
     if numbers["crashes"]:
         text += f", {figure(numbers['median_detection_s'], 's')} after the last row of the agent (median; "
         text += f"{figure(numbers['max_detection_s'], 's')} at most)"
-    text += f"; {count(numbers['failed_while_alive'], 'word')} that an agent had failed while it wrote rows. "
+    text += f"; {count(numbers['failed_while_alive'], 'report')} that an agent had failed while it wrote rows. "
     text += f"{count(numbers['suspicions'], 'suspicion')}, {numbers['suspicions_refuted']:,} refuted. "
     text += f"Links sent {count(numbers['batches_resent'], 'batch', 'batches')} again and were without credit "
     text += f"{percent(numbers['stalled_share'], 2)} of the time. "
@@ -134,8 +134,8 @@ def _crashes(crashes: pl.DataFrame) -> Table:
         [row["agent"], clock(row["at"]), figure(row["noticed_s"]), figure(row["all_noticed_s"])]
         for row in crashes.sort("noticed_s", descending=True).head(WORST).iter_rows(named=True)
     ]
-    text = "Slowest first. The time of a crash is that of the agent's last row, which may be some seconds early: what waited to be "
-    text += "written went with it."
+    text = "Slowest first. The time of a crash is that of the agent's last row, which may be some seconds early: rows that were not "
+    text += "written yet are lost."
     return Table("Crashes", ("agent", "last row", "called failed by the first after, s", "by the last, s"), rows, text)
 
 
@@ -146,15 +146,15 @@ def _suspicions(members: pl.DataFrame) -> Plot:
     by_moment = by_moment.sort(MOMENT)
     at = by_moment[MOMENT].to_list()
     series = [
-        plots.Series(label, at, by_moment[name].to_list()) for name, label in (("suspect", "suspicions"), ("failed", "calls of failure"))
+        plots.Series(label, at, by_moment[name].to_list()) for name, label in (("suspect", "suspicions"), ("failed", "reports of failure"))
     ]
     if not by_moment["suspect"].sum() and not by_moment["failed"].sum():
-        return Plot("Suspicions and failures", plots.lines(series, "UTC", "words of agents"), "Nobody suspected anybody.")
+        return Plot("Suspicions and failures", plots.lines(series, "UTC", "reports of agents"), "No agent was suspected.")
     top = by_moment.sort("suspect").row(-1, named=True)
     share = top["suspect"] / max(1, by_moment["suspect"].sum())
-    text = f"Each agent's word counts: one crash in an overlay of n gives up to n - 1. Most suspicions, {top['suspect']:,} "
+    text = f"Each agent's report counts: one crash in an overlay of n gives up to n - 1 reports. Most suspicions, {top['suspect']:,} "
     text += f"({percent(share, 0)}), fell into the moment of {clock(top[MOMENT])}."
-    return Plot("Suspicions and failures", plots.lines(series, "UTC", "words of agents"), text)
+    return Plot("Suspicions and failures", plots.lines(series, "UTC", "reports of agents"), text)
 
 
 def _links(links: pl.DataFrame) -> Table:

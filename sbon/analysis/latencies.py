@@ -19,7 +19,7 @@ JUMP = 1.2
 def examine(bench: Workbench) -> Findings:
     """Builds the section on latencies."""
     if not bench.has("latencies"):
-        return Findings({}, Section("Latency of answers", "The log has no latencies: no sink took rows, or not here.", ()))
+        return Findings({}, Section("Latency of answers", "The log has no latencies: no sink took rows, or none in these logs.", ()))
     bench.say("latencies of answers")
     digests = bench.table("latencies").select(MOMENT, "query", "max_ms", F.explode("buckets").alias("b"))
     counts = digests.groupBy(MOMENT, "query", F.col("b.number").cast("int").alias(BIN)).agg(
@@ -42,8 +42,8 @@ def examine(bench: Workbench) -> Findings:
     }
     text = f"{count(numbers['rows'], 'row')} reached a sink; from their creation half of them took less than "
     text += f"{figure(numbers['p50_ms'], 'ms')}, 99 of 100 less than "
-    text += f"{figure(numbers['p99_ms'], 'ms')}. The clock is that of the sink's node less that of the source's; what a window waits "
-    text += "for its end is in it."
+    text += f"{figure(numbers['p99_ms'], 'ms')}. A latency is the time of the sink's clock minus that of the source's; it includes "
+    text += "the time that rows wait for the end of their window."
     return Findings(numbers, Section("Latency of answers", text, [_over_time(table), _queries(by_query)]))
 
 

@@ -176,7 +176,7 @@ def _gaps(log: Log) -> Iterator[Problem]:
     for kind in TABLES:
         there = {file.hour for file in log.files if file.kind == kind and file.rows}
         if not there:
-            yield Problem(f"kind={kind}", "has no rows: what needs them is left out of the report")
+            yield Problem(f"kind={kind}", "has no rows: parts of the report that need them are left out")
         elif kind in PERIODIC:
             for first, last in _runs([hour for hour in _every_hour(hours[0], hours[-1]) if hour not in there]):
                 span = f"{first:%Y-%m-%d %H}:00" + ("" if first == last else f" to {last + timedelta(hours=1):%Y-%m-%d %H}:00")

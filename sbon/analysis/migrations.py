@@ -17,7 +17,7 @@ from sbon.cost.network_usage import NetworkUsage
 AROUND_S = 30
 """Seconds before and after a migration in which its links are compared; with more, the cause of the migration would affect both sides."""
 ANSWERS_S = 150
-"""The same for answers, whose latencies are recorded once a minute."""
+"""Seconds before and after a migration in which latencies of answers are compared; these are recorded once a minute."""
 CALM_S = 15
 """Seconds after a migration for which rates are means that include time before it."""
 FLAP = timedelta(minutes=30)
@@ -121,7 +121,7 @@ def flapped(done: pl.DataFrame) -> pl.Series:
 
 
 def _compared(done: pl.DataFrame, priced: Priced | None) -> pl.DataFrame:
-    """Returns for each query with a migration the mean usage and delay, and what they would have been without moves (as figure 12)."""
+    """Returns for each query with a migration the mean usage and delay, and their values without any move (as figure 12)."""
     moved = done.select(pl.col("queries").alias("query")).explode("query").drop_nulls().group_by("query").agg(pl.len().alias("migrations"))
     if priced is None:
         return moved.with_columns(

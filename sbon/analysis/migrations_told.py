@@ -1,4 +1,4 @@
-"""The text of the section on migrations: plots, tables, and what is unusual in them."""
+"""Writes the section on migrations: plots, tables, and notes on unusual values."""
 
 from typing import Any
 
@@ -43,12 +43,12 @@ def _figure12(numbers: dict[str, Any], compared: pl.DataFrame) -> Plot:
     changes = compared["change"].to_list()
     shares = [(index + 1) / len(changes) for index in range(len(changes))]
     text = (
-        "Mean network usage of each query that had a migration, against the same query had nothing moved since the log knows of it, "
-        "with the same rates and latencies. "
+        "Mean network usage of each query that had a migration, compared with the same query if nothing had moved since its first row in "
+        "the log, with the same rates and latencies. "
         f"Of {count(numbers['queries_moved'], 'such query', 'such queries')} migration made "
         f"{percent(numbers['queries_better'])} cheaper (the paper: 75 %); "
         "together they used "
-        f"{_change(numbers['usage_change'])} (16.9 % less there), and their longest ways were "
+        f"{_change(numbers['usage_change'])} (16.9 % less there), and their longest paths were "
         f"{_change(numbers['delay_change'], 'shorter', 'longer')} (10.5 % shorter there), with "
         f"{figure(numbers['migrations_per_query'])} migrations each on average (3.5 there). "
     )
@@ -95,12 +95,12 @@ def _benefit(numbers: dict[str, Any], done: pl.DataFrame) -> Plot:
 def _pauses(numbers: dict[str, Any], done: pl.DataFrame) -> Plot:
     pauses = done["pause_ms"].sort().to_list()
     shares = [(index + 1) / len(pauses) for index in range(len(pauses))]
-    text = f"How long the operator stood still: {figure(numbers['median_pause_ms'], 'ms')} (median), "
+    text = f"Pauses of the moved operators: {figure(numbers['median_pause_ms'], 'ms')} (median), "
     text += f"{figure(numbers['p90_pause_ms'], 'ms')} (90 %), "
     text += f"{figure(numbers['max_pause_ms'], 'ms')} at most; state of {size(numbers['median_state_bytes'])} (median). "
     longest = done.sort("pause_ms", descending=True).row(0, named=True)
     if longest["pause_ms"] > 10 * max(numbers["median_pause_ms"], 1e-9):
-        text += f"The longest, of {longest['operator']} at {clock(longest['ended_at'])}, is far from usual."
+        text += f"The longest, of {longest['operator']} at {clock(longest['ended_at'])}, is unusually long."
     return Plot(
         "Pauses",
         plots.lines([plots.Series("migrations", pauses, shares)], "pause, ms", "share of migrations", log_x=True, percent=True),
@@ -112,8 +112,8 @@ def _phases(done: pl.DataFrame) -> Table:
     steps = [
         ("asked - locked", "neighbours agree to keep still", "asked_at", "locked_at"),
         ("locked - prepared", "the new host gets ready", "locked_at", "prepared_at"),
-        ("prepared - paused", "its state goes over while it runs; it finishes its batch", "prepared_at", "paused_at"),
-        ("paused - moved", "the rest goes over", "paused_at", "moved_at"),
+        ("prepared - paused", "its state is copied while it runs; it finishes its batch", "prepared_at", "paused_at"),
+        ("paused - moved", "the rest of its state is copied", "paused_at", "moved_at"),
         ("moved - ended", "neighbours are told", "moved_at", "ended_at"),
     ]
     rows = []

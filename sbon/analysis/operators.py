@@ -20,7 +20,7 @@ NEAR = 2.0
 def examine(bench: Workbench) -> Findings:
     """Builds the section on operators."""
     if not bench.has("operators"):
-        return Findings({}, Section("Operators", "The log has no operators: no query ran, or not here.", ()))
+        return Findings({}, Section("Operators", "The log has no operators: no query ran, or none in these logs.", ()))
     bench.say("operators: rates and selectivities")
     moments = bench.keep("operators_by_moment", _by_moment(bench.table("operators")))
     each = by_operator(moments)
@@ -85,7 +85,7 @@ _MEANS = ("rows_per_s_in", "rows_per_s_out", "expected_in", "expected_out", "exp
 
 
 def _off(each: pl.DataFrame, ratio: str) -> pl.DataFrame:
-    """Returns the rows with a ratio, and how far off it is, as a logarithm."""
+    """Returns the rows with a ratio, and the absolute logarithm of the ratio."""
     return each.filter(pl.col(ratio) > 0).with_columns(pl.col(ratio).log().abs().alias("off"))
 
 
@@ -113,7 +113,7 @@ def _ratios(off: pl.DataFrame, selectivity: pl.DataFrame, numbers: dict[str, Any
             "plans are wrong in one direction." if bent else "plans are not wrong in one direction."
         )
     return Plot(
-        "Estimates against what was measured",
+        "Estimated against measured values",
         plots.lines(series, "measured / expected", "share of operators", log_x=True, percent=True),
         text,
     )

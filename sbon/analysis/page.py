@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Plot(NamedTuple):
-    """A plot with a caption and what is unusual in it."""
+    """A plot with a caption and notes on unusual values."""
 
     title: str
     svg: str

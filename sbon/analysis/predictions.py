@@ -1,7 +1,7 @@
-"""Predicted against measured latency of queries: errors by query, answers later than their bound, and who rests on rules of thumb.
+"""Compares predicted with measured latency of queries: errors by query, answers later than their bound, and costs by rules of thumb.
 
-A row of telemetry has what was predicted and, beside it, what the sink has measured of the last seconds. Where a query was predicted anew,
-what was measured speaks of the prediction before, so that it is compared with that one.
+A row of telemetry has the predicted latency, and the latency that the sink has measured in the last seconds. If the row has a new
+prediction, the measurement belongs to the prediction before and is compared with that one.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ from sbon.analysis.workbench import Workbench
 TITLE = "Predicted latency"
 SHARES = {"p50": 0.5, "p90": 0.9}
 COMPARED = {"worst": ("worst_ms", "measured_max_ms"), "p99": ("p99_ms", "measured_p99_ms"), "mean": ("mean_ms", "measured_mean_ms")}
-"""Figures that are compared: what is predicted, what is measured."""
+"""Figures that are compared: columns of the predicted and of the measured value."""
 PREDICTED = ("worst_ms", "worst_high_ms", "p99_ms", "mean_ms")
 WORST = 15
 
@@ -27,7 +27,7 @@ WORST = 15
 def examine(bench: Workbench) -> Findings:
     """Builds the section on predictions."""
     if not bench.has("predictions"):
-        return Findings({}, Section(TITLE, "The log has no predictions: no query ran for long enough, or not here.", ()))
+        return Findings({}, Section(TITLE, "The log has no predictions: no query ran for long enough, or none in these logs.", ()))
     bench.say("predictions of latency")
     rows = in_force(bench.table("predictions")).cache()
     errors = {
@@ -93,9 +93,9 @@ def _by_query(rows: DataFrame) -> DataFrame:
 
 def _text(numbers: dict[str, Any]) -> str:
     text = f"{count(numbers['predictions'], 'prediction')} of {count(numbers['queries'], 'query', 'queries')}, "
-    text += f"{numbers['predicted_anew']:,} of them anew because measured latency had left the last one. "
+    text += f"{numbers['predicted_anew']:,} of them new because the measured latency differed from the last one. "
     if not numbers["compared"]:
-        return text + "No sink had measured anything beside them."
+        return text + "No sink has measured latencies to compare them with."
     text += f"The worst case was off by less than {percent(numbers['worst_error_p50'])} in half of the comparisons and "
     text += f"{percent(numbers['worst_error_p90'])} in nine of ten; the 99th percentile by {percent(numbers['p99_error_p50'])} and "
     text += (
@@ -114,7 +114,7 @@ def _errors(errors: dict[str, pl.DataFrame], compared: int) -> Plot:
         if total:
             shares = (by_bin[COUNT].cum_sum() / total).to_list()
             series.append(plots.Series(name, [(place + 0.5) * RELATIVE_ERROR.width for place in by_bin[BIN].to_list()], shares))
-    text = f"The share of {count(compared, 'comparison')} in which a prediction was at most so far from what sinks measured."
+    text = f"The share of {count(compared, 'comparison')} in which a prediction had at most this error."
     return Plot("Errors of predicted latency", plots.lines(series, "relative error", "share of comparisons", percent=True), text)
 
 

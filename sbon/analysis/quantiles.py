@@ -78,7 +78,7 @@ def quantile_of(counts: pl.DataFrame, share: float, bins: Bins) -> float | None:
 
 
 def quantiles_by(counts: pl.DataFrame, key: str, shares: dict[str, float], bins: Bins) -> pl.DataFrame:
-    """Does what `quantiles` does for counts in a local frame, ordered by the one key."""
+    """Returns the result of `quantiles` for counts in a local frame, ordered by the single key."""
     summed = counts.group_by(key, BIN).agg(pl.col(COUNT).sum()).sort(key, BIN)
     ranked = summed.with_columns(pl.col(COUNT).cum_sum().over(key).alias("up_to"), pl.col(COUNT).sum().over(key).alias("total"))
     wanted = []

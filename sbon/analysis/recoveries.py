@@ -100,7 +100,7 @@ def _durations(numbers: dict[str, Any], done: pl.DataFrame) -> Plot:
         f"Half of {count(len(seconds), 'recovery', 'recoveries')} took less than {figure(numbers['median_s'], 's')}, without the time in "
     )
     text += "which the crash was noticed (see Health). Of the phases of the last attempt, "
-    text += f"{most} took longest: {figure(slow[most], 's')} (median). What is longer than the phases together is waiting: for a node, "
+    text += f"{most} took longest: {figure(slow[most], 's')} (median). The rest of the time is waiting: for a node, "
     text += "or between attempts."
     series = plots.Series("recoveries", seconds, shares)
     return Plot("From loss to recovered", plots.lines([series], "s", "share of recoveries", log_x=True, percent=True), text)

@@ -101,7 +101,7 @@ def _read(
             damaged = _damaged_file(str(problem), log)
             if damaged is None:
                 raise SbonError(f"Spark failed: {_first_line(problem)}; see {out / SPARK_LOG_NAME}") from problem
-            say(f"{damaged} is damaged inside; beginning anew without it")
+            say(f"{damaged} is damaged inside; starting again without it")
             log = log.without(damaged, "is damaged inside: its rows cannot be read")
     raise SbonError(f"more than {UNREADABLE_MAX} files are damaged inside, the last {log.problems[-1].where}; is the disk failing?")
 

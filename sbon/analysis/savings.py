@@ -16,7 +16,7 @@ MOST = 12
 def examine(bench: Workbench, priced: Priced | None) -> Findings:
     """Builds the section on sharing."""
     if priced is None or priced.links.is_empty():
-        return Findings({}, Section("Sharing", "The log has no links, so that nothing can be said of sharing.", ()))
+        return Findings({}, Section("Sharing", "The log has no links, so sharing is unknown.", ()))
     links = priced.links.with_columns(
         (pl.col("queries").list.len().clip(lower_bound=1) - 1).alias("spared"), (pl.col("bytes_per_s") * pl.col("share")).alias("rate")
     )
@@ -49,8 +49,8 @@ def _text(numbers: dict[str, Any]) -> str:
     text = f"{count(numbers['queries_with_reuse'], 'query', 'queries')} of {numbers['queries_placed']:,} that were placed within the "
     text += "log found a running operator to use. "
     text += f"{count(numbers['shared_links'], 'link')} served more than one query; {count(numbers['multicasts_made'], 'multicast')} "
-    text += "were put beside operators and "
-    text += f"{numbers['multicasts_folded']:,} taken away again. A link that n queries use counts as n - 1 links saved; links within a "
+    text += "were put beside operators, and "
+    text += f"{numbers['multicasts_folded']:,} were removed again. A link that n queries use counts as n - 1 links saved; links within a "
     text += "node carry nothing over the network."
     return text
 

@@ -30,7 +30,7 @@ def open_session(master: str = LOCAL, log: Path | None = None, *, small: bool = 
     ----------
     master : `local[*]`, `local[2]`, or the address of any Spark master
     log : file for messages of Spark and its Java runtime; None: standard error
-    small : little data is to be read, so that compiling queries would take longer than reading it
+    small : True if compiling queries would take longer than reading the little data there is
     cores : number of cores of this machine; None asks the system
 
     Raises
@@ -87,7 +87,7 @@ def settings(master: str, cores: int, small: bool = False) -> dict[str, str]:
         # Half of the processor time for a log of an hour went into compiling, as measured.
         chosen |= {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
     if master.startswith("local"):
-        # No other machine takes part: nothing listens beyond loopback.
+        # No other machine takes part, so nothing listens beyond loopback.
         chosen |= {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
@@ -148,7 +148,7 @@ def _no_orphans() -> Iterator[None]:
 
 @contextmanager
 def _said_to(log: Path | None) -> Iterator[None]:
-    """Redirects standard error of programs started meanwhile to this file, as Spark's runtime has no option for it."""
+    """Redirects standard error of programs that are started in the block to this file, as Spark's runtime has no option for it."""
     if log is None:
         yield
         return

@@ -25,7 +25,7 @@ def examine(priced: Priced | None) -> Findings:
     """Builds the section on network usage."""
     if priced is None or priced.links.is_empty():
         return Findings(
-            {}, Section("Network usage", "The log has no links, or no latencies to go with them: no query ran, or not here.", ())
+            {}, Section("Network usage", "The log has no links, or no latencies for them: no query ran, or none in these logs.", ())
         )
     total = priced.links.group_by(MOMENT).agg(pl.col("usage").sum()).sort(MOMENT)
     full = compared(priced.queries)
@@ -74,16 +74,16 @@ def _text(numbers: dict[str, Any]) -> str:
         f"{count(numbers['queries'], 'query', 'queries')} over {count(numbers['links'], 'link')} had "
         f"{size(numbers['mean_usage_bytes'])} in transit on average, "
         "each shared link counted once.\n"
-        "The alternatives are those of each query by itself, without sharing, with the rates that were measured: all movable operators "
+        "The alternatives are computed for each query by itself, without sharing, at the measured rates: all movable operators "
         "at one of "
-        "its producers (the mean over them), all at its consumer, and the best placement that there was in that moment on any node "
-        "that was there, with all latencies known. "
+        "its producers (the mean over them), all at its consumer, and the best placement in that moment on all nodes present, "
+        "with all latencies known. "
     )
     if numbers["latencies_measured"] is not None:
         text += (
             "A latency is half of the least round trip that either end measured in the moment "
             f"({percent(numbers['latencies_measured'])} of pairs), else that of "
-            f"the last moment within an hour ({percent(numbers['latencies_remembered'])}), else what the coordinates said "
+            f"the last moment within an hour ({percent(numbers['latencies_remembered'])}), else the prediction of the coordinates "
             f"({percent(numbers['latencies_predicted'])}); "
             f"{percent(numbers['latencies_unknown'])} of pairs stay unknown and are not used. "
         )
@@ -102,11 +102,15 @@ def _over_time(total: pl.DataFrame, sums: pl.DataFrame, numbers: dict[str, Any])
     ]
     if sums.is_empty():
         return Plot(
-            "Network usage over time", plots.lines(series[:1], "UTC", "bytes in transit"), "No moment has all that a comparison needs."
+            "Network usage over time",
+            plots.lines(series[:1], "UTC", "bytes in transit"),
+            "No moment has all figures that a comparison needs.",
         )
     gap = sums.filter(pl.col("optimal") > 0).with_columns((pl.col("usage") / pl.col("optimal") - 1).alias("gap")).sort("gap")
     if gap.is_empty():
-        return Plot("Network usage over time", plots.lines(series, "UTC", "bytes in transit"), "No query had to cost anything.")
+        return Plot(
+            "Network usage over time", plots.lines(series, "UTC", "bytes in transit"), "No query had anything in transit if placed best."
+        )
     worst, best = gap.row(-1, named=True), gap.row(0, named=True)
     text = (
         f"As placed, the queries cost {percent(_less(numbers['over_optimal']))} more than the best in hindsight: {percent(best['gap'])} "
@@ -149,7 +153,7 @@ def _ratios(full: pl.DataFrame) -> Plot:
     text += f"{percent(at_80 - 1)} more than "
     text += f"their best, at a producer {percent(producer - 1)} (the paper: 14 % and 48 %). "
     text += (
-        f"{count(far, 'query', 'queries')} cost more than twice the best; the table names the dearest."
+        f"{count(far, 'query', 'queries')} cost more than twice the best; the table names the most expensive."
         if far
         else "None costs more than twice its best."
     )
@@ -194,6 +198,6 @@ def _links(links: pl.DataFrame) -> Table:
         for row in by_link.head(WORST).iter_rows(named=True)
     ]
     top = float(by_link.head(WORST)["usage"].sum())
-    text = f"The {min(WORST, by_link.height)} dearest links hold {percent(top / everything if everything else None)} of all that was in "
-    text += "transit."
-    return Table("Dearest links", ("link", "nodes", "rate", "one way, ms", "in transit", "share"), rows, text)
+    text = f"The {min(WORST, by_link.height)} most expensive links hold {percent(top / everything if everything else None)} of all "
+    text += "bytes in transit."
+    return Table("Most expensive links", ("link", "nodes", "rate", "one way, ms", "in transit", "share"), rows, text)

@@ -64,7 +64,7 @@ class Workbench:
 
     Parameters
     ----------
-    since, until : rows before and from then on are left out
+    since, until : rows before `since`, and from `until` on, are left out
     tables : folder for the report's tables
     say : called at each step
     """
@@ -127,7 +127,7 @@ class Workbench:
         return kept(folder)
 
     def keep_here(self, name: str, rows: pl.DataFrame) -> pl.DataFrame:
-        """Does the same with a table that was computed here."""
+        """Writes a table of the report that was computed in this process, and returns it."""
         folder = self.tables / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)

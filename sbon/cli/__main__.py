@@ -54,7 +54,7 @@ def _program(
 ) -> None:
     """Continuous SQL over many machines.
 
-    Agents find each other, place operators where the network carries least, and move them.
+    Agents find each other, place operators where the network carries the least data, and move them.
 
     \b
     First steps:
@@ -87,12 +87,12 @@ def run(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as problem:
-        # Usage errors come in classes of their own, whose home differs between versions of typer.
+        # Usage errors have classes of their own, whose module differs between versions of typer.
         if not hasattr(problem, "format_message"):
             raise
         context = getattr(problem, "ctx", None)
         command = context.command_path if context is not None else "sbon"
-        message = problem.format_message().rstrip(".").replace("': Value error, '", "': '")  # typer's words for a value that is no choice
+        message = problem.format_message().rstrip(".").replace("': Value error, '", "': '")  # typer's text for a value that is no choice
         print_error(f"{message}{'' if message.endswith('?') else ';'} see `{command} --help`")
         return int(getattr(problem, "exit_code", 2))
     return code if isinstance(code, int) else 0

@@ -23,16 +23,16 @@ def register(app: typer.Typer) -> None:
 
 def analyze(
     logs: Annotated[list[Path], typer.Argument(metavar="LOGDIR...", help="Data directories of agents, or folders that hold some.")],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Report and tables go here; made if missing.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for report and tables; made if missing.")],
     master: Annotated[
         str, typer.Option(metavar="URL", help="Spark master. Others than local need LOGDIR and DIR on shared storage.")
     ] = LOCAL,
-    since: Annotated[str | None, typer.Option(metavar="T", help="Only rows from then on, such as 2026-11-21T04:00 (UTC).")] = None,
-    until: Annotated[str | None, typer.Option(metavar="T", help="Only rows before.")] = None,
+    since: Annotated[str | None, typer.Option(metavar="T", help="Only rows from this time on, such as 2026-11-21T04:00 (UTC).")] = None,
+    until: Annotated[str | None, typer.Option(metavar="T", help="Only rows before this time.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the numbers (as in report.json) instead of a summary.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
-    """Say what the telemetry of an overlay shows: coordinates, network usage, migrations, sharing, latencies, health.
+    """Analyse the telemetry of an overlay: coordinates, network usage, migrations, sharing, latencies, health.
 
     Writes report.html (one file, to be read in any browser), report.json (every number) and tables/ (Parquet). Needs the extra
     'analysis': pip install 'sbon[analysis]'.

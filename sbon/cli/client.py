@@ -162,7 +162,7 @@ class ControlClient:
             try:
                 self._replies += [decode(body, ControlReply) for body in self._reader.receive(data)]
             except RemoteProtocolError as problem:
-                raise UnreachableError(f"what answers at {self.path} is no sbon agent of this version ({problem})") from problem
+                raise UnreachableError(f"the program that answers at {self.path} is no sbon agent of this version ({problem})") from problem
         return self._replies.pop(0)
 
 

@@ -44,14 +44,14 @@ def coordinates(
     socket: Socket = None,
     json: Json = False,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE.png", help="Draw them into this file (PNG, SVG or PDF).", show_default=False)
+        Path | None, typer.Option(metavar="FILE.png", help="Draw a picture into this file (PNG, SVG or PDF).", show_default=False)
     ] = None,
     wide: Wide = False,
 ) -> None:
     """Show where the agents are in the cost space.
 
-    x and y are the two directions in which the agents differ most, in milliseconds of round trip: agents are as far apart as their
-    round trip takes, less their heights (what it takes to leave a node, whichever way).
+    x and y are the two directions in which the agents differ most, in milliseconds of round trip: the distance between agents is their
+    round trip less their heights (the time that it takes to leave a node, in any direction).
 
     \b
     Examples:
@@ -68,7 +68,7 @@ def coordinates(
     else:
         print_table(COLUMNS, node_rows(space), empty="no coordinates yet", wide=wide)
         if space["nodes"]:
-            say(f"x and y hold {share(space['shown_share'])} of how the agents differ")
+            say(f"x and y show {share(space['shown_share'])} of the variance between the agents")
     if plot is not None and not json:
         say(f"drawn to {plot}")
 
@@ -197,7 +197,7 @@ def fill(figure: "Figure", space: dict[str, Any]) -> None:
     axes.set_xlabel("ms of round trip, first axis: the direction in which agents differ most")
     axes.set_ylabel("ms of round trip, second axis: across the first, where they differ most")
     axes.set_title(
-        f"{len(nodes)} agents; the axes hold {share(space['shown_share'])} of how they differ; "
+        f"{len(nodes)} agents; the axes show {share(space['shown_share'])} of their variance; "
         f"area of a mark: height, {highest:.1f} ms at most",
         fontsize=10,
     )

@@ -21,7 +21,7 @@ Except = Annotated[
         "--except", metavar="NODE", help="Leave this member out: it is not asked, and not waited for. May be given several times."
     ),
 ]
-KeyId = Annotated[str, typer.Argument(metavar="ID", help="Of a key, as `sbon keys list` shows it.")]
+KeyId = Annotated[str, typer.Argument(metavar="ID", help="Id of a key, as `sbon keys list` shows it.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -40,18 +40,18 @@ def list_keys(socket: Socket = None, json: Json = False, wide: Wide = False) -> 
 
 
 def install(
-    key: Annotated[str, typer.Argument(metavar="KEYFILE|KEY", help="As `sbon keygen` makes it; - reads standard input.")],
+    key: Annotated[str, typer.Argument(metavar="KEYFILE|KEY", help="A key as `sbon keygen` makes it; - reads standard input.")],
     left_out: Except = None,
     socket: Socket = None,
     json: Json = False,
 ) -> None:
-    """Let all agents open with another key too.
+    """Let all agents open messages with another key, too.
 
-    The first of three steps to a new key. Give it as a file: what stands on a command line, others can read there.
+    The first of three steps to a new key. Give the key as a file: other users can read command lines.
 
-    Every member is handed the new key, a thief that has joined like all others, unless --except leaves it out of all three steps.
-    That is enough against a machine that you have lost. A thief can also answer in another member's name: against that, carry the
-    new key to each machine by hand, add it to the key file there, run `sbon reload`, and go on with `sbon keys use` and `remove`.
+    Every member gets the new key, including a thief that has joined, unless --except leaves it out of all three steps. That is
+    enough against a lost machine. But a thief can also answer in another member's name: against that, carry the new key to each
+    machine by hand, add it to the key file there, run `sbon reload`, and go on with `sbon keys use` and `remove`.
 
     \b
     Examples:
@@ -66,7 +66,7 @@ def install(
 
 
 def use(id: KeyId, left_out: Except = None, socket: Socket = None, json: Json = False) -> None:
-    """Let all agents seal with this key from now on.
+    """Let all agents seal messages with this key from now on.
 
     Refused while some living agent does not hold it.
     """
@@ -130,7 +130,7 @@ def _change(socket: str | None, json: bool, action: str, left_out: list[str] | N
     if result["problem"]:
         print_error(result["problem"])
     if failed:
-        advice = "" if action == "list" else "; mend that, then run the same command again"
+        advice = "" if action == "list" else "; correct that, then run the same command again"
         print_error(f"{'not known' if action == 'list' else 'not done'} on {', '.join(failed)}, for the reason above{advice}")
         raise typer.Exit(1)
 

@@ -23,7 +23,9 @@ def register(app: typer.Typer) -> None:
 def names(
     socket: Socket = None,
     json: Json = False,
-    kind: Annotated[str | None, typer.Option(metavar="KIND", help="Only each source, view, sink or stream.", show_default=False)] = None,
+    kind: Annotated[
+        str | None, typer.Option(metavar="KIND", help="Only this kind: source, view, sink or stream.", show_default=False)
+    ] = None,
     wide: Wide = False,
 ) -> None:
     """List the names that SQL knows.
@@ -47,13 +49,13 @@ def names(
 
 
 def functions(socket: Socket = None, json: Json = False, wide: Wide = False) -> None:
-    """List the functions that packages on the agent's machine bring, as FROM may call them."""
+    """List the functions that packages on the agent's machine provide, as FROM may call them."""
     with ControlClient(find_socket(socket)) as agent:
         result = agent.ask("functions")
     if json:
         print_json(result)
         return
-    empty = "no functions are installed: a package brings them in the entry point group sbon.functions"
+    empty = "no functions are installed: a package provides them in the entry point group sbon.functions"
     print_table(FUNCTION_COLUMNS, function_rows(result), empty=empty, wide=wide)
     for one in result:
         if one["problem"]:

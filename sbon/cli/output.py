@@ -65,7 +65,7 @@ def print_note(text: str) -> None:
 
 
 def line_width() -> int | None:
-    """Returns the characters of a line of the terminal; None if standard output is none."""
+    """Returns the characters of a line of the terminal; None if standard output is no terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 

@@ -87,9 +87,9 @@ def register(app: typer.Typer) -> None:
 
 
 def status(socket: Socket = None, json: Json = False) -> None:
-    """Show how this agent is.
+    """Show the state of this agent.
 
-    Who it is, whom it knows, where it is in the cost space, what it runs and what it has counted.
+    Its name and address, the members that it knows, its coordinate, its operators and queries, and its counters.
     """
     with ControlClient(find_socket(socket)) as agent:
         result = agent.ask("status")
@@ -104,10 +104,10 @@ def members(
     json: Json = False,
     wide: Wide = False,
     status: Annotated[
-        str | None, typer.Option(metavar="STATUS", help="Only those alive, suspect, failed or left.", show_default=False)
+        str | None, typer.Option(metavar="STATUS", help="Only this status: alive, suspect, failed or left.", show_default=False)
     ] = None,
     near: Annotated[
-        str | None, typer.Option(metavar="NODE", help="Round trips from there, not from this agent.", show_default=False)
+        str | None, typer.Option(metavar="NODE", help="Show round trips from this node, not from this agent.", show_default=False)
     ] = None,
 ) -> None:
     """List the agents that this one knows, nearest first."""
@@ -153,13 +153,13 @@ def _coordinate(told: dict[str, Any]) -> Coordinate:
 
 def rtt(
     a: Annotated[str, typer.Argument(metavar="A", help="A node.")],
-    b: Annotated[str | None, typer.Argument(metavar="B", help="Another; this agent's own if left out.", show_default=False)] = None,
+    b: Annotated[str | None, typer.Argument(metavar="B", help="Another node; this agent's own if left out.", show_default=False)] = None,
     socket: Socket = None,
     json: Json = False,
 ) -> None:
     """Show the round trip between two nodes.
 
-    As their coordinates predict it and, to or from this agent, as it was measured.
+    The one that their coordinates predict and, to or from this agent, the measured one.
 
     \b
     Examples:
@@ -191,19 +191,19 @@ def queries(
     socket: Socket = None,
     json: Json = False,
     wide: Wide = False,
-    history: Annotated[bool, typer.Option("--history", help="What has happened to each of them, oldest first.")] = False,
+    history: Annotated[bool, typer.Option("--history", help="Show the events of each query, oldest first.")] = False,
 ) -> None:
     """List queries and where their operators run.
 
-    With --history: where they were placed, what moved, what was lost in a crash and runs again, and what that cost. The home of a query
-    remembers its latest hundred events, as long as it runs and `sbon queries` shows the query.
+    With --history: where operators were placed and moved, which were lost in a crash and run again, and what that cost. The home of a
+    query keeps the latest hundred events of the query, as long as the home runs and `sbon queries` shows the query.
     """
     with ControlClient(find_socket(socket)) as agent:
         result = agent.ask("queries", history=True) if history else agent.ask("queries")
     if json:
         print_json(result)
     elif history:
-        print_table(HISTORY_COLUMNS, history_rows(result), empty="nothing is known of what has happened to queries", wide=wide)
+        print_table(HISTORY_COLUMNS, history_rows(result), empty="no events of queries are known", wide=wide)
     else:
         print_table(QUERY_COLUMNS, query_rows(result), empty="no queries; submit one with `sbon sql`", wide=wide)
         _print_notes(result, query_names(result))

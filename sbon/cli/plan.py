@@ -25,8 +25,8 @@ def register(app: typer.Typer) -> None:
 def capacity(
     file: SqlFile = None,
     command: SqlText = None,
-    rates: Annotated[float, typer.Option(metavar="FACTOR", min=1e-6, help="All sources so many times as fast.")] = 1.0,
-    nodes: Annotated[str, typer.Option(metavar="+N", help="So many more nodes, beside the busiest one and like it.")] = "+0",
+    rates: Annotated[float, typer.Option(metavar="FACTOR", min=1e-6, help="Multiply the rates of all sources by this.")] = 1.0,
+    nodes: Annotated[str, typer.Option(metavar="+N", help="Add this many nodes, beside the busiest one and like it.")] = "+0",
     socket: Socket = None,
     json: Json = False,
 ) -> None:
@@ -69,7 +69,7 @@ def throughput(
 ) -> None:
     """Show how many times its rates a query carries, and the order and placement that carry them with the least network usage.
 
-    Rates are those of the option, else of `profile` in CREATE SOURCE, else the expected ones. Nothing is started. Ends with 1 if no
+    Rates are those of the option, else of `profile` in CREATE SOURCE, else the expected ones. Nothing is started. The exit code is 1 if no
     placement carries them.
 
     \b
@@ -110,10 +110,10 @@ def resources(
     ] = "1s",
     quantile: Annotated[
         float | None,
-        typer.Option(metavar="SHARE", min=0.0, max=0.999999, help="Share of answers in time; else the mean counts."),
+        typer.Option(metavar="SHARE", min=0.0, max=0.999999, help="Share of answers that must be in time; without it the mean counts."),
     ] = None,
     rate: Annotated[
-        float | None, typer.Option(metavar="ROWS", min=1e-6, help="Rows/s of all sources together. [what is declared or measured]")
+        float | None, typer.Option(metavar="ROWS", min=1e-6, help="Rows/s of all sources together. [default: as declared or measured]")
     ] = None,
     nodes: Annotated[int, typer.Option(metavar="N", min=1, max=100, help="Most nodes.")] = 100,
     hottest: Annotated[float, typer.Option(metavar="SHARE", min=0.0, max=1.0, help="Share of rows of the hottest key.")] = 0.0,
@@ -122,7 +122,7 @@ def resources(
 ) -> None:
     """Show how many nodes, instances and which intervals keep a bound of the latency.
 
-    Nodes are taken to be like the weakest of those that the query would be placed on. Nothing is started; what is shown is advice.
+    Nodes are assumed to be like the weakest of those that the query would be placed on. Nothing is started; the result is advice.
 
     \b
     Examples:
@@ -147,7 +147,7 @@ def resources(
 
 
 def print_notes(result: dict[str, Any]) -> None:
-    """Prints what the agent notes on a query, as why it would be refused."""
+    """Prints the agent's notes on a query, such as why it would be refused."""
     for note in result["notes"]:
         print_note(f"note: {note}")
 

@@ -22,7 +22,7 @@ def leave(
             min=0,
             max=3600,
             metavar="SECONDS",
-            help="Handing over may take so long; 0: go at once.",
+            help="Longest time for handing over; 0: leave at once.",
             show_default="leaving_s of its configuration",
         ),
     ] = None,
@@ -31,7 +31,7 @@ def leave(
 ) -> None:
     """Let this agent leave the overlay and end.
 
-    As on SIGTERM: it hands its operators over to other agents, says goodbye, and ends. Said again meanwhile, it ends at once.
+    As on SIGTERM: it hands its operators over to other agents, tells them that it leaves, and ends. A second `sbon leave` ends it at once.
 
     \b
     Examples:

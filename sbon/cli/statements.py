@@ -98,7 +98,7 @@ def register(app: typer.Typer) -> None:
 def sql(file: SqlFile = None, command: SqlText = None, socket: Socket = None, json: Json = False, wide: Wide = False) -> None:
     """Submit SQL statements.
 
-    CREATE SOURCE, SINK or MATERIALIZED VIEW, SELECT, DROP; DESCRIBE and SHOW say what there is. Queries run until they are dropped.
+    CREATE SOURCE, SINK or MATERIALIZED VIEW, SELECT, DROP; DESCRIBE and SHOW show what exists. Queries run until they are dropped.
 
     \b
     Examples:
@@ -152,7 +152,7 @@ def explain(
     """Show how a query would be placed.
 
     Its operators, where each would go and why, the links, the network usage. Nothing is started. The rate of a link is that of frames
-    between two agents, before compression, where sources leave 100 batches a second.
+    between two agents, before compression, with 100 batches a second from each source.
 
     \b
     Examples:
@@ -214,7 +214,7 @@ def print_plan(plan: dict[str, Any], *, candidates: bool, wide: bool = False) ->
     if plan.get("delay_ms") is not None:
         bound = plan.get("delay_bound_ms")
         say()
-        print_note(f"longest way from a source: {number(plan['delay_ms'])} ms" + (f", bound {bound:g} ms" if bound is not None else ""))
+        print_note(f"longest path from a source: {number(plan['delay_ms'])} ms" + (f", bound {bound:g} ms" if bound is not None else ""))
     for note in plan.get("notes", ()):
         say()
         print_note(f"note: {note}")
@@ -232,18 +232,20 @@ def print_recovery(told: dict[str, Any], *, wide: bool = False) -> None:
     if told.get("windows") is not None:
         what = "are left out" if told["windows"] == "leave_out" else "are answered with the rows that come later"
         print_note(f"windows and sessions that were open on a host that crashes {what} (after_crash = '{told['windows']}')")
-    print_note(f"a crash is noticed after {least:.1f} to {most:.1f} s ({told['detection']}){after}; the rest is placing and making")
+    print_note(
+        f"a crash is noticed after {least:.1f} to {most:.1f} s ({told['detection']}){after}; the rest is placing and making operators"
+    )
 
 
 def tail(
     query: QueryName,
-    limit: Annotated[int | None, typer.Option(min=1, help="End after so many rows.", show_default=False)] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="End after this many rows.", show_default=False)] = None,
     socket: Socket = None,
     json: Json = False,
 ) -> None:
     """Show a query's rows as they come.
 
-    Until it ends, or Ctrl-C. With --json, one object a line.
+    Until the query ends, or Ctrl-C. With --json, one object per line.
 
     \b
     Examples:
@@ -290,7 +292,7 @@ def migrate(
             result = agent.ask("migrate", operator=operator, node=node)
         except KeyboardInterrupt:
             print_error(
-                f"nobody waits for it any more, but {operator} goes on moving to {node}: `sbon operators` there shows it once it has"
+                f"stopped waiting; the migration of {operator} to {node} continues: `sbon operators` there shows it when it has moved"
             )
             raise
     if json:
@@ -308,7 +310,7 @@ def replan(
     query: QueryName,
     instances: Annotated[
         int | None,
-        typer.Option(min=1, max=INSTANCES_MAX, help="Of each operator with keys; default: as rates want.", show_default=False),
+        typer.Option(min=1, max=INSTANCES_MAX, help="Number for each operator with keys; default: as the rates need.", show_default=False),
     ] = None,
     order: Annotated[bool, typer.Option("--order", help="Look for a better order of its operators instead.")] = False,
     socket: Socket = None,
@@ -316,8 +318,8 @@ def replan(
 ) -> None:
     """Give a running query another number of instances, or another order of its operators.
 
-    Ask the agent that owns the query. The other operators begin beside the present ones, and take over where windows end; no answer is
-    lost or repeated. An order must be better by a fifth, by rates and costs as they are measured; else the query keeps its own.
+    Ask the agent that owns the query. The new operators begin beside the present ones, and take over where windows end; no answer is
+    lost or repeated. An order must be better by a fifth, by the measured rates and costs; else the query keeps its own.
 
     \b
     Examples:
@@ -416,7 +418,7 @@ def cell_text(value: Any) -> str:
 
 
 def ask_about_sql(command: str, text: str, origin: str, socket: str | None, **arguments: Any) -> Any:
-    """Sends SQL to an agent with a request; shows the place of an error in it.
+    """Sends SQL to an agent with a request; prints an error with its place in the SQL.
 
     Raises
     ------

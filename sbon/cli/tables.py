@@ -40,7 +40,7 @@ class Column(NamedTuple):
     """Aligned on the right, as numbers are."""
     shorten: Shorten = Shorten.NEVER
     keep: bool = False
-    """Never left out for lack of room; the first column never is either."""
+    """Never left out for lack of room, like the first column."""
     wide: bool = False
     """Shown with `--wide`, or if there is room."""
 

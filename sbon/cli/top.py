@@ -22,8 +22,8 @@ def register(app: typer.Typer) -> None:
 
 def top(
     socket: Socket = None,
-    interval: Annotated[float, typer.Option(min=0.2, max=3600.0, metavar="SECONDS", help="Between two looks.")] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Look once and end.")] = False,
+    interval: Annotated[float, typer.Option(min=0.2, max=3600.0, metavar="SECONDS", help="Pause between two updates.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Print once and end.")] = False,
     wide: Wide = False,
 ) -> None:
     """Watch this agent live.

@@ -89,7 +89,7 @@ def test_only_the_time_asked_for_is_analysed_and_kinds_without_rows_are_left_out
     }
     assert {kind: found.numbers["log"]["rows_by_kind"][kind] for kind in expected} == expected
     assert found.numbers["network_usage"] == found.numbers["latencies"] == {}
-    assert "no query ran, or not here" in found.html
+    assert "no query ran, or none in these logs" in found.html
     assert (found.numbers["migrations"]["committed"], found.numbers["migrations"]["measured"]) == (1, 0)
     assert (found.numbers["health"]["mean_cpu"], found.numbers["health"]["mean_cpu_waiting"]) == (1.0, None)
     assert "Agents used 100% of their processors" in found.html

@@ -109,7 +109,7 @@ def test_an_interrupted_migration_goes_on(agent, capsys, monkeypatch):
     monkeypatch.setattr(ControlClient, "ask", interrupted)
     code, out, err = sbon(capsys, "migrate", "q1.2", "rome")
     assert (code, out) == (130, "")
-    assert "q1.2 goes on moving to rome" in err
+    assert "the migration of q1.2 to rome continues" in err
 
 
 def test_members_are_a_table_nearest_first(agent, capsys):

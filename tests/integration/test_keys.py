@@ -104,7 +104,7 @@ def test_an_agent_that_cannot_save_a_key_is_named_and_the_exit_code_tells(start,
 
     assert code == 1
     assert "changed by hand" in out
-    assert err.splitlines() == ["sbon: not done on a, for the reason above; mend that, then run the same command again"]
+    assert err.splitlines() == ["sbon: not done on a, for the reason above; correct that, then run the same command again"]
 
 
 def test_agents_without_a_key_say_so_in_one_line(start, tmp_path, capsys):

@@ -96,7 +96,7 @@ def test_the_axes_are_named_for_readers():
     axes = drawn(SPACE)
     assert axes.get_xlabel().startswith("ms of round trip, first axis")
     assert axes.get_ylabel().startswith("ms of round trip, second axis")
-    assert "the axes hold 100.0 % of how they differ" in axes.get_title()
+    assert "the axes show 100.0 % of their variance" in axes.get_title()
 
 
 def test_what_cannot_be_drawn_is_said_in_one_line(tmp_path, monkeypatch):
