@@ -116,7 +116,7 @@ def test_empty_hours_and_missing_kinds_are_named(log):
     said = {problem.where: problem.what for problem in read_log([log]).problems}
 
     assert said["kind=load"] == said["kind=coordinates"] == "has no rows in the hour 2026-11-01 01:00"
-    assert "has no rows: what needs them is left out" in said["kind=links"]
+    assert "has no rows: parts of the report that need them are left out" in said["kind=links"]
 
 
 def test_hours_outside_the_times_asked_for_are_not_opened(log):
