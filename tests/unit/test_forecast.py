@@ -143,7 +143,7 @@ def test_a_failed_prediction_is_tried_again_in_a_minute() -> None:
     [
         (240.0, 10 * RATE, ""),
         (260.0, 10 * RATE, f"source s on a gives {10 * RATE:.0f} rows/s, expected {RATE:.0f}"),
-        (260.0, RATE, "no source or host has left"),
+        (260.0, RATE, "all sources and hosts are as expected"),
     ],
 )
 def test_a_broken_bound_names_the_source_that_left_the_profile(latest_ms: float, rate: float, reason: str) -> None:
