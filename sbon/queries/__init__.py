@@ -1,1 +1,1 @@
-"""The queries that an agent has taken: from a statement to running operators, their homes, and what happens after a restart."""
+"""The queries that an agent has taken: from a statement to running operators, their homes, and their restart with the agent."""

@@ -1,7 +1,6 @@
-"""Gives running queries the numbers of instances, and the order of operators, that their measured rates want, without a person:
-`sbon.supervision.own_changes` decides.
+"""Adapts running queries to their measured rates without a person: their numbers of instances, or the order of their operators.
 
-`Forecasting` calls it with each round of reports.
+`sbon.supervision.own_changes` decides when. `Forecasting` calls this module with each round of reports.
 """
 
 from collections.abc import Callable
@@ -19,13 +18,13 @@ from sbon.types import NodeId
 
 
 class Resize(Protocol):
-    """Gives a query the wanted numbers; `done` gets where its sink crosses, or why the query keeps its plan."""
+    """Gives a query the wanted numbers of instances. `done` gets the point where its sink crosses, or the error why it keeps its plan."""
 
     def __call__(self, record: QueryRecord, done: Callable[[Any], None], *, why: str) -> None: ...
 
 
 class Adapting:
-    """The changes of one agent's queries.
+    """Changes the plans of one agent's queries.
 
     Parameters
     ----------
@@ -37,7 +36,7 @@ class Adapting:
         self._log = structlog.get_logger("agent").bind(node=me)
 
     def look(self, record: QueryRecord) -> None:
-        """Looks whether a query is to get other numbers of instances now, or, where those serve, another order of its operators."""
+        """Gives a query other numbers of instances, or, if its numbers suffice, another order of its operators, if it is time to."""
         if (forecast := record.forecast) is None:
             return
         config, own, now = self._config(), record.health.healing.plans.own, self._clock.now()
@@ -69,7 +68,7 @@ class Adapting:
             self._resize(record, told, why=resizing.why)
 
     def _told(self, record: QueryRecord, result: dict[str, Any] | SbonError) -> None:
-        """Takes that a query gets another plan, or why not; that is told once."""
+        """Logs once why a query does not get another plan."""
         if not isinstance(result, SbonError):
             return
         problem = str(result)

@@ -1,4 +1,4 @@
-"""Ends queries that are dropped: those of this agent, those whose home is another one, and those without a home."""
+"""Ends dropped queries: those of this agent, those whose home is another agent, and those without a home."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sbon.queries.queries import OwnedQueries
 
 Dropped = Callable[[SbonError | None], None]
-"""Called with None once a query has been dropped, or with what has prevented it."""
+"""Called with None once a query has been dropped, or with the error that prevented it."""
 
 
 def ignored(result: object) -> None:
@@ -29,11 +29,11 @@ def ignored(result: object) -> None:
 
 
 class Dropping:
-    """Queries that are dropped at one agent.
+    """Drops queries at the request of one agent's users.
 
     Parameters
     ----------
-    shared : goes on with a query of this agent of which others use operators
+    shared : called with a dropped query of this agent whose operators other queries use
     """
 
     def __init__(self, owned: OwnedQueries, parts: QueryParts, shared: Callable[[QueryRecord], None]) -> None:
@@ -48,7 +48,7 @@ class Dropping:
             waiting = self._resuming.find_short(name)
         if waiting is not None:
             self._resuming.forget(waiting.id)
-            if not self.forget_sink(waiting.sink, waiting.id):  # whoever takes it over learns so that it has been dropped
+            if not self.forget_sink(waiting.sink, waiting.id):  # an agent that takes the query over learns by this that it was dropped
                 self._bury(waiting.id)
             self._resuming.keep(lambda _: done(None))
             return
@@ -73,7 +73,7 @@ class Dropping:
         self._directory.request(home, Drop(query=query), answered)
 
     def drop_own(self, record: QueryRecord, done: Dropped = ignored) -> None:
-        """Ends a query of this agent, but for operators that others use (docs/recovery.md, Who recovers what)."""
+        """Ends a query of this agent, except operators that other queries use (docs/recovery.md, Who recovers what)."""
 
         def asked(record: QueryRecord) -> None:
             if self._runs(record) and is_dropped(record):  # it has been dropped twice
@@ -92,9 +92,9 @@ class Dropping:
             self._end(record, done)
 
     def _leave_to_others(self, record: QueryRecord, kept: frozenset[OperatorId], done: Dropped) -> None:
-        """Ends a query but for operators that others use. If too few keepers can be told, all of it ends."""
+        """Ends a query except the operators that others use. If too few keepers can be told, all of it ends."""
         name, is_bound = record.name, record.plan.delay_bound_ms is not None or record.plan.max_latency_ms is not None
-        self.forget_sink(name, record.id)  # first: whoever takes the query over learns so that it has been dropped
+        self.forget_sink(name, record.id)  # first, so that an agent that takes the query over learns that it was dropped
         self._reaches.ended(record.id)
         if (tail := self._owned.register.tails.pop(record.id, None)) is not None:
             tail.end()
@@ -118,7 +118,7 @@ class Dropping:
         self._owned.ownership.permit(record, written)
 
     def _end(self, record: QueryRecord, done: Dropped) -> None:
-        """Ends all of a query of this agent; if no keeper knows of it, its tombstone tells whoever takes it over meanwhile."""
+        """Ends all of a query of this agent. If no keeper hears of it, a tombstone tells any agent that takes the query over."""
 
         def told(kept: bool) -> None:
             if self._runs(record):
@@ -132,7 +132,7 @@ class Dropping:
         self._owned.ownership.ended(record.id, told)
 
     def _drop_orphan(self, name: str, done: Dropped) -> None:
-        """Ends a query without a home. If none has the name, the error says what the name belongs to."""
+        """Ends a query without a home. If no such query has the name, the error says to what the name belongs."""
 
         def told(rows: list[dict[str, Any]]) -> None:
             orphans = [row for row in rows if row["state"] == "orphaned"]
@@ -158,7 +158,7 @@ class Dropping:
         self._owned.all_rows(told)
 
     def forget_sink(self, name: str, query: QueryId) -> bool:
-        """Removes a sink's name if it belongs to the query, or with "" to a query that nobody knows.
+        """Removes a sink's name if it belongs to the query. With "", removes the name of a sink without a query.
 
         Returns False if there is no such name.
         """

@@ -1,5 +1,5 @@
-"""Handles queries whose homes are gone (`sbon.supervision.homes`): notes those with operators on this host, and lists and ends those of all
-hosts on request.
+"""Handles orphaned queries, whose homes are gone (`sbon.supervision.homes`): notes those with operators on this host, and lists and ends
+those of all hosts on request.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -37,13 +37,13 @@ from sbon.wire.messages import Message
 from sbon.wire.replication import EndOrphan, Orphan, OrphanEnded, Queries, QueriesAsk, Unwanted, WantedAsk
 
 INHERIT_S = 30.0
-"""Seconds for which a home that is back as another process is not asked whether it wants a query, where keepers take queries over."""
+"""Seconds for which a home that is back as a new process is not asked whether it wants a query, if keepers may take queries over."""
 ANSWER_S = 2.0
 """Seconds that other agents may take to list their queries, or to release one."""
 
 
 class Homes:
-    """Homes of queries, as one agent sees them."""
+    """The homes of queries, as seen by one agent."""
 
     def __init__(
         self, host: Clock, directory: Directory, gossip: Gossip, operators: Operators, replication: Replication, owners: Owners
@@ -58,19 +58,19 @@ class Homes:
         self._log = structlog.get_logger("agent", node=directory.me)
 
     def state(self, query: QueryId, home: NodeId) -> HomeState:
-        """Returns how this agent sees the home of a query; whoever has taken it over is its home."""
+        """Returns the state of a query's home, as seen by this agent. An agent that has taken the query over is its home."""
         owner, name = self._owners.of(query), self._owners.answering(query, home)
         return home_state(self._gossip.members.get(name), owner.boot if name == owner.name else None)
 
     def to_ask(self, query: QueryId, told: NodeId, *, inherits: bool) -> NodeId | None:
-        """Returns whom to ask whether a query is over; None: nobody at present, as keepers may be about to take it over.
+        """Returns the agent to ask whether a query is over; None: ask nobody now, because keepers may be about to take the query over.
 
-        The next process of its home would end it. Once keepers have had their time, whom its operators were told to take for the owner is
-        asked, too: the one heard of since may never have become the owner.
+        A home that has restarted does not know the query, and its answer would end it. After `INHERIT_S`, the owner that the query's
+        operators were told is asked, because an owner heard of later may never have become the owner.
 
         Parameters
         ----------
-        told : the owner, as the operators of the query were told
+        told : the owner that the query's operators were told
         inherits : whether keepers take queries over
         """
         name, state, now = self._owners.answering(query, told), self.state(query, told), self._host.now()
@@ -86,12 +86,12 @@ class Homes:
     # ---------------------------------------------------------------------------------------------------- as a host
 
     def without_owner(self) -> set[QueryId]:
-        """Returns the queries with operators here whose owners are not there."""
+        """Returns the queries with operators here whose owners are not present."""
         served = {(query, told) for instance in self._operators.instances.values() for query, told in instance.users.items()}
         return {query for query, told in served if self.state(query, told) is not HomeState.PRESENT}
 
     def look(self, timeout_s: float) -> None:
-        """Notes queries whose homes have gone, and releases those that have been orphans for `timeout_s`; 0 keeps them."""
+        """Notes newly orphaned queries, and releases those that have been orphans for `timeout_s`; 0 keeps them."""
         served = {query: self._owners.of(query) for instance in self._operators.instances.values() for query in instance.users}
         for change in self._orphans.look(served, self._gossip.members, self._host.now(), timeout_s):
             match change:
@@ -126,7 +126,7 @@ class Homes:
         """Answers EndOrphan: releases the query, unless its home is present and still wants it."""
         homes = {home for instance in self._operators.instances.values() for user, home in instance.users.items() if user == query}
         present = {home for home in homes if self.state(query, home) is HomeState.PRESENT}
-        # The agent that asks may be mistaken about the home, or lie: the home itself is asked wherever it can be reached.
+        # The asking agent may be mistaken about the home, or lie, so ask the home itself if it can be reached.
         asked = sorted(present) or sorted(home for home in homes if self._gossip.address_of(home) is not None)
         if not asked:
             respond(self._ended(query))
@@ -138,9 +138,9 @@ class Homes:
                 respond(self._ended(query))
             elif isinstance(result, SbonError):
                 hint = "try again in some seconds"
-                respond(PlacementError(f"{self._directory.me} hears from {home}, the home of {query}, but gets no answer; {hint}"))
+                respond(PlacementError(f"{home}, the home of {query}, is alive but does not answer {self._directory.me}; {hint}"))
             else:
-                respond(PlacementError(f"{home}, the home of {query}, answers for it; drop it there"))
+                respond(PlacementError(f"{home}, the home of {query}, still wants it; drop it there"))
 
         self._directory.request(home, WantedAsk(queries=(query,)), answered, ANSWER_S)
 
@@ -152,7 +152,7 @@ class Homes:
     # ------------------------------------------------------------------------------------------------ for all agents
 
     def all_rows(self, ours: list[dict[str, Any]], done: Callable[[list[dict[str, Any]]], None], *, history: bool = False) -> None:
-        """Gives `done` the queries of all agents that answer in time: `ours` first, orphans last."""
+        """Calls `done` with a row for each query of all agents that answer in time: `ours` first, orphans last."""
         me = self._directory.me
         sinks = [entry for entry in self._replication.catalog.living.values() if entry.kind == "sink"]
         found: dict[NodeId, list[dict[str, Any]]] = {me: ours}
@@ -180,11 +180,11 @@ class Homes:
             self._directory.request(node, QueriesAsk(history=history), partial(answered, node), ANSWER_S)
 
     def end(self, query: QueryId, done: Callable[[SbonError | None], None], nodes: Collection[NodeId] | None = None) -> None:
-        """Lets all living hosts end a query without a home; `done` gets the first refusal, or None, once all have answered.
+        """Asks living hosts to end a query without a home. Once all have answered, `done` gets the first refusal, or None.
 
         Parameters
         ----------
-        nodes : the hosts to ask beside this one; None for all
+        nodes : the hosts to ask besides this one; None: all
         """
         alive = self._gossip.alive_labels()
         waiting = {node for node in alive if nodes is None or node in nodes} | {self._directory.me}
@@ -203,9 +203,13 @@ class Homes:
             self._directory.request(node, EndOrphan(query=query), partial(answered, node), 2 * ANSWER_S)
 
     def doubts(self, sql: str, is_ours: Callable[[QueryId], bool], ask: AskOwners, done: Callable[[Mapping[str, Doubt]], None]) -> None:
-        """Finds the sinks of the catalogue without a home that answers. Of the sinks in the text, the homes are asked; and all agents,
-        whether they own or keep those whose homes are gone.
-        `is_ours` tells whether this agent is the home of a query and knows it.
+        """Finds the sinks of the catalogue whose homes are gone, do not answer or do not know them.
+
+        Asks the homes of the sinks named in the text. If such a home is gone, asks all agents whether they own or keep the query.
+
+        Parameters
+        ----------
+        is_ours : tells whether this agent is the home of a query and knows the query
         """
         doubts: dict[str, Doubt] = {}
         asked: dict[NodeId, list[Entry]] = {}

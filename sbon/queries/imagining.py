@@ -1,4 +1,4 @@
-"""Places queries without starting them, for people who ask how they would run."""
+"""Places queries without starting them, for people who ask how the queries would run."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ Work = Callable[[Plan, Placed, "PlacedQuery"], dict[str, Any]]
 
 
 def imagine(parts: QueryParts, effects: list[Prepared], work: Work, done: Done, *, carry: bool) -> None:
-    """Places the last query of some statements; `done` gets what `work` returns of it.
+    """Places the last query of some statements; `done` gets the result of `work` for it.
 
     Parameters
     ----------
-    carry : whether it is placed so that it carries its profile, in another order where its own does not
+    carry : whether to place the query so that it carries its profile, with another order of operators if needed
     """
     effect = next((effect for effect in reversed(effects) if effect.plan is not None), None)
     if effect is None or effect.plan is None:
@@ -57,8 +57,8 @@ class _Imagined:
 
     Parameters
     ----------
-    notes : what is to be said of it
-    larger : the same query with more instances, tried where the answers of `plan` would be later than it accepts
+    notes : notes about the query for the person who asks
+    larger : the same query with more instances, tried if the latency of `plan` would exceed its bound
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class _Imagined:
             self._answer(result)
 
     def _too_late(self, problem: SbonError) -> None:
-        """Places a query without the bound that it cannot keep, and says so; one without a bound is refused."""
+        """Places a query that cannot keep its bound without the bound, with a note. Refuses a query that has no bound."""
 
         def unbounded(result: Placed | SbonError) -> None:
             if isinstance(result, SbonError):
@@ -131,10 +131,10 @@ class _Imagined:
 
 
 def without_bound(plan: Plan) -> Plan:
-    """Returns a plan that may answer as late as it likes."""
+    """Returns the plan without its bound on the latency."""
     return structs.replace(plan, max_latency_ms=None)
 
 
 def refused(problem: SbonError) -> str:
-    """Returns the note on a query that is only imagined and would not run."""
+    """Returns the note that a query would be refused if it were submitted."""
     return f"it would be refused: {problem}"

@@ -1,8 +1,6 @@
-"""Places the operators of a new query: runs the full optimiser (SBON, section 3.2) and asks real candidates.
+"""Places the operators of a new query: runs the full optimiser (SBON, section 3.2) and asks candidates.
 
-`sbon.queries.queries` calls it.
-
-The optimiser is loaded with the first query, because most agents get none.
+`sbon.queries.queries` calls it. The optimiser is loaded with the first query, because most agents get none.
 """
 
 from collections import Counter
@@ -36,10 +34,10 @@ if TYPE_CHECKING:
     Answered = Callable[[NodeId, CandidateReport | None], None]
 
 ROOM_WAIT_S = 14.0
-"""Longest time that a query waits for slots reserved by others, who may not use them, in seconds; it waits at least half as long. Two such
-waits (a query is placed once more when a host has refused) must end before the command line gives up after 30 s."""
+"""Longest time in seconds that a query waits for slots that other queries have reserved and may not use; it waits at least half as long. A
+query is placed once more if a host refuses, so two such waits must end before the command line gives up after 30 s."""
 ROOM_RETRY_S = 1.0
-"""Mean pause before a waiting query asks again, in seconds; others have decided by then."""
+"""Mean pause in seconds before a waiting query asks again; the other queries have been placed by then."""
 
 
 class Placing:
@@ -87,8 +85,7 @@ class Placing:
         share : whether running operators of other queries may be reused
         reserve : whether candidates reserve slots until the operators come
         settled : operators that run already, and need no slots
-        carry : whether the query shall carry its profile; as a rule what is to run shall, and what is only imagined is shown, whatever it
-            carries
+        carry : whether the placement must carry the query's profile; None: only if `reserve`, that is if the query is to run
         """
         carries = bool(plan.profile) and (reserve if carry is None else carry)
         is_free = plan.max_latency_ms is None and not carries
@@ -107,7 +104,7 @@ class Placing:
         *,
         carries: bool,
     ) -> None:
-        """Places a query so that its predicted latency keeps within its bound, and perhaps so that it carries its profile
+        """Places a query so that its predicted latency keeps within its bound and, with `carries`, so that it carries its profile
         (`sbon.planning`)."""
         from sbon.planning.admission import Admission, Admitted, Refused
         from sbon.planning.carrying import Carrying
@@ -116,7 +113,7 @@ class Placing:
         holding: set[NodeId] = set()
 
         def free(kept: Collection[NodeId] = ()) -> None:
-            """Releases what attempts have reserved on other nodes."""
+            """Releases the slots that attempts have reserved, except on the nodes `kept`."""
             if reserve:
                 self.candidate_questions.decided(plan.query, dict.fromkeys(holding - set(kept), 0))
 
@@ -124,7 +121,7 @@ class Placing:
             match action:
                 case BaseException():
                     free()
-                    done(action if isinstance(action, SbonError) else PlacementError(f"its latency or rates cannot be predicted: {action}"))
+                    done(action if isinstance(action, SbonError) else PlacementError(f"cannot predict latency or rates: {action}"))
                 case Refused(problem):
                     free()
                     done(problem)
@@ -146,7 +143,7 @@ class Placing:
         perform(admission.begin())
 
     def gather(self, plan: Plan, placed: Placed) -> "PlacedQuery":
-        """Returns a placed query with what is known of its parts."""
+        """Returns a placed query with the known figures of its operators and nodes."""
         from sbon.planning.gathering import gathered
 
         return gathered(self.books, plan, placed, self.host.now())
@@ -158,7 +155,7 @@ class Placing:
         settled: frozenset[OperatorId],
         done: Callable[[Mapping[OperatorId, NodeId] | SbonError], None],
     ) -> None:
-        """Places operators of a running query once more; `settled` are those that stay."""
+        """Places operators of a running query again, except those in `settled`, which stay."""
 
         def placed(result: Placed | SbonError) -> None:
             done(result.nodes if isinstance(result, Placed) else result)
@@ -166,8 +163,11 @@ class Placing:
         self.place(plan, placed, excluded, share=False, settled=settled)
 
     def cost_of(self, links: Sequence[tuple[NodeId, NodeId, float]]) -> float | None:
-        """Returns what links between nodes cost at these rates in bytes/s, without load, by estimated latencies; None while a coordinate is
-        unknown.
+        """Returns the cost of links between nodes by estimated latencies, without load; None while a coordinate is unknown.
+
+        Parameters
+        ----------
+        links : source node, target node and rate in bytes/s
         """
         from sbon.placement.models import cost_of_links
 
@@ -201,11 +201,11 @@ class _Placement:
         self._signatures = shareable_signatures(plan, is_read_whole) if share else {}
         self._problem = problem_of(plan)
         self._to_come = {operator: node for operator, node in self._problem.pinned.items() if operator not in settled}
-        """Pinned operators that are still to be made."""
+        """Nodes of the pinned operators that are still to be made."""
         self._settled = settled
         self._bound_ms = bound_ms
         self._nodes = nodes or {}
-        """Nodes on which operators shall be, whatever it costs."""
+        """Given nodes of operators, used whatever the cost."""
         self._until = placing.host.now() + ROOM_WAIT_S * float(placing.rng.uniform(0.5, 1.0))
         self._reports: dict[NodeId, CandidateReport] = {}
         self._slots: dict[NodeId, int] = {}
@@ -248,7 +248,7 @@ class _Placement:
                 self._bound(action, self._bound_ms)
 
     def _bound(self, decision: "Decision", bound_ms: float) -> None:
-        """Puts operators where answers keep within the bound, if they do not yet and can."""
+        """Moves operators so that the latency keeps within the bound, if that is needed and possible."""
         from sbon.planning.latency_bound import placed_within
 
         placing, placed = self._placing, placed_as(self._plan, decision)
@@ -256,17 +256,14 @@ class _Placement:
 
         def found(result: "dict[OperatorId, NodeId] | BaseException | None") -> None:
             if isinstance(result, BaseException):
-                self._failed(result if isinstance(result, SbonError) else PlacementError(f"its latency cannot be predicted: {result}"))
+                self._failed(result if isinstance(result, SbonError) else PlacementError(f"cannot predict the latency: {result}"))
             else:
                 self._decided(decision if result is None else self._full.elsewhere(result))
 
         placing.host.execute(lambda: placed_within(placed, query, bound_ms, placing.config, rng), found, rows=0)
 
     def _recall(self, about: Mapping[NodeId, Sequence[NodeId]]) -> None:
-        """Asks nodes for the RTTs that they remember.
-
-        Asks once per query, because a query that waits for room would otherwise ask every second.
-        """
+        """Asks nodes for the RTTs that they remember, once per query: otherwise a query that waits for room would ask every second."""
         remembering = self._placing.remembering
 
         def told() -> None:
@@ -279,7 +276,7 @@ class _Placement:
             remembering.refresh(about, told)
 
     def _ask(self, node: NodeId, about: Sequence[NodeId], signatures: Sequence[str], answered: "Answered") -> None:
-        """Asks a node, and lets it reserve slots for the most that may come: the operators pinned there, and every unpinned one."""
+        """Asks a node, and has it reserve slots for all operators that may come: those pinned there, and every unpinned one."""
         if self._reserve:
             self._slots[node] = sum(where == node for where in self._to_come.values()) + len(self._problem.unpinned)
         query = self._plan.query if self._reserve else ""
@@ -312,7 +309,7 @@ class _Placement:
             self._place(placed, coming)
 
     def _place(self, placed: Placed, coming: Mapping[NodeId, int]) -> None:
-        """Finishes once all nodes that take part have been asked, unless they lack slots at the moment."""
+        """Finishes the placement, or waits if nodes lack slots only because other queries have reserved them."""
         short = [node for node, count in coming.items() if node in self._reports and self._reports[node].free_slots < count]
         if any(self._reports[node].reserved for node in short) and self._waits():
             return
@@ -328,7 +325,7 @@ class _Placement:
         self._settle({})
         if self._needs.functions and isinstance(problem, PlacementError) and not isinstance(problem, DelayBoundError):
             wanted = ", ".join(" ".join(function) for function in self._needs.functions)
-            problem = PlacementError(f"{problem}; its host needs room, and must have installed: {wanted}")
+            problem = PlacementError(f"{problem}; the host needs a free slot, and these functions installed: {wanted}")
         short = sorted(node for node, report in self._reports.items() if report.memory_short)
         if short and isinstance(problem, PlacementError) and not isinstance(problem, DelayBoundError):
             named = ", ".join(short[:5]) + (f" and {len(short) - 5} more" if len(short) > 5 else "")
@@ -339,8 +336,8 @@ class _Placement:
     def _waits(self) -> bool:
         """Releases the reservations and tries again later; returns False if the query has waited long enough.
 
-        Only slots for pinned operators are kept, as these cannot go elsewhere. Otherwise two queries could wait for each other's
-        reservations. Where pinned operators of several queries block each other, the first query to give up leaves its slots to the others.
+        Only slots for pinned operators are kept, as these cannot go elsewhere. If all were kept, two queries could wait for each other's
+        reservations. If pinned operators of several queries block each other, the first query to give up leaves its slots to the others.
         """
         host = self._placing.host
         if not self._reserve or host.now() >= self._until:

@@ -1,4 +1,4 @@
-"""Interfaces to what the queries of an agent need of it: installed connectors, what these may reach, and the file of kept statements."""
+"""Interfaces that the queries of an agent use: its connectors, the resources that these may reach, and the file of kept statements."""
 
 from collections.abc import Mapping
 from pathlib import PurePath
@@ -25,7 +25,7 @@ class Connectors(statements.Connectors, Protocol):
 
 
 class Reaches(Protocol):
-    """Notes the sources and sinks that people have given to this agent itself: those may reach more than others' do."""
+    """Notes the sources and sinks that people have submitted to this agent itself. They may reach more than those of other agents."""
 
     @property
     def own_words(self) -> tuple[SourceParams, ...]:
@@ -53,11 +53,11 @@ class KeptFile(Protocol):
 
     @property
     def path(self) -> PurePath | None:
-        """Returns where it is; None if nothing is kept."""
+        """Returns the path of the file; None if nothing is kept."""
 
     @property
     def remembers(self) -> bool:
-        """True if all that a former process has kept is known here."""
+        """True if everything that the agent's former processes kept has been loaded."""
 
     def load(self, agent: NodeId) -> Kept | None:
         """Returns what the agent of this name kept last."""

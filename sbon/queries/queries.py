@@ -1,7 +1,7 @@
-"""The queries that this agent has taken, and is the home of: it has them placed and deployed, keeps their states and ends them.
+"""The queries whose home is this agent: has them placed and deployed, keeps their states and ends them.
 
-`sbon.queries.submitting` carries out statements, `sbon.supervision.watching` asks the hosts how the queries are. The control
-socket, and `sbon_agent.dispatch` for other agents, call it.
+`sbon.queries.submitting` carries out statements, `sbon.supervision.watching` asks the hosts for the queries' state. The control socket
+calls this module, and so does `sbon_agent.dispatch` for other agents.
 """
 
 from collections.abc import Callable, Iterable
@@ -52,16 +52,16 @@ class QueryEvents(Protocol):
     """Callbacks of the queries; the node implements them."""
 
     def query_changed(self, record: QueryRecord) -> None:
-        """A query has begun, has become degraded or healthy again, or has ended."""
+        """Reports that a query has begun, has become degraded or healthy again, or has ended."""
 
     def predicted(self, record: QueryRecord) -> None:
-        """The latency of a query has been predicted."""
+        """Reports that the latency of a query has been predicted."""
 
     def placed(self, plan: Plan, placed: Placed, deployed: Deployed) -> None:
-        """A placement has been deployed."""
+        """Reports that a placement has been deployed."""
 
     def recovered(self, record: QueryRecord, done: Recovered, happening: Happening, reached: Reached) -> None:
-        """Operators of a query that were lost with their hosts run again."""
+        """Reports that operators of a query that were lost with their hosts run again."""
 
 
 class OwnedQueries:
@@ -69,7 +69,7 @@ class OwnedQueries:
 
     Parameters
     ----------
-    optimiser : returns the settings of what changes by itself
+    optimiser : returns the optimiser's settings, which say which plans may change without a person
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class OwnedQueries:
 
         def changed(record: QueryRecord) -> None:
             self._shown(record)
-            self._resuming.keep()  # it may have another plan
+            self._resuming.keep()  # the query may have another plan
 
         self.recovering = Recovering(host, directory, alive, self._placing.replace, permit, self._recovered, changed)
         forecasting = Forecasting(host, gossip.estimated_rtt_ms, books, events.predicted, lambda record: adapting.look(record))
@@ -131,8 +131,8 @@ class OwnedQueries:
 
         Parameters
         ----------
-        former : the id that it had before this agent restarted
-        larger : the same query with more instances, tried where the answers of `plan` would be later than it accepts
+        former : the query's id before this agent restarted
+        larger : the same query with more instances, tried if the latency of `plan` would exceed its bound
         """
 
         def deployed(result: tuple[Placed, Deployed] | SbonError) -> None:
@@ -168,13 +168,13 @@ class OwnedQueries:
         Deploying(plan, self._directory, self._placing, deployed).begin()
 
     def new_id(self) -> QueryId:
-        """Returns an id that no query has had. Called on executor threads, perhaps on two at once."""
+        """Returns a new, unique query id. Called on executor threads, perhaps on two at once."""
         return query_id(self._directory.me, self._gossip.machine.own.boot, next(self._numbers))
 
     # -------------------------------------------------------------------------------------------------- after a restart
 
     def run_again(self, query: KeptQuery, done: Callable[[SbonError | None], None]) -> None:
-        """Submits a query that a former process of this agent had taken, under its new id; `done` gets None once it runs."""
+        """Submits a query of a former process of this agent under its new id; `done` gets None once the query runs."""
         me, nodes = self._directory.me, self._gossip.alive_labels()
         entries = [entry for entry in self._replication.catalog.entries() if entry.name != query.sink]
         now_us = int(self._host.wall() * 1e6)
@@ -193,7 +193,7 @@ class OwnedQueries:
         def prepared(effects: list[Prepared]) -> None:
             plan = effects[0].plan if len(effects) == 1 else None
             if plan is None:
-                placed(QueryError("what is kept of it is no query", hint=f"drop {query.id}"))
+                placed(QueryError("the kept statement is not a query", hint=f"drop {query.id}"))
                 return
             build = effects[0].build
 
@@ -210,7 +210,7 @@ class OwnedQueries:
                     placed(refusal)
 
             def as_kept(result: QueryRecord | SbonError) -> None:
-                """Chooses the numbers of instances anew where the nodes have no room for those of before."""
+                """Chooses the numbers of instances again if the nodes have no room for the former numbers."""
                 try:
                     choose() if isinstance(result, PlacementError) else placed(result)
                 except SbonError as refusal:
@@ -228,11 +228,11 @@ class OwnedQueries:
                 except SbonError as refusal:
                     placed(refusal)
 
-            # Its other hosts release the former query by themselves; here it must be certain that no sink takes rows of both.
+            # The hosts release the former query by themselves, but no sink may take rows of both queries: end it first.
             if (left := self.records.get(query.former)) is None:
                 self._homes.end(query.former, ended, query.nodes)
             else:
-                ended(PlacementError("what others do not use of it has yet to end") if left.health.healing.plans.retiring else None)
+                ended(PlacementError("unused operators of the former query have not ended") if left.health.healing.plans.retiring else None)
 
         def work() -> list[Prepared]:
             return prepare(query.sql, entries, nodes, me, iter([query.id]), now_us, self._connectors, {}, query.changed)
@@ -242,7 +242,9 @@ class OwnedQueries:
     # ---------------------------------------------------------------------------------------------------- ownership
 
     def inherited(self, query: QueryId, result: QueryRecord | ValueError) -> None:
-        """Takes over a query whose owner is gone, unless it has been dropped meanwhile, or what is left of one of a former process."""
+        """Takes over a query whose owner is gone, or the remaining operators of a former process's query. Ends the query if it has been
+        dropped since.
+        """
         if isinstance(result, ValueError):
             self._log.error("query.not_inherited", query=query, reason=str(result))
             return
@@ -262,7 +264,7 @@ class OwnedQueries:
         self._events.query_changed(result)
         self.recovering.replans.resume(result)
         self._settle(result)
-        self.ownership.look(result)  # now, so that an attempt of a recovery is in the same version
+        self.ownership.look(result)  # now, so that the same version of the record includes an attempt of a recovery
         self.watching.ask(result, self._settle)
         self._resuming.keep()
 
@@ -296,7 +298,7 @@ class OwnedQueries:
             self._settle(record)
 
     def node_alive(self, node: NodeId) -> None:
-        """Handles a host that is back, perhaps as another process: asks at once what it still runs."""
+        """Handles a host that is back, perhaps as a new process: asks it at once which operators it still runs."""
         self.ownership.members_changed()
         for record in self.records.values():
             if node in record.nodes.values():
@@ -304,7 +306,7 @@ class OwnedQueries:
                 self.watching.ask(record, self._settle)
 
     def moved(self, operator: OperatorId, node: NodeId, epoch: int) -> None:
-        """Notes that an operator of these queries has a new host."""
+        """Notes that an operator has a new host."""
         for record in self.records.values():
             if record.moved(operator, node, epoch):
                 record.history.look(record.nodes, self._host.wall())
@@ -337,7 +339,7 @@ class OwnedQueries:
                 self.recovering.replans.leave(record)
 
     def _shown(self, record: QueryRecord) -> None:
-        """Shows the state that a recovery has given a query."""
+        """Updates a query's state after a recovery step, and reports a change."""
         before = record.state
         self.ownership.look(record)
         record.settle()
@@ -347,7 +349,7 @@ class OwnedQueries:
             self._events.query_changed(record)
 
     def _finish(self, record: QueryRecord) -> None:
-        """Takes the last figures of a query that has ended, then releases it."""
+        """Collects the last figures of a query whose sink has finished, then ends the query."""
         if record.state in (QueryState.FINISHED, QueryState.STOPPING) or is_dropped(record):
             return
         record.state = QueryState.FINISHED
@@ -362,7 +364,7 @@ class OwnedQueries:
                 return
             if problem is None:
                 self.end(record, QueryState.FINISHED)
-            elif record.id in self.ownership.owned:  # a keeper that does not know would miss its operators; the next report says it again
+            elif record.id in self.ownership.owned:  # a keeper that has not heard of the end would recover it; the next report tries again
                 record.state = QueryState.RUNNING
 
         self.watching.ask(record, asked)
@@ -395,17 +397,15 @@ class OwnedQueries:
     # ------------------------------------------------------------------------------------------------------- showing
 
     def rows(self, *, history: bool = False) -> list[dict[str, Any]]:
-        """Returns a row for each query of this agent, ended ones last; with what has happened to it, if asked for."""
+        """Returns a row for each query of this agent, ended queries last. `history` adds the history of each."""
         running = [record.row(self.network_usage(record)) for record in self.records.values()]
         rows = running + self._resuming.rows() + [record.row(0.0) for record in self.register.ended.values()]
         return self.register.with_histories(rows) if history else rows
 
     def network_usage(self, record: QueryRecord) -> float | None:
-        """Returns what the query costs, by measured rates and estimated latencies (SBON, equation 1); None while a coordinate is
-        unknown.
-        """
+        """Returns a query's network usage by measured rates and estimated latencies (SBON, equation 1); None if a coordinate is unknown."""
         return self._placing.cost_of([(record.nodes[source], record.nodes[target], rate) for source, target, rate in record.link_rates()])
 
     def all_rows(self, done: Callable[[list[dict[str, Any]]], None], *, history: bool = False) -> None:
-        """Gives `done` the queries of all agents that answer in time: ours first, those without a home last."""
+        """Calls `done` with the queries of all agents that answer in time: ours first, those without a home last."""
         self._homes.all_rows(self.rows(history=history), done, history=history)

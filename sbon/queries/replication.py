@@ -1,4 +1,4 @@
-"""Replicates the tables that all agents share, members and catalogue: whole tables are exchanged periodically, changes are sent at once.
+"""Replicates the tables that all agents share: members and catalogue. Exchanges whole tables periodically, and sends changes at once.
 
 The node runs it.
 """
@@ -55,15 +55,15 @@ class Replication:
                 self._tell(entry)
 
     def restore(self, entries: Iterable[Entry]) -> None:
-        """Enters what this agent had made before a restart, in the versions of that time: later changes by others take precedence."""
+        """Enters the entries that this agent had before a restart, with their old versions, so that later changes by others win."""
         self.catalog.merge(entry for entry in entries if entry.owner == self._directory.me)
 
     def told(self, kind: str, name: str, sql: str, version: int, query: QueryId) -> None:
-        """Takes a version of a name that somebody else has entered, and that this agent may not have heard of."""
+        """Enters a version of a name that another agent has entered, in case this agent has not heard of it."""
         self._merge((Entry(kind, name, version, self._directory.me, False, sql, query=query),))
 
     def renew(self, name: str, query: QueryId) -> None:
-        """Gives a sink of this agent the id that its query has after a restart, here and on all agents.
+        """Gives a sink of this agent the new id of its query after a restart, here and on all agents.
 
         Raises
         ------
@@ -73,13 +73,13 @@ class Replication:
         self._tell(self.catalog.renew(name, query, owner=self._directory.me))
 
     def bury(self, query: QueryId, *, stamp: int) -> None:
-        """Records that a query without a sink has been dropped, so that its home learns it when it comes back."""
+        """Records that a query without a sink has been dropped, so that its home learns this when it comes back."""
         entry = self.catalog.bury(query, owner=self._directory.me, stamp=stamp)
         if entry is not None:
             self._tell(entry)
 
     def exchange(self, address: Address) -> None:
-        """Sends the tables to the agent at an address, and takes its tables."""
+        """Sends the tables to the agent at an address, and merges its tables."""
 
         def answered(result: Message | SbonError) -> None:
             if isinstance(result, PushPull):
@@ -88,7 +88,7 @@ class Replication:
         self._directory.request_at(address, self._whole(), answered)
 
     def pulled(self, message: PushPull) -> PushPull:
-        """Takes another agent's tables and returns this agent's.
+        """Merges another agent's tables and returns this agent's.
 
         Raises
         ------
@@ -102,7 +102,7 @@ class Replication:
         return ours
 
     def updated(self, message: CatalogUpdate) -> None:
-        """Takes entries that another agent has just changed."""
+        """Merges entries that another agent has just changed."""
         self._merge(message.entries)
 
     def _whole(self) -> PushPull:
@@ -123,7 +123,7 @@ class Replication:
             self.changed(changed)
 
     def _tell(self, entry: Entry) -> None:
-        """Sends an entry to all living agents at once; one that misses it gets it with the next exchange of tables."""
+        """Sends an entry to all living agents at once. An agent that misses the message gets the entry with the next exchange of tables."""
         others: list[NodeId] = [node for node in self._gossip.alive_labels() if node != self._directory.me]
         for node in others:
             self._directory.tell(node, CatalogUpdate(entries=(entry,)))

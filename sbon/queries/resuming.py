@@ -29,12 +29,12 @@ from sbon.supervision.resumption import FORMAT, PEERS_MAX, AskOwners, Kept, Kept
 from sbon.types import Address, QueryId
 
 HEAR_S = 10.0
-"""Longest wait for another agent's tables after a start, in seconds, so that names dropped in the meantime are known first. Tables that
-come later count as well, but until then the query runs."""
+"""Longest wait in seconds for another agent's tables after a start, so that names dropped during the restart are known before the queries
+run. Tables that come later end a dropped query, too, but only then."""
 ASK_PEERS_S = 1.0
 """Pause between attempts to reach the members known before the restart, in seconds."""
 LOOK_SOON_S = 0.1
-"""Delay after a change before queries are looked at, in seconds: several members come alive at once and are handled together."""
+"""Delay in seconds between a change and the next look at the queries, so that members that come alive together are handled together."""
 
 Done = Callable[[Any], None]
 
@@ -46,26 +46,26 @@ class Runner(Protocol):
     ownership: Ownership
 
     def new_id(self) -> QueryId:
-        """Makes an id of the present process."""
+        """Returns a new query id of the present process."""
 
     def run_again(self, query: KeptQuery, done: Callable[[SbonError | None], None]) -> None:
         """Submits a query under its new id."""
 
     def inherited(self, query: QueryId, result: QueryRecord | ValueError) -> None:
-        """Takes up what others use of a query of a former process."""
+        """Takes over the operators of a former process's query that others use."""
 
     def kept_queries(self) -> list[KeptQuery]:
-        """Returns the running queries, and sinks that have finished."""
+        """Returns the running queries, and the finished ones with sinks."""
 
     def owned_elsewhere(self, query: QueryId) -> None:
-        """Gives up a query that another agent owns, or has owned since."""
+        """Gives up a query that another agent owns, or has owned since the restart."""
 
     def names_changed(self, entries: list[Entry]) -> None:
         """Handles entries of the catalogue that other agents have changed."""
 
 
 class Resuming:
-    """Saved statements of one agent, and its queries that do not run again yet."""
+    """Saves one agent's statements, and runs its saved queries again."""
 
     def __init__(
         self, host: SeededExecutor, directory: Directory, gossip: Gossip, replication: Replication, reaches: Reaches, file: KeptFile
@@ -78,7 +78,7 @@ class Resuming:
         self._file = file
         self._runner: Runner | None = None
         self._machine: Resumption | None = None
-        """State machine of the waiting queries; None if nothing had been saved."""
+        """State machine of the queries that do not run again yet; None if no statements had been saved."""
         self._peers: list[Address] = []
         self._timer: Timer | None = None
         self._peers_timer: Timer | None = None
@@ -92,12 +92,12 @@ class Resuming:
     # --------------------------------------------------------------------------------------------------- life cycle
 
     def start(self, runner: Runner, joins: bool, inherits: bool) -> None:
-        """Enters the saved names, and begins to run the saved queries again.
+        """Enters the saved names in the catalogue, and begins to run the saved queries again.
 
         Parameters
         ----------
-        joins : whether the agent was given other agents to join
-        inherits : whether other agents take queries over
+        joins : whether the agent was started with other agents to join
+        inherits : whether other agents may take queries over
         """
         self._runner = runner
         self._replication.changed = self._names_changed
@@ -123,7 +123,7 @@ class Resuming:
         self._look()
 
     def close(self) -> None:
-        """Stops the timers; nothing is saved any more."""
+        """Stops the timers and all saving."""
         self._closed = True
         for timer in (self._timer, self._peers_timer):
             if timer is not None:
@@ -132,17 +132,17 @@ class Resuming:
     # ------------------------------------------------------------------------------------------------------ keeping
 
     def then(self, done: Done) -> Done:
-        """Returns a callback that saves what has been carried out by then, and calls `done` with the result."""
+        """Returns a callback that saves the present statements, then calls `done` with its argument."""
 
         def kept(result: Any, problem: str) -> None:
             if problem and isinstance(result, list) and result:
-                result[-1]["message"] += f"; a restart of {self._me} would forget it, as it cannot be kept: {problem}"
+                result[-1]["message"] += f"; a restart of {self._me} would forget it, because saving it failed: {problem}"
             done(result)
 
         return lambda result: self.keep(partial(kept, result))
 
     def keep(self, done: Callable[[str], None] = lambda problem: None) -> None:
-        """Saves what must be known after a restart; `done` gets "", or the reason why it could not be saved."""
+        """Saves everything needed after a restart. `done` gets "", or the reason why saving failed."""
         if self._file.path is None or self._closed:
             done("")
             return
@@ -198,20 +198,20 @@ class Resuming:
         return self._machine.find(name) if self._machine is not None else None
 
     def find_short(self, name: str) -> KeptQuery | None:
-        """Finds such a query by an unambiguous prefix of its id."""
+        """Finds a query that does not run again yet, by an unambiguous prefix of its id."""
         return self._machine.find_short(name) if self._machine is not None else None
 
     def forget(self, query: QueryId) -> bool:
-        """Forgets a query that has been dropped, or that another agent owns. Returns whether it was known."""
+        """Forgets a query that has been dropped, or that another agent owns. Returns False if it was unknown."""
         return self._machine is not None and self._machine.forget(query)
 
     def runs(self, query: QueryId) -> bool:
-        """Notes that a query has been placed. Returns False if it was dropped in the meantime, and must be ended."""
+        """Notes that a query has been placed. Returns False if it was dropped during the placement; then end it."""
         return self._machine is not None and self._machine.runs(query)
 
     @property
     def count(self) -> int:
-        """Number of queries that do not run again yet."""
+        """Returns the number of queries that do not run again yet."""
         return len(self._waiting())
 
     def reason_of(self, query: QueryId) -> str:

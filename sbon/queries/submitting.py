@@ -1,7 +1,7 @@
-"""Carries out the statements of people: has them understood, places and begins queries, enters and removes names.
+"""Carries out submitted statements: has them parsed, places and begins queries, enters and removes names.
 
-The control socket calls it. Whatever needs the SQL parser or takes long runs on an executor thread (`sbon.supervision.statements`), so that
-probes stay on time.
+The control socket calls it. Work that needs the SQL parser or takes long runs on an executor thread (`sbon.supervision.statements`), so
+that probes stay on time.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ Done = Callable[[Any], None]
 
 
 class Submitting:
-    """Statements given to one agent.
+    """Carries out the statements submitted to one agent.
 
     Parameters
     ----------
-    as_it_runs : returns a query as it is measured now; None while too little is known of it
+    as_it_runs : returns a query with its present measurements; None while too little has been measured
     """
 
     def __init__(self, owned: OwnedQueries, parts: QueryParts, as_it_runs: Callable[[QueryRecord], PlacedQuery | None]) -> None:
@@ -57,10 +57,10 @@ class Submitting:
         self._connectors, self._reaches, self._resuming = parts.connectors, parts.reaches, parts.resuming
 
     def submit(self, sql: str, done: Done) -> None:
-        """Carries out all statements of a text, in order; `done` gets their results. The first one that fails ends it.
+        """Carries out all statements of a text in order, up to the first that fails; `done` gets their results.
 
-        Statements before the failed one stay done, and the error says how many there are. What was done has been saved for a restart when
-        `done` is called.
+        Statements before the failed one stay done, and the error gives their number. When `done` is called, the effects have been saved for
+        a restart.
         """
         done = self._resuming.then(done)
         self._prepare(sql, lambda prepared: self._carry_out(prepared, [], done), done)
@@ -68,8 +68,8 @@ class Submitting:
     def explain(self, sql: str, done: Done) -> None:
         """Explains what `submit` would do with the last query of a text; nothing is created or run.
 
-        A query whose profile nothing carries, or whose answers nothing keeps within `max_latency`, is shown as it would be placed without
-        it, with the reason for which it would be refused.
+        If no placement carries the query's profile, or none keeps `max_latency`, the query is placed without that requirement, and the
+        answer says why it would be refused.
         """
 
         def work(plan: Plan, placed: Placed, query: PlacedQuery) -> dict[str, Any]:
@@ -100,37 +100,38 @@ class Submitting:
         self._prepare(sql, lambda prepared: imagine(self._parts, prepared, work, done, carry=False), done)
 
     def replan(self, name: str, options: Mapping[str, Any], done: Done) -> None:
-        """Gives a running query a plan with other numbers of instances, or in another order; `done` gets where its sink changes to it.
+        """Gives a running query a plan with other numbers of instances, or in another order.
 
         Parameters
         ----------
-        options : `instances`, of each operator with keys; None: as many as the planner wants by now, where it has chosen them. Or `order`,
-            True if it is to get the best order of its operators, if that is better by what is measured
+        options : `instances`: the number for each operator with keys; None: the planner's present choice, for operators whose number it
+            has chosen. Or `order`: True for the best order of operators, if it is better by present measurements
+        done : gets the point where the sink changes to the new plan
         """
         instances, order = options.get("instances"), options.get("order") is True
         if order and instances is not None:
-            raise QueryError("another order and other instances at once", hint="ask for one after the other")
+            raise QueryError("order and instances cannot change together", hint="change one after the other")
         if instances is not None and (not isinstance(instances, int) or isinstance(instances, bool) or not 1 <= instances <= INSTANCES_MAX):
             raise QueryError(f"instances = {instances!r}, expected 1 to {INSTANCES_MAX}")
         record = self._owned.find(name)
         if record is None or record.id not in self._owned.records:
             owner, _ = home_and_id(name, self._replication.catalog, self._owned.register.owners)
             where = f"; ask {owner}, its owner" if owner and owner != self._directory.me else "; `sbon queries` lists those that do"
-            raise QueryError(f"no query {name} of {self._directory.me} runs{where}")
+            raise QueryError(f"{self._directory.me} runs no query {name}{where}")
         if order:
             self._reorder(record, done)
         else:
             self.resize(record, done, instances)
 
     def _reorder(self, record: QueryRecord, done: Done) -> None:
-        """Searches for another order of a query's operators, and gives it to it if it is better."""
+        """Searches for a better order of a query's operators, and changes the query to it."""
         from sbon.planning.reordering import reordered
 
         replans = self._owned.recovering.replans
         replans.check(record)
         query = self._as_it_runs(record)
         if query is None:
-            raise PlacementError(f"too little is known of {record.name} and its nodes here to compare orders")
+            raise PlacementError(f"cannot compare orders of {record.name}: too little has been measured of it and its nodes")
 
         def found(result: Reordered | BaseException) -> None:
             if isinstance(result, BaseException):
@@ -144,17 +145,17 @@ class Submitting:
         self._host.execute(lambda: reordered(query), found, rows=0)
 
     def resize(self, record: QueryRecord, done: Done, instances: int | None = None, *, why: str = "") -> None:
-        """Gives a running query of this agent other numbers of instances, as `replan` does.
+        """Gives a running query of this agent other numbers of instances (`replan`).
 
         Parameters
         ----------
-        why : reason for the query's history; empty if a person has asked
+        why : reason for the query's history; empty if a person asked for it
         """
         replans = self._owned.recovering.replans
         replans.check(record)
         wanted = record.forecast.resizing if record.forecast is not None else None
         if instances is None and wanted is None:
-            raise QueryError(f"nobody has chosen the instances of {record.name} by its rates", hint="say how many there shall be")
+            raise QueryError(f"the planner has not chosen the instances of {record.name}", hint="give the number of instances")
         entries = [entry for entry in self._replication.catalog.entries() if entry.name != record.name]
         nodes, now_us = self._gossip.alive_labels(), int(self._host.wall() * 1e6)
 
@@ -168,7 +169,7 @@ class Submitting:
             plan = effects[0].plan if len(effects) == 1 else None
             build = effects[0].build if plan is not None else None
             if plan is None or build is None:
-                done(QueryError(f"what is kept of {record.name} is no query"))
+                done(QueryError(f"the kept statement of {record.name} is not a query"))
                 return
             if instances is None and wanted is not None:
                 plan = wanted.as_planned(build(wanted.wanted))
@@ -262,7 +263,7 @@ class Submitting:
             known(with_known_shares(plan, books, now()))
 
     def _run(self, effect: Prepared, plan: Plan, row: dict[str, Any], done: Done) -> None:
-        """Chooses the numbers of instances and the order of operators, and has the query deployed."""
+        """Chooses the numbers of instances and the order of operators, then deploys the query."""
 
         def sized(found: Sized | SbonError) -> None:
             if isinstance(found, SbonError):

@@ -1,8 +1,8 @@
-"""Asks the homes of the queries served on a host which are over, and releases those.
+"""Asks the homes of the queries with operators on this host which queries are over, and releases those.
 
-A release may have been lost, and a home that has restarted does not know the queries of its former process: without this their operators
-would run for ever. The periodic work of the agent asks all homes; a home that has come back is asked at once. Where the owner of a query
-is gone, perhaps right after the query had ended, all agents are asked: those that have kept its record remember the end.
+Otherwise operators would run for ever after a lost release, or after a restart of their home, whose new process does not know its former
+queries. The periodic work of the agent asks all homes; a home that has come back is asked at once. If a query's owner is gone, perhaps
+right after the query had ended, all agents are asked: those that kept the query's record remember the end.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from sbon.wire.replication import Unwanted
 
 
 class Wanted:
-    """Questions of one host whether its operators are wanted.
+    """Asks whether the operators of one host are still wanted.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class Wanted:
             self._queries.ownership.former.ask(sorted(self._homes.without_owner()), self._told)
 
     def _told(self, found: Claims) -> None:
-        """Releases queries that have ended, by the word of whoever has kept their records, unless their owners are back."""
+        """Releases queries that have ended according to the keepers of their records, unless their owners are back."""
         for query in sorted(self._homes.without_owner().intersection(found.over)):
             self._release(query)
 

@@ -1,9 +1,9 @@
-"""Asks candidate hosts before operators are placed on them, and answers when asked (SBON, section 3.1.2: physical mapping, step 2).
+"""Asks candidate hosts before operators are placed on them, and answers such questions (SBON, section 3.1.2: physical mapping, step 2).
 
 The optimisers and the placement of new queries use it.
 
-A candidate measures its RTT to the nodes that the operator would exchange data with, and tells its free slots, its load, and which of the
-wanted operators it runs already.
+A candidate measures its RTTs to the nodes with which the operator would exchange data. It answers with these, its free slots, its load, and
+which of the wanted operators it already runs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ from sbon.wire.candidates import CandidateAnswer, CandidateAsk, Reserve
 from sbon.wire.messages import Message
 
 ABOUT_MAX = 256
-"""Most nodes that one question may ask to measure: each costs a few datagrams, and nobody may make this host flood the network."""
+"""Most nodes that a question makes this host measure. Each costs a few datagrams, and no question may make this host flood the network."""
 
 
 class CandidateQuestions:
@@ -54,7 +54,7 @@ class CandidateQuestions:
 
     @property
     def books(self) -> Books:
-        """Returns what is known of the costs of nodes and operators."""
+        """Returns the known costs of nodes and operators."""
         return self._reports.books
 
     def ask(
@@ -68,9 +68,7 @@ class CandidateQuestions:
         slots: int = 0,
         needs: Needs = NO_NEEDS,
     ) -> None:
-        """Asks one candidate, and lets it reserve `slots` for the query if it has what the query needs; `done` gets None if it does not
-        answer.
-        """
+        """Asks one candidate; one that meets the needs reserves `slots` for the query. `done` gets None if it does not answer."""
 
         def answered(result: Message | SbonError) -> None:
             if not isinstance(result, CandidateAnswer):
@@ -100,7 +98,7 @@ class CandidateQuestions:
     def answer(self, question: CandidateAsk, respond: Done) -> None:
         """Reserves slots, measures the RTTs and answers.
 
-        Without a function that the query needs, or memory for its state, no slots are reserved or offered.
+        If this host lacks a function that the query needs, or memory for its state, it neither reserves nor offers slots.
         """
         if question.stateful and self._room.budget.is_nearly_full:
             self._measure(msgspec.structs.replace(question, query="", slots=0), respond, able=False)
@@ -112,7 +110,7 @@ class CandidateQuestions:
         def looked(able: object) -> None:
             self._measure(question if able is True else msgspec.structs.replace(question, query="", slots=0), respond, able is True)
 
-        # Packages are loaded when first asked about, which takes long.
+        # The first question about a package loads it, which takes long.
         extensions = self._extensions
         self._host.execute(lambda: all(extensions().has_function(*function) for function in question.functions), looked, rows=0)
 
@@ -141,13 +139,13 @@ class CandidateQuestions:
                 self._gossip.ping(peer, partial(measured, peer))
 
     def _without_answer(self, peer: NodeId, started: float) -> float | None:
-        """Returns what an unanswered measurement still tells, in ms: the RTT is at least the time waited, whatever it was before."""
+        """Returns the RTT to a peer that has not answered, in ms: at least the time waited; None if nothing is known."""
         waited_ms = 1000 * (self._host.now() - started)
         remembered = self._gossip.localiser.measured_rtt_ms(peer)
         return waited_ms or None if remembered is None else max(remembered, waited_ms)
 
     def _answer(self, question: CandidateAsk, rtts: dict[NodeId, float], able: bool) -> CandidateAnswer:
-        self._reserve(question)  # slots that have become free during the measurement are offered, and so must be reserved
+        self._reserve(question)  # slots that became free during the measurement are offered, so they must be reserved, too
         promised = self._room.reservations.held(self._host.now(), besides=question.query)
         empty = self._room.empty_slots
         running = self._sharing.offered(question.signatures)

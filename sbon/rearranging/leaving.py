@@ -1,12 +1,13 @@
-"""Moves the operators of an agent that was told to leave to other hosts, before it says goodbye, so that no answer is lost.
+"""Moves the operators of an agent that was told to leave to other hosts before the agent says goodbye, so that no answer is lost.
 
     begin -> look -> seek a host -> migrate -> look ... -> nothing left that could move, or time is up -> goodbye
 
-Each operator goes to the host of least cost (`sbon.rearranging.seeking`). If that one refuses or fails, the next best is tried; an
-operator whose neighbour is moving waits for it. Meanwhile this host takes no operators, so that hosts which leave together do not move
-operators to each other; if no other host has room, they leave at once, with what they run.
+Each operator goes to the host of least cost (`sbon.rearranging.seeking`). If that host refuses or fails, the next best is tried. An
+operator whose neighbour is moving waits for it. A leaving host takes no operators, so hosts that leave together do not move operators to
+each other. If no other host has room, the agent leaves at once, and its operators end.
 
-Operators that are pinned here, and those that feed only these, stay and end with the agent. `sbon leave` and the daemon start it.
+Operators that are pinned here, and those that feed only pinned ones here, stay and end with the agent. `sbon leave` and the daemon start
+the departure.
 """
 
 from collections.abc import Callable
@@ -29,9 +30,9 @@ from sbon.rearranging.seeking import Seeking
 from sbon.types import NodeId, OperatorId, QueryId
 
 LOOK_S = 0.05
-"""Seconds between two looks at what is left, while others answer and operators move."""
+"""Seconds between two looks at the remaining operators, while candidates answer and operators move."""
 TOGETHER_MAX = 4
-"""Most operators that move at the same time: with more, each takes longer, and all that are not done in time are lost."""
+"""Most operators that move at the same time. With more, each move takes longer, and operators that do not arrive in time are lost."""
 
 
 class Stayed(msgspec.Struct, frozen=True):
@@ -57,15 +58,15 @@ class Leaving:
         self._end_timer: Timer | None = None
         self._moving: set[OperatorId] = set()
         self._queries: dict[OperatorId, tuple[QueryId, ...]] = {}
-        """Queries of all operators that have been here since it began."""
+        """Queries of all operators that have been here since the departure began."""
         self.begun = False
         self.moved: dict[OperatorId, NodeId] = {}
         """Operators that moved, with their new hosts; complete only at the end."""
         self.stayed: list[Stayed] = []
 
     def begin(self, within_s: float, optimiser: OptimiserConfig, placement: PlacementConfig, done: Callable[[], None]) -> None:
-        """Stops taking operators, moves those away that others take, then calls `done`: at once if there is nothing to move, or no other
-        agent.
+        """Stops taking operators, moves away those that other hosts take, then calls `done`. Calls it at once if there is nothing to move,
+        or no other agent.
 
         Parameters
         ----------
@@ -78,7 +79,7 @@ class Leaving:
         self._until = self._host.now() + within_s
         self._migrations.call_off_arrivals()
         if within_s <= 0:
-            self._finish("it was to go at once")
+            self._finish("the agent was told to leave at once")
             return
         self._look()
         if self._done is not None:
@@ -93,20 +94,20 @@ class Leaving:
                 timer.cancel()
 
     def told(self) -> dict[str, Any]:
-        """Summary for `sbon leave`."""
+        """Returns the summary for `sbon leave`."""
         return {"moved": len(self.moved), "stayed": [msgspec.to_builtins(each) for each in self.stayed]}
 
     # --------------------------------------------------------------------------------------------------------- looking
 
     def _look(self) -> None:
-        """Begins moves that are possible, and finishes when nothing is left to wait for."""
+        """Begins the moves that are possible now, and finishes when nothing is left to wait for."""
         if self._done is None:
             return
         here = list(self._operators.instances.values())
         self._queries.update((instance.id, tuple(sorted(instance.users))) for instance in here)
         left = self._left_to_move()
         if not any(node != self._me for node in self._around.gossip.alive_labels()):
-            self._finish("no other agent is there")
+            self._finish("there is no other agent")
             return
         if not (left or self._migrations.departing or self._migrations.arriving or any(map(self._is_owed, here))):
             self._finish("")
@@ -154,14 +155,14 @@ class Leaving:
         return False
 
     def _is_owed(self, instance: Instance) -> bool:
-        """Tells whether an operator has finished but consumers elsewhere still lack its last batches, which cannot move any more."""
+        """Tells whether an operator has finished but consumers elsewhere still lack its last batches, which can no longer move."""
         if not instance.movable or instance.state is not State.FINISHED:
             return False
         waiting = [output.node for output in instance.outputs.values() if output.sender.rows_held and output.node != self._me]
         return not all(map(self._around.gossip.departure_of, waiting))
 
     def _is_idle(self, operator: OperatorId) -> bool:
-        """Tells whether an operator has no host yet, is not being asked about, and could move now."""
+        """Tells whether an operator could move now, but has no new host yet, and no candidates are being asked."""
         return self._seeking.attempt(operator).is_idle(self._host.now()) and self._migrations.may_migrate(operator)
 
     # ----------------------------------------------------------------------------------------------------------- moving
@@ -183,7 +184,7 @@ class Leaving:
             attempt.last = str(problem)
 
     def _ended(self, there: NodeId, record: MigrationRecord) -> None:
-        """Handles the end of a move; the operators that belong together with it follow, or look for another host."""
+        """Handles the end of a move. Other operators of its group follow, or seek another host."""
         self._moving.discard(record.operator)
         if self._done is None:
             return
@@ -200,7 +201,7 @@ class Leaving:
     # ----------------------------------------------------------------------------------------------------------- ending
 
     def _finish(self, why: str) -> None:
-        """Ends the departure. `why` says what kept operators here that could have moved."""
+        """Ends the departure. `why` says why operators stayed that could have moved."""
         done = self._done
         if done is None:
             return

@@ -1,10 +1,10 @@
-"""Makes multicast operators where an operator of this host has several consumers near each other, and ends those that are no longer useful.
+"""Makes a multicast where an operator of this host has several consumers near each other, and ends multicasts that are no longer useful.
 
 The node runs it.
 
-A new multicast starts beside the operator that feeds it and takes over some of its outputs (`sbon.execution.splitting`). The receivers
-are told; then it migrates to its place like any operator. It also ends beside that operator, which gets the outputs back. Every change of
-the tree is thus either local or a migration, and rows arrive once and in order throughout.
+A new multicast starts beside the operator that feeds it and takes over some of its outputs (`sbon.execution.splitting`). Its receivers are
+told, then it migrates to its place like any operator. To end, it migrates back beside the feeding operator, which gets the outputs back
+(it *folds*). So every change of the tree is either local or a migration, and rows arrive once and in order throughout.
 """
 
 from functools import partial
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from sbon.optimiser.multicast import MulticastOptimiser
 
 JOURNEY_S = 60.0
-"""Seconds after which a new multicast that has not left is folded: its consumers do not answer, or no host takes it."""
+"""Seconds after which a new multicast that has not left is folded, because its consumers do not answer, or no host takes it."""
 JOURNEY_PAUSE_S = 2.0
 """Seconds between two attempts to leave."""
 SUFFIX_BITS = 40
@@ -59,12 +59,12 @@ class Multicasting(Reviewing["MulticastOptimiser"]):
         self._asking: set[OperatorId] = set()
         self._journeys: dict[OperatorId, _Journey] = {}
         self._folded: dict[OperatorId, tuple[int, float]] = {}
-        """For operators here: number of their multicasts that were folded, and the time of the last."""
+        """By operator here: how many of its multicasts were folded, and when the last one was."""
         self.counters = {"multicasts_made": 0, "multicasts_folded": 0}
 
     @property
     def _machine(self) -> "MulticastOptimiser":
-        """Optimiser, loaded when an operator first has several consumers."""
+        """Returns the optimiser; loads it when an operator first has several consumers."""
         if self._loaded is None:
             from sbon.optimiser.multicast import MulticastOptimiser
             from sbon.placement.models import model_of
@@ -96,7 +96,7 @@ class Multicasting(Reviewing["MulticastOptimiser"]):
                 if self._operators.instances.get(instance.id) is instance and self._may_split(instance):
                     self._review(instance, space)
 
-        # The nearest nodes of all consumers suffice: a good place is near each of them.
+        # The consumers' nearest nodes suffice, because a good place is near each consumer.
         nodes = [node for instance in sources for node in self._ends(instance)]
         self._remembering.refresh(dict.fromkeys(self._remembering.stale(nodes), ()), review)
 
@@ -117,7 +117,7 @@ class Multicasting(Reviewing["MulticastOptimiser"]):
     def is_considering(self, operator: OperatorId) -> bool:
         """Tells whether a multicast of an operator is about to be made.
 
-        The operator should not move before: with one copy fewer to send, its best place changes.
+        The operator should not move before that, because its best place changes when it sends fewer copies.
         """
         instance = self._operators.instances.get(operator)
         if instance is None or self._loaded is None or not self._config.multicast or self._leaving(instance) < BRANCHES_MIN:
@@ -125,7 +125,7 @@ class Multicasting(Reviewing["MulticastOptimiser"]):
         return self._loaded.is_unsure(operator) or any(feeds(instance, relay) for relay in self._underway())
 
     def _leaving(self, instance: Instance) -> int:
-        """Number of outputs to other hosts that carry the same rows."""
+        """Returns the number of outputs to other hosts that carry the same rows."""
         return sum(output.node != self._directory.me and output.link.part is None for output in instance.outputs.values())
 
     def _underway(self) -> list[Instance]:
@@ -182,7 +182,7 @@ class Multicasting(Reviewing["MulticastOptimiser"]):
         if parent is None or not self._stands(parent) or not all(link in parent.outputs for link in decision.links):
             return None
         if not self._operators.room.free_slots(self._host.now()) or (parent.is_multicast and len(decision.links) == len(parent.outputs)):
-            return None  # all outputs of a multicast: its own migration achieves the same
+            return None  # no slot; or all outputs of a multicast, whose own migration achieves the same
         name = multicast_id(parent.id, f"{int(self._rng.integers(2**SUFFIX_BITS)):010x}")
         relay = self._operators.split(parent.id, decision.links, name)
         self.counters["multicasts_made"] += 1
@@ -219,7 +219,7 @@ class Multicasting(Reviewing["MulticastOptimiser"]):
     # ---------------------------------------------------------------------------------------------------------- folding
 
     def tend(self, relay: Instance) -> None:
-        """Ends or returns a multicast of this host if it is of no use any more."""
+        """Ends a multicast of this host, or moves it back, if it is no longer useful."""
         journey = self._journeys.get(relay.id)
         if journey is not None:
             if self._host.now() > journey.until and not self._migrations.is_leaving(relay.id):

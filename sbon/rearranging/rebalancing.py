@@ -1,9 +1,9 @@
-"""The local optimiser (SBON, section 3.2) of a host: places running operators anew, asking real candidates and starting migrations.
+"""The local optimiser of a host (SBON, section 3.2): reviews the placement of running operators, asks candidates and starts migrations.
 
 The node runs it.
 
-Once an interval, every operator on this host that may move is reviewed, alone and as a group with those on this host that it is linked
-with. Two operators with a strong link between them hold each other in place, and only move as a group, one after the other.
+Once per interval, it reviews every operator on this host that may move, alone and in a group with the linked operators on this host. Two
+operators with a strong link hold each other in place, so they move only as a group, one after the other.
 """
 
 import math
@@ -43,7 +43,7 @@ class Rebalancing(Reviewing["LocalOptimiser"]):
 
     @property
     def _machine(self) -> "LocalOptimiser":
-        """Optimiser, loaded when an operator first may move: most agents host none."""
+        """Returns the optimiser; loads it when an operator first may move, because most agents host none."""
         if self._loaded is None:
             from sbon.optimiser.local import LocalOptimiser
 
@@ -51,12 +51,12 @@ class Rebalancing(Reviewing["LocalOptimiser"]):
         return self._loaded
 
     def migration_ended(self, record: MigrationRecord) -> None:
-        """Handles the end of a migration of this host. After a commit the rest of the group follows; otherwise it stays."""
+        """Handles the end of a migration away from this host. After a commit, the rest of the group follows; otherwise it stays."""
         following = self._following.pop(record.operator, None)
         if record.committed:
             self._machine.forget(record.operator)
             if following is not None:
-                # Not at once: the message that unlocks the rest of the group is on its way to this host itself.
+                # Not at once: the message that unlocks the rest of the group, from this host to itself, is still under way.
                 self._host.call_soon(partial(self._migrate, *following))
 
     def _review_all(self) -> None:
@@ -80,7 +80,7 @@ class Rebalancing(Reviewing["LocalOptimiser"]):
         self._remembering.refresh(self._unheard(views, space), review)
 
     def _unheard(self, views: Sequence[OperatorView], space: "CostSpace") -> dict[NodeId, list[NodeId]]:
-        """Returns the neighbours' nodes whose RTTs should be asked for, each with the promising candidates to ask about."""
+        """Returns the neighbours' nodes to ask for RTTs, each with the promising candidates to ask about."""
         about: dict[NodeId, dict[NodeId, None]] = {}
         for view in views:
             nodes = [neighbour.node for neighbour in view.neighbours]
@@ -124,7 +124,7 @@ class Rebalancing(Reviewing["LocalOptimiser"]):
             self._migrate(deque(verdict.operators), verdict.to, verdict.reason)
 
     def _with_computing(self, view: OperatorView, instances: Sequence[Instance], reports: Reports) -> OperatorView:
-        """Adds how much longer its work takes on the candidates, where a query with a bound uses it."""
+        """Adds how much longer the operator's work takes on each candidate, if a query with a bound uses it."""
         if math.isinf(view.delay_slack_ms):
             return view
         now, books = self._host.now(), self._candidate_questions.books

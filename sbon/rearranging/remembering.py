@@ -1,5 +1,6 @@
-"""Exchanges RTTs that nodes have already measured: this host asks the nodes of an operator's neighbours before it looks for candidates, and
-answers others. Nothing is measured for it. The optimisers use it.
+"""Exchanges RTTs that nodes have already measured; nothing is measured for it. The optimisers use it.
+
+This host asks the nodes of an operator's neighbours before it looks for candidates, and answers such questions of other hosts.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,11 +19,11 @@ from sbon.wire.messages import Message
 
 NEAREST_MAX = 256
 ABOUT_MAX = 256
-"""Most RTTs in one answer, whatever is asked for: some 20 kB."""
+"""Most nodes that a question may name. With `NEAREST_MAX`, this keeps an answer below some 20 kB."""
 
 
 class Remembering:
-    """Asks other nodes for RTTs, and answers them."""
+    """Asks other nodes for RTTs, and answers their questions."""
 
     def __init__(self, host: Clock, directory: Directory, gossip: Gossip, config: OptimiserConfig) -> None:
         self._host = host
@@ -37,7 +38,7 @@ class Remembering:
         self._config = config
 
     def stale(self, nodes: Iterable[NodeId]) -> list[NodeId]:
-        """Returns those of these nodes that should be asked again, each once."""
+        """Returns the nodes that should be asked again, each once."""
         if not self._config.neighbour_rtts:
             return []
         now, span_s = self._host.now(), self._config.lookup_interval_s
@@ -62,7 +63,7 @@ class Remembering:
             self._directory.request(node, ask, partial(answered, node), self._config.answer_timeout_s)
 
     def remembered(self, nodes: Iterable[NodeId]) -> dict[NodeId, dict[NodeId, float]]:
-        """Returns the RTTs that these nodes have told, in ms."""
+        """Returns the RTTs that these nodes have reported, in ms."""
         return self._knowledge.remembered(nodes, self._host.now())
 
     def answer(self, question: RttsAsk, respond: Done) -> None:
@@ -71,7 +72,7 @@ class Remembering:
 
 
 def told_by(localiser: Localiser, question: RttsAsk, now: float) -> Rtts:
-    """Returns the RTTs that a node has measured, as the answer to a question of any other node."""
+    """Returns the answer to a question for RTTs that this node has measured."""
     nearest = min(max(question.nearest, 0), NEAREST_MAX)
     told = localiser.remembered(nearest, question.about[:ABOUT_MAX], now)
     return Rtts(remembered=tuple((peer, round(rtt_ms, 3), round(age_s, 1)) for peer, rtt_ms, age_s in told))

@@ -1,5 +1,6 @@
-"""Moves a multicast with a single consumer back beside the operator that feeds it, where it is folded, unless the way through it is shorter
-than the direct one. `sbon.rearranging.multicasting` uses it.
+"""Moves a multicast with a single consumer back beside the operator that feeds it, where it is folded.
+
+The multicast stays if the way through it is shorter than the direct one. `sbon.rearranging.multicasting` uses this module.
 """
 
 from collections.abc import Callable
@@ -14,7 +15,7 @@ ANSWER_TIMEOUT_S = 3.0
 
 
 class Returning:
-    """Asks for the RTTs of both ways, and begins the migration."""
+    """Asks for the RTTs of the direct way and of the way through the multicast, and begins the migration."""
 
     def __init__(self, around: Surroundings, stands: Callable[[Instance], bool]) -> None:
         self._directory = around.directory
@@ -26,7 +27,7 @@ class Returning:
         self._asking: set[OperatorId] = set()
 
     def consider(self, relay: Instance) -> None:
-        """Compares the RTTs of both ways once, and moves the multicast if the direct one is not longer."""
+        """Compares the RTTs of the two ways once, and moves the multicast if the direct way is not longer."""
         incoming, output = next(iter(relay.inputs.values())), next(iter(relay.outputs.values()))
         feeder, consumer = incoming.node, output.node
         if feeder == self._directory.me or relay.id in self._asking:
@@ -50,7 +51,7 @@ class Returning:
         if relay is None or len(relay.outputs) != 1 or not self._stands(relay):
             return
         try:
-            self._migrations.migrate(name, feeder, "one consumer is left, which the way by here does not bring nearer")
+            self._migrations.migrate(name, feeder, "one consumer is left, and the direct way to it is not longer")
         except MigrationError as problem:
             self._recording.review(name, (name,), "hindered", str(problem))
 

@@ -1,6 +1,6 @@
-"""Base of the optimisers that look after this host's operators: one review per interval, and questions to candidates.
+"""Base class of the optimisers of this host's operators: one review per interval, and questions to candidates.
 
-Each host's reviews come at random times, so that the hosts of one query do not all ask at once.
+Reviews come at random times, so that the hosts of a query do not all ask at once.
 """
 
 import abc
@@ -49,7 +49,10 @@ Machine = TypeVar("Machine")
 
 
 class Reviewing(abc.ABC, Generic[Machine]):
-    """Periodic reviews of one kind on one host. The optimiser is loaded when first needed, because most agents host nothing to review."""
+    """Periodic reviews of one kind on one host.
+
+    Subclasses load the optimiser when it is first needed, because most agents host nothing to review.
+    """
 
     def __init__(self, around: Surroundings, config: OptimiserConfig, placement: PlacementConfig) -> None:
         self._host = around.host
@@ -78,7 +81,7 @@ class Reviewing(abc.ABC, Generic[Machine]):
             self._timer = None
 
     def reconfigure(self, config: OptimiserConfig) -> None:
-        """Uses these settings from the next review on, which comes after the new interval."""
+        """Uses these settings from the next review on, and schedules that review by the new interval."""
         self._config = config
         self._loaded = None
         if self._timer is not None:

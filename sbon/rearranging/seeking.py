@@ -1,9 +1,9 @@
-"""Finds new hosts for the operators of a host that leaves: asks candidates and takes the one of least cost, whatever it saves.
+"""Finds new hosts for the operators of a host that leaves: asks candidates and takes the one of least cost, even if the move saves nothing.
 
 `sbon.rearranging.leaving` uses it.
 
 Each operator has an `Attempt` (`sbon.optimiser.attempts`). If no candidate has room for a whole group of linked operators, they are placed
-separately; an operator that all have refused is given up.
+separately. An operator that all candidates have refused is given up.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from sbon.optimiser.local import LocalOptimiser
 
 ANSWER_TIMEOUT_S = 1.5
-"""Seconds that candidates may take to answer: one that is slow now is not suitable."""
+"""Seconds that candidates may take to answer. A candidate that is slow now is not suitable."""
 ASKED_MAX = 100
-"""Most candidates asked for one operator: if so many have no room, another hardly will."""
+"""Most candidates asked for one operator. If so many have no room, others probably have none either."""
 
 
 class Seeking:
@@ -63,7 +63,7 @@ class Seeking:
         return self._attempts.setdefault(operator, Attempt())
 
     def refused(self, there: NodeId, moving: Iterable[OperatorId]) -> None:
-        """Notes that a host has refused an operator; others that were to go there and have not started look for another host."""
+        """Notes that a host has refused an operator. Operators that were to go there and have not started seek another host."""
         under_way = set(moving)
         for operator, attempt in self._attempts.items():
             if attempt.there == there and operator not in under_way:
@@ -78,7 +78,7 @@ class Seeking:
             self._ask(view)
 
     def _view(self, instance: Instance) -> OperatorView:
-        """Describes an operator to the optimiser, with a rate on each link, so that links without traffic so far count too."""
+        """Describes an operator to the optimiser, with at least 1 byte/s on each link, so that links without traffic so far count, too."""
         view = view_of(instance, self._me, self._around.host.now())
         neighbours = tuple(msgspec.structs.replace(n, rate_bytes_per_s=max(n.rate_bytes_per_s, 1.0)) for n in view.neighbours)
         return msgspec.structs.replace(view, neighbours=neighbours)
@@ -86,7 +86,7 @@ class Seeking:
     def _ask(self, view: OperatorView) -> None:
         from sbon.cost.space import CostSpace
 
-        # Neighbours on this host will move or end, so being near them is worth nothing.
+        # Neighbours on this host will move or end, so a place near them has no value.
         away = tuple(n for n in view.neighbours if n.node != self._me and not self._around.gossip.departure_of(n.node))
         view = msgspec.structs.replace(view, neighbours=away or view.neighbours)
         attempts = [self.attempt(operator) for operator in view.operators]
@@ -117,7 +117,7 @@ class Seeking:
             self._around.candidate_questions.ask(node, about, (), timeout_s, answered, needs=needs)
 
     def _candidates(self, view: OperatorView, space: "CostSpace", attempts: Sequence[Attempt]) -> tuple[NodeId, ...]:
-        """Returns the untried nodes of least known cost, with the node of the heaviest link first if it is among them."""
+        """Returns the untried nodes of least estimated cost; the node of the heaviest link comes first if it is untried."""
         tried = {node for attempt in attempts for node in attempt.refused | attempt.unlucky}
         others = [node for node in self._around.gossip.alive_labels() if node != self._me and node not in tried]
         if len(tried) >= ASKED_MAX or not others:

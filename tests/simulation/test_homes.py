@@ -250,7 +250,7 @@ def test_nobody_ends_a_query_whose_home_answers_for_it() -> None:
     problems: list[SbonError | None] = []
     agent.queries.homes.end(query, problems.append)
     world.run_until(lambda: bool(problems))
-    assert "answers for it; drop it there" in str(problems[0])
+    assert "still wants it; drop it there" in str(problems[0])
     assert queries_served(world) == {query}
 
 

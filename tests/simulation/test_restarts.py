@@ -324,7 +324,7 @@ def test_a_home_that_joins_nobody_asks_the_members_that_it_knew(tmp_path: Path) 
 def test_statements_that_cannot_be_kept_say_so(world: World) -> None:
     world.data_dir_of(HOME).rename(world.data_dir_of(HOME).with_name("gone"))
     (told,) = world.ask(HOME, "submit", sql="CREATE SOURCE x (n BIGINT) WITH (connector = 'datagen')")
-    assert f"; a restart of {world.nodes[HOME]} would forget it, as it cannot be kept: [Errno 2]" in told["message"]
+    assert f"; a restart of {world.nodes[HOME]} would forget it, because saving it failed: [Errno 2]" in told["message"]
 
 
 def test_a_damaged_file_stops_no_agent(world: World) -> None:

@@ -140,10 +140,10 @@ def test_alone_or_without_time_everything_stays():
     world = World(operator("x"))
     world.alive = {"here"}
     world.begin()
-    assert (world.done, world.reasons) == (1, {"x": "no other agent is there"})
+    assert (world.done, world.reasons) == (1, {"x": "there is no other agent"})
     world = World(operator("x"))
     world.begin(within_s=0.0)
-    assert (world.done, world.reasons) == (1, {"x": "it was to go at once"})
+    assert (world.done, world.reasons) == (1, {"x": "the agent was told to leave at once"})
 
 
 def test_an_operator_is_sought_a_host_moves_and_is_counted_with_it():

@@ -453,7 +453,7 @@ def test_a_kept_query_waits_until_what_others_do_not_use_of_the_former_one_has_e
     left.health.healing.plans.retiring = {} if is_over else {left.sink: "a"}
     run_again(world)
     assert not world.homes.calls_of("end"), "the former one lives on for others"
-    assert [str(result) for result in world.results[1:]] == ([] if is_over else ["what others do not use of it has yet to end"])
+    assert [str(result) for result in world.results[1:]] == ([] if is_over else ["unused operators of the former query have not ended"])
 
 
 def test_a_kept_query_waits_while_a_host_does_not_release_the_former_one(world: World) -> None:

@@ -103,7 +103,7 @@ def test_an_answer_says_what_a_restart_would_forget_and_the_next_change_is_tried
     world.tables.put("view", "seen", sql="SELECT 1", stamp=1)
     world.resuming.then(answers.append)([{"message": "view seen"}])
     world.host.run()
-    assert answers[0][0]["message"].endswith("a restart of b would forget it, as it cannot be kept: disk full")
+    assert answers[0][0]["message"].endswith("a restart of b would forget it, because saving it failed: disk full")
     world.broken = False
     world.resuming.then(answers.append)([{"message": "again"}])
     world.host.run()
