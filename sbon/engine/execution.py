@@ -1,11 +1,11 @@
 """Runs the operators of this host on executor threads: the most urgent batch first, one quantum at a time, and only while every output has
-credit. A batch's urgency is its stimulus time plus the bound of the operator's queries (`sbon.scheduling`). `sbon_agent.engine.engine`
-owns it.
+credit. A batch's urgency is its stimulus time plus the latency bound of the operator's queries (`sbon.scheduling`).
+`sbon_agent.engine.engine` owns an `Execution`.
 
-A batch is acknowledged when the operator's state reflects it and its output is in the senders; an operator that stops between two batches
-can therefore move without loss (`sbon.links`). A batch that takes longer than a quantum is processed in slices, and the answers to a
-watermark likewise (`sbon.execution.closing`). The batch that brought a watermark is acknowledged when the answers begin, since the
-operator has taken it in whole. The operator stays busy until the last slice or answer, and so never moves in the middle of a batch.
+A batch is acknowledged when the operator's state reflects it and its output is in the senders. So an operator that stops between two
+batches can move without loss (`sbon.links`). A batch that takes longer than a quantum is processed in slices, and so are the answers to a
+watermark (`sbon.execution.closing`). The batch that brought the watermark is acknowledged when the answers begin, because the operator's
+state reflects it by then. The operator stays busy until the last slice or answer, so it never moves in the middle of a batch.
 
 Consecutive operators on this host run in one task where possible (`sbon.execution.chains`).
 """
@@ -42,12 +42,12 @@ from sbon.state_budget import StateBudget
 from sbon.types import NodeId, OperatorId
 
 SLICE_ROWS_MIN = 64
-"""Smallest slice of a batch: in smaller ones the fixed cost of a batch outweighs the rows."""
+"""Rows of the smallest slice of a batch. In a smaller slice, the fixed cost of a batch outweighs the cost of the rows."""
 WHEN_NOTHING_ELSE_WAITS = 1e15
-"""Urgency of work that has been put off."""
+"""Urgency of work that has been put off: it runs when nothing else waits."""
 IDLE_RECENTLY_S = 0.5
-"""A thread that was idle so recently may be again while a task runs: its chain is cut for it. Longer: chains are cut although no thread is
-idle any more. Shorter: they are whole more often, while a thread finds nothing to do."""
+"""If a thread was idle within this time, it may be idle again while a task runs, so the task's chain is cut to give it a part. Longer:
+chains are cut although no thread is idle any more. Shorter: chains stay whole more often while a thread has nothing to do."""
 
 
 class Execution:
@@ -99,7 +99,7 @@ class Execution:
         self._pump()
 
     def advance(self, instance: Instance, watermark_us: int) -> None:
-        """Raises the watermark of an idle operator without a batch, and lets it give its answers, or a sink write what waits in it."""
+        """Raises the watermark of an idle operator without a batch. The operator then gives its answers; a sink writes its held rows."""
         steps = advancing(instance, watermark_us) if instance.sink is None else WriteHeld(instance)
         instance.closing = Closing(steps, watermark_us)
         instance.closing.stimulus_s = self._host.wall()
@@ -107,16 +107,16 @@ class Execution:
         self.consider(instance)
 
     def join(self, operator: Instance, made: Instance) -> None:
-        """Adds a new multicast to the task that the operator before it is in, if any.
+        """Adds a new multicast to the running task of the operator that feeds it, if any.
 
-        It passes on that task's results at once, because the operators behind it may be part of the task too.
+        The multicast passes on that task's results at once, because the operators behind it may be part of the task, too.
         """
         if operator.task is not None:
             made.busy, made.task = True, operator.task
             operator.task.joined.append(made)
 
     def _look_at_state(self, instance: Instance) -> None:
-        """Records a measured state size. If all states together exceed the limit, the operator with the largest one fails."""
+        """Records a measured state size. If all states together exceed the limit, the operator with the largest state fails."""
         if self._instances.get(instance.id) is not instance or instance.state is State.FAILED:
             return
         excess = self._budget.measured(instance.id, instance.figures.state_bytes)
@@ -129,7 +129,7 @@ class Execution:
             instance.waiting.align(instance.operator.rows_ahead(), self._config.ahead_rows_max)
         incoming = instance.waiting.earliest(begun=instance.busy and instance.task is None)
         if instance.closing is not None and instance.task is None:
-            # Each part of the answers needs credit, even while a migration waits for the last one: consumers never get more batches than
+            # Each part of the answers needs credit, even while a migration waits for the last part: consumers never get more batches than
             # they have granted.
             instance.waiting.blocked = not instance.has_credit
             if not instance.waiting.blocked and self._may_end_its_batch(instance):
@@ -142,12 +142,12 @@ class Execution:
             else:
                 self._look_at_source(instance)
         elif instance.busy:
-            # The rest of a sliced batch needs credit as the first slice did, even while a migration waits for it.
+            # Every slice of a batch needs credit, even while a migration waits for the last slice.
             instance.waiting.blocked = not instance.has_credit
             if not instance.waiting.blocked and self._may_end_its_batch(instance):
                 self._ready.push(instance.id, instance.waiting.earliest_s + instance.users.urgent_within_s)
         elif instance.state is State.FINISHED:
-            # It has had everything; a copy of its source that runs anew, as others have not, gives it that once more.
+            # The operator has processed all its input. A source that was made again for other consumers repeats rows: acknowledge them.
             for one in instance.inputs.values():
                 while one.queue:
                     self._flow.processed(one, instance.waiting.dequeue(one))
@@ -200,7 +200,7 @@ class Execution:
             self._host.call_soon(self._pump_again)
 
     def _note_idle(self, *, is_idle: bool) -> None:
-        """Keeps since when threads have had nothing to do, and when they last had nothing for as long as a part of a chain takes."""
+        """Notes since when a thread has been idle, and when one was last idle for as long as a part of a chain takes."""
         now = self._host.now()
         if self._idle_since_s is not None and now - self._idle_since_s >= PART_S_MIN:
             self._idle_at_s = now
@@ -214,15 +214,15 @@ class Execution:
         self._pump()
 
     def _waits(self, instance: Instance, incoming: Input | None) -> bool:
-        """Tells whether the next task of an operator is put off for a moment, so that the operator behind it can take part."""
+        """Tells whether the next task of an operator waits for a moment, so that the operator behind it can be part of the task."""
         if not self._running and not self._flow.is_carrying:
-            return False  # no operator behind it is at work
+            return False  # no operator behind it is at work, so none can join soon
         if instance.state is not State.RUNNING or instance.busy or not instance.has_credit:
             return False
         return (instance.source is not None or incoming is not None) and joins_soon(instance, self._flow, self._me)
 
     def _may_end_its_batch(self, instance: Instance) -> bool:
-        """Tells whether an operator may run, or was paused in the middle of a batch that must be finished."""
+        """Tells whether an operator is running, or is coming to rest with a batch that it must finish."""
         return instance.state is State.RUNNING or (instance.busy and instance.state is State.RESTING)
 
     # ---------------------------------------------------------------------------------------------------------- tasks
@@ -262,8 +262,10 @@ class Execution:
         self._execute(Task(stages, closing.stimulus_s, self._quantum, self._budget, closing=closing, now=self._host.now()))
 
     def _share(self, task: Task) -> None:
-        """Cuts the later stages off a task that another one will follow, so that an idle thread can run them: one that is idle now, or may
-        soon be, because one was a moment ago."""
+        """Cuts the later stages off a task if more work of the operator waits, so that another thread can run them.
+
+        Does so if a thread is idle now, or was recently and so may be again soon.
+        """
         is_idle = self._running + 1 < self._host.workers and not self._ready
         if (is_idle or self._host.now() - self._idle_at_s < IDLE_RECENTLY_S) and may_spread(self._host):
             del task.stages[first_stages(task.stages) :]
@@ -286,7 +288,7 @@ class Execution:
 
         work = partial(run, task, self._host.stopwatch, partial(self._host.meter, brief=brief))
         self._host.execute(work, done, rows=task.sizes, brief=brief)
-        if brief and task.steps:  # the host has run it at once, on this thread
+        if brief and task.steps:  # the host has run the task at once, on this thread
             self._books.processors.on_loop_ns += sum([step.cpu_ns for step in task.steps])
 
     def _settle(self, task: Task) -> None:
@@ -317,7 +319,7 @@ class Execution:
         self._pump()
 
     def _free(self, task: Task) -> list[Instance]:
-        """Marks the operators of a task idle, except those with the rest of a batch or of answers. Returns them all."""
+        """Marks the operators of a task idle, except those with the rest of a batch or of answers. Returns all operators of the task."""
         instances = [stage.instance for stage in task.stages] + task.joined
         head, incoming = task.stages[0].instance, task.stages[0].incoming
         for instance in instances:
@@ -332,7 +334,7 @@ class Execution:
     # ------------------------------------------------------------------------------------------------------ sources
 
     def _due(self, instance: Instance) -> None:
-        """Polls a source whose time has come, or arranges for it."""
+        """Polls a source whose time has come, or arranges for a later poll if the source is busy or has no credit."""
         if instance.state is not State.RUNNING or self._instances.get(instance.id) is not instance:
             return
         if instance.task is not None:
@@ -346,13 +348,13 @@ class Execution:
             self._poll(instance, threaded=False)
 
     def _take(self, instance: Instance) -> None:
-        """Takes the next batch of a source that can be polled on a thread: the one that it has promised, if any."""
+        """Takes the next batch of a source that can be polled on a thread: the first promised batch, or else a new one."""
         if not instance.polls.fetches:
             self._poll(instance, threaded=True)
             return
         fetch = instance.polls.fetches[0]
         if not fetch.is_made and not fetch.begin():
-            return  # a thread is making it, and reports when it is done
+            return  # a thread is making the batch, and reports when it is done
         instance.polls.fetches.popleft()
         if fetch.problem is not None:
             self.lives.went_wrong(instance, fetch.problem)
@@ -364,13 +366,13 @@ class Execution:
         self._go(instance, task)
 
     def _poll(self, instance: Instance, *, threaded: bool) -> None:
-        """Polls a source and passes on the result: in one task if it is polled on a thread, otherwise as far as threads are free."""
+        """Polls a source and starts a task for the result. With `threaded`, the task includes the poll; otherwise the poll runs here."""
         source, now, wall = instance.source, self._host.now(), self._host.wall()
         assert source is not None
         task = Task([], wall, self._quantum, self._budget, now=now, asked_rows=self._polling.allow(instance, now))
         if threaded and self._on_threads:
-            # With other tasks on threads, this one goes to a thread too: on the event loop it would also wait for the interpreter's lock
-            # and for polars.
+            # While other tasks run on threads, this one goes to a thread, too: on the event loop it would make the loop wait for the
+            # interpreter's lock and for polars.
             task.asked_rows = None
         if not threaded:
             few = task.asked_rows is not None and task.asked_rows <= FEW_ROWS  # too few rows for polars to use its threads
@@ -387,7 +389,7 @@ class Execution:
         self._go(instance, task, threaded=threaded)
 
     def _go(self, instance: Instance, task: Task, *, threaded: bool = True) -> None:
-        """Runs the task of a source's batch, with the operators behind it."""
+        """Runs the task of a source's batch together with the operators behind the source."""
         task.stages = chain(instance, None, task.stimulus_s, self._flow, self._me, self._instances)
         if not threaded and (self._running >= self._host.workers or (len(task.stages) == 1 and not task.stages[0].packing)):
             del task.stages[1:]
@@ -399,7 +401,7 @@ class Execution:
             if instance.polls.has_more:
                 self._share(task)
             self._execute(task)
-            if not threaded and not task.steps:  # polled on this thread, and given to another
+            if not threaded and not task.steps:  # polled on this thread, then handed to another
                 self._books.processors.on_loop_ns += task.before_cpu_ns
 
     def _polled(self, instance: Instance, task: Task) -> None:

@@ -1,4 +1,4 @@
-"""Carries out what the life of an operator asks for: starts, pauses and stops operators, and closes what they have open.
+"""Carries out the actions of operators' lives: starts, pauses and stops operators, and closes their files and sockets.
 
 `sbon.execution.life` decides; `sbon.engine.execution` owns this, and runs the operators.
 """
@@ -25,7 +25,7 @@ class Lives:
     ----------
     ready : operators that are ready to run
     consider : reconsiders whether an operator can run
-    failed, finished : called when an operator has
+    failed, finished : called when an operator has failed or finished
     """
 
     def __init__(
@@ -46,23 +46,23 @@ class Lives:
         self._failed = failed
         self._finished = finished
         self._resting: dict[OperatorId, Callable[[bool], None]] = {}
-        """Callbacks for when an operator rests."""
+        """Callbacks to call when an operator rests."""
         self._afterwards: dict[Instance, list[Do]] = {}
-        """Actions for operators once the thread that has them is done."""
+        """Actions to carry out when the thread that runs an operator is done."""
 
     def on(self, instance: Instance, event: Event, reason: str = "") -> None:
-        """Reports an event to the life of an operator, and carries out what follows from it.
+        """Reports an event to the life of an operator, and carries out the resulting actions.
 
         Raises
         ------
         LocalProtocolError
-            It does not go with the operator's state.
+            The operator's state does not allow the event.
         """
         for what in instance.on(event, ended=instance.ended, reason=reason):
             self._carry_out(instance, what)
 
     def rest(self, instance: Instance, done: Callable[[bool], None]) -> None:
-        """Lets an operator finish the batch under way and begin no other. `done(True)` follows when it rests, or else `done(False)`."""
+        """Lets an operator finish its present batch and begin no other. Calls `done(True)` when it rests, or `done(False)` if it cannot."""
         if instance.allows(Event.REST):
             self._resting[instance.id] = done
             self.on(instance, Event.REST)
@@ -129,7 +129,7 @@ class Lives:
             self._host.call_soon(idle)
 
     def _stop(self, instance: Instance) -> None:
-        """Cancels the timers of an operator and drops what it has not begun, or not completed."""
+        """Cancels the timer of an operator, and drops its promised batches and the rest of a batch in slices."""
         self._ready.remove(instance.id)
         instance.polls.fetches.clear()
         if instance.timer is not None:
@@ -139,14 +139,14 @@ class Lives:
             instance.busy, instance.closing = False, None  # drops the rest of a batch in slices
 
     def came_back(self, instance: Instance) -> None:
-        """Carries out what had to wait until a thread was done with an operator."""
+        """Carries out the actions that had to wait until a thread was done with an operator."""
         for what in self._afterwards.pop(instance, ()):
             self._carry_out(instance, what)
         if instance.state is State.RESTING:
             self.on(instance, Event.IDLE)
 
     def let_go(self, instance: Instance, *, abandon: bool = False) -> None:
-        """Closes the files and sockets of an operator, and frees its state. With `abandon`, a sink removes what is not complete."""
+        """Closes the files and sockets of an operator, and frees its state. With `abandon`, a sink removes incomplete output."""
         if instance.operator is not None and not abandon:
             self._free_state(instance)
         if instance.source is not None:
@@ -156,20 +156,20 @@ class Lives:
             self._host.execute(close, _ignored, rows=0)
 
     def _free_state(self, instance: Instance) -> None:
-        """Frees the state of an operator that has failed or left on a thread, because that takes long where the state is large."""
+        """Frees an operator's state on an executor thread, because a large state takes long."""
         self._budget.forget(instance.id)
         gone = [instance.drop_operator()]
         self._host.execute(gone.clear, _ignored, rows=0)
 
     def went_wrong(self, instance: Instance, problem: BaseException) -> None:
-        """Stalls a sink whose far end takes nothing, and an operator whose disk is full; fails an operator for any other reason."""
+        """Handles an exception: stalls a sink whose receiver takes nothing or an operator whose disk is full, and fails any other."""
         if isinstance(problem, Congested | StateFullError):
             self._stall(instance, problem)
             return
         self.fail(instance, str(problem) if isinstance(problem, SbonError) else f"{type(problem).__name__}: {problem}")
 
     def _stall(self, instance: Instance, problem: Congested | StateFullError) -> None:
-        """Stalls an operator whose receiver or disk is full, for the pause that it asked for; nothing is dropped."""
+        """Stalls an operator whose receiver or disk is full, for the pause that the problem names. No row is dropped."""
         if not instance.allows(Event.NOT_TAKEN):
             return
         self.on(instance, Event.NOT_TAKEN, str(problem))
@@ -182,7 +182,7 @@ class Lives:
         instance.timer = self._host.call_at(self._host.now() + problem.retry_after_s, again)
 
     def ended(self, instance: Instance) -> None:
-        """Finishes an operator whose input has all been processed. A sink with a `finish` method runs that first."""
+        """Finishes an operator that has processed all its input. A sink with a `finish` method runs that first."""
         self.on(instance, Event.ENDED if getattr(instance.sink, "finish", None) is None else Event.RESULT_DUE)
 
     def _put_in_place(self, instance: Instance) -> None:

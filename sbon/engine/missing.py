@@ -1,7 +1,7 @@
-"""Leaves out rows that would be late, or has them put off, for operators of queries with `on_miss`; others have no part in this.
+"""Leaves out or puts off rows that would be late, for operators of queries with `on_miss`.
 
-`sbon.engine.execution` asks before a task, and tells of it afterwards. `sbon.deadline_scheduling.on_miss` decides; here are clocks, links
-and the time that consumers take.
+`sbon.engine.execution` calls it before and after a task. `sbon.deadline_scheduling.on_miss` decides which rows are late; this module
+supplies clocks, links and the time that consumers take.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     from sbon.types import IntArray
 
 PUT_OFF_HELD_MAX = 4
-"""Most batches of an output that may be unacknowledged when rows are worked on that were put off: others wait behind them."""
+"""Rows that were put off are processed only while every output has at most this many unprocessed batches, so that other rows need not wait
+behind them."""
 
 
 class Missing:
-    """Rows that would be late, of the operators of this host."""
+    """Decides about late rows of the operators of this host."""
 
     def __init__(self, host: Clock, polling: Polling, config: EngineConfig) -> None:
         self._host = host
@@ -40,7 +41,7 @@ class Missing:
         self._config = config
 
     def leave_out(self, misses: LateRows, instance: Instance, incoming: Input, task: Task) -> None:
-        """Has rows of a task left out, or put off as far as there is room for them."""
+        """Makes a task leave out its late rows, or put them off while there is room for them."""
         task.now = self._host.now()
         self._polling.look_for_acknowledgements(instance)
         now_s = self._host.wall() + self._config.quantum_s + instance.polls.answered_s
@@ -54,7 +55,7 @@ class Missing:
         task.leave_out = partial(_leave_out, misses, instance.operator, incoming.link.id, fresh, now_s, takes)
 
     def measure(self, misses: LateRows, instance: Instance, task: Task) -> None:
-        """Records the time from one task to the next, while rows wait, or what this one took, and how many rows were worked on."""
+        """Records how many rows a task processed, and its time: since the previous task if rows were waiting, otherwise its own."""
         now = self._host.now()
         began_s = task.now if misses.since_s is None else misses.since_s
         if task.steps[0].rows:
@@ -72,7 +73,7 @@ def _leave_out(
     Parameters
     ----------
     fresh : batches that have come since the last task, with their links
-    takes : whether the operator leaves rows out, or has room for more that are put off
+    takes : whether late rows may be taken from the task: the operator leaves them out, or has room to put off more
     """
     classes: Callable[[pl.DataFrame], IntArray] | None = getattr(operator, "cost_classes", None)
     for other, batch in fresh:
@@ -88,7 +89,7 @@ def _leave_out(
 
 
 def may_work_off(instance: Instance) -> bool:
-    """Tells whether an operator has rows that were put off, and may work on them: its consumers are not behind with what they have got."""
+    """Tells whether an operator has rows that were put off, and may process them now because its consumers are not behind."""
     if not deferred_rows(instance) or instance.task is not None or instance.state is not State.RUNNING or not instance.has_credit:
         return False
     return all(output.sender.held <= PUT_OFF_HELD_MAX for output in instance.outputs.values())

@@ -19,25 +19,25 @@ USE_FULL = 0.95
 """Processor utilisation up to which sources get their full share, and from which on they get the least."""
 AHEAD_QUANTA = 4
 AHEAD_ROWS_QUANTA = 2
-"""Quanta of time, and of rows, in a batch that a source makes ahead, at most. Much is done with Python's lock held, for a batch of any
-size: the larger batches are, the less two threads get into each other's way."""
+"""Most quanta of time, and of rows, in a batch that a source makes ahead. Each batch costs about the same work under Python's lock, so
+larger batches make two threads wait less for each other."""
 SHARE_LEAST = 0.02
-"""Smallest share of a core for all sources together, however busy the machine is: rare rows still leave at once."""
+"""Smallest share of a core for all sources together, however busy the machine is, so that rare rows still leave at once."""
 MANY_ROWS = 8192
-"""Rows between two pauses of a source from which on the next pause is the shortest. A pause gathers rows to share the fixed cost of a
-batch, a small part of the cost of so many. A peer that posts large bodies over HTTP, each when the last is answered, would wait for
-nothing."""
+"""If a source gave at least this many rows since its last pause, the next pause is the shortest. A pause gathers rows to share the fixed
+cost of a batch, which is small for so many rows. A longer pause would only delay, for example, a peer that posts its next large body over
+HTTP when the last one is answered."""
 ANSWER_S_MAX = 1.0
 """Seconds after which an acknowledgement is no longer awaited; the link may be gone."""
 ANSWER_SHARE = 1 / 3
-"""Part of the time until acknowledgement in a source's pause. That time is only read at the end of a pause, and so is too long by up to a
-pause; with a third of it, two or three batches are in transit."""
+"""Share of the measured time until acknowledgement that a source pauses. The time is read only at the end of a pause, so it is too long by
+up to a pause. With a third of it, two or three batches are in transit."""
 ANSWER_WEIGHT = 0.25
 """Weight of the latest acknowledgement time in the smoothed one."""
 
 
 class Polling:
-    """Timers of this host's sources. `due(instance)` is called when it is time to poll one."""
+    """Timers of this host's sources. Calls `due(instance)` when it is time to poll a source."""
 
     def __init__(self, host: Executor, config: EngineConfig, due: Callable[[Instance], None]) -> None:
         self._host = host
@@ -49,7 +49,7 @@ class Polling:
         self._spare = 1.0
 
     def at(self, instance: Instance, when: float) -> None:
-        """Schedules a poll at that instant, but not before the pause after the last batch is over."""
+        """Schedules a poll at an instant, but not before the pause after the last batch is over."""
         if instance.state is not State.RUNNING:
             return
         if instance.timer is not None:
@@ -58,11 +58,11 @@ class Polling:
         instance.timer = self._host.call_at(when, partial(self._fire, instance))
 
     def allow(self, instance: Instance, now: float, *, ahead: bool = False) -> int | None:
-        """Tells a source how many rows it may give now, if it can be told.
+        """Limits the rows that a source may give now, if the source has such a limit.
 
-        Of a batch made `ahead`, the operators behind the source get what takes them a quantum, although making it takes longer.
+        A batch made `ahead` has as many rows as the operators behind the source process in a quantum, even if making it takes longer.
 
-        Returns the most that it will give, or None if it does not say what is due.
+        Returns the most rows that the source will give, or None if the source does not know how many are due.
         """
         source: Any = instance.source
         due_rows = getattr(source, "due_rows", None)
@@ -73,7 +73,7 @@ class Polling:
             if ahead:
                 made = instance.figures.step_cost.rows_within(AHEAD_QUANTA * quantum_s, AHEAD_ROWS_QUANTA * rows_max)
                 most = max(most, instance.polls.behind_cost.rows_within(quantum_s, made))
-            # No more than it announced, even if it finds more: on the event loop, that is a limit.
+            # No more than the source announced, even if it finds more: this bounds the time on the event loop.
             source.batch_rows = most if due is None else min(most, due)
             due = None if due is None else min(most, due)
         return due
@@ -82,9 +82,9 @@ class Polling:
         """Schedules the next poll after a source has answered and `has_more` is known."""
         waiting, instance.polls.due = instance.polls.due, False
         instance.polls.rows += polled.rows
-        self._look_around()  # now, not when the next row has come, which would be delayed by it
+        self._look_around()  # now, so that it does not delay the next row
         if instance.polls.has_more:
-            # More is waiting: only credit holds it back. Other operators run between two batches.
+            # More rows wait: only credit limits the source. Other operators run between two batches.
             if is_threaded(instance):
                 self._due(instance)
             else:
@@ -106,12 +106,12 @@ class Polling:
         least_s = max(config.batch_interval_min_s, instance.polls.answered_s * ANSWER_SHARE)
         if instance.polls.stretch_rows >= MANY_ROWS:
             return min(least_s, config.batch_interval_s)
-        # Squared: where many agents share a machine and see the same load, each leaves most of it to the others.
+        # Squared, so that agents that share a machine and see the same load leave most of the idle time to each other.
         share = max(min(SHARE_LEAST, config.batch_share), config.batch_share * self._spare**2)
         return pause_s(cost_s, share, least_s, config.batch_interval_s)
 
     def _look_around(self) -> None:
-        """Counts the sources polled recently and reads how much of the machine is idle; at most once per longest pause."""
+        """Counts the recently polled sources, and reads how much of the machine is idle; at most once in the longest pause."""
         now, longest_s = self._host.now(), self._config.batch_interval_s
         if now - self._counted_at >= longest_s:
             self._counted_at = now
@@ -120,16 +120,16 @@ class Polling:
             self._spare = min(1.0, max(0.0, (USE_FULL - self._host.processors().use) / (USE_FULL - USE_CALM)))
 
     def offered(self, instance: Instance, output: Output) -> None:
-        """Starts to await the acknowledgement of a batch that left by an output, of the source or of an operator in the same task."""
+        """Starts to await the acknowledgement of the last batch of an output, of the source or of an operator in the same task."""
         if len(instance.polls.unanswered) < UNANSWERED_MAX:
             instance.polls.unanswered.append((output.sender, output.sender.offered, self._host.now()))
 
     def forget_half(self, instance: Instance) -> None:
-        """Halves the time until acknowledgement, where nothing leaves because it would be late, and so nothing is measured."""
+        """Halves the time until acknowledgement. Used when all rows are late, so that nothing is sent and nothing can be measured."""
         instance.polls.answered_s /= 2
 
     def look_for_acknowledgements(self, instance: Instance) -> None:
-        """Updates the smoothed time until acknowledgement. A batch unacknowledged for longer than that counts at once."""
+        """Updates the smoothed time until acknowledgement. A batch that has waited longer than this time raises it at once."""
         now, slowest_s, waiting = self._host.now(), 0.0, []
         for sender, sequence, at in instance.polls.unanswered:
             if sender.offered - sender.held >= sequence:

@@ -1,8 +1,8 @@
 """Lets idle threads make batches of a source before their turn. `sbon.engine.execution` uses it.
 
-A source that has more rows than the operators behind it take, and whose rows are costly to make, promises its next batches (`prefetch` of
-`sbon_agent.connectors.base.SourceConnector`). Several threads make them while the chain of operators works on an earlier batch; the engine
-passes them on in the order of the promises. If no thread was free, the task that needs the batch makes it itself.
+A source whose rows are costly to make, and which has more rows than the operators behind it take, promises its next batches (`prefetch` of
+`sbon_agent.connectors.base.SourceConnector`). Several threads make these batches while the chain of operators works on an earlier one. The
+engine passes the batches on in the order of the promises. If no thread was free, the task that needs a batch makes it.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,12 +19,12 @@ from sbon.ports import Executor, Meter
 from sbon.schema import Schema
 
 BATCHES_MAX = 4
-"""Most batches of one source that are made at the same time; fewer if there are fewer threads. One more may wait for the operators."""
+"""Most batches of a source that are made at the same time; fewer if there are fewer threads. One more may wait for the operators."""
 MAKING_S_MIN = 0.0004
 """Processor time for a batch above which a source is worth a thread, in seconds: several times the cost of a hand-over between threads."""
 FREE_CORES_MIN = 1.5
-"""Cores left by other programs (`Executor.processors`) from which on one query gets several threads: with less, rows that change cores cost
-more than they gain. What this agent uses does not count: two threads of a query and the event loop alone keep two cores busy."""
+"""A query gets several threads if other programs leave at least this many cores (`Executor.processors`). With fewer, moving rows between
+cores costs more than it gains. The use of this agent does not count, because two threads and the event loop alone keep two cores busy."""
 
 
 def may_spread(host: Executor) -> bool:
@@ -52,22 +52,22 @@ class Fetch:
         self.cpu_ns = 0
         self.given: Rows | None = None
         self.ahead: Sequence[Ahead] = ()
-        """Its rows, and what the operators behind the source give for them, if a thread has made it ahead."""
+        """If a thread has made the batch ahead: the results of the operators behind the source."""
 
     def begin(self) -> bool:
         """Claims the batch. Returns True to the first caller only, which must make it."""
         try:
-            self._free.pop()  # one step of the interpreter: of two threads, one gets it
+            self._free.pop()  # atomic in the interpreter: only one of two threads gets the item
         except IndexError:
             return False
         return True
 
     def make(self) -> Polled:
-        """Makes the batch; an exception of the source is passed on."""
+        """Makes the batch; raises the source's exception."""
         return self._work()
 
     def pass_on(self, polled: Polled, clock: Callable[[], float], meter: Meter) -> None:
-        """Passes the rows through the operators behind the source, as far as that may be done ahead."""
+        """Passes the rows through the operators behind the source that may run ahead."""
         self.given = rows_of(polled, self._schema) if self._behind else None
         if self.given is not None:
             self.ahead = computed_ahead(self.given, self._behind, clock, meter)
@@ -84,7 +84,7 @@ class Prefetching:
     Parameters
     ----------
     due : called when the next batch in order has been made
-    behind : the operators that a batch of a source may pass through before its turn
+    behind : returns the operators that may process a batch of a source before its turn
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Prefetching:
         self._most = min(host.workers, BATCHES_MAX) + 1
 
     def look(self, instance: Instance) -> None:
-        """Lets threads make more batches of a source, where that pays and there is room. The source must not be polled at the same time."""
+        """Lets threads make more batches of a source if that pays and there is room. The source must not be polled at the same time."""
         if not can_promise(instance) or not instance.polls.has_more or instance.state is not State.RUNNING:
             return
         if instance.task is not None or instance.figures.step_cost.per_batch_s < MAKING_S_MIN or not may_spread(self._host):

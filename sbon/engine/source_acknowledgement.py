@@ -1,10 +1,10 @@
-"""Tells sources when the rows that they gave have been processed, so that they can acknowledge them at their origin.
+"""Tells sources when their rows are safe, so that the sources can acknowledge the rows at their origin.
 
 `sbon.engine.execution` uses it.
 
-Each poll of a source that wants to know carries a number (`Polled.upto`). Its rows leave in batches on links. Once all these batches, and
-those of all earlier polls, have been acknowledged (`sbon.links` defines that), the source is told the number. A link that is no longer here
-counts as acknowledged: its query has been dropped, or its operator has moved with its output.
+A source that wants to know gives each poll a number (`Polled.upto`). The rows leave in batches on links. Once all these batches, and those
+of all earlier polls, are safe (`sbon.links`), the source is told the number. The batches of a link that is no longer here count as safe:
+the query has been dropped, or the operator has moved with its output.
 """
 
 from collections import deque
@@ -19,12 +19,12 @@ from sbon.ports import Clock
 from sbon.types import OperatorId
 
 LOOK_AGAIN_S = 1.0
-"""Seconds between checks for removed links, which send nothing. Acknowledgements are noticed at once."""
+"""Seconds between checks for removed links, which get no acknowledgement. Acknowledgements themselves are noticed at once."""
 _Sent = tuple[Output, LinkSender, int]
 
 
 class SourceAcknowledgement:
-    """Watches the acknowledgements of what this host's sources gave; each source limits how far it runs ahead of them."""
+    """Watches the acknowledgements of the batches of this host's sources. Each source limits how far it runs ahead of them."""
 
     def __init__(self, host: Clock, flow: Flow, instances: Mapping[OperatorId, Instance]) -> None:
         self._host = host
@@ -35,7 +35,7 @@ class SourceAcknowledgement:
         self._timer_set = False
 
     def offered(self, output: Output) -> None:
-        """Notes the batch last offered to an output, as part of the poll that is being applied."""
+        """Notes the last batch offered to an output, as part of the present poll."""
         self._sent.append((output, output.sender, output.sender.offered))
 
     def entered(self, source: Instance, upto: int | None) -> None:
@@ -51,7 +51,7 @@ class SourceAcknowledgement:
         self.look()
 
     def look(self) -> None:
-        """Tells every source how far its rows have been processed, if that has changed."""
+        """Tells every source how far its rows are safe, if that has changed."""
         for source in list(self._waiting):
             self._look_at(source)
         if self._waiting and not self._timer_set:

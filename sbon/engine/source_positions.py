@@ -1,10 +1,11 @@
-"""Notes how far a source that can begin in the midst of its rows is safe, and has it keep that position (docs/recovery.md, Positions).
+"""Notes up to which position the rows of a source are safe, if the source can begin there, and has it keep the position (docs/recovery.md,
+Positions).
 
 `sbon.engine.task_accounting` uses it.
 
-A position is taken where it is known exactly, for one batch of the source's link: the place of the source behind that batch, the rows that
-it had given by then, and the rows that operators without state had made of these rows alone. So it is true of the rows of the file,
-whatever becomes of hosts, links and numbers of batches later.
+A position is kept only if three facts are known exactly for one batch of the source's link: the place of the source after the batch, the
+rows that it had given by then, and the rows that stateless operators had made of exactly these. So the position stays true of the file's
+rows, whatever happens later to hosts, links and batch numbers.
 """
 
 from collections import deque
@@ -21,7 +22,7 @@ EVERY_S = 1.0
 
 
 class Mark(NamedTuple):
-    """The state of a source behind one batch of its link."""
+    """The state of a source after one batch of its link."""
 
     sequence: int
     rows: int
@@ -31,7 +32,7 @@ class Mark(NamedTuple):
 
 
 class _Marks:
-    """Batches of one source that are under way, and its last position."""
+    """Batches of one source that are under way, and its last kept position."""
 
     def __init__(self, output: Output) -> None:
         self.sender = output.sender
@@ -40,7 +41,7 @@ class _Marks:
         self.kept_s = float("-inf")
         self.kept_rows = 0
         self.made = 0
-        """Number of operators behind the source of which the kept position knows."""
+        """Number of counts of rows made in the kept position (`FilePosition.made`)."""
 
 
 class SourcePositions:
@@ -63,7 +64,7 @@ class SourcePositions:
             return
         known = self._of.get(source)
         if known is None or known.sender is not output.sender:
-            self._of[source] = _Marks(output)  # what is in the link by now may have been given by a former copy
+            self._of[source] = _Marks(output)  # the batches in the link may be a former copy's
             return
         sequence = output.sender.offered
         if sequence > known.offered:
@@ -72,7 +73,7 @@ class SourcePositions:
         self._look(source, output, known)
 
     def _look(self, source: Instance, output: Output, known: _Marks) -> None:
-        """Finds the last batch of which everything is known, and keeps the position behind it."""
+        """Keeps the position after the last safe batch, if everything is known of it and a position is due."""
         passes = output.behind is not None
         safe = min(output.made[0], output.sender.safe) if passes else output.sender.safe
         found: Mark | None = None
@@ -93,7 +94,7 @@ class SourcePositions:
 
 
 def _only_output(source: Instance) -> Output | None:
-    """Returns the only output of a source, if it has been given every row of the source and nothing of it was left out on the way."""
+    """Returns the only output of a source, if it was given every row of the source and no row was left out; otherwise None."""
     if len(source.outputs) != 1:
         return None
     [output] = source.outputs.values()

@@ -19,8 +19,8 @@ from sbon.execution.work import Task
 from sbon.links.batch import Batch, way
 
 LOCAL_BYTES_MAX = 4 * PART_BYTES_MAX
-"""Bytes of a batch above which it is cut even for a consumer on this host: the consumer may move while the batch waits, and frames have a
-maximum size."""
+"""A larger batch is cut even for a consumer on this host, because the consumer may move while the batch waits, and frames have a maximum
+size. In bytes."""
 
 
 class TaskAccounting:
@@ -28,7 +28,8 @@ class TaskAccounting:
 
     Parameters
     ----------
-    ended : called when all that an operator was to be given has been processed
+    ended : called when an operator has processed all its input
+    delivered : called with each batch that a sink has written
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class TaskAccounting:
                 instance.figures.late(instance.waiting.misses.counted([kinds for _, kinds in task.late]), defers=defers(instance))
             if stage.incoming is not None:
                 self._count(instance, stage.incoming, batch, task, first=number == 0)
-            elif instance.sink is not None:  # it has written what waited in it
+            elif instance.sink is not None:  # it has written its held rows
                 self._delivered(instance, Batch(0, task.stimulus_s, made.watermark_us, None))
             batch = carried
             if instance.ended and instance.state is State.RUNNING:
@@ -86,7 +87,7 @@ class TaskAccounting:
                 self._positions.entered(source, task.polled.place)
 
     def _count(self, instance: Instance, incoming: Input, batch: Batch | None, task: Task, *, first: bool) -> None:
-        """Counts a batch, or a slice of one, that an operator has processed, and tells its link."""
+        """Counts a batch or slice that an operator has processed, and tells the link when a batch is complete."""
         if first and not task.last:
             incoming.sliced = task.end
             return
@@ -125,7 +126,7 @@ class TaskAccounting:
         head : first operator of the task, if the acknowledgement of the rows is awaited
         origin : number of the input that the rows were made of (`sbon.links.origins`)
 
-        Returns the batch that the next operator of the same task took by the link `onward`.
+        Returns the batch that the next operator of the same task took from the link `onward`.
         """
         if payload is None and watermark_us <= instance.watermark_out_us:
             return None
@@ -169,14 +170,14 @@ class TaskAccounting:
 
 
 def origin_of(instance: Instance, incoming: Input | None, batch: Batch | None) -> int:
-    """Returns the origin of what an operator makes of a batch. A multicast, and an operator without state with one input, pass it on."""
+    """Returns the origin of the rows that an operator makes of a batch. Multicasts and stateless operators with one input pass it on."""
     if instance.is_multicast:
         return 0 if batch is None else batch.origin
     return 0 if incoming is None else incoming.origin.of(0 if batch is None else batch.origin)
 
 
 def _skipped(output: Output, payload: Rows | None, origin: int) -> Rows | None:
-    """Returns what is left of rows when those are left out that the target has taken before a crash; None if nothing is."""
+    """Returns the rows without those that the target took before a crash; None if no row is left."""
     if payload is None:
         return None
     skipped = output.giving.take(payload.rows, origin)

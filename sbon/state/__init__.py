@@ -1,1 +1,1 @@
-"""States of keys beyond memory: hot ones in arrays, cold ones in sorted runs on disk (docs/state.md)."""
+"""States of keys that may exceed memory: often used states in arrays, the others in sorted runs on disk (docs/state.md)."""

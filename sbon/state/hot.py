@@ -1,4 +1,4 @@
-"""States in memory: a row of words each, with their keys, in the order in which they came."""
+"""States in memory: one row of 64-bit words for each, with their keys, in the order of their arrival."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -14,13 +14,13 @@ from sbon.state.index import CELLS_A_KEY, Index
 from sbon.state.runs import Entries
 
 GROWTH = 1.06
-"""Factor by which arrays grow, where they are: large ones move without being copied."""
+"""Factor by which arrays grow. They grow in place: the system moves large arrays without a copy."""
 KEY_BYTES = 48
-"""Bytes assumed of a key until some are there."""
+"""Assumed bytes of a key until there are keys."""
 TEXT_BYTES = 80
-"""Bytes assumed of a text in a state."""
+"""Assumed bytes of a text in a state."""
 SLACK = 1.5
-"""Factor for what arrays have free, since they grow and shrink."""
+"""Factor for the free space of arrays, which grow and shrink."""
 _ROOM_MIN = 64
 _STEP_ROWS = 16_384
 _FRAME_ROWS = 16_384
@@ -36,7 +36,7 @@ class Hot:
     ----------
     keys : columns of the keys and their polars types
     texts : columns of the states that are texts
-    width : words of a row
+    width : number of words in a row
     """
 
     def __init__(self, keys: Mapping[str, pl.DataType], texts: Sequence[str], width: int) -> None:
@@ -44,28 +44,28 @@ class Hot:
         self.held = 0
         """Number of states."""
         self.words: Words = np.empty((_ROOM_MIN, width), np.uint64)
-        """Identity, uses and numbers of each state; more rows than are held."""
+        """Identity, uses and numbers of each state. Only the first `held` rows are used."""
         self.columns: dict[str, Values] = {name: np.empty(_ROOM_MIN, object) for name in texts}
         """Texts of each state."""
         self._frames: list[pl.DataFrame] = []
         """Keys, in order; the last `_loose` frames share memory with batches."""
         self._loose = 0
         self._frame_bytes, self._frame_rows = 0.0, 0
-        """Bytes and rows of all but the loose frames."""
+        """Bytes and rows of all frames except the loose ones."""
         self._index = Index()
 
     @property
     def entry_bytes(self) -> float:
-        """Returns the bytes of a state, with its part of all arrays."""
+        """Returns the average bytes of a state, with its share of all arrays."""
         key = self._frame_bytes / self._frame_rows if self._frame_rows else KEY_BYTES
         return SLACK * float(8 * self.words.shape[1] + 4 * 1.5 * CELLS_A_KEY + key + TEXT_BYTES * len(self._texts))
 
     def places(self, ids: Words) -> Places:
-        """Returns the place of each identity, -1 where there is none, (n,)."""
+        """Returns the place of each identity, (n,); -1 if it has none."""
         return self._index.places(ids, self.words)
 
     def append(self, words: Words, rows: pl.DataFrame) -> Places:
-        """Adds states that are not there yet, with their keys and texts; returns their places."""
+        """Adds new states with their keys and texts; returns their places."""
         first, self.held = self.held, self.held + len(words)
         if self.held > len(self.words):
             longer = max(self.held, int(GROWTH * len(self.words)) + _ROOM_MIN)
@@ -98,10 +98,10 @@ class Hot:
         return rows.hstack(texts) if texts else rows
 
     def retain(self, staying: npt.NDArray[np.bool_]) -> None:
-        """Keeps some states, and drops the others, (held,). No array is copied as a whole."""
+        """Keeps the states marked in `staying`, (held,), and drops the others. No array is copied as a whole."""
         kept = at = 0
         for start in range(0, self.held, _STEP_ROWS):
-            chosen = start + np.flatnonzero(staying[start : start + _STEP_ROWS])  # none lies before the place that it goes to
+            chosen = start + np.flatnonzero(staying[start : start + _STEP_ROWS])  # a state never moves to a later place
             self.words[kept : kept + chosen.size] = self.words[chosen]
             for column in self.columns.values():
                 column[kept : kept + chosen.size] = column[chosen]
@@ -122,7 +122,7 @@ class Hot:
         self._index.add(0, kept, self.words)
 
     def copy(self) -> Self:
-        """Returns the same states."""
+        """Returns a copy of the states."""
         copied = copy.copy(self)
         copied.words, copied._index = self.words[: self.held].copy(), copy.deepcopy(self._index)
         copied.columns = {name: column[: self.held].copy() for name, column in self.columns.items()}
@@ -130,13 +130,13 @@ class Hot:
         return copied
 
     def _keep(self, frames: Sequence[pl.DataFrame]) -> None:
-        """Keeps keys in one frame, whose texts share no memory with batches."""
+        """Joins frames of keys into one whose texts share no memory with batches."""
         whole = pl.concat(frames)
         whole = decode_any(encode(whole)) if whole.height and pl.String in whole.dtypes else whole.rechunk()
         self._frames.append(whole)
         self._loose, self._frame_rows = 0, self._frame_rows + whole.height
         for column in whole.get_columns():
-            if column.dtype == pl.String:  # 16 bytes each, and those of longer texts
+            if column.dtype == pl.String:  # 16 bytes each, plus the bytes of longer texts
                 self._frame_bytes += 16 * column.len() + float(column.str.len_bytes().sum() or 0)
             else:
                 self._frame_bytes += float(column.estimated_size())

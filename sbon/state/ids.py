@@ -1,7 +1,7 @@
-"""Identities of keys: 128 bits of hash, by which keys are found without comparing them.
+"""Identities of keys: hashes of 128 bits, so that keys are found without comparing them.
 
-Two different keys of 10 million have the same identity with a chance of 10^-25. Both halves differ by the process's version of polars, so
-that they never leave the host.
+The chance that any two of 10 million keys have the same identity is 10^-25. The hashes depend on the version of polars, so identities never
+leave the host.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ _HALF = np.uint64(32)
 
 
 class Grouped(NamedTuple):
-    """Rows by key, keys in the order in which they come first."""
+    """Rows grouped by key; the keys are in the order of their first rows."""
 
     ids: Words
     """Identity of each key, (keys, 2)."""
@@ -33,7 +33,7 @@ class Grouped(NamedTuple):
 
 
 def identities(keys: Sequence[pl.Series]) -> Words:
-    """Returns the identity of each row of key columns, (rows, 2). NULL is a value like any other; so is NaN; 0.0 is -0.0."""
+    """Returns the identity of each row of key columns, (rows, 2). NULL and NaN are values like any other; 0.0 equals -0.0."""
     found = np.zeros((keys[0].len(), 2), np.uint64)
     for half, seed in enumerate(_SEEDS):
         mixed = np.zeros(keys[0].len(), np.uint64)
@@ -62,7 +62,7 @@ def grouped(ids: Words) -> Grouped:
 
 
 def sorted_by_id(ids: Words) -> Places:
-    """Returns the order of identities, (n, 2), by their first half, then by the second; equal ones stay in order."""
+    """Returns the stable order of identities, (n, 2), by their first half, then by the second half."""
     order = np.argsort(ids[:, 0], kind="stable")
     first, second = ids[order, 0], ids[order, 1]
     if ((first[1:] == first[:-1]) & (second[1:] < second[:-1])).any():

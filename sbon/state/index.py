@@ -1,4 +1,4 @@
-"""A hash table from identities of keys to places, all lookups of a batch at once: open addressing, linear probing, no deletion."""
+"""A hash table from identities of keys to places, with vectorised lookups: open addressing, linear probing, no deletion."""
 
 import numpy as np
 import numpy.typing as npt
@@ -6,10 +6,10 @@ import numpy.typing as npt
 from sbon.state.ids import Places, Words
 
 CELLS_A_KEY = 2
-"""Least cells for each key; fewer make longer probes."""
+"""Least number of cells for each key. Fewer cells make probes longer."""
 _CELLS_MIN = 1024
 _STEP_KEYS = 16_384
-"""Keys that are added at once, so that little memory is needed beside the table."""
+"""Keys added in one step; small, so that the step needs little memory besides the table."""
 
 
 class Index:
@@ -21,7 +21,7 @@ class Index:
         self._make(room)
 
     def places(self, asked: Words, ids: Words) -> Places:
-        """Returns the place of each identity asked for, -1 where there is none, (n,)."""
+        """Returns the place of each identity asked for, (n,); -1 if it has none."""
         found = np.full(len(asked), -1, np.int64)
         if not self._used:
             return found
@@ -37,7 +37,7 @@ class Index:
         return found
 
     def add(self, first: int, count: int, ids: Words) -> None:
-        """Adds the places from `first` on, whose identities are not there yet."""
+        """Adds `count` places from `first` on. Their identities must be new."""
         if (self._used + count) * CELLS_A_KEY > self._cells.size:
             self._make(self._used + count)
             first, count = 0, first + count
@@ -48,12 +48,12 @@ class Index:
             at = self._home(ids[start:end])
             while adding.size:
                 free = self._cells[at] < 0
-                self._cells[at[free]] = adding[free]  # of several for one cell, the last stays
+                self._cells[at[free]] = adding[free]  # if several want one cell, the last one gets it
                 left = self._cells[at] != adding
                 adding, at = adding[left], self._next(at[left])
 
     def clear(self, room: int) -> None:
-        """Removes all, and makes room for so many keys."""
+        """Removes all places, and makes room for `room` keys."""
         self._make(room)
 
     def _make(self, keys: int) -> None:
@@ -61,7 +61,7 @@ class Index:
         while cells < CELLS_A_KEY * keys:
             cells *= 2
         if cells != self._cells.size:
-            self._cells = np.empty(0, np.int32)  # the old ones go before the new ones come
+            self._cells = np.empty(0, np.int32)  # free the old cells first
             self._cells = np.empty(cells, np.int32)
         self._cells.fill(-1)
         self._used = 0

@@ -1,7 +1,7 @@
-"""A queue of rows that is larger than memory: its oldest and its newest rows are in memory, those between in runs on disk.
+"""A queue of rows that may exceed memory: its oldest and newest rows are in memory, the rows between in runs on disk.
 
-A run is one of `sbon.state.runs` whose identities are the numbers of its rows. It is written once, read back from its beginning, shared
-with copies, and removed with the last of them. The oldest rows are always in memory, so that looking at them reads nothing.
+A run (`sbon.state.runs`) of a log has row numbers as identities. It is written once, read back from its beginning, shared with copies of
+the log, and removed with the last of these. The oldest rows are always in memory, so that a look at them reads nothing from disk.
 """
 
 import copy
@@ -17,11 +17,11 @@ from sbon.state.room import StateRoom
 from sbon.state.runs import ID_WORDS, TEXT_ROWS, Entries, Run, Writing
 
 FRAME_BYTES = 1000
-"""Bytes of memory counted for each frame beside its rows."""
+"""Bytes of memory counted for each frame besides its rows."""
 SHARE_WRITTEN = 4
-"""Part of the memory at which the newest rows are written. More: more and smaller runs."""
+"""The newest rows are written when they take 1/4 of the log's memory. More: more and smaller runs."""
 RETRY_CALLS = 64
-"""Calls for which nothing is written after a write has failed, since the disk is unlikely to have room again at once."""
+"""Number of calls without a write after a failed write, because the disk is unlikely to have room again at once."""
 
 
 class RowLog:
@@ -29,18 +29,18 @@ class RowLog:
 
     Parameters
     ----------
-    alike : columns of which each frame has one value
-    room : disk, and the memory that a log should take; None: everything is in memory
+    alike : columns with a single value in each frame
+    room : disk, and the memory that a log may take; None: everything is in memory
     """
 
     def __init__(self, alike: Sequence[str], room: StateRoom | None = None) -> None:
         self._alike, self._room = list(alike), room
         self._head: deque[pl.DataFrame] = deque()
         self._tail: deque[pl.DataFrame] = deque()
-        """The newest frames, if there are runs or the head has its share; else empty."""
+        """The newest frames; empty if there are no runs and the head has room."""
         self._runs: deque[Run] = deque()
         self._begin = 0
-        """Rows of the first run that have been read."""
+        """Number of rows of the first run that have been read."""
         self._head_bytes = self._tail_bytes = 0
         self._pause = 0
         self.rows = 0
@@ -61,11 +61,11 @@ class RowLog:
 
     @property
     def first(self) -> pl.DataFrame:
-        """Returns the oldest frame, of which there must be one."""
+        """Returns the oldest frame. The log must not be empty."""
         return self._head[0]
 
     def append(self, frame: pl.DataFrame) -> None:
-        """Appends rows. They stay in memory if the disk takes none."""
+        """Appends rows. They stay in memory if the disk is full."""
         self.rows += frame.height
         if self._runs or self._tail or (self._room is not None and self._head_bytes >= self._room.log_bytes // 2):
             self._tail.append(frame)
@@ -76,7 +76,7 @@ class RowLog:
         self.relieve()
 
     def relieve(self) -> None:
-        """Writes the newest rows to disk, if they are many. A full disk is tried again after some calls."""
+        """Writes the newest rows to disk if they are many. After a failure, tries again after `RETRY_CALLS` calls."""
         room = self._room
         if room is None or not self._tail or SHARE_WRITTEN * self._tail_bytes < room.log_bytes:
             return
@@ -100,7 +100,7 @@ class RowLog:
         Raises
         ------
         StateError
-            The next ones cannot be read back.
+            The next rows cannot be read back.
         """
         frame = self._head.popleft()
         self._head_bytes -= _size(frame)
@@ -117,7 +117,7 @@ class RowLog:
         Raises
         ------
         StateError
-            They cannot be read back.
+            Rows cannot be read back.
         """
         yield from _gathered(self._head)
         begin = self._begin
@@ -128,18 +128,18 @@ class RowLog:
         yield from _gathered(self._tail)
 
     def take(self, frame: pl.DataFrame) -> None:
-        """Appends rows of which the values of `alike` may differ."""
+        """Appends rows whose values in the columns `alike` may differ."""
         for part in self._parts(frame):
             self.append(part)
 
     def fork(self) -> Self:
-        """Returns the same rows; those on disk are shared."""
+        """Returns a copy of the log; rows on disk are shared."""
         forked = copy.copy(self)
         forked._head, forked._tail, forked._runs = deque(self._head), deque(self._tail), deque(self._runs)
         return forked
 
     def _refill(self) -> None:
-        """Reads the oldest rows from disk, or joins the newest to them if none are there."""
+        """Refills the empty head: with the oldest rows from disk, or with the newest rows if none are on disk."""
         if not self._runs:
             self._head, self._tail = self._tail, deque()
             self._head_bytes, self._tail_bytes = self._tail_bytes, 0
@@ -154,7 +154,7 @@ class RowLog:
             self._begin = 0
 
     def _parts(self, frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
-        """Cuts a frame where one of the columns of `alike` changes."""
+        """Cuts a frame wherever a value in the columns `alike` changes."""
         at = 0
         for length in frame.select_seq(pl.struct(self._alike).rle().struct.field("len")).to_series().to_list():
             yield frame[at : at + length]
@@ -162,7 +162,7 @@ class RowLog:
 
 
 def _gathered(frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-    """Yields the rows of small frames as larger ones."""
+    """Yields the rows of small frames in larger frames."""
     waiting, rows = list[pl.DataFrame](), 0
     for frame in frames:
         waiting.append(frame)

@@ -1,4 +1,4 @@
-"""The disk for the states of one host: names of files, the bytes that they take, and what is left of a former process."""
+"""The disk for the states of one host: names and sizes of files, and the removal of a former process's files."""
 
 import errno
 import weakref
@@ -14,23 +14,23 @@ SUFFIX = ".state"
 
 
 class StateRoom(msgspec.Struct, eq=False):
-    """Memory and disk for states; it measures nothing itself, so that it counts for no operator."""
+    """Memory and disk for states, shared by all operators."""
 
     disk: Disk
     memory_bytes_max: int
     """Memory for the states of one operator."""
     memory_bytes_all: int
-    """Memory for the states of all operators that may go to disk; each has an equal share at most."""
+    """Memory for all states that may go to disk; each operator gets at most an equal share."""
     disk_bytes: int
     """Disk for the states of all operators together."""
     batch_rows: int = 1
-    """Most rows of a batch: a state for each must fit into the memory."""
+    """Most rows of a batch: the states of so many keys must fit into the memory."""
     process: str = ""
-    """Text that no former process of this host has used, so that its files have other names."""
+    """Prefix of file names, different for each process of this host."""
     log_bytes: int = 64 * 2**20
     """Memory for the rows that one operator has put off (`sbon.state.log`)."""
     sizes: dict[str, int] = msgspec.field(default_factory=dict)
-    """Bytes of each file. Threads of several operators change it, an entry at a time."""
+    """Bytes of each file. Several threads change this, one entry at a time."""
     made: int = 0
     users: "weakref.WeakSet[Any]" = msgspec.field(default_factory=weakref.WeakSet)
     """States that share the memory."""
@@ -47,11 +47,11 @@ class StateRoom(msgspec.Struct, eq=False):
 
     @property
     def left_bytes(self) -> int:
-        """Returns the bytes of disk that no file takes."""
+        """Returns the bytes of disk that are still free for states."""
         return max(0, self.disk_bytes - self.used_bytes)
 
     def clear(self) -> None:
-        """Removes what a process that was killed has left."""
+        """Removes the files of former processes that were killed."""
         for name in self.disk.names():
             if name.endswith(SUFFIX):
                 self.disk.remove(name)
@@ -72,17 +72,17 @@ class StateRoom(msgspec.Struct, eq=False):
         Raises
         ------
         OSError
-            The disk, or what states may take of it, is full. Part of the data may have been written.
+            The disk is full, or states have used up their share of it. Part of the data may have been written.
         """
         size_bytes = sum(map(len, data))
         if self.used_bytes + size_bytes > self.disk_bytes:
             used = f"{self.used_bytes / 1e6:,.1f} MB of {self.disk_bytes / 1e6:,.1f} MB"
-            raise OSError(errno.ENOSPC, f"states there take {used} (engine.state_disk_max)")
+            raise OSError(errno.ENOSPC, f"states on disk take {used} (engine.state_disk_max)")
         self.sizes[name] = self.sizes.get(name, 0) + size_bytes
         self.disk.append(name, data)
 
     def remove(self, name: str) -> None:
-        """Deletes a file. One that cannot be removed now is removed when the agent starts again."""
+        """Deletes a file. A file that cannot be deleted now is deleted when the agent starts again."""
         if self.sizes.pop(name, None) is not None:
             try:
                 self.disk.remove(name)

@@ -1,11 +1,11 @@
-"""Sorted runs: states on disk, by identity of their keys, written once and read in sorted batches.
+"""Sorted runs: states on disk, sorted by the identities of their keys, written once and looked up in sorted batches.
 
-A run is two files. The first has blocks of about four kilobytes, each a checksum and rows of 64-bit words: identity, uses, numbers of the
-state. A block is found in memory by its first identity, and only where a filter of twelve bits a key does not rule the key out. The second
-has the keys and texts, as Arrow frames of some rows with checksums, which are read where whole states are: in merges and copies, and
-where a state has texts.
+A run consists of two files. The first has blocks of about four kilobytes: a checksum, then rows of 64-bit words with identity, uses and
+numbers of a state. A filter of twelve bits a key tells whether a key may be in the run; a list of the blocks' first identities, in memory,
+tells in which block. The second file has the keys and texts, as Arrow frames of some rows with checksums. It is read only for whole states:
+in merges and copies, and if states have texts.
 
-Of two runs with the same key the newer counts. Runs of similar size are merged, piece by piece, so that there are few.
+If two runs have the same key, the newer run counts. Runs of similar size are merged, piece by piece, so that there are few.
 """
 
 import weakref
@@ -23,17 +23,17 @@ from sbon.state.ids import Places, Words, sorted_by_id
 from sbon.state.room import StateRoom
 
 BLOCK_WORDS = 512
-"""Size of a block: what a disk reads at once."""
+"""Words of a block: as many as a disk reads at once."""
 TEXT_ROWS = 4096
-"""Rows of a frame of keys; of one with texts that lookups need, as many as in a block."""
+"""Rows of a frame of keys. If lookups need texts, a frame has as many rows as a block instead."""
 FILTER_BITS = 12
-"""Bits of the filter for each key: of keys that are not there, some 2 % are looked for."""
+"""Bits of the filter for each key. About 2 % of absent keys pass the filter and are looked up."""
 MERGE_ROWS = 16_384
-"""Rows that one step of a merge takes, which is a few milliseconds."""
+"""Rows in one step of a merge, which takes a few milliseconds."""
 FOUND_KEYS = 512
-"""Keys that are looked up at once. More: fewer steps, more memory for blocks."""
+"""Keys looked up in one step. More: fewer steps, more memory for blocks."""
 ID_WORDS, USES = 2, 2
-"""Words of the identity; place of the uses, behind which the numbers are."""
+"""Number of words of an identity; index of the word with the uses, which the numbers follow."""
 _HEAD_WORDS = 1
 
 
@@ -46,11 +46,11 @@ class Entries(NamedTuple):
     """Keys and texts, (n,)."""
 
     def taken(self, rows: Places) -> "Entries":
-        """Returns some of the rows."""
+        """Returns the given rows."""
         return Entries(self.words[rows], self.texts[rows])
 
     def in_order(self) -> "Entries":
-        """Returns the rows by identity; of several with one, the first."""
+        """Returns the rows sorted by identity, and only the first of several with the same identity."""
         order = sorted_by_id(self.words[:, :ID_WORDS])
         ids = self.words[order, :ID_WORDS]
         new = np.ones(len(order), np.bool_)
@@ -66,7 +66,7 @@ class Run:
         self._block_rows = (BLOCK_WORDS - _HEAD_WORDS) // width
         self.rows = 0
         self.last_us = 0
-        """Time at which its last state ends, or later."""
+        """Time at which the run's last state ends, or a later one."""
         self._firsts: Words = np.empty(0, np.uint64)
         self._filter: Words = np.zeros(1, np.uint64)
         self._text_ends: list[int] = [0]
@@ -89,7 +89,7 @@ class Run:
 
     @property
     def firsts(self) -> Words:
-        """Returns the first half of the identity that each block begins with, in order."""
+        """Returns the first half of each block's first identity, in order."""
         return self._firsts
 
     def find(self, asked: Words) -> tuple[Places, Words, pl.DataFrame | None]:
@@ -98,7 +98,7 @@ class Run:
         Returns
         -------
         tuple
-            Which of them are there, (found,), their words, (found, width), and their keys and texts, if lookups need those.
+            Indices of the identities found, (found,), their words, (found, width), and their keys and texts if lookups need texts.
 
         Raises
         ------
@@ -113,10 +113,10 @@ class Run:
         return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts]), pl.concat(texts) if texts else None
 
     def _find(self, asked: Words, maybe: Places) -> tuple[Places, Words, pl.DataFrame | None]:
-        """Looks up those that may be there."""
+        """Looks up the identities at the indices `maybe`."""
         firsts = asked[maybe, 0]
         block = np.searchsorted(self._firsts, firsts, "right") - 1
-        before = np.searchsorted(self._firsts, firsts, "left") - 1  # the same half may begin in the block before
+        before = np.searchsorted(self._firsts, firsts, "left") - 1  # the same first half may begin in the previous block
         wanted = np.unique(np.concatenate([block, before]))
         wanted = wanted[wanted >= 0]
         if not wanted.size:
@@ -142,7 +142,7 @@ class Run:
         return maybe[there], words[found[there]], texts
 
     def between(self, low: int, high: int | None) -> Entries:
-        """Returns the entries whose first half is `low` or more and below `high`.
+        """Returns the entries whose identity has a first half from `low` to below `high`; None: no upper limit.
 
         Raises
         ------
@@ -165,13 +165,13 @@ class Run:
         return Entries(words[start:stop], texts[row - chunks.start * self._text_rows : last - chunks.start * self._text_rows])
 
     def may_have(self, ids: Words) -> npt.NDArray[np.bool_]:
-        """Tells which identities may be there, (n,); of others it says so of some 2 %."""
+        """Tells which identities may be in the run, (n,). About 2 % of absent ones are said to be, too."""
         bits = _filter_bits(ids)
         found: npt.NDArray[np.bool_] = (self._filter[_filter_words(ids, self._filter.size)] & bits) == bits
         return found
 
     def _blocks(self, wanted: Places) -> Words:
-        """Reads blocks, in order; returns their rows, those of the last without what fills it up."""
+        """Reads blocks, in order; returns their rows without the padding of the last block."""
         block_bytes = 8 * BLOCK_WORDS
         data = self._read(self.words_name, [int(block) * block_bytes for block in wanted], block_bytes)
         blocks = np.frombuffer(data, np.uint64).reshape(len(wanted), BLOCK_WORDS)
@@ -198,7 +198,7 @@ class Run:
         except OSError as problem:
             raise StateError(f"states in {name} cannot be read: {problem.strerror or problem}") from problem
         if len(data) != len(offsets) * size_bytes:
-            raise self._damaged(name, f"{len(offsets) * size_bytes} bytes were written there, {len(data)} are left")
+            raise self._damaged(name, f"expected {len(offsets) * size_bytes} bytes, read {len(data)}")
         return data
 
     def _damaged(self, name: str, what: str) -> StateError:
@@ -212,7 +212,7 @@ class Writing:
     ----------
     width : words of a row
     has_texts : whether lookups need the texts
-    rows : how many there will be, at most
+    rows : most rows that the run will have
     """
 
     def __init__(self, room: StateRoom, width: int, *, has_texts: bool, rows: int) -> None:
@@ -227,16 +227,16 @@ class Writing:
 
     @property
     def memory_bytes(self) -> int:
-        """Returns the bytes that the run takes in memory until it is finished, beside rows that have not been written yet."""
+        """Returns the bytes that the run takes in memory until it is finished, without rows that have not been written yet."""
         return int(self._run._filter.nbytes)
 
     def add(self, entries: Entries) -> None:
-        """Adds entries behind those before.
+        """Adds entries after the previous ones.
 
         Raises
         ------
         OSError
-            They cannot be written; the run is to be given up.
+            The entries cannot be written. Give up the run.
         """
         ids = entries.words[:, :ID_WORDS]
         filters = self._run._filter
@@ -253,7 +253,7 @@ class Writing:
         Raises
         ------
         OSError
-            It cannot be written.
+            The rest cannot be written.
         """
         self._write(-(-len(self._words) // self._block_rows))
         self._write_texts(1)
@@ -274,7 +274,7 @@ class Writing:
         self._room.append(self._run.words_name, [blocks.reshape(-1).view(np.uint8).data])
 
     def _write_texts(self, least: int) -> None:
-        """Writes frames of keys as long as there are `least` rows."""
+        """Writes frames of keys while at least `least` rows wait."""
         waiting = sum(texts.height for texts in self._texts)
         if waiting < least:
             return
@@ -288,7 +288,7 @@ class Writing:
 
 
 class Merge:
-    """A merge of runs, the newest first, into one, some rows at each step.
+    """A merge of runs, newest first, into one run, in steps of some rows.
 
     Parameters
     ----------
@@ -302,11 +302,11 @@ class Merge:
 
     @property
     def memory_bytes(self) -> int:
-        """Returns the bytes that the run being made takes in memory."""
+        """Returns the bytes that the new run takes in memory."""
         return self._writing.memory_bytes
 
     def step(self, alive: Callable[[Entries], Places]) -> int | Run:
-        """Merges some rows, and keeps those of them that `alive` returns; returns their number, or the run once it is complete.
+        """Merges some rows, and keeps those that `alive` selects. Returns the number of rows read, or the new run once it is complete.
 
         Raises
         ------
@@ -327,12 +327,12 @@ class Merge:
 
 
 def joined(parts: Sequence[Entries]) -> Entries:
-    """Returns entries one behind the other."""
+    """Returns the concatenation of entries."""
     return Entries(np.concatenate([part.words for part in parts]), pl.concat([part.texts for part in parts]))
 
 
 def ranges(runs: Sequence[Run], rows: int) -> Iterator[tuple[int, int | None]]:
-    """Yields ranges of the first half of identities, in order, that have about so many rows of all runs together."""
+    """Yields ranges of the first half of identities, in order, each with about `rows` rows of all runs together."""
     firsts = np.sort(np.concatenate([run.firsts for run in runs]) if runs else np.empty(0, np.uint64))
     total = sum(run.rows for run in runs)
     count = max(1, -(-total // rows))

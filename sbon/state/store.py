@@ -1,10 +1,10 @@
-"""States of keys, a row each: those used most in memory, the others in sorted runs on disk (`sbon.state.runs`).
+"""States of keys, one row each: the most used states in memory, the others in sorted runs on disk (`sbon.state.runs`).
 
-A batch asks for the states of its keys at once. What is on disk comes into memory, since a state that is asked for is about to change.
-When the memory is full, an eighth of the states there, or as many as the batch needs, goes to disk: those used least, by a count of uses
-that is halved whenever states go. A state that comes back keeps its count, so that only a key that is used often displaces others.
+A batch asks for the states of all its keys at once. States on disk are read into memory, because they are about to change. When the memory
+is full, an eighth of its states, or as many as the batch needs, go to disk: those used least. Counts of uses are halved from time to time.
+A state that comes back keeps its count, so that only a key that is used often displaces others.
 
-Nothing changes before all that a batch needs has been written and read, so a batch that fails can be taken again.
+No state changes before everything that a batch needs has been written and read, so a failed batch can be repeated.
 """
 
 import copy
@@ -22,20 +22,21 @@ from sbon.state.room import StateRoom
 from sbon.state.runs import ID_WORDS, USES, Entries, Merge, Run, Writing, joined, ranges
 
 EVICTED_SHARE = 8
-"""A part of this many of the states in memory goes to disk at once. Fewer: more and smaller runs. More: less stays in memory."""
+"""1/8 of the states in memory go to disk at once. Smaller parts: more and smaller runs. Larger parts: fewer states stay in memory."""
 COPIES_SHARE = 8
-"""A part of this many of the memory is for blocks that are read, rows that are merged, and freed memory that the process keeps."""
+"""1/8 of the memory is for blocks that are read, rows that are merged, and freed memory that the process keeps."""
 MERGE_SHARE = 12
-"""Rows that are merged for each state that goes to disk, while there is something to merge."""
+"""Rows merged for each state that goes to disk, while there are runs to merge."""
 USES_REMEMBERED = 8
-"""Uses for each state in memory after which all counts are halved. Fewer: new hot keys come in sooner. More: rarer keys are told apart."""
+"""All counts of uses are halved after this many uses for each state in memory. Fewer: new hot keys come in sooner. More: rare keys are
+distinguished better."""
 WRITTEN_ROWS = 8192
-"""States that are written at once when some leave. More: fewer writes, more memory for copies."""
+"""States written in one step when some leave. More: fewer writes, more memory for copies."""
 _NEVER = -(2**63)
 _PIECE_ROWS = 65_536
 _USES_MAX = 2**32 - 1
 _USES_TOLD = 1023
-"""Uses from which on states count as used equally, when the least used ones are looked for."""
+"""Higher counts of uses count as equal when the least used states are chosen."""
 
 Values = npt.NDArray[Any]
 
@@ -47,12 +48,12 @@ class States:
     ----------
     keys, states : columns and their polars types
     room : memory and disk; None: everything is in memory
-    time : column of the key, or number of the state, at whose time a state ends; empty: states do not end. A number may grow.
+    time : column of the key, or number of the state, that gives the time when a state ends; empty: states do not end. A number may grow.
 
     Raises
     ------
     StateError
-        The memory does not hold the states of a batch.
+        The memory cannot hold the states of one batch.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class States:
         self._keys, self._schema, self._room, self._time = dict(keys), dict(states), room, time
         self._ended_us = _NEVER
         self._over = False
-        """More states are in memory than it is to hold, since the disk took none."""
+        """True if the memory holds too many states, because they could not be written to disk."""
         self._numbers = [name for name, dtype in states.items() if dtype != pl.String]
         self._texts = [name for name, dtype in states.items() if dtype == pl.String]
         self._width = ID_WORDS + 1 + len(self._numbers)
@@ -70,7 +71,7 @@ class States:
         self._merge: Merge | None = None
         self._merge_rows = 0
         self._uses = 0
-        """Uses since counts were halved."""
+        """Uses since the counts were last halved."""
         self._count = 0
         self._hot = Hot(keys, self._texts, self._width)
         if room is not None:
@@ -78,7 +79,7 @@ class States:
             _check_batch(room, room.batch_rows, self._hot.entry_bytes)
 
     def __len__(self) -> int:
-        """Returns the number of states; once some were forgotten, at least that."""
+        """Returns the number of states; after `forget`, possibly more than there are."""
         return self._count
 
     @property
@@ -88,7 +89,7 @@ class States:
 
     @property
     def entry_bytes(self) -> float:
-        """Returns the bytes of a state in memory, with its part of all arrays."""
+        """Returns the average bytes of a state in memory, with its share of all arrays."""
         return self._hot.entry_bytes
 
     @property
@@ -101,7 +102,7 @@ class States:
         return self._hot.places(ids) >= 0
 
     def on_disk(self, ids: Words) -> npt.NDArray[np.bool_]:
-        """Tells which states must be read from disk, (n,), without reading: of keys that have none, a few are said to."""
+        """Tells which states must be read from disk, (n,), without reading. True also for a few keys without a state."""
         found = np.zeros(len(ids), np.bool_)
         if self._runs:
             away = np.flatnonzero(self._hot.places(ids) < 0)
@@ -110,23 +111,23 @@ class States:
         return found
 
     def places(self, keys: pl.DataFrame, ids: Words, uses: Places | None = None, *, may_exceed: bool = False) -> Places:
-        """Returns the place of the state of each key, -1 where there is none, (n,). Places hold until the next call.
+        """Returns the place of the state of each key, (n,); -1 if it has none. Places are valid until the next call.
 
         Parameters
         ----------
         keys : (n,)
-            Each once.
+            Distinct keys.
         ids : (n, 2)
-            Their identities.
+            Identities of the keys.
         uses : (n,)
-            How often each is used in this batch; None: once.
+            Number of uses of each key in this batch; None: one.
         may_exceed
-            If the disk takes no more states, the memory takes more than it should, until `make_room`.
+            If the disk takes no more states, exceed the memory limit until `make_room`.
 
         Raises
         ------
         StateFullError
-            The disk takes no more states. Nothing has changed. Not with `may_exceed`.
+            The disk takes no more states, and `may_exceed` is False. Nothing has changed.
         StateError
             States cannot be read back.
         """
@@ -151,7 +152,7 @@ class States:
         return found
 
     def add(self, keys: pl.DataFrame, ids: Words, states: pl.DataFrame) -> Places:
-        """Adds keys for which the last call of `places` found no state; returns their places."""
+        """Adds states of keys for which the last call of `places` found none; returns their places."""
         words = np.empty((keys.height, self._width), np.uint64)
         words[:, :ID_WORDS], words[:, USES] = ids, 1
         for number, name in enumerate(self._numbers, USES + 1):
@@ -161,14 +162,14 @@ class States:
         return self._hot.append(words, own.hstack(states.select_seq(self._texts).get_columns()) if self._texts else own)
 
     def put(self, places: Places, states: pl.DataFrame) -> None:
-        """Replaces states."""
+        """Replaces the states at these places."""
         for number, name in enumerate(self._numbers, USES + 1):
             self._hot.words[places, number] = _as_words(states[name])
         for name in self._texts:
             self._hot.columns[name][places] = np.array(states[name].to_list(), dtype=object)
 
     def at(self, places: Places) -> pl.DataFrame:
-        """Returns states."""
+        """Returns the states at these places."""
         words = self._hot.words[places]
         texts = {name: self._hot.columns[name][places] for name in self._texts}
         return pl.DataFrame([self._column(name, words, texts) for name in self._schema])
@@ -202,23 +203,23 @@ class States:
         return pl.concat(pieces) if pieces else pl.DataFrame(schema={**self._keys, **self._schema})
 
     def take(self, rows: pl.DataFrame) -> None:
-        """Adds keys with their states; none of the keys is there.
+        """Adds new keys with their states.
 
         Raises
         ------
         StateError, StateFullError
-            As from `places`.
+            A key is there already, or as for `places`.
         """
         step = self._room.batch_rows if self._room is not None else max(1, rows.height)
         for start in range(0, rows.height, step):
             part = rows[start : start + step]
             ids = identities([part[name] for name in self._keys])
             if len(grouped(ids).first) < part.height or (self.places(part, ids) >= 0).any():
-                raise StateError("a key is there twice")
+                raise StateError("cannot add states: a key is there twice")
             self.add(part, ids, part)
 
     def ended(self, until_us: int) -> pl.DataFrame:
-        """Returns the states whose time is this or earlier, with their keys, and forgets them. It writes nothing.
+        """Returns the states whose time is `until_us` or earlier, with their keys, and forgets them. Writes nothing to disk.
 
         Raises
         ------
@@ -232,7 +233,7 @@ class States:
         return gone
 
     def forget(self, until_us: int) -> None:
-        """Forgets states whose time is this or earlier, without reading them: of those on disk, some are there for a while longer."""
+        """Forgets states whose time is `until_us` or earlier, without reading them. Some stay on disk for a while."""
         self._ended_us = max(self._ended_us, until_us)
         hot = self._hot
         keys = hot.rows(np.arange(0 if self._time in self._word_of else hot.held))
@@ -246,18 +247,18 @@ class States:
         self._count = min(self._count, hot.held + sum(run.rows for run in self._runs))
 
     def make_room(self) -> None:
-        """Moves what is in memory beyond its budget, after `places` with `may_exceed`, to disk.
+        """Moves states beyond the memory limit to disk, after `places` with `may_exceed`.
 
         Raises
         ------
         StateFullError
-            The disk takes none.
+            The disk takes no more states.
         """
         if self._over:
             self._make_room(np.empty((0, ID_WORDS), np.uint64), np.empty(0, np.int64), 0)
 
     def fork(self) -> Self:
-        """Returns the same states; those in memory are copied, those on disk shared until they are merged."""
+        """Returns a copy: states in memory are copied, those on disk are shared until they are merged."""
         forked = copy.copy(self)
         forked._hot, forked._runs, forked._merge = self._hot.copy(), list(self._runs), None
         return forked
@@ -265,7 +266,7 @@ class States:
     # -------------------------------------------------------------------------------------------------------- disk
 
     def _make_room(self, ids: Words, found: Places, more: int, *, may_exceed: bool = False) -> bool:
-        """Moves states to disk, if the memory does not hold so many more; tells whether it has."""
+        """Moves states to disk if the memory cannot hold `more` states more. Returns True if it has moved some."""
         if self._room is None:
             return False
         free = self._room.memory_bytes * (1 - 1 / COPIES_SHARE) - sum(run.memory_bytes for run in self._runs)
@@ -278,7 +279,7 @@ class States:
         _check_batch(self._room, len(ids), hot.entry_bytes)
         count = min(hot.held, max(hot.held + more - most, hot.held // EVICTED_SHARE))
         uses = np.minimum(hot.words[: hot.held, USES], _USES_TOLD, dtype=np.uint64, casting="unsafe", out=np.empty(hot.held, np.uint16))
-        uses[found[found >= 0]] = _USES_TOLD + 1  # what this batch needs stays as long as anything else is left
+        uses[found[found >= 0]] = _USES_TOLD + 1  # states of this batch leave last
         leaving = _least(uses, count)
         try:
             self._runs.insert(0, self._written(np.flatnonzero(leaving)))
@@ -302,7 +303,7 @@ class States:
         return np.flatnonzero(_times(entries, self._time, self._word_of) > self._ended_us)
 
     def _written(self, places: Places) -> Run:
-        """Writes states to disk, by their places in ascending order, some at a time."""
+        """Writes states to disk in steps. `places` must ascend."""
         assert self._room is not None
         hot, why = self._hot, ""
         order, rows = sorted_by_id(hot.words[places, :ID_WORDS]), hot.rows(places)
@@ -319,10 +320,10 @@ class States:
             return run
         except OSError as problem:
             why = f"states cannot be written to disk: {problem.strerror or problem}"
-        raise StateFullError(why)  # outside, so that no traceback holds what was written
+        raise StateFullError(why)  # outside the handler, so that no traceback keeps the written data alive
 
     def _read(self, ids: Words) -> tuple[Places, Words, pl.DataFrame | None] | None:
-        """Reads states from disk, of the newest run that has them."""
+        """Reads states from disk, each from the newest run that has it."""
         order = np.argsort(ids[:, 0])
         found = []
         for run in self._runs:
@@ -336,7 +337,7 @@ class States:
         return np.concatenate([one[0] for one in found]), np.concatenate([one[1] for one in found]), texts
 
     def _work(self) -> None:
-        """Merges as many rows as have become due. What cannot be merged, for want of disk, is tried again when more states have gone."""
+        """Merges as many rows as are due. If the disk is full, merging is tried again after more states have gone to disk."""
         while self._merge_rows > 0:
             if self._merge is None:
                 size = _to_merge([run.rows for run in self._runs])
@@ -371,7 +372,7 @@ class States:
 
 
 def _times(entries: Entries, time: str, word_of: Mapping[str, int]) -> Places:
-    """Returns the times of states, which are in a column of the key or a number of the state, (n,)."""
+    """Returns the times of states, (n,): a column of the key or a number of the state."""
     if time in word_of:
         return entries.words[:, word_of[time]].view(np.int64)
     return entries.texts[time].to_physical().to_numpy()
@@ -381,13 +382,13 @@ def _check_batch(room: StateRoom, rows: int, entry_bytes: float) -> None:
     there, needed = room.memory_bytes, rows * entry_bytes
     if there < needed:
         raise StateError(
-            f"the memory for states, {there / 1e6:,.3f} MB, does not hold those of one batch of {rows:,} keys, "
+            f"the memory for states, {there / 1e6:,.3f} MB, cannot hold the states of one batch of {rows:,} keys, "
             f"{needed / 1e6:,.3f} MB; raise engine.state_memory_max, or lower engine.quantum_rows"
         )
 
 
 def _least(uses: npt.NDArray[np.uint16], count: int) -> npt.NDArray[np.bool_]:
-    """Returns which states leave: so many of those used least; of those used equally, the oldest."""
+    """Returns which `count` states leave: those used least and, among those with equal uses, the oldest."""
     upto = np.cumsum(np.bincount(uses, minlength=_USES_TOLD + 2))
     limit = int(np.searchsorted(upto, count))
     found = uses < limit
@@ -402,7 +403,7 @@ def _least(uses: npt.NDArray[np.uint16], count: int) -> npt.NDArray[np.bool_]:
 
 
 def _to_merge(rows: list[int]) -> int:
-    """Returns how many of the newest runs to merge: as long as the next one is not larger than twice those before it."""
+    """Returns how many of the newest runs to merge: adds the next older run while it is at most twice as large as those before it."""
     total, count = rows[0] if rows else 0, min(1, len(rows))
     while count < len(rows) and rows[count] <= 2 * total:
         total += rows[count]

@@ -1,8 +1,8 @@
-"""Authority: for every message between agents, in which form it may be sent, and by whom.
+"""Authority: the form in which every message between agents may be sent, and who may send it.
 
-Connections show that the other end holds the cluster key, and (where addresses tell agents apart) which member it is. That is not
-enough: a member must not acknowledge, give or end what belongs to others. `judge` compares the speaker with the facts that the receiving
-agent has; the agent asks it once for each message, before anything is done.
+A connection proves that the other end holds the cluster key and, where addresses tell agents apart, which member it is. That is not enough:
+a member must not acknowledge batches, send rows or end operators that belong to others. `judge` compares the speaker with the receiving
+agent's facts. The agent calls it once for each message, before it handles the message.
 
 Messages have three forms::
 
@@ -10,7 +10,7 @@ Messages have three forms::
     ASKED   a request, answered once
     ANSWER  the reply to a request; never sent without one
 
-`TABLE` is the only place where this is decided. A message type without an entry fails a test, and is refused by `judge`.
+Only `TABLE` decides this. A message type without an entry fails a test, and `judge` refuses it.
 """
 
 import enum
@@ -52,21 +52,21 @@ class Facts(Protocol):
         """Returns the host that is migrating an operator to this one, and the epoch; None if none is."""
 
     def owner_of(self, query: QueryId) -> NodeId:
-        """Returns the owner of a query: of all that have been heard of, the one with the highest ownership epoch."""
+        """Returns the owner of a query: of all known owners, the one with the highest ownership epoch."""
 
     def ownership_of(self, query: QueryId) -> int:
-        """Returns that epoch; 0: the query has the owner that its id names."""
+        """Returns the ownership epoch of the query's known owner; 0: the owner is the agent that the query's id names."""
 
     def holder(self, operator: OperatorId) -> NodeId | None:
-        """Returns the host for whose migration of this operator others keep still here; None if there is none."""
+        """Returns the host that has locked this operator's neighbours here for a migration; None if there is none."""
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """The rule of one message type: its form, who may send it, and how that is checked."""
+    """The rule of one message type: its form, who may send it, and the check."""
 
     way: Way
     who: str
-    """Description for people; the table in the documentation has this text."""
+    """Description for people, also in the table of the documentation."""
     standing: Callable[[Any, NodeId, Facts], Standing]
 
 
@@ -75,14 +75,14 @@ class Judgement(msgspec.Struct, frozen=True):
 
     standing: Standing
     who: str = ""
-    """Those who may send it, if this speaker may not."""
+    """If the speaker may not send the message: who may."""
 
 
 ALLOWED = Judgement(Standing.SPEAKS)
 
 
 def query_of(operator: OperatorId) -> QueryId:
-    """Returns the query that an operator was created for; for a multicast, that of the operator whose stream it carries.
+    """Returns the query that an operator was made for; for a multicast, the query of the operator whose stream it carries.
 
     Examples
     --------
@@ -98,7 +98,7 @@ def judge(message: Any, speaker: NodeId, facts: Facts) -> Judgement:
     Parameters
     ----------
     message : one of `sbon.wire.messages.Message`, or a batch of a link
-    speaker : the other end's name; empty if it was not verified
+    speaker : verified name of the sender; empty if it could not be verified
     """
     rule = TABLE.get(type(message))
     if rule is None:
@@ -154,9 +154,9 @@ def _made_by(user: deployment.User, speaker: NodeId, facts: Facts) -> bool:
 
 
 def _is_named_for(link: LinkSpec) -> bool:
-    """Tells whether the link's name is made from its ends, so that it cannot be other operators'.
+    """Tells whether the link's name consists of its own ends, so that it cannot be the name of other operators' link.
 
-    A link that begins at a multicast is named after the operator whose stream that carries.
+    A link that begins at a multicast is named after the operator whose stream the multicast carries.
     """
     source = link.source.partition(MULTICAST_MARK)[0]
     return link.id.startswith(link_id(source, link.target, link.port)) and target_of(link.id) == link.target
@@ -190,28 +190,28 @@ def _input_lost(message: deployment.InputLost, speaker: NodeId, facts: Facts) ->
 
 
 def _refeed(message: deployment.Refeed, speaker: NodeId, facts: Facts) -> Standing:
-    """Allows the home of the query of the link's target, for which links are created and replaced."""
+    """Allows the home of the target's query, because links are made and replaced for that query."""
     link = message.end.link
     own = query_of(link.target) == message.query and target_of(message.lost) == target_of(link.id) == link.target
     return _if(facts.owner_of(message.query) == speaker and own)
 
 
 def _renew(message: deployment.Renew, speaker: NodeId, facts: Facts) -> Standing:
-    """Allows the home of the query that the lost operator, or the living one, was made for."""
+    """Allows the home of the query for which the lost or the living operator was made."""
     link = message.end.link
     ends = (query_of(link.source), query_of(link.target))
     return _if(facts.owner_of(message.query) == speaker and message.query in ends and _is_named_for(link))
 
 
 def _cross(message: replanning.Cross, speaker: NodeId, facts: Facts) -> Standing:
-    """Allows the owner of a query to give its own sink further links."""
+    """Allows the owner of a query to add links to the query's own sink."""
     own = query_of(message.operator) == message.query
     inputs = all(end.link.target == message.operator and _is_named_for(end.link) for end in message.inputs)
     return _if(facts.owner_of(message.query) == speaker and own and inputs)
 
 
 def _owns(query: QueryId, epoch: int, owner: NodeId, speaker: NodeId, facts: Facts) -> Standing:
-    """Allows a member to say of itself that it owns a query, under a higher epoch than that of any owner heard of."""
+    """Allows a member to claim a query for itself under a higher ownership epoch than any known one."""
     if owner != speaker:
         return Standing.STRANGER
     known = facts.ownership_of(query)
@@ -221,7 +221,7 @@ def _owns(query: QueryId, epoch: int, owner: NodeId, speaker: NodeId, facts: Fac
 
 
 def _keep(message: ownership.Keep, speaker: NodeId, facts: Facts) -> Standing:
-    """Lets late versions through, and those under the epoch of another owner: their sender learns from the answer who owns the query."""
+    """Also allows late versions, and those under another owner's epoch, so that their sender learns the owner from the answer."""
     record = message.record
     if record.owner.name == speaker and facts.ownership_of(record.query) >= max(record.epoch, 1):
         return Standing.SPEAKS
@@ -242,7 +242,7 @@ def _promise(message: ownership.PromiseAsk, speaker: NodeId, facts: Facts) -> St
 
 
 def _moved(message: links.Moved, speaker: NodeId, facts: Facts) -> Standing:
-    """Allows anybody to repeat known or older places, as an old host repeats its message until all have answered."""
+    """Allows anybody to repeat a known or older place, because a former host repeats its message until all have answered."""
     places = list(facts.places(message.operator))
     is_known = any((place.node, place.epoch) == (message.node, message.epoch) for place in places)
     if is_known or all(place.epoch >= message.epoch for place in places):
@@ -257,7 +257,7 @@ def _handed(message: links.Handed, speaker: NodeId, facts: Facts) -> Standing:
 
 
 def _lock(message: migration.Lock, speaker: NodeId, facts: Facts) -> Standing:
-    """Judges a Lock. Only operators with a link to the migrating one are locked; without such a link the message changes nothing."""
+    """Judges a Lock. Allows it from anybody if no operator here has a link to the migrating one, because it then locks nothing."""
     if message.coordinator != speaker:
         return Standing.STRANGER
     known = list(facts.places(message.operator))
@@ -278,7 +278,7 @@ def _prepare(message: migration.Prepare, speaker: NodeId, facts: Facts) -> Stand
 
 
 def _moves_it_here(message: Any, speaker: NodeId, facts: Facts) -> Standing:
-    """Judges messages of a migration to this host. A lower epoch than that of the present migration changes nothing."""
+    """Judges messages of a migration to this host. A message of an earlier epoch than the present migration's is late."""
     moving = facts.coordinator(message.operator)
     if moving is None or moving[0] == speaker:
         return Standing.SPEAKS
@@ -286,7 +286,7 @@ def _moves_it_here(message: Any, speaker: NodeId, facts: Facts) -> Standing:
 
 
 def _activate(message: migration.Activate, speaker: NodeId, facts: Facts) -> Standing:
-    """Allows also the owner of the operator's query: it speaks for a mover that has crashed after it had told of the move."""
+    """Also allows the owner of the operator's query, in case the former host crashed after it had reported the move."""
     if facts.owner_of(query_of(message.operator)) == speaker:
         return Standing.SPEAKS
     return _moves_it_here(message, speaker, facts)

@@ -1,4 +1,4 @@
-"""Messages before placement: which nodes would host operators, with what room and at what distances."""
+"""Messages before placement: ask nodes whether they would host operators, and for their room and distances."""
 
 from typing import Annotated
 
@@ -10,18 +10,18 @@ from sbon.wire.costs import TOLD_MAX, NodeTold, OperatorCosts
 
 
 class CandidateAsk(msgspec.Struct, frozen=True, tag="candidate?"):
-    """Asks a node whether it would host operators, to measure its RTT to some nodes, and to report what it runs and can take."""
+    """Asks a node whether it would host operators, for its RTTs to some nodes, and for the operators that it runs and its free slots."""
 
     about: Annotated[tuple[Node, ...], MANY]
     signatures: Annotated[tuple[Text, ...], MANY]
     query: Query = ""
-    """The query, for which room is reserved for a while."""
+    """The query for which slots are reserved for a while."""
     slots: Few = 0
-    """Number of the query's operators that might come; 0: reserve no room."""
+    """Number of the query's operators that might come; 0: reserve no slots."""
     functions: Annotated[tuple[tuple[Text, Text], ...], MANY] = ()
-    """Users' functions, by name and version, that the host must have."""
+    """User-defined functions that the host must have, by name and version."""
     stateful: bool = False
-    """Some operators keep state, for which there must be memory."""
+    """Some operators keep state, for which the host must have memory."""
 
 
 class CandidateAnswer(msgspec.Struct, frozen=True, tag="candidate"):
@@ -36,38 +36,38 @@ class CandidateAnswer(msgspec.Struct, frozen=True, tag="candidate"):
     reserved: Few = 0
     """Slots reserved for others, which may become free again."""
     upstream_delay_ms: Annotated[dict[Operator, Delay], MANY] = {}
-    """For running operators, latency of the longest path from a producer, if known."""
+    """Latency of the longest path from a producer to each running operator, if known."""
     memory_short: bool = False
-    """The operators asked for keep state, for which there is no memory."""
+    """The host has no memory for the state of the operators in question."""
     costs: Annotated[tuple[OperatorCosts, ...], msgspec.Meta(max_length=TOLD_MAX)] = ()
-    """Costs that it has measured of the signatures asked for."""
+    """Measured costs of the signatures in question."""
     host: NodeTold | None = None
     """Capacities of the host."""
 
 
 class SampleAsk(msgspec.Struct, frozen=True, tag="sample?"):
-    """Asks the host of sources to send a few of their rows through operators of a query that never ran. No row leaves that host."""
+    """Asks the host of sources to send a few of their rows through operators of a query that has not run yet. No row leaves that host."""
 
     operators: Annotated[tuple[OperatorSpec, ...], msgspec.Meta(max_length=TOLD_MAX)]
-    """Sources there, and what only they feed, upstream first."""
+    """Sources on that host, and the operators that only these feed, upstream first."""
     links: Annotated[tuple[LinkSpec, ...], MANY]
 
 
 class Sampled(msgspec.Struct, frozen=True, tag="sample"):
-    """Costs of operators that a sample went through; the others are left out."""
+    """Costs of the operators that the sample reached."""
 
     costs: Annotated[tuple[OperatorCosts, ...], msgspec.Meta(max_length=TOLD_MAX)] = ()
 
 
 class Reserve(msgspec.Struct, frozen=True, tag="reserve"):
-    """The query has been placed: so many of its operators will come here; 0: none, and its reservation ends."""
+    """The query has been placed, and so many of its operators will come here; 0: none, and the reservation ends."""
 
     query: Query
     slots: Few
 
 
 class RttsAsk(msgspec.Struct, frozen=True, tag="rtts?"):
-    """Asks for RTTs remembered from probing: those of the `nearest` nodes, and known ones to the nodes in `about`."""
+    """Asks for RTTs known from probing: those to the `nearest` nodes, and to the nodes in `about`."""
 
     nearest: Few
     about: Annotated[tuple[Node, ...], MANY] = ()

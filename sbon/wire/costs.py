@@ -1,7 +1,7 @@
-"""Messages about costs between agents: of operators by signature, of a node, and of the bandwidth to others.
+"""Parts of messages that report costs: of operators by signature, of a node, and its bandwidth to others.
 
-The fields are those of `sbon.cost.statistics` and `sbon.cost.resources`, with the limits of the wire. Decoding refuses values beyond these
-limits. The receiver's books refuse and count values that are impossible for an operator or a node.
+The fields are those of `sbon.cost.statistics` and `sbon.cost.resources`. Decoding refuses values beyond the limits given here. The
+receiver's books refuse and count values that are impossible for an operator or a node.
 """
 
 from typing import Annotated, Literal, TypeAlias
@@ -14,11 +14,11 @@ Moment: TypeAlias = Annotated[float, msgspec.Meta(ge=0.0, le=1e45)]
 Covariance: TypeAlias = Annotated[float, msgspec.Meta(ge=-1e45, le=1e45)]
 SourceName: TypeAlias = Literal["measured", "sampled", "declared", "rule"]
 ORDER_MAX = 16
-"""Most coefficients of a law, ports, classes of rows."""
+"""Most coefficients of a law, ports of an operator, or classes of rows."""
 FEW = msgspec.Meta(max_length=ORDER_MAX)
 BINS = msgspec.Meta(max_length=60)
 TOLD_MAX = 64
-"""Most operators whose costs one message tells of."""
+"""Most operators whose costs one message reports."""
 
 
 class FigureTold(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,16 +101,16 @@ class NodeTold(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: Amount = 0.0
     others: UseTold | None = None
     agent: Amount = 0.0
-    """Cores that its agent uses beside operators, which are among those of others."""
+    """Cores that the node's agent uses besides operators; `others` includes them."""
     operators: UseTold | None = None
     share: Share | None = None
-    """Share of a core that work gets there which never pauses; None: not measured."""
+    """Share of a core that uninterrupted work gets on the node; None: not measured."""
     waits: WaitsTold | None = None
     spare_s: Amount | None = None
-    """Time by which work there may become longer before a query's answers exceed its `max_latency`; None: no query there has one."""
+    """Time by which work on the node may become longer before a query exceeds its `max_latency`; None: no query there has one."""
     uplink_bytes_per_s: Amount = 0.0
-    """Declared limit of what it sends to all others together; 0: none."""
+    """Declared limit of the rate to all other nodes together; 0: none."""
     bandwidths: Annotated[tuple[tuple[Node, Amount], ...], MANY] = ()
-    """Bytes per second that passed to other nodes while the buffer was full."""
+    """Measured rate to other nodes while the buffer was full, in bytes/s."""
     latencies_ms: Annotated[tuple[tuple[Node, Delay], ...], MANY] = ()
-    """One-way latencies to the nodes that operators here send to, as it knows them best."""
+    """Best known one-way latencies to the nodes that operators on this node send to."""

@@ -21,23 +21,23 @@ class End(msgspec.Struct, frozen=True, array_like=True):
     """Columns of the rows on the link."""
     epoch: Epoch = 0
     after: Count = 0
-    """The last number that the other end has seen: an end that is made here goes on behind it (`sbon.supervision.recovery`)."""
+    """Number of the last batch that the other end has seen; a new end here continues after it (`sbon.supervision.recovery`)."""
     rows: Count = 0
-    """Rows that the other end has taken, or has had acknowledged, up to there."""
+    """Rows that the other end has taken, or has had acknowledged, up to batch `after`."""
     skip_rows: Count = 0
-    """First rows that are not given on this link, because the other end has taken them before a crash."""
+    """Number of first rows that are not sent on this link, because the other end took them before a crash."""
     watermark_us: Watermark = WATERMARK_MIN
-    """Watermark of what has been acknowledged; known only if nothing else waits."""
+    """Watermark of the acknowledged batches; known only if all batches are acknowledged."""
     made: Origins | None = None
-    """For a new copy of an operator with several inputs, of an input: the rows that the former one had made of it up to `after`, of each
-    part if it deals them."""
+    """For an input of a new copy of an operator with several inputs: the rows that the former copy had made of the input up to `after`, for
+    each part if it deals them."""
     origins: Origins | None = None
-    """For an input: `rows` by their origin (`sbon.links.origins`); None if that is not known."""
+    """For an input: `rows` by origin (`sbon.links.origins`); None if unknown."""
     skips: Origins = ()
     """`skip_rows` by origin."""
     made_by_origin: RowsByOrigin | None = None
-    """For a new copy of an operator that passes origins on, of its input: the rows that the former one had made of each origin up to
-    `after`, of each part if it deals them; None if that is not known."""
+    """For the input of a new copy of an operator that passes origins on: the rows that the former copy had made of each origin up to
+    `after`, for each part if it deals them; None if unknown."""
 
 
 class User(msgspec.Struct, frozen=True, array_like=True):
@@ -46,42 +46,42 @@ class User(msgspec.Struct, frozen=True, array_like=True):
     query: Query
     owner: Node
     delay_slack_ms: Slack | None = None
-    """Allowed growth of the query's longest path; None: it has no delay bound. Below 0 if the bound is exceeded."""
+    """Time by which the query's longest path may grow; None: the query has no delay bound. Below 0 if the bound is exceeded."""
     max_latency_ms: Amount | None = None
-    """Greatest latency of an answer that the query accepts; None: it has no such bound."""
+    """The query's bound on the latency of answers; None: it has none."""
 
 
 class TakenUp(msgspec.Struct, frozen=True):
-    """The known progress of an operator whose host has crashed and which is made anew (`sbon.supervision.recovery`)."""
+    """The known progress of a lost operator that is made again after its host crashed (`sbon.supervision.recovery`)."""
 
     epoch: Epoch
     rows_out: Count = 0
-    """Rows that it counts as made before."""
+    """Rows that the operator counts as made before."""
     watermark_us: Watermark = WATERMARK_MIN
-    """Watermark at which its state begins, empty."""
+    """Watermark at which the operator's state begins, empty."""
     watermark_out_us: Watermark = WATERMARK_MIN
-    """Watermark that its consumers have seen."""
+    """Watermark that the consumers have seen."""
     seconds: Delay = 0.0
-    """Time since its query began; a source that reads its file again is that far already."""
+    """Time since the query began; a source that reads its file again counts this time as passed."""
     begun_at: Count | None = None
-    """Place in its file where the rows of a sink begin; None if unknown."""
+    """Position in the sink's file where the query's rows begin; None if unknown."""
     users: Annotated[tuple[User, ...], MANY] = ()
-    """Other queries that used it."""
+    """Other queries that used the operator."""
     lost_rows: Count | msgspec.UnsetType = msgspec.UNSET
     """Rows that a sink has lost in earlier crashes."""
     begins_behind: Count | msgspec.UnsetType = msgspec.UNSET
-    """A source begins at the position that its host has kept behind so many of its rows; not set: at its first row, or where it can."""
+    """A source begins at the position that its host kept after this many of its rows. Not set: at its first row, or where it can."""
 
 
 class Instantiate(msgspec.Struct, frozen=True, tag="instantiate"):
-    """Run an operator here; a sink takes rows only after `Begin`."""
+    """Make and run an operator here. A sink takes rows only after `Begin`."""
 
     spec: OperatorSpec
     inputs: Annotated[tuple[End, ...], MANY]
     outputs: Annotated[tuple[End, ...], MANY]
     user: User
     taken_up: TakenUp | None = None
-    """Set for an operator that begins anew after a crash; an earlier copy here ends."""
+    """Set for an operator that is made again after a crash; an earlier copy here ends."""
 
 
 class Use(msgspec.Struct, frozen=True, tag="use"):
@@ -91,35 +91,35 @@ class Use(msgspec.Struct, frozen=True, tag="use"):
     user: User
     outputs: Annotated[tuple[End, ...], MANY] = ()
     through: Link | None = None
-    """The existing link through which the query uses the operator, if it does so through a later operator."""
+    """If the query uses the operator through a later operator: the existing link to that one."""
 
 
 class Used(msgspec.Struct, frozen=True, tag="used"):
-    """The operator and all that feeds it, with their hosts."""
+    """Answers Use with the operator and all operators that feed it, with their hosts."""
 
     operators: Annotated[tuple[tuple[Operator, Node], ...], MANY]
     before_rows: Count = 0
-    """Rows that the operator had given before it got the outputs of the question."""
+    """Number of rows that the operator had given before it got the requested outputs."""
     before_us: Watermark = WATERMARK_MIN
-    """At least the event time of each of them, if the operator is a source."""
+    """If the operator is a source: an event time that none of these rows exceeds."""
 
 
 class Begin(msgspec.Struct, frozen=True, tag="begin"):
-    """All operators of a query run, so its sinks here may take rows. Until then their input waits, so that a deployment that fails
-    half-way leaves no row behind. Repeating the message has no effect. The answer, `OperatorReports`, says where in their files these sinks
-    begin: should their host crash at once, the home knows which rows are the query's."""
+    """All operators of a query run, so its sinks here may take rows. Before, their input waits, so that a deployment that fails half-way
+    writes no row. Repeating the message has no effect. The answer, `OperatorReports`, gives the positions in their files where these sinks
+    begin, so that the home knows after a crash which rows are the query's."""
 
     query: Query
 
 
 class Release(msgspec.Struct, frozen=True, tag="release"):
-    """A query has ended: everything that only it used here is destroyed."""
+    """A query has ended: destroy everything here that only this query used."""
 
     query: Query
 
 
 class InputLost(msgspec.Struct, frozen=True, tag="inputlost"):
-    """The source of this link is gone, and its target must not wait for it any longer. With `back`, the source feeds it again."""
+    """The source of this link is gone, and its target must no longer wait for it. With `back`, the source is there again."""
 
     operator: Operator
     link: Link
@@ -127,22 +127,22 @@ class InputLost(msgspec.Struct, frozen=True, tag="inputlost"):
 
 
 class Refeed(msgspec.Struct, frozen=True, tag="refeed"):
-    """The link `lost` has broken for good, though both its ends live: a new one replaces it. Sent to the host of either end."""
+    """The link `lost` has broken for good, though both its operators run: a new link replaces it. Sent to the hosts of both ends."""
 
     query: Query
-    """The query, which uses both operators."""
+    """The query that uses both operators."""
     lost: Link
     end: End
-    """The new link, and the host of its other end; its rows are those of the old link."""
+    """The new link, which carries the same rows, and the host of its other end."""
     gives: bool
     """True if the receiver hosts the source, False if it hosts the target."""
     is_over: bool | msgspec.UnsetType = msgspec.UNSET
-    """Nobody makes the source again, as the query that it was made for has finished: the new link has ended."""
+    """The source is not made again, because the query that it was made for has finished: the new link has ended."""
 
 
 class Renew(msgspec.Struct, frozen=True, tag="renew"):
-    """The operator at the other end of a link runs anew, under a higher epoch: the link gets another id, and its numbers go on. Sent to the
-    host of the living end, whichever id the link has there; repeating it has no effect."""
+    """The operator at the other end of a link has been made again, under a higher epoch. The link gets another id; its numbers continue.
+    Sent to the host of the living end, whatever id the link has there. Repeating it has no effect."""
 
     query: Query
     """The query that the operator was made for."""
@@ -153,36 +153,35 @@ class Renew(msgspec.Struct, frozen=True, tag="renew"):
 
 
 class Renewed(msgspec.Struct, frozen=True, tag="renewed"):
-    """Answers Renew with what the living end knows of the lost one."""
+    """Answers Renew with the living end's knowledge of the lost operator's progress."""
 
     link: LinkSpec
     """The link as the living end has it now."""
     after: Count
-    """The source's answer: the last number acknowledged. The target's: the last number taken."""
+    """From the source: number of the last batch acknowledged. From the target: number of the last batch taken."""
     rows: Count
-    """Rows up to there."""
+    """Rows up to batch `after`."""
     watermark_us: Watermark
-    """The source's answer: at least the watermark of the last batch acknowledged. The target's: that of the last one taken."""
+    """From the source: the watermark of the last batch acknowledged, or a higher one. From the target: that of the last batch taken."""
     settled_us: Watermark = WATERMARK_MIN
-    """The source's answer: its watermark, if everything that it has given has been acknowledged."""
+    """From the source: its watermark, if all its batches have been acknowledged."""
     schema: Annotated[Schema, MANY] = ()
-    """The source's answer: columns of its rows."""
+    """From the source: columns of its rows."""
     made: Count | None = None
-    """The source's answer: rows that the lost operator had made of everything up to there; None if unknown."""
+    """From the source: rows that the lost operator had made of everything up to `after`; None if unknown."""
     behind: Annotated[tuple[Count, ...], MANY] = ()
-    """With `made`: rows of each of its parts, or of the operators without state behind it (`Acknowledge`)."""
+    """With `made`: the rows of each part, or the rows that stateless operators behind had made of them (`Acknowledge`)."""
     passes: bool = False
-    """The source's answer: the lost operator kept no state, and all that it had made of the rows up to there has been acknowledged further
-    on."""
+    """From the source: the lost operator kept no state, and all rows that it had made up to `after` have been acknowledged further on."""
     origins: Origins | None = None
-    """`rows` by their origin (`sbon.links.origins`); None if that is not known."""
+    """`rows` by origin (`sbon.links.origins`); None if unknown."""
     by_origin: RowsByOrigin | None = None
-    """With `made`, if the lost operator passed origins on: the same by origin (`Acknowledge`); None if that is not known."""
+    """With `made`, if the lost operator passed origins on: `made` and `behind` by origin (`Acknowledge`); None if unknown."""
     ahead_us: Watermark = WATERMARK_MIN
-    """The target's answer, if it keeps state and has gone on without the lost operator: the event time up to which it has answered."""
+    """From a target that keeps state and has continued without the lost operator: the event time up to which it has given answers."""
 
 
 class Replaced(msgspec.Struct, frozen=True, tag="replaced"):
-    """The target of this link gets its rows by another link: a host that still has the sending end may drop it."""
+    """The target of this link gets its rows by another link. A host that still has this link's sending end may drop it."""
 
     link: Link

@@ -1,7 +1,7 @@
-"""Checks whether another agent is entitled to send a message (`sbon.wire.authority`): asks the parts of the agent for the facts, and counts
-refused messages. The node asks before it handles a message.
+"""Checks whether another agent is entitled to send a message (`sbon.wire.authority`). The node asks before it handles a message.
 
-Refused messages are counted by type, reported at a bounded rate, and otherwise ignored; the connection stays open.
+The facts come from the parts of the agent. Refused messages are counted by type, reported at a bounded rate, and otherwise ignored; the
+connection stays open.
 """
 
 import ipaddress
@@ -17,7 +17,7 @@ from sbon.types import Address, LinkId, NodeId, OperatorId, QueryId
 from sbon.wire.authority import Way, judge, ways
 
 REPORT_PAUSE_S = 60.0
-"""Seconds between two reports about the same node and type: a peer that sends refused messages at will must not fill the disk."""
+"""Seconds between two reports about the same node and type, so that a peer cannot fill the disk with reports of refused messages."""
 REPORTED_MAX = 256
 
 
@@ -25,10 +25,10 @@ class Migrations(Protocol):
     """Migrations that this host takes part in."""
 
     def coordinator(self, operator: OperatorId) -> tuple[NodeId, int] | None:
-        """Returns the host that moves an operator to here, and the epoch."""
+        """Returns the host that moves an operator to this host, and the epoch; None if none does."""
 
     def holder(self, operator: OperatorId) -> NodeId | None:
-        """Returns the host for whose migration of this operator neighbours here are locked."""
+        """Returns the host that has locked this operator's neighbours here for a migration; None if none has."""
 
 
 class Connection(Protocol):
@@ -46,13 +46,13 @@ class Owned(Protocol):
     """Queries that this agent has taken."""
 
     def places(self, operator: OperatorId) -> list[Whereabouts]:
-        """Returns where an operator of theirs runs."""
+        """Returns the known places of an operator of these queries."""
 
     def owner_of(self, query: QueryId) -> NodeId:
         """Returns the owner of a query."""
 
     def ownership_of(self, query: QueryId) -> int:
-        """Returns its ownership epoch."""
+        """Returns the ownership epoch of a query."""
 
 
 class Members(Protocol):
@@ -67,7 +67,7 @@ class Authority:
 
     Parameters
     ----------
-    check : whether a connection counts as a member's only if it comes from that member's address
+    check : True if a connection must come from the address of the member that it names
     now : returns monotonic seconds
     report : called with an event, the node that a message came from, and the reason why the message was refused
     """
@@ -97,14 +97,14 @@ class Authority:
 
     @property
     def counters(self) -> dict[str, int]:
-        """Number of all refused messages, and of those of each type."""
+        """Counts of refused, late and unsupported messages, and of refused messages by type."""
         return {**self._totals, **{f"messages_refused_{name}": count for name, count in sorted(self._refused.items())}}
 
     def speaker(self, connection: Connection) -> NodeId:
-        """Returns the node that speaks on a connection; empty if that cannot be shown.
+        """Returns the node that speaks on a connection; empty if that cannot be proved.
 
-        A connection that this agent dialled leads to the member's address. An accepted one only proves that it comes from *some* member: it
-        must come from the address of the member that it names, as far as that is known.
+        A connection that this agent dialled leads to the member's address. An accepted connection only proves that it comes from *some*
+        member, so it must also come from the address of the member that it names, if that address is known.
         """
         if connection.dialled or not self._check_addresses:
             return connection.node
@@ -121,7 +121,7 @@ class Authority:
         """
         name = type(message).__name__
         if not way & ways(type(message)):
-            problem: ProtocolError = UnsupportedError(f"{name} is not {'a request' if way is Way.ASKED else 'said one way'}")
+            problem: ProtocolError = UnsupportedError(f"{name} may not be sent {'as a request' if way is Way.ASKED else 'one way'}")
             self.unsupported(claimed or speaker, problem)
             return problem
         judgement = judge(message, speaker, self)
@@ -149,33 +149,33 @@ class Authority:
     # ------------------------------------------------------------------------------------------------------------ facts
 
     def sending_end(self, link: LinkId) -> Whereabouts | None:
-        """Returns where a link begins whose receiving end is here."""
+        """Returns the place of a link's source, if the link's receiving end is here."""
         found = self._ends.takes(link)
         return None if found is None else found[1]
 
     def receiving_end(self, link: LinkId) -> Whereabouts | None:
-        """Returns where a link leads whose sending end is here."""
+        """Returns the place of a link's target, if the link's sending end is here."""
         found = self._ends.gives(link)
         return None if found is None else found[1]
 
     def places(self, operator: OperatorId) -> list[Whereabouts]:
-        """Returns all that is known here about where an operator on another host runs."""
+        """Returns all known places of an operator that runs elsewhere."""
         return self._ends.places(operator) + self._owned.places(operator)
 
     def owner_of(self, query: QueryId) -> NodeId:
-        """Returns the owner of a query, as far as it has been heard of here."""
+        """Returns the known owner of a query."""
         return self._owned.owner_of(query)
 
     def ownership_of(self, query: QueryId) -> int:
-        """Returns the ownership epoch of that owner."""
+        """Returns the ownership epoch of the query's known owner."""
         return self._owned.ownership_of(query)
 
     def coordinator(self, operator: OperatorId) -> tuple[NodeId, int] | None:
-        """Returns the host that moves an operator to here, and the epoch."""
+        """Returns the host that moves an operator to this host, and the epoch; None if none does."""
         return self._migrations.coordinator(operator)
 
     def holder(self, operator: OperatorId) -> NodeId | None:
-        """Returns the host for whose migration of this operator neighbours here are locked."""
+        """Returns the host that has locked this operator's neighbours here for a migration; None if none has."""
         return self._migrations.holder(operator)
 
     def _report(self, event: str, node: NodeId, name: str, reason: str) -> None:
@@ -190,7 +190,7 @@ class Authority:
 
 @lru_cache(maxsize=4096)
 def are_other_machines(one: str, other: str) -> bool:
-    """Tells whether two hosts are surely different machines: both are addresses, and not the same one. Host names prove nothing.
+    """Tells whether two hosts are certainly different machines: both are IP addresses, and these differ. Host names prove nothing.
 
     Examples
     --------

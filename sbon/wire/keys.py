@@ -17,7 +17,7 @@ class KeyInstall(msgspec.Struct, frozen=True, tag="keyinstall"):
     key: Data
 
     def __repr__(self) -> str:
-        return f"KeyInstall({len(self.key)} bytes)"  # logs must not have it
+        return f"KeyInstall({len(self.key)} bytes)"  # logs must not contain the key
 
 
 class KeyUse(msgspec.Struct, frozen=True, tag="keyuse"):
@@ -33,6 +33,6 @@ class KeyRemove(msgspec.Struct, frozen=True, tag="keyremove"):
 
 
 class KeysHeld(msgspec.Struct, frozen=True, tag="keys"):
-    """Ids of the present keys, the primary one's first. Answers all messages above."""
+    """Answers all messages above with the ids of the present keys, the primary key's first."""
 
     ids: Annotated[tuple[Text, ...], MANY]

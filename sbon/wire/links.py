@@ -11,9 +11,9 @@ from sbon.query.plan import LinkSpec
 
 
 class Acknowledge(msgspec.Struct, frozen=True, tag="ack"):
-    """All batches up to `processed` have been processed, and their effects are in the receiver's state or output.
+    """All batches up to `processed` have been processed: their effects are in the receiver's state or output.
 
-    They may be forgotten up to `safe`: what an operator without state has made of those has been acknowledged further on.
+    The sender may drop batches up to `safe`: the rows that a stateless operator has made of those have been acknowledged further on.
     """
 
     link: Link
@@ -21,22 +21,23 @@ class Acknowledge(msgspec.Struct, frozen=True, tag="ack"):
     credit: Count
     """Number of batches beyond `processed` that the receiver will accept."""
     resume: bool
-    """Batches are missing: send everything after `processed` again."""
+    """Batches are missing: send all batches after `processed` again."""
     made: Count | None = None
-    """Rows that the receiving operator has made of everything up to `safe`, and of its other inputs; None if that is unknown."""
+    """Rows that the receiving operator has made of everything up to `safe`, and of its other inputs; None if unknown."""
     safe: Count | None = None
-    """None: `processed`, as the operator keeps state or is a sink."""
+    """None: the same as `processed`, because the operator keeps state or is a sink."""
     behind: Annotated[tuple[Count, ...], MANY] = ()
-    """For everything up to `safe`: rows of each part, if the operator deals them; otherwise the rows that operators without state behind it
-    have made, one after the other, as far as that is known. If the receiving operator has several inputs and does not deal its rows: for
-    this input, what the operators behind it have told in `by_origin`, folded."""
+    """For everything up to `safe`. If the operator deals its rows: the rows of each part. Otherwise: the rows that each stateless operator
+    behind it has made, nearest operator first, as far as known. If the operator has several inputs and does not deal its rows: the numbers
+    for this input that the operators behind it have sent in `by_origin`, folded."""
     by_origin: RowsByOrigin | UnsetType = UNSET
-    """For everything up to `safe`, if the operator passes origins on (`sbon.links.origins`): for each origin the rows taken, and those made
-    of them, of each part if it deals them; otherwise the same numbers of the operators behind it follow, folded. Not there: not known."""
+    """For everything up to `safe`, if the operator passes origins on (`sbon.links.origins`): for each origin the rows taken, and the rows
+    made of them, for each part if it deals them. If it does not, the same numbers of the operators behind it follow, folded. Not set:
+    unknown."""
 
 
 class NoSuchLink(msgspec.Struct, frozen=True, tag="nolink"):
-    """The receiver of some data does not host the link's target and does not know who does."""
+    """The receiver of a batch does not host the link's target, and does not know which node does."""
 
     link: Link
 
@@ -50,7 +51,7 @@ class Moved(msgspec.Struct, frozen=True, tag="moved"):
 
 
 class DeadEnd(msgspec.Struct, frozen=True, tag="deadend"):
-    """All that this link's target feeds is gone, so its rows go nowhere. Repeated while this holds; see `sbon.links.dead_ends`."""
+    """Everything that this link's target feeds is gone, so its rows go nowhere. Repeated while this holds (`sbon.links.dead_ends`)."""
 
     link: Link
     obstruction: Obstruction

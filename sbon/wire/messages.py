@@ -121,7 +121,7 @@ def decode(payload: bytes) -> Message:
     UnsupportedError
         The message is not known to this release: it has another type, or a value that is not allowed here.
     RemoteProtocolError
-        The bytes are no message of any release.
+        The bytes are not a message of any release.
     """
     try:
         return _decoder.decode(payload)
@@ -133,7 +133,7 @@ def decode(payload: bytes) -> Message:
 
 
 def _type_of(payload: bytes) -> str | None:
-    """Returns the type that a message claims; None if it is no message."""
+    """Returns the type that a message names; None if the bytes are not a message."""
     try:
         name = _header_decoder.decode(payload).type
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -17,7 +17,7 @@ class Lock(msgspec.Struct, frozen=True, tag="lock"):
     coordinator: Node
     lease_s: Lease
     there: Node = ""
-    """Its new host, which may speak for the operator from now on, as the old host may die before it can report the move."""
+    """The operator's new host. It may speak for the operator from now on, because the old host may die before it can report the move."""
     epoch: Epoch = 0
     """The operator's epoch on the new host."""
     sends: bool = True
@@ -29,8 +29,8 @@ class Unlock(msgspec.Struct, frozen=True, tag="unlock"):
 
     operator: Operator
     moved: bool = False
-    """It runs on the host that was named with the lock. A receiver that was considered failed meanwhile gets no other message about
-    that."""
+    """The operator runs on the host that was named with the lock. A receiver that was considered failed during the migration gets no other
+    message about the move."""
 
 
 class Prepare(msgspec.Struct, frozen=True, tag="prepare"):
@@ -62,20 +62,20 @@ class Activate(msgspec.Struct, frozen=True, tag="activate"):
 
 
 class Abandon(msgspec.Struct, frozen=True, tag="abandon"):
-    """The migration is abandoned: drop what was prepared."""
+    """The migration is abandoned: drop the prepared operator."""
 
     operator: Operator
     epoch: Epoch
 
 
 class OutcomeAsk(msgspec.Struct, frozen=True, tag="outcome?"):
-    """Asks the coordinator for the outcome, from a host that has prepared and heard nothing since."""
+    """Asks the coordinator for the outcome. Sent by a host that has prepared the operator and has heard nothing since."""
 
     operator: Operator
     epoch: Epoch
 
 
 class Outcome(msgspec.Struct, frozen=True, tag="outcome"):
-    """`committed`, `abandoned`, `undecided`, or `forgotten` by a host that has restarted."""
+    """Answers OutcomeAsk: `committed`, `abandoned`, `undecided`, or `forgotten` from a host that has restarted."""
 
     verdict: Text

@@ -1,4 +1,4 @@
-"""Messages about who owns a query, and who keeps its record (docs/recovery.md, Ownership)."""
+"""Messages about the owner of a query and the keepers of its record (docs/recovery.md, Ownership)."""
 
 from typing import Annotated, TypeAlias
 
@@ -7,7 +7,7 @@ import msgspec
 from sbon.message_limits import MANY, Count, Data, Node, OwnerEpoch, Query
 
 RECORD_BYTES_MAX = 2**20
-"""Most bytes of the content of a record: one that is larger is not kept."""
+"""Most bytes of the content of a record; a larger record is not kept."""
 SETS_MAX = 8
 """Most sets of holders of one record that must agree at the same time."""
 
@@ -15,7 +15,7 @@ Boot: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 
 class Holder(msgspec.Struct, frozen=True, array_like=True, order=True):
-    """One process of an agent: what an agent has promised is forgotten when it restarts."""
+    """One process of an agent. An agent that restarts forgets its promises, so a new process is another holder."""
 
     name: Node
     boot: Boot
@@ -29,34 +29,34 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
 
     query: Query
     epoch: OwnerEpoch
-    """The ownership epoch: how often another agent has taken the query over, at least."""
+    """The ownership epoch: never less than the number of times that another agent has taken the query over."""
     version: Count
     owner: Holder
     sets: Annotated[tuple[Holders, ...], msgspec.Meta(min_length=1, max_length=SETS_MAX)]
-    """The owner and its keepers; the last ones are the present ones. Of each of these sets a majority must hold a version before it
-    counts, as long as it is not known whether the change from one to the next counts."""
+    """Sets of the owner and its keepers; the last set is the present one. Earlier sets are there until the change to the next set counts. A
+    version counts once a majority of each set holds it."""
     content: Data
     """`sbon.supervision.kept_record.Content`, in MessagePack."""
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Order of versions: the greater one is newer."""
+        """Returns the order of versions: the greater is newer."""
         return self.epoch, self.version
 
     @property
     def holders(self) -> tuple[Holder, ...]:
-        """All holders, sorted."""
+        """Returns all holders, sorted."""
         return tuple(sorted({holder for holders in self.sets for holder in holders}))
 
 
 class Keep(msgspec.Struct, frozen=True, tag="keep"):
-    """Keep this version of a record; sent by the owner, answered with HolderSays."""
+    """Keep this version of a record. Sent by the owner, answered with HolderSays."""
 
     record: Record
 
 
 class Forget(msgspec.Struct, frozen=True, tag="forget"):
-    """The query has ended, or the receiver is not a keeper of it any more; sent by the owner."""
+    """Forget the record: the query has ended, or the receiver is no longer its keeper. Sent by the owner."""
 
     query: Query
     epoch: OwnerEpoch
@@ -65,16 +65,16 @@ class Forget(msgspec.Struct, frozen=True, tag="forget"):
 
 
 class PromiseAsk(msgspec.Struct, frozen=True, tag="promise?"):
-    """A keeper, or an owner that has restarted, asks to own the query under this ownership epoch; answered with HolderSays."""
+    """Asks to own the query under this ownership epoch. Sent by a keeper or a restarted owner, answered with HolderSays."""
 
     query: Query
     epoch: OwnerEpoch
     holder: Holder
     """The process that asks."""
     of: Holder | None = None
-    """The holder that is asked: another process of its agent may answer."""
+    """The holder that is asked, because another process of its agent may answer."""
     is_anew: bool = False
-    """The asker has restarted and has no record: with the promises of a majority it runs the query anew."""
+    """The asker has restarted and has no record. If a majority promises, it submits the query again."""
 
 
 class HolderSays(msgspec.Struct, frozen=True, tag="holdersays"):
@@ -86,15 +86,15 @@ class HolderSays(msgspec.Struct, frozen=True, tag="holdersays"):
     owner: Holder | None = None
     """With a refusal: the owner under that epoch; None if the epoch has only been promised."""
     record: Record | None = None
-    """With a promise, and with its refusal to another holder: the version that the holder has."""
+    """With a promise, or the refusal of a promise to another holder: the version that the answering holder has."""
     promised_to: Holder | None = None
-    """With the refusal of a version: another process, to which its epoch has been promised; None: the epoch is free or too low."""
+    """With the refusal of a version: another process to which the version's epoch has been promised; None: the epoch is free or too low."""
     is_lost: bool = False
-    """The process that answers does not know what former ones of its agent had promised: it does not speak for them."""
+    """The answering process does not know the promises of its agent's former processes, and does not speak for them."""
 
 
 class Own(msgspec.Struct, frozen=True, tag="own"):
-    """The sender owns the query from now on; answered with reports on the operators that the receiver runs for it (OperatorReports)."""
+    """The sender owns the query from now on. Answered with reports on the operators that the receiver runs for it (OperatorReports)."""
 
     query: Query
     epoch: OwnerEpoch
@@ -102,14 +102,14 @@ class Own(msgspec.Struct, frozen=True, tag="own"):
 
 
 class ClaimsAsk(msgspec.Struct, frozen=True, tag="claims?"):
-    """Asks an agent which of these queries it owns, or keeps the record of: one that restarts runs none of them anew. A host whose owner of
-    a query is gone asks so, too: whoever has kept the record remembers that the query has ended."""
+    """Asks an agent which of these queries it owns, or keeps the record of. Sent by a restarted home, which does not submit these again,
+    and by a host that runs operators of a query whose owner is gone: a former keeper remembers that the query has ended."""
 
     queries: Annotated[tuple[Query, ...], MANY]
 
 
 class Claims(msgspec.Struct, frozen=True, tag="claims"):
-    """Answers ClaimsAsk with those that the agent owns, those that it keeps the record of, and those of which it remembers the end."""
+    """Answers ClaimsAsk with the queries that the agent owns, those whose record it keeps, and those whose end it remembers."""
 
     owned: Annotated[tuple[Query, ...], MANY]
     kept: Annotated[tuple[Query, ...], MANY]

@@ -1,4 +1,4 @@
-"""Messages by which a running query gets another plan (docs/replanning.md)."""
+"""Messages that give a running query another plan (docs/replanning.md)."""
 
 from typing import Annotated
 
@@ -9,34 +9,35 @@ from sbon.wire.deployment import End
 
 
 class Cross(msgspec.Struct, frozen=True, tag="cross"):
-    """A sink gets the answers of another plan, too. It drops them until it is told where to cross (`Cut`). Repeating it has no effect."""
+    """Connects a sink to another plan as well. The sink drops that plan's answers until it is told where to cross (`Cut`). Repeating the
+    message has no effect."""
 
     query: Query
     operator: Operator
     """The sink."""
     number: Count
-    """Number of the change; later changes of a query have higher ones."""
+    """Number of the change; later changes of a query have higher numbers."""
     inputs: Annotated[tuple[End, ...], MANY]
     """The links from the other plan."""
     time_column: Text
-    """Event time of the answers, in both plans."""
+    """Column with the answers' event time, in both plans."""
 
 
 class Cut(msgspec.Struct, frozen=True, tag="cut"):
-    """Answers are taken from the other plan from an event time on, which the sink chooses: behind `after_us` and all rows that it has
-    written or dropped. Repeating it asks how far the sink is."""
+    """Makes the sink take the answers of the other plan from an event time on. The sink chooses a time later than `after_us` and than all
+    rows that it has written or dropped. Repeating the message asks for the sink's progress."""
 
     query: Query
     operator: Operator
     number: Count
     after_us: Watermark
     go: bool = False
-    """Every operator of both plans has been there since the sink was ready: it crosses."""
+    """Every operator of both plans has been running since the sink was ready: the sink may cross."""
 
 
 class Uncut(msgspec.Struct, frozen=True, tag="uncut"):
-    """The present plan goes on, unless the sink has crossed already. The sink refuses this change from then on, also if it hears of it only
-    later."""
+    """Keeps the present plan, unless the sink has crossed already. From then on the sink refuses this change, even if the change's messages
+    arrive only later."""
 
     query: Query
     operator: Operator
@@ -47,25 +48,25 @@ class Crossing(msgspec.Struct, frozen=True, tag="crossing"):
     """Answers Cut and Uncut."""
 
     at_us: Watermark
-    """The event time from which on answers are those of the other plan."""
+    """The event time from which on the sink takes the answers of the other plan."""
     has_crossed: bool
     is_ready: bool = False
-    """Both plans have given everything before, and the sink waits for the word to cross."""
+    """Both plans have given all answers before that time, and the sink waits for permission to cross."""
     is_called_off: bool = False
-    """The present plan goes on, for good."""
+    """The change is called off; the present plan stays."""
 
 
 class Retire(msgspec.Struct, frozen=True, tag="retire"):
-    """A query does not use these operators any more. Those that nobody else uses end, and so do links to and from them."""
+    """A query no longer uses these operators. Those that no other query uses end, and so do the links to and from them."""
 
     query: Query
     operators: Annotated[tuple[Operator, ...], MANY]
     left: Annotated[tuple[Operator, ...], MANY] = ()
-    """Operators that run on, with what feeds them, as others use them: their links to the query's own operators end."""
+    """Operators that other queries use. They run on with all that feeds them, and their links to the query's own operators end."""
 
 
 class Retired(msgspec.Struct, frozen=True, tag="retired"):
     """Answers Retire."""
 
     moved: Annotated[tuple[tuple[Operator, Node, Epoch], ...], MANY] = ()
-    """Those that have moved from here, and where."""
+    """Operators that have moved away from here, with their new hosts and epochs."""

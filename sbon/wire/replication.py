@@ -26,7 +26,7 @@ class QueriesAsk(msgspec.Struct, frozen=True, tag="queries?"):
     """Asks which queries an agent has taken."""
 
     history: bool = False
-    """True if their histories are asked for, too."""
+    """True to ask for the queries' histories, too."""
 
 
 class OrphanOperator(msgspec.Struct, frozen=True, array_like=True):
@@ -40,7 +40,7 @@ class OrphanOperator(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Orphan(msgspec.Struct, frozen=True, array_like=True):
-    """A query whose home is gone, as one of its hosts sees it."""
+    """A query whose home is gone, as seen by one of its hosts."""
 
     query: Query
     home: Node
@@ -57,7 +57,7 @@ class Queries(msgspec.Struct, frozen=True, tag="queries"):
 
     rows: Data
     orphans: Annotated[tuple[Orphan, ...], MANY] = ()
-    """Others' queries that are served here and whose homes are gone."""
+    """Queries of other agents that have operators here and whose homes are gone."""
 
 
 class EndOrphan(msgspec.Struct, frozen=True, tag="endorphan"):
@@ -79,11 +79,11 @@ class Drop(msgspec.Struct, frozen=True, tag="drop"):
 
 
 class WantedAsk(msgspec.Struct, frozen=True, tag="wanted?"):
-    """Asks whether queries that the receiver has taken, and whose operators run here, are still wanted."""
+    """Asks a home whether its queries whose operators run on the sender are still wanted."""
 
     queries: Annotated[tuple[Query, ...], MANY]
     operators: Annotated[tuple[tuple[Operator, Epoch], ...], MANY] = ()
-    """Operators of these queries that run here, with their epochs."""
+    """Operators of these queries that run on the sender, with their epochs."""
 
 
 class Unwanted(msgspec.Struct, frozen=True, tag="unwanted"):
@@ -91,8 +91,8 @@ class Unwanted(msgspec.Struct, frozen=True, tag="unwanted"):
 
     queries: Annotated[tuple[Query, ...], MANY]
     operators: Annotated[tuple[tuple[Operator, Epoch], ...], MANY] = ()
-    """Copies of operators that have begun anew elsewhere since, with the epochs that were asked about."""
+    """Outdated copies of operators that have been made again elsewhere, with the epochs in the question."""
     taken: Annotated[tuple[Own, ...], MANY] = ()
-    """Queries that other agents own by now: they are to be asked."""
+    """Queries that other agents own now; ask those."""
     retired: Annotated[tuple[Operator, ...], MANY] = ()
-    """Those of these operators that their query does not use any more."""
+    """Operators in the question that their query no longer uses."""

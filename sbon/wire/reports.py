@@ -15,11 +15,11 @@ class OperatorsAsk(msgspec.Struct, frozen=True, tag="operators?"):
 
     operators: Annotated[tuple[Operator, ...], MANY]
     query: Query = ""
-    """The query for which multicasts on its links are reported, too."""
+    """The query whose multicasts are reported, too."""
 
 
 class LatencyTold(msgspec.Struct, frozen=True, kw_only=True):
-    """Latencies of the rows that a sink took lately, since the entry of the latest source row behind each."""
+    """Recent latencies of a sink's rows, each since the latest source row behind it entered the overlay."""
 
     rows: Count
     mean_ms: Delay
@@ -29,28 +29,29 @@ class LatencyTold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MissedRows(msgspec.Struct, frozen=True, array_like=True):
-    """Rows that an operator did not work on when they came, because they would have been late."""
+    """Rows that an operator did not process when they came, because they would have been late."""
 
     shed: Annotated[tuple[Count, ...], MANY] = ()
     """Rows left out, by cost class."""
     deferred: Annotated[tuple[Count, ...], MANY] = ()
     """Rows put off, by cost class."""
     waiting: Count = 0
-    """Those put off that wait to be worked on."""
+    """Rows put off that have not been processed yet."""
 
 
 NONE_MISSED = MissedRows()
 
 
 class FilePosition(msgspec.Struct, frozen=True, array_like=True):
-    """A position of a source that reads a file, as its host has kept it: all up to there was safe (`sbon.engine.source_positions`)."""
+    """A kept position of a source that reads a file; all rows before it were safe (`sbon.engine.source_positions`)."""
 
     link: Link
-    """First name of the link that the source gave its rows to."""
+    """First name of the source's output link."""
     rows: Count
-    """Rows that the source had given by then."""
+    """Rows that the source had given before the position."""
     made: Annotated[tuple[Count, ...], MANY] = ()
-    """Rows that operators without state behind it had made of exactly these, one after the other, or its parts (`Acknowledge.behind`)."""
+    """Rows that each stateless operator behind the source had made of exactly these rows, nearest first, or the rows of each part
+    (`Acknowledge.behind`)."""
 
 
 class OperatorReport(msgspec.Struct, frozen=True):
@@ -58,8 +59,8 @@ class OperatorReport(msgspec.Struct, frozen=True):
 
     id: Operator
     state: Text
-    """running, degraded (all that fed it is gone for good), paused, blocked, stalled, finished, failed, missing, moved, or over: it is
-    missing, and is not made again, as the query that it was made for has finished."""
+    """running, degraded (all its feeders are gone for good), paused, blocked, stalled, finished, failed, missing, moved, or over (missing
+    and not made again, because the query that it was made for has finished)."""
     node: Node
     reason: Text = ""
     epoch: Epoch = 0
@@ -74,16 +75,16 @@ class OperatorReport(msgspec.Struct, frozen=True):
     queue_batches: Count = 0
     state_rows: Count = 0
     state_bytes: Count = 0
-    """Memory of its state, as last measured."""
+    """Memory of the operator's state, as last measured."""
     migrations: Epoch = 0
     links: Annotated[tuple[tuple[Link, Count, Count, Amount, Amount], ...], MANY] = ()
     """Rows sent, rows acknowledged, rows/s and bytes/s of each output link."""
     packing: Annotated[tuple[tuple[Link, Text, Amount], ...], MANY] = ()
     """Present codec of each output link, and the ratio of compressed to plain bytes so far."""
     received: Annotated[tuple[tuple[Link, Count], ...], MANY] = ()
-    """Rows processed of each input link."""
+    """Rows processed from each input link."""
     multicasts: Annotated[tuple[tuple[Operator, Node, Count], ...], MANY] = ()
-    """Multicasts that carry its output for the query that asked: their hosts, and how many queries share each."""
+    """Multicasts that carry the operator's output for the query in the question: id, host, and number of queries that share each."""
     upstream_delay_ms: Delay | None = None
     """Latency of the longest path from a producer to this operator; None until it is known."""
     selectivity: Amount | None = None
@@ -91,35 +92,35 @@ class OperatorReport(msgspec.Struct, frozen=True):
     queue_rows: Count = 0
     """Rows of the waiting batches."""
     quanta: Count = 0
-    """Batches, and slices of large ones, processed since it came to this host."""
+    """Batches, and slices of large batches, processed since the operator came to this host."""
     cpu_ns: Count = 0
-    """Processor time since it came to this host."""
+    """Processor time since the operator came to this host."""
     cpu_ns_per_row: Amount | None = None
     """Recent value; None before the first row."""
     longest_quantum_ms: Amount = 0.0
-    """Longest time that a quantum has occupied a thread, since it came to this host."""
+    """Longest time that a quantum has occupied a thread since the operator came to this host."""
     held_up: Text = ""
-    """Consumers that are gone, but for which it waits."""
+    """Consumers that are gone and that the operator still waits for."""
     left_out: Annotated[tuple[tuple[Link, Count, Text], ...], MANY] = ()
-    """For output links with any since it came to this host: rows of batches that could not be encoded, and the problem of the first."""
+    """Rows of batches that could not be encoded since the operator came to this host, by output link, with the first problem."""
     users: Annotated[tuple[User, ...], MANY] = ()
-    """Queries that use it, and their homes."""
+    """Queries that use the operator, and their homes."""
     begun_at: Count | None = None
-    """Place in its file where the rows of a sink begin; None for other operators."""
+    """Position in a sink's file where the query's rows begin; None for other operators."""
     lost_rows: Count | msgspec.UnsetType = msgspec.UNSET
-    """Rows that former copies of a sink had taken, and had not written when their hosts crashed."""
+    """Rows that former copies of a sink had taken but not written when their hosts crashed."""
     is_found: bool | msgspec.UnsetType = msgspec.UNSET
     """True for a sink that has found which rows of each input and origin its former copies have written."""
     misfits: Annotated[tuple[Misfit, ...], msgspec.Meta(max_length=KINDS_REPORTED_MAX)] = ()
-    """Why a source or an operator has left rows out: the kinds with the most rows."""
+    """Reasons why a source or an operator has left rows out: the kinds with the most rows."""
     latency: LatencyTold | None = None
-    """Latency of a sink that has taken rows."""
+    """Latencies at a sink that has taken rows."""
     bursts: Annotated[tuple[Count, ...], BINS] | msgspec.UnsetType = msgspec.UNSET
     """Rows that a source gave in each second of the last minute, oldest first, if they come in bursts."""
     missed: MissedRows | msgspec.UnsetType = msgspec.UNSET
-    """Rows that would have been late, if the operator may leave any out; they are among `rows_in`."""
+    """Rows that would have been late, if the operator may leave rows out; `rows_in` includes them."""
     position: FilePosition | msgspec.UnsetType = msgspec.UNSET
-    """Position at which a source that is missing can begin."""
+    """Position at which a missing source can begin."""
 
 
 class OperatorReports(msgspec.Struct, frozen=True, tag="operators"):
@@ -127,22 +128,22 @@ class OperatorReports(msgspec.Struct, frozen=True, tag="operators"):
 
     reports: Annotated[tuple[OperatorReport, ...], MANY]
     costs: Annotated[tuple[OperatorCosts, ...], msgspec.Meta(max_length=TOLD_MAX)] = ()
-    """Costs that the host has measured of these operators, by signature."""
+    """Costs of these operators that the host has measured, by signature."""
     host: NodeTold | None = None
     """Capacities of the host."""
 
 
 class DelaySlack(msgspec.Struct, frozen=True, tag="slack"):
-    """The slack of a query whose operators run here has changed; see `User.delay_slack_ms`."""
+    """The slack of a query with operators on the receiver has changed (`User.delay_slack_ms`)."""
 
     query: Query
     slack_ms: Slack | None
     busy_slack_ms: Slack | None = None
-    """Time by which work on the host may become longer before an answer is later than the query accepts; None without `max_latency`."""
+    """Time by which work on the host may become longer before the query exceeds its `max_latency`; None if it has none."""
 
 
 class UpstreamDelay(msgspec.Struct, frozen=True, tag="delay"):
-    """Longest path from a producer to the operator that feeds this link, one way; a later message replaces it."""
+    """One-way latency of the longest path from a producer to the operator that feeds this link. A later message replaces it."""
 
     link: Link
     delay_ms: Delay

@@ -1,4 +1,4 @@
-"""Interface of whoever sends requests to agents by name; the library asks other agents through it."""
+"""Interface for requests to agents by name; the library asks other agents through it."""
 
 from collections.abc import Callable
 from typing import Protocol

@@ -177,7 +177,7 @@ def test_damaged_keys_are_refused(damage: str) -> None:
 
 
 def test_memory_below_a_batch_is_refused_when_the_operator_is_made() -> None:
-    with pytest.raises(StateError, match=r"does not hold those of one batch of 40 keys, .*state_memory_max"):
+    with pytest.raises(StateError, match=r"cannot hold the states of one batch of 40 keys, .*state_memory_max"):
         Deduplicate(params(10, False), room_of(VirtualDisk(), 2_000))
 
 

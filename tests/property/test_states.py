@@ -194,7 +194,7 @@ def test_a_batch_that_finds_the_disk_full_can_be_taken_again(full: str):
 
 def test_memory_below_a_batch_is_refused_in_one_line():
     with pytest.raises(
-        StateError, match=r"memory for states, 0.002 MB, does not hold those of one batch of 40 keys, .*state_memory_max"
+        StateError, match=r"memory for states, 0.002 MB, cannot hold the states of one batch of 40 keys, .*state_memory_max"
     ) as found:
         States(KINDS["int"], STATES, room_of(VirtualDisk(), 2_000))
     assert "\n" not in str(found.value)
@@ -204,7 +204,7 @@ def test_operators_share_the_memory():
     room = StateRoom(VirtualDisk(), 10**9, 30_000, 10**12, BATCH)
     kept = [States(KINDS["int"], STATES, room) for _ in range(3)]
     assert room.memory_bytes == 10_000
-    with pytest.raises(StateError, match="does not hold those of one batch"):
+    with pytest.raises(StateError, match="cannot hold the states of one batch"):
         kept += [States(KINDS["int"], STATES, room) for _ in range(9)]
     del kept[1:]
     assert room.memory_bytes >= 10_000

@@ -200,7 +200,7 @@ def test_state_larger_than_the_memory_of_the_other_host_moves_there(example: Ext
 
 def test_memory_below_a_batch_is_refused_where_the_query_is_submitted(example: Extensions):
     world = world_of(1, 1, example, **LITTLE | {"state_memory_max": 5_000})
-    with pytest.raises(SbonError, match=r"does not hold those of one batch of 120 keys.* engine.state_memory_max"):
+    with pytest.raises(SbonError, match=r"cannot hold the states of one batch of 120 keys.* engine.state_memory_max"):
         world.submit(STATEMENT.format(world.nodes[0]))
 
 

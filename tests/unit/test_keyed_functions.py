@@ -390,7 +390,7 @@ def test_states_on_disk_move_a_piece_at_a_time(example: dict[str, BatchFunction]
 
 
 def test_memory_below_a_batch_is_refused(example: dict[str, BatchFunction]):
-    with pytest.raises(StateError, match=r"does not hold those of one batch of 60 keys, .*; raise engine.state_memory_max"):
+    with pytest.raises(StateError, match=r"cannot hold the states of one batch of 60 keys, .*; raise engine.state_memory_max"):
         on_disk(example["frequent_words"], VirtualDisk(), "word", memory_bytes=3_000)
 
 
