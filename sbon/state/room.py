@@ -14,7 +14,7 @@ SUFFIX = ".state"
 
 
 class StateRoom(msgspec.Struct, eq=False):
-    """Memory and disk for states, shared by all operators."""
+    """Memory and disk for states, shared by all operators. A Struct, so that `sbon.operators.sizes` counts it for no operator."""
 
     disk: Disk
     memory_bytes_max: int
