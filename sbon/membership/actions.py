@@ -12,8 +12,8 @@ from sbon.types import Address, NodeId
 class SendDatagram(msgspec.Struct, frozen=True):
     """Request to seal and send a datagram, without retry.
 
-    Two kinds of datagrams depend on their sending time, which is known best right before the system call: sealing takes longer than a
-    round trip to a near peer. An agent that cannot tell the time of sending ignores both fields.
+    Probes and acks depend on their sending time, which must be taken right before the system call, because sealing takes longer than a
+    round trip to a near peer. An agent that cannot tell the time of sending ignores `probe` and `answers_at`.
     """
 
     address: Address
@@ -21,7 +21,7 @@ class SendDatagram(msgspec.Struct, frozen=True):
     probe: int | None = None
     """Sequence number of a probe; call `Membership.probe_leaves` with it when the datagram is sent."""
     answers_at: float | None = None
-    """When the probe arrived that this ack answers, monotonic seconds; `messages.with_held` writes the holding time into the ack."""
+    """For an ack: arrival time of the probe, monotonic seconds. `messages.with_held` writes the holding time into the ack."""
 
 
 class PushPull(msgspec.Struct, frozen=True):
@@ -57,7 +57,7 @@ class MemberChanged(msgspec.Struct, frozen=True):
 
 
 class MemberUpdated(msgspec.Struct, frozen=True):
-    """A member's address, labels or digest changed, or its process was replaced (`restarted`) and the operators that it hosted are gone."""
+    """A member's address, labels or digest changed, or it has `restarted` and lost the operators that it hosted."""
 
     name: NodeId
     restarted: bool

@@ -1,4 +1,4 @@
-"""Chooses the news to pass on: the least told first, and among those the newest, each a bounded number of times.
+"""Chooses the news to pass on: first the least told, among these the newest, each a bounded number of times.
 
 Source: SWIM (DSN 2002), section 4.1: each member repeats a piece of news lambda log n times and prefers the news that it has told least.
 """
@@ -8,7 +8,7 @@ import msgspec
 from sbon.membership.messages import News, encoded_bytes
 
 MISFITS_MAX = 4
-"""Number of misfitting pieces after which the search ends, because the datagram is practically full."""
+"""The search ends after this many pieces that do not fit, because the datagram is practically full."""
 
 
 class _Entry(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Settings of the membership protocol, and the limits of what a member may say of itself."""
+"""Settings of the membership protocol, and limits of a member's labels."""
 
 import msgspec
 
@@ -6,60 +6,63 @@ from sbon.errors import ConfigError
 
 LABELS_MAX = 16
 LABELS_BYTES_MAX = 512
-"""Most bytes of a member's labels. They travel in one datagram with everything else: more would displace news."""
+"""Most bytes of a member's labels. They share a datagram with everything else, so more would displace news."""
 
 
 class MembershipConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings for finding other agents and noticing which are gone. TOML table [membership]."""
+    """Settings for finding other agents and detecting failed ones. TOML table [membership]."""
 
     interval_s: float = 0.6
-    """Pause between probes of one agent, each to one peer. Shorter: crashes noticed sooner, fresher coordinates, more traffic."""
+    """Pause between an agent's probes, each to one peer. Shorter: crashes noticed sooner, fresher coordinates, more traffic."""
     timeout_s_min: float = 0.2
-    """Shortest wait for a direct reply, however near the peer. Shorter: a busy peer is asked through others for nothing."""
+    """Shortest wait for a direct reply, however near the peer. Shorter: busy peers are needlessly probed through others."""
     timeout_s_max: float = 0.5
     """Longest wait for a direct reply; used until the peer's RTT is known. Longer: crashes of far peers are noticed later."""
     indirect_probes: int = 3
     """Peers asked to probe a silent one. More: fewer false suspicions on bad paths, more traffic for every silent peer."""
     health_max: int = 4
-    """Slowdown of an agent that doubts itself: intervals and timeouts grow up to 1 + this many times."""
+    """Slowdown of an agent that doubts its own health: intervals and timeouts grow to at most 1 + this many times their length."""
     stall_s: float = 0.3
-    """A timer this late means that we, not our peers, were stopped: what we wait for gets the lost time back."""
+    """A timer this late means that this agent, not its peers, was stopped: pending timeouts are extended by the lost time."""
     suspicion_s: float = 2.0
-    """A suspect's shortest time to object, once enough others doubt it too. Shorter: crashes declared sooner, slow agents wronged."""
+    """A suspect's shortest time to object, when enough members suspect it. Shorter: crashes declared sooner, but also slow agents."""
     suspicion_ratio_max: float = 3.0
-    """A suspect's time while nobody else doubts it, as a multiple of suspicion_s. Larger: lone false accusers do less harm."""
+    """A suspect's time to object while only one member suspects it, as a multiple of suspicion_s. Larger: a single false accuser does less
+    harm."""
     suspicion_confirmations: int = 3
-    """Independent accusers that bring the time down to suspicion_s. More: surer, later."""
+    """Independent confirmations that reduce the time to suspicion_s. More: fewer false declarations, later detection."""
     gossip_interval_s: float = 0.2
-    """Pause between messages that carry nothing but news; none are sent when there is none. Shorter: news spreads faster."""
+    """Pause between messages that carry only news; they are sent only while there is news. Shorter: news spreads faster."""
     gossip_fanout: int = 3
-    """Peers told the news each time. More: faster, with more copies that the receiver knows already."""
+    """Peers that get the news each time. More: news spreads faster, with more duplicates."""
     retransmit_multiplier: int = 4
-    """One agent repeats a piece of news this many times log10 of the members. Fewer: some hear it only at a push-pull."""
+    """An agent sends a piece of news this many times log10 of the members. Fewer: some agents get it only at a push-pull."""
     vitals_per_datagram: int = 4
     """Other members' coordinates added to each probe and reply. More: fresher tables, about 50 bytes each."""
     push_pull_interval_s: float = 30.0
-    """Pause between exchanges of the whole table with one peer; grows with log2 of the members past 32. Repairs what gossip missed."""
+    """Pause between exchanges of the whole table with one peer, which deliver news that gossip missed. Grows with log2 of the members above
+    32."""
     reconnect_interval_s: float = 10.0
-    """Pause between attempts to reach a failed member or an unknown seed. Shorter: healed partitions join sooner, more dialling in vain."""
+    """Pause between attempts to reach a failed member or an unknown seed. Shorter: healed partitions join sooner, more failed dials."""
     join_backoff_s_min: float = 0.5
-    """First pause before the seeds are tried again while nobody has answered; doubles each time."""
+    """First pause before the seeds are tried again while none has answered; doubles each time."""
     join_backoff_s_max: float = 30.0
     """Longest pause between attempts to join."""
     failed_keep_s: float = 86_400.0
     """Time for which a failed or departed member is remembered (and, if failed, dialled). Longer: longer partitions heal by themselves."""
     ping_count: int = 3
-    """Quick probes of one measurement on request; the fastest counts. More: steadier values, slower answers."""
+    """Quick probes in a measurement on request; the fastest counts. More: steadier values, slower answers."""
     ping_timeout_s: float = 1.0
-    """When a measurement on request ends with the replies that it has, or with none."""
+    """Longest duration of a measurement on request; it then ends with the replies so far."""
     members_max: int = 10_000
-    """Members known at most; the rest are refused and counted. Bounds memory against floods of invented names."""
+    """Most known members; more are refused and counted. Bounds memory against floods of invented names."""
     introductions_max: int = 2048
-    """Names told of by others that may wait for their first answer; the oldest give way. Lower: large overlays are learnt later."""
+    """Most names announced by other members that wait for their first answer; new names displace the oldest. Lower: large overlays are
+    learnt later."""
     introductions_per_teller_max: int = 512
-    """Those told of by one member. Lower: less room for invented names, more exchanges until a newcomer knows a large overlay."""
+    """Most such names from one member. Lower: less room for invented names, more exchanges until a newcomer knows a large overlay."""
     pending_max: int = 512
-    """Probes made for others and measurements under way at most. Bounds memory and the use of this agent to flood another."""
+    """Most pending probes for others and measurements. Bounds memory and the use of this agent to flood another."""
 
     def __post_init__(self) -> None:
         for name in ("interval_s", "timeout_s_min", "stall_s", "suspicion_s", "gossip_interval_s", "push_pull_interval_s"):

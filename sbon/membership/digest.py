@@ -2,8 +2,8 @@
 
 A reader that finds a signature asks the member itself; a false positive costs one question, and there are no false negatives.
 
-Source: Bloom, CACM 13(7), 1970. With 12 bits and 4 hashes an entry, about 1 in 150 questions is in vain; with more than 170 signatures the
-filter stays at 2048 bits and false positives grow.
+Source: Bloom, CACM 13(7), 1970. With 12 bits and 4 hashes an entry, about 1 in 150 lookups is a false positive. With more than 170
+signatures the filter stays at 2048 bits, and false positives grow.
 """
 
 from collections.abc import Iterable

@@ -36,8 +36,8 @@ def write_state(roster: Roster, now: float) -> bytes:
 def merge_state(roster: Roster, state: State, now: float, out: list[Action], via: Address | None) -> None:
     """Merges another agent's table; `via` is the address that we dialled, if the agent answered there.
 
-    A member that only the other side considers failed becomes a suspect here: after a partition the other side may be out of date, and the
-    member must have its chance to object.
+    A member that only the other side considers failed becomes a suspect here, and so can object: after a partition, the other side may be
+    out of date.
     """
     teller = state.name if via is not None or is_reachable(roster, state.name) else STRANGERS
     for row in state.rows:
@@ -72,7 +72,7 @@ def is_reachable(roster: Roster, name: NodeId) -> bool:
 
 
 def _doubt(roster: Roster, record: Alive, by: str, now: float, out: list[Action], teller: NodeId) -> None:
-    """Handles a member that the other side suspects, or considers failed while we do not."""
+    """Handles a member that the other side suspects or considers failed, but we do not consider failed."""
     if record.name == roster.own.name:
         roster.hear(Failed(record.name, record.incarnation, by), now, out, teller)
         return

@@ -1,7 +1,6 @@
-"""Knows the other agents and how far away they are: connects the membership machine and the node's coordinate with datagrams and with each
-other. The node runs it.
+"""One agent's view of the other agents and their distances: drives the membership machine and the node's coordinate with datagrams.
 
-Every answered probe is a sample for the coordinate, and every probe carries the coordinate.
+The node runs it. Every answered probe is a sample for the coordinate, and every probe carries the coordinate.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -37,25 +36,25 @@ class GossipEvents(Protocol):
     """Callbacks of the gossip; the node implements them."""
 
     def rtt_measured(self, peer: NodeId, rtt_ms: float, estimated_ms: float) -> None:
-        """A probe was answered; `estimated_ms` is what the coordinates predicted before."""
+        """Reports that a probe was answered; `estimated_ms` is the RTT that the coordinates had predicted."""
 
     def member_changed(self, name: NodeId, before: MemberStatus | None, after: MemberStatus) -> None:
-        """A member's status has changed."""
+        """Reports that a member's status has changed."""
 
     def member_updated(self, name: NodeId, restarted: bool) -> None:
-        """A member's address, or the set of operators that it hosts, has changed."""
+        """Reports that a member's address, labels or hosted operators have changed, or that it has restarted."""
 
     def member_forgotten(self, name: NodeId) -> None:
-        """A member has been gone for so long that its row is dropped."""
+        """Reports that a member has been gone for so long that its row was dropped."""
 
     def push_pull(self, address: Address) -> None:
-        """Tables should be exchanged with the agent at an address."""
+        """Exchanges tables with the agent at an address."""
 
     def name_conflict(self, address: Address) -> None:
-        """Another agent uses this agent's name."""
+        """Reports that another agent uses this agent's name."""
 
     def left(self) -> None:
-        """This agent's departure has been announced."""
+        """Reports that this agent's departure has been announced."""
 
 
 class Gossip:
@@ -145,7 +144,7 @@ class Gossip:
         return None if member is None or member.status is MemberStatus.LEFT else member.address
 
     def departure_of(self, node: NodeId) -> MemberStatus | None:
-        """Returns how another node has gone: FAILED (also if it is not a member any more), or LEFT in good order; None if it has not."""
+        """Returns FAILED if another node has failed or is no longer a member, LEFT if it has left; otherwise None."""
         member = self.members.get(node)
         status = MemberStatus.FAILED if member is None else member.status
         return status if node != self.name and status in (MemberStatus.FAILED, MemberStatus.LEFT) else None
@@ -165,7 +164,7 @@ class Gossip:
         return {name: dict(m.labels) for name, m in sorted(self.members.items()) if m.status is MemberStatus.ALIVE}
 
     def latency_ms(self, node: NodeId) -> float | None:
-        """Returns the one-way latency to a node in ms: half the measured RTT, or half of what the coordinates predict."""
+        """Returns the one-way latency to a node in ms: half the measured RTT, or else half the RTT that the coordinates predict."""
         if node == self.name:
             return 0.0
         measured = self.localiser.measured_rtt_ms(node)
@@ -222,7 +221,7 @@ class Gossip:
     def _send(self, action: SendDatagram) -> None:
         self.counters["datagrams_sent"] += 1
         data = action.data
-        # The nonce first: while the system makes it, other threads may take the interpreter, for milliseconds when operators are busy.
+        # Make the nonce before taking the time: during the system call, other threads may take the interpreter for milliseconds.
         nonce = b"" if self.key_ring is None else self._host.random_bytes(NONCE_BYTES)
         if action.answers_at is not None:
             data = with_held(data, self._host.now() - action.answers_at)

@@ -1,24 +1,24 @@
 """Limits how far an incarnation may rise through other members' statements.
 
-Only the member itself raises its incarnation, by one for each refutation, so that numbers stay small. But any holder of the cluster key
-can claim any number for any member, and the numbers end at INCARNATION_MAX: a member put there could never refute again. Therefore
+Only the member itself raises its incarnation, by one for each refutation, so numbers stay small. But any holder of the cluster key can
+claim any number for any member, and a member at INCARNATION_MAX could never refute again. Therefore
 
-    up to TOLD_MAX              any number is believed: a member that lost its state climbs above what others remember
-    beyond, on anybody's word   STEP more than what is known: a refutation, and a few that were missed
-    beyond, shown by itself     SHOWN_STEP more: its own table, from the connection that we dialled to it
-    our own, beyond             as told where that is STEP away; else SHOWN_STEP further, once in CLIMB_PAUSE_S
+    up to TOLD_MAX                  any number is believed: a member that lost its state climbs above the number that others remember
+    beyond, from anybody            at most STEP above the known number: a refutation, and a few that were missed
+    beyond, from the member itself  at most SHOWN_STEP above it: in the member's own table, on a connection that we dialled
+    our own, beyond                 one above the number told if that is at most STEP away; else SHOWN_STEP further, once in CLIMB_PAUSE_S
 
-A forger who sends 100,000 statements a second for a year moves a member by 5 x 10^13, of 9 x 10^15. At every moment the member outbids it.
+A forger who sends 100,000 statements a second for a year raises a member by 5 x 10^13, of 9 x 10^15. At any time the member can outbid it.
 """
 
 INCARNATION_MAX = 2**53
-"""Largest number on the wire: larger ones are not exact in every language that may read them."""
+"""Largest number on the wire. Some languages cannot represent larger integers exactly."""
 TOLD_MAX = 2**40
 STEP = 16
 SHOWN_STEP = 2**30
 CLIMB_PAUSE_S = 10.0
 START_MAX = TOLD_MAX + SHOWN_STEP
-"""Highest incarnation to start with. Agents that know a low one must be able to believe it."""
+"""Highest incarnation to start with, so that agents that know a lower one can believe it."""
 
 
 def is_believable(told: int, known: int, *, shown: bool = False) -> bool:
@@ -35,8 +35,10 @@ class OwnIncarnation:
         self._climbed_at_s = float("-inf")
 
     def above(self, told: int, own: int, now: float) -> int | None:
-        """Returns the incarnation that refutes a statement about us with `told` (at least `own`); None if `told` is not believable and
-        we may not climb yet."""
+        """Returns the incarnation that refutes a statement about us with the incarnation `told`, which is at least `own`.
+
+        Returns None if there is no higher incarnation, or if `told` is not believable and we may not climb yet.
+        """
         if is_believable(told, own):
             return told + 1 if told + 1 < INCARNATION_MAX else None
         if now - self._climbed_at_s < CLIMB_PAUSE_S:

@@ -1,4 +1,4 @@
-"""Probes the names that wait to be introduced (see `introductions`)."""
+"""Probes the names that wait to be introduced (`sbon.membership.introductions`)."""
 
 from collections import Counter
 
@@ -13,14 +13,14 @@ from sbon.types import NodeId
 
 
 class Introducer:
-    """Sends probes for introductions: whom to ask, how often, and what to do with the answer."""
+    """Sends probes for introductions: decides whom to ask and how often, and handles the answers."""
 
     def __init__(self, roster: Roster, probing: Probing, timers: Timers, peers: RandomPeers, counters: Counter[str]) -> None:
         self._roster, self._probing, self._timers, self._peers, self._counters = roster, probing, timers, peers, counters
         self._table = roster.introductions
 
     def ask(self, now: float, out: list[Action]) -> None:
-        """Asks the names whose turn it is. If none wait and some had found no room, requests another table."""
+        """Asks the names whose turn it is. If no name waits and some were displaced before, requests another table."""
         if self._roster.ours.leaving:
             return
         while (name := self._table.take()) is not None:

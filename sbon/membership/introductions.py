@@ -1,10 +1,10 @@
-"""Members known by hearsay only: none enters the table before it has answered us.
+"""Announced members that have not answered us yet: none enters the table before it has answered.
 
-Any holder of the cluster key can announce members that do not exist. A name that we do not know waits here; it is probed, directly and
-through others, and enters the table with the incarnation in its answer. Only then do we announce it to others, so that an invented name
-spreads no further than the agents that its inventor sent it to.
+Any holder of the cluster key can announce members that do not exist. So an unknown name waits here. It is probed, directly and through
+others, and enters the table with the incarnation in its answer. Only then do we announce it to others, so that an invented name spreads no
+further than the agents that its inventor sent it to.
 
-    told -> waiting -> asked --- its answer, or a helper's word that it has one ---> member
+    told -> waiting -> asked --- its answer, or a helper's message that it answered ---> member
                          | ATTEMPTS without an answer
                          v
                       dropped (it may be told again)
@@ -27,7 +27,7 @@ AT_ONCE_MAX = 128
 """Most names asked at the same time. With ATTEMPTS, all names that may wait are handled in less than a minute."""
 ATTEMPTS = 3
 STRANGERS: NodeId = ""
-"""Teller of all names announced by agents that are no members."""
+"""Stands for all agents that are not members, as the teller of the names that they announce."""
 
 
 class Waiting(msgspec.Struct):
@@ -47,7 +47,7 @@ class Introductions:
     def __init__(self, config: MembershipConfig, counters: Counter[str]) -> None:
         self.waiting: dict[NodeId, Waiting] = {}
         self.has_overflowed = False
-        """True if names have been displaced since this was last set to False, because a table was larger than the room here."""
+        """True if names have been displaced since this was last set to False, because there were too many."""
         self._counters = counters
         self._places: Places[NodeId] = Places(config.introductions_max, config.introductions_per_teller_max)
         self._queues: dict[NodeId, dict[NodeId, None]] = {}
@@ -83,13 +83,13 @@ class Introductions:
         return None
 
     def remove(self, name: NodeId) -> Waiting | None:
-        """Removes a waiting name, which has answered or is given up."""
+        """Removes a waiting name that has answered or is given up."""
         self._places.leave(name)
         self._asked.discard(name)
         return self._drop(name)
 
     def _drop(self, name: NodeId) -> Waiting | None:
-        """Removes a name. If it has been asked it still counts as being asked, or a flood of names would all be asked at once."""
+        """Removes a name. It still counts as being asked; otherwise a flood of names would all be asked at once."""
         for teller, names in self._queues.items():
             if name in names:
                 del names[name]
@@ -115,5 +115,5 @@ class Introductions:
         waiting.shown = (envelope.incarnation, envelope.boot)
         if waiting.shown == (record.incarnation, record.boot):
             return record
-        out.append(PushPull((record.host, record.port)))  # the member knows its own labels best
+        out.append(PushPull((record.host, record.port)))  # get the present record from the member itself
         return None

@@ -1,8 +1,8 @@
 """The membership protocol as one state machine: SWIM with Lifeguard's refinements, in the form of memberlist and Serf.
 
-Every interval one peer is probed (`probing`). A peer that does not answer is suspected, has time to object, and is then declared failed
-(`roster`, `suspicion`). News is added to probes and replies (`writer`, `broadcast`), and sent in messages of its own while there is any.
-Whole tables are exchanged periodically, when joining, and with failed members, so that partitions heal (`exchange`).
+Every interval, one peer is probed (`probing`). A peer that does not answer is suspected, has time to object, and is then declared failed
+(`roster`, `suspicion`). News is added to probes and replies (`writer`, `broadcast`), and is also sent in messages of its own. Whole tables
+are exchanged periodically, when joining, and with failed members, so that partitions heal (`exchange`).
 
     datagrams, table bytes, instants in  ->  Membership  ->  list of actions out (`actions`)
 
@@ -55,9 +55,9 @@ from sbon.types import Address, NodeId
 AWAITING = frozenset({"direct", "deadline", "relay", "expire", "ping_end", "suspicion", "introduce"})
 """Timers that wait for other agents; they are postponed if our own process was stopped."""
 CURIOSITY_S = 1.0
-"""Pause between push-pulls with peers that know newer facts about themselves than we do."""
+"""Pause in seconds between push-pulls with peers whose own incarnation is higher than the one we know."""
 CORRECTION_S = 1.0
-"""Pause between unrequested corrections of a peer that holds outdated facts about itself."""
+"""Pause in seconds between messages to a peer whose own incarnation is lower than the one we know, or that we consider failed."""
 
 
 class Membership:
@@ -73,7 +73,7 @@ class Membership:
         coordinate: Callable[[], Coordinate],
         rng: np.random.Generator,
     ) -> None:
-        """Creates the machine. `incarnation` may be any number: one that is too low or too high is corrected through the others' tables.
+        """Creates the machine. `incarnation` may be any number, because the others' tables correct a wrong one.
 
         Raises
         ------
@@ -140,13 +140,12 @@ class Membership:
 
     @property
     def incarnation(self) -> int:
-        """Returns our incarnation, which grows with every refutation. Keep it over a restart to be believed at once."""
+        """Returns our incarnation, which grows with every refutation. Save it for a restart, so that others believe us at once."""
         return self._roster.own.incarnation
 
     @property
     def members(self) -> Mapping[NodeId, Member]:
-        """Returns all known members by name, including ourselves and remembered dead ones. The mapping is live: read it, do not keep
-        rows."""
+        """Returns all known members by name, including ourselves and remembered dead members. The mapping is live: do not keep its rows."""
         return self._roster.members
 
     @property
@@ -156,13 +155,13 @@ class Membership:
 
     @property
     def health_score(self) -> int:
-        """Returns how much we doubt ourselves; 0 is healthy."""
+        """Returns how much we doubt our own health; 0 is healthy."""
         return self._health.score
 
     # Calls of the agent
 
     def join(self, seeds: Sequence[Address], now: float) -> list[Action]:
-        """Joins the overlay. Seeds are tried until some member is known; without seeds we wait to be contacted."""
+        """Joins the overlay. Tries the seeds until some member is known; without seeds, waits to be contacted."""
         self._now = now
         out: list[Action] = []
         self._writer.own_vitals()
@@ -170,7 +169,7 @@ class Membership:
         return out
 
     def receive(self, data: bytes, sender: Address, now: float, received_at: float | None = None) -> list[Action]:
-        """Handles one unsealed datagram. `received_at` is when it reached this machine, if that is known more exactly than `now`.
+        """Handles one unsealed datagram. `received_at`: when it reached this machine, if that is known more exactly than `now`.
 
         Raises
         ------
@@ -224,7 +223,7 @@ class Membership:
         return self._timers.next()
 
     def leave(self, now: float) -> list[Action]:
-        """Announces our departure; `LeaveDone` follows, at once or from a later `wake`. Members show us as left, not failed."""
+        """Announces our departure, so that members show us as left, not failed. `LeaveDone` follows, at once or from a later `wake`."""
         self._now = now
         out: list[Action] = []
         if self._roster.ours.leaving:
@@ -240,7 +239,7 @@ class Membership:
         return write_state(self._roster, self._now)
 
     def merge(self, state: bytes, now: float, via: Address | None = None) -> list[Action]:
-        """Merges another agent's `full_state`. `via` is the address that a `PushPull` named, if this answers one.
+        """Merges another agent's `full_state`. `via`: the address in the `PushPull` that this answers, if any.
 
         Raises
         ------
@@ -282,7 +281,7 @@ class Membership:
         return token, out
 
     def reconfigure(self, config: MembershipConfig) -> None:
-        """Replaces the settings; instants that are set already stay."""
+        """Replaces the settings; timers that are set already keep their times."""
         self._config = self._roster.config = self._probing.config = self._rounds.config = config
         self._health.limit(config.health_max)
 
@@ -294,7 +293,7 @@ class Membership:
     # Messages
 
     def _consider_speaker(self, envelope: Envelope, sender: Address, now: float, out: list[Action]) -> bool:
-        """Requests the table of a speaker that knows more about itself than we do; returns whether it knows less and should be told."""
+        """Requests the table of a speaker whose incarnation is higher than we know. Returns True if the speaker must be corrected."""
         member = self._roster.members.get(envelope.name)
         if member is None or envelope.incarnation > member.incarnation:
             if now - self._curious_at >= CURIOSITY_S and not self._roster.ours.leaving:
@@ -348,7 +347,7 @@ class Membership:
         self._corrected_at.pop(name, None)
 
     def _stood_still(self, for_s: float) -> None:
-        """Gives lost time back after this process got no CPU: the awaited answers may lie in our own socket."""
+        """Extends timeouts by the time for which this process got no CPU: the awaited answers may be in our own socket."""
         self.counters["stalls"] += 1
         self._health.change(+1)
         self._timers.delay(AWAITING, for_s)
@@ -370,7 +369,7 @@ def check_name(name: str) -> str:
 
 
 def _check_address(address: Address) -> None:
-    """Refuses an address that others could not decode, since they would refuse every record with it."""
+    """Refuses an address that others could not decode, because they would refuse every record with it."""
     try:
         msgspec.convert(address, tuple[HostName, Port])
     except msgspec.ValidationError as error:

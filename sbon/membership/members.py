@@ -1,7 +1,7 @@
-"""Facts known about one member, and the rule by which one of two statements about it wins.
+"""The known facts about one member, and the rule that decides between two statements about it.
 
-Statements about one member are ordered by (incarnation, rank of the status): the greater one wins, whatever the order in which they
-arrive, so that all tables converge. Only the member itself raises its incarnation, which is how it refutes a suspicion.
+Statements about one member are ordered by (incarnation, rank of the status). The greater statement wins in whatever order they arrive, so
+all tables converge. Only the member itself raises its incarnation; by this it refutes a suspicion.
 
     rank     0 alive -> 1 suspect -> 2 failed -> 3 left          (same incarnation: only to the right)
     any  --- alive with a higher incarnation ---> alive          (refuted, rejoined, restarted)
@@ -40,13 +40,13 @@ class Capacity(msgspec.Struct, frozen=True, array_like=True):
     """Free capacity of a member."""
 
     free_operators: int = 0
-    """Number of operators that it would accept now."""
+    """Number of operators that the member would accept now."""
     load: float = 0.0
     """CPU use, 0 to 1 per core."""
 
 
 class Member(msgspec.Struct, kw_only=True):
-    """One row of the table. It changes in place as news arrives: read it, do not keep it, never write to it."""
+    """One row of the table. It changes in place as news arrives, so do not keep it; only the roster writes to it."""
 
     name: NodeId
     address: Address
@@ -58,7 +58,7 @@ class Member(msgspec.Struct, kw_only=True):
     coordinate: Coordinate | None = None
     capacity: Capacity = Capacity()
     digest: bytes = b""
-    """Digest of the operators that it hosts: see `sbon.membership.digest`."""
+    """Digest of the member's operators (`sbon.membership.digest`)."""
     since_s: float = 0.0
     """When the status last changed, by our clock, seconds."""
     vitals_version: tuple[int, int] = (-1, -1)
@@ -66,5 +66,5 @@ class Member(msgspec.Struct, kw_only=True):
 
     @property
     def reachable(self) -> bool:
-        """Tells whether the member is alive or only suspected: it is still probed, and given news."""
+        """Tells whether the member is alive or suspected: such members are probed and get news."""
         return self.status is MemberStatus.ALIVE or self.status is MemberStatus.SUSPECT

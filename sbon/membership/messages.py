@@ -1,12 +1,12 @@
 """Messages between members, in MessagePack: one version byte, then one tagged array.
 
-Decoding is the validation: lengths, ranges and names are part of the types. A message that does not fit is refused whole with
-RemoteProtocolError. Vitals (coordinate and capacity) are the exception: they are packed 32-bit floats that are looked at only when
-they are newer than what is known, and bad ones are dropped alone, see `unpack_vitals`.
+Decoding validates: lengths, ranges and names are part of the types. A message that does not fit is refused as a whole, with
+RemoteProtocolError. Vitals (coordinate and capacity) are the exception: they are packed 32-bit floats, unpacked only if they are newer than
+the known ones, and invalid vitals are dropped alone (`unpack_vitals`).
 
 A datagram goes to an agent of unknown release, so the version cannot be negotiated. Later releases of this version may add fields at the
-end of any array (and of packed vitals), kinds of messages and of news, and statuses: an earlier release skips what it does not know, and
-counts it. A change of the meaning of existing fields takes the next version, which all others refuse.
+end of any array (and of packed vitals), kinds of messages and of news, and statuses. An earlier release skips and counts unknown parts. A
+release that changes the meaning of existing fields must use the next version, which agents of other versions refuse.
 """
 
 import struct
@@ -32,11 +32,10 @@ VITALS_MAX = 32
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.:-]+\Z")]
 NameOfRow: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
-"""A name that is only looked up in the table. Its pattern was checked when it entered the table; checking again would cost a
-microsecond."""
+"""A name that is only looked up in the table. Its pattern was checked when it entered the table; another check would cost a microsecond."""
 Incarnation: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=INCARNATION_MAX)]
 Version: TypeAlias = Annotated[int, msgspec.Meta(ge=-1, le=2**62)]
-"""Version of a member's digest; -1: none is known."""
+"""Version of a member's digest; -1: unknown."""
 Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 Port: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 HostName: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=255, pattern=r"^[!-~]+\Z")]
@@ -105,7 +104,7 @@ class Vitals(_Struct, frozen=True):
 
 
 class Envelope(_Struct, frozen=True):
-    """Part of every message: the sender, and its news."""
+    """Part of every message: the sender, its vitals, news, and vitals of other members."""
 
     name: Name
     incarnation: Incarnation
@@ -117,7 +116,7 @@ class Envelope(_Struct, frozen=True):
 
 
 class Probe(_Struct, frozen=True, tag=1):
-    """Asks an agent whether it is `target`; only `target` answers, since another agent may have taken its address."""
+    """Asks an agent whether it is `target`. Only `target` answers, because another agent may have taken its address."""
 
     envelope: Envelope
     sequence: Number
@@ -133,7 +132,7 @@ class Ack(_Struct, frozen=True, tag=2):
 
 
 class IndirectProbe(_Struct, frozen=True, tag=3):
-    """Asks a helper to probe `target`, and to answer after `patience_ms` if it got no answer either."""
+    """Asks a helper to probe `target`, and to send a Nack if it gets no answer within `patience_ms`."""
 
     envelope: Envelope
     sequence: Number
@@ -151,7 +150,7 @@ class Relayed(_Struct, frozen=True, tag=4):
 
 
 class Nack(_Struct, frozen=True, tag=5):
-    """Reports that the target has not answered the helper, while the helper itself is well (Lifeguard, section IV-A)."""
+    """Reports that the target has not answered the helper. It shows that the helper itself works (Lifeguard, section IV-A)."""
 
     envelope: Envelope
     sequence: Number
@@ -210,7 +209,7 @@ def encode(message: Message | State) -> bytes:
 
 
 def encode_ack(message: Ack) -> bytes:
-    """Encodes an ack whose holding time can still be changed, as it is always 32 bits wide."""
+    """Encodes an ack whose holding time can still be changed, because it is always 32 bits wide."""
     return encode(message)[: -len(_encoder.encode(message.held_us))] + _HELD.pack(_UINT32, message.held_us)
 
 
@@ -225,7 +224,7 @@ def encoded_bytes(item: News) -> int:
 
 
 def decode(data: bytes, counters: Counter[str] | None = None) -> Message | None:
-    """Decodes the message in a datagram, as far as this release knows its parts; returns None if it is of an unknown kind.
+    """Decodes the message in a datagram without the news of unknown kinds; returns None if the message is of an unknown kind.
 
     Parameters
     ----------
@@ -235,7 +234,7 @@ def decode(data: bytes, counters: Counter[str] | None = None) -> Message | None:
     Raises
     ------
     RemoteProtocolError
-        The message has another version, is too long, no MessagePack, or outside the limits.
+        The message has another version, is too long, is not MessagePack, or exceeds the limits.
     """
     if len(data) > DATAGRAM_BYTES_MAX:
         raise RemoteProtocolError(f"membership datagram of {len(data)} bytes, expected {DATAGRAM_BYTES_MAX} at most")
@@ -284,7 +283,7 @@ def decode_state(data: bytes) -> State:
     Raises
     ------
     RemoteProtocolError
-        The state has another version, is no MessagePack, or outside the limits.
+        The state has another version, is not MessagePack, or exceeds the limits.
     """
     _check_version(data)
     try:
@@ -322,7 +321,7 @@ def unpack_vitals(data: bytes) -> tuple[Coordinate, Capacity]:
     if not 0 <= load <= 1e6:
         raise CoordinateError(f"CPU load {load}, expected 0 to a million")
     coordinate = Coordinate((x, y, z), height_ms, error, load_ms)
-    # The tests of `check` in a quarter of its time (comparisons with NaN are false); `check` decides on values that seem bad.
+    # The same tests as `check` in a quarter of its time (comparisons with NaN are false). `check` decides on values that fail them.
     low, high = -VECTOR_MS_MAX, VECTOR_MS_MAX
     if not (low <= x <= high and low <= y <= high and low <= z <= high and 0 <= height_ms <= high and 0 <= load_ms <= high):
         check(coordinate)

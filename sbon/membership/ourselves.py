@@ -1,6 +1,6 @@
-"""This agent's own row in the table of members, and its answers to what others say of it.
+"""This agent's own row in the table of members, and its answers to others' statements about it.
 
-A statement that this agent is not alive is answered by a higher incarnation, and so is one of a former process of its name.
+The agent answers a statement that it is not alive, and a statement about a former process of its name, with a higher incarnation.
 """
 
 from collections import Counter
@@ -13,8 +13,8 @@ from sbon.membership.messages import Alive, Hosted, News
 
 FORMER_SELVES_MAX = 3
 FORMER_SELVES_S = 60.0
-"""We outbid other incarnations of our name at most FORMER_SELVES_MAX times within this period, in seconds. A former process falls
-silent by then; another running agent keeps outbidding us, which is a name conflict."""
+"""We outbid other processes of our name at most FORMER_SELVES_MAX times within this period, in seconds. Statements about a former process
+end by then; another running agent keeps outbidding us, which is a name conflict."""
 
 
 def alive_record(member: Member) -> Alive:
@@ -27,20 +27,20 @@ class Ourselves:
 
     Parameters
     ----------
-    pass_on : tells others
+    pass_on : sends news to others
     """
 
     def __init__(self, row: Member, pass_on: Callable[[News], None], counters: Counter[str]) -> None:
         self.row = row
         self.leaving = False
-        """True once this agent has said that it leaves: nothing is answered any more."""
+        """True once this agent has announced its departure; it then no longer answers statements."""
         self._pass_on = pass_on
         self._counters = counters
         self._incarnation = OwnIncarnation()
         self._former_selves_at_s: list[float] = []
 
     def alive(self) -> Alive:
-        """Returns the record as news."""
+        """Returns this agent's record as news."""
         return alive_record(self.row)
 
     def hosted(self) -> Hosted:
@@ -57,7 +57,7 @@ class Ourselves:
             self._counters["refutations"] += 1
 
     def hear_former_self(self, item: Alive, now: float, out: list[Action]) -> None:
-        """Handles our own name from another process: our process before a restart, or another agent with our name."""
+        """Handles a statement about another process with our name: our process before a restart, or another agent."""
         if item.boot == self.row.boot or item.incarnation < self.row.incarnation or self.leaving:
             return
         self._former_selves_at_s = [at_s for at_s in self._former_selves_at_s if now - at_s < FORMER_SELVES_S]
@@ -69,7 +69,7 @@ class Ourselves:
         self._outbid(item.incarnation, now)
 
     def hear_hosted(self, item: Hosted) -> bool:
-        """Outbids a digest of our operators that is not our word, as only a higher incarnation overrides it; returns whether it did."""
+        """Outbids a digest of our operators that we did not send: only a higher incarnation overrides it. Returns True if it was false."""
         row = self.row
         is_false = item.incarnation == row.incarnation and item.version > row.digest_version[1] and not self.leaving
         if is_false:

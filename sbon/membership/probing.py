@@ -1,8 +1,8 @@
-"""Sends probes: of the regular round, indirect ones through helpers, and measurements on request.
+"""Sends probes: those of the regular round, indirect probes through helpers, and measurements on request.
 
 One probe of our round (SWIM, section 3.1; Lifeguard, section IV-A):
 
-    sent --- ack ------------------------------> answered (RTT measured, trust in ourselves grows)
+    sent --- ack ------------------------------> answered (RTT measured, we doubt ourselves less)
       |  no ack within the timeout of this peer
       v
     sent again, and through helpers --- an ack --> answered
@@ -10,9 +10,9 @@ One probe of our round (SWIM, section 3.1; Lifeguard, section IV-A):
       v
     unanswered: the peer is accused; we doubt ourselves too if fewer than half of the helpers sent at least a nack
 
-RTTs come from direct acks: the time of arrival minus the time of sending minus the peer's holding time. The second probe has a sequence
-number of its own, so that an ack belongs to one of the two, and a peer that has become slow is still measured. Indirect acks prove that
-the peer is alive; they measure nothing.
+RTTs come from direct acks: the time of arrival minus the time of sending minus the peer's holding time. The second probe has its own
+sequence number, so that each ack belongs to one probe, and a peer that has become slow is still measured. Indirect acks prove that the peer
+is alive, but measure nothing.
 """
 
 from collections import Counter
@@ -32,7 +32,7 @@ from sbon.types import Address, NodeId
 
 RTT_MULTIPLE = 3.0
 RTT_MARGIN_S = 0.1
-"""A peer's timeout: this many of its RTTs, and time for a busy process to wake up."""
+"""A peer's timeout is RTT_MULTIPLE of its RTTs plus RTT_MARGIN_S, in which a busy process can wake up."""
 ERROR_MAX = 0.5
 """Coordinates with a larger error estimate are not used for timeouts."""
 PING_SPACING_S = 0.02
@@ -46,7 +46,7 @@ class _Sent(msgspec.Struct):
     purpose: str
     """One of round, relay, call, ping or introduction."""
     twin: int | None = None
-    """Sequence number of the other probe of the same turn, if there are two."""
+    """Sequence number of the other probe of the same turn, if there is one."""
     helpers: int = 0
     nacks: int = 0
     client: NodeId = ""
@@ -110,7 +110,7 @@ class Probing:
         self._timers.set(("direct", sequence), now + self.timeout_s(name))
 
     def leaves(self, sequence: int, now: float) -> None:
-        """Records that a probe is being sent, so that writing and sealing it do not count as round trip."""
+        """Records that a probe is being sent, so that the RTT does not include the time for writing and sealing it."""
         probe = self._sent.get(sequence)
         if probe is not None:
             probe.sent_at = now
@@ -194,7 +194,7 @@ class Probing:
         self._timers.cancel(("expire", sequence))
 
     def call(self, name: NodeId, now: float, out: list[Action]) -> None:
-        """Sends a suspect what we believe about it: its ack brings its objection, if gossip has not."""
+        """Tells a suspect about the suspicion in a probe. Its ack brings the objection, in case gossip has missed it."""
         member = self._roster.members.get(name)
         if member is None or len(self._sent) >= self.config.pending_max:
             return
@@ -264,7 +264,7 @@ class Probing:
         self._timers.set(("relay", sequence), now + message.patience_ms / 1000)
 
     def relay_timed_out(self, sequence: int, now: float, out: list[Action]) -> None:
-        """Sends a nack: we are well although the peer is silent; its ack may still come."""
+        """Sends a nack, which says that we work although the peer is silent. The peer's ack may still come."""
         probe = self._sent[sequence]
         out.append(self._writer.nack(probe.client, probe.client_address, probe.client_sequence))
         self._timers.set(("expire", sequence), now + self.config.timeout_s_max)
@@ -312,7 +312,7 @@ class Probing:
         ping.answers += 1
         if rtt_ms is not None:
             ping.rtt_ms = rtt_ms if ping.rtt_ms is None else min(ping.rtt_ms, rtt_ms)
-            # The other probes were sent a moment later: any that take much longer are lost or not the fastest.
+            # The other probes were sent a moment later. A probe that takes much longer is lost, or is not the fastest.
             soon = now + PING_SPACING_S * ping.to_send + RTT_MARGIN_S + 2 * rtt_ms / 1000
             if soon < ping.ends_at:
                 ping.ends_at = soon
@@ -330,7 +330,7 @@ class Probing:
         out.extend(PingDone(token, name, ping.rtt_ms) for token in ping.tokens)
 
     def forget(self, name: NodeId) -> None:
-        """Drops the measured RTT of a member that is gone, since it may come back elsewhere."""
+        """Drops the measured RTT of a member that is gone, because the member may come back elsewhere."""
         self._rtt_s.pop(name, None)
 
     def _next_sequence(self) -> int:

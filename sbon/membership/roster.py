@@ -1,10 +1,10 @@
-"""The table of members: takes in statements, keeps the winning ones and passes them on.
+"""The table of members: keeps the winning statements and passes them on.
 
 States and transitions are in `sbon.membership.members`. Invariants:
 - A member's (incarnation, rank) never falls, except that its row may be forgotten.
-- Exactly the suspects have a timer.
-- Exactly the statements that changed the table are passed on, and new accusers of suspects.
-- Nobody but us changes our own incarnation, and a statement against us is always answered by a higher one, unless we are leaving.
+- Exactly the suspects have a suspicion timer.
+- Only statements that changed the table, and new accusers of suspects, are passed on.
+- Only we change our own incarnation. We answer every statement against us with a higher incarnation, unless we are leaving.
 - Every reachable member has answered us once (`introductions`). Only such members are announced to others.
 - Others' statements raise incarnations only as far as `incarnations` allows.
 """
@@ -42,14 +42,14 @@ from sbon.membership.timers import Timers
 from sbon.types import NodeId
 
 TOLD_DEAD_MAX = 256
-"""Most failed and departed members kept without ever having answered us."""
+"""Most failed and departed members in the table that have never answered us."""
 
 VERSIONS_UNDER_WAY_MAX = 16
-"""Largest decrease of a version of vitals that reordering explains; a larger one shows that an earlier version was forged."""
+"""Largest decrease of a vitals version that reordering can cause. A larger decrease shows that the earlier version was forged."""
 
 CALL_SHARE = 0.75
-"""Share of its shortest suspicion time after which a suspect is called. Gossip misses one member in a few thousand, which would never
-hear an objection that all others have heard. By this time most have heard it, so few need to call unless the suspect is dead."""
+"""A suspect is called after this share of its shortest suspicion time. Gossip misses one member in a few thousand, which would then never
+hear the suspect's objection. By this time most members have heard it, so few need to call unless the suspect is dead."""
 
 ALIVE, SUSPECT, FAILED, LEFT = MemberStatus.ALIVE, MemberStatus.SUSPECT, MemberStatus.FAILED, MemberStatus.LEFT
 
@@ -78,7 +78,7 @@ class Roster:
         self.vitals: dict[NodeId, Vitals] = {}
         self.vitals_to_tell = VitalsToTell()
         self.doubted: list[NodeId] = []
-        """Members that others have begun to suspect since this was last emptied."""
+        """Members that others have begun to suspect since this list was last emptied."""
         self._timers = timers
         self._health = health
         self.counters = counters
@@ -90,7 +90,7 @@ class Roster:
     # Statements
 
     def hear(self, item: News, now: float, out: list[Action], teller: NodeId) -> None:
-        """Takes in one piece of news from `teller`."""
+        """Handles one piece of news from `teller`."""
         if isinstance(item, Alive):
             self.hear_alive(item, now, out, teller)
         elif isinstance(item, Suspect):
@@ -101,7 +101,7 @@ class Roster:
             self._hear_gone(item, now, out)
 
     def hear_alive(self, item: Alive, now: float, out: list[Action], teller: NodeId, *, shown: bool = False) -> None:
-        """Takes in a statement that a member is alive; `shown` if it comes from the member itself, on a connection that we dialled."""
+        """Handles a statement that a member is alive. `shown`: it comes from the member itself, on a connection that we dialled."""
         name = item.name
         if name == self.own.name:
             self.ours.hear_former_self(item, now, out)
@@ -138,14 +138,14 @@ class Roster:
             self.set_digest(item.name, *waiting.digest, out)
 
     def told_dead(self, item: Alive, status: MemberStatus, since_s: float, out: list[Action]) -> None:
-        """Remembers a member that had gone before we met it, so that it can be dialled later; only a few are kept."""
+        """Adds a member that was gone before we met it, so that it can be dialled later. Only a few are kept."""
         if len(self._told_dead) >= TOLD_DEAD_MAX:
             self.counters["members_refused"] += 1
         elif self.add(item, status, since_s, out) is not None:
             self._told_dead.add(item.name)
 
     def has_answered(self, name: NodeId) -> bool:
-        """Tells whether a member of the table has ever answered us, so that others may be told of it."""
+        """Tells whether a member of the table has ever answered us. Only such members may be announced to others."""
         return name not in self._told_dead
 
     def _believes(self, incarnation: int, member: Member, *, shown: bool = False) -> bool:
@@ -194,7 +194,7 @@ class Roster:
             self.suspect(member, member.incarnation, self.own.name, now, out)
 
     def suspicion_ran_out(self, name: NodeId, now: float, out: list[Action]) -> None:
-        """Declares a suspect failed that did not object in time."""
+        """Declares a suspect failed, because it did not object in time."""
         member = self.members.get(name)
         if member is not None and member.status is SUSPECT:
             self.counters["declared_failed"] += 1
@@ -202,7 +202,7 @@ class Roster:
             self.pass_on(Failed(name, member.incarnation, self.own.name))
 
     def delay_suspicions(self, by_s: float) -> None:
-        """Gives suspects back the time for which we were stopped. The caller postpones their timers."""
+        """Extends all suspicions by the time for which we were stopped. The caller postpones their timers."""
         for suspicion in self._suspicions.values():
             suspicion.since_s += by_s
 
@@ -226,7 +226,7 @@ class Roster:
             self.pass_on(item)
 
     def set_digest(self, name: NodeId, version: tuple[int, int], digest: bytes, out: list[Action]) -> bool:
-        """Stores a member's digest; returns False if it is not new, or of an incarnation that we have not heard of."""
+        """Stores a member's digest; returns False if it is not new, or its incarnation is unknown."""
         member = self.members.get(name)
         if member is None:
             waiting = self.introductions.waiting.get(name)
@@ -242,9 +242,9 @@ class Roster:
         return True
 
     def hear_vitals(self, vitals: Vitals, out: list[Action], *, quietly: bool = False) -> None:
-        """Takes in a member's coordinate and capacity if they are newer; invalid ones are dropped and counted.
+        """Stores a member's coordinate and capacity if they are newer. Drops and counts invalid ones.
 
-        Vitals of an unknown incarnation are dropped, too: they would outrank all true ones.
+        Drops vitals of an unknown, higher incarnation, too, because they would outrank all true vitals.
         """
         member = self.members.get(vitals.name)
         version = (vitals.incarnation, vitals.version)
@@ -268,7 +268,7 @@ class Roster:
             out.append(CoordinateHeard(vitals.name, coordinate))
 
     def vitals_shown(self, vitals: Vitals, out: list[Action]) -> None:
-        """Takes in vitals from a member's own answer to our probe, which outrank what others have told."""
+        """Handles vitals in a member's own answer to our probe. They replace a forged higher version that others have sent."""
         member = self.members.get(vitals.name)
         if (
             member is not None
@@ -321,7 +321,7 @@ class Roster:
         out.append(MemberChanged(member.name, before, status))
 
     def _settle(self, member: Member, now: float) -> None:
-        """Updates the sets that depend on a member's status."""
+        """Updates peers, vitals and timers for a member's new status."""
         name = member.name
         forget = ("forget", name)
         if member.reachable:
@@ -337,7 +337,7 @@ class Roster:
     # Passing on
 
     def pass_on(self, item: News) -> None:
-        """Passes news on; later news of the same kind about the same member replaces it."""
+        """Starts passing news on. Later news of the same kind about the same member replaces it."""
         self.news.add(("h" if item.__class__ is Hosted else "s") + item.name, item)
 
     def status_news(self, member: Member) -> News:
@@ -352,7 +352,7 @@ class Roster:
 
     @property
     def repeats(self) -> int:
-        """Returns how often one agent tells one piece of news."""
+        """Returns how often one agent sends one piece of news."""
         return self.config.retransmit_multiplier * math.ceil(math.log10(len(self.peers) + 2))
 
     def _suspicion_bounds_s(self) -> tuple[float, float]:

@@ -18,15 +18,14 @@ from sbon.membership.writer import Writer
 from sbon.types import Address, NodeId
 
 FIRST_PUSH_PULL_S = 1.0
-"""First pause between an agent's table exchanges, which doubles up to the configured pause. Agents that start together are announced by
-nobody before each has answered somebody, so they need early exchanges."""
+"""First pause in seconds between an agent's table exchanges; doubles up to the configured pause. Agents are announced only after they have
+answered somebody, so agents that start together need early exchanges."""
 PUSH_PULL_SCALE = 32
-"""Number of members above which push-pulls become rarer, as whole tables grow."""
+"""With more members than this, push-pulls become rarer, because whole tables grow."""
 LEAVE_ROUNDS = 3
 LEAVE_FANOUT = 8
 CONFIRMERS = 6
-"""Approximate number of members that probe a new suspect at once, so that it is confirmed or cleared soon, whatever the size of the
-overlay."""
+"""Approximate number of members that probe a new suspect at once. So it is confirmed or cleared soon in an overlay of any size."""
 
 
 class Rounds:
@@ -91,7 +90,7 @@ class Rounds:
             roster.doubted.clear()
 
     def start_leaving(self, now: float, out: list[Action]) -> None:
-        """Stops all duties but the announcement of our departure."""
+        """Stops all duties except the announcement of our departure."""
         for kind in ("tick", "push_pull", "reconnect", "join"):
             self._timers.cancel((kind, ""))
         self.leave_again("", now, out)

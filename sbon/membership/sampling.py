@@ -1,4 +1,4 @@
-"""Orders in which a member selects others: at random, round-robin, or by what they lack."""
+"""Selects members or vitals: at random, round-robin, or the least told first."""
 
 import numpy as np
 
@@ -65,7 +65,7 @@ class ProbeOrder:
         self._position = 0
 
     def add(self, name: NodeId) -> None:
-        """Inserts a newcomer at a random place, so that not all members probe it at once. A name that returns keeps its place."""
+        """Inserts a new name at a random place, so that members do not all probe it at once. A name that returns keeps its place."""
         if name in self._listed:
             return
         self._listed.add(name)
@@ -75,7 +75,7 @@ class ProbeOrder:
             self._position += 1
 
     def next(self, peers: RandomPeers) -> NodeId | None:
-        """Returns the next name that is still a peer; drops the others."""
+        """Returns the next name that is still a peer. Names that are no longer peers are dropped."""
         for _ in range(2):
             while self._position < len(self._names):
                 name = self._names[self._position]
@@ -90,14 +90,14 @@ class ProbeOrder:
 
 
 class VitalsToTell:
-    """Chooses whose vitals to pass on: half those never told, newest first, since few have them yet, and half those told longest ago.
+    """Chooses vitals to pass on: half of them never told, newest first, because few members have them yet; half of them told longest ago.
 
-    One agent tells one version a few times at most; a newer version takes the place of an older one.
+    An agent passes on one version a few times at most. A newer version replaces an older one.
     """
 
     def __init__(self) -> None:
         self._untold: dict[NodeId, Vitals] = {}  # oldest first
-        self._told: dict[NodeId, tuple[Vitals, int]] = {}  # told longest ago first
+        self._told: dict[NodeId, tuple[Vitals, int]] = {}  # least recently told first
 
     def __len__(self) -> int:
         return len(self._untold) + len(self._told)
@@ -113,7 +113,7 @@ class VitalsToTell:
         self._told.pop(name, None)
 
     def take(self, limit: int, room_bytes: int, besides: NodeId = "") -> list[Vitals]:
-        """Returns up to `limit` vitals that fit `room_bytes`, none of `besides`, which knows its own."""
+        """Returns up to `limit` vitals that fit into `room_bytes`, except those of the receiver `besides`."""
         taken: list[Vitals] = []
         again: list[tuple[Vitals, int]] = []
         untold, told = self._untold, self._told
@@ -142,6 +142,6 @@ class VitalsToTell:
 
 
 VITALS_TELLINGS = 2
-"""Most times that one agent tells one version. A newer version replaces it earlier while coordinates move."""
+"""Most times that an agent passes on one version. While coordinates move, a newer version replaces it earlier."""
 VITALS_OVERHEAD_BYTES = 56
 """Bytes of vitals on the wire besides the name: two 64-bit integers, 32 bytes of values, and MessagePack's headers."""

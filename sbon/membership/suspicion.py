@@ -11,8 +11,8 @@ from sbon.types import NodeId
 def suspicion_timeout_s(shortest_s: float, longest_s: float, confirmations: int, confirmations_max: int) -> float:
     """Returns the time that a suspect has to object, in seconds from the first suspicion.
 
-    It starts at `longest_s` and shrinks with the logarithm of the independent confirmations to `shortest_s`. If no member is left to
-    confirm, the shortest time applies at once.
+    The time starts at `longest_s` and shrinks to `shortest_s` with the logarithm of the independent confirmations. If no member can
+    confirm, it is `shortest_s` at once.
 
     Source
     ------
@@ -30,7 +30,7 @@ def suspicion_timeout_s(shortest_s: float, longest_s: float, confirmations: int,
 
 
 class Suspicion:
-    """One suspicion of one incarnation: when it began, and who confirmed it."""
+    """A suspicion of one incarnation of a member: its beginning and its accusers."""
 
     def __init__(self, incarnation: int, by: NodeId, now: float, confirmations_max: int) -> None:
         self.incarnation = incarnation
@@ -39,7 +39,7 @@ class Suspicion:
         self._accusers = {by}
 
     def confirm(self, by: NodeId) -> bool:
-        """Counts another accuser; returns False if it is not new or enough have confirmed."""
+        """Counts another accuser. Returns False if the accuser is not new, or enough have confirmed already."""
         if by in self._accusers or self.confirmations >= self.confirmations_max:
             return False
         self._accusers.add(by)
@@ -56,7 +56,7 @@ class Suspicion:
 
 
 class LocalHealth:
-    """Measures how much this agent doubts itself: 0 is not at all; it slows down by 1 + `score`."""
+    """Measures how much this agent doubts its own health. With score 0 it does not; it slows down by the factor 1 + `score`."""
 
     def __init__(self, score_max: int) -> None:
         self.score = 0

@@ -6,11 +6,11 @@ from typing import TypeAlias
 Key: TypeAlias = tuple[str, str | int]
 
 _SLACK = 64
-"""Most stale heap entries, from moved or cancelled timers, besides as many as there are timers."""
+"""The heap may have as many stale entries (of moved or cancelled timers) as there are timers, plus this number."""
 
 
 class Timers:
-    """Timers by key. Setting a key again moves it; equal times come due in the order in which they were set."""
+    """Timers by key. Setting a key again moves it. Timers of equal times come due in the order in which they were set."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Key]] = []
@@ -56,7 +56,7 @@ class Timers:
         heapq.heapify(self._heap)
 
     def _tidy(self) -> None:
-        """Drops stale entries. A timer a day ahead would otherwise leave an entry for a day each time it is moved."""
+        """Drops stale entries. Otherwise a timer a day ahead would leave an entry for a day each time it is moved."""
         self._heap = [entry for entry in self._heap if self._current.get(entry[2]) == entry[1]]
         heapq.heapify(self._heap)
 

@@ -1,4 +1,4 @@
-"""Writes messages, each with as much news and as many coordinates as its datagram has room for."""
+"""Writes messages, and fills each datagram with news and coordinates."""
 
 from collections.abc import Callable
 
@@ -43,7 +43,7 @@ class Writer:
         return SendDatagram(address, encode(Probe(self._envelope(peer, len(peer)), sequence, peer)), probe=sequence)
 
     def ack(self, peer: NodeId, address: Address, sequence: int, received_at: float, held_us: int, corrected: bool) -> SendDatagram:
-        """Writes an ack. With `corrected`, it includes what we believe about the peer, so that the peer can correct it."""
+        """Writes an ack. With `corrected`, it includes our statement about the peer, so that the peer can refute it."""
         message = Ack(self._envelope(peer, 0, corrected=corrected), sequence, held_us)
         return SendDatagram(address, encode_ack(message), answers_at=received_at)
 
@@ -91,7 +91,7 @@ class Writer:
         told: list[News] = []
         member = roster.members.get(peer)
         if member is not None and (corrected or member.status is not MemberStatus.ALIVE):
-            # A peer that hears what is said against it can object at once (Lifeguard's buddy system, section IV-C).
+            # A peer that hears the statement against it can object at once (Lifeguard's buddy system, section IV-C).
             told = [roster.status_news(member)]
             room -= encoded_bytes(told[0])
         news, used = roster.news.take(room, NEWS_MAX - 1, roster.repeats)

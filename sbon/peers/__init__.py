@@ -1,1 +1,1 @@
-"""Connections to other agents, over streams that the machine opens: handshakes, messages, requests and their replies."""
+"""Connections to other agents, over the host's streams: handshakes, messages, requests and their replies."""

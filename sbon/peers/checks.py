@@ -1,4 +1,4 @@
-"""Checks all connections of an agent every half keep-alive interval: pings, silent ones, idle ones."""
+"""Checks all connections of an agent every half keep-alive interval: sends pings, and closes silent and idle connections."""
 
 from collections.abc import Collection, Mapping
 
@@ -14,8 +14,8 @@ class Checks:
 
     Parameters
     ----------
-    connections : the connections of the agent, as its owner changes them
-    remotes : the addresses that the agent dials, as its owner changes them
+    connections : live view of the agent's connections
+    remotes : live view of the addresses that the agent dials
     """
 
     def __init__(self, host: Network, config: PeerConfig, connections: Collection[Connection], remotes: Mapping[Address, Remote]) -> None:
@@ -26,12 +26,12 @@ class Checks:
         self._stopped = False
 
     def begin(self) -> None:
-        """Checks from now on, if it does not yet; called for each new connection."""
+        """Starts the checks, if they do not run yet. Call it for each new connection."""
         if self._timer is None:
             self._check_after(self._host.now())
 
     def stop(self) -> None:
-        """Ends for good."""
+        """Stops the checks for good."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -42,7 +42,7 @@ class Checks:
 
     def _check(self) -> None:
         now = self._host.now()
-        # If this process woke late, unread bytes may prove the peers alive: restart their timeouts.
+        # If this process woke late, unread bytes may show that the peers are alive: restart their timeouts.
         late = now - self._due_at_s > self._config.keepalive_s
         self._timer = None
         if self._connections and not self._stopped:
@@ -55,7 +55,7 @@ class Checks:
                 connection.close("idle")
 
     def _is_idle(self, connection: Connection, now: float) -> bool:
-        """Tells whether a connection that this agent dialled has carried nothing for `idle_s`, and nobody needs it."""
+        """Tells whether a dialled connection has carried nothing for `idle_s`, and is no longer needed."""
         if not connection.dialled or not connection.is_ready or connection.requests.are_open:
             return False
         remote = self._remotes.get(connection.address)

@@ -2,17 +2,17 @@
 
 `sbon.peers.peers` makes and owns them.
 
-Runs `sbon.framing.SecureStream` over a `Stream` of the host and gives its frames their meaning::
+Runs `sbon.framing.SecureStream` over a `Stream` of the host and handles its frames::
 
     MESSAGE  one way                     PING, PONG  the other end is alive
     REQUEST  answered by one REPLY or    BYE         closed on purpose, with the reason
              ERROR of the same number    DATA        a batch of the link of that number (`sbon.links.frames`)
 
 A connection is *dialled* or *accepted*. Only the dialler pings and sends requests; otherwise both ends are alike. A connection finishes
-exactly once, by either end's close, an error or silence; later events are ignored.
+exactly once: one end closes it, or an error or silence ends it. Later events are ignored.
 
-Memory is bounded: when the host's send buffer is full (`Stream.congested`), only small messages are accepted, up to `slack_bytes_max` in
-all, and replies to accepted requests, up to `backlog_bytes_max` and one more.
+Memory is bounded. While the host's send buffer is full (`Stream.congested`), a connection accepts only small messages, up to
+`slack_bytes_max` in all, and replies to accepted requests, up to `backlog_bytes_max` and one reply more.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,8 +35,8 @@ from sbon.types import Address, NodeId
 T = TypeVar("T")
 
 SMALL_BYTES_MAX = 4096
-"""Largest message that may still be sent when the send buffer is full: acknowledgements, credit and the like, which must not wait behind
-the data that they would free."""
+"""Largest message that may be sent while the send buffer is full, for example acknowledgements, which must not wait behind the data that
+they would free."""
 
 _REASON_CHARACTERS_MAX = 200
 
@@ -63,9 +63,9 @@ class Connection:
     node
         The peer's authenticated name; empty until the handshake is done.
     address
-        The dialled address, or where an accepted connection came from (an ephemeral port, not the one that the peer listens on).
+        The dialled address, or the origin of an accepted connection (an ephemeral port, not the one that the peer listens on).
     dialled
-        Whether this end opened it.
+        True if this end opened the connection.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Connection:
 
     @property
     def is_clogged(self) -> bool:
-        """True while more replies wait than the peer may leave unread."""
+        """True while more bytes wait than the peer may leave unread."""
         return self._over_bytes > self._config.backlog_bytes_max
 
     def may_send(self, size_bytes: int) -> bool:
@@ -166,7 +166,7 @@ class Connection:
         self.used_at_s = self._alive.sent_at_s
 
     def write(self, kind: Kind, number: int, *payload: Buffer) -> None:
-        """Writes a frame, also where the send buffer is full."""
+        """Writes a frame, even if the send buffer is full."""
         assert self._stream is not None
         for piece in self._secure.send(kind, number, *payload):
             if self._stream.congested:
@@ -177,7 +177,7 @@ class Connection:
         self._alive.sent_at_s = self._host.now()
 
     def close(self, reason: str) -> None:
-        """Closes on purpose and tells the peer why. Written data is still sent; the owner is told afterwards."""
+        """Closes the connection and tells the peer the reason. Written data is still sent; the owner is told afterwards."""
         if self._finished or self._closing:
             return
         if self.is_ready:
@@ -196,7 +196,7 @@ class Connection:
         self._owner.finished(self, reason)
 
     def check(self, now: float) -> None:
-        """Pings, or gives the connection up; called every half keep-alive interval."""
+        """Sends a ping or pong if one is due, or gives the connection up. Called every half keep-alive interval."""
         given_up = self._alive.given_up(now, is_ready=self.is_ready)
         if given_up is not None:
             self._owner.counters[given_up.counter] += 1
@@ -206,7 +206,7 @@ class Connection:
         self.requests.expire(now)
 
     def excuse(self, now: float) -> None:
-        """Restarts the silence timeout: this process has been suspended, so the peer's silence until now says nothing."""
+        """Restarts the silence timeout: this process was suspended, so the peer's silence so far means nothing."""
         self._alive.excuse(now, is_ready=self.is_ready)
 
     # Callbacks of the host.
@@ -245,7 +245,7 @@ class Connection:
         except RemoteProtocolError as error:
             self._reject(error)
         except Exception as error:
-            # A bug of ours: the position in the stream is lost, so the connection cannot go on. The host logs the error.
+            # A bug in this agent: the position in the stream is lost, so the connection cannot go on. The host logs the error.
             self.finish(f"internal error: {error!r}")
             raise
 
@@ -276,7 +276,7 @@ class Connection:
             self._stream.write(event.data)
         else:
             if event.peer == self._me:
-                raise RemoteProtocolError(f"the peer is called {event.peer!r} as we are: this agent itself, or a second one of that name")
+                raise RemoteProtocolError(f"the peer has this agent's name, {event.peer!r}: it is this agent, or another one of that name")
             self.node = event.peer
             self.established_at_s = self.used_at_s = self._host.now()
             self._links_out.tells_origins = self.version >= ORIGINS
@@ -302,7 +302,7 @@ class Connection:
             text = frame.payload[:_REASON_CHARACTERS_MAX].decode("utf-8", "replace")
             self.finish(f"closed by the peer: {''.join(c for c in text if c.isprintable())}")
         elif frame.kind != Kind.PONG:
-            self._owner.counters["frames_unknown"] += 1  # of a later release: complete and authentic, so it is ignored
+            self._owner.counters["frames_unknown"] += 1  # from a later release: complete and authentic, so ignored
 
     def _reject(self, error: RemoteProtocolError) -> None:
         self._owner.counters["frames_bad" if self.node else "handshakes_failed"] += 1

@@ -1,4 +1,4 @@
-"""Sends messages to nodes by name: the member table gives the address, the peers carry the message, and messages to this node stay here.
+"""Sends messages to nodes by name: gets the address from the member table and sends over `Peers`; messages to this node stay here.
 
 Engine, queries and optimisers send through it.
 """
@@ -19,7 +19,7 @@ Done = Callable[[Message | SbonError], None]
 
 REQUEST_TIMEOUT_S = 5.0
 REACH_TIMEOUT_S = 3.0
-"""Seconds for opening a connection and a first answer; shorter than the timeout of the request that waits for it."""
+"""Seconds for opening a connection and getting a first answer; shorter than the timeout of the request that waits for it."""
 
 
 class Requests(Protocol):
@@ -43,7 +43,7 @@ class Directory:
     def send(self, node: NodeId, message: Message | Data) -> bool:
         """Sends a one-way message on an open connection.
 
-        Returns False if there is none with room; the connection is wanted from then on.
+        Returns False if no open connection has room. From then on, a connection to the node is kept open.
         """
         address = self._want(node)
         if address is None:
@@ -51,7 +51,7 @@ class Directory:
         return self._peers.send(address, message if isinstance(message, Data) else encode(message), expect=node)
 
     def request(self, node: NodeId, message: Message, done: Done, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
-        """Sends a request to a node, but not to another one that has its address now; `done` gets the answer or the error, once."""
+        """Sends a request to a node; fails if another node has its address now. `done` gets the answer or the error, once."""
         if node == self.me:
             self._host.call_soon(partial(self._ask_self, message, done))
             return
@@ -63,17 +63,17 @@ class Directory:
         self._peers.request(address, encode(message), partial(self._answered, done), timeout_s, expect=node, protocol=protocol)
 
     def request_at(self, address: Address, message: Message, done: Done, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
-        """Sends a request to whichever agent is at an address."""
+        """Sends a request to the agent at an address, whatever its name."""
         self._peers.request(address, encode(message), partial(self._answered, done), timeout_s)
 
     def tell(self, node: NodeId, message: Message) -> None:
-        """Sends a request and ignores the answer; a failure will be noticed in another way."""
+        """Sends a request and ignores the answer. The caller notices a failure in another way."""
         self.request(node, message, _ignored)
 
     def reach(self, nodes: Iterable[NodeId], done: Callable[[SbonError | None], None]) -> None:
-        """Opens connections to nodes that will be sent to soon.
+        """Opens connections to nodes to which this agent will soon send.
 
-        `done` gets None when all have answered, or the error of the first that has not.
+        `done` gets None when all nodes have answered, or the first error.
         """
         others = sorted(set(nodes) - {self.me})
         waiting = len(others)
@@ -85,7 +85,7 @@ class Directory:
             waiting -= 1
             if isinstance(result, SbonError):
                 waiting = 0
-                done(LinkError(f"{self.me} does not reach {node}: {result}"))
+                done(LinkError(f"{self.me} cannot reach {node}: {result}"))
             elif not waiting:
                 done(None)
 
@@ -99,7 +99,7 @@ class Directory:
         return [node for node, known in self._wanted.items() if known == address]
 
     def keep(self, nodes: Iterable[NodeId]) -> None:
-        """Releases the open connections to all other nodes, and reconnects to those that have a new address."""
+        """Releases the connections to all nodes except these, and reconnects to those of these that have a new address."""
         kept = set(nodes)
         for node, address in list(self._wanted.items()):
             if node not in kept:
@@ -110,7 +110,7 @@ class Directory:
             self._want(node)
 
     def hurry(self, node: NodeId) -> None:
-        """Dials a node that is wanted and back again at once, without the rest of the pause after attempts in vain."""
+        """Dials a wanted node that is back at once, without the rest of the pause after failed attempts."""
         if node in self._wanted:
             self._peers.want(self._wanted[node])
 

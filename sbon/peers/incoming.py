@@ -1,4 +1,4 @@
-"""Places for the connections that an agent accepts, so that one source of many connections does not keep others out."""
+"""Limits the connections that an agent accepts, so that a source of many connections does not keep others out."""
 
 import structlog
 
@@ -11,11 +11,11 @@ log = structlog.get_logger()
 
 
 class Incoming:
-    """The accepted connections of one agent: those in their handshake, and those that are established.
+    """The accepted connections of one agent, in their handshake or established.
 
     Parameters
     ----------
-    complaints : says how often the log may complain about one source
+    complaints : limits log lines about one source
     counters : counters of the connections' owner
     """
 
@@ -29,11 +29,11 @@ class Incoming:
         return len(self._established)
 
     def accepted(self, connection: Connection) -> None:
-        """Takes a connection that begins its handshake."""
+        """Adds a connection that begins its handshake."""
         self._enter(self._handshaking, connection, "handshakes")
 
     def established(self, connection: Connection) -> None:
-        """Takes a connection whose handshake is done."""
+        """Moves a connection whose handshake is done to the established ones."""
         self._handshaking.leave(connection)
         self._enter(self._established, connection, "connections")
 
@@ -43,7 +43,7 @@ class Incoming:
         self._established.leave(connection)
 
     def _enter(self, places: Places[Connection], connection: Connection, kind: str) -> None:
-        """Gives a connection a place; the connection that has to make room for it is closed."""
+        """Gives a connection a place, and closes the connection that it displaces, if any."""
         displaced = places.enter(connection, source_of(connection.address[0]))
         if displaced is None:
             return

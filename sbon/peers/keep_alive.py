@@ -1,4 +1,4 @@
-"""When one end of a connection was last heard and last wrote, and what follows: a ping, or the end of the connection."""
+"""Decides when one end of a connection sends a ping or a pong, and when it gives the connection up, by the times of its last bytes."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ from sbon.peers.kinds import Kind
 
 
 class GivenUp(NamedTuple):
-    """Why a connection ends: the counter that tells how often that happened, and the reason for people."""
+    """The end of a connection: the counter to increment, and the reason for people."""
 
     counter: str
     reason: str
@@ -29,7 +29,7 @@ class KeepAlive:
         self.opened_at_s = self.received_at_s = self.sent_at_s = now
 
     def given_up(self, now: float, *, is_ready: bool) -> GivenUp | None:
-        """Returns why the connection is to be ended; None if it may live on."""
+        """Returns why to end the connection; None if it may stay."""
         config = self._config
         if not is_ready:
             limit_s = config.handshake_timeout_s if self._dialled else config.accept_timeout_s
@@ -40,17 +40,17 @@ class KeepAlive:
         return None
 
     def sign(self, now: float) -> Kind | None:
-        """Returns the frame by which this end shows that it is alive; None if none is due. For connections that are ready."""
+        """Returns the frame that shows that this end is alive; None if none is due. The connection must be ready."""
         keepalive_s = self._config.keepalive_s
         if self._dialled and now - min(self.received_at_s, self.sent_at_s) >= keepalive_s:
-            # After our own silence too: the acceptor only listens, and while it sends to us it would otherwise take us for dead.
+            # Ping also after our own silence: an acceptor that sends to us without hearing from us would consider us dead.
             return Kind.PING
         if not self._dialled and self.received_at_s > self.sent_at_s and now - self.sent_at_s >= keepalive_s:
-            # The peer's ping waits behind its data, which takes long on a slow line: it must not take us for dead while we receive.
+            # On a slow line the peer's ping waits behind its data. A pong keeps the peer from considering us dead while we receive.
             return Kind.PONG
         return None
 
     def excuse(self, now: float, *, is_ready: bool) -> None:
-        """Restarts the silence timeout: this process has been suspended, so the peer's silence until now says nothing."""
+        """Restarts the silence timeout: this process was suspended, so the peer's silence so far means nothing."""
         self.opened_at_s = max(self.opened_at_s, now) if not is_ready else self.opened_at_s
         self.received_at_s = now

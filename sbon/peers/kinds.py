@@ -1,4 +1,4 @@
-"""Kinds of frames on a connection between agents; `sbon.peers.connection` says what each means."""
+"""Kinds of frames on a connection between agents; `sbon.peers.connection` explains them."""
 
 import enum
 

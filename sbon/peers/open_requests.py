@@ -1,4 +1,4 @@
-"""Requests that are open on one connection, of this end and of the other, each with the number by which its reply is known."""
+"""Open requests on one connection, from this end and from the other. A request and its reply have the same number."""
 
 from collections.abc import Callable
 from functools import partial
@@ -30,7 +30,7 @@ _NUMBER_MAX = 2**32 - 1
 _ERRORS: dict[str, type[SbonError]] = {
     error.__name__: error for error in (AuthorityError, ConfigError, LinkError, MigrationError, PlacementError, UnsupportedError)
 }
-"""Errors that keep their class on the way to the caller; any other arrives as a plain SbonError."""
+"""Errors that keep their class on the wire; any other arrives as a plain SbonError."""
 
 
 class ErrorReply(msgspec.Struct, frozen=True, array_like=True):
@@ -78,7 +78,7 @@ class Carrier(Protocol):
 
     @property
     def is_clogged(self) -> bool:
-        """True while more replies wait than the peer may leave unread."""
+        """True while more bytes wait than the peer may leave unread."""
 
     def write(self, kind: Kind, number: int, *payload: Buffer) -> None:
         """Writes a frame."""
@@ -111,13 +111,13 @@ class OpenRequests:
         return bool(self._asked or self._answering)
 
     def ask(self, payload: bytes, asked: Asked) -> None:
-        """Sends a request; the connection must have room for it."""
+        """Sends a request. The connection must have room for it."""
         self._number = self._number % _NUMBER_MAX + 1
         self._asked[self._number] = asked
         self._carrier.write(Kind.REQUEST, self._number, payload)
 
     def forget(self, asked: Asked) -> None:
-        """Forgets a request that has timed out: a late reply is only counted."""
+        """Forgets a request that has timed out. Its late reply will only be counted."""
         for number, other in self._asked.items():
             if other is asked:
                 del self._asked[number]
@@ -131,14 +131,14 @@ class OpenRequests:
         self._answering.clear()
 
     def expire(self, now: float) -> None:
-        """Answers with an error the requests that this agent has not answered in time."""
+        """Sends an error for each request that this agent has not answered in time."""
         for number, since in list(self._answering.items()):
             if now - since >= self._config.answer_timeout_s:
                 self._counters["requests_unanswered"] += 1
                 self._respond(number, LinkError(f"no answer within {self._config.answer_timeout_s:g} s"))
 
     def arrived(self, frame: Frame, now: float, hand_over: Callable[[bytes, Callable[[bytes | SbonError], None]], None]) -> None:
-        """Takes a request of the other end; `hand_over` gets its payload, and a function that answers it once, now or later."""
+        """Handles a request of the other end. `hand_over` gets its payload, and a function to answer it once, now or later."""
         number = frame.number
         if number in self._answering:
             raise RemoteProtocolError(f"request {number} sent twice")
@@ -165,7 +165,7 @@ class OpenRequests:
 
     def _respond(self, number: int, result: bytes | SbonError) -> None:
         if self._answering.pop(number, None) is None or not self._carrier.is_ready:
-            return  # the connection is gone, or the answer comes too late: the caller has been told
+            return  # the connection is gone, or the answer is too late and the caller has got an error
         if isinstance(result, bytes) and len(result) > self._config.frame_bytes_max:
             result = LinkError(f"reply of {len(result)} bytes, expected at most {self._config.frame_bytes_max}")
         if self._carrier.is_clogged:
@@ -176,7 +176,7 @@ class OpenRequests:
             self._carrier.write(Kind.ERROR, number, msgspec.msgpack.encode(ErrorReply.of(result)))
 
     def answered(self, frame: Frame) -> None:
-        """Passes on a reply, or an error, to whoever asked."""
+        """Passes a reply or an error on to the request that waits for it."""
         asked = self._asked.pop(frame.number, None)
         if asked is None:
             self._counters["replies_late"] += 1
@@ -186,6 +186,6 @@ class OpenRequests:
             try:
                 result = msgspec.msgpack.decode(frame.payload, type=ErrorReply).error()
             except msgspec.MsgspecError as error:
-                asked.finish(LinkError(f"{self._carrier.node} answered with an error that cannot be read"))
+                asked.finish(LinkError(f"{self._carrier.node} answered with an error that cannot be decoded"))
                 raise RemoteProtocolError(f"error reply: {error}") from error
         asked.finish(result)

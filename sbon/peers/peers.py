@@ -2,17 +2,17 @@
 
 The agent's directory sends through it.
 
-For every address that is wanted, or that a request goes to, there is one dialled connection::
+There is one dialled connection for every address that is wanted, or to which a request is sent::
 
     idle --want, request--> dialling --handshake done--> ready --loss--> backing off --timer, want, request--> dialling
                                '------------------failure-----------------^
 
-It is kept as long as it is wanted, or until it has been idle for `idle_s`. Connections of other agents are accepted in addition: when two
-agents dial each other at once, each sends on the connection that it dialled, and replies on the one that the request came by.
+A connection is kept while it is wanted, and otherwise until it has been idle for `idle_s`. Connections of other agents are accepted in
+addition: when two agents dial each other at once, each sends on the connection that it dialled, and replies on the connection of the
+request.
 
-A failed dial fails the requests that waited for it at once, since it is unknown how long a machine stays away. A wanted connection is
-dialled again after a pause that doubles each time and has jitter, so that a hundred agents do not reconnect to a restarted one at the same
-moment.
+A failed dial fails the waiting requests at once, because nobody knows how long a machine stays away. A wanted connection is dialled again
+after a pause that doubles each time and has jitter, so that a hundred agents do not reconnect to a restarted agent at the same moment.
 """
 
 from collections.abc import Callable
@@ -62,38 +62,38 @@ COUNTERS = (
 
 _COMPLAINT_PAUSE_S = 60.0
 _COMPLAINTS_MAX = 20
-"""Number of machines that the log may complain about in one pause: a peer that sends nonsense must not fill the disk with log lines."""
+"""Most machines with a log line in one pause, so that peers that send nonsense cannot fill the disk."""
 
 
 class PeerEvents(Protocol):
-    """Callbacks for what comes from other agents; the node implements them.
+    """Callbacks for messages and events of connections; the node implements them.
 
     Calls come one at a time, never before the call that caused them has returned.
     """
 
     def message(self, connection: Connection, payload: bytes) -> None:
-        """Takes a one-way message; `connection.send` answers on the same connection. A RemoteProtocolError closes the connection."""
+        """Handles a one-way message; `connection.send` answers on the same connection. A RemoteProtocolError closes the connection."""
 
     def data(self, connection: Connection, data: Data) -> None:
-        """Takes a batch of a link; otherwise like `message`."""
+        """Handles a batch of a link; otherwise like `message`."""
 
     def request(self, connection: Connection, payload: bytes, respond: Callable[[bytes | SbonError], None]) -> None:
-        """Takes a request: call `respond` once, now or later.
+        """Handles a request: call `respond` once, now or later.
 
         An SbonError raised here is the response; a RemoteProtocolError closes the connection.
         """
 
     def connected(self, address: Address, node: NodeId) -> None:
-        """A wanted connection is ready. `node` is its name now, which differs from before if another agent has taken the address."""
+        """Reports that a wanted connection is ready. `node` is the agent's name, which changes if another agent takes the address."""
 
     def no_common_key(self, address: Address) -> None:
-        """The agent dialled there holds none of our cluster keys."""
+        """Reports that the agent dialled there holds none of our cluster keys."""
 
     def lost(self, address: Address, reason: str) -> None:
-        """A wanted connection that was ready is lost; dialling goes on while it is wanted."""
+        """Reports that a wanted connection that was ready is lost. Dialling continues while it is wanted."""
 
     def writable(self, address: Address) -> None:
-        """A dialled connection that was full accepts messages again."""
+        """Reports that a dialled connection that was full accepts messages again."""
 
 
 class _Turned:
@@ -113,14 +113,14 @@ class Peers:
     Parameters
     ----------
     me
-        This agent's name, told to every peer.
+        This agent's name, which it sends to every peer.
     key_ring
-        None: connections are plain, for loopback only.
+        The cluster keys; None: connections are plain, for loopback only.
     """
 
     def __init__(self, host: Network, me: NodeId, key_ring: KeyRing | None, config: PeerConfig, events: PeerEvents) -> None:
         self.key_ring = key_ring
-        """Keys of connections made from now on; existing ones keep theirs."""
+        """Keys for new connections; existing connections keep theirs."""
         self.versions = SPOKEN
         self.counters: dict[str, int] = dict.fromkeys(COUNTERS, 0)
         self._host, self._me, self._config, self._events = host, me, config, events
@@ -133,9 +133,9 @@ class Peers:
         self._incoming = Incoming(host, config, LineLimit(_COMPLAINT_PAUSE_S, _COMPLAINTS_MAX), self.counters)
 
     def want(self, address: Address) -> None:
-        """Keeps a connection to this address open until `unwant`; `PeerEvents.connected` follows, also if one is open already.
+        """Keeps a connection to this address open until `unwant`; `PeerEvents.connected` follows, even if a connection is open already.
 
-        Wanting again ends a pause between attempts, so call it on hearing that the agent there is alive again.
+        A repeated call ends a pause between attempts, so call it when the agent there is alive again.
         """
         if self._closed:
             return
@@ -146,7 +146,7 @@ class Peers:
         self._dial_early(remote)
 
     def unwant(self, address: Address) -> None:
-        """Lets the connection close once requests and `idle_s` allow; it is not reported any more."""
+        """Lets the connection close when no request is open and it has been idle for `idle_s`. It is no longer reported."""
         remote = self._remotes.get(address)
         if remote is None:
             return
@@ -168,8 +168,9 @@ class Peers:
         Returns
         -------
         bool
-            False: not connected, to another agent, or full (`PeerEvents.connected` or `writable` follows); nothing was sent. Messages up to
-            4 KiB still pass for a while when larger ones do not. True does not promise arrival: the connection may break.
+            False: nothing was sent, because there is no connection, or to another agent, or it is full; `PeerEvents.connected` or
+            `writable` follows. Messages up to 4 KiB may still pass when larger ones do not. True is no proof of arrival: the connection may
+            break.
 
         Raises
         ------
@@ -185,7 +186,7 @@ class Peers:
         return connection.send_data(payload) if isinstance(payload, Data) else connection.send(payload)
 
     def drained_bytes_per_s(self, address: Address) -> float:
-        """Returns how fast the dialled connection drained the last time that its send buffer was full; 0 if unknown."""
+        """Returns the rate at which the dialled connection last drained its full send buffer; 0 if unknown."""
         remote = self._remotes.get(address)
         return 0.0 if remote is None or remote.ready is None else remote.ready.drain.bytes_per_s
 
@@ -201,10 +202,10 @@ class Peers:
     ) -> None:
         """Sends a request to the agent at the address; dials if necessary. `done` is called once, later, with the reply or an error.
 
-        If `expect` names an agent, another one that has taken its address is not asked; nor is one that speaks a protocol below `protocol`.
+        Does not ask an agent other than `expect`, if that is given, or an agent that speaks a protocol below `protocol`.
 
         The error is a LinkError if the network failed or the time-out passed (the request may or may not have been carried out), an
-        UnsupportedError if the agent speaks too old a protocol, otherwise the error that the other agent answered with.
+        UnsupportedError if the agent's protocol is too old, otherwise the other agent's error.
 
         Raises
         ------
@@ -240,7 +241,7 @@ class Peers:
         return connection
 
     def close(self) -> None:
-        """Says goodbye on every connection and fails every request; nothing is reported from now on."""
+        """Closes every connection and fails every request. Reports nothing from now on."""
         self._closed = True
         for connection in list(self._connections):
             connection.close("leaving")
@@ -266,7 +267,7 @@ class Peers:
             del self._remotes[remote.address]
 
     def _dial_early(self, remote: Remote) -> None:
-        """Dials now, unless the connection is open; if the last attempt was only just made, after the least pause."""
+        """Dials now, or after the shortest pause since the last attempt. Does nothing if the connection is open."""
         if remote.connection is not None:
             return
         earliest = remote.dialled_at_s + self._config.dial_backoff_s_min
@@ -299,7 +300,7 @@ class Peers:
     def _redial_later(self, remote: Remote) -> None:
         config = self._config
         pause_s = min(config.dial_backoff_s_max, config.dial_backoff_s_min * 2.0 ** min(remote.failures, 30))
-        # Half of the pause is random ("equal jitter"): agents that lost the same peer spread out, and none returns at once.
+        # Half of the pause is random ("equal jitter"), so that agents that lost the same peer do not all redial at once.
         remote.timer = self._host.call_at(self._host.now() + pause_s * self._rng.uniform(0.5, 1.0), partial(self._dial, remote))
 
     def _tell(self, remote: Remote) -> None:
@@ -349,7 +350,7 @@ class Peers:
         self._events.request(connection, payload, respond)
 
     def writable(self, connection: Connection) -> None:
-        """Handles a buffer that has room again."""
+        """Handles a connection whose send buffer has room again."""
         remote = self._remotes.get(connection.address)
         if not connection.dialled or remote is None or remote.connection is not connection:
             return
@@ -366,7 +367,7 @@ class Peers:
         now = self._host.now()
         remote.connection = None
         was_ready, told, remote.told = bool(connection.node), remote.told, False
-        # A connection that breaks soon counts as a failure too; otherwise it would be redialled without a pause.
+        # A connection that breaks soon counts as a failure, too; otherwise it would be redialled without a pause.
         lasted = was_ready and now - connection.established_at_s >= self._config.keepalive_s
         remote.failures = 0 if lasted else remote.failures + 1
         if was_ready and not remote.wanted and not remote.waiting:

@@ -1,4 +1,4 @@
-"""State of one address that this agent dials, and of the requests to it. `sbon.peers.peers` uses it."""
+"""One address that this agent dials, and the requests to it. `sbon.peers.peers` uses it."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +10,7 @@ from sbon.types import Address, NodeId
 
 
 class Request:
-    """A request in progress: it ends exactly once, with the reply, its time-out or an error."""
+    """A request in progress. It ends exactly once, with the reply, its time-out or an error."""
 
     def __init__(
         self, remote: "Remote", payload: bytes, done: Callable[[bytes | SbonError], None], expect: NodeId | None, protocol: int = 0
@@ -21,7 +21,7 @@ class Request:
         self.protocol = protocol
         """The least protocol version that the agent must speak."""
         self.connection: Connection | None = None
-        """Connection on which it was sent; None while it waits for one."""
+        """Connection on which the request was sent; None before."""
         self.timer: Timer | None = None
         self._remote, self._done = remote, done
 
@@ -47,7 +47,7 @@ class Remote:
         self.requests: dict[Request, None] = {}
         self.failures = 0
         self.reason = ""
-        """Why the last dial failed."""
+        """Reason why the last dial failed."""
         self.timer: Timer | None = None
         self.dialled_at_s = float("-inf")
 
@@ -72,7 +72,7 @@ class Remote:
         return self.connection if self.connection is not None and self.connection.is_ready else None
 
     def flush(self, call_soon: Callable[[Callable[[], None]], None]) -> None:
-        """Sends the requests that wait, as far as the connection has room; those that the agent there cannot take fail, later."""
+        """Sends waiting requests while the connection has room. Requests for another agent or a newer protocol fail, later."""
         connection = self.ready
         if connection is None:
             return

@@ -121,7 +121,7 @@ class Authority:
         """
         name = type(message).__name__
         if not way & ways(type(message)):
-            problem: ProtocolError = UnsupportedError(f"{name} may not be sent {'as a request' if way is Way.ASKED else 'one way'}")
+            problem: ProtocolError = UnsupportedError(f"{name} is not {'a request' if way is Way.ASKED else 'said one way'}")
             self.unsupported(claimed or speaker, problem)
             return problem
         judgement = judge(message, speaker, self)

@@ -138,7 +138,7 @@ def test_reaching_several_ends_with_the_last_answer_or_the_first_error(world: Wo
     world.directory.reach(["b", "c"], found.append)
     for _, _, done, _, _ in world.peers.asked[2:]:
         done(LinkError("gone"))
-    assert [str(one) for one in found[1:]] == ["a does not reach b: gone"]
+    assert [str(one) for one in found[1:]] == ["a cannot reach b: gone"]
 
 
 def test_reaching_nobody_else_is_done_in_the_next_turn(world: World) -> None:
