@@ -221,7 +221,7 @@ class Gossip:
     def _send(self, action: SendDatagram) -> None:
         self.counters["datagrams_sent"] += 1
         data = action.data
-        # Make the nonce before taking the time: during the system call, other threads may take the interpreter for milliseconds.
+        # The nonce is made before the time is taken: during this system call, other threads may hold the interpreter for milliseconds.
         nonce = b"" if self.key_ring is None else self._host.random_bytes(NONCE_BYTES)
         if action.answers_at is not None:
             data = with_held(data, self._host.now() - action.answers_at)
