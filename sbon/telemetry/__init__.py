@@ -1,1 +1,1 @@
-"""Telemetry of agents as typed tables, shared by agents and the analysis. Values in, values out: `agent` has the files and brokers."""
+"""Telemetry of agents as typed tables, shared by agents and the analysis. No I/O: `agent` has the files and brokers."""

@@ -1,4 +1,4 @@
-"""Rows about decisions: where operators were placed and why, what reviews found, what moved."""
+"""Rows about decisions: placements, reviews, migrations, recoveries and multicasts."""
 
 from sbon.telemetry.row import Instant, Part, Row
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
@@ -10,23 +10,23 @@ class CandidateRecord(Part, frozen=True):
     node: NodeId
     """Id of the node."""
     usage_bytes: float | None
-    """Network usage of the operator's links if it ran there, by measured round trips as far as there are any."""
+    """Network usage of the operator's links if it ran there, by measured round trips if there are any."""
     predicted_usage_bytes: float | None
     """The same network usage by coordinates alone."""
     measured: bool
-    """True if its round trips were measured; false: predicted from coordinates."""
+    """True if the node's round trips were measured; false: predicted from coordinates."""
     load_ms: float
-    """The load dimension of its coordinate."""
+    """The load dimension of the node's coordinate."""
     free_slots: int
-    """Number of operators that it would still take."""
+    """Number of operators that the node would still take."""
     answered: bool
-    """True if it answered when it was asked."""
+    """True if the node answered when it was asked."""
     runs: OperatorId | None
-    """Running operator there that could have served instead; null if there is none."""
+    """Running operator there that the query could have used instead; null if there is none."""
 
 
 class PlacedOperatorRecord(Part, frozen=True):
-    """An operator of the query, where it was placed and why."""
+    """The placement of one operator of the query."""
 
     operator: OperatorId
     """Id of the operator."""
@@ -37,11 +37,11 @@ class PlacedOperatorRecord(Part, frozen=True):
     node: NodeId
     """Node that the operator was placed on."""
     pinned: bool
-    """True if it is fixed to its node."""
+    """True if the operator is fixed to its node."""
     reused: OperatorId | None
-    """Running operator that serves instead; null if a new one was made."""
+    """Running operator that the query uses instead; null if a new one was made."""
     candidates: tuple[CandidateRecord, ...]
-    """Candidates by network usage, least first, the chosen node among them; empty for pinned operators."""
+    """Candidates by network usage, least first, the chosen node included; empty for pinned operators."""
 
 
 class PlacedLinkRecord(Part, frozen=True):
@@ -75,7 +75,7 @@ class Placement(Row, frozen=True, tag="placements"):
     sql: str
     """Text of the statement."""
     usage_bytes: float
-    """Predicted network usage that the query adds; input of reused operators counts nothing."""
+    """Predicted network usage that the query adds; the input of reused operators does not count."""
     usage_producer_bytes: float | None
     """Network usage of the whole query without reuse, all movable operators at a producer; mean over producers."""
     usage_consumer_bytes: float | None
@@ -83,7 +83,7 @@ class Placement(Row, frozen=True, tag="placements"):
     delay_ms: float | None
     """Predicted one-way latency of the longest path from a source to the sink."""
     delay_bound_ms: float | None
-    """The delay that the query accepts; null without a bound."""
+    """The query's delay bound; null without one."""
     candidates_asked: int
     """Number of nodes that were asked."""
     rtts_measured: int
@@ -93,7 +93,7 @@ class Placement(Row, frozen=True, tag="placements"):
     links: tuple[PlacedLinkRecord, ...]
     """The links that the query adds."""
     dropped: tuple[OperatorId, ...]
-    """Operators of the plan that are not needed, as running ones serve instead."""
+    """Operators of the plan that are not needed, because the query uses running ones."""
 
 
 class AlternativeRecord(Part, frozen=True):
@@ -108,9 +108,9 @@ class AlternativeRecord(Part, frozen=True):
     saving: float | None
     """Share of `usage_here_bytes` that the move would save."""
     required: float | None
-    """Least share that would be enough for a move; null if none would be."""
+    """Least share that would justify a move; null if none would."""
     measured: bool
-    """True if its round trips were measured; false: predicted from coordinates."""
+    """True if the node's round trips were measured; false: predicted from coordinates."""
 
 
 class Review(Row, frozen=True, tag="reviews"):
@@ -123,54 +123,54 @@ class Review(Row, frozen=True, tag="reviews"):
     verdict: str
     """Decision, such as migrate, stay, wait, insert or hindered."""
     reason: str
-    """Why, in words."""
+    """Reason for the decision, as a sentence."""
     alternatives: tuple[AlternativeRecord, ...]
     """Nodes that were considered, best first."""
 
 
 class MigrationRow(Row, frozen=True, tag="migrations"):
-    """A migration away from the agent has ended. Instants of phases (`sbon.migration`) are null if the phase was never reached."""
+    """A migration away from the agent has ended. The instant of a phase (`sbon.migration`) is null if the phase was not reached."""
 
     operator: OperatorId
     """Id of the operator."""
     queries: tuple[QueryId, ...]
-    """Queries that use it."""
+    """Queries that use the operator."""
     from_node: NodeId
-    """The agent that it ran on."""
+    """The agent that the operator ran on."""
     to_node: NodeId
-    """The agent that it was to move to."""
+    """The agent that the operator was to move to."""
     committed: bool
-    """True if it has moved; false: the migration was abandoned."""
+    """True if the operator has moved; false: the migration was abandoned."""
     reason: str
     """Why the migration was wanted."""
     outcome: str
     """Why the migration was abandoned; empty if it was not."""
     asked_at: Instant
-    """When the hosts of the neighbours were asked to keep theirs still."""
+    """When the hosts of the neighbours were asked for locks."""
     locked_at: Instant | None
     """When all of them had agreed, and the new host was asked."""
     prepared_at: Instant | None
     """When the new host was ready, and copying of the state began while the operator ran on."""
     paused_at: Instant | None
-    """When the operator stood still, and the rest of its state began to move."""
+    """When the operator rested, and the transfer of the remaining state began."""
     moved_at: Instant | None
-    """When the new host had everything: the move was decided."""
+    """When the new host had everything, and the move was committed."""
     ended_at: Instant
-    """When all neighbours knew, or the operator ran on where it was."""
+    """When all neighbours knew of the move, or the operator ran on where it was."""
     pause_ms: float
     """Time from the pause until the operator ran again."""
     duration_ms: float
-    """Time from the first question to the end."""
+    """Time from `asked_at` to `ended_at`."""
     state_bytes: int
-    """Bytes sent in all: state, input since the copy began, unacknowledged output."""
+    """All bytes sent: state, input since the copy began, unacknowledged output."""
     usage_before_bytes: float | None
-    """Network usage of its links before, as the review predicted it; null if the move was asked for by hand."""
+    """Network usage of the operator's links at the old place, as the review predicted it; null if no review wanted the move."""
     usage_after_bytes: float | None
-    """Network usage of its links at the new place, as the review predicted it; null likewise."""
+    """Network usage of the operator's links at the new place, as the review predicted it; null if no review wanted the move."""
     copied_at: Instant | None = None
     """When the copy was nearly complete, and the operator finished its last batch."""
     rounds: int | None = None
-    """Number of times that input received during the copy was sent after it."""
+    """Number of times that input received during the copy was sent afterwards."""
 
 
 class RecoveredOperator(Part, frozen=True):
@@ -181,21 +181,21 @@ class RecoveredOperator(Part, frozen=True):
     operator_kind: str
     """Kind of operator: source, map, window, join, sink and so on."""
     from_node: NodeId | None
-    """The host that it was lost with; null if that is not known."""
+    """The host that the operator was lost with; null if unknown."""
     to_node: NodeId
-    """The agent that it runs on now."""
+    """The agent that the operator runs on now."""
     state_lost: bool
-    """True if it began empty although its former copy had state."""
+    """True if the operator began empty although its former copy had state."""
     rows_lost: int
     """Rows that had been made and have not arrived."""
     windows_lost: int | None
-    """Windows that are left out, those without rows included; null if that is not known."""
+    """Windows that are left out, including those without rows; null if unknown."""
 
 
 class RecoveryRow(Row, frozen=True, tag="recoveries"):
-    """Operators of a query that the agent took were lost with their hosts, and run again.
+    """Operators of a query that the agent owns were lost with their hosts, and run again.
 
-    Instants of the last attempt's phases (`sbon.supervision.recovery`) are null if the phase took no time.
+    The instant of a phase of the last attempt (`sbon.supervision.recovery`) is null if the phase took no time.
     """
 
     query: QueryId
@@ -203,36 +203,36 @@ class RecoveryRow(Row, frozen=True, tag="recoveries"):
     operators: tuple[RecoveredOperator, ...]
     """The operators that run again."""
     epoch: int
-    """Their epoch."""
+    """Epoch of these operators."""
     attempts: int
     """Number of attempts."""
     lost_at: Instant
-    """When the agent learnt that the first of them was lost: some seconds after the crash."""
+    """When the agent learnt that the first operator was lost: some seconds after the crash."""
     placing_at: Instant | None
     """When the last attempt began to choose hosts."""
     fencing_at: Instant | None
-    """When it asked the neighbours how far they were."""
+    """When the last attempt began to ask the neighbours for their progress."""
     making_at: Instant | None
-    """When it had the operators made."""
+    """When the last attempt began to have the operators made."""
     beginning_at: Instant | None
-    """When it let sinks take rows."""
+    """When the last attempt let sinks take rows."""
     recovered_at: Instant
-    """When all of them ran."""
+    """When all operators ran."""
     duration_ms: float
     """Time from `lost_at` to `recovered_at`."""
     rows_lost: int
     """Rows that had been made and have not arrived."""
     rows_exact: bool
-    """True if exactly so many rows are lost; false: at least so many, and some may have come twice."""
+    """True if `rows_lost` is exact; false: at least so many are lost, and some may have come twice."""
     windows_lost: int | None
-    """Windows that are left out, those without rows included; null if that is not known."""
+    """Windows that are left out, including those without rows; null if unknown."""
 
 
 class MulticastChange(Row, frozen=True, tag="multicasts"):
-    """A multicast operator was put between an operator and its consumers, or taken away."""
+    """A multicast was made between an operator and its consumers, or was folded."""
 
     event: str
-    """Which of the two: made or folded."""
+    """made or folded."""
     operator: OperatorId
     """Operator whose rows the multicast passes on."""
     multicast: OperatorId
@@ -240,4 +240,4 @@ class MulticastChange(Row, frozen=True, tag="multicasts"):
     node: NodeId
     """Node that the multicast is to run on; the agent itself when it is folded."""
     reason: str
-    """Why, in words."""
+    """Reason, as a sentence."""

@@ -25,8 +25,8 @@ class Recorded(NamedTuple):
 
 
 def frame_of(table: Table, rows: Sequence[Recorded]) -> tuple[pl.DataFrame, int]:
-    """Returns a frame of these rows, sorted by time, and the number of rows left out because a value fits no column (numbers beyond 64
-    bits).
+    """Returns a frame of these rows, sorted by time, and the number of rows left out because a value does not fit its column (numbers
+    beyond 64 bits).
 
     Every row must be of the table's kind.
     """
@@ -85,7 +85,7 @@ def _row(kind: type[Row], values: dict[str, Any]) -> Row:
 
 
 def _positional(value: Any) -> Any:
-    """Converts structs to the arrays that rows are made of."""
+    """Converts dicts of structs to lists, which is the form of rows."""
     if isinstance(value, dict):
         return [_positional(item) for item in value.values()]
     if isinstance(value, list):

@@ -1,8 +1,8 @@
-"""File layout of telemetry: one folder for each kind and hour, named as Spark reads partitions.
+"""File layout of telemetry: one folder for each kind and hour, named as Spark expects partitions.
 
     telemetry/kind=probes/date=2026-11-21/hour=04/ams-5f0c2a91-000003.parquet
 
-A file comes from one piece of one run's spool, and is named after it: writing the piece again replaces the file by an equal one.
+A file comes from one piece of one run's spool and is named after it, so that writing the piece again replaces the file by an equal one.
 """
 
 import re
@@ -12,9 +12,9 @@ from sbon.types import NodeId
 
 SUFFIX = ".parquet"
 SPOOL = "spool"
-"""Folder beside those of the kinds, in which rows wait until they are written."""
+"""Folder beside the kinds' folders, in which rows wait until they are written to Parquet files."""
 OPEN, CLOSED = ".open", ".ndjson"
-"""Suffixes of the spool's pieces: being written by the agent, and ready to become Parquet files. Other files there hold no rows."""
+"""Suffixes of the spool's pieces: still written by the agent, and ready to become Parquet files. Other files there hold no rows."""
 _FOLDER = re.compile(r"kind=([a-z_]+)/date=(\d{4}-\d{2}-\d{2})/hour=(\d{2})")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -54,8 +54,8 @@ def hour_of(time_us: int) -> datetime:
 
 
 def file_name(agent: NodeId, start: str, piece: int) -> str:
-    """Returns the name of a file. Characters of agents' names that file systems or Spark do not accept are replaced; the run's id keeps
-    names unique.
+    """Returns the name of a file. Replaces characters of agents' names that file systems or Spark do not accept; the run's id keeps names
+    unique.
 
     Examples
     --------

@@ -1,5 +1,4 @@
-"""Turns decisions and observations of the agent's parts into telemetry rows: placements, reviews, migrations, recoveries,
-members, queries, sinks."""
+"""Makes telemetry rows of decisions and observations: placements, reviews, migrations, recoveries, members, queries, sinks."""
 
 import math
 from collections import OrderedDict
@@ -23,9 +22,9 @@ if TYPE_CHECKING:
     from sbon.supervision.recovery import Recovered
 
 REVIEWS_REMEMBERED = 1024
-"""Number of operators for which a decision to move is remembered until the migration has ended, for the predicted network usage."""
+"""Most operators whose decision to move is kept until the migration has ended, because of the predicted network usage in it."""
 CONSIDERED_RECORDED = 5
-"""Most nodes of a review that are recorded, the best ones."""
+"""Most nodes of a review that are recorded: the best."""
 MICROSECONDS = 1_000_000
 
 
@@ -52,7 +51,7 @@ class Recording:
     # -------------------------------------------------------------------------------------------------- the optimisers
 
     def placement(self, plan: "Plan", decision: "Decision") -> None:
-        """Records a decision of the full optimiser that has been deployed."""
+        """Records a deployed decision of the full optimiser."""
         ids = {(link.source, link.target): link for link in plan.links}
         links = [
             rows.PlacedLinkRecord(
@@ -141,8 +140,8 @@ class Recording:
 
         Parameters
         ----------
-        happening : how the query's history has noted it
-        reached : when each phase of the last attempt was reached
+        happening : the recovery's entry in the query's history
+        reached : the time at which each phase of the last attempt was reached
         """
         ends_s, now = happening.at_wall_s, self._now()
         at = {phase.value: int((ends_s - (now - reached_s)) * MICROSECONDS) for phase, reached_s in reached.items()}
@@ -193,7 +192,7 @@ class Recording:
         self._record(row)
 
     def prediction(self, record: "QueryRecord") -> None:
-        """Records what was just predicted of a query's latency, beside what is measured."""
+        """Records the latest prediction of a query's latency, and the measured latency."""
         told = record.forecast.row() if record.forecast is not None else None
         if told is None:
             return
@@ -220,7 +219,7 @@ class Recording:
     # ------------------------------------------------------------------------------------------------ latency at sinks
 
     def delivered(self, operator: OperatorId, queries: Iterable[str], stimulus_s: float, count: int) -> None:
-        """Counts rows that a sink here has taken, with the stimulus time (wall clock) at which their latest source row entered."""
+        """Counts rows that a sink here has taken, by their stimulus time (wall clock)."""
         if count == 0:
             return
         sink = self._sinks.get(operator)
@@ -229,14 +228,14 @@ class Recording:
         sink.digest.add((self._wall() - stimulus_s) * 1000, count)
 
     def look_at_sinks(self) -> None:
-        """Records the windows that are over; called periodically."""
+        """Records the latency windows that are over; called periodically."""
         now = self._now()
         for operator, sink in list(self._sinks.items()):
             if now - sink.begun_s >= self._latency_window_s:
                 self.sink_ended(operator)
 
     def sink_ended(self, operator: OperatorId) -> None:
-        """Records the open window of a sink; its next delivery begins another."""
+        """Records the open latency window of a sink. The sink's next delivery begins another window."""
         sink = self._sinks.pop(operator, None)
         if sink is None:
             return

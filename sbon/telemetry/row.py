@@ -1,8 +1,7 @@
 """Base types of all telemetry rows.
 
-Units are in the names of fields, as everywhere. A field that may be None is null where it is not known, or where it has no finite value:
-JSON has no infinity. New fields go to the end of a struct and have a default, so that older spools can be read; anything else needs a
-new `VERSION`.
+The names of fields have units. A field that may be None is null if its value is unknown or not finite, because JSON has no infinity. New
+fields go to the end of a struct and have a default, so that older spools can be read; any other change needs a new `VERSION`.
 """
 
 from typing import Annotated, TypeAlias

@@ -1,6 +1,6 @@
-"""The rows of telemetry, one struct for each kind. What an agent records, what spool and broker carry, and what the tables hold.
+"""The rows of telemetry, one struct for each kind. Agents record these rows, spool and broker carry them, and tables hold them.
 
-Those of decisions are in `sbon.telemetry.decisions`; what all rows have in common is in `sbon.telemetry.row`.
+Rows about decisions are in `sbon.telemetry.decisions`, the base types in `sbon.telemetry.row`.
 """
 
 from typing import TypeAlias
@@ -61,7 +61,7 @@ class Probe(Row, frozen=True, tag="probes"):
     peer: NodeId
     """The agent that was probed."""
     rtt_ms: float
-    """Round trip as measured, unfiltered."""
+    """Measured round trip, unfiltered."""
     predicted_ms: float
     """Round trip that the two coordinates predicted before the probe."""
 
@@ -72,7 +72,7 @@ class CoordinateSample(Row, frozen=True, tag="coordinates"):
     vector_ms: tuple[float, ...]
     """The latency vector."""
     height_ms: float
-    """The height: what it takes to leave the node, whichever way."""
+    """The height: latency of the access link that all paths of the node cross."""
     error: float
     """Error estimate of the coordinate; no unit."""
     load_ms: float
@@ -108,7 +108,7 @@ class Load(Row, frozen=True, tag="load"):
     free_slots: int
     """Number of operators that the agent would still take."""
     records_dropped: int
-    """Telemetry records that this process has lost since its start, for a full buffer or a full disk."""
+    """Telemetry records that this process has lost since its start, because a buffer or the disk was full."""
     loop_lag_p50_ms: float | None = None
     """Median delay of the event loop's timers over the last half minute to minute; null if not measured."""
     loop_lag_p99_ms: float | None = None
@@ -135,11 +135,11 @@ class LinkRate(Row, frozen=True, tag="links"):
     bytes_per_s: float
     """Bytes sent a second, mean over the last 10 s, repeated batches included."""
     rows: int
-    """Rows offered to the link since its operator was made; the count moves with the operator."""
+    """Rows offered to the link since its operator was made, on any node."""
     bytes: int
     """Bytes sent since the sending end came to this node."""
     latency_ms: float | None
-    """One-way latency: half of the measured round trip, else of the predicted one; 0 within the node."""
+    """One-way latency: half of the measured round trip, or else of the predicted one; 0 within the node."""
     latency_measured: bool
     """True if `latency_ms` was measured; false: it was predicted from coordinates."""
     batches_held: int
@@ -147,18 +147,18 @@ class LinkRate(Row, frozen=True, tag="links"):
     batches_resent: int
     """Batches sent again since the sending end came to this node."""
     stalled: bool
-    """True if the link has no credit, as the receiver is slower than the sender."""
+    """True if the link has no credit, because the receiver is slower than the sender."""
     bandwidth_bytes_per_s: float | None = None
-    """Bytes a second that passed to the receiver's agent while the connection's buffer was full; null before it was."""
+    """Measured rate to the receiver's agent while the connection's buffer was full, in bytes/s; null if it has never been full."""
 
 
 class MisfitCount(Part, frozen=True):
     """Rows that a source has left out for one reason; the rows themselves are not in telemetry."""
 
     column: str
-    """The column whose value did not fit; empty if the line as a whole did not."""
+    """The column whose value did not fit; empty if the whole line did not fit."""
     cause: str
-    """Why they were left out."""
+    """Why the rows were left out."""
     rows: int
     """Number of rows."""
 
@@ -169,19 +169,19 @@ class PortCostRow(Part, frozen=True):
     port: int
     """Number of the port; 0 for a source."""
     batches: float
-    """Batches behind the figures, those of all operators of the agent that compute the same."""
+    """Number of measured batches, of all operators of the agent that compute the same."""
     rows_per_batch: float
     """Mean rows of a batch."""
     per_batch_ns: float
-    """Processor time of a batch beside its rows."""
+    """Fixed processor time of a batch, without its rows."""
     per_row_ns: float
     """Processor time of a row."""
     batch_ns: float
     """Processor time of a batch of `rows_per_batch` rows."""
     batch_ns_low: float
-    """Two standard errors below."""
+    """`batch_ns` minus two standard errors."""
     batch_ns_high: float
-    """Two standard errors above."""
+    """`batch_ns` plus two standard errors."""
     selectivity: float
     """Rows out for each row in."""
 
@@ -194,7 +194,7 @@ class OperatorStatistics(Row, frozen=True, tag="operators"):
     operator_kind: str
     """Kind of operator: source, map, window, join, multicast, sink and so on."""
     queries: tuple[QueryId, ...]
-    """Queries that use it."""
+    """Queries that use the operator."""
     state: str
     """State: building, running, blocked, stalled, degraded, paused, prepared, finished or failed."""
     reason: str
@@ -226,31 +226,31 @@ class OperatorStatistics(Row, frozen=True, tag="operators"):
     dropped_rows: int
     """Rows that came in but could not be used: lines of a source, arrays that are too long for UNNEST; 0 for other operators."""
     queue_batches: int
-    """Batches in its queues."""
+    """Batches in the operator's queues."""
     state_rows: int
-    """Rows kept in its state."""
+    """Rows in the operator's state."""
     queue_rows: int | None = None
-    """Rows of the batches in its queues."""
+    """Rows of the batches in the operator's queues."""
     quanta: int | None = None
-    """Batches, and slices of large batches, that it has worked on since it came to the agent."""
+    """Batches, and slices of large batches, processed since the operator came to the agent."""
     cpu_ns: int | None = None
-    """Processor time since it came to the agent, including that of polars on its behalf."""
+    """Processor time since the operator came to the agent, including that of polars for it."""
     cpu_ns_per_row: float | None = None
     """Recent processor time for each row, the fixed cost of batches included; null before the first row."""
     longest_quantum_ms: float | None = None
-    """Longest time that one quantum of it has kept a thread since it came to the agent."""
+    """Longest time that a quantum has occupied a thread since the operator came to the agent."""
     state_bytes: int | None = None
-    """Memory of its state when it was last measured."""
+    """Memory of the operator's state when it was last measured."""
     misfits: tuple[MisfitCount, ...] = ()
     """`dropped_rows` by reason: the kinds with the most rows."""
     costs: tuple[PortCostRow, ...] = ()
-    """Costs of batches, by input port that has had any."""
+    """Costs of batches, for each input port that has had a batch."""
     shed_rows: tuple[int, ...] = ()
-    """Rows left out because they would have been later than `max_latency` (`on_miss = 'shed'`), by cost class; empty: none ever."""
+    """Rows left out because they would have exceeded `max_latency` (`on_miss = 'shed'`), by cost class; empty: none so far."""
     deferred_rows: tuple[int, ...] = ()
-    """Rows put off for that (`on_miss = 'defer'`), by cost class."""
+    """Rows put off because they would have exceeded `max_latency` (`on_miss = 'defer'`), by cost class."""
     deferred_waiting: int | None = None
-    """Rows put off that have not been worked on yet."""
+    """Rows put off that have not been processed yet."""
 
 
 class DealingRow(Row, frozen=True, tag="dealings"):
@@ -259,24 +259,24 @@ class DealingRow(Row, frozen=True, tag="dealings"):
     operator: OperatorId
     """Id of the splitter."""
     queries: tuple[QueryId, ...]
-    """Queries that use it."""
+    """Queries that use the splitter."""
     instances: int
-    """Number of instances to which it deals."""
+    """Number of instances to which the splitter deals."""
     within_s: float
     """Length of a window, in event time."""
     turn_s: float
-    """Time for which the windows that open go to one instance, in event time."""
+    """Length of a turn, in event time: all windows that open within a turn go to one instance."""
     rows_dealt: int
     """Rows dealt since the splitter was made."""
     rows_sent: int
-    """Rows sent since then: one that goes to three instances counts three times."""
+    """Rows sent since the splitter was made: a row that goes to three instances counts three times."""
     copies: float | None
-    """Instances that a row went to, on average; null before the first row."""
+    """Average number of instances that a row went to; null before the first row."""
     copies_expected: float
-    """The same as the plan expects it."""
+    """The value of `copies` that the plan expects."""
     turn: int | None
-    """Number of the turn at the splitter's watermark, from 1970 on: the difference of two rows is the number of decisions between them.
-    Null before the first watermark and behind the last."""
+    """Number of the turn at the splitter's watermark, counted from 1970: the difference between two rows is the number of decisions between
+    them. Null before the first watermark and after the last."""
 
 
 class Bucket(Part, frozen=True):
@@ -289,9 +289,10 @@ class Bucket(Part, frozen=True):
 
 
 class Latency(Row, frozen=True, tag="latencies"):
-    """Latencies from creation to sink, of the rows that a sink on the agent took within a window of time.
+    """Latencies from source to sink of the rows that a sink on the agent took within a window of time.
 
-    A latency is the clock of the sink's node minus that of the source's. Clocks that disagree shift it; values below 0 count as 0.
+    A latency is the clock of the sink's node minus the clock of the source's node. Clocks that disagree shift it; values below 0 count as
+    0.
     """
 
     query: QueryId
@@ -303,11 +304,11 @@ class Latency(Row, frozen=True, tag="latencies"):
     window_s: float
     """Length of the window."""
     rows: int
-    """Rows that the sink took in it."""
+    """Rows that the sink took in the window."""
     batches: int
-    """Batches that the sink took in it."""
+    """Batches that the sink took in the window."""
     p50_ms: float
-    """Median over rows, each with the stimulus time of its batch; within 1 percent, as the other percentiles."""
+    """Median over rows, each with the stimulus time of its batch. Percentiles are exact within 1 percent."""
     p90_ms: float
     """90th percentile."""
     p99_ms: float
@@ -315,11 +316,11 @@ class Latency(Row, frozen=True, tag="latencies"):
     max_ms: float
     """Greatest latency, exact."""
     buckets: tuple[Bucket, ...]
-    """Rows by bucket of latency: add up the rows of equal numbers for quantiles over several windows."""
+    """Rows by bucket of latency. For quantiles over several windows, add up the rows of equal bucket numbers."""
 
 
 class LatencyPart(Part, frozen=True):
-    """Share of the worst case."""
+    """One part of the worst case."""
 
     name: str
     """A node, "link a > b", or "network" for propagation."""
@@ -328,12 +329,12 @@ class LatencyPart(Part, frozen=True):
 
 
 class PredictionRow(Row, frozen=True, tag="predictions"):
-    """The latency of a query's answers, as its home predicts it and as the sink measured it; with each prediction, and once a minute."""
+    """The latency of a query's answers, predicted by its home and measured by the sink; with each prediction, and once a minute."""
 
     query: QueryId
     """The query."""
     worst_ms: float | None
-    """Greatest latency expected; null: it never ends, as a node has more load than capacity."""
+    """Greatest latency expected; null: unbounded, because a node has more load than capacity."""
     worst_low_ms: float | None
     """Lower bound of the worst case."""
     worst_high_ms: float | None
@@ -347,17 +348,17 @@ class PredictionRow(Row, frozen=True, tag="predictions"):
     rests_on_rules: bool
     """True if the costs of some operator are a rule of thumb."""
     anew_because: str
-    """Why it was predicted anew; empty for the first prediction."""
+    """Reason for a new prediction; empty for the first."""
     max_latency_ms: float | None
-    """Latency that the query accepts; null: no bound."""
+    """The query's `max_latency`; null: no bound."""
     measured_rows: int | None
     """Rows that the sink took in the last seconds; null before the first report."""
     measured_mean_ms: float | None
-    """Their mean latency."""
+    """Mean latency of these rows."""
     measured_p99_ms: float | None
-    """99th percentile of their latency."""
+    """99th percentile of the latency of these rows."""
     measured_max_ms: float | None
-    """Greatest of their latencies."""
+    """Greatest latency of these rows."""
 
 
 class QueryOperator(Part, frozen=True):
@@ -366,9 +367,9 @@ class QueryOperator(Part, frozen=True):
     operator: OperatorId
     """Id of the operator."""
     node: NodeId
-    """The agent that it runs on."""
+    """The agent that the operator runs on."""
     reused: bool
-    """True if the operator is shared and was brought by another query."""
+    """True if the operator is shared and was made for another query."""
 
 
 class QueryChange(Row, frozen=True, tag="queries"):
@@ -377,15 +378,15 @@ class QueryChange(Row, frozen=True, tag="queries"):
     query: QueryId
     """Id of the query."""
     name: str
-    """Name of its sink; empty without one."""
+    """Name of the query's sink; empty without one."""
     state: str
     """State: running, recovering, degraded, shared, finished or stopping."""
     reason: str
     """Fault of the query; empty if there is none."""
     sink_node: NodeId
-    """The agent that its sink runs on; empty once it has been dropped."""
+    """The agent that the query's sink runs on; empty once the query has been dropped."""
     operators: tuple[QueryOperator, ...]
-    """Its operators and where they run."""
+    """The query's operators, and where they run."""
 
 
 class Label(Part, frozen=True):
@@ -394,18 +395,18 @@ class Label(Part, frozen=True):
     key: str
     """Name of the label."""
     value: str
-    """Its value."""
+    """Value of the label."""
 
 
 class AgentChange(Row, frozen=True, tag="agents"):
     """The agent has started, or is stopping in good order."""
 
     event: str
-    """Which of the two: started or stopped."""
+    """started or stopped."""
     address: str
     """HOST:PORT under which others reach the agent."""
     labels: tuple[Label, ...]
-    """Its labels."""
+    """The agent's labels."""
     release: str
     """Version of sbon."""
 

@@ -1,7 +1,7 @@
-"""The tables of telemetry: kinds, columns, types, meanings. Derived from the rows (`sbon.telemetry.rows`), so that both always agree.
+"""The tables of telemetry: kinds, columns, types, meanings. They are derived from the rows (`sbon.telemetry.rows`), so both always agree.
 
-Files lie in `kind=K/date=YYYY-MM-DD/hour=HH/` (`sbon.telemetry.layout`), the hour being that of `time`. Each file carries the version
-in its metadata (`VERSION_KEY`), each row in `version`.
+Files lie in `kind=K/date=YYYY-MM-DD/hour=HH/` (`sbon.telemetry.layout`) by the hour of `time`. Each file has the version in its metadata
+(`VERSION_KEY`), each row in `version`.
 """
 
 import types
@@ -22,7 +22,7 @@ VERSION_KEY = "sbon.schema_version"
 __all__ = ["COMMON", "PERIODIC", "TABLES", "VERSION", "VERSION_KEY", "Column", "Table"]
 
 PERIODIC = ("probes", "coordinates", "load")
-"""Kinds of which a living agent with a living peer has rows in every hour."""
+"""Kinds for which an agent that runs and has a peer records rows in every hour."""
 
 
 class Column(NamedTuple):
@@ -46,7 +46,7 @@ class Table(NamedTuple):
     columns: tuple[Column, ...]
     """Columns of all kinds first (`COMMON`), then the row's own."""
     later: frozenset[str]
-    """Columns added after the schema's version: files of older agents lack them, and they are null."""
+    """Columns added after the schema's version: files of older agents lack them; read them as null."""
 
     def polars_schema(self) -> "pl.Schema":
         """Returns names and polars types; loads polars."""
@@ -56,11 +56,11 @@ class Table(NamedTuple):
 
 
 COMMON = (
-    Column("time", "timestamp", False, "When it was recorded, by the agent's wall clock, UTC, microseconds.", Instant),
-    Column("agent", "string", False, "Who recorded it.", str),
-    Column("start", "string", False, "Which run of the agent: another after each start.", str),
+    Column("time", "timestamp", False, "When the row was recorded, by the agent's wall clock, UTC, microseconds.", Instant),
+    Column("agent", "string", False, "The agent that recorded the row.", str),
+    Column("start", "string", False, "Id of the agent's run; each start has another.", str),
     Column(
-        "sequence", "int64", False, "Number of the record within the run, from 1, over all kinds; a row that comes twice keeps it.", int
+        "sequence", "int64", False, "Number of the row within the run, from 1, over all kinds; a repeated row has the same number.", int
     ),
     Column("version", "int64", False, "Version of this schema.", int),
 )
