@@ -1,4 +1,4 @@
-"""Policies that take batches whole: in the order of arrival, and the earliest deadline first (section 4.1)."""
+"""Policies that process whole batches: in the order of arrival, or the earliest deadline first (section 4.1)."""
 
 import heapq
 from collections import deque
@@ -8,7 +8,7 @@ from sbon.types import FloatArray, IntArray
 
 
 class InOrder:
-    """Works on every batch as it came; leaves nothing out."""
+    """Processes batches in the order of arrival; leaves no row out."""
 
     def __init__(self) -> None:
         self._batches: deque[IntArray] = deque()
@@ -28,7 +28,7 @@ class InOrder:
 
 
 class BatchEdf:
-    """Works on the batch with the earliest deadline; leaves out batches of which no row can be in time any more."""
+    """Processes the batch with the earliest deadline; leaves out batches of which no row can be in time."""
 
     def __init__(self) -> None:
         self._batches: list[tuple[float, int, float, IntArray]] = []
@@ -36,7 +36,7 @@ class BatchEdf:
         self._lost = Lost()
 
     def release(self, rows: IntArray, deadline_s: FloatArray, cost_class: IntArray, now_s: float) -> None:
-        """Adds a batch, whose deadline is its first row's."""
+        """Adds a batch; its deadline is the earliest of its rows."""
         if rows.size:
             self._count += 1
             heapq.heappush(self._batches, (float(deadline_s.min()), self._count, float(deadline_s.max()), rows))

@@ -1,8 +1,8 @@
-"""Computes the most rows that any policy can have in time: all arrivals are known in advance, by linear programming.
+"""Computes the most rows that any policy can finish in time, by linear programming with all arrivals known in advance.
 
-Rows of one class that arrive in one time slot and are due in one slot form a group. Any fraction of a group may be processed, in parts,
-from the beginning of the arrival slot to the end of the deadline slot. Arrivals are rounded down and deadlines up, so the result is an
-upper bound.
+Rows of one class that arrive in the same time slot and are due in the same slot form a group. Any fraction of a group may be processed, in
+parts, from the beginning of the arrival slot to the end of the deadline slot. Arrivals are rounded down and deadlines up, so the result is
+an upper bound.
 """
 
 import numpy as np
@@ -12,12 +12,12 @@ from sbon.types import FloatArray, IntArray
 
 
 def most_in_time(arrival_s: FloatArray, deadline_s: FloatArray, cost_s: FloatArray, width_s: float) -> float:
-    """Returns a bound of the number of rows that one server can finish by their deadlines.
+    """Returns an upper bound of the number of rows that one server can finish by their deadlines.
 
     Parameters
     ----------
     arrival_s, deadline_s, cost_s : (rows,)
-    width_s : of the slots that time is divided into; best that of the batches
+    width_s : length of a time slot; best the interval between batches
 
     Raises
     ------
@@ -25,7 +25,7 @@ def most_in_time(arrival_s: FloatArray, deadline_s: FloatArray, cost_s: FloatArr
         There are no rows, or the arrays differ in length.
     """
     if not arrival_s.size or not arrival_s.shape == deadline_s.shape == cost_s.shape:
-        raise ShapeError(f"{arrival_s.shape} arrivals, {deadline_s.shape} deadlines, {cost_s.shape} costs, expected as many, and some")
+        raise ShapeError(f"{arrival_s.shape} arrivals, {deadline_s.shape} deadlines, {cost_s.shape} costs, expected equal lengths above 0")
     from scipy.optimize import linprog
     from scipy.sparse import coo_array
 
@@ -35,7 +35,7 @@ def most_in_time(arrival_s: FloatArray, deadline_s: FloatArray, cost_s: FloatArr
     last: IntArray = np.minimum(np.ceil((deadline_s - start_s) / width_s - 1e-9).astype(np.int64) - 1, slots - 1)
     groups, count = np.unique(np.stack([first, last, np.unique(cost_s, return_inverse=True)[1]]), axis=1, return_counts=True)
     costs = np.unique(cost_s)[groups[2]]
-    # A variable for each group and slot of its time: seconds of work.
+    # One variable for each group and each slot from its arrival to its deadline: seconds of work.
     length = np.maximum(groups[1] - groups[0] + 1, 0)
     group = np.repeat(np.arange(len(count)), length)
     slot = np.arange(int(length.sum())) - np.repeat(np.cumsum(length) - length, length) + groups[0][group]

@@ -1,16 +1,17 @@
-"""Algorithm 1 over a table of counts: deadlines coarse, costs in classes. One decision for all rows of a batch, some ns a row.
+"""Algorithm 1 over a table of counts, with coarse deadlines and classes of costs. Decides for a whole batch at once, in some ns a row.
 
-A cell holds the rows of one class whose deadlines fall into one unit of time. What the tree does row by row is here a running sum over at
-most some dozens of deadlines: where it exceeds the time until a deadline, rows of the dearest class up to it are left out, as many as
-needed. Deadlines are rounded down, so that no row is promised too much time.
+A cell holds the rows of one class whose deadlines fall into the same unit of time. The tree of `sbon.deadline_scheduling.tree` decides row
+by row. Here, a running sum over at most some dozens of deadlines replaces it: if the work up to a deadline exceeds the time until then, as
+many rows of the most expensive class up to that deadline are left out as needed. Deadlines are rounded down, so that no row gets too much
+time.
 
-`fairness` bounds what a class loses: of the rows of each class that are due by a deadline, at least that part of the share is kept which
-every class would keep if all lost alike.
+`fairness` limits the losses of a class. Suppose that all classes lost the same share of their rows due by a deadline: each class then keeps
+a certain share. With `fairness`, each class keeps at least `fairness` times that share.
 
-The order is not that of deadlines alone, as in the paper. Any order that keeps all deadlines is as good for the rows that are here; for
-those that may come, it is better to have the cheap rows done and dear ones left, which can still be left out. And as long as rows have
-been lost lately, dear rows that must run now or never are left out while cheaper ones wait: a backlog of those would last until the next
-burst, and each dear row would then cost several cheap ones.
+The order is not by deadline alone, unlike in the paper. For the rows that are here, all orders that keep all deadlines are equally good.
+For rows that may still come, it is better to have done cheap rows and to have expensive rows left, which can still be left out. And while
+rows have been lost lately, expensive rows that must run now or never are left out if cheaper rows wait: otherwise a backlog of cheap rows
+would last until the next burst, and each expensive row would then cost several cheap ones.
 """
 
 import math
@@ -26,19 +27,19 @@ _WATCHED_UNITS = 12.0
 """Units of time over which arriving work is averaged."""
 _SMALL_MAX = 2**15
 _REMEMBERED_UNITS = 100.0
-"""Units of time for which a loss is taken as a sign that more rows come than there is time for."""
+"""Units of time for which a loss counts as a sign that more rows come than there is time for."""
 
 
 class Cells:
-    """Works on a largest set of rows that can be in time, cell by cell.
+    """Processes a largest set of rows that can be in time, cell by cell.
 
     Parameters
     ----------
-    costs : of a row of each class
-    unit_s : by which deadlines are told apart: a tenth of the bound or less
-    quantum_s : most work that is given at once; 0: an eighth of a unit
-    expects_more : whether a loss is a sign of more rows than there is time for; if not, only rows that are here count
-    fairness : from 0, where the dearest classes lose first, to 1, where all lose alike
+    costs : cost of a row of each class
+    unit_s : unit to which deadlines are rounded: a tenth of the bound or less
+    quantum_s : most work that `next` returns at once; 0: an eighth of a unit
+    expects_more : whether a loss is a sign that more rows come than there is time for; if False, only rows that are here count
+    fairness : 0: the most expensive classes lose first; 1: all classes lose the same share
 
     Raises
     ------
@@ -53,10 +54,10 @@ class Cells:
         self._classes = len(costs.of_class)
         self._expects_more = expects_more
         self._first = 0
-        """Number of the deadline of the first row of the table."""
+        """Number of the deadline in the table's first row."""
         self._cells: deque[list[deque[IntArray]]] = deque()
         self._table = np.zeros((3, 0, self._classes), dtype=np.int64)
-        """Rows that wait, that have arrived and that have been given out, by deadline and class."""
+        """Numbers of rows that wait, that have arrived, and that have been returned for processing, by deadline and class."""
         self._deadlines_s = np.zeros(0)
         self._lost_at_s = -math.inf
         self._work_per_s = self._fresh_s = self._watched_s = 0.0
@@ -69,11 +70,11 @@ class Cells:
 
     @property
     def waiting(self) -> int:
-        """Returns the rows that wait."""
+        """Returns the number of rows that wait."""
         return int(self._counts.sum())
 
     def release(self, rows: IntArray, deadline_s: FloatArray, cost_class: IntArray, now_s: float) -> None:
-        """Sorts rows into their cells, and leaves out what does not fit."""
+        """Sorts rows into their cells, and leaves out rows that do not fit."""
         if rows.size:
             self._watch(cost_class, now_s)
             least, greatest = int(deadline_s.min() * (1 / self._unit_s)), int(deadline_s.max() * (1 / self._unit_s))
@@ -85,7 +86,7 @@ class Cells:
             if int(counts.max()) == rows.size:
                 ordered = rows.copy()
             else:
-                # A stable sort of small whole numbers is a radix sort: it takes the same time for each row.
+                # A stable sort of small integers is a radix sort, which takes linear time.
                 ordered = rows[np.argsort(cell.astype(np.int16 if counts.size < _SMALL_MAX else np.int64), kind="stable")]
             at, offset = 0, least - self._first
             for place in np.flatnonzero(counts).tolist():
@@ -97,7 +98,7 @@ class Cells:
         self._leave_out(now_s)
 
     def next(self, now_s: float) -> IntArray:
-        """Returns at most a quantum of work: the cheapest rows whose work lets all others be in time, the earliest deadline first."""
+        """Returns at most a quantum of work: the cheapest rows that leave all others enough time, the earliest deadline first."""
         costs = self._costs.of_class
         while True:
             self._drop_empty()
@@ -118,14 +119,18 @@ class Cells:
             return taken
 
     def take(self, first: int, end: int, deadline_s: float, now_s: float) -> IntArray:
-        """Takes out those of the rows `first` to `end`, which were released together with one deadline, that can be in time; returns them.
+        """Removes and returns those of the rows from `first` to below `end` that can be in time.
 
-        For those who take rows in an order of their own, instead of `next`.
+        For callers that process rows in their own order instead of calling `next`.
+
+        Parameters
+        ----------
+        first, end : numbers of rows that were released together, with the same deadline
         """
         self._leave_out(now_s)
         place = int(deadline_s * (1 / self._unit_s)) - self._first
         if not 0 <= place < len(self._cells):
-            return NOTHING  # all of them were left out, and all others of their deadline, too
+            return NOTHING  # no row with this deadline is left
         found = []
         for cost_class, cell in enumerate(self._cells[place]):
             for _ in range(len(cell)):
@@ -142,7 +147,7 @@ class Cells:
         return np.sort(np.concatenate(found)) if found else NOTHING
 
     def _drop_empty(self) -> None:
-        """Removes the first deadlines, of which no row waits."""
+        """Removes the first deadlines without waiting rows."""
         empty = 0
         while empty < len(self._cells) and not any(self._cells[empty]):
             empty += 1
@@ -150,7 +155,7 @@ class Cells:
             self._drop(empty)
 
     def _chosen(self, slack_s: FloatArray) -> tuple[int, int, int] | None:
-        """Returns deadline, class and greatest number of the rows to work on."""
+        """Returns the deadline, the class and the greatest number of the rows to process."""
         costs = self._costs.of_class.tolist()
         for cost_class in sorted(range(self._classes), key=costs.__getitem__):
             place = next((place for place, cells in enumerate(self._cells) if cells[cost_class]), None)
@@ -158,14 +163,14 @@ class Cells:
                 continue
             if place == 0:
                 return place, cost_class, max(1, int((self._quantum_s + 1e-12) / costs[cost_class]))
-            # As much as the deadlines before it can be put off.
+            # As many rows as the earlier deadlines can wait for.
             most = int((max(0.0, min(self._quantum_s, float(slack_s[:place].min()))) + 1e-12) / costs[cost_class])
             if most > 0:
                 return place, cost_class, most
         return None
 
     def _is_in_the_way(self, place: int, cost_class: int, now_s: float) -> bool:
-        """Leaves out dear rows that must run now or never, if cheaper ones wait and rows have been lost lately."""
+        """Leaves out expensive rows that must run now or never, if cheaper rows wait and rows have been lost lately."""
         if not self._expects_more or now_s - self._lost_at_s > _REMEMBERED_UNITS * self._unit_s:
             return False
         costs = self._costs.of_class.tolist()
@@ -179,11 +184,11 @@ class Cells:
         return True
 
     def take_lost(self) -> IntArray:
-        """Returns rows that were left out."""
+        """Returns the rows that were left out since the last call."""
         return self._lost.take()
 
     def _watch(self, cost_class: IntArray, now_s: float) -> None:
-        """Keeps how much work arrives in a second, over some units of time."""
+        """Measures how much work arrives in a second, averaged over some units of time."""
         if not self._fairness:
             return
         self._fresh_s += float((np.bincount(cost_class, minlength=self._classes) * self._costs.of_class).sum())
@@ -212,7 +217,7 @@ class Cells:
             self._number()
 
     def _drop(self, places: int) -> None:
-        """Removes the first deadlines, of which no row waits."""
+        """Removes the first `places` deadlines, for which no row waits."""
         for _ in range(places):
             self._cells.popleft()
         self._first += places
@@ -223,7 +228,7 @@ class Cells:
         self._deadlines_s = (self._first + np.arange(len(self._cells), dtype=np.float64)) * self._unit_s
 
     def _taken(self, place: int, cost_class: int, most: int) -> IntArray:
-        """Removes rows from a cell, the oldest first."""
+        """Removes and returns rows of a cell, the oldest first."""
         parts, cell, left = [], self._cells[place][cost_class], most
         while cell and left > 0:
             if cell[0].size <= left:
@@ -237,7 +242,7 @@ class Cells:
         return taken
 
     def _leave_out(self, now_s: float) -> None:
-        """Algorithm 1 over counts."""
+        """Leaves out rows until all others fit: algorithm 1 over counts."""
         costs = self._costs.of_class
         ends_s = now_s + (self._counts @ costs).cumsum()
         deadlines_s, freed_s = self._deadlines_s, 0.0
@@ -247,7 +252,7 @@ class Cells:
                 freed_s += self._free(place, excess_s, now_s)
 
     def _free(self, place: int, excess_s: float, now_s: float) -> float:
-        """Leaves out rows up to a deadline until so much work is gone; returns how much is."""
+        """Leaves out rows up to a deadline until their work is at least `excess_s`; returns that work in seconds."""
         costs, freed_s = self._costs.of_class, 0.0
         self._lost_at_s = now_s
         spare = self._spare(place)
@@ -266,9 +271,9 @@ class Cells:
         return freed_s
 
     def _spare(self, place: int) -> FloatArray:
-        """Rows of each cell up to a deadline that may be left out without breaking the promise of `fairness`: (place + 1, classes)."""
+        """Returns how many rows of each cell up to a deadline may be left out under `fairness`, (place + 1, classes)."""
         counts, arrived, done = self._table[:, : place + 1]
         if not self._fairness:
             return np.asarray(counts, dtype=np.float64)
-        share = self._fairness / max(1.0, self._work_per_s)  # of the rows that would be kept if all classes lost alike
+        share = self._fairness / max(1.0, self._work_per_s)  # of the rows kept if all classes lost the same share
         return np.asarray(np.clip(counts - np.round(share * arrived - done), 0, counts))

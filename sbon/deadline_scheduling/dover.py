@@ -1,9 +1,9 @@
 """D-over: the on-line scheduler with the best guarantee in overload (Koren and Shasha, RTSS 1992), for rows that are worth 1 each.
 
-Rows that are admitted (privileged) are worked on by deadline as long as all of them fit. A row that does not fit waits; when it must begin
-or be lost, it takes the processor only if it is worth more than (1 + sqrt(k)) times all admitted ones, k the greatest ratio of value
-densities. Rows of equal value can never do that, so that a row which did not fit when it came has a chance only if the processor gets idle.
-Here a row that has begun is finished: rows take microseconds.
+Admitted (privileged) rows are processed by deadline while all of them fit. A row that does not fit waits. When it must begin or be lost, it
+takes the processor only if it is worth more than (1 + sqrt(k)) times all admitted rows, where k is the greatest ratio of value densities.
+With rows of equal value this never happens, so a row that did not fit at its arrival runs only if the processor becomes idle. A row that
+has begun is always finished, because rows take microseconds.
 """
 
 import heapq
@@ -16,14 +16,14 @@ from sbon.types import FloatArray, IntArray
 
 
 class Dover:
-    """Admits rows that fit, in the order in which they come; others wait for an idle processor until their latest start."""
+    """Admits rows that fit, in the order of arrival. Other rows wait for an idle processor until their latest start."""
 
     def __init__(self, costs: Costs) -> None:
         self._costs = costs
         self._admitted: list[tuple[float, int, float, float]] = []
-        """Deadline, row, cost, time available to others before it: a heap."""
+        """Heap of deadline, row, cost, and time available to other rows before it."""
         self._others: list[tuple[float, int, float]] = []
-        """Deadline, row, cost: a heap."""
+        """Heap of deadline, row and cost."""
         self._latest_starts: list[tuple[float, int]] = []
         self._available_s = math.inf
         """Time for which the admitted rows can be put off."""
@@ -33,12 +33,12 @@ class Dover:
 
     @property
     def factor(self) -> float:
-        """Returns what a waiting row must be worth, over all admitted ones, to take the processor."""
+        """Returns the factor by which a waiting row must be worth more than all admitted rows to take the processor."""
         ratio = float(self._costs.of_class.max() / self._costs.of_class.min())
         return 1 + math.sqrt(ratio)
 
     def release(self, rows: IntArray, deadline_s: FloatArray, cost_class: IntArray, now_s: float) -> None:
-        """Admits rows that fit beside those admitted; keeps the others aside."""
+        """Admits rows that fit besides the admitted ones; the others wait."""
         for deadline, row, cost in zip(deadline_s.tolist(), rows.tolist(), self._costs.of_class[cost_class].tolist(), strict=True):
             slack = deadline - now_s - cost
             if slack < 0:
@@ -55,11 +55,11 @@ class Dover:
                 heapq.heappush(self._latest_starts, (deadline - cost, row))
 
     def next(self, now_s: float) -> IntArray:
-        """Returns the admitted row with the earliest deadline; else, of the others, the earliest that can still be in time."""
+        """Returns the admitted row with the earliest deadline; if there is none, the earliest waiting row that can still be in time."""
         self._expire(now_s)
         self._drop_gone()
         if self._admitted:
-            # Another row runs first if it is more urgent and all admitted ones can wait for it.
+            # A waiting row runs first if it is more urgent and all admitted rows can wait for it.
             if self._others and self._others[0][0] < self._admitted[0][0]:
                 deadline, row, cost = self._others[0]
                 if self._slack(now_s) >= cost and deadline - now_s >= cost:
@@ -78,12 +78,12 @@ class Dover:
         return NOTHING
 
     def _slack(self, now_s: float) -> float:
-        """Time for which the most urgent admitted row can be put off; each was admitted only if those behind it could wait for it."""
+        """Returns the time for which the most urgent admitted row can wait. Each was admitted only if the later ones could wait for it."""
         deadline, _, cost, available = self._admitted[0]
         return min(deadline - now_s - cost, available)
 
     def _expire(self, now_s: float) -> None:
-        """Leaves out waiting rows whose latest start has passed: worth 1, they are never worth `factor` times the admitted ones."""
+        """Leaves out waiting rows whose latest start has passed. Each is worth 1, so never `factor` times the admitted rows."""
         lost = []
         while self._latest_starts and self._latest_starts[0][0] < now_s:
             _, row = heapq.heappop(self._latest_starts)
@@ -97,5 +97,5 @@ class Dover:
             heapq.heappop(self._others)
 
     def take_lost(self) -> IntArray:
-        """Returns rows whose latest start has passed."""
+        """Returns the rows whose latest start has passed since the last call."""
         return self._lost.take()

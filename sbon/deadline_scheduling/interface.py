@@ -1,8 +1,8 @@
 """The interface of scheduling policies (latency-constrained analytics, section 4).
 
-A row has a deadline, its stimulus time plus its query's bound, and a cost class, such as rows whose key is in memory and rows whose key is
-on disk. It is worth 1 if its work is finished by the deadline and 0 otherwise. A policy is told of rows when they arrive, and is asked for
-the next work whenever the previous work is finished. It may leave rows out: `take_lost` returns them.
+A row has a deadline (its stimulus time plus its query's bound) and a cost class, for example one class for rows whose key is in memory and
+one for rows whose key is on disk. A row is worth 1 if its work is finished by the deadline and 0 otherwise. A policy is told of rows when
+they arrive, and is asked for the next work when the previous work is finished. It may leave rows out; `take_lost` returns them.
 """
 
 from collections.abc import Sequence
@@ -17,16 +17,16 @@ NOTHING: IntArray = np.zeros(0, dtype=np.int64)
 
 
 class Policy(Protocol):
-    """Chooses rows by deadline and cost. Rows are numbers of the caller's."""
+    """Chooses rows by deadline and cost. The caller numbers the rows."""
 
     def release(self, rows: IntArray, deadline_s: FloatArray, cost_class: IntArray, now_s: float) -> None:
-        """Takes a batch of rows that have arrived: (n,) each."""
+        """Adds a batch of rows that have arrived, (n,) each."""
 
     def next(self, now_s: float) -> IntArray:
-        """Returns rows to work on now, in order; none if nothing waits."""
+        """Returns rows to process now, in order; none if nothing waits."""
 
     def take_lost(self) -> IntArray:
-        """Returns the rows that were left out since this was asked last."""
+        """Returns the rows that were left out since the last call."""
 
 
 class Costs:
@@ -51,12 +51,12 @@ class Lost:
         self._parts: list[IntArray] = []
 
     def add(self, rows: IntArray) -> None:
-        """Adds some."""
+        """Adds rows."""
         if rows.size:
             self._parts.append(rows)
 
     def take(self) -> IntArray:
-        """Returns all, and forgets them."""
+        """Removes and returns all rows."""
         taken = np.concatenate(self._parts) if self._parts else NOTHING
         self._parts = []
         return taken

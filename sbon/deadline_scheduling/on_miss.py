@@ -1,14 +1,15 @@
 """Chooses which rows of the batches that wait at an operator would be late, for queries with `on_miss = 'shed'` or `'defer'`.
 
-The rows are taken in the order of their links, as always; only which of them are left out is decided here, by `Cells` over all that waits.
-The cost of a row is measured: time from one task to the next while rows wait, divided by the rows worked on. So it has in it what other
-operators of the host take, and what a slow consumer makes this one wait. With several classes, such as rows whose state is in memory and
-rows whose state is on disk, their costs relative to each other are those that explain the times of some hundred tasks best (least squares,
-drawn a little towards one cost for all). A class of which no row has been worked on for long is drawn to the others' cost, so that it is
-tried again.
+The rows are processed in the order of their links; this module only decides which are left out, by `Cells` over all waiting rows.
 
-If all rows were left out because a cost was wrong, nothing would ever correct that cost: so where none has been worked on for as long as
-the bound, the cost is halved.
+The cost of a row is measured: the time from one task to the next while rows wait, divided by the rows processed. So it includes the time of
+the host's other operators and the waits for a slow consumer. With several classes (for example rows whose state is in memory and rows whose
+state is on disk), their relative costs are those that best explain the times of some hundred tasks: least squares, pulled a little towards
+one cost for all. If no row of a class has been processed for long, its cost is pulled to the others' cost, so that the class is tried
+again.
+
+If all rows were left out because a cost was wrong, nothing would correct that cost. So a cost is halved if no row has been processed for as
+long as the bound.
 """
 
 import math
@@ -23,16 +24,17 @@ from sbon.deadline_scheduling.interface import Costs
 from sbon.types import IntArray, LinkId
 
 UNITS = 50
-"""Deadlines that are told apart within one bound."""
+"""Number of different deadlines within one bound."""
 _COST_S_MIN = 1e-12
 _MARGIN = 0.1
-"""Share of the bound before its end at which rows should be done: as many wait as can be done by then, and some work takes longer."""
+"""Rows should be done this share of the bound early: some work takes longer than expected."""
 _WEIGHT = 0.125
 """Weight of the latest task in the cost of a row."""
 _SLOW_WEIGHT = 1 / 64
-"""Weight of the latest task in what classes cost relative to each other."""
+"""Weight of the latest task in the relative costs of classes."""
 _DAMPING = 2e-4
-"""Weight of one cost for all classes, relative to that of the tasks. More: less noise, and later told apart where all tasks are alike."""
+"""Weight of one cost for all classes, relative to the weight of the tasks. More: less noise, but classes are distinguished later if all
+tasks are alike."""
 _RATIO_MIN = 0.01
 """Least cost of a class, relative to the mean of all rows."""
 
@@ -46,21 +48,21 @@ class _Batch(msgspec.Struct, eq=False):
     cost_class: IntArray
     """Class of each row."""
     late: npt.NDArray[np.bool_]
-    """Rows that are left out; those for which it is not decided yet, too."""
+    """True for rows that are left out, and for rows that are not decided yet."""
 
 
 class LateRows:
-    """Rows that wait at one operator, with a bound of their latency.
+    """Decides which of the rows that wait at one operator would exceed the query's bound.
 
     Parameters
     ----------
-    latency_s : bound of the query
-    fairness : of what classes lose, as for `Cells`
-    classes : of costs
+    latency_s : the query's bound
+    fairness : limits the losses of a class (`Cells`)
+    classes : number of cost classes
 
     Examples
     --------
-    Three batches of ten rows, of 1 ms each, that must be done within 28 ms of their entry, less a tenth: six of them cannot be.
+    Three batches of ten rows, 1 ms a row, must be done within 28 ms less a tenth: six rows cannot be.
 
     >>> late = LateRows(0.028)
     >>> late.took(0.010, [10], now_s=0.0)
@@ -79,18 +81,18 @@ class LateRows:
         self._rows = np.zeros(classes)
         self._products = np.zeros((classes, classes))
         self._seconds = np.zeros(classes)
-        """Means over tasks: products of the rows of each two classes, and of rows and seconds."""
+        """Means over tasks of the products of the rows of two classes, and of rows and seconds."""
         self._begin: dict[tuple[LinkId, int], _Batch] = {}
         self._next = 0
         self.since_s: float | None = None
-        """When the last task ended, if rows waited then."""
+        """When the last task ended, if rows were waiting then."""
 
     def knows(self, link: LinkId, batch: int) -> bool:
         """Tells whether `wait` was called for a batch that has not left yet."""
         return (link, batch) in self._begin
 
     def wait(self, link: LinkId, batch: int, rows: int, stimulus_s: float, now_s: float, cost_class: IntArray | None = None) -> None:
-        """Takes the rows of a batch that waits now, with their cost classes if there are several."""
+        """Adds the rows of a waiting batch, with their cost classes if there are several."""
         if cost_class is None:
             cost_class = np.zeros(rows, dtype=np.int64)
         deadline_s = stimulus_s + (1 - _MARGIN) * self._latency_s
@@ -101,9 +103,10 @@ class LateRows:
         self._cells.take_lost()
 
     def of(self, link: LinkId, batch: int, begin: int, end: int, now_s: float) -> tuple[IntArray, IntArray]:
-        """Returns the places of the rows `begin` to `end` of a batch that are left out, and their classes; none of the rows waits on.
+        """Returns which of the rows from `begin` to below `end` of a batch are left out, as places, and their classes. None of these rows
+        waits any more.
 
-        The same is returned again for rows that were asked for before, since a task may have to be repeated.
+        A repeated call for the same rows returns the same result, because a task may have to be repeated.
         """
         waiting = self._begin[link, batch]
         kept = self._cells.take(waiting.first + begin, waiting.first + end, waiting.deadline_s, now_s)
@@ -113,20 +116,20 @@ class LateRows:
         return places, waiting.cost_class[places]
 
     def counted(self, kinds: Sequence[IntArray]) -> IntArray:
-        """Returns how many of rows with these cost classes there are of each."""
+        """Returns the number of rows of each cost class."""
         return np.bincount(np.concatenate(kinds), minlength=len(self._costs.of_class))
 
     def classes(self, link: LinkId, batch: int, begin: int, end: int) -> IntArray:
-        """Returns how many of the rows `begin` to `end` of a batch that waits there are of each class."""
+        """Returns the number of rows of each class among the rows from `begin` to below `end` of a waiting batch."""
         return self.counted([self._begin[link, batch].cost_class[begin:end]])
 
     def left(self, link: LinkId, batches: Iterable[int]) -> None:
-        """Forgets batches that have been worked on."""
+        """Forgets batches that have been processed."""
         for batch in batches:
             self._begin.pop((link, batch), None)
 
     def took(self, seconds: float, rows: Sequence[int] | IntArray, now_s: float) -> None:
-        """Records how long a task took that ends now, and how many rows of each class it worked on; of classes without a number, none."""
+        """Records the duration of a task that ends now, and the rows that it processed of each class (0 for missing classes)."""
         self._tasks, self._worked_at_s = self._tasks + 1, now_s
         counts = np.zeros(len(self._rows))
         counts[: len(rows)] = rows
@@ -139,7 +142,7 @@ class LateRows:
         self._estimate()
 
     def gave_none(self, now_s: float) -> bool:
-        """Takes costs to be half of what they seemed, if for as long as the bound all rows have been left out; tells whether it did."""
+        """Halves the costs if all rows have been left out for as long as the bound; returns True if it did."""
         if now_s - self._worked_at_s <= self._latency_s:
             return False
         self._worked_at_s = now_s

@@ -1,8 +1,8 @@
-"""Algorithm 2: the same set as algorithm 1, kept in a balanced tree of deadlines with a heap of costs in each, O(log m) a row.
+"""Algorithm 2: keeps the set of algorithm 1 in a balanced tree of deadlines, each with a heap of costs, in O(log m) for each row.
 
-Each node knows of its subtree: the sum of costs, the greatest cost, and the latest instant at which work may begin so that all rows are in
-time. So the questions of algorithm 1 - does all fit, which deadline does not, which row before it is the dearest - go down one path.
-The tree is a treap: its priorities are hashes of a counter, so that every run is the same.
+Each node has figures of its subtree: the sum of costs, the greatest cost, and the latest instant at which work may begin so that all rows
+are in time. So each question of algorithm 1 follows one path down the tree: do all rows fit, which deadline does not, which row before it
+is the most expensive? The tree is a treap; its priorities are hashes of a counter, so that every run is the same.
 
 Source: Latency-constrained analytics, section 4.2, algorithm 2, table 3 and figure 5.
 """
@@ -17,7 +17,7 @@ from sbon.types import FloatArray, IntArray
 
 
 class _Node:
-    """Rows of one deadline, with what is known of its subtree."""
+    """Rows of one deadline, with figures of the subtree."""
 
     __slots__ = ("cost", "deadline_s", "dearest", "heap", "latest_s", "left", "own_s", "priority", "right")
 
@@ -33,7 +33,7 @@ class _Node:
         self.latest_s = math.inf
 
     def update(self) -> None:
-        """Computes what is known of the subtree from its three parts."""
+        """Computes the figures of the subtree from the node and its two children."""
         own = -self.heap[0][0] if self.heap else -math.inf
         left, right = self.left, self.right
         before = left.cost if left else 0.0
@@ -65,7 +65,7 @@ class DeadlineTree:
         return self._root is None or now_s <= self._root.latest_s + 1e-12
 
     def first_that_does_not_fit(self, now_s: float) -> float:
-        """Returns the earliest deadline by which the rows up to it cannot all be done; infinite if there is none."""
+        """Returns the earliest deadline for which not all rows up to it can be in time; infinite if there is none."""
         node, begin_s, found = self._root, now_s, math.inf
         while node is not None:
             if node.left is not None and begin_s > node.left.latest_s + 1e-12:
@@ -78,7 +78,7 @@ class DeadlineTree:
         return found
 
     def remove_dearest(self, until_s: float) -> int:
-        """Removes the row with the greatest cost of those with deadlines up to `until_s`, the earliest deadline first, and returns it."""
+        """Removes and returns the most expensive row with a deadline up to `until_s`; among equal ones, that of the earliest deadline."""
         cost, node = -math.inf, self._root
         while node is not None:  # the greatest cost of the deadlines up to until_s
             if node.deadline_s > until_s:
@@ -183,7 +183,7 @@ def _merged(left: _Node | None, right: _Node | None) -> _Node | None:
 
 
 class Tree:
-    """Works on a largest set of rows that can be in time, row by row, as `Tuples` does."""
+    """Processes a largest set of rows that can be in time, row by row, like `Tuples`."""
 
     def __init__(self, costs: Costs) -> None:
         self._costs = costs
@@ -205,5 +205,5 @@ class Tree:
         return NOTHING if row is None else np.array([row], dtype=np.int64)
 
     def take_lost(self) -> IntArray:
-        """Returns rows that were left out."""
+        """Returns the rows that were left out since the last call."""
         return self._lost.take()

@@ -1,6 +1,6 @@
-"""Algorithm 1: a largest set of rows that can all be in time, by removing the dearest row up to the first deadline that does not fit.
+"""Algorithm 1: finds a largest set of rows that can all be in time, by removing the most expensive row up to a deadline that does not fit.
 
-It is the rule of Moore and Hodgson (1968). This is the plain form over a list, O(m^2): what the tree and the cells are compared with.
+This is the rule of Moore and Hodgson (1968), in its plain form over a list, O(m^2). Tests compare the tree and the cells with it.
 
 Source: Latency-constrained analytics, section 4.2, algorithm 1 and proposition 4.1.
 """
@@ -23,7 +23,7 @@ class Waiting(NamedTuple):
 
 
 def is_schedulable(rows: Iterable[Waiting], now_s: float) -> bool:
-    """Tells whether all rows can be in time: in the order of their deadlines, each ends by its own."""
+    """Tells whether all rows can be in time: processed in the order of their deadlines, each ends by its deadline."""
     at_s = now_s
     for one in sorted(rows):
         at_s += one.cost_s
@@ -33,11 +33,11 @@ def is_schedulable(rows: Iterable[Waiting], now_s: float) -> bool:
 
 
 def largest_schedulable_subset(rows: Sequence[Waiting], now_s: float) -> list[Waiting]:
-    """Returns a largest subset whose rows can all be in time, by deadline.
+    """Returns a largest subset whose rows can all be in time, in the order of their deadlines.
 
     Examples
     --------
-    The dear row is left out, although its deadline is the first.
+    The expensive row is left out, although its deadline is the first.
 
     >>> [one.row for one in largest_schedulable_subset([Waiting(3.0, 1, 3.0), Waiting(4.0, 2, 2.0), Waiting(4.0, 3, 2.0)], 0.0)]
     [2, 3]
@@ -54,7 +54,7 @@ def largest_schedulable_subset(rows: Sequence[Waiting], now_s: float) -> list[Wa
 
 
 class Tuples:
-    """Works on a largest set of rows that can be in time, row by row."""
+    """Processes a largest set of rows that can be in time, row by row."""
 
     def __init__(self, costs: Costs) -> None:
         self._costs = costs
@@ -74,5 +74,5 @@ class Tuples:
         return np.array([self._kept.pop(0).row], dtype=np.int64) if self._kept else NOTHING
 
     def take_lost(self) -> IntArray:
-        """Returns rows that were left out."""
+        """Returns the rows that were left out since the last call."""
         return self._lost.take()

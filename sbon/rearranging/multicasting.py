@@ -59,7 +59,7 @@ class Multicasting(Reviewing["MulticastOptimiser"]):
         self._asking: set[OperatorId] = set()
         self._journeys: dict[OperatorId, _Journey] = {}
         self._folded: dict[OperatorId, tuple[int, float]] = {}
-        """By operator here: how many of its multicasts were folded, and when the last one was."""
+        """For operators here: the number of their multicasts that were folded, and the time of the last."""
         self.counters = {"multicasts_made": 0, "multicasts_folded": 0}
 
     @property
