@@ -1,13 +1,13 @@
 """Limits connections whose handshake is not finished, so that strangers cannot keep members out.
 
-Anybody who reaches the port may open a connection, which holds a place until the handshake is done or has timed out. A new connection
-always gets a place; if none is free, an older connection is closed:
+Anybody who reaches the port may open a connection. It holds a place until the handshake is done or has timed out. A new connection always
+gets a place; if none is free, an older connection is closed:
 
     its source has its maximum of places       -> the oldest of that source
     all places are taken                      -> the oldest of the source that holds most
 
-A handshake takes two round trips, so that a member gets through unless strangers open as many connections as there are places within that
-time; connections of one source only displace each other.
+A handshake takes two round trips. So a member gets through unless strangers open as many connections as there are places within that time.
+Connections of one source only displace each other.
 """
 
 import ipaddress
@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 
 _IPV6_PREFIX_BITS = 64
-"""Prefix that counts as one source, since the owner of one IPv6 address mostly has its whole network."""
+"""Prefix that counts as one source, because the owner of an IPv6 address usually has its whole network."""
 
 
 def source_of(host: str) -> str:
@@ -79,9 +79,9 @@ class Places(Generic[K]):
 
 
 class LineLimit:
-    """Limits how often log lines on one matter are written: once per pause for each subject, and a bounded number in any pause.
+    """Limits log lines: one for each subject in a pause, and a bounded number in any pause.
 
-    Strangers choose the subjects (their addresses), so a limit for each subject alone would bound nothing.
+    Strangers choose the subjects (their addresses), so a limit for each subject alone would not bound the number of lines.
     """
 
     def __init__(self, pause_s: float, lines_max: int) -> None:

@@ -1,7 +1,7 @@
-"""Arrays and structs as texts: the JSON of an array whose elements are of one type, or of an object, written as sinks write them.
+"""Arrays and structs as JSON texts: an array whose elements have one type, or an object, in the form that sinks write.
 
-Whole numbers have no point, times are ISO 8601 in UTC, NULL is `null`; elements of JSON stay as they came. A struct has all its members,
-in the order of its type, and no others.
+Integers have no decimal point, times are ISO 8601 in UTC, NULL is `null`; elements of type JSON are unchanged. A struct has exactly the
+members of its type, in their order.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from sbon.json_texts import elements_of, json_text, length_of, text_of_part
 from sbon.schema import ColumnType, element_type, members_of
 
 ELEMENTS_MAX = 65_536
-"""Elements of an array in a source's column, and of one that UNNEST takes apart: one line must not become any number of rows."""
+"""Most elements of an array in a source's column or in UNNEST, so that one line cannot become any number of rows."""
 
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1), timedelta(microseconds=1)
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
@@ -36,16 +36,16 @@ _PLAIN: dict[ColumnType, Any] = {
     ColumnType.FLOAT: float,
     ColumnType.TEXT: str,
 }
-"""Types of members for which an object is read, and written, at once."""
+"""Member types for which a single decoder reads the whole object."""
 _NULL = "null"
 
 
 def nested_text(text: str | bytes, kind: ColumnType) -> str | None:
-    """Returns a text as a column of JSON, arrays or structs keeps it; None where it is none, or has an array that is too long.
+    """Returns a text in the form that a column of JSON, arrays or structs keeps; None if the text is not of the type, or an array is too long.
 
     Parameters
     ----------
-    kind : of the column
+    kind : type of the column
     """
     if kind is ColumnType.JSON:
         return json_text(text)
@@ -56,11 +56,11 @@ def nested_text(text: str | bytes, kind: ColumnType) -> str | None:
 
 
 def array_text(text: str | bytes, kind: ColumnType) -> str | None:
-    """Returns the array of elements of a type that a text is, as it is kept; None where it is none.
+    """Returns the kept form of a text that is an array; None if the text is not an array with elements of this type.
 
     Parameters
     ----------
-    kind : of the elements
+    kind : type of the elements
 
     Examples
     --------
@@ -76,7 +76,7 @@ def array_text(text: str | bytes, kind: ColumnType) -> str | None:
         return None if told is None or None in told else f"[{','.join(map(str, told))}]"
     found = elements(compact, kind)
     if found is None and kind is ColumnType.TEXT:
-        parts = elements_of(compact)  # of what is no text, its JSON
+        parts = elements_of(compact)  # elements that are not texts are kept as their JSON
         found = None if parts is None else [text_of_part(part, ()) for part in parts]
     if found is None:
         return None
@@ -87,9 +87,9 @@ def array_text(text: str | bytes, kind: ColumnType) -> str | None:
 
 
 def struct_text(text: str | bytes, kind: ColumnType) -> str | None:
-    """Returns the object of a struct type that a text is, as it is kept; None where it is none.
+    """Returns the kept form of a text that is an object; None if the text is not an object of this struct type.
 
-    Members that are not there are NULL, others are left out. Of two with one name the last counts.
+    Missing members become NULL, unknown members are left out. If a name occurs twice, the last member counts.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def _struct_text(compact: str, kind: ColumnType) -> str | None:
         try:
             return _encode(plainly(compact)).decode()
         except _REFUSED:
-            pass  # a member is written in another way, such as 5.0 for a whole number
+            pass  # a member is written in another form, such as 5.0 for an integer
     try:
         found = _members(compact)
     except _REFUSED:
@@ -123,7 +123,7 @@ def _struct_text(compact: str, kind: ColumnType) -> str | None:
 
 
 def _value_text(compact: str, kind: ColumnType) -> str | None:
-    """Returns a value of any type within an object; None where it is none of the type."""
+    """Returns the kept form of a value within an object; None if the value is not of the type."""
     if compact == _NULL:
         return compact
     if members_of(kind) or element_type(kind) is not None:
@@ -134,7 +134,7 @@ def _value_text(compact: str, kind: ColumnType) -> str | None:
 
 @lru_cache(1024)
 def _decoder(kind: ColumnType) -> Callable[[str], Any] | None:
-    """Returns what reads an object whose members are plain ones; None where the type has others."""
+    """Returns a decoder for objects whose members all have plain types; None if the type has other members."""
     members = members_of(kind)
     if any(member.type not in _PLAIN for member in members):
         return None
@@ -147,8 +147,8 @@ def _decoder(kind: ColumnType) -> Callable[[str], Any] | None:
 
 
 def elements(text: str, kind: ColumnType) -> list[Any] | None:
-    """Returns the elements of an array: bool, int, float, str or None, times as texts, JSON and structs as their texts; None where it is
-    none.
+    """Returns the elements of an array: bool, int, float, str or None; times, JSON and structs as texts. None if the text is not such an
+    array.
 
     Examples
     --------
@@ -174,7 +174,7 @@ def is_long(text: str) -> bool:
 
 
 def values_of(text: str, kind: ColumnType) -> list[Any] | None:
-    """Returns the elements of an array as columns hold them: as `elements`, but times in whole microseconds since 1970.
+    """Returns the elements of an array as columns hold them: like `elements`, but times as integer microseconds since 1970.
 
     Examples
     --------
@@ -191,7 +191,7 @@ def values_of(text: str, kind: ColumnType) -> list[Any] | None:
 
 
 def plain_value(text: str, kind: ColumnType) -> Any:
-    """Returns a value that is kept as a text: structs as dicts, arrays as lists, times as times in UTC, JSON as its text.
+    """Returns the Python value of a kept text: structs as dicts, arrays as lists, times as UTC datetimes, JSON as its text.
 
     Examples
     --------
@@ -213,7 +213,7 @@ def plain_value(text: str, kind: ColumnType) -> Any:
 
 
 def _whole(text: str) -> list[int | None] | None:
-    """Returns the numbers of an array of which some are written with a point or an exponent, 5.0 or 5e3; None where one is not whole."""
+    """Returns the integers of an array that has some written as 5.0 or 5e3; None if a number is not an integer."""
     try:
         numbers: list[Any] = _numbers(text)
     except _REFUSED:
@@ -224,12 +224,12 @@ def _whole(text: str) -> list[int | None] | None:
 
 
 def _time(text: str | None) -> str | None:
-    """A time in ISO 8601 as sinks write it; without a zone it is in UTC.
+    """Returns a time in ISO 8601 as sinks write it. A time without a zone counts as UTC.
 
     Raises
     ------
     ValueError
-        It is none.
+        The text is not a time.
     """
     if text is None:
         return None
@@ -237,12 +237,12 @@ def _time(text: str | None) -> str | None:
 
 
 def _instant(text: str) -> datetime:
-    """A time in UTC, without its zone.
+    """Returns a time in UTC, without its zone.
 
     Raises
     ------
     ValueError
-        It is none.
+        The text is not a time.
     """
     time = datetime.fromisoformat(text)
     return time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None)

@@ -1,22 +1,22 @@
 """Chooses how large batches are and how often they leave, from measured costs.
 
-A batch costs something whatever its size (a call of polars, a few hops between threads), and something for each row. Small batches waste
-the fixed cost, large ones delay everything behind them. So a batch is as large as fits into one quantum of time, and a slow source pauses
-between two batches just long enough to keep the work on them below a share of one core.
+A batch has a fixed cost (a call of polars, a few hops between threads) and a cost for each row. Small batches waste the fixed cost, large
+batches delay everything behind them. So a batch is as large as fits into one quantum of time, and a slow source pauses between two batches
+just long enough to keep the work on them below a share of one core.
 """
 
 import math
 
 ROWS_AT_FIRST = 4096
-"""Rows of the first batch, while their cost is not known."""
+"""Rows of the first batch, while the cost of rows is unknown."""
 GROWTH = 4
-"""Largest ratio of a batch's size to that of the last one, since costs are known only near the sizes that were tried."""
+"""Largest ratio of a batch's size to the previous one's, because costs are known only near the sizes that were tried."""
 _WEIGHT = 0.125
-"""Weight of the latest batch in smoothed values: a change of load shows within some batches, one outlier does not."""
+"""Weight of the latest batch in smoothed values: they follow a change of load within some batches, and one outlier changes them little."""
 _SPREAD_MIN = 0.01
-"""Least variance of batch sizes, as a share of their squared mean, from which fixed cost and cost per row can be separated."""
+"""Least variance of batch sizes, as a share of their squared mean, that allows to separate fixed cost and cost per row."""
 _STEEPNESS_MIN = 0.1
-"""Least cost per row, as a share of the cost if nothing were fixed, since measurements scatter and sizes grow step by step."""
+"""Least cost per row, as a share of the cost per row without any fixed cost, because measurements scatter and sizes grow step by step."""
 
 
 class Cost:
@@ -42,7 +42,7 @@ class Cost:
         self._last = -1
 
     def took(self, rows: int, seconds: float) -> None:
-        """Records that a batch of so many rows took so long."""
+        """Records the rows and the duration of a batch."""
         weight = _WEIGHT if self._last >= 0 else 1.0
         self._last = rows
         self.per_batch_s += weight * (seconds - self.per_batch_s)
@@ -72,9 +72,9 @@ class Cost:
     def rows_within(self, seconds: float, most: int) -> int:
         """Returns the rows of the next batch, so that it takes about `seconds`: at least 1, at most `most`.
 
-        If the fixed cost exceeds half of `seconds`, smaller batches would only waste more, so the rows get half of it. If it exceeds twice
-        `seconds` (a sink that rewrites a whole file), the rows get as much time as the fixed cost, since each smaller batch would take as
-        long.
+        If the fixed cost exceeds half of `seconds`, the rows get half of `seconds`, because smaller batches would only waste more. If the
+        fixed cost exceeds twice `seconds` (a sink that rewrites a whole file), the rows get as much time as the fixed cost, because a
+        smaller batch would hardly be faster.
         """
         if self._rows <= 0:
             return min(ROWS_AT_FIRST, most)
@@ -85,8 +85,9 @@ class Cost:
 
 
 def pause_s(cost_s: float, share: float, least_s: float, most_s: float) -> float:
-    """Returns the pause between two batches that cost `cost_s` each, so that they take at most `share` of a core; within the bounds, of
-    which `most_s` wins.
+    """Returns the pause between two batches that cost `cost_s` each, so that they take at most `share` of a core.
+
+    The pause is at least `least_s` and at most `most_s`; if these contradict, `most_s` wins.
 
     Examples
     --------

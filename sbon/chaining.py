@@ -1,18 +1,20 @@
-"""Decides which operators of a host share a thread as one task, and where such a chain is cut in two. The engine asks for each task
-(`sbon.execution.chains`), the model of highest rates for a placement (`sbon.cost.chains`)."""
+"""Decides which operators of a host share a thread as one task, and where such a chain is cut in two.
+
+The engine uses it for each task (`sbon.execution.chains`), and the model of highest rates for a placement (`sbon.cost.chains`).
+"""
 
 from collections.abc import Sequence
 
 PART_S_MIN = 0.0004
-"""When a chain is split between two threads, each part takes at least this long for a batch, in seconds: several times the cost of a
-hand-over."""
+"""When a chain is split between two threads, each part must take at least this long for a batch, in seconds: several times the cost of a
+hand-over between threads."""
 PART_SHARE_MIN = 0.15
-"""When a chain is split, each part takes at least this share of the whole chain's time: two threads gain at most the time of the shorter
-part."""
+"""When a chain is split, each part must take at least this share of the whole chain's time, because the second thread gains at most the time
+of the shorter part."""
 
 
 def passes_on(outputs: int, *, is_part: bool) -> bool:
-    """Tells whether an operator hands its batches to one consumer alone, and whole: only then can that one be in the same task.
+    """Tells whether an operator passes its whole batches to a single consumer: only then can the consumer be in the same task.
 
     Parameters
     ----------
@@ -23,10 +25,10 @@ def passes_on(outputs: int, *, is_part: bool) -> bool:
 
 
 def first_part(costs_s: Sequence[float]) -> int:
-    """Returns how many stages of a chain one thread should run; another thread can run the others while the first works on the next batch.
+    """Returns how many stages of a chain one thread should run. Another thread runs the rest while the first works on the next batch.
 
-    Both parts must take long compared with the hand-over. Among the possible splits, the one with the shortest longer part is chosen;
-    without any, all stages are returned.
+    Both parts must take long compared with a hand-over. Chooses the split whose longer part is shortest; returns the number of all stages if
+    no split is possible.
 
     Parameters
     ----------
@@ -49,7 +51,7 @@ def first_part(costs_s: Sequence[float]) -> int:
 
 
 def parts(costs_s: Sequence[float]) -> list[int]:
-    """Returns the number of stages of each part of a chain, if there are threads for all: what is cut off may be cut again.
+    """Returns the number of stages of each part of a chain if there are threads for all parts: parts are cut repeatedly.
 
     Examples
     --------
@@ -59,7 +61,7 @@ def parts(costs_s: Sequence[float]) -> list[int]:
     found, left = list[int](), list(costs_s)
     while left:
         count = first_part(left)
-        if count < len(left):  # the first part is a task of its own now, and may be cut like the rest
+        if count < len(left):  # the first part is now a separate task, which may be cut like the rest
             found += parts(left[:count])
             left = left[count:]
         else:

@@ -1,16 +1,16 @@
 """Chooses the compression of a link's batches (none, lz4 or zstd) by the cost of each.
 
-Sending a byte across a link takes `pack + unpack + ratio / bandwidth`. The bandwidth is measured when it limits the connection: how fast
-the send buffer drains while it is full. Time and ratio of a codec are measured on the link's own batches; they are assumed for a codec
-that has not been used, or not lately. Over loopback or within a machine room no compression pays, over a slow line every compression does,
-and between them lz4 costs least.
+Sending a byte across a link takes `pack + unpack + ratio / bandwidth`. The bandwidth is measured when it limits the connection: it is the
+rate at which the send buffer drains while it is full. Time and ratio of a codec are measured on the link's own batches; for a codec that has
+not been used lately, they are assumed. Over loopback or within a machine room no compression pays. Over a slow line every compression does.
+Between these, lz4 costs least.
 
-A codec with more work must promise a fifth less, so that similar figures do not change the codec with every batch. If the uncompressed
-rows would fill less than half of the bandwidth, nothing is compressed. Compression itself ends the congestion by which bandwidth is
-measured: without congestion the estimate grows again, twofold in ten seconds, until it is measured anew.
+A codec with more work must cost a fifth less, so that similar figures do not change the codec with every batch. If the uncompressed rows
+would fill less than half of the bandwidth, nothing is compressed. Compression ends the congestion that the measurement of bandwidth needs.
+So without congestion the estimate doubles every ten seconds, until bandwidth is measured again.
 
-Rates and placement count uncompressed bytes (`sbon.links.batch.Payload.size_bytes`). Compressed bytes depend on the line in use; if they
-counted, an operator on a bad line would seem to have a low rate, and each migration would cause the next.
+Rates and placement count uncompressed bytes (`sbon.links.batch.Payload.size_bytes`). Compressed bytes depend on the line: if they counted,
+an operator on a bad line would seem to have a low rate, and each migration would cause the next.
 """
 
 import enum
@@ -30,9 +30,9 @@ class Codec(enum.Enum):
 Compression: TypeAlias = Literal["auto", "none", "lz4", "zstd"]
 
 SMALL_BYTES = 2048
-"""Batches below this are not compressed: headers dominate, and compressing takes longer than sending."""
+"""Smaller batches are not compressed: headers dominate, and compressing takes longer than sending."""
 GAIN = 1.2
-"""Factor by which a codec with more work must be cheaper to be chosen; one with less work need only be cheaper."""
+"""Factor by which a codec with more work must be cheaper to be chosen. A codec with less work must only be cheaper."""
 IDLE_SHARE = 0.5
 GROWTH_S = 10.0
 """Time without congestion in which the estimate of the bandwidth doubles, in seconds."""
@@ -42,7 +42,7 @@ RATE_S = 1.0
 _WEIGHT = 0.2
 _UNPACK_S = {Codec.NONE: 0.0, Codec.LZ4: 0.65e-9, Codec.ZSTD: 1.1e-9}
 _ASSUMED = {Codec.NONE: (1.0, 0.0), Codec.LZ4: (0.6, 1.1e-9), Codec.ZSTD: (0.45, 2.5e-9)}
-"""Assumed ratio and seconds per byte of compression, measured on a mix of numbers on one core. Decompression counts likewise."""
+"""Assumed ratio and seconds per byte of compression, measured on a mix of numbers on one core. `_UNPACK_S` was measured in the same way."""
 
 
 _EFFORT = {codec: effort for effort, codec in enumerate(Codec)}
@@ -73,7 +73,7 @@ class Packing:
         """Codec of the next batch."""
         self.plain_bytes = 0
         self.wire_bytes = 0
-        """Compressed bytes of all batches; with the plain bytes they give the ratio that people are shown."""
+        """Compressed bytes of all batches; `ratio` compares them with `plain_bytes`."""
         self._shown = {codec: _Shown(codec) for codec in Codec}
         self._bandwidth: float | None = None
         self._bandwidth_at_s = 0.0
@@ -113,7 +113,7 @@ class Packing:
             self._choose(now)
 
     def elsewhere(self) -> None:
-        """Resets measurements of the connection, because the link leads to another host now."""
+        """Resets the measurements of the connection, because the link now leads to another host."""
         self._bandwidth = None
         if self._auto:
             self.codec = Codec.NONE
@@ -123,14 +123,14 @@ class Packing:
         if bytes_per_s <= 0:
             return
         known = self.bandwidth(now)
-        # One drain is a short measurement: the first few are averaged equally, later ones enter a moving mean.
+        # A drain is a short measurement, so the estimate is a moving mean; a first or outdated estimate is replaced.
         fresh = known is None or now - self._bandwidth_at_s > GROWTH_S
         self._bandwidth = bytes_per_s if known is None or fresh else known + 0.5 * (bytes_per_s - known)
         self._bandwidth_at_s = now
         self._choose(now)
 
     def cost_s(self, codec: Codec, now: float) -> float:
-        """Returns the seconds for one byte with this codec; 0 for a connection that has never been full."""
+        """Returns the seconds for one byte with this codec; 0 if the connection has never been full."""
         bandwidth = self.bandwidth(now)
         if bandwidth is None:
             return 0.0

@@ -1,8 +1,8 @@
 """Loads TOML text into frozen structs, and writes them back as a commented sample.
 
 A configuration is a tree of `msgspec.Struct`s whose fields all have defaults and are each followed by a docstring. Files and flags are
-layers of nested dictionaries laid over the defaults; every mistake becomes one `ConfigError` that names the setting by its path, the
-line of the file where that can be told, and the nearest name that exists.
+layers of nested dictionaries that replace the defaults. Every mistake becomes one `ConfigError` that gives the path of the setting, the line
+of the file if it can be found, and the nearest name that exists.
 """
 
 import ast
@@ -85,7 +85,7 @@ def setting_paths(kind: type[msgspec.Struct], prefix: str = "") -> list[str]:
 def field_docstrings(kind: type) -> dict[str, str]:
     """Returns the docstring after each field, read from the source of the class and of its bases.
 
-    A string expression after an assignment does not exist at run time, so it is read from the source.
+    Python keeps no string expression that follows an assignment, so it must be read from the source.
     """
     documents: dict[str, str] = {}
     for owner in reversed(kind.__mro__):
@@ -107,9 +107,9 @@ def field_docstrings(kind: type) -> dict[str, str]:
 
 
 def sample(config: msgspec.Struct) -> str:
-    """Returns a complete TOML file with the values of `config`, each under its docstring; it loads back as an equal struct.
+    """Returns a complete TOML file with the values of `config`, each under its docstring. `load` makes an equal struct of it.
 
-    Settings without a value (None) are commented out, as TOML has no null.
+    Settings without a value (None) are commented out, because TOML has no null.
     """
     return "\n".join(_sample_lines(config, "")).strip() + "\n"
 
@@ -191,7 +191,7 @@ def _refuse_unknown(root: type[msgspec.Struct], kind: type[msgspec.Struct], sett
 
 
 def _nearest(root: type[msgspec.Struct], siblings: list[str], name: str, path: str) -> str:
-    """Suggests what the user may have meant: a similar name beside it, else the same or a similar name elsewhere."""
+    """Suggests a setting: a similar name in the same section, or else the same or a similar name in another section."""
     if close := difflib.get_close_matches(name, siblings, n=1, cutoff=0.6):
         return f"; did you mean {path}{close[0]}?"
     everywhere = {candidate.rpartition(".")[2]: candidate for candidate in reversed(setting_paths(root))}
@@ -201,7 +201,7 @@ def _nearest(root: type[msgspec.Struct], siblings: list[str], name: str, path: s
 
 
 def _explain(kind: type[msgspec.Struct], text: str) -> tuple[str, str]:
-    """Returns the path of the setting that msgspec's error is about, and the error as a sentence that begins with it."""
+    """Returns the path of the setting in msgspec's error, and the error as a sentence that begins with the path."""
     path, message = "", text
     if found := _PATH_IN_MESSAGE.search(text):
         path, message = found["path"], text[: found.start()]
@@ -233,7 +233,7 @@ def _has(layer: Layer, path: str) -> bool:
 
 
 def _place(origin: str, text: str, path: str) -> str:
-    """Returns `file:line` of a setting. TOML's parser keeps no positions, so its key is searched under its table's header."""
+    """Returns `file:line` of a setting. TOML's parser gives no positions, so the text is searched for the key under its table's header."""
     table, _, key = re.sub(r"\[.*", "", path).rpartition(".")
     current = ""
     best = 0

@@ -1,8 +1,8 @@
 """The protocol on an agent's control socket: requests and replies as length-prefixed MessagePack.
 
-A client sends requests and gets for each one or more replies with the request's id; the last has `final` set. A frame is its length in
-four bytes, big-endian, then that many bytes of MessagePack. Lengths are checked before anything is buffered, so that a wrong or hostile
-peer costs no more memory than one frame. Commands, their arguments and results are listed in `COMMANDS`.
+A client sends requests. For each it gets one or more replies with the request's id; the last has `final` set. A frame is a length in four
+bytes, big-endian, then that many bytes of MessagePack. Lengths are checked before a frame is buffered, so that a wrong or hostile peer costs
+no more memory than one frame. `COMMANDS` lists the commands.
 """
 
 import struct
@@ -19,7 +19,7 @@ SOCKET_NAME = "control.sock"
 """Name of the control socket within the data directory."""
 
 REQUEST_BYTES_MAX = 1 << 20
-"""Larger requests are refused: no SQL text that a person wrote comes near."""
+"""Larger requests are refused. SQL texts that people write are far smaller."""
 
 REPLY_BYTES_MAX = 64 << 20
 """Larger replies are refused by the client."""
@@ -52,7 +52,7 @@ class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A request of a client."""
 
     id: int
-    """Chosen by the client; unique among its requests that are under way."""
+    """Number chosen by the client; unique among its open requests."""
     command: str
     """One of `COMMANDS`."""
     arguments: dict[str, Any] = {}
@@ -68,9 +68,9 @@ class ControlReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     result: Any = None
     """Plain values: numbers, text, lists, dictionaries."""
     error: str | None = None
-    """Why it failed, as a sentence that says what to do; always final."""
+    """Why the request failed, as a sentence that says what to do. Such a reply is always final."""
     place: tuple[int, int] | None = None
-    """Line and column, from 1, in the SQL text that the error is about."""
+    """Line and column of the error in the SQL text, from 1."""
 
 
 Message = TypeVar("Message", ControlRequest, ControlReply)
@@ -79,7 +79,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def refusal(request_id: int, problem: SbonError) -> ControlReply:
-    """The final reply that reports an error, with its place in the SQL text if it has one."""
+    """Returns the final reply that reports an error, with its place in the SQL text if it has one."""
     if isinstance(problem, QueryError):
         text = problem.message + (f"; {problem.hint}" if problem.hint else "")
         place = (problem.line, problem.column) if problem.line else None
@@ -125,7 +125,7 @@ class FrameReader:
         Raises
         ------
         RemoteProtocolError
-            A frame is longer than allowed. The stream has no next frame then: close it.
+            A frame is longer than allowed. The next frame cannot be found: close the stream.
         """
         self._buffer += data
         bodies = []

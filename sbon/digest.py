@@ -1,15 +1,15 @@
-"""Quantiles of durations in bounded memory: counts in buckets 2 percent wide, which add up over windows, sinks and agents."""
+"""Quantiles of durations in bounded memory: counts in buckets 2 percent wide, which can be added up over windows, sinks and agents."""
 
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 GROWTH = 1.02
-"""Ratio of a bucket's end to its start: its middle is within 1 percent of every value in it."""
+"""Ratio of a bucket's end to its start, so that the bucket's middle is within 1 percent of every value in it."""
 LEAST_MS = 0.001
-"""Shortest duration in ms; shorter ones count as this."""
+"""Shortest duration in ms; shorter durations count as this."""
 MOST_MS = 1e8
-"""Longest duration in ms, more than a day; longer ones count as this."""
+"""Longest duration in ms, more than a day; longer durations count as this."""
 PER_LOG = 1 / math.log(GROWTH)
 """Number of buckets for each factor of e."""
 RECENT_S = 30.0
@@ -62,7 +62,7 @@ class Digest:
 
     @property
     def buckets(self) -> tuple[tuple[int, int], ...]:
-        """Returns numbers and rows of the buckets, in order, from a copy taken in one step, since another thread may be counting."""
+        """Returns numbers and rows of the buckets, in order. Copies them in one step, because another thread may be counting."""
         return tuple(sorted(dict(self._buckets).items()))
 
 
@@ -83,9 +83,9 @@ class _Windows(NamedTuple):
 
 
 class RecentDigest:
-    """Quantiles of recent durations, and of all since the start: people ask about now, measurements subtract two readings.
+    """Quantiles of recent durations, which people ask for, and of all durations since the start, for measurements that subtract two readings.
 
-    The recent part covers between `RECENT_S` and twice that. One thread may add while others read.
+    The recent part covers between `RECENT_S` and twice that time. One thread may add while others read.
     """
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class RecentDigest:
         self._now(now).add(duration_ms, rows)
 
     def add_buckets(self, now: float, buckets: Iterable[tuple[int, int]], max_ms: float) -> None:
-        """Adds rows that are counted already; see `Digest.add_buckets`."""
+        """Adds rows counted elsewhere (`Digest.add_buckets`)."""
         self._now(now).add_buckets(buckets, max_ms)
 
     def recent(self, now: float) -> Digest:
@@ -133,7 +133,7 @@ def _together(*digests: Digest) -> Digest:
 
 
 def bucket_of(duration_ms: float) -> int:
-    """Returns the number of a duration's bucket: bucket n holds those from GROWTH**n to GROWTH**(n + 1) ms."""
+    """Returns the number of a duration's bucket: bucket n holds durations from GROWTH**n to GROWTH**(n + 1) ms."""
     return math.floor(math.log(min(max(duration_ms, LEAST_MS), MOST_MS)) * PER_LOG)
 
 

@@ -1,4 +1,4 @@
-"""The error tree. Each class exists because some caller acts on it; every message gives the value and what was expected."""
+"""The error tree. Each class exists because some caller acts on it. Every message gives the value and the expectation."""
 
 import math
 
@@ -12,17 +12,17 @@ class ConfigError(SbonError):
 
 
 class UsageError(ConfigError):
-    """An option of a command is out of range: wrong usage, with an exit code of its own; the message gives the option as it is typed."""
+    """An option of a command is out of range: wrong usage, with a separate exit code. The message gives the option as it is typed."""
 
 
 class QueryError(SbonError):
-    """SQL that cannot be run, with the place in the text and a hint what to write instead.
+    """SQL that cannot be run, with its place in the text and a hint.
 
     Parameters
     ----------
     message : what is wrong
-    line, column : position in the submitted text, from 1; 0 where it is not known
-    hint : the nearest thing that works, as a sentence; may be empty
+    line, column : position in the submitted text, from 1; 0 if unknown
+    hint : what to write instead, as a sentence; may be empty
     """
 
     def __init__(self, message: str, *, line: int = 0, column: int = 0, hint: str = "") -> None:
@@ -44,7 +44,7 @@ class PlacementError(SbonError):
 
 
 class LatencyBoundError(PlacementError):
-    """No placement that was tried keeps within a query's `max_latency`, as predicted; other instances of its operators might."""
+    """By prediction, no placement that was tried keeps within a query's `max_latency`. Other numbers of instances might."""
 
 
 class DelayBoundError(PlacementError):
@@ -69,7 +69,7 @@ class ProtocolError(SbonError):
 
 
 class LocalProtocolError(ProtocolError):
-    """A machine was asked for something that its state forbids: a bug of ours."""
+    """A state machine was asked for something that its state forbids: a bug in sbon."""
 
 
 class UnpackableError(ProtocolError):
@@ -77,20 +77,20 @@ class UnpackableError(ProtocolError):
 
 
 class RemoteProtocolError(ProtocolError):
-    """A peer sent an invalid message: count it, drop it."""
+    """A peer sent an invalid message: count it and drop it."""
 
 
 class AuthorityError(ProtocolError):
-    """A peer sent a message that only others may send: refused, counted, without effect. The connection stays."""
+    """A peer sent a message that only others may send. It is refused and counted; the connection stays."""
 
 
 class UnsupportedError(ProtocolError):
-    """A peer of another release sent a message that this one does not know, or does not know one of this release: counted, without effect.
-    The connection stays."""
+    """A peer of another release sent a message that this release does not know, or does not know a message of this release. It is counted and
+    has no effect; the connection stays."""
 
 
 class KeyMismatchError(RemoteProtocolError):
-    """A peer holds none of our cluster keys: one side missed a change of keys, or is a stranger."""
+    """A peer holds none of our cluster keys: one side missed a change of keys, or the peer is a stranger."""
 
 
 class LinkError(SbonError):
@@ -102,11 +102,11 @@ class SpillError(SbonError):
 
 
 class StateError(SbonError):
-    """States on disk cannot be read back, or do not fit into their memory: their operator must fail rather than go on with others."""
+    """States on disk cannot be read back, or do not fit into their memory: their operator must fail rather than use wrong states."""
 
 
 class StateFullError(StateError):
-    """The disk takes no more states: the operator takes the same batch again later, and its source waits."""
+    """The disk takes no more states: the operator tries the same batch again later, and its source waits."""
 
     retry_after_s = 1.0
     """Pause before the next attempt."""
@@ -121,7 +121,7 @@ class ConnectorError(SbonError):
 
     Parameters
     ----------
-    option : the option of its WITH clause that is wrong, if it is one
+    option : the wrong option of the WITH clause; empty if no option is wrong
     """
 
     def __init__(self, message: str, *, option: str = "") -> None:

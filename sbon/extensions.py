@@ -10,7 +10,7 @@ from sbon.functions import BatchFunction, FunctionError
 
 
 def _both(name: str) -> tuple[str, ...]:
-    """Returns both kinds, for a connector of which nothing else is known."""
+    """Returns both kinds, for a connector whose kinds are unknown."""
     return ("source", "sink")
 
 
@@ -23,14 +23,14 @@ class Extensions:
     functions: Mapping[str, Callable[[], BatchFunction]] = field(default_factory=dict)
     """Loaders of functions by name; loading raises FunctionError if the package is broken."""
     offers: Callable[[str], tuple[str, ...]] = field(default=_both)
-    """Returns which of "source" and "sink" a connector is, which loads it."""
+    """Returns which of "source" and "sink" a connector offers. This loads the connector."""
 
     def connectors_of(self, kind: str) -> tuple[str, ...]:
-        """Returns the names of the connectors that are a "source", or a "sink"."""
+        """Returns the names of the connectors that offer a "source", or a "sink"."""
         return tuple(name for name in self.connectors if kind in self.offers(name))
 
     def function(self, name: str, version: str | None = None) -> BatchFunction:
-        """Returns the function of that name, in a given version if one is asked for.
+        """Returns the function of a name, and of a version if one is given.
 
         Raises
         ------
@@ -55,11 +55,11 @@ class Extensions:
 
 
 NOTHING = Extensions()
-"""No extensions: only what is built in."""
+"""No extensions: only built-in connectors and functions."""
 
 
 def described(extensions: Extensions) -> list[dict[str, str]]:
-    """Returns the functions by name, as `sbon functions` shows them, with the error of those that cannot be loaded."""
+    """Returns a row for each function, as `sbon functions` shows it, with the error if the function cannot be loaded."""
     rows = []
     for name in sorted(extensions.functions):
         row = {"name": name, "version": "", "call": f"{name}(...)", "takes": "", "gives": "", "problem": ""}

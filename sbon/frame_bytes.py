@@ -1,7 +1,7 @@
-"""Frames as bytes with a checksum: an Arrow IPC stream after a head of twelve bytes, which are a mark, the number of rows and a CRC-32 of
-the rest. The checksum is verified before the bytes reach a reader that trusts its input.
+"""Encodes frames as bytes with a checksum: a head of twelve bytes (a mark, the number of rows, a CRC-32 of the rest), then an Arrow IPC
+stream. The checksum is verified before the bytes reach a reader that trusts its input.
 
-Snapshots and states on disk have such frames; batches on links are in `sbon.operators.frames`.
+Snapshots and states on disk use this format; `sbon.operators.frames` encodes batches on links.
 """
 
 import io
@@ -14,7 +14,7 @@ import polars as pl
 from sbon.errors import RemoteProtocolError
 
 ROWS_MAX = 2**26
-"""Most rows that a frame may claim; more is refused."""
+"""Most rows of a frame; frames whose head gives more are refused."""
 
 _HEAD = struct.Struct(">4sII")
 _MARK = b"SBF1"
@@ -23,9 +23,9 @@ _MARK = b"SBF1"
 def _stream_reader() -> Callable[[bytes], pl.DataFrame]:
     """Returns a function that reads an Arrow IPC stream.
 
-    The public function wraps bytes in a file and in polars 2.1 leaks some 40 bytes in each call: at 100 batches a second a third of a
-    gigabyte a day. The internal function that it calls takes bytes directly and does not leak. The public one is used if a version of
-    polars has no such function.
+    The public function wraps bytes in a file. In polars 2.1 it leaks some 40 bytes in each call: at 100 batches a second, a third of a
+    gigabyte a day. The internal function that it calls takes bytes directly and does not leak. If a version of polars lacks the internal
+    function, the public one is used.
     """
     try:
         from polars.io.ipc.functions import _read_ipc_stream_impl
@@ -38,11 +38,10 @@ read_stream = _stream_reader()
 
 
 def encode(frame: pl.DataFrame) -> bytes:
-    """Encodes a frame for `decode`; equal frames give equally many bytes. Takes about 50 µs and 0.02 µs a row.
+    """Encodes a frame for `decode_any`. Equal frames give equally many bytes. Takes about 50 µs plus 0.02 µs a row.
 
-    How polars holds a frame in memory - in chunks, with texts in shared buffers - depends on the machine and on hashes. In one chunk, with
-    texts end to end (the older of Arrow's two text layouts), the bytes are the same everywhere except under NULLs, and no more than
-    necessary.
+    The layout of a frame in memory (chunks, shared buffers of texts) depends on the machine and on hashes. With one chunk and contiguous
+    texts (the older of Arrow's two text layouts), the bytes are the same everywhere except under NULLs, and as few as possible.
     """
     buffer = io.BytesIO()
     frame.rechunk().write_ipc_stream(buffer, compat_level=pl.CompatLevel.oldest())
@@ -51,7 +50,7 @@ def encode(frame: pl.DataFrame) -> bytes:
 
 
 def decode_any(data: bytes) -> pl.DataFrame:
-    """Decodes the frame that `encode` made, whatever its columns: for snapshots, whose owner checks the columns.
+    """Decodes a frame of `encode` with any columns; the caller checks the columns.
 
     Raises
     ------
@@ -71,7 +70,7 @@ def decode_any(data: bytes) -> pl.DataFrame:
     try:
         frame = read_stream(bytes(body))
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
-        raise RemoteProtocolError(f"frame of {len(data)} bytes is no Arrow stream: {str(error)[:100]}") from error
+        raise RemoteProtocolError(f"frame of {len(data)} bytes is not an Arrow stream: {str(error)[:100]}") from error
     if frame.height != rows:
-        raise RemoteProtocolError(f"frame of {frame.height} rows, expected the {rows} of its head")
+        raise RemoteProtocolError(f"frame of {frame.height} rows, expected {rows} as in its head")
     return frame

@@ -1,6 +1,6 @@
 """The secure stream between two agents: turns one stream of bytes into authenticated messages.
 
-Both ends prove that they hold the same cluster key and learn each other's name; from then on every message is sealed, numbered and in
+Both ends prove that they hold the same cluster key, and learn each other's name. From then on every message is sealed, numbered and in
 order. The dialler sends D1 and D2, the acceptor A1 and A2::
 
     D1  "sbon" | versions 1 | mode 1 | length 2 | ids of accepted keys, 4 each | X25519 public key 32
@@ -9,25 +9,25 @@ order. The dialler sends D1 and D2, the acceptor A1 and A2::
 
     keys = HKDF-SHA256(salt = SHA-256(D1 + A1), secret = X25519(own, peer's) + cluster key): one for each direction
 
-This is the shape of Noise's NNpsk (Noise Protocol Framework, section 9): the key exchange is fresh, so that a stolen cluster key opens
-no recorded stream; the cluster key is mixed in, so that nobody without it can be in the middle; the transcript is the salt, so that
-changing a byte of either hello (another version, fewer keys) gives the ends different keys and frame 0 fails to open. A replayed D1
-meets a new A1.
+This is Noise's NNpsk pattern (Noise Protocol Framework, section 9). The key exchange is fresh, so a stolen cluster key opens no recorded
+stream. The cluster key is mixed in, so nobody without it can be in the middle. The transcript is the salt, so a changed byte of either hello
+(another version, fewer keys) gives the ends different keys, and frame 0 fails to open. A replayed D1 meets a new A1.
 
-D1 names the versions that the dialler speaks, A1 the highest of them that the acceptor speaks as well; where there is none it refuses, with
-its own. Both are in the transcript, so that nobody in between can make two ends use an older version than they would.
+D1 names the versions that the dialler speaks, A1 the highest of them that the acceptor speaks, too. If there is none, the acceptor refuses
+and names its own versions. Both are in the transcript, so nobody in between can make two ends use an older version.
 
 Afterwards both sides send frames::
 
     length of the body 4 | kind 1 | number 4 | body
 
-sealed with AES-256-GCM, whose nonce is the count of frames in that direction, so that a frame lost, repeated, swapped or altered fails
-authentication, as does its header. Kind and number belong to the user of the stream (`sbon.peers.peers`) and travel readable. AES,
-where datagrams have ChaCha20: with AES instructions in the processor bulk data costs a fifth, and a counted nonce needs no extension.
+sealed with AES-256-GCM. The nonce is the count of frames in that direction, so a frame that is lost, repeated, swapped or altered fails
+authentication; the header is authenticated, too. Kind and number belong to the user of the stream (`sbon.peers.peers`) and are not encrypted.
+Datagrams use ChaCha20. Streams use AES, because bulk data then costs a fifth on processors with AES instructions, and a counted nonce needs
+no extension.
 
 Without a key ring (an agent that listens on loopback only) the mode is "plain": the same messages, unsealed.
 
-States: HELLO (waiting for the peer's hello), FINISH (for its frame 0), OPEN, BROKEN. Any error leads to BROKEN, which is final.
+States: HELLO (waits for the peer's hello), FINISH (waits for the peer's frame 0), OPEN, BROKEN. Any error leads to BROKEN, which is final.
 """
 
 import enum
@@ -110,15 +110,15 @@ class SecureStream:
     dialler
         True if this end opened the connection; the dialler speaks first.
     name
-        Our own name, told to the peer.
+        Our own name, which is sent to the peer.
     key_ring
         None for a plain stream.
     random_bytes
         32 fresh bytes; unused without a key ring.
     frame_bytes_max
-        Largest payload, in either direction; a larger one is refused at its header, before a byte of it is kept.
+        Largest payload, in either direction. A larger one is refused at its header, before any of it is buffered.
     expect
-        The peer's name, if it is known; another one breaks the stream.
+        The peer's name, if it is known; another name breaks the stream.
     versions
         Protocol versions of this end.
 
@@ -199,10 +199,9 @@ class SecureStream:
         Raises
         ------
         RemoteProtocolError
-            While iterating, after the events that were still good: the peer broke the rules. The stream is broken; write `refusal`,
-            then close.
+            The peer broke the rules. Raised while iterating, after the valid events. The stream is broken: write `refusal`, then close.
         LocalProtocolError
-            The stream had been broken before.
+            The stream was broken already.
         """
         if self._state is _State.BROKEN:
             raise LocalProtocolError("bytes for a stream in state broken")
@@ -214,7 +213,7 @@ class SecureStream:
         return self._buffer.room()
 
     def filled(self, count: int) -> Iterator[Event]:
-        """Takes `count` bytes that were read into `room`; otherwise as `receive`."""
+        """Takes `count` bytes that were read into `room`; otherwise like `receive`."""
         if self._state is _State.BROKEN:
             raise LocalProtocolError("bytes for a stream in state broken")
         self._buffer.added(count)
@@ -226,7 +225,7 @@ class SecureStream:
         Raises
         ------
         RemoteProtocolError
-            It ended within the handshake or within a frame.
+            The connection ended within the handshake or within a frame.
         """
         state, self._state = self._state, _State.BROKEN
         if state in (_State.HELLO, _State.FINISH):
@@ -265,7 +264,7 @@ class SecureStream:
         return self._answer_hello(mode, whole)
 
     def _agree(self, theirs: Versions) -> None:
-        """Chooses the version: the highest that both ends speak."""
+        """Chooses the highest version that both ends speak."""
         common = self._versions.common(theirs)
         if common is None:
             self._refuse(Refusal.VERSION)
@@ -332,7 +331,7 @@ class SecureStream:
             raise RemoteProtocolError(f"frame of {length} bytes, expected {tag_bytes} to {greatest + tag_bytes}")
         whole = FRAME_HEADER_BYTES + length
         if len(buffer) < whole:
-            # The buffer grows with what has arrived: a size that a peer only claims must not cost memory.
+            # The buffer grows with the bytes that have arrived: a size that a peer only claims must not cost memory.
             buffer.reserve(min(whole, 2 * len(buffer) + _AHEAD_BYTES_MAX))
             return None
         with buffer.view() as view, view[FRAME_HEADER_BYTES:whole] as body:

@@ -19,7 +19,7 @@ NAME_BYTES_MAX = 255
 PUBLIC_BYTES = 32
 TAG_BYTES = 16
 JOIN_BYTES_MAX = 16 * 1024
-"""Largest frame that is joined into one piece, which costs less than a second write or a separate cipher call."""
+"""Frames up to this size are joined into one piece, because that costs less than a second write or cipher call."""
 MAGIC = b"sbon"
 HELLO = struct.Struct(">4sBBH")
 HELLO_BODY_BYTES_MAX = KEYS_MAX * KEY_ID_BYTES + PUBLIC_BYTES
@@ -51,7 +51,7 @@ class Versions(NamedTuple):
 
 
 ORIGINS = 3
-"""The first version whose batches tell the origin of their rows."""
+"""The first version whose batches have the origin of their rows."""
 ORIGINS_PASSED_ON = 4
 """The first version whose operators with one input pass origins on."""
 SPOKEN = Versions(2, 4)
@@ -59,7 +59,7 @@ SPOKEN = Versions(2, 4)
 
 
 class Mode(enum.IntEnum):
-    """The mode of the frames to come, or a refusal."""
+    """The mode of the later frames, or a refusal."""
 
     PLAIN = 0
     SEALED = 1
@@ -67,7 +67,7 @@ class Mode(enum.IntEnum):
 
 
 class Refusal(enum.IntEnum):
-    """Reason why an acceptor hangs up. It is sent unencrypted as a code, so that no stranger's text reaches our logs."""
+    """Reason why an acceptor closes the connection. It is sent unencrypted as a code, so that no stranger's text reaches our logs."""
 
     VERSION = 1
     MODE = 2
@@ -85,17 +85,17 @@ class Cipher(Protocol):
     """Seals and opens the frames of one direction."""
 
     def seal(self, header: bytes, pieces: Sequence[Buffer]) -> list[Buffer]:
-        """Returns the next frame, header included, in pieces to be written in order; its body is the given pieces in sequence."""
+        """Returns the next frame with its header, in pieces to be written in order. The frame's body consists of the given pieces."""
 
     def open(self, body: memoryview, header: bytes) -> bytes:
-        """Returns the payload of the next frame; raises RemoteProtocolError if the frame is another one or was modified."""
+        """Returns the payload of the next frame; raises RemoteProtocolError if this is not the next frame, or it was modified."""
 
 
 class Plain:
     """No encryption, for loopback."""
 
     def seal(self, header: bytes, pieces: Sequence[Buffer]) -> list[Buffer]:
-        """Returns the pieces; joined if that costs less than writing them one by one."""
+        """Returns the pieces, joined if that costs less than writing each."""
         if sum(map(len, pieces)) <= JOIN_BYTES_MAX:
             return [b"".join((header, *pieces))]
         return [header, *pieces]
@@ -140,7 +140,7 @@ class Sealed:
         with memoryview(frame) as view:
             place = len(header)
             for piece in pieces:
-                # The rest of the frame serves as room: the cipher requires one block more than it writes, as large as the tag.
+                # The cipher needs one block more room than it writes; the room for the tag serves as that block.
                 encryptor.update_into(piece, view[place:])
                 place += len(piece)
             encryptor.finalize()
@@ -158,7 +158,7 @@ class Sealed:
 
 
 def hello(versions: Versions, mode: Mode, body: bytes) -> bytes:
-    """Returns the first bytes of an end: the dialler names all versions that it speaks, the acceptor the one that it has chosen."""
+    """Returns the hello of an end: the dialler names all its versions, the acceptor the version that it has chosen."""
     return HELLO.pack(MAGIC, versions.pack(), mode, len(body)) + body
 
 
