@@ -41,7 +41,8 @@ _NULL = "null"
 
 
 def nested_text(text: str | bytes, kind: ColumnType) -> str | None:
-    """Returns a text in the form that a column of JSON, arrays or structs keeps; None if the text is not of the type, or an array is too long.
+    """Returns a text in the form that a column of JSON, arrays or structs keeps; None if the text is not of the type, or an array is too
+    long.
 
     Parameters
     ----------

@@ -9,8 +9,8 @@ PART_S_MIN = 0.0004
 """When a chain is split between two threads, each part must take at least this long for a batch, in seconds: several times the cost of a
 hand-over between threads."""
 PART_SHARE_MIN = 0.15
-"""When a chain is split, each part must take at least this share of the whole chain's time, because the second thread gains at most the time
-of the shorter part."""
+"""When a chain is split, each part must take at least this share of the whole chain's time, because the second thread gains at most the
+time of the shorter part."""
 
 
 def passes_on(outputs: int, *, is_part: bool) -> bool:
@@ -27,8 +27,8 @@ def passes_on(outputs: int, *, is_part: bool) -> bool:
 def first_part(costs_s: Sequence[float]) -> int:
     """Returns how many stages of a chain one thread should run. Another thread runs the rest while the first works on the next batch.
 
-    Both parts must take long compared with a hand-over. Chooses the split whose longer part is shortest; returns the number of all stages if
-    no split is possible.
+    Both parts must take long compared with a hand-over. Chooses the split whose longer part is shortest; returns the number of all stages
+    if no split is possible.
 
     Parameters
     ----------

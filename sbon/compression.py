@@ -1,9 +1,9 @@
 """Chooses the compression of a link's batches (none, lz4 or zstd) by the cost of each.
 
 Sending a byte across a link takes `pack + unpack + ratio / bandwidth`. The bandwidth is measured when it limits the connection: it is the
-rate at which the send buffer drains while it is full. Time and ratio of a codec are measured on the link's own batches; for a codec that has
-not been used lately, they are assumed. Over loopback or within a machine room no compression pays. Over a slow line every compression does.
-Between these, lz4 costs least.
+rate at which the send buffer drains while it is full. Time and ratio of a codec are measured on the link's own batches; for a codec that
+has not been used lately, they are assumed. Over loopback or within a machine room no compression pays. Over a slow line every compression
+does. Between these, lz4 costs least.
 
 A codec with more work must cost a fifth less, so that similar figures do not change the codec with every batch. If the uncompressed rows
 would fill less than half of the bandwidth, nothing is compressed. Compression ends the congestion that the measurement of bandwidth needs.

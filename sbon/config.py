@@ -1,8 +1,8 @@
 """Loads TOML text into frozen structs, and writes them back as a commented sample.
 
 A configuration is a tree of `msgspec.Struct`s whose fields all have defaults and are each followed by a docstring. Files and flags are
-layers of nested dictionaries that replace the defaults. Every mistake becomes one `ConfigError` that gives the path of the setting, the line
-of the file if it can be found, and the nearest name that exists.
+layers of nested dictionaries that replace the defaults. Every mistake becomes one `ConfigError` that gives the path of the setting, the
+line of the file if it can be found, and the nearest name that exists.
 """
 
 import ast

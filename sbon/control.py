@@ -1,8 +1,8 @@
 """The protocol on an agent's control socket: requests and replies as length-prefixed MessagePack.
 
 A client sends requests. For each it gets one or more replies with the request's id; the last has `final` set. A frame is a length in four
-bytes, big-endian, then that many bytes of MessagePack. Lengths are checked before a frame is buffered, so that a wrong or hostile peer costs
-no more memory than one frame. `COMMANDS` lists the commands.
+bytes, big-endian, then that many bytes of MessagePack. Lengths are checked before a frame is buffered, so that a wrong or hostile peer
+costs no more memory than one frame. `COMMANDS` lists the commands.
 """
 
 import struct

@@ -83,7 +83,8 @@ class _Windows(NamedTuple):
 
 
 class RecentDigest:
-    """Quantiles of recent durations, which people ask for, and of all durations since the start, for measurements that subtract two readings.
+    """Quantiles of recent durations, which people ask for, and of all durations since the start, for measurements that subtract two
+    readings.
 
     The recent part covers between `RECENT_S` and twice that time. One thread may add while others read.
     """

@@ -44,7 +44,7 @@ class PlacementError(SbonError):
 
 
 class LatencyBoundError(PlacementError):
-    """By prediction, no placement that was tried keeps within a query's `max_latency`. Other numbers of instances might."""
+    """No placement that was tried keeps within a query's `max_latency`, by prediction. Other numbers of instances might."""
 
 
 class DelayBoundError(PlacementError):
@@ -85,8 +85,8 @@ class AuthorityError(ProtocolError):
 
 
 class UnsupportedError(ProtocolError):
-    """A peer of another release sent a message that this release does not know, or does not know a message of this release. It is counted and
-    has no effect; the connection stays."""
+    """A peer of another release sent a message that this release does not know, or does not know a message of this release. It is counted
+    and has no effect; the connection stays."""
 
 
 class KeyMismatchError(RemoteProtocolError):

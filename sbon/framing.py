@@ -10,8 +10,8 @@ order. The dialler sends D1 and D2, the acceptor A1 and A2::
     keys = HKDF-SHA256(salt = SHA-256(D1 + A1), secret = X25519(own, peer's) + cluster key): one for each direction
 
 This is Noise's NNpsk pattern (Noise Protocol Framework, section 9). The key exchange is fresh, so a stolen cluster key opens no recorded
-stream. The cluster key is mixed in, so nobody without it can be in the middle. The transcript is the salt, so a changed byte of either hello
-(another version, fewer keys) gives the ends different keys, and frame 0 fails to open. A replayed D1 meets a new A1.
+stream. The cluster key is mixed in, so nobody without it can be in the middle. The transcript is the salt, so a changed byte of either
+hello (another version, fewer keys) gives the ends different keys, and frame 0 fails to open. A replayed D1 meets a new A1.
 
 D1 names the versions that the dialler speaks, A1 the highest of them that the acceptor speaks, too. If there is none, the acceptor refuses
 and names its own versions. Both are in the transcript, so nobody in between can make two ends use an older version.
@@ -21,9 +21,9 @@ Afterwards both sides send frames::
     length of the body 4 | kind 1 | number 4 | body
 
 sealed with AES-256-GCM. The nonce is the count of frames in that direction, so a frame that is lost, repeated, swapped or altered fails
-authentication; the header is authenticated, too. Kind and number belong to the user of the stream (`sbon.peers.peers`) and are not encrypted.
-Datagrams use ChaCha20. Streams use AES, because bulk data then costs a fifth on processors with AES instructions, and a counted nonce needs
-no extension.
+authentication; the header is authenticated, too. Kind and number belong to the user of the stream (`sbon.peers.peers`) and are not
+encrypted. Datagrams use ChaCha20. Streams use AES, because bulk data then costs a fifth on processors with AES instructions, and a counted
+nonce needs no extension.
 
 Without a key ring (an agent that listens on loopback only) the mode is "plain": the same messages, unsealed.
 

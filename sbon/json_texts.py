@@ -1,7 +1,7 @@
-"""JSON as texts: whether a text is JSON, and its parts as they are written in it.
+"""JSON as text: checks whether a text is JSON, and returns parts of it as they are written.
 
-A text of JSON is kept as it came, but for the blanks between its tokens: members in their order, numbers and texts as they were written.
-What is nested deeper than `DEPTH_MAX` counts as no JSON, so that no reader needs an unbounded stack.
+A JSON text is kept as it came, without the blanks between its tokens: members keep their order, numbers and strings their form. A text that
+is nested deeper than `DEPTH_MAX` does not count as JSON, so that no reader needs an unbounded stack.
 """
 
 import re
@@ -12,10 +12,10 @@ from typing import Any, TypeAlias
 import msgspec
 
 DEPTH_MAX = 100
-"""Arrays and objects within each other."""
+"""Most arrays and objects nested in each other."""
 
 Key: TypeAlias = str | int
-"""Name of a member, or place of an element: from 0, and from -1 at the end."""
+"""Name of a member, or index of an element: from 0, or from -1 backwards."""
 
 _NONE = msgspec.Raw()
 _REFUSED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -28,7 +28,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def json_text(text: str | bytes) -> str | None:
-    """Returns the text without blanks between its tokens; None where it is no JSON, or nested too deep.
+    """Returns the text without blanks between its tokens; None if it is not JSON, or nested too deep.
 
     Examples
     --------
@@ -53,9 +53,9 @@ def _depth(text: bytes) -> int:
 
 
 def part_of(text: str, keys: Sequence[Key]) -> str | None:
-    """Returns what a path of keys leads to in a text of JSON, as JSON; None where it leads nowhere.
+    """Returns the part of a JSON text at a path of keys, as JSON; None if the path does not exist.
 
-    Of members with one name the last counts. A name leads nowhere in an array, a place nowhere in an object.
+    If a name occurs twice, the last member counts. A name does not exist in an array, nor an index in an object.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def part_of(text: str, keys: Sequence[Key]) -> str | None:
 
 
 def text_of_part(text: str, keys: Sequence[Key]) -> str | None:
-    """As `part_of`, but of a text what it says, and of `null` None.
+    """Returns the part of a JSON text at a path of keys, like `part_of`, but strings unquoted, and None for `null`.
 
     Examples
     --------
@@ -103,7 +103,7 @@ def _part(text: str, keys: Sequence[Key]) -> bytes | None:
 
 @lru_cache(1024)
 def _member(name: str) -> Callable[[Any], Any]:
-    """Returns what gives the member of this name; empty where there is none."""
+    """Returns a function that returns the member of this name; empty if there is none."""
     try:
         kind = msgspec.defstruct("Object", [("value", msgspec.Raw, _NONE)], rename={"value": name}, gc=False)
     except (ValueError, TypeError):  # a name with a quote or a control character in it
@@ -113,7 +113,7 @@ def _member(name: str) -> Callable[[Any], Any]:
 
 
 def elements_of(text: str) -> list[str] | None:
-    """Returns the elements of an array, as JSON; None where the text is no array.
+    """Returns the elements of an array, as JSON; None if the text is not an array.
 
     Examples
     --------
@@ -127,7 +127,7 @@ def elements_of(text: str) -> list[str] | None:
 
 
 def length_of(text: str) -> int | None:
-    """Returns the number of elements of an array; None where the text is no array."""
+    """Returns the number of elements of an array; None if the text is not an array."""
     try:
         return len(_elements(text))
     except _REFUSED:
@@ -138,12 +138,12 @@ _KINDS = {"{": "object", "[": "array", '"': "string", "t": "boolean", "f": "bool
 
 
 def kind_of(text: str) -> str | None:
-    """Returns `object`, `array`, `string`, `number`, `boolean` or `null` of a text of JSON; None of an empty text."""
+    """Returns the kind of a JSON text: `object`, `array`, `string`, `number`, `boolean` or `null`; None if it is empty."""
     return _KINDS.get(text[:1], "number") if text else None
 
 
 def json_of_text(text: str) -> str:
-    """Returns a text as JSON: in quotes.
+    """Returns a text as a JSON string, in quotes.
 
     Examples
     --------

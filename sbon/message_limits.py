@@ -1,8 +1,8 @@
 """Limits of numbers, texts and lists in messages between agents. They are part of the types, so that decoding checks them.
 
-No correct agent sends a value beyond them; such a message is refused whole (`sbon.wire.messages.decode`). NaN is beyond every limit. The
-limits protect arithmetic and memory, and are far above real values: the configuration decides what one agent allows another. Every field
-of a message has such a type, which a test checks.
+No correct agent sends a value beyond these limits; a message with one is refused as a whole (`sbon.wire.messages.decode`). NaN is beyond
+every limit. The limits protect arithmetic and memory, and are far above real values; the configuration sets the limits of normal use. Every
+field of a message has such a type; a test checks this.
 """
 
 from typing import Annotated, TypeAlias
@@ -12,7 +12,7 @@ import msgspec
 from sbon.types import LinkId, NodeId, OperatorId, QueryId
 
 ORIGINS_MAX = 64
-"""Most inputs of an operator that tells the origin of its rows."""
+"""Most inputs of an operator that sends the origin of its rows."""
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 """Numbers of rows, batches, bytes, nanoseconds."""
 Origin: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=ORIGINS_MAX)]
@@ -22,7 +22,7 @@ Few: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 Epoch: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 """Epoch of an operator, or number of moves of a link's end: enough for all epochs of all owners of a query."""
 OwnerEpoch: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**29)]
-"""Most changes of a query's owner, or requests to become it: enough for one every five seconds for 80 years."""
+"""Ownership epoch of a query: enough for one change of owner, or attempt, every five seconds for 80 years."""
 Amount: TypeAlias = Annotated[float, msgspec.Meta(ge=0.0, le=1e18)]
 """Rates, shares that may exceed 1, ages."""
 Share: TypeAlias = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]

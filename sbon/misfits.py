@@ -1,7 +1,7 @@
-"""Rows that a source received and could not use: which column, why, how many, and the first one of each kind.
+"""Rows that a source received and could not use: column, cause, number, and the first row of each kind.
 
-A kind is a column and a cause. A source remembers `KINDS_MAX` of them and counts the rest as one, and all texts are cut, so that a
-flood of bad lines takes no memory and no more room in a report than a few.
+A kind is a column and a cause. A source distinguishes `KINDS_MAX` kinds and counts the rest as one, and all texts are cut. So a flood of
+bad lines takes no more memory, and no more room in a report, than a few of them.
 """
 
 from collections.abc import Iterable
@@ -13,9 +13,9 @@ from sbon.message_limits import Count
 from sbon.printable import printable
 
 KINDS_MAX = 32
-"""Kinds that one source distinguishes; rows of further kinds are counted as `OTHER`."""
+"""Most kinds that a source distinguishes; rows of further kinds count as `OTHER`."""
 KINDS_REPORTED_MAX = 8
-"""Kinds in an operator's report to other agents: those with the most rows."""
+"""Most kinds in an operator's report to other agents: those with the most rows."""
 VALUE_CHARACTERS_MAX = 40
 CAUSE_CHARACTERS_MAX = 120
 TEXT_CHARACTERS_MAX = 400
@@ -27,7 +27,7 @@ _Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=TEXT_CHARACTERS_MAX)]
 
 
 class Misfit(msgspec.Struct, frozen=True):
-    """Rows that were unusable for one reason. Its texts are printable and short."""
+    """Rows that were unusable for one reason. The texts are printable and short."""
 
     column: _Text
     """The column; empty for the line as a whole."""
@@ -57,7 +57,7 @@ class Misfits:
         self._kinds: dict[tuple[str, str], Misfit] = {}
 
     def is_new(self, column: str, cause: str) -> bool:
-        """Tells whether a row of this kind would be the first one: only then are its value and line needed."""
+        """Tells whether a row of this kind would be the first. Only then `add` needs its value and line."""
         known = (cut(column, VALUE_CHARACTERS_MAX), cut(cause, CAUSE_CHARACTERS_MAX)) in self._kinds
         return len(self._kinds) < KINDS_MAX and not known and (self._after is None or self._after.is_new(column, cause))
 
@@ -68,7 +68,7 @@ class Misfits:
         ----------
         column : empty for the line as a whole
         cause : a predicate, the same for all rows of a kind: it must not quote the row
-        value : value in the first row, as it is to be shown
+        value : value in the first row, in the form to show
         text : sentence about the first row, if column, value and cause do not make one
         line : the first row
         """
@@ -123,11 +123,11 @@ def cut(text: str | bytes, characters_max: int) -> str:
 
 
 def clause(misfits: Iterable[Misfit], rows: int) -> str:
-    """Describes for people what a source has left out, in one clause; empty if nothing is left out or known about it.
+    """Describes for people the rows that a source has left out, in one clause; empty if none are known.
 
     Parameters
     ----------
-    rows : number of all rows left out, of any kind
+    rows : number of all rows left out, of all kinds
 
     Examples
     --------

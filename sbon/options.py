@@ -1,4 +1,4 @@
-"""Reads the WITH clause of a source or sink: every option is read once, with its range, and options that no one reads are refused."""
+"""Reads the WITH clause of a source or sink: a connector reads each option with its range; options that it does not read are refused."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ COMMON = {
     "source": ("connector", "nodes", "labels", "idle_after", "estimated_rows_per_second", "profile"),
     "sink": ("connector", "node", "delay_bound", "max_latency", "instances", "after_crash", "on_miss", "shed_fairness"),
 }
-"""Options of every source and sink, which a misspelt one may mean; `sbon/query/options.py` describes them."""
+"""Options of every source and sink, for suggestions after a misspelt option; `sbon/query/options.py` describes them."""
 
 
 class Options:
@@ -54,7 +54,7 @@ class Options:
         self._asked: dict[str, None] = {}
 
     def refuse(self, key: str, value: object, expected: str) -> ConnectorError:
-        """Returns an error of one line that says what is wrong with an option."""
+        """Returns an error, in one line, about the value of an option."""
         return ConnectorError(f"{self._what}: option {key} = {value!r}, expected {expected}", option=key)
 
     def given(self, key: str) -> bool:
@@ -149,7 +149,7 @@ class Options:
         Raises
         ------
         ConnectorError
-            There is an option that this connector, with these other options, does not have.
+            The connector, with its other options, does not have this option.
         """
         for key in sorted(self._given):
             if key not in self._asked:

@@ -1,6 +1,6 @@
-"""Interfaces to the machine, as far as the library needs it: time, timers, threads, files, streams, and the use of the cores.
+"""Interfaces to the machine that the library needs: time, timers, threads, files, streams, and the use of the cores.
 
-The agent's `Host` has them all. No module of the library holds more of the machine than the interface that it names.
+The agent's `Host` implements them all. A module of the library uses only the interfaces that it names.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,14 +30,14 @@ class Clock(Protocol):
         """Returns seconds since 1970, UTC."""
 
     def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
-        """Calls once at the monotonic time `when` (soon, if it has passed)."""
+        """Calls `callback` once at the monotonic time `when` (soon, if it has passed)."""
 
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """Calls once, after the callbacks already due."""
+        """Calls `callback` once, after the callbacks already due."""
 
 
 class Meter(Protocol):
-    """Measures the processor time of one piece of work, on the thread that does it."""
+    """Measures the processor time of one piece of work, on the thread that runs it."""
 
     def lap(self, rows: int) -> int:
         """Returns the nanoseconds since the last call or the beginning; the simulation computes them from the rows processed since."""
@@ -54,34 +54,34 @@ class ProcessorUse(NamedTuple):
     use: float
     """Share of all cores' time that all programs together have used, 0 to 1."""
     free_cores: float
-    """Cores that other programs have left to this agent, whether it used them or not."""
+    """Cores that other programs have left to this agent, used or not."""
 
 
 class StreamHandler(Protocol):
     """Callbacks of one stream of bytes."""
 
     def connected(self, stream: "Stream") -> None:
-        """The stream is open; called once, first."""
+        """Reports that the stream is open; called once, first."""
 
     def received(self, data: bytes) -> None:
-        """Bytes have arrived, in order, in chunks of any size."""
+        """Takes bytes that have arrived, in order, in chunks of any size."""
 
     def writable(self) -> None:
-        """The send buffer has room again, after `write` had filled it."""
+        """Reports that the send buffer has room again, after `write` had filled it."""
 
     def closed(self, reason: str) -> None:
-        """The stream is gone (or never opened); called once, last."""
+        """Reports that the stream is gone, or could not be opened; called once, last."""
 
 
 @runtime_checkable
 class ReadingHandler(Protocol):
-    """A `StreamHandler` that provides its own buffer for incoming bytes, so that they are read to where they are needed, without a copy."""
+    """A `StreamHandler` with its own buffer for incoming bytes, so that they need not be copied."""
 
     def room(self) -> memoryview:
         """Returns the buffer for the next bytes; `filled` follows before any other call."""
 
     def filled(self, count: int) -> None:
-        """Bytes have been read into `room`; called in place of `received`."""
+        """Reports that `count` bytes have been read into `room`; called instead of `received`."""
 
 
 class Stream(Protocol):
@@ -93,35 +93,35 @@ class Stream(Protocol):
 
     @property
     def congested(self) -> bool:
-        """True if the send buffer is full: hold back until `StreamHandler.writable`."""
+        """True if the send buffer is full: wait for `StreamHandler.writable`."""
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes in the send buffer."""
+        """Returns the bytes in the send buffer."""
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Sends data; never blocks.
 
-        Bytes written to a stream that has closed are dropped without an error, since `closed` has been called.
+        Bytes written to a closed stream are dropped without an error, because `closed` has been called.
 
         Do not modify a mutable buffer after this call; it may be held until sent.
         """
 
     def close(self) -> None:
-        """Closes both directions after what was written has left; `StreamHandler.closed` follows."""
+        """Closes both directions after all written bytes have been sent; `StreamHandler.closed` follows."""
 
 
 class Disk(Protocol):
     """Files of one folder. All methods block, so call them on executor threads; they raise OSError."""
 
     def append(self, name: str, data: Sequence[bytes | bytearray | memoryview]) -> None:
-        """Appends to a file, which is made if it does not exist."""
+        """Appends to a file; makes it if it does not exist."""
 
     def read(self, name: str, offset: int, size_bytes: int) -> bytes:
-        """Returns part of a file; less where the file ends."""
+        """Returns part of a file; fewer bytes at the file's end."""
 
     def read_each(self, name: str, offsets: Sequence[int], size_bytes: int) -> bytes:
-        """Returns parts of a file that have one size, one behind the other; less where the file ends."""
+        """Returns several parts of a file of the same size, concatenated; fewer bytes at the file's end."""
 
     def remove(self, name: str) -> None:
         """Deletes a file, if it exists."""
@@ -135,11 +135,11 @@ class SeededClock(Clock, Protocol):
 
     @property
     def rng(self) -> np.random.Generator:
-        """Random generator of this agent; `rng.spawn` gives each component its own."""
+        """Returns the random generator of this agent; `rng.spawn` gives each component a generator."""
 
 
 class Executor(Clock, Protocol):
-    """Threads for what takes long, and what their work costs."""
+    """Threads for work that takes long, and measurements of its cost."""
 
     def execute(
         self,
@@ -150,34 +150,37 @@ class Executor(Clock, Protocol):
         brief: bool = False,
         spare: bool = False,
     ) -> None:
-        """Runs `work` on an executor thread, then, later, `done` with its result or exception.
+        """Runs `work` on an executor thread; later calls `done` with its result or exception.
 
-        `rows` is the size of the batch, from which the simulation computes how long the work takes; or it returns, called after the work,
-        the sizes of several. `brief` work is known not to block and to take a fraction of a millisecond: it may run at once on the agent's
-        own thread, which costs less than waking another one. `spare` work starts only on a thread that has nothing else to do.
+        Parameters
+        ----------
+        rows : size of the batch, or a function that returns several sizes after the work; the simulation computes the duration from them
+        brief : the work does not block and takes a fraction of a millisecond, so it may run at once on the agent's own thread, which costs
+            less than waking another thread
+        spare : start the work only on a thread that has nothing else to do
         """
 
     def stopwatch(self) -> float:
-        """Returns seconds, to time work with; callable from any thread. It stands still in the simulation, where only `rows` take time."""
+        """Returns seconds for measuring durations; callable from any thread. Constant in the simulation, where only `rows` take time."""
 
     def meter(self, *, brief: bool = False) -> Meter:
         """Starts to measure the processor time of work on this thread; callable from any thread.
 
-        For brief work only the thread itself counts.
+        With `brief`, only this thread counts.
         """
 
     @property
     def workers(self) -> int:
-        """Number of executor threads (in the simulation: virtual cores)."""
+        """Returns the number of executor threads (in the simulation: virtual cores)."""
 
     def share_of_core(self) -> float | None:
-        """Works for a moment, on an executor thread, as if it would never pause.
+        """Computes without a pause for a moment, on an executor thread.
 
-        Returns the share of a core that it got beside all else that runs; None where the system does not tell.
+        Returns the share of a core that it got besides all other programs; None if the system does not report it.
         """
 
     def processors(self) -> ProcessorUse:
-        """Returns how the cores of the machine have recently been used."""
+        """Returns the recent use of the machine's cores."""
 
 
 class SeededExecutor(SeededClock, Executor, Protocol):
@@ -185,7 +188,7 @@ class SeededExecutor(SeededClock, Executor, Protocol):
 
 
 class Network(SeededClock, Protocol):
-    """Datagrams, streams, and random bytes to seal them with."""
+    """Datagrams, streams, and random bytes for sealing them."""
 
     def random_bytes(self, count: int) -> bytes:
         """Returns random bytes for nonces and keys: from the system, or from the seed in the simulation."""

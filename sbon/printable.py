@@ -1,4 +1,4 @@
-"""Makes others' text safe for a terminal or a log: nothing in it moves the cursor, changes colours, or hides.
+"""Makes texts from others safe for a terminal or a log, so that they cannot move the cursor, change colours or hide text.
 
 Names, labels, SQL, reasons and rows may come from any member of the overlay.
 """
@@ -9,7 +9,7 @@ def printable(text: str, keep: str = "") -> str:
 
     Parameters
     ----------
-    keep : such characters that are left unchanged
+    keep : unprintable characters that are left unchanged
 
     Examples
     --------
@@ -22,7 +22,7 @@ def printable(text: str, keep: str = "") -> str:
 
 
 def printable_json(text: str) -> str:
-    """Returns a JSON document with JSON's own escapes for such characters; line breaks between its values stay.
+    """Returns a JSON document with JSON escapes for unprintable characters; line breaks stay.
 
     Examples
     --------

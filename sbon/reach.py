@@ -1,7 +1,7 @@
 """Limits what sources and sinks may access outside the overlay: folders of files, addresses of sockets.
 
-A statement given over an agent's own control socket and run by that agent may access what the agent's user may, as the socket belongs to
-that user alone. Statements from other agents may access the folders and addresses of the table [connectors].
+A statement that is submitted over an agent's own control socket and runs on that agent may access everything that the agent's user may,
+because only that user can use the socket. Statements from other agents may access the folders and addresses of the table [connectors].
 
 This module decides; `sbon_agent.connectors.opening` resolves paths and opens files, `sbon_agent.connectors.addresses` resolves names.
 """
@@ -38,7 +38,7 @@ def parse_range(text: str) -> AddressRange:
     Raises
     ------
     ValueError
-        The text is no such range.
+        The text is not such a range.
 
     Examples
     --------
@@ -63,18 +63,19 @@ def parse_range(text: str) -> AddressRange:
             raise ValueError
     except ValueError:
         raise ValueError(
-            f"allow has {text!r}, expected an address or network, with ports if need be, such as 10.0.0.0/8, 192.0.2.7:9000 or [::1]:9000"
+            f"allow has {text!r}, expected an address or network, optionally with ports, such as 10.0.0.0/8, 192.0.2.7:9000 or [::1]:9000"
         ) from None
     return AddressRange(found, port_min, port_max)
 
 
 class FileConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Files of sources and sinks that other agents ask for. TOML table [connectors.file]."""
+    """Files that sources and sinks of other agents may use. TOML table [connectors.file]."""
 
     allow: tuple[str, ...] = (FILES_FOLDER,)
-    """Folders whose files they may read, overwrite and add to, with all below; relative ones start in the data directory, and `~` is the
-    home of the agent's user. Symbolic links are followed before the check. More: every member of the overlay reads and writes there; none:
-    no files for other agents. Statements given over this agent's own control socket and run here are not limited."""
+    """Folders (with their subfolders) in which other agents may read, overwrite and append to files. Relative paths start in the data
+    directory, and `~` is the home of the agent's user. Symbolic links are followed before the check. More: every member of the overlay can
+    read and write there; none: no files for other agents. Statements submitted over this agent's own control socket and run here are not
+    limited."""
 
     def __post_init__(self) -> None:
         for folder in self.allow:
@@ -83,13 +84,13 @@ class FileConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class TcpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Sockets of sources and sinks that other agents ask for. TOML table [connectors.tcp]."""
+    """Sockets that sources and sinks of other agents may use. TOML table [connectors.tcp]."""
 
     allow: tuple[str, ...] = ("127.0.0.0/8", "::1")
-    """Addresses and networks on which they may listen and to which they may connect, each with a port or a range of ports behind it if
-    need be: "10.0.0.0/8", "192.0.2.7:9000", "[2001:db8::]/32:9000-9999". Names are resolved before the check; to listen on all addresses
-    takes "0.0.0.0". More: every member reaches there from this machine, past firewalls; none: no sockets for other agents. Statements given
-    over this agent's own control socket and run here are not limited."""
+    """Addresses and networks on which other agents' sources and sinks may listen and to which they may connect, each optionally with a port
+    or a range of ports: "10.0.0.0/8", "192.0.2.7:9000", "[2001:db8::]/32:9000-9999". Names are resolved before the check; listening on all
+    addresses needs "0.0.0.0". More: every member can reach these addresses from this machine, past firewalls; none: no sockets for other
+    agents. Statements submitted over this agent's own control socket and run here are not limited."""
 
     def __post_init__(self) -> None:
         for entry in self.allow:
@@ -97,7 +98,7 @@ class TcpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class ConnectorsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Files and addresses outside the overlay that other agents' statements may use on this one. TOML table [connectors]."""
+    """Files and addresses outside the overlay that other agents' statements may use on this agent. TOML table [connectors]."""
 
     file: FileConfig = FileConfig()
     tcp: TcpConfig = TcpConfig()
@@ -107,11 +108,11 @@ class Reach(msgspec.Struct, frozen=True):
     """The files and addresses that one source or sink may access."""
 
     node: NodeId
-    """The agent that accesses it, for messages."""
+    """The agent that accesses them, for messages."""
     base: str
     """Absolute path from which relative paths start."""
     folders: tuple[str, ...] | None = None
-    """Allowed folders, absolute; None: no limit but the user's rights."""
+    """Allowed folders, absolute; None: only the user's rights limit access."""
     addresses: tuple[AddressRange, ...] | None = None
     """Allowed addresses; None: no limit."""
 
@@ -141,12 +142,12 @@ def is_within(path: str, folders: Iterable[str]) -> bool:
 
 
 def reach_of_others(config: ConnectorsConfig, node: NodeId, data_dir: str, folders: Sequence[str]) -> Reach:
-    """Returns what statements of other agents may access.
+    """Returns the files and addresses that statements of other agents may access.
 
     Parameters
     ----------
-    data_dir : absolute
-    folders : those of `config.file.allow`, absolute
+    data_dir : absolute path of the data directory
+    folders : the folders of `config.file.allow`, as absolute paths
     """
     base = str(PurePosixPath(data_dir) / FILES_FOLDER)
     return Reach(node, base, tuple(folders), tuple(parse_range(entry) for entry in config.tcp.allow))

@@ -1,16 +1,16 @@
-"""A buffer that connections read into directly and messages are taken from without copies."""
+"""A buffer into which a connection reads directly, and from which messages are taken without copies."""
 
 from sbon.errors import LocalProtocolError
 
 READ_BYTES_MIN = 64 * 1024
-"""Room for at least one read. Smaller reads cost as much each as larger ones."""
+"""Least room for one read. A smaller read would cost as much as a larger one."""
 KEPT_BYTES_MAX = 4 * 2**20
-"""Largest buffer that is kept while it is empty."""
+"""Largest buffer that is kept when it becomes empty."""
 
 
 class ReceiveBuffer:
-    """A queue of bytes in one piece: `room` returns the place to read into, `added` records how much came, `drop` removes from the
-    front."""
+    """A queue of contiguous bytes. `room` returns the memory to read into, `added` records how many bytes came, `drop` removes bytes from
+    the front."""
 
     __slots__ = ("_begin", "_data", "_end")
 
@@ -30,7 +30,7 @@ class ReceiveBuffer:
     def added(self, count: int) -> None:
         """Records that so many bytes have been written to the start of `room`."""
         if not 0 <= count <= len(self._data) - self._end:
-            raise LocalProtocolError(f"{count} bytes read into room for {len(self._data) - self._end}")
+            raise LocalProtocolError(f"{count} bytes read, expected 0 to {len(self._data) - self._end}")
         self._end += count
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
@@ -44,7 +44,7 @@ class ReceiveBuffer:
         if len(self._data) - self._begin >= total_bytes:
             return
         held = memoryview(self._data)[self._begin : self._end]
-        # Grows into a new buffer, otherwise moves the bytes within the old one; no view from `room` may be in use here.
+        # Moves the bytes to a new, larger buffer, or to the front of the old one. No view from `room` may be in use.
         data = bytearray(max(total_bytes, READ_BYTES_MIN)) if total_bytes > len(self._data) else self._data
         data[: len(held)] = bytes(held) if data is self._data else held
         self._data, self._begin, self._end = data, 0, len(held)

@@ -1,4 +1,4 @@
-"""Decides which settings a running agent applies when its configuration is read again, and which wait for its next start.
+"""Decides which settings a running agent applies when it reads its configuration again, and which wait for its next start.
 
 `Agent.reload` uses it.
 """
@@ -49,7 +49,8 @@ EFFECTS: dict[str, Effect] = {
     "migration": Effect.RESTART,
     "telemetry": Effect.RESTART,
 }
-"""Effect by the path of a setting or of its section; the longer path counts. `key_file` waits if encryption would begin or end."""
+"""Effect by the path of a setting or of its section; the longest matching path counts. `key_file` waits for a restart if encryption would
+begin or end."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Reload(Generic[ConfigType]):
     """Result of comparing the running configuration with a new one."""
 
     config: ConfigType
-    """Configuration from now on: the old one with the settings that take effect at once."""
+    """New running configuration: the old one with the changes that take effect at once."""
     applied: tuple[str, ...]
     """Paths of changed settings that take effect at once."""
     waiting: tuple[str, ...]
@@ -69,7 +70,7 @@ class Reload(Generic[ConfigType]):
 
 
 def reload_of(old: ConfigType, fresh: ConfigType) -> Reload[ConfigType]:
-    """Sorts the settings in which two configurations differ by when they take effect."""
+    """Compares two configurations, and sorts the changed settings by the time at which they take effect."""
     seals_as_before = bool(_value(old, "key_file")) == bool(_value(fresh, "key_file"))
     config, applied, waiting = old, [], []
     for path in changed(old, fresh):
@@ -96,7 +97,7 @@ def settings(kind: type[msgspec.Struct]) -> tuple[str, ...]:
 
 
 def changed(old: ConfigType, new: ConfigType) -> list[str]:
-    """Returns the paths of the settings in which two configurations differ, within sections too."""
+    """Returns the paths of the settings in which two configurations differ, including those within sections."""
     return [path for path in settings(type(old)) if _value(old, path) != _value(new, path)]
 
 
@@ -107,6 +108,6 @@ def _value(config: Any, path: str) -> Any:
 
 
 def _replaced(config: ConfigType, path: str, value: Any) -> ConfigType:
-    """Returns the configuration with another value at a path. It is not checked again, because the whole new configuration has been."""
+    """Returns the configuration with another value at a path. The value is not checked: loading has checked the new configuration."""
     name, _, below = path.partition(".")
     return msgspec.structs.replace(config, **{name: _replaced(getattr(config, name), below, value) if below else value})

@@ -1,17 +1,18 @@
-"""Scheduling by urgency: the operator whose most urgent batch has the earliest stimulus time plus bound runs next.
+"""Scheduling by urgency: the operator runs next whose most urgent batch has the earliest stimulus time plus bound.
 
-The bound is the least `max_latency` of the queries that use the operator. A query without one, or with a longer one, counts as if its bound
-were `URGENT_WITHIN_S_MAX`: its batches never go before an equally old one of a query with a bound, and wait for younger ones of such a
-query only until they are so much older. Where all queries have the same bound, or none has, the order is that of stimulus times.
+The bound is the least `max_latency` of the queries that use the operator. A query without a bound, or with a longer one, counts as if its
+bound were `URGENT_WITHIN_S_MAX`. So its batches never run before an equally old batch of a query with a bound, and wait for younger batches
+of such a query only until they are older by the difference of the bounds. If all queries have the same bound, or none has one, the order is
+that of stimulus times.
 
-Stimulus-time scheduling (Mace, section III-D) orders work by when the tuples behind it entered the overlay, on whatever machine that was.
-No other order on one node has a lower worst-case latency. Ties go to the one that has waited longest, so that the order is the same in
-every run.
+Stimulus-time scheduling (Mace, section III-D) orders work by the time when the tuples behind it entered the overlay, on any machine. No
+other order on one node has a lower worst-case latency. Among equal times, the batch that has waited longest runs first, so that the order
+is the same in every run.
 
-The queue is that of section VI-A, whose cost does not depend on the number of waiting batches: each input link of an operator has one FIFO
-(`StimulusFifo`), and only the FIFOs' heads are compared, in a heap with one entry per link (`EarliestStimulusFirst`) - among the inputs of
-an operator, then among the operators of a host. One FIFO per link is enough: whatever source paths meet upstream, the batches of a link
-have one order, that of their numbers, which no scheduler may change (`sbon.links`).
+The queue is that of section VI-A. Its cost does not depend on the number of waiting batches: each input link of an operator has one FIFO
+(`StimulusFifo`), and a heap with one entry per link (`EarliestStimulusFirst`) compares only the FIFOs' heads, first among the inputs of an
+operator, then among the operators of a host. One FIFO per link is enough, even if several source paths meet upstream: no scheduler may
+change the order of a link's batches, which is that of their numbers (`sbon.links`).
 """
 
 import heapq
@@ -23,10 +24,10 @@ from typing import Generic, Protocol, TypeVar
 K = TypeVar("K")
 
 URGENT_WITHIN_S_MAX = 10.0
-"""The longest bound that makes a batch more urgent than none. Longer: queries with bounds hold up those without for a longer time. Shorter:
-bounds that are longer than this are no longer told apart."""
+"""The longest bound that makes a batch more urgent than a batch without a bound. Longer: queries with bounds delay those without for
+longer. Shorter: more bounds are longer than this, and count as equal."""
 _SPARE = 16
-"""Number of stale entries that are never worth removing."""
+"""So many stale entries are never worth removing."""
 
 
 class Stimulated(Protocol):
@@ -34,7 +35,7 @@ class Stimulated(Protocol):
 
     @property
     def stimulus_s(self) -> float:
-        """Returns when the latest source tuple behind it entered the overlay."""
+        """Returns when the latest source tuple behind the item entered the overlay."""
 
 
 B = TypeVar("B", bound=Stimulated)
@@ -43,8 +44,8 @@ B = TypeVar("B", bound=Stimulated)
 class StimulusFifo(Generic[B]):
     """Batches of one link, first in, first out. Adding and removing take constant time.
 
-    They mostly come in the order of their stimulus times. If sources meet upstream of the link, they may not: then every batch before an
-    older one is as urgent as that one, which cannot run before it.
+    Batches mostly come in the order of their stimulus times. If sources meet upstream of the link, they may not. Then a batch in front of
+    an older batch is as urgent as the older one, which cannot run before it.
 
     Examples
     --------
@@ -61,7 +62,7 @@ class StimulusFifo(Generic[B]):
     def __init__(self) -> None:
         self._batches: deque[B] = deque()
         self._least: deque[float] = deque()
-        """Increasing stimulus times that no later batch undercuts; the first is the least of all."""
+        """Stimulus times, ascending, of the batches that have no later batch with an earlier time; the first is the least of all."""
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -99,11 +100,11 @@ class StimulusFifo(Generic[B]):
 
 
 class EarliestStimulusFirst(Generic[K]):
-    """Finds the key - an input of an operator, or an operator of a host - with the earliest stimulus time.
+    """Finds the key (an input of an operator, or an operator of a host) with the earliest stimulus time.
 
-    A heap with one entry for each waiting key: a change costs the logarithm of their number. A stale entry stays until it reaches the top,
-    or until stale entries outnumber the others; then the heap is rebuilt. (A tournament tree, without stale entries, took twice as long in
-    Python; heapq is in C.)
+    A heap with one entry for each waiting key, so a change costs the logarithm of their number. A stale entry stays until it reaches the
+    top, or until stale entries outnumber the others and the heap is rebuilt. (A tournament tree, without stale entries, took twice as long
+    in Python; heapq is in C.)
 
     Examples
     --------
@@ -141,7 +142,7 @@ class EarliestStimulusFirst(Generic[K]):
             self._tidy()
 
     def first(self) -> K | None:
-        """Returns the key whose turn it is; None if nothing waits."""
+        """Returns the key with the earliest time; None if no key waits."""
         heap, entry = self._heap, self._entry
         while heap:
             candidate = heap[0]
@@ -151,7 +152,7 @@ class EarliestStimulusFirst(Generic[K]):
         return None
 
     def pop(self) -> K | None:
-        """Removes and returns the key whose turn it is; None if nothing waits."""
+        """Removes and returns the key with the earliest time; None if no key waits."""
         key = self.first()
         if key is not None:
             heapq.heappop(self._heap)
@@ -159,6 +160,6 @@ class EarliestStimulusFirst(Generic[K]):
         return key
 
     def _tidy(self) -> None:
-        """Removes stale entries, which are most of the heap; the pushes that added them pay for it."""
+        """Removes stale entries, which are most of the heap, so the cost is in proportion to the pushes that added them."""
         self._heap = list(self._entry.values())
         heapq.heapify(self._heap)

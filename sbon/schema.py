@@ -12,8 +12,8 @@ import msgspec
 class ColumnType(enum.Enum):
     """The type of a column. Every type may be NULL.
 
-    Beside those listed here there is a type for each struct, and for arrays of it: `struct_type` and `array_type` make it. Its value says
-    what it consists of, so that plans carry it like any other. Equal types are one object.
+    Besides the types listed here, there is a type for each struct, and one for arrays of it: `struct_type` and `array_type` return them.
+    Their values list the members, so that plans contain them like other types. Equal types are one object.
     """
 
     BOOL = "bool"
@@ -27,10 +27,10 @@ class ColumnType(enum.Enum):
     INTERVAL = "interval"
     """A span of microseconds; polars Duration("us")."""
     JSON = "json"
-    """Any JSON value, held as its text without blanks between: members in their order, numbers and texts as they were written."""
+    """Any JSON value, held as its text without blanks between tokens; members keep their order, numbers and strings their form."""
 
     BOOLS = "bool[]"
-    """Arrays are held as the text of an array of JSON, with their values as sinks write them; see `sbon.arrays`."""
+    """Arrays are held as the text of a JSON array, with values in the form that sinks write (`sbon.arrays`)."""
     INTS = "int[]"
     FLOATS = "float[]"
     TEXTS = "text[]"
@@ -39,11 +39,12 @@ class ColumnType(enum.Enum):
 
     @classmethod
     def _missing_(cls, value: object) -> ColumnType | None:
-        """Returns the struct type, or array of structs, that a value stands for; None where it stands for none, or there are too many."""
+        """Returns the type of a struct, or of an array of structs, for a value; None if the value is not one, or there are too many
+        types."""
         found = _STRUCTS.get(value) if isinstance(value, str) else None
         return found if found is not None or not isinstance(value, str) else _read(value)
 
-    __hash__ = object.__hash__  # members are singletons; that of Enum is a function of its own for every look into a dict
+    __hash__ = object.__hash__  # members are singletons; Enum.__hash__ is a Python function that would run on every dict lookup
 
 
 class Field(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
@@ -56,11 +57,11 @@ class Field(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
 Schema: TypeAlias = tuple[Field, ...]
 
 STRUCT_LENGTH_MAX = 4_000
-"""Characters of a struct type in a plan."""
+"""Most characters of a struct type in a plan."""
 STRUCT_DEPTH_MAX = 8
-"""Structs within each other."""
+"""Most structs nested in each other."""
 STRUCTS_MAX = 10_000
-"""Struct types that a process knows; they are kept for ever, as equal ones are one object."""
+"""Most struct types of a process. They are kept for ever, because equal types must be one object."""
 _STRUCT, _STRUCTS_OF = "struct", "struct[]"
 _STRUCTS: dict[str, ColumnType] = {}
 _MEMBERS: dict[ColumnType, Schema] = {}
@@ -74,7 +75,7 @@ def struct_type(members: Sequence[Field]) -> ColumnType:
     Raises
     ------
     ValueError
-        There is no such type: it has no members, two of one name, one of a type that structs do not hold, or is too large.
+        There are no members, two with the same name, or one of a type that structs cannot hold; or the type is too large.
 
     Examples
     --------
@@ -86,27 +87,27 @@ def struct_type(members: Sequence[Field]) -> ColumnType:
 
 
 def array_type(kind: ColumnType) -> ColumnType | None:
-    """Returns the type of arrays with such elements; None where there is none."""
+    """Returns the type of arrays with elements of this type; None if there is none."""
     return ColumnType(_STRUCTS_OF + kind.value.removeprefix(_STRUCT)) if kind in _MEMBERS else ARRAY_TYPES.get(kind)
 
 
 def element_type(kind: ColumnType | None) -> ColumnType | None:
-    """Returns the type of an array's elements; None where the type is none of arrays."""
+    """Returns the type of an array's elements; None if the type is not an array type."""
     return None if kind is None else ELEMENT_TYPES.get(kind) or _ELEMENTS.get(kind)
 
 
 def members_of(kind: ColumnType | None) -> Schema:
-    """Returns the members of a struct type, in their order; none of any other type."""
+    """Returns the members of a struct type, in their order; empty for any other type."""
     return () if kind is None else _MEMBERS.get(kind, ())
 
 
 def family(kind: ColumnType) -> ColumnType:
-    """Returns the type of the list above whose values come and go as those of a type do: JSON for structs, JSON[] for arrays of them."""
+    """Returns the listed type whose values are read and written like those of `kind`: JSON for structs, JSON[] for arrays of structs."""
     return ColumnType.JSON if kind in _MEMBERS else ColumnType.DOCUMENTS if kind in _ELEMENTS else kind
 
 
 def _form(kind: ColumnType) -> Any:
-    """Returns a type as it stands within the value of a struct type."""
+    """Returns the form of a type within the value of a struct type."""
     inner = _ELEMENTS.get(kind, kind)
     if inner not in _MEMBERS:
         return kind.value
@@ -118,7 +119,7 @@ def _told(form: Any) -> str:
 
 
 def _read(value: str) -> ColumnType | None:
-    """Makes the type of a value; None where it is none. Called for each value once, so that equal types are one object."""
+    """Makes the type for a value; None if the value is not a type. Called once for each value, so that equal types are one object."""
     is_array = value.startswith(_STRUCTS_OF + "[[")
     if (not value.startswith(_STRUCT + "[[") and not is_array) or len(value) > STRUCT_LENGTH_MAX:
         return None
@@ -143,12 +144,12 @@ def _read(value: str) -> ColumnType | None:
 
 
 def _members(form: Any, depth: int) -> Schema:
-    """Returns the members that a form stands for.
+    """Returns the members in the form of a struct type.
 
     Raises
     ------
     ValueError, TypeError
-        It stands for none.
+        The form is not that of a struct type.
     """
     found = []
     for name, kind in form:
@@ -169,7 +170,7 @@ def _members(form: Any, depth: int) -> Schema:
 
 
 class _Names(dict[ColumnType, str]):
-    """Names of types; those of structs are made."""
+    """Names of types; a struct's name is made from its members."""
 
     def __missing__(self, kind: ColumnType) -> str:
         inner = _ELEMENTS.get(kind, kind)
@@ -197,7 +198,7 @@ TYPE_NAMES: dict[ColumnType, str] = _Names(
         ColumnType.JSON: "JSON",
     }
 )
-"""Type names as CREATE SOURCE and CAST write them; of a struct too."""
+"""Type names as CREATE SOURCE and CAST write them, including those of structs."""
 
 ELEMENT_TYPES: dict[ColumnType, ColumnType] = {
     ColumnType.BOOLS: ColumnType.BOOL,
@@ -207,7 +208,7 @@ ELEMENT_TYPES: dict[ColumnType, ColumnType] = {
     ColumnType.TIMES: ColumnType.TIME,
     ColumnType.DOCUMENTS: ColumnType.JSON,
 }
-"""Element type of each type of arrays, but for arrays of structs: `element_type` has those, too."""
+"""Element type of each array type, except arrays of structs; `element_type` covers those, too."""
 ARRAY_TYPES: dict[ColumnType, ColumnType] = {element: array for array, element in ELEMENT_TYPES.items()}
 TYPE_NAMES |= {array: f"{TYPE_NAMES[element]}[]" for array, element in ELEMENT_TYPES.items()}
 
@@ -217,8 +218,8 @@ PLAIN_TYPES: tuple[ColumnType, ...] = tuple(kind for kind in ColumnType if kind 
 
 
 def held_type(kind: ColumnType) -> ColumnType:
-    """Returns the type whose values stand for those of a type in frames, on links and in snapshots: TEXT for JSON, arrays and structs.
+    """Returns the type that holds a type's values in frames, on links and in snapshots: TEXT for JSON, arrays and structs.
 
-    What a text stands for is known where a query is planned, and to sources and sinks; operators see texts.
+    Planning, sources and sinks know the type behind a text; operators see texts.
     """
     return _HELD_AS.get(family(kind), kind)

@@ -4,17 +4,17 @@ Layout of a sealed datagram::
 
     version 1 | key id 4 | nonce 24 | ciphertext, ends in a 16-byte tag
 
-The version and key id are authenticated with the rest. The first 12 bytes of the nonce and the key give, through keyed BLAKE2b, a key
-for this datagram alone; the other 12 are ChaCha20-Poly1305's nonce (RFC 8439). A random 96-bit nonce under one key would allow a whole
-overlay only about 2^32 datagrams before a repeat becomes likely enough to mind (NIST SP 800-38D, section 8.3); 192 random bits have no
-such limit, so that a cluster key never *must* be changed.
+The version and key id are authenticated with the rest. Keyed BLAKE2b derives a key for this datagram alone from the cluster key and the
+first 12 bytes of the nonce; the other 12 bytes are ChaCha20-Poly1305's nonce (RFC 8439). Random 96-bit nonces under one key would allow a
+whole overlay only about 2^32 datagrams before a repeat becomes too likely (NIST SP 800-38D, section 8.3). 192 random bits have no such
+limit, so a cluster key never *must* be changed.
 
-A ring holds one primary key, which seals, and others which are still accepted: rolling to a new key is adding it everywhere, making
-it primary everywhere, then removing the old one. The four-byte key id says which key to open with; it tells an observer only whether
-two datagrams share a key.
+A ring holds one primary key, which seals, and others that are still accepted. To change the key, add the new key everywhere, make it
+primary everywhere, then remove the old one. The four-byte key id says which key opens the datagram; it tells an observer only whether two
+datagrams have the same key.
 
-Replayed datagrams open: the membership protocol orders its news by incarnation and matches answers by sequence number, so that an
-old datagram changes nothing. Streams (`sbon.framing`) refuse replays themselves.
+Replayed datagrams can be opened, but change nothing: the membership protocol orders its news by incarnation and matches answers by sequence
+number. Streams (`sbon.framing`) refuse replays.
 """
 
 import base64
@@ -34,7 +34,7 @@ NONCE_BYTES = 24
 OVERHEAD_BYTES = 1 + KEY_ID_BYTES + NONCE_BYTES + 16
 """Bytes that sealing adds to a datagram."""
 KEYS_MAX = 8
-"""Most keys of a ring: more than any rotation needs. Each key may have to be tried, and all ids travel in a stream's first message."""
+"""Most keys of a ring, more than any rotation needs. Each key may have to be tried, and all ids are in a stream's first message."""
 
 _VERSION = 1
 _VERSION_BYTE = bytes([_VERSION])
@@ -65,17 +65,17 @@ def key_id(key: bytes) -> bytes:
 
 
 class KeyRing:
-    """The cluster's keys: one that seals, and all that open.
+    """The cluster's keys: the primary key seals, all keys open.
 
     Parameters
     ----------
     keys
-        32 bytes each, the primary one first; 1 to 8 of them, all different.
+        1 to 8 different keys of 32 bytes each, the primary key first.
 
     Raises
     ------
     ConfigError
-        There is no key, there are too many, one occurs twice, or has another length.
+        There is no key, there are too many, or a key occurs twice or has another length.
     """
 
     def __init__(self, keys: Sequence[bytes]) -> None:
@@ -101,7 +101,7 @@ class KeyRing:
         Raises
         ------
         ConfigError
-            A line is no 32-byte key (the message gives its number and never its text), or the keys do not form a ring.
+            A line is not a 32-byte key (the message gives its number but never its text), or the keys do not form a ring.
         """
         keys = []
         for number, line in enumerate(text.splitlines(), start=1):
@@ -125,7 +125,7 @@ class KeyRing:
         return "".join(base64.b64encode(key).decode("ascii") + "\n" for _, key in self._keys)
 
     def with_key(self, key: bytes) -> "KeyRing":
-        """Returns the ring that opens with this key, too; the same ring if it does already.
+        """Returns a ring that also opens with this key; the same ring if it has the key already.
 
         Raises
         ------
@@ -136,7 +136,7 @@ class KeyRing:
         if key in keys:
             return self
         if key_id(key).hex() in self.ids:
-            raise ConfigError(f"another key has the id {key_id(key).hex()} already; make a new one with `sbon keygen`")
+            raise ConfigError(f"another key already has the id {key_id(key).hex()}; make a new key with `sbon keygen`")
         if len(keys) >= KEYS_MAX:
             raise ConfigError(f"the ring holds {len(keys)} keys already, which is the most; remove one with `sbon keys remove ID`")
         return KeyRing([*keys, key])
@@ -147,7 +147,7 @@ class KeyRing:
         Raises
         ------
         ConfigError
-            The ring does not hold it.
+            The ring does not have the key.
         """
         self._must_hold(name)
         first = [key for known, key in self._keys if known.hex() == name]
@@ -162,7 +162,7 @@ class KeyRing:
             The key is the primary one.
         """
         if name == self.ids[0]:
-            raise ConfigError(f"key {name} is the primary one, which seals; `sbon keys use` another one first")
+            raise ConfigError(f"key {name} is the primary key, which seals; `sbon keys use` another one first")
         return KeyRing([key for known, key in self._keys if known.hex() != name]) if name in self.ids else self
 
     def _must_hold(self, name: str) -> None:
@@ -188,7 +188,7 @@ class KeyRing:
         Parameters
         ----------
         nonce
-            24 fresh random bytes; the same ones twice would reveal both datagrams.
+            24 fresh random bytes. Using them twice would reveal both datagrams.
 
         Raises
         ------
@@ -202,7 +202,7 @@ class KeyRing:
         return head + nonce + self._one_time(key, nonce).encrypt(nonce[12:], datagram, head)
 
     def open(self, datagram: bytes) -> bytes:
-        """Returns the plain datagram, if a holder of one of the ring's keys sealed it and it was not modified since.
+        """Returns the plain datagram, if a holder of one of the ring's keys sealed it and it was not modified.
 
         Raises
         ------

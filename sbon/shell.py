@@ -1,8 +1,8 @@
-"""Drives a machine without I/O: carries out its actions, and wakes it in time.
+"""Drives a state machine without I/O: carries out its actions, and wakes it in time.
 
     event -> machine -> actions -> perform(action) for each -> timer at machine.next_wake()
 
-A shell decides nothing; whoever owns it turns messages, results of threads and news of members into events of the machine.
+A shell decides nothing. Its owner turns messages, results of threads and news of members into events of the machine.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,13 +14,13 @@ A = TypeVar("A")
 
 
 class Machine(Protocol[A]):
-    """A machine that wants to be woken."""
+    """A state machine with timers."""
 
     def wake(self, now: float) -> list[A]:
-        """Handles what is due."""
+        """Handles the timers that are due."""
 
     def next_wake(self) -> float | None:
-        """Returns when to call `wake`; None: when something has happened."""
+        """Returns when to call `wake`; None: not before the next event."""
 
 
 class Shell(Generic[A]):
@@ -35,7 +35,7 @@ class Shell(Generic[A]):
         self._closed = False
 
     def do(self, wanted: Iterable[A]) -> None:
-        """Carries out actions in their order. Call it after each event, though no action came of it."""
+        """Carries out actions in their order. Call it after each event, even if the event led to no action."""
         for action in wanted:
             self._perform(action)
         when = None if self._closed else self._machine.next_wake()
@@ -45,7 +45,7 @@ class Shell(Generic[A]):
             self._timer = None if when is None else self._host.call_at(when, self._wake)
 
     def close(self) -> None:
-        """Wakes the machine no more."""
+        """Stops waking the machine."""
         self._closed = True
         self._cancel()
 

@@ -1,12 +1,12 @@
 """Limits the memory of all operators' states on one host, and chooses the operator that fails when they exceed it.
 
     measured    -> the operator's state counts with this size
-    forgotten   -> it no longer counts: destroyed, failed, moved away
+    forgotten   -> the operator no longer counts: destroyed, failed, moved away
     over the limit -> the operator with the largest state fails; by the pigeonhole principle it has more than an equal share
     nearly full -> the host takes no further operator that keeps state
 
-Sizes are measured now and then (`is_due`), and the limit is a part of the machine's memory: between two measurements, and while a
-window closes, an operator may take more for a moment.
+Sizes are measured only now and then (`is_due`). Between two measurements, and while a window closes, an operator may take more for a
+moment. Therefore the limit is only a part of the machine's memory.
 """
 
 from typing import TYPE_CHECKING
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     from sbon.execution.settings import EngineConfig
 
 ADMIT_SHARE = 0.8
-"""Share of the limit above which the host accepts no further operator with state: running ones need room to grow."""
+"""Above this share of the limit, the host accepts no further operator with state, because the running ones need room to grow."""
 MEASURE_BATCHES = 64
-"""Batches after which a state is measured again, however small they were."""
+"""A state is measured again after this many batches, however small."""
 MEASURE_BYTES_MIN, MEASURE_BYTES_MAX = 64 * 1024, 64 * 2**20
-"""Input after which a state is measured again lies between these: a 64th of the limit."""
+"""A state is measured again after an input of 1/64 of the limit, but of at least and at most these bytes."""
 DEFAULT_SHARE = 0.5
 """Default limit as a share of the machine's memory."""
 
 
 def room_of(config: "EngineConfig", limit_bytes: int, disk: Disk, process: str) -> StateRoom | None:
-    """Returns the disk for states, without what a former process has left there; None if the settings want none.
+    """Returns the disk for states, after removing a former process's files; None if the settings allow no disk.
 
     Parameters
     ----------
     limit_bytes : memory for all states
-    process : text in the files' names that no former process of this host has used
+    process : prefix of the files' names that no former process of this host has used
     """
     share = int(ADMIT_SHARE * limit_bytes)
     memory_bytes = config.state_memory_max or limit_bytes // 4
@@ -49,7 +49,7 @@ def room_of(config: "EngineConfig", limit_bytes: int, disk: Disk, process: str) 
 
 
 class Excess(msgspec.Struct, frozen=True):
-    """The operator that must fail, and why."""
+    """The operator that must fail, and the reason."""
 
     operator: OperatorId
     reason: str
@@ -60,8 +60,8 @@ class StateBudget:
 
     Parameters
     ----------
-    limit_bytes : for all of them together, at least 1
-    room : disk for the states that may go there; None: none does
+    limit_bytes : memory for all states together, at least 1
+    room : disk for states that may go there; None: all states stay in memory
     """
 
     def __init__(self, limit_bytes: int, room: StateRoom | None = None) -> None:
@@ -79,11 +79,11 @@ class StateBudget:
 
     @property
     def room_bytes(self) -> int:
-        """Returns the bytes left."""
+        """Returns the bytes that are still free."""
         return max(0, self.limit_bytes - self.used_bytes)
 
     def arriving_bytes(self, params: Params) -> int:
-        """Returns the size of a state that an operator may bring along: what fits into memory, and on disk where it may go there."""
+        """Returns the largest state that an arriving operator may have: the free memory, plus the free disk if its state may go there."""
         goes_to_disk = isinstance(params, DeduplicateParams) or (isinstance(params, FunctionParams) and params.partition)
         return self.room_bytes + (self.room.left_bytes if self.room is not None and goes_to_disk else 0)
 
@@ -93,15 +93,15 @@ class StateBudget:
         return self.used_bytes > ADMIT_SHARE * self.limit_bytes
 
     def would_exceed(self, more_bytes: int) -> bool:
-        """Returns whether a further state of this size would be too much for the limit."""
+        """Tells whether a further state of this size would exceed the limit."""
         return self.used_bytes + more_bytes > self.limit_bytes
 
     def is_due(self, batches: int, size_bytes: int) -> bool:
-        """Returns whether a state must be measured again that has taken this much input since the last time."""
+        """Tells whether a state must be measured again after this much input since the last measurement."""
         return batches >= MEASURE_BATCHES or size_bytes >= self._measure_bytes
 
     def measured(self, operator: OperatorId, state_bytes: int) -> Excess | None:
-        """Notes the size of a state. Returns the operator that must end, if all states together exceed the limit now."""
+        """Notes the size of a state. If all states together now exceed the limit, returns the operator that must fail."""
         self._sizes[operator] = state_bytes
         used = self.used_bytes
         if used <= self.limit_bytes:

@@ -1,6 +1,6 @@
 """Names of the plain types that travel between modules.
 
-numpy is imported when an array type is first used: most commands need none.
+numpy is imported when an array type is first used, because most commands do not need it.
 """
 
 import re
@@ -17,13 +17,13 @@ NodeId: TypeAlias = str
 """An agent's name, unique in the overlay."""
 
 QueryId: TypeAlias = str
-"""Id given by the agent that took the query."""
+"""Id of a query, given by the agent that took it."""
 
 OperatorId: TypeAlias = str
-"""`query.step`, unique in the overlay; stays the same when the operator moves."""
+"""Id of an operator: `query.step`, unique in the overlay; stays the same when the operator moves."""
 
 LinkId: TypeAlias = str
-"""`source>target:port`; stays the same when either end moves."""
+"""Id of a link: `source>target:port`; stays the same when either end moves."""
 
 Address: TypeAlias = tuple[str, int]
 """Host and port; UDP and TCP share the number."""
